@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from compiler.errors import CompileError
 from compiler.npu.emit.plan import TilePlans
 from compiler.npu.schedule.refine import refine
-from compiler.npu.schedule.search import Measure, Schedule, Scheduler, search
+from compiler.npu.schedule.regroup import regroup
+from compiler.npu.schedule.search import Measure, Schedule, Scheduler, measure_schedule, search
 from compiler.options import CompileOptions
 from compiler.stages.order import LayerStep, Step, reads_elsewhere
 from isa.config import NpuConfig
@@ -52,19 +53,21 @@ def schedule_steps(
             found.of[number] = Schedule.plain(step.tasks)
             continue
 
-        def searched(fraction: float, number: int = number) -> None:
-            progress((number + fraction / 2) / len(steps))
+        def part(third: int, number: int = number) -> Callable[[float], None]:
+            return lambda fraction: progress((number + (third + fraction) / 3) / len(steps))
 
-        def refined(fraction: float, number: int = number) -> None:
-            progress((number + (1 + fraction) / 2) / len(steps))
+        searched, refined, regrouped = (part(third) for third in range(3))
 
         outside = elsewhere[number] | {name for layer in step.tasks for name in layer.extra_reads}
         schedule = scheduler(config, step.tasks, outside) if scheduler is not None else None
         if schedule is None:
             schedule = search(config, step.tasks, outside, options.effort, measure, found.plans, searched)
             if measure is not None and options.effort:
-                effort, plans = options.effort, found.plans
-                schedule = refine(config, step.tasks, outside, schedule, effort, measure, plans, refined)
+                plans = found.plans
+                whole = measure_schedule(config, step.tasks, schedule, measure, plans)
+                effort = options.effort
+                schedule, whole = refine(config, step.tasks, outside, schedule, whole, effort, measure, plans, refined)
+                schedule = regroup(config, step.tasks, outside, schedule, whole, measure, plans, regrouped)
         verify_schedule(schedule, step, outside)
         found.of[number] = schedule
     return found

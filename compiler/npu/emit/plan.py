@@ -34,17 +34,34 @@ class TilePlan(NamedTuple, Generic[Tiling]):
         return tuple(int(size) for size in self.tiling)
 
 
+class BandedWork(NamedTuple):
+    """The work of fused layers with some number of rows per band.
+
+    Attributes:
+        step: rows of the last output per band.
+        compute: cycles of GEMM or VECTOR, whichever takes longer, of all layers and bands.
+        drained: of these, what the other of the two would take for the last tiles.
+        bus: cycles of LOAD or STORE.
+    """
+
+    step: int
+    compute: int
+    drained: int
+    bus: int
+
+
 class TilePlans(dict[Hashable, TilePlan[Any]]):
     """Plans found so far, by layer, height and what is on the chip.
 
     Attributes:
-        costs: estimates of the schedule search (cycles, rows per band), by the shape of the layers and what is on the
-            chip: layers of one shape are looked at once.
+        alone, banded: estimated cycles of single layers and work of groups, by the shape of the layers and what is on
+            the chip: layers of one shape are looked at once.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.costs: dict[Hashable, tuple[float, int]] = {}
+        self.alone: dict[Hashable, float] = {}
+        self.banded: dict[Hashable, list[BandedWork]] = {}
         self._searched: dict[Hashable, list[tuple[int, TilePlan[Any]]]] = {}
 
     def keep(self, what: Hashable, budget: int, plan: TilePlan[Any]) -> None:

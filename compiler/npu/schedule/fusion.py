@@ -7,11 +7,14 @@ of layers finds the cheapest cut.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter, itemgetter
+from typing import NamedTuple
 
 from compiler.npu.emit.context import ConstantPool, Context
 from compiler.npu.emit.emitter import Emitter
+from compiler.npu.emit.plan import BandedWork
 from compiler.npu.emit.scratch import ScratchpadFull
 from compiler.npu.layers.layer import Layer, readers
 from compiler.npu.schedule.bands import LayerGroup, emit_group, group_of
@@ -29,6 +32,65 @@ _STEPS = (1, 2, 4, 7, 8, 14, 16, 28)
 _HANDOVER = 60
 
 
+class Candidate(NamedTuple):
+    """A way to run neighbouring layers: one alone, or several as a group with some number of rows per band.
+
+    Attributes:
+        first: number of the first layer.
+        key: equal for candidates of equal cost.
+        estimate: cycles, infinite for a layer that does not fit.
+    """
+
+    first: int
+    group: LayerGroup
+    key: Hashable
+    estimate: float
+
+
+def candidates(
+    context: Context, layers: list[Layer], stays: list[Stay], outside: set[str], drain: float, longest: int
+) -> list[list[Candidate]]:
+    """All candidates, by the number of their last layer.
+
+    Args:
+        drain: share of a tile's drain through VECTOR that the next layer of a band is charged for.
+        longest: layers in a group at most.
+    """
+    read_by = readers(layers)
+    held = {s.view.buffer for s in stays}
+    found = []
+    for end in range(1, len(layers) + 1):
+        key, alone = _cost_alone(context, layers, end - 1, stays)
+        options = [Candidate(end - 1, LayerGroup((layers[end - 1],)), (key, 0), alone)]
+        for first in range(end - 2, max(-1, end - 1 - longest), -1):
+            if layers[first].output.buffer in held:
+                break
+            group = group_of(layers, first, end - first, read_by, outside)
+            if group is None:
+                continue
+            key, steps = _work_of_group(context, group, first, stays)
+            for work in steps:
+                banded = replace(group, step=work.step)
+                options.append(Candidate(first, banded, (key, work.step), _estimate(work, drain)))
+        found.append(options)
+    return found
+
+
+def cheapest(
+    found: list[list[Candidate]], cost: Callable[[Candidate], float] = attrgetter("estimate")
+) -> tuple[list[Candidate], float]:
+    """The candidates that together run all layers at the least cost, and that cost."""
+    best: list[tuple[float, Candidate | None]] = [(0.0, None)]
+    for options in found:
+        best.append(min(((best[c.first][0] + cost(c), c) for c in options), key=itemgetter(0)))
+    path: list[Candidate] = []
+    at = len(found)
+    while (last := best[at][1]) is not None:
+        path.append(last)
+        at = last.first
+    return path[::-1], best[-1][0]
+
+
 def choose_groups(
     context: Context,
     layers: list[Layer],
@@ -38,39 +100,14 @@ def choose_groups(
     longest: int = 8,
 ) -> tuple[list[LayerGroup], float | None]:
     """Cuts the layers of a step into groups: fused ones, and single layers. And the estimated cycles: infinite if a
-    layer does not fit, None where `longest` left no choice.
-
-    Args:
-        drain: share of a tile's drain through VECTOR that the next layer of a band is charged for.
-        longest: layers in a group at most.
-    """
+    layer does not fit, None where `longest` left no choice. Arguments are those of `candidates`."""
     if longest <= 1:
         return [LayerGroup((layer,)) for layer in layers], None
-    read_by = readers(layers)
-    held = {s.view.buffer for s in stays}
-    best: list[tuple[float, int, LayerGroup]] = [(0.0, 0, LayerGroup(()))]
-    for end in range(1, len(layers) + 1):
-        alone = best[end - 1][0] + _cost_alone(context, layers, end - 1, stays)
-        options = [(alone, end - 1, LayerGroup((layers[end - 1],)))]
-        for first in range(end - 2, max(-1, end - 1 - longest), -1):
-            if layers[first].output.buffer in held:
-                break
-            group = group_of(layers, first, end - first, read_by, outside)
-            if group is None:
-                continue
-            cost, step = _cost_group(context, group, first, stays, drain)
-            if step:
-                options.append((best[first][0] + cost, first, replace(group, step=step)))
-        best.append(min(options, key=lambda o: o[0]))
-    units: list[LayerGroup] = []
-    at = len(layers)
-    while at:
-        _, at, group = best[at]
-        units.append(group)
-    return units[::-1], best[-1][0]
+    path, cost = cheapest(candidates(context, layers, stays, outside, drain, longest))
+    return [candidate.group for candidate in path], cost
 
 
-def _key(context: Context, layers: Sequence[Layer], first: int, stays: list[Stay], drain: float | None) -> Hashable:
+def _key(context: Context, layers: Sequence[Layer], first: int, stays: list[Stay]) -> Hashable:
     """Equal for candidates of equal cost: layers of equal shape that find ACT in the same state."""
     shape, number = shape_of(layers)
     alive = [
@@ -78,7 +115,7 @@ def _key(context: Context, layers: Sequence[Layer], first: int, stays: list[Stay
         for stay in stays
         if stay.first < first + len(layers) and stay.last >= first
     ]
-    return repr((context.config.fingerprint, shape, alive, drain))
+    return repr((context.config.fingerprint, shape, alive))
 
 
 def _dry(context: Context, stays: list[Stay], first: int, end: int) -> Context:
@@ -98,12 +135,13 @@ def _cycles(context: Context) -> float:
     return work[-1] + _EXPOSED * sum(work[:-1])
 
 
-def _cost_alone(context: Context, layers: list[Layer], index: int, stays: list[Stay]) -> float:
-    key = _key(context, layers[index : index + 1], index, stays, None)
-    known = context.plans.costs.get(key)
+def _cost_alone(context: Context, layers: list[Layer], index: int, stays: list[Stay]) -> tuple[Hashable, float]:
+    """The key of a layer alone, and its estimated cycles."""
+    key = _key(context, layers[index : index + 1], index, stays)
+    known = context.plans.alone.get(key)
     if known is None:
-        known = context.plans.costs[key] = _emit_alone(context, layers, index, stays), 0
-    return known[0]
+        known = context.plans.alone[key] = _emit_alone(context, layers, index, stays)
+    return key, known
 
 
 def _emit_alone(context: Context, layers: list[Layer], index: int, stays: list[Stay]) -> float:
@@ -116,32 +154,34 @@ def _emit_alone(context: Context, layers: list[Layer], index: int, stays: list[S
     return _cycles(dry) + _START
 
 
-def _cost_group(context: Context, group: LayerGroup, first: int, stays: list[Stay], drain: float) -> tuple[float, int]:
-    """Estimated cycles of a group and the rows per band for which they are lowest, 0 rows if it does not fit."""
-    key = _key(context, group.layers, first, stays, drain)
-    known = context.plans.costs.get(key)
+def _work_of_group(
+    context: Context, group: LayerGroup, first: int, stays: list[Stay]
+) -> tuple[Hashable, list[BandedWork]]:
+    """The key of a group, and its work for every number of rows per band that fits."""
+    key = _key(context, group.layers, first, stays)
+    known = context.plans.banded.get(key)
     if known is None:
-        known = context.plans.costs[key] = _emit_bands(context, group, first, stays, drain)
-    return known
+        known = context.plans.banded[key] = list(_emit_bands(context, group, first, stays))
+    return key, known
 
 
-def _emit_bands(context: Context, group: LayerGroup, first: int, stays: list[Stay], drain: float) -> tuple[float, int]:
-    best = float("inf"), 0
+def _emit_bands(context: Context, group: LayerGroup, first: int, stays: list[Stay]) -> Iterator[BandedWork]:
+    half = context.config.acc_rows // 2
     for step in group.steps(_STEPS):
         try:
             dry = _dry(context, stays, first, first + len(group.layers))
             totals = emit_group(dry, replace(group, step=step))
         except ScratchpadFull:
-            break
+            return
         # Within a band a layer waits for the one before: only GEMM and VECTOR of one layer overlap.
-        half = context.config.acc_rows // 2
-        compute = sum(
-            max(gemm, vector) + drain * min(half, gemm, vector) + _HANDOVER
-            for work in totals
-            for gemm, vector in work.steps
-        )
+        pairs = [pair for work in totals for pair in work.steps]
+        compute = sum(max(pair) + _HANDOVER for pair in pairs)
+        drained = sum(min(half, *pair) for pair in pairs)
         bus = max(dry.emitter.work[Engine.LOAD], dry.emitter.work[Engine.STORE])
-        cost = max(compute, bus) + _EXPOSED * min(compute, bus) + _START
-        if cost < best[0]:
-            best = cost, step
-    return best
+        yield BandedWork(step, compute, drained, bus)
+
+
+def _estimate(work: BandedWork, drain: float) -> float:
+    """Estimated cycles of a group."""
+    compute = work.compute + drain * work.drained
+    return max(compute, work.bus) + _EXPOSED * min(compute, work.bus) + _START

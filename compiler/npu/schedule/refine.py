@@ -13,7 +13,7 @@ from compiler.npu.emit.plan import TilePlans
 from compiler.npu.layers.layer import Layer
 from compiler.npu.schedule.decisions import decisions_of
 from compiler.npu.schedule.neighbours import Neighbourhood
-from compiler.npu.schedule.search import Measure, Schedule, measure_schedule
+from compiler.npu.schedule.search import GAIN, Measure, Schedule, measure_schedule
 from isa.config import NpuConfig
 
 #: Tiles of a layer that are measured besides the one the estimate prefers, by effort.
@@ -23,24 +23,24 @@ MARGIN = 1.1
 #: Cycles (or whatever is measured) of the longest step that is refined, by effort: for longer ones it takes too long.
 LONGEST = (0, 600_000, 20_000_000, 200_000_000)
 
-#: What a change has to bring: the constants lie elsewhere in the end, whose bursts then end elsewhere.
-GAIN = 0.997
-
 
 def refine(
     config: NpuConfig,
     layers: list[Layer],
     outside: set[str],
     schedule: Schedule,
+    whole: float,
     effort: int,
     measure: Measure,
     plans: TilePlans,
     progress: Callable[[float], None] = lambda done: None,
-) -> Schedule:
-    """The schedule, with other tiles for layers that run alone, the shortest ones first, if that is better in all.
+) -> tuple[Schedule, float]:
+    """The schedule, with other tiles for layers that run alone, the shortest ones first, if that is better in all; and
+    its cost.
 
     Args:
         outside: buffers read after the step.
+        whole: cost of the schedule.
         measure: cost function.
         progress: called with the fraction done.
     """
@@ -48,8 +48,8 @@ def refine(
     def cost(of: Schedule, units: tuple[int, int] | None = None) -> float:
         return measure_schedule(config, layers, of, measure, plans, units)
 
-    if not (whole := cost(schedule)) <= LONGEST[effort]:
-        return schedule
+    if not whole <= LONGEST[effort]:
+        return schedule, whole
     start = decisions_of(schedule)
     hood = Neighbourhood(config, layers, outside)
     best = schedule
@@ -70,4 +70,6 @@ def refine(
             found = cost(tried, window)
             if found < GAIN * least:
                 least, best = found, tried
-    return best if best is not schedule and cost(best) < GAIN * whole else schedule
+    if best is schedule or not (found := cost(best)) < GAIN * whole:
+        return schedule, whole
+    return best, found

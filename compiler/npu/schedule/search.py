@@ -33,6 +33,8 @@ from isa.program import CONSTANT_REGION
 
 #: Bytes of buffers without a view, and of what is read behind a view: rows of operands are padded to tiles.
 _BEYOND = 1 << 20
+#: What a measured change has to bring: the constants lie elsewhere in the end, whose bursts then end elsewhere.
+GAIN = 0.997
 #: (configuration, instruction image, arena bytes) -> exact cycles, or whatever else is to be small.
 Measure = Callable[[NpuConfig, bytes, int], float]
 
@@ -95,7 +97,7 @@ def policies(effort: int) -> list[Policy]:
 
 def misfits(config: NpuConfig, layers: list[Layer]) -> dict[str, str]:
     """Layers that no tiling fits even with all of ACT to themselves: their source, and why."""
-    context = _dry(config, TilePlans())
+    context = dry_context(config, TilePlans())
     found = {}
     for layer in layers:
         if not layer.fits(context, config.act_rows):
@@ -109,19 +111,19 @@ def make_schedule(
     """Residency and fusion under a policy; under ones with fewer residents and no fusion where that does not fit."""
     for tried in (policy, Policy(policy.share / 2, policy.drain, policy.longest), Policy(policy.share / 2, longest=1)):
         stays = choose_residents(config, layers, outside, tried.share)
-        units, cost = choose_groups(_dry(config, plans), layers, stays, outside, tried.drain, tried.longest)
+        units, cost = choose_groups(dry_context(config, plans), layers, stays, outside, tried.drain, tried.longest)
         if cost == math.inf:
             continue
         if cost is None:  # nobody has looked at the layers yet
             try:
-                emit_step(_dry(config, plans), units, stays)
+                emit_step(dry_context(config, plans), units, stays)
             except TilewrightError:
                 continue
         return Schedule(stays, units)
     return Schedule.plain(layers)
 
 
-def _dry(config: NpuConfig, plans: TilePlans) -> Context:
+def dry_context(config: NpuConfig, plans: TilePlans) -> Context:
     """A context that only counts."""
     return Context(config, Emitter(config, 0, dry=True), ConstantPool(), defaultdict(int), plans=plans)
 
@@ -149,6 +151,20 @@ def measure_schedule(
     """Cost of a step, or of its units first..end-1 alone, by a schedule; infinite if it does not fit."""
     first, end = units or (0, len(schedule.units))
     start = sum(len(unit.layers) for unit in schedule.units[:first])
+    return measure_units(config, layers, schedule, schedule.units[first:end], start, measure, plans)
+
+
+def measure_units(
+    config: NpuConfig,
+    layers: list[Layer],
+    schedule: Schedule,
+    units: list[LayerGroup],
+    start: int,
+    measure: Measure,
+    plans: TilePlans,
+) -> float:
+    """Cost of units that run from layer `start` on, with the stays and tiles of a schedule; infinite if they do not
+    fit."""
     offsets, at = {}, 0
     for view in (v for layer in layers for v in (*layer.reads, layer.output)):
         if view.region == CONSTANT_REGION:
@@ -164,7 +180,7 @@ def measure_schedule(
     context = Context(config, emitter, ConstantPool(), offsets, plans=plans, timing_only=True)
     schedule.use_tiles(context, layers)
     try:
-        emit_step(context, schedule.units[first:end], schedule.stays, start)
+        emit_step(context, units, schedule.stays, start)
     except (ScratchpadFull, TilewrightError):
         return math.inf
     return measure(config, to_bytes(emitter.image), at)

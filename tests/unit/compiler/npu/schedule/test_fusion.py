@@ -33,11 +33,11 @@ def test_layers_of_one_shape_are_looked_at_once() -> None:
     assert same[0].plan_key == same[1].plan_key != other.plan_key
     units, cost = choose_groups(context, [*same, other], [], set("abc"))
     assert [len(unit.layers) for unit in units] == [1, 1, 1]
-    assert len(context.plans.costs) == 2 and len(context.plans) == 2
-    (twice, _), (once, _) = context.plans.costs.values()
+    assert len(context.plans.alone) == 2 and len(context.plans) == 2
+    twice, once = context.plans.alone.values()
     assert cost == 2 * twice + once and twice > once
 
 
 def test_no_choice_no_cost() -> None:
     context = Context(TINY, Emitter(TINY, 0, dry=True), ConstantPool(), {"x": 0, "a": 0})
-    assert choose_groups(context, [conv("a")], [], {"a"}, longest=1)[1] is None and not context.plans.costs
+    assert choose_groups(context, [conv("a")], [], {"a"}, longest=1)[1] is None and not context.plans.alone

@@ -44,7 +44,10 @@ def separable() -> Net:
 
 
 def refined(schedule: Schedule, layers: list[Layer], outside: set[str], effort: int = 1) -> Schedule:
-    return refine(WIDE, layers, outside, schedule, effort, measure, TilePlans())
+    whole = measure_schedule(WIDE, layers, schedule, measure, TilePlans())
+    found, cost = refine(WIDE, layers, outside, schedule, whole, effort, measure, TilePlans())
+    assert cost == measure_schedule(WIDE, layers, found, measure, TilePlans())
+    return found
 
 
 def test_products_begin_before_the_layer_before_is_done() -> None:
@@ -61,5 +64,5 @@ def test_steps_that_take_long_are_left_alone(monkeypatch: pytest.MonkeyPatch) ->
     usual = make_schedule(WIDE, layers, outside, Policy(), TilePlans())
     assert refined(usual, layers, outside) is usual
     assert refined(usual, layers, outside, effort=2) is not usual
-    nothing = refine(WIDE, layers, outside, usual, 2, lambda *image: 7, TilePlans())  # all schedules are as good
+    nothing, _ = refine(WIDE, layers, outside, usual, 7, 2, lambda *image: 7, TilePlans())  # all schedules are as good
     assert nothing is usual

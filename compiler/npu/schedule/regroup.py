@@ -1,0 +1,97 @@
+"""Groups chosen by exact cycles where estimates may be wrong.
+
+A group's estimate adds up the work of its engines; how much of it overlaps, only the cycle simulator knows. So the
+units of the cheapest way to divide the layers are measured, each alone; what is then the cheapest way, by measured
+figures where there are some and estimates where not, is measured in its turn, until nothing of it is an estimate.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Hashable
+
+from compiler.npu.emit.plan import TilePlans
+from compiler.npu.layers.layer import Layer
+from compiler.npu.schedule.bands import LayerGroup
+from compiler.npu.schedule.fusion import Candidate, candidates, cheapest
+from compiler.npu.schedule.search import GAIN, Measure, Schedule, dry_context, measure_schedule, measure_units
+from isa.config import NpuConfig
+from isa.instructions import INSTRUCTION_BYTES
+
+#: Layers in a group at most.
+LONGEST = 8
+#: Instructions that may be measured: for longer steps it would take too long.
+INSTRUCTIONS = 100_000
+#: What an estimate is multiplied with: candidates that look a little dearer than they are are measured too.
+HOPE = 0.95
+
+
+def regroup(
+    config: NpuConfig,
+    layers: list[Layer],
+    outside: set[str],
+    schedule: Schedule,
+    whole: float,
+    measure: Measure,
+    plans: TilePlans,
+    progress: Callable[[float], None] = lambda done: None,
+) -> Schedule:
+    """The schedule, with other groups if they are better in all.
+
+    Args:
+        outside: buffers read after the step.
+        whole: cost of the schedule.
+        measure: cost function.
+        progress: called with the fraction done.
+    """
+    if len(layers) < 2 or whole == math.inf:
+        return schedule
+    left = INSTRUCTIONS
+
+    def counted(config: NpuConfig, image: bytes, arena_bytes: int) -> float:
+        nonlocal left
+        left -= len(image) // INSTRUCTION_BYTES
+        progress(1 - max(0, left) / INSTRUCTIONS)
+        return measure(config, image, arena_bytes)
+
+    known: dict[Hashable, float] = {}
+
+    def key(of: Candidate) -> Hashable:
+        return of.key, None if of.group.fused else schedule.tiles.get(of.first)
+
+    def look(at: Candidate) -> float:
+        if key(at) not in known:
+            known[key(at)] = measure_units(config, layers, schedule, [at.group], at.first, counted, plans)
+        return known[key(at)]
+
+    every = candidates(dry_context(config, plans), layers, schedule.stays, outside, 0.0, LONGEST)
+    numbered = {_unit(c.first, c.group): c for options in every for c in options}
+    starts = itertools.accumulate((len(unit.layers) for unit in schedule.units), initial=0)
+    usual = [numbered[_unit(first, unit)] for first, unit in zip(starts, schedule.units)]
+    alone = sum(look(candidate) for candidate in usual if left > 0)
+    if left <= 0:
+        return schedule
+    scale = HOPE * alone / sum(candidate.estimate for candidate in usual)
+    shared = max(0.0, alone - whole) / max(1, len(usual) - 1)  # of a unit, with those beside it
+
+    def cost(of: Candidate) -> float:
+        return known.get(key(of), scale * of.estimate) - shared
+
+    while left > 0:
+        path, _ = cheapest(every, cost)
+        unknown = [candidate for candidate in path if key(candidate) not in known]
+        if not unknown:
+            break
+        for candidate in sorted(unknown, key=lambda c: -c.estimate):
+            if left > 0:
+                look(candidate)
+    path, _ = cheapest(every, lambda candidate: known.get(key(candidate), math.inf) - shared)
+    tiles = {c.first: schedule.tiles[c.first] for c in path if not c.group.fused and c.first in schedule.tiles}
+    better = Schedule(schedule.stays, [candidate.group for candidate in path], tiles)
+    return better if measure_schedule(config, layers, better, measure, plans) < GAIN * whole else schedule
+
+
+def _unit(first: int, group: LayerGroup) -> tuple[int, int, int]:
+    """Number of its first layer, of its layers, and its rows per band."""
+    return first, len(group.layers), group.step

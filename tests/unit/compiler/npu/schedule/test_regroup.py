@@ -1,0 +1,57 @@
+"""Groups chosen again by exact cycles: layers that would better run together do, nothing gets worse, and long steps
+stay."""
+
+from __future__ import annotations
+
+import pytest
+
+from compiler.npu.emit.plan import TilePlans
+from compiler.npu.layers.layer import Layer
+from compiler.npu.schedule import regroup as regrouping
+from compiler.npu.schedule.decisions import decisions_of, schedule_of
+from compiler.npu.schedule.neighbours import Neighbourhood
+from compiler.npu.schedule.regroup import regroup
+from compiler.npu.schedule.search import Measure, Schedule, measure_schedule
+from isa.config import preset
+from tests.unit.compiler.npu.net import Net
+from tests.unit.compiler.npu.schedule.test_refine import layers_of
+from tilewright.runtime.cost import measure
+
+SHORT = preset("base").with_(name="short of rows", act_rows=2048)
+
+
+@pytest.fixture(scope="module")
+def inverted() -> tuple[list[Layer], set[str]]:
+    """A layer that widens, a depthwise one and one that narrows, in planes that do not fit ACT."""
+    net = Net()
+    x = net.plane(16, 40)
+    x = net.conv(net.conv(net.conv(x, 64), 64, kernel=3, group=64), 16)
+    net.graph.outputs.append(x)
+    return layers_of(net, SHORT)
+
+
+def regrouped(schedule: Schedule, layers: list[Layer], outside: set[str], how: Measure = measure) -> Schedule:
+    whole = measure_schedule(SHORT, layers, schedule, how, TilePlans())
+    return regroup(SHORT, layers, outside, schedule, whole, how, TilePlans())
+
+
+def test_layers_that_would_better_run_together_do(inverted: tuple[list[Layer], set[str]]) -> None:
+    layers, outside = inverted
+    alone = Schedule.plain(layers)
+    other = Neighbourhood(SHORT, layers, outside).tiles(decisions_of(alone), 0)[1][0]
+    alone.tiles = {0: other}
+    found = regrouped(alone, layers, outside)
+    before, after = (measure_schedule(SHORT, layers, s, measure, TilePlans()) for s in (alone, found))
+    assert after < 0.9 * before
+    assert [unit.fused for unit in found.units] == [True] and not found.tiles  # fused layers have no tiles of their own
+    assert decisions_of(schedule_of(SHORT, layers, outside, decisions_of(found))) == decisions_of(found)
+
+
+def test_what_is_no_better_and_what_takes_long_stays(
+    inverted: tuple[list[Layer], set[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layers, outside = inverted
+    alone = Schedule.plain(layers)
+    assert regrouped(alone, layers, outside, lambda *image: 7) is alone
+    monkeypatch.setattr(regrouping, "INSTRUCTIONS", 10)
+    assert regrouped(alone, layers, outside) is alone
