@@ -41,12 +41,14 @@ class BandedWork(NamedTuple):
         step: rows of the last output per band.
         compute: cycles of GEMM or VECTOR, whichever takes longer, of all layers and bands.
         drained: of these, what the other of the two would take for the last tiles.
+        serial: as `compute`, of all four engines.
         bus: cycles of LOAD or STORE.
     """
 
     step: int
     compute: int
     drained: int
+    serial: int
     bus: int
 
 

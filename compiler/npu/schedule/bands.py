@@ -135,12 +135,12 @@ def band_ranges(group: LayerGroup) -> list[BandRows]:
 
 @dataclass
 class LayerWork:
-    """The work of one layer of a group: instructions, bytes, and per band the steps of GEMM and VECTOR."""
+    """The work of one layer of a group: instructions, bytes, and per band the cycles of GEMM, VECTOR, LOAD and STORE."""
 
     instructions: int = 0
     read_bytes: int = 0
     write_bytes: int = 0
-    steps: list[tuple[int, int]] = field(default_factory=list)
+    steps: list[tuple[int, ...]] = field(default_factory=list)
 
 
 def emit_group(context: Context, group: LayerGroup) -> list[LayerWork]:
@@ -208,8 +208,8 @@ def _emit_band(context: Context, group: LayerGroup, image: int, band: BandRows, 
         total.instructions += emitter.position - position
         total.read_bytes += emitter.read_bytes - read
         total.write_bytes += emitter.write_bytes - written
-        gemm, vector = (emitter.work[e] - work[e] for e in (Engine.GEMM, Engine.VECTOR))
-        total.steps.append((gemm, vector))
+        engines = Engine.GEMM, Engine.VECTOR, Engine.LOAD, Engine.STORE
+        total.steps.append(tuple(emitter.work[e] - work[e] for e in engines))
 
 
 def _shift(context: Context, tensor: Between, window: tuple[int, int], made: tuple[int, int]) -> None:

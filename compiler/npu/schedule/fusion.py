@@ -48,12 +48,17 @@ class Candidate(NamedTuple):
 
 
 def candidates(
-    context: Context, layers: list[Layer], stays: list[Stay], outside: set[str], drain: float, longest: int
+    context: Context,
+    layers: list[Layer],
+    stays: list[Stay],
+    outside: set[str],
+    estimate: Callable[[BandedWork], float],
+    longest: int,
 ) -> list[list[Candidate]]:
     """All candidates, by the number of their last layer.
 
     Args:
-        drain: share of a tile's drain through VECTOR that the next layer of a band is charged for.
+        estimate: of a group.
         longest: layers in a group at most.
     """
     read_by = readers(layers)
@@ -71,7 +76,7 @@ def candidates(
             key, steps = _work_of_group(context, group, first, stays)
             for work in steps:
                 banded = replace(group, step=work.step)
-                options.append(Candidate(first, banded, (key, work.step), _estimate(work, drain)))
+                options.append(Candidate(first, banded, (key, work.step), estimate(work)))
         found.append(options)
     return found
 
@@ -100,10 +105,15 @@ def choose_groups(
     longest: int = 8,
 ) -> tuple[list[LayerGroup], float | None]:
     """Cuts the layers of a step into groups: fused ones, and single layers. And the estimated cycles: infinite if a
-    layer does not fit, None where `longest` left no choice. Arguments are those of `candidates`."""
+    layer does not fit, None where `longest` left no choice.
+
+    Args:
+        drain: share of a tile's drain through VECTOR that the next layer of a band is charged for.
+        longest: layers in a group at most.
+    """
     if longest <= 1:
         return [LayerGroup((layer,)) for layer in layers], None
-    path, cost = cheapest(candidates(context, layers, stays, outside, drain, longest))
+    path, cost = cheapest(candidates(context, layers, stays, outside, lambda work: _estimate(work, drain), longest))
     return [candidate.group for candidate in path], cost
 
 
@@ -174,14 +184,21 @@ def _emit_bands(context: Context, group: LayerGroup, first: int, stays: list[Sta
         except ScratchpadFull:
             return
         # Within a band a layer waits for the one before: only GEMM and VECTOR of one layer overlap.
-        pairs = [pair for work in totals for pair in work.steps]
-        compute = sum(max(pair) + _HANDOVER for pair in pairs)
-        drained = sum(min(half, *pair) for pair in pairs)
+        steps = [one for work in totals for one in work.steps]
+        compute = sum(max(one[:2]) + _HANDOVER for one in steps)
+        drained = sum(min(half, *one[:2]) for one in steps)
+        serial = sum(max(one) + _HANDOVER for one in steps)
         bus = max(dry.emitter.work[Engine.LOAD], dry.emitter.work[Engine.STORE])
-        yield BandedWork(step, compute, drained, bus)
+        yield BandedWork(step, compute, drained, serial, bus)
 
 
 def _estimate(work: BandedWork, drain: float) -> float:
     """Estimated cycles of a group."""
     compute = work.compute + drain * work.drained
     return max(compute, work.bus) + _EXPOSED * min(compute, work.bus) + _START
+
+
+def closer_estimate(work: BandedWork) -> float:
+    """Estimated cycles of a group, half way between those where transfers run beside all layers of a band and those
+    where they run beside their own layer only."""
+    return (_estimate(work, 0.0) + work.serial + _START) / 2

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable
 from compiler.npu.emit.plan import TilePlans
 from compiler.npu.layers.layer import Layer
 from compiler.npu.schedule.bands import LayerGroup
-from compiler.npu.schedule.fusion import Candidate, candidates, cheapest
+from compiler.npu.schedule.fusion import Candidate, candidates, cheapest, closer_estimate
 from compiler.npu.schedule.search import GAIN, Measure, Schedule, dry_context, measure_schedule, measure_units
 from isa.config import NpuConfig
 from isa.instructions import INSTRUCTION_BYTES
@@ -22,7 +22,7 @@ from isa.instructions import INSTRUCTION_BYTES
 #: Layers in a group at most.
 LONGEST = 8
 #: Instructions that may be measured: for longer steps it would take too long.
-INSTRUCTIONS = 100_000
+INSTRUCTIONS = 80_000
 #: What an estimate is multiplied with: candidates that look a little dearer than they are are measured too.
 HOPE = 0.95
 
@@ -65,7 +65,7 @@ def regroup(
             known[key(at)] = measure_units(config, layers, schedule, [at.group], at.first, counted, plans)
         return known[key(at)]
 
-    every = candidates(dry_context(config, plans), layers, schedule.stays, outside, 0.0, LONGEST)
+    every = candidates(dry_context(config, plans), layers, schedule.stays, outside, closer_estimate, LONGEST)
     numbered = {_unit(c.first, c.group): c for options in every for c in options}
     starts = itertools.accumulate((len(unit.layers) for unit in schedule.units), initial=0)
     usual = [numbered[_unit(first, unit)] for first, unit in zip(starts, schedule.units)]
