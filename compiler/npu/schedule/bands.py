@@ -135,7 +135,7 @@ def band_ranges(group: LayerGroup) -> list[BandRows]:
 
 @dataclass
 class LayerWork:
-    """The work of one layer of a group: instructions, bytes, and per band the cycles of GEMM, VECTOR, LOAD and STORE."""
+    """Work of one layer of a group: instructions, bytes, and per band the cycles of GEMM, VECTOR, LOAD and STORE."""
 
     instructions: int = 0
     read_bytes: int = 0
