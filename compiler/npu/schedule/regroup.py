@@ -23,6 +23,8 @@ from isa.instructions import INSTRUCTION_BYTES
 LONGEST = 8
 #: Instructions that may be measured: for longer steps it would take too long.
 INSTRUCTIONS = 80_000
+#: How many times as many instructions, which take memory too, other groups may have.
+LONGER = 1.15
 #: What an estimate is multiplied with: candidates that look a little dearer than they are are measured too.
 HOPE = 0.95
 
@@ -56,13 +58,16 @@ def regroup(
         return measure(config, image, arena_bytes)
 
     known: dict[Hashable, float] = {}
+    lengths: dict[Hashable, int] = {}
 
     def key(of: Candidate) -> Hashable:
         return of.key, None if of.group.fused else schedule.tiles.get(of.first)
 
     def look(at: Candidate) -> float:
         if key(at) not in known:
+            before = left
             known[key(at)] = measure_units(config, layers, schedule, [at.group], at.first, counted, plans)
+            lengths[key(at)] = before - left
         return known[key(at)]
 
     every = candidates(dry_context(config, plans), layers, schedule.stays, outside, closer_estimate, LONGEST)
@@ -87,6 +92,8 @@ def regroup(
             if left > 0:
                 look(candidate)
     path, _ = cheapest(every, lambda candidate: known.get(key(candidate), math.inf) - shared)
+    if sum(lengths[key(c)] for c in path) > LONGER * sum(lengths[key(c)] for c in usual):
+        return schedule
     tiles = {c.first: schedule.tiles[c.first] for c in path if not c.group.fused and c.first in schedule.tiles}
     better = Schedule(schedule.stays, [candidate.group for candidate in path], tiles)
     return better if measure_schedule(config, layers, better, measure, plans) < GAIN * whole else schedule
