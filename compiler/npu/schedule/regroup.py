@@ -24,7 +24,7 @@ LONGEST = 8
 #: Instructions that may be measured: for longer steps it would take too long.
 INSTRUCTIONS = 80_000
 #: How many times as many instructions, which take memory too, other groups may have.
-LONGER = 1.15
+LONGER = 1.25
 #: What an estimate is multiplied with: candidates that look a little dearer than they are are measured too.
 HOPE = 0.95
 

@@ -35,9 +35,13 @@ def regrouped(schedule: Schedule, layers: list[Layer], outside: set[str], how: M
     return regroup(SHORT, layers, outside, schedule, whole, how, TilePlans())
 
 
-def test_layers_that_would_better_run_together_do(inverted: tuple[list[Layer], set[str]]) -> None:
+def test_layers_that_would_better_run_together_do(
+    inverted: tuple[list[Layer], set[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     layers, outside = inverted
     alone = Schedule.plain(layers)
+    assert regrouped(alone, layers, outside) is alone  # it would have too many instructions
+    monkeypatch.setattr(regrouping, "LONGER", 4)
     other = Neighbourhood(SHORT, layers, outside).tiles(decisions_of(alone), 0)[1][0]
     alone.tiles = {0: other}
     found = regrouped(alone, layers, outside)
