@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 
 from compiler.npu.emit.plan import TilePlans
 from compiler.npu.layers.layer import Layer
@@ -92,11 +92,18 @@ def regroup(
             if left > 0:
                 look(candidate)
     path, _ = cheapest(every, lambda candidate: known.get(key(candidate), math.inf) - shared)
+    if _on_chip(c.group for c in path) < _on_chip(schedule.units):
+        return schedule  # tensors that were on the chip would need room in memory
     if sum(lengths[key(c)] for c in path) > LONGER * sum(lengths[key(c)] for c in usual):
         return schedule
     tiles = {c.first: schedule.tiles[c.first] for c in path if not c.group.fused and c.first in schedule.tiles}
     better = Schedule(schedule.stays, [candidate.group for candidate in path], tiles)
     return better if measure_schedule(config, layers, better, measure, plans) < GAIN * whole else schedule
+
+
+def _on_chip(units: Iterable[LayerGroup]) -> int:
+    """Bytes of the tensors between fused layers."""
+    return sum(tensor.view.nbytes for unit in units for tensor in unit.between)
 
 
 def _unit(first: int, group: LayerGroup) -> tuple[int, int, int]:
