@@ -44,7 +44,7 @@ class Counters(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.store = store = Memory(shape=Shape(COUNTER_BITS), depth=ROUND, init=[])
-        write, read = store.write_port(), store.read_port()
+        write, read = store.write_port(), store.read_port(domain="comb")
 
         # Events since the last visit.
         visited = Signal(range(ROUND))
@@ -65,7 +65,7 @@ class Counters(wiring.Component):
         first = Signal(init=1)
         total = Signal(COUNTER_BITS)
         m.d.comb += [
-            read.addr.eq(visited),  # which `adding` is next, or after `clear`, when what is read does not count
+            read.addr.eq(adding),
             total.eq(Mux(first, 0, read.data) + amount),
             write.en.eq(1),
             write.addr.eq(adding),

@@ -149,7 +149,6 @@ class HeadQueue(wiring.Component):
         # Entries in the RAM: how many, whether there is one, whether there are more; the RAM shows the oldest.
         behind, some, more, shown = Signal(range(self.depth + 1)), Signal(), Signal(), Signal()
         full, reads, shows = Signal(), Signal(), Signal()
-        oldest = Signal(self.width, reset_less=True)  # without a reset it can be in the block RAM itself
         m.d.comb += [
             self.i_ready.eq(~full),
             push.eq(self.i_valid & self.i_ready),
@@ -166,13 +165,12 @@ class HeadQueue(wiring.Component):
             read.addr.eq(following),
             self.o_load.eq(takes),
             self.o_next.eq(read.data),
-            self.o_payload.eq(oldest),
             self.filled.eq(self.o_valid | some),
         ]
         with m.If(reads):
             m.d.sync += [shown.eq(shows), following.eq(following + shows)]
         with m.If(takes):
-            m.d.sync += [self.o_valid.eq(shown), oldest.eq(self.o_next)]
+            m.d.sync += [self.o_valid.eq(shown), self.o_payload.eq(self.o_next)]
         with m.If(push):
             m.d.sync += tail.eq(tail + 1)
         with m.If(push & ~leaves):

@@ -272,10 +272,10 @@ class Vector(EngineShell):
         pipe.put("slot", slot)
 
         def context(name: str, layout: data.StructLayout, stage: int) -> data.View:
-            """The instruction's record, read in the cycle before pipeline cycle `stage`."""
+            """The instruction's record, registered, as of pipeline cycle `stage`."""
             store = Memory(shape=layout, depth=CONTEXTS, init=[])
             m.submodules[name] = store
-            write, read = store.write_port(), store.read_port()
+            write, read = store.write_port(), store.read_port(domain="comb")
             m.d.comb += [write.en.eq(1), write.addr.eq(next_slot), read.addr.eq(pipe.at("slot", stage - 1))]
             for member in layout.members:
                 value = registers[member] if member in registers else self.run(member)
@@ -283,7 +283,9 @@ class Vector(EngineShell):
                 if others and member in ("rounding", "add", "lut"):  # ROW and VECTOR_WIDE have other fields there
                     value &= (header(self.control.word, "opcode") == BY_NAME["VECTOR"].opcode).replicate(len(value))
                 m.d.comb += write.data[member].eq(value)
-            return read.data
+            record = Signal(layout, name=f"{name}_now", reset_less=True)
+            m.d.sync += record.eq(read.data)
+            return record
 
         requantize = context("requantize", REQUANTIZE, REQUANTIZE_CONTEXT_STAGE)
         is_inside = requantize.rounding == Rounding.EVEN_ZERO_POINT_INSIDE
@@ -324,10 +326,11 @@ class Vector(EngineShell):
         kept["wide"] = header(word, "opcode") == BY_NAME["VECTOR_WIDE"].opcode
         layout = data.StructLayout({name: Value.cast(value).shape() for name, value in kept.items()})
         m.submodules.wide = store = Memory(shape=layout, depth=CONTEXTS, init=[])
-        write, read = store.write_port(), store.read_port()
+        write, read = store.write_port(), store.read_port(domain="comb")
         m.d.comb += [write.en.eq(1), write.addr.eq(next_slot), read.addr.eq(pipe.at("slot", stage - 1))]
         m.d.comb += [write.data[name].eq(value) for name, value in kept.items()]
-        record = read.data
+        record = Signal(layout, name="wide_now", reset_less=True)
+        m.d.sync += record.eq(read.data)
         pipe.put("wide_low", record.low, stage)
         pipe.put("wide_high", record.high, stage)
         pipe.put("upper", record.byte == WideByte.HIGH, stage)
