@@ -70,7 +70,7 @@ COPIES: dict[str, Callable[[Model], str]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "dtype"), zip(COPIES, cycle((np.int8, np.uint8)), strict=False))
+@pytest.mark.parametrize(("name", "dtype"), list(zip(COPIES, cycle((np.int8, np.uint8)), strict=False)))
 def test_bytes_and_one_turn(name: str, dtype: type) -> None:
     m = Model(dtype, 5)
     m.output(COPIES[name](m))
