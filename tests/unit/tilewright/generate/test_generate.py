@@ -143,7 +143,7 @@ def test_bounds_of_micro_llama() -> None:
 @pytest.mark.slow
 def test_decode_is_as_fast_as_memory() -> None:
     """A model that does not fit on the chip: weights come through the whole width of the bus, hardly a beat is lost."""
-    model = zoo.build_quantized("micro_llama", layers=1, width=256, heads=4, hidden=768)
+    model = zoo.build_quantized("micro_llama", layers=1, width=256, heads=4, kv_heads=4, hidden=768)
     config = PRESETS["base"]
     program = tw.compile_program(model, config, states="auto", shapes={"input_ids": [1, 1]})
     with tw.Device("cycle", config) as device:

@@ -134,7 +134,9 @@ def test_planes_of_rows(batch: int, channels: int) -> None:
         ((2, 8, 5), FIRST, np.s_[:, 4:, 2:4], True),
         ((1, 5, 8), LAST, np.s_[:, 1:4], True),
         ((5, 8), LAST, np.s_[2:, 4:], True),
-        ((2, 5, 8), LAST, np.s_[1:, :], False),  # other axes than rows and channels
+        ((2, 5, 8), LAST, np.s_[1:, :], True),  # images
+        ((2, 3, 5, 8), LAST, np.s_[1:, :, 2:4], True),
+        ((2, 3, 5, 8), LAST, np.s_[:, 1:], False),  # other axes than the first, rows and channels
     ],
 )
 def test_slices(before: Shape, source: Layout, part: tuple[slice, ...], there: bool) -> None:
