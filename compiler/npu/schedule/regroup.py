@@ -2,7 +2,8 @@
 
 A group's estimate adds up the work of its engines; how much of it overlaps, only the cycle simulator knows. So the
 units of the cheapest way to divide the layers are measured, each alone; what is then the cheapest way, by measured
-figures where there are some and estimates where not, is measured in its turn, until nothing of it is an estimate.
+figures where there are some and estimates where not, is measured in its turn, until nothing of it is an estimate or
+that brings nothing.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ LONGEST = 8
 INSTRUCTIONS = 80_000
 #: How many times as many instructions, which take memory too, other groups may have.
 LONGER = 1.25
+#: What a look at other groups has to bring, for another one.
+BETTER = 0.9995
 #: What an estimate is multiplied with: candidates that look a little dearer than they are are measured too.
 HOPE = 0.95
 
@@ -83,15 +86,20 @@ def regroup(
     def cost(of: Candidate) -> float:
         return known.get(key(of), scale * of.estimate) - shared
 
+    def measured() -> tuple[list[Candidate], float]:
+        return cheapest(every, lambda candidate: known.get(key(candidate), math.inf) - shared)
+
+    path, least = measured()
     while left > 0:
-        path, _ = cheapest(every, cost)
-        unknown = [candidate for candidate in path if key(candidate) not in known]
-        if not unknown:
-            break
+        hoped, _ = cheapest(every, cost)
+        unknown = [candidate for candidate in hoped if key(candidate) not in known]
         for candidate in sorted(unknown, key=lambda c: -c.estimate):
             if left > 0:
                 look(candidate)
-    path, _ = cheapest(every, lambda candidate: known.get(key(candidate), math.inf) - shared)
+        path, found = measured()
+        if not unknown or found > BETTER * least:
+            break
+        least = found
     if _on_chip(c.group for c in path) < _on_chip(schedule.units):
         return schedule  # tensors that were on the chip would need room in memory
     if sum(lengths[key(c)] for c in path) > LONGER * sum(lengths[key(c)] for c in usual):
