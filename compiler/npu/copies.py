@@ -23,6 +23,7 @@ from compiler.npu.ops import unsupported_reason
 from compiler.ops.concat import QConcat
 from compiler.ops.product import QMatMul
 from compiler.ops.take import QTake
+from compiler.passes.boxes import bounds_of
 from compiler.quantization import is_activation
 from isa.config import NpuConfig
 
@@ -113,10 +114,10 @@ class _Copies:
         if maker is not None and maker.op == "Transpose":
             perm = list(maker.attrs.get("perm") or range(rank)[::-1])
             if perm[-1] < perm[-2]:  # rows and columns are exchanged behind the copies, not before
-                rows = self._moved("Transpose", maker.inputs[0], perm=[*perm[:-2], perm[-1], perm[-2]])
+                rows = self._turned(maker.inputs[0], [*perm[:-2], perm[-1], perm[-2]])
                 copied = self._flat_images(rows, places, batch)
                 swapped = [*range(len(batch)), len(batch) + 1, len(batch)]
-                return None if copied is None else self._moved("Transpose", copied, perm=swapped)
+                return None if copied is None else self._turned(copied, swapped)
         return self._flat_images(name, places, batch)
 
     def _flat_images(self, name: str, places: np.ndarray, batch: Sequence[int]) -> str | None:
@@ -144,8 +145,7 @@ class _Copies:
         if (first, end) == (0, x.shape[axis]):
             return name
         made = self.graph.like(x, f"{name}.part", tuple(end - first if a == axis else n for a, n in enumerate(x.shape)))
-        bounds = [self.graph.constant("part", np.array([v], np.int64)) for v in (first, end, axis, 1)]
-        self.made.append(Node("Slice", [name, *bounds], [made], {}, made))
+        self.made.append(Node("Slice", [name, *bounds_of(self.graph, first, end, axis)], [made], {}, made))
         return made
 
     def _reshaped(self, name: str, shape: Sequence[int]) -> str:
@@ -157,10 +157,10 @@ class _Copies:
         self.made.append(Node("Reshape", [name, target], [made], {}, made))
         return made
 
-    def _moved(self, op: str, name: str, perm: list[int]) -> str:
+    def _turned(self, name: str, perm: list[int]) -> str:
         x = self.graph.tensor(name)
         made = self.graph.like(x, f"{name}.turned", tuple(x.shape[p] for p in perm))
-        self.made.append(Node(op, [name], [made], {"perm": perm}, made))
+        self.made.append(Node("Transpose", [name], [made], {"perm": perm}, made))
         return made
 
     def _renamed(self, made: str) -> Node:

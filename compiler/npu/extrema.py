@@ -34,6 +34,7 @@ from compiler.npu.place.place import usual_layout
 from compiler.npu.views import broadcast_ok
 from compiler.ops.elementwise import IDENTITY_TABLE, AddConstants, QAdd, QLut
 from compiler.ops.pooling import QMaxPool
+from compiler.passes.boxes import bounds_of
 from compiler.passes.clean_up import clean_up
 from compiler.quantization import is_activation, limits
 from isa.config import NpuConfig
@@ -187,7 +188,7 @@ class _Extremum:
                     places = np.arange(first, first + half)
                     self.nodes.append(selected(self.graph, self.node, x, part, places))
                 else:
-                    bounds = [self.graph.constant("part", np.array([v])) for v in (first, first + half, 1, 1)]
+                    bounds = bounds_of(self.graph, first, first + half, 1)
                     self.nodes.append(Node("Slice", [x, *bounds], [part], {}, self.node.name, self.node.origin))
                 parts.append(part)
             x = self._like(x, (n, half, *space))

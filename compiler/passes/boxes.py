@@ -37,6 +37,11 @@ def taken_box(graph: Graph, node: Node) -> Box | None:
     return tuple(box)
 
 
+def bounds_of(graph: Graph, first: int, end: int, axis: int) -> list[str]:
+    """What a Slice of first..end-1 along one axis reads besides its operand."""
+    return [graph.constant("part", np.array([v], np.int64)) for v in (first, end, axis, 1)]
+
+
 def in_order(graph: Graph, node: Node) -> bool:
     """Whether a Slice or Gather takes all places of its box, each once, the first one first."""
     if node.op == "Slice":

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.graph import Graph, Node, Tensor
-from compiler.passes.boxes import Box, in_order, taken_box, whole_box
+from compiler.passes.boxes import Box, bounds_of, in_order, taken_box, whole_box
 
 
 def raise_parts(graph: Graph) -> None:
@@ -117,7 +117,7 @@ def _moved(
         node.name, node.origin = node.outputs[0], reader.origin
         return node
 
-    bounds = (graph.constant("part", np.array([v], np.int64)) for v in (cut.first, cut.end, cut.source, 1))
+    bounds = bounds_of(graph, cut.first, cut.end, cut.source)
     inside = tuple(cut.end - cut.first if axis == cut.source else size for axis, size in enumerate(x.shape))
     part = made(Node("Slice", [x.name, *bounds], []), inside)
     heads = made(Node("Reshape", [part.outputs[0], _shape(graph, sizes)], []), sizes)
