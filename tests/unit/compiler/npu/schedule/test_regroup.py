@@ -12,7 +12,7 @@ from compiler.npu.schedule.decisions import decisions_of, schedule_of
 from compiler.npu.schedule.neighbours import Neighbourhood
 from compiler.npu.schedule.regroup import regroup
 from compiler.npu.schedule.search import Measure, Schedule, measure_schedule
-from isa.config import preset
+from isa.config import NpuConfig, preset
 from tests.unit.compiler.npu.net import Net
 from tests.unit.compiler.npu.schedule.test_refine import layers_of
 from tilewright.runtime.cost import measure
@@ -59,3 +59,21 @@ def test_what_is_no_better_and_what_takes_long_stays(
     assert regrouped(alone, layers, outside, lambda *image: 7) is alone
     monkeypatch.setattr(regrouping, "INSTRUCTIONS", 10)
     assert regrouped(alone, layers, outside) is alone
+
+
+def test_groups_of_a_step_that_computes_all_the_time_are_not_measured(
+    inverted: tuple[list[Layer], set[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layers, outside = inverted
+    alone = Schedule.plain(layers)
+    measured: list[int] = []
+
+    def counting(config: NpuConfig, image: bytes, arena_bytes: int) -> float:
+        measured.append(len(image))
+        return measure(config, image, arena_bytes)
+
+    regroup(SHORT, layers, outside, alone, 1e9, counting, TilePlans())
+    assert measured
+    measured.clear()
+    monkeypatch.setattr(regrouping, "BUSY", 0.1)
+    assert regroup(SHORT, layers, outside, alone, 1e9, counting, TilePlans()) is alone and not measured
