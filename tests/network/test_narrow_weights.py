@@ -8,19 +8,23 @@ import pytest
 from onnx import TensorProto, helper
 
 import tilewright as tw
+from isa.config import preset
 from tests.common.onnx_models import model_of
+from tilewright.runtime.cost import program_cycles
 
 RANGES = {"INT4": (-8, 8), "UINT4": (0, 16), "INT2": (-2, 2), "UINT2": (0, 4)}
 OUT = 24
 
 
-def network(op: str, kind: str, per_channel: bool) -> tuple[onnx.ModelProto, np.ndarray]:
+def network(
+    op: str, kind: str, per_channel: bool, out: int = OUT, depth: int = 40
+) -> tuple[onnx.ModelProto, np.ndarray]:
     random = np.random.default_rng(5)
     low, high = RANGES[kind]
-    shape, axis = {"Conv": ((OUT, 16, 3, 3), 0), "MatMul": ((40, OUT), 1), "Gemm": ((OUT, 40), 0)}[op]
-    channels = [OUT] if per_channel else []
+    shape, axis = {"Conv": ((out, 16, 3, 3), 0), "MatMul": ((depth, out), 1), "Gemm": ((out, depth), 0)}[op]
+    channels = [out] if per_channel else []
     zeros = random.integers(low, high, channels) if low == 0 else np.zeros(channels, int)
-    x = random.integers(-128, 128, (1, 16, 9, 9) if op == "Conv" else (6, 40)).astype(np.int8)
+    x = random.integers(-128, 128, (1, 16, 9, 9) if op == "Conv" else (6, depth)).astype(np.int8)
     attributes = {"Conv": {"pads": [1, 1, 1, 1]}, "MatMul": {}, "Gemm": {"transB": 1}}[op]
     nodes = [
         helper.make_node("DequantizeLinear", ["x", "sx", "zx"], ["a"]),
@@ -49,4 +53,19 @@ def test_on_the_npu(op: str, kind: str, per_channel: bool) -> None:
     program = tw.compile_program(model, "small")
     assert [layer.where for layer in program.layers] == ["npu"]
     report = tw.check(model, {"x": x}, program=program)
+    assert report.ok, report.summary()
+
+
+@pytest.mark.network
+@pytest.mark.parametrize(("kind", "codes", "share"), [("INT4", 16, 0.5), ("INT2", 32, 0.25)])
+def test_packed_in_memory(kind: str, codes: int, share: float) -> None:
+    """A machine with a decoder reads two or four weights a byte, in as little of the time."""
+    if not hasattr(TensorProto, kind):
+        pytest.skip(f"onnx has no {kind}")
+    model, x = network("MatMul", kind, True, 1024, 512)
+    plain, coded = (tw.compile_program(model, preset("base").with_(weight_codes=n)) for n in (0, codes))
+    weights = 512 * 1024
+    assert len(plain.constants) - len(coded.constants) > (1 - share) * weights - 1024
+    assert program_cycles(coded) < (share + 0.06) * program_cycles(plain)
+    report = tw.check(model, {"x": x}, program=coded)
     assert report.ok, report.summary()

@@ -1,4 +1,4 @@
-"""Quantise float ONNX networks with onnxruntime: int8 weights, int8 or uint8 activations, QDQ or QOperator form."""
+"""Quantise float ONNX networks with onnxruntime: 8-bit activations, weights of 8 or 4 bits, QDQ or QOperator form."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def quantize(
     seed: int = 0,
     weights: str = "int8",
 ) -> onnx.ModelProto:
-    """The model with 8-bit weights and activations, ranges taken as the extremes over the calibration set.
+    """The quantised model, ranges taken as the extremes over the calibration set.
 
-    `weights` is "int8" or "uint8": with a zero point that lies where the range of the weights asks for it.
+    `weights` is "int8", "uint8", with a zero point that lies where the range of the weights asks for it, or "int4".
     `form` is "qdq" (QuantizeLinear and DequantizeLinear around float ops) or "qoperator" (QLinearConv and its kin);
     `activation` is "int8" or "uint8". Batch norms are folded first. Nothing is left on disk.
     """
@@ -62,12 +62,15 @@ def quantize(
 
     forms = {"qdq": quantization.QuantFormat.QDQ, "qoperator": quantization.QuantFormat.QOperator}
     types = {"int8": quantization.QuantType.QInt8, "uint8": quantization.QuantType.QUInt8}
+    weight_types = types | {"int4": quantization.QuantType.QInt4}
     if form not in forms:
         raise ValueError(f"form must be one of {', '.join(forms)}, not {form!r}")
     if activation not in types:
         raise ValueError(f"activation must be one of {', '.join(types)}, not {activation!r}")
-    if weights not in types:
-        raise ValueError(f"weights must be one of {', '.join(types)}, not {weights!r}")
+    if weights not in weight_types:
+        raise ValueError(f"weights must be one of {', '.join(weight_types)}, not {weights!r}")
+    if weights == "int4" and form != "qdq":
+        raise ValueError(f"int4 weights need the form 'qdq', not {form!r}")
     if weights == "uint8" and activation != "uint8":
         raise ValueError(f"uint8 weights need uint8 activations, not {activation!r}")
     inputs = calibration_inputs(model, calibration, seed)
@@ -94,7 +97,7 @@ def quantize(
             Reader(),
             quant_format=forms[form],
             activation_type=types[activation],
-            weight_type=types[weights],
+            weight_type=weight_types[weights],
             per_channel=per_channel,
         )
         result = onnx.load(str(quantised))

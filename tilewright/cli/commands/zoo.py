@@ -46,6 +46,7 @@ def list_(json_path: str | None) -> None:
         "  tilewright zoo build resnet18 -o resnet18.onnx\n"
         "  tilewright zoo build mobilenet_v2 -o m.onnx --set size=96 --set alpha=0.35\n"
         "  tilewright zoo build resnet8 -o r.onnx --form qoperator --activation uint8\n"
+        "  tilewright zoo build resnet8 -o r.onnx --weights int4\n"
     ),
 )
 @click.argument("name")
@@ -66,7 +67,7 @@ def list_(json_path: str | None) -> None:
 )
 @click.option(
     "--weights",
-    type=click.Choice(["int8", "uint8"]),
+    type=click.Choice(["int8", "uint8", "int4"]),
     default="int8",
     show_default=True,
     help="Type of the weights; uint8 with a zero point and one scale per tensor, as in older networks.",
@@ -87,7 +88,12 @@ def build(
                 model = zoo.build(name, **parameters)
             else:
                 model = zoo.build_quantized(
-                    name, form=form, activation=activation, weights=weights, per_channel=weights == "int8", **parameters
+                    name,
+                    form=form,
+                    activation=activation,
+                    weights=weights,
+                    per_channel=weights != "uint8",
+                    **parameters,
                 )
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from error

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
+import tilewright as tw
 from tests.common import onnx_models
 from tilewright import zoo
 from tilewright.zoo.builder import Builder, scaled_channels
@@ -63,6 +64,17 @@ def test_quantised_network_follows_the_float_one(name: str, form: str, activatio
     # Without 16-bit pair saturation (uint8 on CPUs without VNNI) errors are a small part of the spread.
     if activation == "int8":
         assert np.abs(got - expected).std() < 0.3 * expected.std()
+
+
+@pytest.mark.parametrize("name", ["resnet8", "mobilenet_v2", "autoencoder"])
+def test_network_with_weights_of_four_bits_on_the_npu(name: str) -> None:
+    quantised = zoo.quantize(small(name), weights="int4")
+    kinds = {x.data_type for x in quantised.graph.initializer}
+    assert onnx.TensorProto.INT4 in kinds and onnx.TensorProto.INT8 not in {
+        x.data_type for x in quantised.graph.initializer if np.prod(x.dims) > 1
+    }
+    report = tw.check(quantised, config="base")
+    assert report.ok, report.summary()
 
 
 def onnx_domain_only(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -191,6 +203,7 @@ def test_calibration_by_array_sets_the_input_scale() -> None:
         (lambda: zoo.build("transformer", size=100), "size must be a multiple of the patch 16, not 100"),
         (lambda: zoo.quantize(small("ds_cnn"), "qat"), "form must be one of qdq, qoperator, not 'qat'"),
         (lambda: zoo.quantize(small("ds_cnn"), activation="int4"), "activation must be one of int8, uint8, not 'int4'"),
+        (lambda: zoo.quantize(small("ds_cnn"), "qoperator", weights="int4"), "int4 weights need the form 'qdq', not"),
         (lambda: zoo.with_batch(small("ds_cnn"), 0), "batch must be at least 1, not 0"),
         (lambda: Builder("x").activate(Builder("x").input((1, 2)), "elu"), "activation must be a known name"),
     ],
