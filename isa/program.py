@@ -94,7 +94,8 @@ class Program:
         compiler: "tilewright VERSION".
         keep_all: every quantised tensor is in memory after a run.
         host: what the CPU kernels need of the machine that runs them.
-        input_ranges: real values (lowest, highest) that a quantised float input can represent, by name.
+        input_ranges: real values (lowest, highest) that a quantised float input can represent, and what an integer
+            input may be whose values are places along an axis, by name.
         notes: what a user should know, one line each.
         metadata: of the model, as its file has it.
         compile_seconds: time the compilation took, s.

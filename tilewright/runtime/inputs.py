@@ -11,7 +11,7 @@ from isa.program import Program, TensorInfo
 from tilewright.errors import InputError
 from tilewright.runtime.layout import dtype_of
 
-#: Random integers wider than a byte are usually indices: they stay below this.
+#: Random integers wider than a byte, if nothing is known of them, stay below this: they often are indices.
 INDEX_LIMIT = 10
 
 
@@ -23,7 +23,7 @@ def check_inputs(program: Program, inputs: Mapping[str, Any] | np.ndarray) -> di
     """The inputs as contiguous arrays in the program's order; a bare array will do where there is one input.
 
     Raises:
-        InputError: listing every name, shape and type that does not fit.
+        InputError: listing every name, shape and type that does not fit, and a value of each input outside its range.
     """
     expected = {t.name: t for t in program.inputs}
     if isinstance(inputs, np.ndarray):
@@ -48,6 +48,7 @@ def check_inputs(program: Program, inputs: Mapping[str, Any] | np.ndarray) -> di
             problems.append(problem)
             continue
         arrays[name] = array if array.flags.c_contiguous else array.copy()
+        problems += _outside(name, array, program.input_ranges.get(name))
     if problems:
         known = f" (inputs: {', '.join(_describe(t) for t in program.inputs)})" if "unknown" in problems[0] else ""
         raise InputError(f"{program.name}: {'; '.join(problems)}{known}")
@@ -64,6 +65,19 @@ def misfit(info: TensorInfo, dtype: np.dtype, shape: tuple[int, ...], what: str 
     return ""
 
 
+def _outside(name: str, array: np.ndarray, limits: tuple[float, float] | None) -> list[str]:
+    """The first of the places that lie outside what they are places of; floats saturate."""
+    if limits is None or array.dtype.kind not in "iu":
+        return []
+    wrong = np.argwhere((array < limits[0]) | (array > limits[1]))
+    if not len(wrong):
+        return []
+    at = tuple(int(i) for i in wrong[0])
+    more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+    where = f" (at {list(at)}{more})" if at else ""
+    return [f"input {name!r} must be within {limits[0]:.0f}..{limits[1]:.0f}, not {array[at]}{where}"]
+
+
 def _describe(info: TensorInfo) -> str:
     return f"{info.name!r} {info.dtype} {_text(tuple(info.shape))}"
 
@@ -73,7 +87,8 @@ def _names(infos: Mapping[str, TensorInfo]) -> str:
 
 
 def input_range(program: Program, name: str) -> tuple[float, float] | None:
-    """The real values that the input's quantisation can represent, None where it is not known."""
+    """The real values that the input's quantisation can represent, or what places along an axis may be; None where
+    neither is known."""
     info = next(t for t in program.inputs if t.name == name)
     found = program.input_ranges.get(name)
     if found is not None:
@@ -86,7 +101,7 @@ def input_range(program: Program, name: str) -> tuple[float, float] | None:
 
 def random_inputs(program: Program, seed: int = 0) -> dict[str, np.ndarray]:
     """Seeded inputs: floats uniform over the range the input's quantisation represents, standard normal where there is
-    none; bytes uniform over all values, wider integers over 0..9 (they are usually indices), booleans fair."""
+    none; places uniform over those there are; other bytes over all values, other integers over 0..9, booleans fair."""
     random = np.random.default_rng(seed)
     return {info.name: random_input(info, input_range(program, info.name), random) for info in program.inputs}
 
@@ -97,6 +112,8 @@ def random_input(info: TensorInfo, limits: tuple[float, float] | None, random: n
     if dtype == np.bool_:
         return random.integers(0, 2, shape).astype(np.bool_)
     if np.issubdtype(dtype, np.integer):
+        if limits is not None and info.scale is None:
+            return random.integers(max(0, int(limits[0])), int(limits[1]), shape, np.int64, endpoint=True).astype(dtype)
         if dtype.itemsize == 1:
             return random.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype, endpoint=True)
         return random.integers(0, INDEX_LIMIT, shape).astype(dtype)
