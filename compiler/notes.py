@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from compiler.ops.wide import QConv16, Wide
+from compiler.quantization import is_activation
+from compiler.states import SCATTERS
 
 if TYPE_CHECKING:
     from compiler.graph import Graph, Node
@@ -17,16 +19,39 @@ if TYPE_CHECKING:
 UNUSED = "nothing runs on the NPU: "
 SIXTEEN_BITS = "16-bit activations: "
 
+_OF_NODE = " runs on the CPU: "
 _DYNAMIC = "DynamicQuantize"
 _PRODUCTS = ("MatMulInteger", "ConvInteger", "DynamicQuantizedLSTM", "IntegerLSTM")
 _ON_CPU = "on the CPU, in the integers of LiteRT's reference kernels"
 _WITH_UNIT = "With `wide_results` in its configuration the NPU makes the convolutions among them"
+_NO_INTEGERS = {
+    "Div": "a quotient of two tensors has 65,536 values, tables of the NPU 256, and it divides only by one number for "
+    "each row",
+    "CumSum": "onnxruntime rounds every one of its float sums before it adds the next, which decides ties; the NPU's "
+    "sums are exact and are rounded once",
+    "ArgMax": "its results are places of 64 bits, those of the NPU are bytes",
+}
+_NO_INTEGERS["ArgMin"] = _NO_INTEGERS["ArgMax"]
+_MOVED = ("Concat", "Expand", "Gather", "GatherElements", "GatherND", "Pad", "Reshape", "Slice", "Split", "Tile",
+          "Transpose", *SCATTERS)  # fmt: skip
+"""Ops that stand between DequantizeLinear and QuantizeLinear only where onnxruntime keeps them in floats."""
 _QUANTISE = "`tilewright quantize` makes an 8-bit model of a float one, from samples of its inputs"
 
 
 def general(notes: Iterable[str]) -> list[str]:
     """Those of a program's notes that are about all of it."""
     return [note for note in notes if note.startswith((UNUSED, SIXTEEN_BITS))]
+
+
+def notes_of(reasons: Mapping[str, str]) -> list[str]:
+    """The notes of single nodes, by name, that run on the CPU."""
+    return [f"{name}{_OF_NODE}{reason}" for name, reason in reasons.items()]
+
+
+def reasons_in(notes: Iterable[str]) -> dict[str, str]:
+    """What `notes_of` was made of, among notes of all kinds."""
+    parts = (note.partition(_OF_NODE) for note in notes)
+    return {name: reason for name, found, reason in parts if found}
 
 
 def notes_on(graph: Graph, layers: list[Layer], config: NpuConfig, cpu_only: bool) -> list[str]:
@@ -45,7 +70,9 @@ def notes_on(graph: Graph, layers: list[Layer], config: NpuConfig, cpu_only: boo
             "makes and reads them is compiled for the CPU, in floats as onnxruntime runs it. Sums of floats round in "
             "an order of their own, so such a tensor may differ from onnxruntime's by single steps"
         )
-    found += [] if cpu_only else [*_interpolations(graph), *_by_channel(graph)]
+    if not cpu_only:
+        singles = _interpolations(graph) | _by_channel(graph)
+        found += notes_of(singles | _floats(graph, singles))
     products = [node for node in graph.nodes if node.op in _PRODUCTS]
     if products and not cpu_only:
         found.append(f"{_counted(products)} run on the CPU: {_why_not_products(graph, config)}")
@@ -72,26 +99,25 @@ def _sums(config: NpuConfig) -> str:
     return "every sum of the NPU leaves it as 8 bits"
 
 
-def _interpolations(graph: Graph) -> list[str]:
-    """Why a linear Resize between quantised tensors stays on the CPU."""
+def _interpolations(graph: Graph) -> dict[str, str]:
+    """Why a linear Resize between quantised tensors stays on the CPU, by its name."""
     makers = graph.producers()
-    found = []
+    found = {}
     for node in graph.nodes:
         before = makers.get(node.inputs[0]) if node.op in ("Resize", "Upsample") else None
         if before is None or before.op != "DequantizeLinear" or node.attrs.get("mode") not in ("linear", b"linear"):
             continue
-        found.append(
-            f"{node.name or node.outputs[0]} runs on the CPU: a linear {node.op} is the same in the NPU's integers "
-            "where its scale is a power of two, stays, and rows and columns become 2, 4 or 8 times as many; else the "
-            "rounding of floats decides many ties"
+        found[node.name or node.outputs[0]] = (
+            f"a linear {node.op} is the same in the NPU's integers where its scale is a power of two, stays, and rows "
+            "and columns become 2, 4 or 8 times as many; else the rounding of floats decides many ties"
         )
     return found
 
 
-def _by_channel(graph: Graph) -> list[str]:
-    """Why a function of one quantised tensor and several constants stays on the CPU."""
+def _by_channel(graph: Graph) -> dict[str, str]:
+    """Why a function of one quantised tensor and several constants stays on the CPU, by its name."""
     makers, readers = graph.producers(), graph.consumers()
-    found = []
+    found = {}
     for node in graph.nodes:
         if node.op not in ("Add", "Sub", "Mul", "Div", "PRelu") or len(node.inputs) != 2:
             continue
@@ -101,10 +127,29 @@ def _by_channel(graph: Graph) -> list[str]:
             continue
         after = {reader.op for reader in readers.get(node.outputs[0], [])}
         if makers[tensors[0]].op == "DequantizeLinear" and after == {"QuantizeLinear"}:
-            found.append(
-                f"{node.name or node.outputs[0]} runs on the CPU: {node.op} with several constants is the NPU's "
-                "between its layers, where a scale for each channel of planes gives the model's bytes for every value"
+            found[node.name or node.outputs[0]] = (
+                f"{node.op} with several constants is the NPU's between its layers, where a scale for each channel of "
+                "planes gives the model's bytes for every value"
             )
+    return found
+
+
+def _floats(graph: Graph, known: Container[str]) -> dict[str, str]:
+    """Why any other op that reads quantised tensors alone stays on the CPU: what makes no quantised one is left out,
+    but for places."""
+    makers, readers = graph.producers(), graph.consumers()
+    found = {}
+    for node in graph.nodes:
+        name = node.name or node.outputs[0]
+        if node.quantized is not None or node.op in ("DequantizeLinear", *_MOVED) or name in known:
+            continue
+        tensors = [graph.tensor(n) for n in node.inputs if n and not graph.tensor(n).is_const]
+        before = [makers[t.name].op if t.name in makers else "" for t in tensors]
+        after = {reader.op for output in node.outputs for reader in readers.get(output, [])}
+        places = node.op in ("ArgMax", "ArgMin") and all(is_activation(t) for t in tensors)
+        if places or (set(before) == {"DequantizeLinear"} and after == {"QuantizeLinear"}):
+            none = "no rule is known by which integers give its bytes, so it is computed in floats as by onnxruntime"
+            found[name] = _NO_INTEGERS.get(node.op, none)
     return found
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from common.version import tilewright_version
 from compiler import cpu
 from compiler.graph import Graph, Tensor
-from compiler.notes import notes_on
+from compiler.notes import notes_of, notes_on
 from compiler.npu.views import View
 from compiler.options import CompileOptions
 from compiler.stages.emission import Emission
@@ -58,7 +58,7 @@ def package(
         notes=[
             *notes_on(graph, emission.layers, config, options.cpu_only),
             *([emission.coder.describe()] if emission.coder is not None and emission.coder.plain else []),
-            *(f"{name} runs on the CPU: {reason}" for name, reason in partition.placement.reasons.items()),
+            *notes_of(partition.placement.reasons),
         ],
     )
 

@@ -1,7 +1,11 @@
-"""Whole networks: nothing between the first and the last NPU layer leaves the NPU, and the bytes are onnxruntime's."""
+"""Whole networks: nothing between the first and the last NPU layer leaves the NPU, and the bytes are onnxruntime's.
+
+python -m tests.network.test_whole_networks     at full size: turns, what is left on the CPU and why, cycles
+"""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,9 +16,10 @@ import pytest
 
 import tilewright as tw
 from isa.config import preset
-from isa.program import CpuStep, NpuStep, Program
 from tests.common.movenet import movenet
 from tilewright import zoo
+from tilewright.measure.ends import CpuOp, counted, ends_of
+from tilewright.runtime.cost import program_cycles
 
 #: Ops at the two ends: the picture into blocks and the results out of them, and what a network begins or ends with.
 _BORDER = {"QuantizeLinear", "DequantizeLinear", "Relayout"}
@@ -32,16 +37,10 @@ NETWORKS: dict[str, tuple[dict[str, Any], set[str]]] = {
 _BETWEEN = {"segformer": {"Resize": 3, "DequantizeLinear": 3, "QuantizeLinear": 3, "Relayout": 6}}
 
 
-def ops_of_cpu(program: Program) -> tuple[Counter[str], Counter[str], int]:
-    """The CPU's ops between the first and the last step of the NPU, those at the ends, and steps of the NPU."""
-    steps = program.steps
-    npu = [at for at, step in enumerate(steps) if isinstance(step, NpuStep)]
-    between: Counter[str] = Counter()
-    ends: Counter[str] = Counter()
-    for at, step in enumerate(steps):
-        if isinstance(step, CpuStep):
-            (between if npu[0] < at < npu[-1] else ends).update(op.split()[0] for op in step.ops)
-    return between, ends, len(npu)
+def kinds(ops: list[CpuOp]) -> Counter[str]:
+    """The ops by what they are, each of which says why it is on the CPU."""
+    assert all(op.reason for op in ops)
+    return Counter(op.op for op in ops)
 
 
 def compared(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> None:
@@ -55,9 +54,9 @@ def compared(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> None:
 def test_zoo(name: str) -> None:
     parameters, at_the_ends = NETWORKS[name]
     model = zoo.build_quantized(name, calibration=4, **parameters)
-    between, ends, turns = ops_of_cpu(tw.compile(model, preset("base")))
-    assert between == _BETWEEN.get(name, {}) and turns == (2 if between else 1)
-    assert set(ends) <= _BORDER | at_the_ends
+    ends = ends_of(tw.compile(model, preset("base")))
+    assert kinds(ends.between) == _BETWEEN.get(name, {}) and ends.turns == (2 if ends.between else 1)
+    assert set(kinds(ends.front + ends.behind)) <= _BORDER | at_the_ends
     rng = np.random.default_rng(1)
     value = model.graph.input[0]
     shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
@@ -68,8 +67,8 @@ def test_zoo(name: str) -> None:
 @pytest.mark.network
 def test_vit(models_dir: Path) -> None:
     model = onnx.load(models_dir / "vit_tiny_qdq.onnx")
-    between, ends, turns = ops_of_cpu(tw.compile(model, preset("base")))
-    assert not between and turns == 1 and set(ends) <= _BORDER
+    ends = ends_of(tw.compile(model, preset("base")))
+    assert not ends.between and ends.turns == 1 and set(kinds(ends.front + ends.behind)) <= _BORDER
     cycle = tw.Device("cycle", preset("base"))
     x = np.random.default_rng(1).normal(size=(1, 3, 224, 224)).astype(np.float32)
     cycle.run(tw.compile(model, preset("base")), {model.graph.input[0].name: x})
@@ -80,9 +79,34 @@ def test_vit(models_dir: Path) -> None:
 def test_movenet() -> None:
     """As TFLite: every tensor is LiteRT's. ArgMax stays on the CPU, where the network ends."""
     model = movenet(64)
-    between, ends, turns = ops_of_cpu(tw.compile(model, preset("base")))
-    assert not between and turns == 1, between
-    assert set(ends) <= {"QLut", "Relayout", "Reshape", "ArgMax", "Cast", "Transpose"}, ends
+    program = tw.compile(model, preset("base"))
+    ends = ends_of(program)
+    assert not ends.between and ends.turns == 1, ends.between
+    found = kinds(ends.front + ends.behind)
+    assert set(found) <= {"QLut", "Relayout", "Reshape", "ArgMax", "Cast", "Transpose"}, found
+    said = {op.reason for op in ends.behind if op.op == "ArgMax"}
+    assert said == {"its results are places of 64 bits, those of the NPU are bytes"}
     picture = np.random.default_rng(1).integers(0, 256, (1, 64, 64, 3)).astype(np.uint8)
     report = tw.check(model, {"t0": picture}, config="base", keep="all", cache=False)
     assert report.ok and {row.status for row in report.rows} == {"equal"}, report.summary()
+
+
+def main() -> None:
+    """The judged networks at full size; `vit_tiny_qdq` of the folder $TILEWRIGHT_MODELS."""
+    print(
+        "| network | turns | before the first | between | behind the last | cycles |\n|---|---|---|---|---|---|",
+        flush=True,
+    )
+    models = {name: lambda name=name: zoo.build_quantized(name) for name in NETWORKS}
+    models["like MoveNet, 192x192"] = lambda: movenet(192)
+    if folder := os.environ.get("TILEWRIGHT_MODELS"):
+        models["vit_tiny_qdq"] = lambda: onnx.load(Path(folder) / "vit_tiny_qdq.onnx")
+    for name, model in models.items():
+        program = tw.compile(model(), preset("base"))
+        ends = ends_of(program)
+        places = " | ".join(counted(ops) for ops in (ends.front, ends.between, ends.behind))
+        print(f"| {name} | {ends.turns} | {places} | {program_cycles(program):,} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -13,6 +13,7 @@ from simulator.attribution import CAUSES, LOSSES, LayerLosses, attribute
 from simulator.cycle import CycleDevice, Trace
 from tilewright.energy import Energy, EnergyModel, events, load
 from tilewright.measure.clock import Clock, clock_of
+from tilewright.measure.ends import Ends, ends_of
 from tilewright.measure.latency import Latency, latency
 from tilewright.runtime.cost import run_npu_steps
 
@@ -52,6 +53,11 @@ class Explanation:
         return latency([self.program], self.cycles, self.clock)
 
     @property
+    def ends(self) -> list[Ends]:
+        """What the CPU does around the turns of the NPU: of each entry point where there are some."""
+        return [ends_of(self.program.entry(e.name)) for e in self.program.entries] or [ends_of(self.program)]
+
+    @property
     def cycles(self) -> int:
         return self.counters.cycles or 0
 
@@ -81,6 +87,7 @@ class Explanation:
             "energy": describe(self.energy, self.energy_model, self.program.config),
             "layers": [_row(row) | {"energy": e.to_dict()} for row, e in zip(self.rows, self.energies)],
             "cpu_layers": [{"name": layer.name, "op": layer.op, "macs": layer.macs} for layer in self.cpu_layers],
+            "ends": [ends.to_dict() for ends in self.ends],
             "latency": self.latency.to_dict(),
             "cpu_kernels": [
                 {"step": k.step, "name": k.name, "op": k.op, "milliseconds": seconds * 1e3, "bytes": k.nbytes}

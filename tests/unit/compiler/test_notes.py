@@ -7,7 +7,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
 from compiler.notes import SIXTEEN_BITS, UNUSED, general
+from isa.program import CpuStep
 from tests.common.onnx_models import graph_of
+from tests.reference.quantized_models import Model
 
 
 def network(kind: str) -> onnx.ModelProto:
@@ -70,3 +72,35 @@ def test_commands_show_them(command: str, tmp_path, capsys: pytest.CaptureFixtur
     assert not ended.value.code
     out = " ".join(capsys.readouterr().out.split())
     assert f"note: {UNUSED}" in out and "`tilewright quantize` makes" in out
+
+
+@pytest.mark.parametrize(
+    ("op", "reason"),
+    [
+        ("Div", "a quotient of two tensors has 65,536 values, tables of the NPU 256"),
+        ("CumSum", "onnxruntime rounds every one of its float sums before it adds the next"),
+        ("ArgMax", "its results are places of 64 bits, those of the NPU are bytes"),
+        ("ArgMin", "its results are places of 64 bits, those of the NPU are bytes"),
+        ("Pow", "no rule is known by which integers give its bytes"),
+        ("Mul", ""),
+    ],
+)
+def test_single_ops_between_bytes_say_why(op: str, reason: str) -> None:
+    """Of an op behind layers of the NPU; what the NPU runs says nothing, and none of it is wrong."""
+    m = Model(np.uint8, seed=3)
+    x = m.input((1, 8, 5, 5), 0.05)
+    parts = [m.requantized(m.op("Conv", x, m.weights((16, 8, 1, 1))), 0.5, 0) for _ in range(2)]
+    if op.startswith("Arg"):
+        y = m.op(op, parts[0], axis=1)
+    elif op == "CumSum":
+        y = m.requantized(m.op(op, parts[0], m.const(np.array(1), np.int64)), 4.0, 0)
+    else:
+        y = m.requantized(m.op(op, *parts), 0.5, 0)
+    m.output(y)
+    proto = m.build()
+    program = tw.compile_program(proto, "tiny", cache=False)
+    said = [note for note in program.notes if "runs on the CPU" in note]
+    assert [f" runs on the CPU: {reason}" in note for note in said] == [True] * bool(reason), program.notes
+    on_cpu = {o.split()[0] for step in program.steps if isinstance(step, CpuStep) for o in step.ops}
+    assert (op in on_cpu) == bool(reason)
+    assert tw.check(proto, m.feeds(), config="tiny", cache=False).ok

@@ -203,6 +203,7 @@ def summary(found: Explanation) -> list[str]:
         whole = found.latency.seconds or found.latency.cpu_seconds
         shares = (f"{ops} {show(1e3 * seconds)} ms ({seconds / whole:.1%})" for ops, seconds in by_ops[:8])
         lines.append(f"CPU by ops: {', '.join(shares)}{', ...' if len(by_ops) > 8 else ''}")
+    lines += [line for ends in found.ends for line in ends.sentences()]
     if found.program.entries:
         names = ", ".join(entry.name for entry in found.program.entries)
         lines.append(f"cycles and times are of all entry points, one after the other: {names}")

@@ -40,12 +40,17 @@ def test_json() -> None:
         assert row["compute_cycles"] <= row["bound_cycles"] <= max(row["compute_cycles"], row["memory_cycles"])
         assert row["cycles"] - row["bound_cycles"] == sum(row["losses"].values())
         assert row["fill"].keys() <= row["spent"].keys()
+    (ends,) = found["ends"]
+    assert ends["turns"] == 1 and ends["between"] == []
+    assert [op["op"] for op in ends["front"]] == ["QuantizeLinear", "Relayout"]
+    assert {op["reason"] for op in ends["behind"]} == {"to or from blocks of channels", "bytes to floats"}
     assert all(layer["name"] not in {row["name"] for row in layers} for layer in found["cpu_layers"])
 
 
 def test_table_and_memory_options() -> None:
     text = invoke("explain", MODEL, "--config", "tiny").stdout
     assert "bound" in text and "on the CPU, by a model of" in text and "latency about" in text
+    assert "before the NPU's first turn: 1 QuantizeLinear (floats to bytes), 1 Relayout" in text
     assert max(map(len, text.splitlines())) <= 160
 
     def cycles(*options: object) -> int:

@@ -1,0 +1,88 @@
+"""What the CPU does before the first, between and behind the last turns of the NPU, op by op, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from compiler.notes import reasons_in
+from isa.program import CpuStep, NpuStep, Program
+
+_REASONS = {
+    "QuantizeLinear": "floats to bytes",
+    "DequantizeLinear": "bytes to floats",
+    "Relayout": "to or from blocks of channels",
+    "SplitBytes": "16 bits to bytes",
+    "JoinBytes": "bytes to 16 bits",
+    "Gather": "rows are chosen by numbers that only a run knows",
+}
+_MOVES = {"Reshape", "Transpose", "Slice", "Split", "Concat", "Squeeze", "Unsqueeze", "Flatten", "Expand", "Tile"}
+_MOVED = "moves what the CPU has"
+_OTHER = "computes with floats or wide integers; the NPU has bytes"
+
+
+@dataclass(frozen=True)
+class CpuOp:
+    """An op that the CPU does.
+
+    Attributes:
+        op, name: of the node.
+        reason: why it is not the NPU's.
+    """
+
+    op: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The CPU's part of a program, by where it stands.
+
+    Attributes:
+        turns: runs of the NPU.
+        front, between, behind: ops in the order they run; without a turn of the NPU all are in front.
+    """
+
+    turns: int
+    front: list[CpuOp]
+    between: list[CpuOp]
+    behind: list[CpuOp]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def sentences(self) -> list[str]:
+        """For people, a line for each place where there is something."""
+        places = (
+            ("before the NPU's first turn", self.front), (f"between its {self.turns} turns", self.between),
+            ("behind its last turn", self.behind),
+        )  # fmt: skip
+        return [f"{place}: {counted(ops)}" for place, ops in places if ops] if self.turns else []
+
+
+def counted(ops: Sequence[CpuOp]) -> str:
+    """Ops with the number and the reason of each kind."""
+    kinds = Counter((op.op, op.reason) for op in ops)
+    return ", ".join(f"{n} {op} ({reason})" for (op, reason), n in kinds.items())
+
+
+def ends_of(program: Program) -> Ends:
+    """Of a program without entry points, or of one of them."""
+    known = reasons_in(program.notes)
+    at = [place for place, step in enumerate(program.steps) if isinstance(step, NpuStep)]
+    first, last = (at[0], at[-1]) if at else (len(program.steps), len(program.steps))
+    found = Ends(len(at), [], [], [])
+    for place, step in enumerate(program.steps):
+        if isinstance(step, CpuStep):
+            ops = found.front if place < first else found.behind if place > last else found.between
+            ops += [_described(text, known) for text in step.ops if text]
+    return found
+
+
+def _described(text: str, known: dict[str, str]) -> CpuOp:
+    op, _, name = text.partition(" ")
+    usual = _REASONS.get(op, _MOVED if op in _MOVES else _OTHER)
+    return CpuOp(op, name, known.get(name, usual))
