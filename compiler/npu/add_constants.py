@@ -8,7 +8,9 @@ multipliers near the exact ratios finds one that is not empty for about 99 % of 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from compiler.tensor import Tensor
 from isa import numerics
 
 _MULTIPLIER_LIMIT = (1 << 23) - 1
+_MOST_TRIED = 256  # choices of c: where there are more, many pairs are missed
 
 
 def stored_add_constants(op: QAdd, a: Tensor, b: Tensor, y: Tensor) -> AddConstants | None:
@@ -47,18 +50,66 @@ def find_add_constants(
         low, high: clamp of the values as they are stored.
         floats: the rule is `numerics.add_floats`, not `numerics.add_reference`.
     """
+    if low >= high:
+        return AddConstants(0, 0, 0, 0)
+    a, b, target = _wanted(a_type, b_type, y_type, low, high, floats)
+    fa, fb, ft = _edges(a, b, target)
+    for ma, mb, shift in _multipliers(a_type, b_type, y_type):
+        interval = _interval(fa * ma + fb * mb, ft, shift, low, high)
+        if interval is None:
+            continue
+        full = _interval(a * ma + b * mb, target, shift, low, high)
+        if full is None:
+            continue
+        c = min(max((full[0] + full[1]) // 2, -(1 << 31)), (1 << 31) - 1)
+        total = a * ma + b * mb + c
+        if abs(total).max() < 1 << 31 and np.array_equal(np.clip(total >> shift, low, high), target):
+            return AddConstants(ma, mb, int(c), shift)
+    return None
+
+
+def nearest_add_constants(
+    a_type: StoredType, b_type: StoredType, y_type: StoredType, low: int, high: int, floats: bool = False
+) -> tuple[AddConstants, np.ndarray] | None:
+    """Constants that miss few operand pairs, and what must be added to their results: int64 [a, b], as values are
+    stored, from -128 on. None where every choice misses many."""
+    a, b, target = _wanted(a_type, b_type, y_type, low, high, floats)
+    fa, fb, ft = _edges(a, b, target)
+    best: tuple[int, AddConstants] | None = None
+    for ma, mb, shift in itertools.islice(_multipliers(a_type, b_type, y_type), 2 * len(_NEIGHBOURS)):
+        sums = fa * ma + fb * mb
+        least = np.sort(((ft << shift) - sums)[ft > low])
+        most = np.sort((((ft + 1) << shift) - 1 - sums)[ft < high])
+        if not (least.size and most.size):
+            continue
+        tried = np.concatenate([least[least > most[0]], most[most < least[-1]]])
+        if not 0 < tried.size <= _MOST_TRIED:
+            continue
+        missed = least.size - np.searchsorted(least, tried, "right") + np.searchsorted(most, tried, "left")
+        at = int(missed.argmin())
+        if best is None or missed[at] < best[0]:
+            best = int(missed[at]), AddConstants(ma, mb, int(tried[at]), shift)
+    if best is None:
+        return None
+    found = best[1]
+    total = a * found.ma + b * found.mb + found.c
+    correction = target - np.clip(total >> found.shift, low, high)
+    return (found, correction) if abs(total).max() < 1 << 31 else None
+
+
+def _wanted(
+    a_type: StoredType, b_type: StoredType, y_type: StoredType, low: int, high: int, floats: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """All first operands as a column, all second ones as a row, and the results, as they are stored."""
     q = np.arange(-128, 128, dtype=np.int64)
     (sa, za, oa), (sb, zb, ob), (sy, zy, oy) = a_type, b_type, y_type
     a, b = q[:, None], q[None, :]
     rule = numerics.add_floats if floats else numerics.add_reference
-    target = rule(a + oa, b + ob, sa, za, sb, zb, sy, zy, low + oy, high + oy).astype(np.int64) - oy
-    if low >= high:
-        return AddConstants(0, 0, 0, 0)
-    with np.errstate(over="ignore"):
-        ra, rb = float(np.float32(sa) / np.float32(sy)), float(np.float32(sb) / np.float32(sy))
-    if not (math.isfinite(ra) and math.isfinite(rb)):
-        return None
-    # Only pairs next to a step of the target can bound c: keep those for the quick test.
+    return a, b, rule(a + oa, b + ob, sa, za, sb, zb, sy, zy, low + oy, high + oy).astype(np.int64) - oy
+
+
+def _edges(a: np.ndarray, b: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The pairs next to a step of the target, and their results: no others can bound c."""
     edge = np.zeros(target.shape, bool)
     for axis in (0, 1):
         step = np.diff(target, axis=axis) != 0
@@ -68,24 +119,19 @@ def find_add_constants(
         edge[tuple(second)] |= step
     edge[[0, 0, -1, -1], [0, -1, 0, -1]] = True
     ea, eb = np.nonzero(edge)
-    fa, fb, ft = q[ea], q[eb], target[ea, eb]
+    return a[ea, 0], b[0, eb], target[ea, eb]
+
+
+def _multipliers(a_type: StoredType, b_type: StoredType, y_type: StoredType) -> Iterator[tuple[int, int, int]]:
+    """Multipliers of both operands and a shift, next to the ratios of the scales, those of most bits first."""
+    with np.errstate(over="ignore"):
+        ra, rb = (float(np.float32(t[0]) / np.float32(y_type[0])) for t in (a_type, b_type))
+    if not (math.isfinite(ra) and math.isfinite(rb)):
+        return
     for shift in range(23, 7, -1):
-        ma0, mb0 = round(ra * 2**shift), round(rb * 2**shift)
-        if max(abs(ma0), abs(mb0)) + 3 > _MULTIPLIER_LIMIT or (abs(ma0) + abs(mb0) + 8) * 128 >= 1 << 30:
-            continue
-        for da, db in _NEIGHBOURS:
-            ma, mb = ma0 + da, mb0 + db
-            interval = _interval(fa * ma + fb * mb, ft, shift, low, high)
-            if interval is None:
-                continue
-            full = _interval(a * ma + b * mb, target, shift, low, high)
-            if full is None:
-                continue
-            c = min(max((full[0] + full[1]) // 2, -(1 << 31)), (1 << 31) - 1)
-            total = a * ma + b * mb + c
-            if abs(total).max() < 1 << 31 and np.array_equal(np.clip(total >> shift, low, high), target):
-                return AddConstants(ma, mb, int(c), shift)
-    return None
+        ma, mb = round(ra * 2**shift), round(rb * 2**shift)
+        if max(abs(ma), abs(mb)) + 3 <= _MULTIPLIER_LIMIT and (abs(ma) + abs(mb) + 8) * 128 < 1 << 30:
+            yield from ((ma + da, mb + db, shift) for da, db in _NEIGHBOURS)
 
 
 _NEIGHBOURS = sorted(((a, b) for a in range(-3, 4) for b in range(-3, 4)), key=lambda d: d[0] ** 2 + d[1] ** 2)

@@ -15,6 +15,7 @@ from compiler.npu.blocks.tasks import Task, describe, verify_tasks
 from compiler.npu.blocks.wiring import Wiring
 from compiler.npu.by_channel import convolve_by_channel
 from compiler.npu.copies import copies_by_parts
+from compiler.npu.corrected_adds import correct_adds
 from compiler.npu.extrema import extrema_by_sums
 from compiler.npu.layers.layer import Layer
 from compiler.npu.means import means_where_they_lie
@@ -64,6 +65,7 @@ class Partition:
 def partition(graph: Graph, config: NpuConfig, options: CompileOptions) -> Partition:
     """Divides a graph between NPU and CPU. The graph gains the tensors that conversions make."""
     if not options.cpu_only:
+        correct_adds(graph, config)
         means_where_they_lie(graph, config)
         spread_channels(graph, config)
         copies_by_parts(graph, config)
