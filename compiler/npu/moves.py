@@ -254,7 +254,7 @@ class _Move:
         return selected(self.graph, self.node, x.name, y.name, places)
 
     def _conv(self, op: QConv | QConvTranspose, weights: np.ndarray, x: Tensor, y: Tensor) -> Node:
-        return _moving(self.graph, self.node, op, weights, x.name, y.name)
+        return moving(self.graph, self.node, op, weights, x.name, y.name)
 
 
 def rows_as_planes(graph: Graph, x: Tensor, stem: str, name: str, origin: tuple[str, ...]) -> Node:
@@ -267,9 +267,10 @@ def selected(graph: Graph, node: Node, x: str, y: str, places: np.ndarray) -> No
     """The channels of `x` at these places as `y`, in place of a node."""
     channels, *space = graph.tensor(x).shape[1:]
     weights = (places[:, None] == np.arange(channels)).astype(np.int8).reshape(-1, channels, *([1] * len(space)))
-    return _moving(graph, node, QConv(kernel=(1,) * len(space), moves=True), weights, x, y)
+    return moving(graph, node, QConv(kernel=(1,) * len(space), moves=True), weights, x, y)
 
 
-def _moving(graph: Graph, node: Node, op: QConv | QConvTranspose, weights: np.ndarray, x: str, y: str) -> Node:
+def moving(graph: Graph, node: Node, op: QConv | QConvTranspose | QMatMul, weights: np.ndarray, x: str, y: str) -> Node:
+    """A convolution or product with these weights of 0 and 1 from `x` to `y`, in place of a node."""
     name = graph.constant(f"{y}.moves", weights, _ONE)
     return Node.of(op, [x, name], [y], node.name, node.origin)

@@ -15,9 +15,13 @@ class QMatMul(Clamped):
     """Matrix product: x [...,M,K], w a constant [K,N] or an activation [...,K,N], optional bias int32 [N].
 
     The arithmetic is QConv's.
+
+    Attributes:
+        moves: as QConv's.
     """
 
     arity = (2, 3)
+    moves: bool = False
 
     def check(self, operands: Operands, result: Tensor) -> str | None:
         error = super().check(operands, result)
@@ -34,4 +38,4 @@ class QMatMul(Clamped):
     def macs(self, operands: Operands, result: Tensor) -> int:
         x = operands[0]
         assert x is not None
-        return result.size * x.shape[-1]
+        return 0 if self.moves else result.size * x.shape[-1]

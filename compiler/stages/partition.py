@@ -27,6 +27,7 @@ from compiler.npu.place.place import Placement, place_nodes
 from compiler.npu.place.tails import Chain, Work, fuse_tails, verify_work
 from compiler.npu.schedule.search import misfits
 from compiler.npu.spread import spread_channels
+from compiler.npu.wide_heads import widen_heads
 from compiler.options import CompileOptions
 from isa.config import NpuConfig
 
@@ -71,6 +72,7 @@ def partition(graph: Graph, config: NpuConfig, options: CompileOptions) -> Parti
         copies_by_parts(graph, config)
         extrema_by_sums(graph, config)
         products_for_moves(graph, config)
+        widen_heads(graph, config)
         convolve_by_channel(graph, config)
     tensors = frozenset(graph.tensors)
     excluded: dict[str, str] = {}

@@ -70,7 +70,8 @@ class MatMul(NpuOp[QMatMul]):
             layers, dynamic = _made_weights(node, operands, name, fill, scale[0])
             dynamic = dynamic or operands.dynamic_weights(node.node, fill, float(scale[0]))
         made = operands.output(fuse_tail(operands, post, tail, Layout.CHANNELS_LAST, node.y.name))
-        products = Products(np.ones(made.h, np.int64), np.ones(made.w, np.int64), k, made.n * made.c)
+        ones = np.ones(made.h, np.int64), np.ones(made.w, np.int64)
+        products = None if node.op.moves else Products(*ones, k, made.n * made.c)
         phase = Phase.of(sets, 1, operands.config, pad=(0, 0))
         layer = ConvLayer(
             name, ops, [view], made, post, node.graph.macs(node.node), products, phases=[phase], bias=bias,

@@ -15,8 +15,7 @@ from tests.common import onnx_models
 from tests.reference.quantized_models import Model
 from tilewright.api.build import ModelSource
 
-TOKENS, HEADS, DEPTH = 20, 3, 16
-WIDTH = HEADS * DEPTH
+TOKENS = 20
 
 
 def parts(m: Model, packed: str, op: str) -> list[str]:
@@ -30,18 +29,19 @@ def parts(m: Model, packed: str, op: str) -> list[str]:
     return [m.op("Squeeze", part, m.const([0], np.int64)) for part in taken]
 
 
-def attention(dtype: type, op: str, between: bool) -> Model:
+def attention(dtype: type, op: str, between: bool, heads: int = 3, depth: int = 16, batch: int = 1) -> Model:
     """As timm exports it; with quantisers between the moves, as onnxruntime's quantisation writes it, or without."""
+    width, zero = heads * depth, 3 if dtype == np.int8 else 131
     m = Model(dtype, 3)
-    again = (lambda x: m.requantized(x, 0.05, 3)) if between else lambda x: x
-    rows = m.requantized(m.op("MatMul", m.input((1, TOKENS, 32)), m.weights((32, 3 * WIDTH))), 0.05, 3)
-    packed = again(m.op("Reshape", rows, m.const([1, TOKENS, 3, HEADS, DEPTH], np.int64)))
+    again = (lambda x: m.requantized(x, 0.02, zero)) if between else lambda x: x
+    rows = m.requantized(m.op("MatMul", m.input((batch, TOKENS, 32)), m.weights((32, 3 * width))), 0.02, zero)
+    packed = again(m.op("Reshape", rows, m.const([batch, TOKENS, 3, heads, depth], np.int64)))
     packed = again(m.op("Transpose", packed, perm=[2, 0, 3, 1, 4]))
     queries, keys, values = parts(m, packed, op)
-    scores = m.requantized(m.op("MatMul", queries, m.op("Transpose", keys, perm=[0, 1, 3, 2])), 0.5, 0)
-    mixed = m.op("Transpose", m.requantized(m.op("MatMul", scores, values), 2.0, 0), perm=[0, 2, 1, 3])
-    mixed = m.op("Reshape", mixed, m.const([1, TOKENS, WIDTH], np.int64))
-    m.output(m.requantized(m.op("MatMul", mixed, m.weights((WIDTH, 24))), 4.0, 0))
+    scores = m.requantized(m.op("MatMul", queries, m.op("Transpose", keys, perm=[0, 1, 3, 2])), 0.06, zero)
+    mixed = m.op("Transpose", m.requantized(m.op("MatMul", scores, values), 0.2, zero), perm=[0, 2, 1, 3])
+    mixed = m.op("Reshape", mixed, m.const([batch, TOKENS, width], np.int64))
+    m.output(m.requantized(m.op("MatMul", mixed, m.weights((width, 24))), 0.3, zero))
     return m
 
 

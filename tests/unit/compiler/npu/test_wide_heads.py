@@ -1,0 +1,64 @@
+"""Heads of attention that do not fill blocks of channels: onnxruntime's bytes, in one turn of the NPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from isa.config import PRESETS
+from isa.program import CpuStep, NpuStep
+from tests.reference.quantized_models import Model
+from tests.unit.compiler.passes.test_raise_parts import TOKENS, attention
+
+
+def checked(m: Model, config: str) -> int:
+    """Turns of the NPU, once all bytes were found to be onnxruntime's and both simulators to agree."""
+    model, feeds = m.build(), m.feeds()
+    report = tw.check(model, feeds, config=PRESETS[config], cache=False)
+    assert report.ok and report.rows, report.summary()
+    program = tw.compile_program(model, config, cache=False)
+    got, timed = (tw.Device(kind, PRESETS[config]).run(program, feeds) for kind in ("functional", "cycle"))
+    assert all(np.array_equal(got[name], timed[name]) and len(np.unique(got[name])) > 8 for name in got)
+    ops = [op.split()[0] for step in program.steps if isinstance(step, CpuStep) for op in step.ops]
+    assert "PackMatMulParams" not in ops
+    return sum(isinstance(step, NpuStep) for step in program.steps)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "op", "between", "heads", "depth", "batch", "config"),
+    [
+        (np.int8, "Gather", False, 4, 8, 1, "base"),
+        (np.int8, "Split", False, 4, 8, 2, "base"),
+        (np.uint8, "Split", True, 3, 8, 1, "base"),  # parts that begin within a block
+        (np.int8, "Slice", True, 2, 24, 1, "base"),  # more than a block
+        (np.uint8, "Gather", False, 5, 4, 1, "tiny"),
+    ],
+)
+def test_heads_of_one_product(
+    dtype: type, op: str, between: bool, heads: int, depth: int, batch: int, config: str
+) -> None:
+    assert checked(attention(dtype, op, between, heads, depth, batch), config) == 1
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_heads_of_three_products(masked: bool) -> None:
+    """As BERT has them, with a softmax between the products, or a mask before it."""
+    heads, depth = 4, 8
+    m = Model(np.int8, 5)
+    x = m.input((1, TOKENS, 32))
+
+    def part(perm: list[int]) -> str:
+        rows = m.requantized(m.op("MatMul", x, m.weights((32, heads * depth))), 0.05, 3)
+        divided = m.op("Reshape", rows, m.const([1, TOKENS, heads, depth], np.int64))
+        return str(m.op("Transpose", divided, perm=perm))
+
+    scores = m.requantized(m.op("MatMul", part([0, 2, 1, 3]), part([0, 2, 3, 1])), 0.1, 7)
+    if masked:
+        hidden = m.const(np.where(np.arange(TOKENS) < 15, 0, -20.0).reshape(1, 1, 1, TOKENS), np.float32)
+        scores = m.requantized(m.op("Add", scores, m.requantized(hidden, 0.17, 0)), 0.19, 7)
+    shares = m.requantized(m.op("Softmax", scores, axis=-1), 1 / 256, -128)
+    mixed = m.op("Transpose", m.requantized(m.op("MatMul", shares, part([0, 2, 1, 3])), 0.02, 0), perm=[0, 2, 1, 3])
+    mixed = m.op("Reshape", mixed, m.const([1, TOKENS, heads * depth], np.int64))
+    m.output(m.requantized(m.op("MatMul", mixed, m.weights((heads * depth, 24))), 0.03, 0))
+    assert checked(m, "base") == 1
