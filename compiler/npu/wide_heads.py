@@ -23,7 +23,7 @@ from compiler.npu.moves import ROWS_AS_PLANES, made_by_npu, moving, rows_as_plan
 from compiler.npu.ops import unsupported_reason
 from compiler.ops.convolution import QConv
 from compiler.ops.product import QMatMul
-from compiler.passes.boxes import bounds_of, taken_box
+from compiler.passes.boxes import bounds_of, taken_box, whole_box
 from isa.config import NpuConfig
 
 _HEADS = [0, 2, 1, 3]
@@ -40,6 +40,12 @@ def widen_heads(graph: Graph, config: NpuConfig) -> None:
     if found.changed:
         graph.nodes = [node for node in found.nodes if id(node) not in found.gone]
         graph.prune()
+
+
+def _are_rows(rows: tuple[int, ...], divided: tuple[int, ...]) -> bool:
+    """Whether a tensor has the channels of these heads [batch, rows, heads, channels] side by side."""
+    batch, length, count, depth = divided
+    return rows == (batch, length, count * depth) or (batch == 1 and rows == (length, count * depth))
 
 
 @dataclass(frozen=True)
@@ -76,7 +82,7 @@ class _Widened:
         """Adds a product with wide heads in place of one of narrow ones; False for any other node."""
         if not isinstance(node.quantized, QMatMul) or len(node.inputs) != 2:
             return False
-        if self.wiring.shape(node.inputs[0])[-2] == 1 or unsupported_reason(self.graph, node, self.config) is not None:
+        if unsupported_reason(self.graph, node, self.config) is not None:
             return False
         left, keys = self._heads(node.inputs[0], _HEADS), self._heads(node.inputs[1], _COLUMNS)
         if left is not None and keys is not None and (left.count, left.depth) == (keys.count, keys.depth):
@@ -101,14 +107,14 @@ class _Widened:
             return None
         rows, shape = divided.inputs[0], self.wiring.shape(divided.outputs[0])
         count, depth = shape[2:]
-        if self.wiring.shape(rows) != (*shape[:2], count * depth) or depth % self.config.block_in == 0:
+        if not _are_rows(self.wiring.shape(rows), shape) or depth % self.config.block_in == 0:
             return None
         first, cut = 0, self.wiring.producers.get(rows) if shape[0] == 1 else None  # else parts must lie by themselves
         box = taken_box(self.graph, cut) if cut is not None and cut.op == "Slice" else None
-        if cut is not None and box is not None and box[2][0] % depth == 0:
+        if cut is not None and box is not None and box[-1][0] % depth == 0:
             whole = self.wiring.shape(cut.inputs[0])
-            if box[:2] == tuple((0, size) for size in whole[:2]) and whole[2] % depth == 0:
-                rows, first = cut.inputs[0], box[2][0]
+            if box[:-1] == whole_box(whole[:-1]) and whole[-1] % depth == 0:
+                rows, first = cut.inputs[0], box[-1][0]
         quants = [self.graph.tensor(n).quant for n in (rows, name)]
         same = quants[0] is not None and quants[0].same_as(quants[1])
         if not same or not made_by_npu(self.wiring, self.config, rows):
@@ -127,8 +133,7 @@ class _Widened:
         turned, joined = found
         if (turned.op, turned.attrs.get("perm"), joined.op) != ("Transpose", _HEADS, "Reshape"):
             return None
-        batch, rows, count, depth = self.wiring.shape(turned.outputs[0])
-        return (turned, joined) if self.wiring.shape(name) == (batch, rows, count * depth) else None
+        return (turned, joined) if _are_rows(self.wiring.shape(name), self.wiring.shape(turned.outputs[0])) else None
 
     def _width(self, depth: int) -> int:
         return -(-depth // self.config.block_in) * self.config.block_in
@@ -136,7 +141,7 @@ class _Widened:
     def _widened(self, heads: _Heads, node: Node) -> str:
         """The same heads with channels of whole blocks."""
         width, rows = self._width(heads.depth), self._rows(heads.rows, heads.depth, node)
-        if self.wiring.shape(heads.rows)[2] != heads.count * heads.depth:
+        if self.wiring.shape(heads.rows)[-1] != heads.count * heads.depth:
             first = heads.first // heads.depth * width
             bounds = bounds_of(self.graph, first, first + heads.count * width, 2)
             rows = self._move("Slice", [rows, *bounds], (*self.graph.tensor(rows).shape[:2], heads.count * width), node)
@@ -152,11 +157,16 @@ class _Widened:
         key = rows, depth
         if key not in self.wide:
             weights = np.eye(self._width(depth), depth, dtype=np.int8)
-            self.wide[key] = self._by_heads(rows, weights, node)
+            self.wide[key] = self._by_heads(self._batched(rows, node), weights, node)
         return self.wide[key]
 
+    def _batched(self, rows: str, node: Node) -> str:
+        """Rows [batch, rows, channels]."""
+        shape = self.wiring.shape(rows)
+        return rows if len(shape) == 3 else self._move("Reshape", [rows, self._shape((1, *shape))], (1, *shape), node)
+
     def _by_heads(self, rows: str, weights: np.ndarray, node: Node, made: str | None = None) -> str:
-        """Rows whose heads are each multiplied with the same weights [channels of the result, channels]."""
+        """Rows [batch, rows, channels] whose heads are each multiplied with weights [channels after, before]."""
         x = self.graph.tensor(rows)
         count = x.shape[2] // weights.shape[1]
         planes = rows_as_planes(self.graph, x, f"{rows}.planes", node.name, node.origin)
@@ -181,7 +191,12 @@ class _Widened:
         turned = self._move("Transpose", [wide], shape, joined[0], {"perm": _HEADS})
         flat = (batch, length, count * width)
         rows = self._move("Reshape", [turned, self._shape(flat)], flat, joined[1], dict(joined[1].attrs))
-        self._by_heads(rows, eye, joined[1], joined[1].outputs[0])
+        result = joined[1].outputs[0]
+        if len(self.wiring.shape(result)) == 3:
+            self._by_heads(rows, eye, joined[1], result)
+        else:
+            made = [self._by_heads(rows, eye, joined[1]), joined[1].inputs[1]]
+            self._move("Reshape", made, self.wiring.shape(result), joined[1], dict(joined[1].attrs), result)
         self.gone |= {id(move) for move in joined}
 
     def _shape(self, shape: tuple[int, ...]) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import onnx
 import pytest
 
 import tilewright as tw
@@ -10,11 +13,11 @@ from isa.config import PRESETS
 from isa.program import CpuStep, NpuStep
 from tests.reference.quantized_models import Model
 from tests.unit.compiler.passes.test_raise_parts import TOKENS, attention
+from tilewright import zoo
 
 
-def checked(m: Model, config: str) -> int:
+def checked(model: onnx.ModelProto, feeds: dict[str, np.ndarray], config: str) -> int:
     """Turns of the NPU, once all bytes were found to be onnxruntime's and both simulators to agree."""
-    model, feeds = m.build(), m.feeds()
     report = tw.check(model, feeds, config=PRESETS[config], cache=False)
     assert report.ok and report.rows, report.summary()
     program = tw.compile_program(model, config, cache=False)
@@ -38,7 +41,8 @@ def checked(m: Model, config: str) -> int:
 def test_heads_of_one_product(
     dtype: type, op: str, between: bool, heads: int, depth: int, batch: int, config: str
 ) -> None:
-    assert checked(attention(dtype, op, between, heads, depth, batch), config) == 1
+    m = attention(dtype, op, between, heads, depth, batch)
+    assert checked(m.build(), m.feeds(), config) == 1
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -61,4 +65,22 @@ def test_heads_of_three_products(masked: bool) -> None:
     mixed = m.op("Transpose", m.requantized(m.op("MatMul", shares, part([0, 2, 1, 3])), 0.02, 0), perm=[0, 2, 1, 3])
     mixed = m.op("Reshape", mixed, m.const([1, TOKENS, heads * depth], np.int64))
     m.output(m.requantized(m.op("MatMul", mixed, m.weights((heads * depth, 24))), 0.03, 0))
-    assert checked(m, "base") == 1
+    assert checked(m.build(), m.feeds(), "base") == 1
+
+
+@pytest.mark.network
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("deit", {"size": 32, "patch": 8, "width": 32, "heads": 4, "layers": 2, "classes": 20}),
+        ("bert", {"tokens": 24, "width": 32, "heads": 4, "layers": 1, "vocabulary": 100, "classes": 20}),
+    ],
+)
+def test_networks(name: str, parameters: dict[str, Any]) -> None:
+    """Whose last block has one row: a product of it with keys and values."""
+    model = zoo.build_quantized(name, **parameters)
+    if name == "bert":
+        feeds = {model.graph.input[0].name: np.random.default_rng(1).integers(0, 100, (1, 24))}
+    else:
+        feeds = {model.graph.input[0].name: np.random.default_rng(1).normal(size=(1, 3, 32, 32)).astype(np.float32)}
+    assert checked(model, feeds, "base") == 1
