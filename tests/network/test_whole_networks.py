@@ -54,7 +54,7 @@ def compared(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> None:
 def test_zoo(name: str) -> None:
     parameters, at_the_ends = NETWORKS[name]
     model = zoo.build_quantized(name, calibration=4, **parameters)
-    ends = ends_of(tw.compile(model, preset("base")))
+    (ends,) = ends_of(tw.compile(model, preset("base")))
     assert kinds(ends.between) == _BETWEEN.get(name, {}) and ends.turns == (2 if ends.between else 1)
     assert set(kinds(ends.front + ends.behind)) <= _BORDER | at_the_ends
     rng = np.random.default_rng(1)
@@ -67,7 +67,7 @@ def test_zoo(name: str) -> None:
 @pytest.mark.network
 def test_vit(models_dir: Path) -> None:
     model = onnx.load(models_dir / "vit_tiny_qdq.onnx")
-    ends = ends_of(tw.compile(model, preset("base")))
+    (ends,) = ends_of(tw.compile(model, preset("base")))
     assert not ends.between and ends.turns == 1 and set(kinds(ends.front + ends.behind)) <= _BORDER
     cycle = tw.Device("cycle", preset("base"))
     x = np.random.default_rng(1).normal(size=(1, 3, 224, 224)).astype(np.float32)
@@ -80,7 +80,7 @@ def test_movenet() -> None:
     """As TFLite: every tensor is LiteRT's. ArgMax stays on the CPU, where the network ends."""
     model = movenet(64)
     program = tw.compile(model, preset("base"))
-    ends = ends_of(program)
+    (ends,) = ends_of(program)
     assert not ends.between and ends.turns == 1, ends.between
     found = kinds(ends.front + ends.behind)
     assert set(found) <= {"QLut", "Relayout", "Reshape", "ArgMax", "Cast", "Transpose"}, found
@@ -103,7 +103,7 @@ def main() -> None:
         models["vit_tiny_qdq"] = lambda: onnx.load(Path(folder) / "vit_tiny_qdq.onnx")
     for name, model in models.items():
         program = tw.compile(model(), preset("base"))
-        ends = ends_of(program)
+        (ends,) = ends_of(program)
         places = " | ".join(counted(ops) for ops in (ends.front, ends.between, ends.behind))
         print(f"| {name} | {ends.turns} | {places} | {program_cycles(program):,} |", flush=True)
 

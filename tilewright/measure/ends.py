@@ -42,10 +42,12 @@ class Ends:
     """The CPU's part of a program, by where it stands.
 
     Attributes:
+        entry: of a program with entry points, which of them it is; else "".
         turns: runs of the NPU.
         front, between, behind: ops in the order they run; without a turn of the NPU all are in front.
     """
 
+    entry: str
     turns: int
     front: list[CpuOp]
     between: list[CpuOp]
@@ -60,7 +62,8 @@ class Ends:
             ("before the NPU's first turn", self.front), (f"between its {self.turns} turns", self.between),
             ("behind its last turn", self.behind),
         )  # fmt: skip
-        return [f"{place}: {counted(ops)}" for place, ops in places if ops] if self.turns else []
+        name = f"{self.entry}: " if self.entry else ""
+        return [f"{name}{place}: {counted(ops)}" for place, ops in places if ops] if self.turns else []
 
 
 def counted(ops: Sequence[CpuOp]) -> str:
@@ -69,12 +72,16 @@ def counted(ops: Sequence[CpuOp]) -> str:
     return ", ".join(f"{n} {op} ({reason})" for (op, reason), n in kinds.items())
 
 
-def ends_of(program: Program) -> Ends:
-    """Of a program without entry points, or of one of them."""
+def ends_of(whole: Program) -> list[Ends]:
+    """Of a program, or of each of its entry points."""
+    return [_ends(entry.name, whole.entry(entry.name)) for entry in whole.entries] or [_ends("", whole)]
+
+
+def _ends(entry: str, program: Program) -> Ends:
     known = reasons_in(program.notes)
     at = [place for place, step in enumerate(program.steps) if isinstance(step, NpuStep)]
     first, last = (at[0], at[-1]) if at else (len(program.steps), len(program.steps))
-    found = Ends(len(at), [], [], [])
+    found = Ends(entry, len(at), [], [], [])
     for place, step in enumerate(program.steps):
         if isinstance(step, CpuStep):
             ops = found.front if place < first else found.behind if place > last else found.between

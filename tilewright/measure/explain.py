@@ -55,7 +55,7 @@ class Explanation:
     @property
     def ends(self) -> list[Ends]:
         """What the CPU does around the turns of the NPU: of each entry point where there are some."""
-        return [ends_of(self.program.entry(e.name)) for e in self.program.entries] or [ends_of(self.program)]
+        return ends_of(self.program)
 
     @property
     def cycles(self) -> int:

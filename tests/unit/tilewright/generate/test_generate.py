@@ -20,6 +20,7 @@ from tilewright import zoo
 from tilewright.cli import cli
 from tilewright.errors import InputError, UsageError
 from tilewright.generate import DECODE, PREFILL, GreedyReference, LanguageModel, Vocabulary
+from tilewright.measure.ends import ends_of
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +74,14 @@ def test_tokens_are_those_of_onnxruntime(language: LanguageModel, model_file: Pa
     """A prompt of one token, one shorter than the cache, one that fills it; all go on behind the end of the cache."""
     made = compared(language, model_file, "functional", prompt, 30)
     assert len(made) == 30 and made == compared(language, model_file, "cycle", prompt, 30)
+
+
+def test_what_the_cpu_does_in_each_entry_point(language: LanguageModel) -> None:
+    found = {ends.entry: ends for ends in ends_of(language.program)}
+    assert list(found) == [PREFILL, DECODE]
+    for name, ends in found.items():
+        assert ends.turns > 1 and "Softmax" not in {op.op for op in ends.front + ends.behind}
+        assert [line.partition(": ")[0] for line in ends.sentences()] == [name] * 3
 
 
 @pytest.mark.slow
