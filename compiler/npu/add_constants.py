@@ -68,6 +68,7 @@ def find_add_constants(
     return None
 
 
+@functools.lru_cache(maxsize=64)
 def nearest_add_constants(
     a_type: StoredType, b_type: StoredType, y_type: StoredType, low: int, high: int, floats: bool = False
 ) -> tuple[AddConstants, np.ndarray] | None:

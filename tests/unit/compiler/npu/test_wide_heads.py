@@ -72,7 +72,7 @@ def test_heads_of_three_products(masked: bool) -> None:
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
-        ("deit", {"size": 32, "patch": 8, "width": 32, "heads": 4, "layers": 2, "classes": 20}),
+        ("deit", {"size": 32, "patch": 8, "width": 32, "heads": 4, "layers": 1, "classes": 20}),
         ("bert", {"tokens": 24, "width": 32, "heads": 4, "layers": 1, "vocabulary": 100, "classes": 20}),
     ],
 )
