@@ -88,6 +88,8 @@ def test_random_inputs(hand):
     values = tw.random_inputs(program)["x"]
     assert values.dtype == np.float32 and 10 <= values.min() < 12 and 18 < values.max() <= 20
     first.dtype = "int64"
+    assert {10, 20} < set(np.unique(tw.random_inputs(program)["x"])) <= set(range(10, 21))
+    program.input_ranges = {}
     assert set(np.unique(tw.random_inputs(program)["x"])) <= set(range(10))
     first.dtype = "bool"
     assert tw.random_inputs(program)["x"].dtype == np.bool_
