@@ -60,7 +60,7 @@ class LayerLosses:
     Attributes:
         layer: with the sums over all fused layers.
         members: the layers themselves.
-        cycles: from the end of the layer before to its own end.
+        cycles: from the end of the layer before to its own end (`simulator.timeline.layer_cycles`).
         compute, memory: the steps of the array and the beats of the bus that no schedule can avoid.
         bound: its part of the fewest cycles the program can take (`simulator.bound`), at least `compute`.
         spent: cycles per cause, of any layer's instructions.
@@ -111,7 +111,7 @@ def fused_row(group: Sequence[Layer]) -> Layer:
 def attribute(
     ops: Sequence[Op], layers: Iterable[Layer], traces: Sequence[Trace], config: NpuConfig, constants: bytes = b""
 ) -> list[LayerLosses]:
-    """The NPU layers in the order they completed, with what they lost.
+    """The NPU layers in the order of the program, with what they lost.
 
     Args:
         ops: the program's instructions.

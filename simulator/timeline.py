@@ -6,6 +6,7 @@ wait for a semaphore, and how full the queue is.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -48,7 +49,8 @@ def _offsets(traces: Sequence[Trace]) -> list[int]:
 
 
 def layer_cycles(layers: Iterable[Layer], traces: Sequence[Trace]) -> list[LayerCycles]:
-    """The NPU layers in the order they completed.
+    """The NPU layers in the order of the program. A layer whose last results are still on their way to memory when a
+    later one is complete has the cycles up to then.
 
     Args:
         layers: `Program.layers`.
@@ -63,12 +65,14 @@ def layer_cycles(layers: Iterable[Layer], traces: Sequence[Trace]) -> list[Layer
                 continue
             started, ended = trace.started[low:high], trace.ended[low:high]
             if ended.any():
-                mine.append((int(ended.max()), int(started[started > 0].min()) + 1, layer))
+                mine.append((layer, int(started[started > 0].min()) + 1, int(ended.max())))
+        mine.sort(key=lambda entry: entry[0].first)
+        lasts = [last for _, _, last in mine[:-1]] + [trace.cycles]
+        ends = reversed(list(itertools.accumulate(reversed(lasts), min)))
         before = 0
-        for index, (last, first, layer) in enumerate(sorted(mine, key=lambda entry: entry[:2])):
-            end = trace.cycles if index == len(mine) - 1 else last
-            found.append(LayerCycles(layer, offset + first, offset + last, max(0, end - before)))
-            before = max(before, end)
+        for (layer, first, last), end in zip(mine, ends):
+            found.append(LayerCycles(layer, offset + first, offset + last, end - before))
+            before = end
     return found
 
 

@@ -134,3 +134,9 @@ def broadcast_ok(shape: tuple[int, ...], out: tuple[int, ...], layout: Layout, c
     if layout is Layout.CHANNELS_LAST and len(out) > 2 and full[:-2] != out[:-2] and int(np.prod(full[:-2])) != 1:
         return False
     return const or own[1] == dims[1]
+
+
+def same_box(a: View, b: View) -> bool:
+    """True if both walk the same vectors of the same buffer."""
+    place = (a.buffer, a.n, a.c, a.h, a.w, a.sn, a.sc, a.sh, a.offset)
+    return place == (b.buffer, b.n, b.c, b.h, b.w, b.sn, b.sc, b.sh, b.offset)

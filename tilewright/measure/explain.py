@@ -26,7 +26,7 @@ class Explanation:
         program: what ran.
         timing: of the memory it ran with.
         counters: of the run.
-        rows: the NPU layers in the order they completed; fused ones are one row.
+        rows: the NPU layers in the order of the program; fused ones are one row.
         traces: when every instruction ran, per NPU step.
         clock: that turns cycles into time; None where none is known.
         energies: of each row.

@@ -14,7 +14,8 @@ from compiler.npu.coding.coder import WeightCoder
 from compiler.npu.emit.emitter import Emitter, Place
 from compiler.npu.emit.geometry import Border, Box
 from compiler.npu.emit.plan import Pools, TilePlans
-from compiler.npu.emit.scratch import Allocation, Heap, Ring
+from compiler.npu.emit.plane_sums import PlaneSums
+from compiler.npu.emit.scratch import Allocation, Heap, Ring, ScratchpadFull
 from compiler.npu.views import View
 from isa import numerics
 from isa.codes import CodeMode
@@ -127,6 +128,7 @@ class Context:
         tiles: tilings chosen for whole layers, by `id` of the layer, as `TilePlan.numbers` gives them.
         timing_only: constants are not packed, because only the instructions count.
         coder: codes weights, None where they stay as they are.
+        sums: those of the tensor that is made, None where nobody wants them.
     """
 
     config: NpuConfig
@@ -144,6 +146,7 @@ class Context:
     tiles: dict[int, tuple[int, ...]] = field(default_factory=dict)
     timing_only: bool = False
     coder: WeightCoder | None = None
+    sums: PlaneSums | None = None
     _pools: dict[str, Heap] = field(default_factory=dict)
     _wholes: dict[Hashable, int] = field(default_factory=dict)
 
@@ -268,9 +271,11 @@ class Context:
         try:
             yield
         finally:
-            self._pools.clear()
             if block is not None:
                 block.free()
+            if self.sums is not None:
+                self.sums.move(self._pools["output"], self.heap)
+            self._pools.clear()
 
     def on_chip(self, view: View) -> bool:
         """True if the tensor's values are (or will be) in ACT: nothing to load or store."""
@@ -317,18 +322,29 @@ class Context:
         there = self._in_act(view, box)
         if there is not None:
             return there
-        rows = self._pools["output"].take(box.vectors)
+        try:
+            rows = self._pools["output"].take(box.vectors)
+        except ScratchpadFull:
+            if not self.settle_sums():
+                raise
+            rows = self._pools["output"].take(box.vectors)
         return ActTile(rows.start, box.lines * box.columns, box.columns, 1, rows)
+
+    def settle_sums(self) -> bool:
+        """Frees the rows of ACT that wait to be added up, if there are some."""
+        return self.sums is not None and self.sums.flush()
 
     def finish_tile(self, view: View, box: Box, tile: ActTile) -> None:
         """Stores an output tile (a resident tensor stays where it is)."""
-        if self.on_chip(view):
-            return
-        self.emitter.store(
-            self.place(view, box.n, box.block, box.y0, box.x0), tile.base, box.columns,
-            y=(box.lines, tile.line, view.sh), z=(box.blocks, tile.plane, view.sc),
-        )  # fmt: skip
-        self.release(tile)
+        if not self.on_chip(view):
+            self.emitter.store(
+                self.place(view, box.n, box.block, box.y0, box.x0), tile.base, box.columns,
+                y=(box.lines, tile.line, view.sh), z=(box.blocks, tile.plane, view.sc),
+            )  # fmt: skip
+        if self.sums is not None and self.sums.view.buffer == view.buffer:
+            self.sums.add(box, tile)
+        else:
+            self.release(tile)
 
     def room(self, rows: int, pool: str) -> Allocation:
         """Rows of a layer's pool for what is neither read nor written; to be freed."""

@@ -64,6 +64,24 @@ class Ring:
             self._held[key] = start
         return start
 
+    def reserve(self, count: int) -> int:
+        """The last `count` rows, which are not handed out until they are given back; returns the first.
+
+        Raises:
+            ScratchpadFull: there are no so many.
+        """
+        if count > self.rows:
+            raise ScratchpadFull(f"{count} rows of {self.rows}")
+        self.rows -= count
+        for start, end, gone in [span for span in self._spans if span[1] > self.rows]:
+            del self._held[gone]
+            self._spans.remove((start, end, gone))
+        return self.rows
+
+    def give_back(self, count: int) -> None:
+        """Ends a reservation."""
+        self.rows += count
+
     def forget(self) -> None:
         """Contents are no longer known (a CPU step or another program may come between)."""
         self._held.clear()

@@ -173,6 +173,7 @@ def conv_plans(
     s: ConvShape,
     budget: int,
     *,
+    acc_rows: int,
     resident_in: bool,
     resident_out: bool,
     load_operand: bool,
@@ -182,6 +183,7 @@ def conv_plans(
     """Plans that fit `budget` ACT rows: each one estimated to take fewer cycles than those before it, or all of them.
 
     Args:
+        acc_rows: rows of ACC.
         resident_in, resident_out: input and output lie in ACT already.
         load_operand: the second operand of a fused Add comes from memory.
         row_sums: a tile has sums of its rows (`RowSums`).
@@ -209,7 +211,7 @@ def conv_plans(
             if chunk > config.prm_rows:
                 continue
             tiles_total = count_bands * chunks * n * len(s.phases)
-            if acc > (config.acc_rows // 2 if tiles_total > 1 else config.acc_rows):
+            if acc > acc_rows // (2 if tiles_total > 1 else 1):
                 continue
             out_rows = 0 if resident_out else s.bytes * pixels * math.prod(s.step) * chunk
             add_rows = pixels * math.prod(s.step) * chunk if load_operand else 2 * pixels * row_sums

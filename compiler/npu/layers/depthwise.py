@@ -78,6 +78,7 @@ class DepthwiseLayer(Layer):
         config = context.config
         x, y, nbytes = self.inputs[0], self.output.first_bytes, self.output.bytes
         resident_in, resident_out = context.on_chip(x), context.on_chip(y)
+        room = context.accumulators.rows
         height, images = (y.h, y.n) if span is None else (span[1] - span[0], 1)
         load_add = self.post.add is not None and not context.on_chip(self.post.add.other)
         slices, bus, window = config.dw_slices, config.bus_bytes, self.window
@@ -94,7 +95,7 @@ class DepthwiseLayer(Layer):
                 several = count_bands * parts * images > 1
                 acc = nbytes * _acc_rows(config, lines * columns, blocks)
                 tiles = 2 * len(passes) * slices * (blocks + min(again, blocks * self._sets))
-                if acc > (config.acc_rows // 2 if several else config.acc_rows) or tiles > config.wgt_tiles // 2:
+                if acc > room // (2 if several else 1) or tiles > config.wgt_tiles // 2:
                     continue
                 if blocks > config.prm_rows:
                     continue

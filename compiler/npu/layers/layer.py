@@ -127,6 +127,16 @@ class Layer(ABC):
         return Border(), 0
 
     @property
+    def summed(self) -> View | None:
+        """The input of which only the sums over its planes count, if it is one that the array can make while the input
+        is made (`emit_summed`)."""
+        return None
+
+    def emit_summed(self, context: Context, acc: int) -> None:
+        """Emits the layer where the sums of its input's planes are in ACC from row `acc` on."""
+        raise NotImplementedError
+
+    @property
     def plan_key(self) -> Hashable:
         """Equal for layers that have the same plans wherever their tensors are."""
         return id(self)
@@ -170,7 +180,7 @@ class Layer(ABC):
             ScratchpadFull: nothing fits.
         """
         budget = _grained(budget)
-        where = tuple(context.on_chip(v) for v in (*self.reads, self.output))
+        where = (context.accumulators.rows, *(context.on_chip(v) for v in (*self.reads, self.output)))
         wanted = context.tiles.get(id(self)) if span is None else None
         what = (self.plan_key, None if span is None else span[1] - span[0], where, wanted)
         key = (what, budget)

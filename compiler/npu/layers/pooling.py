@@ -11,9 +11,11 @@ import numpy as np
 from compiler.npu.emit.context import Context
 from compiler.npu.emit.geometry import Border, Box
 from compiler.npu.emit.plan import Pools, TilePlan
+from compiler.npu.emit.plane_sums import emit_sums, sum_rows
 from compiler.npu.layers.elementwise import VectorLayer, uniform_params
 from compiler.npu.layers.sliding_window import SlidingWindow
 from compiler.npu.layers.tiling import OutputRows, PlaneTiling, even_parts
+from compiler.npu.views import View
 from isa.instructions import Source
 
 #: The lowest int8: padding that never wins a maximum.
@@ -75,6 +77,28 @@ class MeanLayer(VectorLayer):
         x = self.inputs[0]
         return Box(box.n, box.block, box.blocks, 0, x.h, 0, x.w)
 
+    @property
+    def summed(self) -> View | None:
+        return self.inputs[0]
+
+    def emit_summed(self, context: Context, acc: int) -> None:
+        y = self.output
+        with context.pools(Pools(0, y.cb, 0)):
+            for n in range(y.n):
+                self.divide(context, Box(n, 0, y.cb, 0, 1, 0, 1), acc + n * y.cb * sum_rows(context.config))
+
+    def divide(self, context: Context, box: Box, acc: int) -> None:
+        """Emits VECTOR for some channel blocks, whose sums are in ACC from row `acc` on."""
+        config = context.config
+        out = context.write_tile(self.output, box)
+        step = sum_rows(config) * config.block_out // config.block_in
+        context.emitter.vector(
+            Source.ACC, acc * config.block_out // config.block_in, out.base, [(box.blocks, step, 0, out.plane, 0)],
+            prm=uniform_params(context, self.bias, self.scale), lut=context.load_table(self.post.lut),
+            rounding=self.post.rounding, post=self.post.fields,
+        )  # fmt: skip
+        context.finish_tile(self.output, box, out)
+
     def emit_tile(self, context: Context, box: Box) -> None:
         x = self.inputs[0]
         tile = context.read_tile(x, self.input_box(box))
@@ -118,30 +142,14 @@ class LargeMeanLayer(MeanLayer):
 
     def _emit_plane(self, context: Context, n: int, block: int, lines: int) -> None:
         """One channel block, `lines` rows of the input at a time."""
-        config, x = context.config, self.inputs[0]
-        narrow = max(1, config.block_in // config.block_out)
-
-        def identity() -> np.ndarray:
-            return np.eye(narrow * config.block_out, config.block_in, dtype=np.int8).reshape(
-                narrow, -1, config.block_in
-            )
-
-        acc = context.accumulators.take(narrow)
+        x = self.inputs[0]
+        acc = context.accumulators.take(sum_rows(context.config))
         for first in range(0, x.h, lines):
-            tile = context.read_tile(x, self._band(n, block, first, lines))
-            wgt = context.load_weights(("identity",), narrow, identity)
-            context.emitter.gemm(
-                tile.base, wgt, acc, [(x.w, tile.step, 0, 0), (min(lines, x.h - first), tile.line, 0, 0)],
-                [(narrow, 0, 1, 1)], accumulate=first > 0,
-            )  # fmt: skip
+            band = self._band(n, block, first, lines)
+            tile = context.read_tile(x, band)
+            emit_sums(context, acc, tile, (band.lines, x.w), 1, accumulate=first > 0)
             context.release(tile)
-        out = context.write_tile(self.output, Box(n, block, 1, 0, 1, 0, 1))
-        context.emitter.vector(
-            Source.ACC, acc * config.block_out // config.block_in, out.base, [(1, 0, 0, 0, 0)],
-            prm=uniform_params(context, self.bias, self.scale), lut=context.load_table(self.post.lut),
-            rounding=self.post.rounding, post=self.post.fields,
-        )  # fmt: skip
-        context.finish_tile(self.output, Box(n, block, 1, 0, 1, 0, 1), out)
+        self.divide(context, Box(n, block, 1, 0, 1, 0, 1), acc)
 
     def _band(self, n: int, block: int, first: int, lines: int) -> Box:
         x = self.inputs[0]

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from compiler.npu.emit.context import BandTile, Context
+from compiler.npu.emit.plan import TilePlan
+from compiler.npu.emit.scratch import ScratchpadFull
 from compiler.npu.layers.layer import Layer
 from compiler.npu.layers.tiling import OutputRows
 from compiler.npu.views import View
@@ -203,13 +206,22 @@ def _emit_band(context: Context, group: LayerGroup, image: int, band: BandRows, 
         if k < len(group.between):
             _shift(context, group.between[k], band.window[k], made)
         if made[1] > made[0]:
-            plan = layer.plan(context, context.heap.largest_gap, made)
-            layer.emit(context, plan, OutputRows(image, made))
+            layer.emit(context, _plan(context, layer, made), OutputRows(image, made))
         total.instructions += emitter.position - position
         total.read_bytes += emitter.read_bytes - read
         total.write_bytes += emitter.write_bytes - written
         engines = Engine.GEMM, Engine.VECTOR, Engine.LOAD, Engine.STORE
         total.steps.append(tuple(emitter.work[e] - work[e] for e in engines))
+
+
+def _plan(context: Context, layer: Layer, made: tuple[int, int]) -> TilePlan[Any]:
+    """The plan for rows of a layer; what waits to be added up makes room for it if it has to."""
+    try:
+        return layer.plan(context, context.heap.largest_gap, made)
+    except ScratchpadFull:
+        if not context.settle_sums():
+            raise
+        return layer.plan(context, context.heap.largest_gap, made)
 
 
 def _shift(context: Context, tensor: Between, window: tuple[int, int], made: tuple[int, int]) -> None:

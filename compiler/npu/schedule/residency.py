@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from compiler.npu.emit.context import Context
 from compiler.npu.emit.geometry import Border
 from compiler.npu.layers.layer import Layer
-from compiler.npu.views import View
+from compiler.npu.views import View, same_box
 from isa.config import NpuConfig
 from isa.program import ARENA_REGION
 
@@ -55,7 +55,7 @@ def resident_candidates(layers: list[Layer], outside: set[str]) -> list[Stay]:
         uses = [(i, layer, v) for i, layer in enumerate(layers) for v in layer.reads if v.buffer == buffer]
         if buffer in outside or writers[buffer] > 1 or not uses or view.region != ARENA_REGION:
             continue
-        if any(not _same_box(v, view) for _, _, v in uses):
+        if any(not same_box(v, view) for _, _, v in uses):
             continue
         need = [layer.input_border() for _, layer, v in uses if v == layer.inputs[0]]
         fills = {fill for border, fill in need if any(border)}
@@ -106,8 +106,3 @@ def place_residents(rows: int, stays: list[Stay]) -> list[Stay]:
             stay.start = end - stay.rows
             placed.append(stay)
     return sorted(placed, key=lambda s: s.first)
-
-
-def _same_box(a: View, b: View) -> bool:
-    """True if both walk the same vectors of their buffer."""
-    return (a.n, a.c, a.h, a.w, a.sn, a.sc, a.sh, a.offset) == (b.n, b.c, b.h, b.w, b.sn, b.sc, b.sh, b.offset)

@@ -14,7 +14,7 @@ from isa.encoding import Op, op, to_bytes
 from isa.instructions import Engine, ErrorCode, Source
 from isa.program import Layer
 from isa.timing import MemoryTiming
-from simulator.cycle import CycleDevice
+from simulator.cycle import CycleDevice, Trace
 from simulator.functional import FunctionalDevice
 from simulator.timeline import events, layer_cycles, write_timeline
 from tests.common.program_generator import generate
@@ -101,6 +101,14 @@ def test_a_timeout_of_just_enough_cycles() -> None:
     cycles = run(CycleDevice(TINY), PROGRAM)
     assert cycles is not None and run(CycleDevice(TINY), PROGRAM, timeout=cycles) == cycles
     assert fails(PROGRAM, timeout=cycles - 1).code == ErrorCode.TIMEOUT
+
+
+def test_a_layer_that_is_stored_for_longer_than_the_next_one_takes_has_the_cycles_up_to_then() -> None:
+    times = np.zeros((3, 4), np.uint64)
+    times[:, 2], times[:, 3] = (1, 40, 60), (90, 70, 120)
+    layers = [Layer(name, "Copy", "npu", first, 1) for first, name in enumerate("abc")]
+    rows = layer_cycles(layers, [Trace(times, 130)])
+    assert [(r.layer.name, r.last, r.cycles) for r in rows] == [("a", 90, 70), ("b", 70, 0), ("c", 120, 60)]
 
 
 def test_trace_and_timeline(tmp_path: Path) -> None:

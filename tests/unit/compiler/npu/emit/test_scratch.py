@@ -69,3 +69,16 @@ def test_heap_tells_what_is_free() -> None:
         heap.take_at(103, 2)
     with pytest.raises(ScratchpadFull, match=r"rows 111\.\.113 of ACT are in use"):
         heap.take_at(111, 2)  # beyond the end
+
+
+def test_ring_hands_out_no_reserved_rows() -> None:
+    ring = Ring(16, align=2)
+    assert ring.take(14, "old") == 0
+    assert ring.reserve(4) == 12 and ring.find("old") is None
+    assert [ring.take(6), ring.take(6), ring.take(4)] == [0, 6, 0]
+    with pytest.raises(ScratchpadFull, match="13 rows of 12"):
+        ring.take(13)
+    with pytest.raises(ScratchpadFull, match="14 rows of 12"):
+        ring.reserve(14)
+    ring.give_back(4)
+    assert ring.take(16) == 0

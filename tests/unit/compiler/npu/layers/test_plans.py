@@ -104,7 +104,10 @@ def test_plans_found_for_more_rows_are_those_of_fewer(kind: Kind) -> None:
     layer, _ = kind()
     context, reused = counting(), 0
     for budget in range(128, 24, -4):
-        reused += context.plans.of_more((layer.plan_key, None, (False, False), None), budget) is not None
+        reused += (
+            context.plans.of_more((layer.plan_key, None, (context.accumulators.rows, False, False), None), budget)
+            is not None
+        )
         assert layer.plan(context, budget) == layer.plan(counting(), budget)
     assert reused > 3 or not layer.cheapest
 
