@@ -12,7 +12,7 @@ from compiler.npu.emit.scratch import ScratchpadFull
 from compiler.npu.layers.layer import Layer
 from compiler.npu.schedule.bands import LayerGroup, emit_group
 from compiler.npu.schedule.residency import Stay
-from compiler.npu.views import same_box
+from compiler.npu.views import View, same_box
 from isa.config import NpuConfig
 from isa.program import Layer as LayerRow
 
@@ -34,27 +34,41 @@ def emit_step(context: Context, units: list[LayerGroup], stays: list[Stay], star
         CompileError: a layer that no tiling fits.
     """
     rows: list[LayerRow] = []
+    sums: PlaneSums | None = None  # which the unit before has made for this one
+    before: list[LayerRow] = []
     for stay in stays:
         if stay.first < start <= stay.last:
             stay.settle(context)
-    for unit, mean in _with_means(context.config, units, stays):
+    for unit, wanted in zip(units, _wanted_sums(context.config, units, stays), strict=True):
         index = start + len(rows)
-        covered = range(index, index + len(unit.layers) + (mean is not None))
+        covered = range(index, index + len(unit.layers))
         first = context.emitter.position
         for stay in stays:
             if stay.first in covered:
                 stay.settle(context)
         try:
-            rows += _emit_unit(context, unit) if mean is None else _emit_with_mean(context, unit, mean)
+            if sums is not None:
+                made = [_emit_summed(context, unit.layers[0], sums.acc)]
+            elif wanted is not None:
+                context.sums = sums = PlaneSums(context, wanted)
+                made = _emit_unit(context, unit)
+                sums.end()
+                context.sums = None
+            else:
+                made = _emit_unit(context, unit)
         except ScratchpadFull as error:
             c, layer = context.config, unit.layers[0]
             raise CompileError(
                 f"{layer.op} {layer.name!r} does not fit configuration {c.name!r} "
                 f"({c.act_rows} ACT rows, {c.wgt_tiles} tiles, {c.acc_rows} ACC rows): {error}"
             ) from None
-        head = rows[index - start]  # the borders of residents are filled for the layer that makes them
-        head.count += head.first - first
-        head.first = first
+        made[0].first = first  # the borders of residents are filled for the layer that makes them
+        together = made
+        if sums is not None and wanted is None:
+            together, sums = [*before, *made], None
+        _count(together, context.emitter.position)
+        rows += made
+        before = made
         for stay in stays:
             if stay.last in covered:
                 context.drop(stay.view.buffer)
@@ -62,43 +76,31 @@ def emit_step(context: Context, units: list[LayerGroup], stays: list[Stay], star
     return rows
 
 
-def _with_means(
-    config: NpuConfig, units: list[LayerGroup], stays: list[Stay]
-) -> Iterator[tuple[LayerGroup, Layer | None]]:
-    """The units, each with the layer behind it if that needs only sums over planes of what the unit makes, and would
-    have to load them or is slower on VECTOR: the array makes the sums beside the unit."""
+def _count(together: list[LayerRow], end: int) -> None:
+    """Reports all instructions up to `end` with the first of some layers that run together."""
+    together[0].count = end - together[0].first
+    for row in together[1:]:
+        row.first, row.count = end, 0
+
+
+def _wanted_sums(config: NpuConfig, units: list[LayerGroup], stays: list[Stay]) -> Iterator[View | None]:
+    """For each unit the tensor it makes of which the layer behind it needs only sums over planes, if that layer would
+    have to load it or is slower on VECTOR: the array makes the sums beside the unit."""
     slower = config.vector_passes > sum_rows(config)
     near = set() if slower else {stay.view.buffer for stay in stays}
-    taken = False
+    view: View | None = None
     for unit, following in itertools.zip_longest(units, units[1:]):
-        if taken:
-            taken = False
-            continue
-        view = following.layers[0].summed if following is not None and not following.fused else None
-        taken = (
-            view is not None
-            and view.buffer not in near
-            and view.bytes == 1
-            and PlaneSums.rows(config, view) <= config.acc_rows // _SUMS
-            and any(same_box(layer.output, view) for layer in unit.layers)
-        )
-        yield unit, following.layers[0] if taken else None
-
-
-def _emit_with_mean(context: Context, unit: LayerGroup, mean: Layer) -> list[LayerRow]:
-    """Emits a unit and a layer of sums over planes beside it. All instructions are reported with the first layer."""
-    assert mean.summed is not None
-    context.sums = sums = PlaneSums(context, mean.summed)
-    rows = _emit_unit(context, unit)
-    first, written = context.emitter.position, context.emitter.write_bytes
-    sums.end()
-    context.sums = None
-    mean.emit_summed(context, sums.acc)
-    rows[0].count += context.emitter.position - first
-    end = rows[0].first + rows[0].count
-    for row in rows[1:]:
-        row.first = end
-    return [*rows, _row(mean, end, 0, 0, context.emitter.write_bytes - written, _TOGETHER)]
+        before, view = view, None
+        if following is not None and not following.fused and before is None:
+            view = following.layers[0].summed
+        if view is not None and (
+            view.buffer in near
+            or view.bytes > 1
+            or PlaneSums.rows(config, view) > config.acc_rows // _SUMS
+            or not any(same_box(layer.output, view) for layer in unit.layers)
+        ):
+            view = None
+        yield view
 
 
 def _emit_unit(context: Context, unit: LayerGroup) -> list[LayerRow]:
@@ -106,33 +108,32 @@ def _emit_unit(context: Context, unit: LayerGroup) -> list[LayerRow]:
 
 
 def _emit_one(context: Context, layer: Layer) -> LayerRow:
-    emitter = context.emitter
-    first, read, written = emitter.position, emitter.read_bytes, emitter.write_bytes
+    read, written = context.emitter.read_bytes, context.emitter.write_bytes
     plan = layer.plan(context, context.heap.largest_gap)
     layer.emit(context, plan)
-    return _row(
-        layer, first, emitter.position - first, emitter.read_bytes - read, emitter.write_bytes - written,
-        str(plan.tiling),
-    )  # fmt: skip
+    return _row(layer, context.emitter.read_bytes - read, context.emitter.write_bytes - written, str(plan.tiling))
 
 
 def _emit_group(context: Context, group: LayerGroup) -> list[LayerRow]:
-    """Emits fused layers. Their instructions are interleaved, so that all are reported with the first layer."""
-    first = context.emitter.position
+    """Emits fused layers, whose instructions are interleaved."""
     totals = emit_group(context, group)
-    count = context.emitter.position - first
+    tiles = itertools.chain([f"fused, {group.step} lines"], itertools.repeat(_TOGETHER))
     return [
-        _row(
-            layer, first if k == 0 else first + count, count if k == 0 else 0, totals[k].read_bytes,
-            totals[k].write_bytes, f"fused, {group.step} lines" if k == 0 else _TOGETHER,
-        )
-        for k, layer in enumerate(group.layers)
-    ]  # fmt: skip
+        _row(layer, total.read_bytes, total.write_bytes, tile)
+        for layer, total, tile in zip(group.layers, totals, tiles)
+    ]
 
 
-def _row(layer: Layer, first: int, count: int, read: int, written: int, tile: str) -> LayerRow:
-    """The report of a layer: instructions, bytes, how it was cut."""
+def _emit_summed(context: Context, layer: Layer, acc: int) -> LayerRow:
+    """Emits a layer of sums that have been made."""
+    written = context.emitter.write_bytes
+    layer.emit_summed(context, acc)
+    return _row(layer, 0, context.emitter.write_bytes - written, _TOGETHER)
+
+
+def _row(layer: Layer, read: int, written: int, tile: str) -> LayerRow:
+    """The report of a layer, but for its instructions: bytes, and how it was cut."""
     return LayerRow(
-        name=layer.name, op=layer.op, where="npu", first=first, count=count, macs=layer.macs, read_bytes=read,
+        name=layer.name, op=layer.op, where="npu", first=0, count=0, macs=layer.macs, read_bytes=read,
         write_bytes=written, tile=tile,
     )  # fmt: skip
