@@ -70,3 +70,18 @@ def test_sums_that_take_too_much_of_acc_are_made_afterwards() -> None:
     layers = run(squeezed(3, 40, (9, 10), 1), config)
     mean = next(layer for layer in layers if layer.op == "QGlobalAveragePool")
     assert mean.tile != "with the layer before" and mean.read_bytes
+
+
+def test_on_rtl() -> None:
+    """The tile that waits to be added up is not overwritten by what runs at the same time."""
+    m = squeezed(2, 21, (9, 8), 3)
+    proto, feeds = m.build(), m.feeds()
+    program = tw.compile_program(proto, "tiny", cache=False)
+    runs = {}
+    for kind in ("cycle", "rtl"):
+        with tw.Device(kind, PRESETS["tiny"]) as device:
+            results = device.run(program, feeds)
+            assert device.counters is not None
+            runs[kind] = {name: value.tobytes() for name, value in results.items()}, device.counters.cycles
+    assert runs["rtl"] == runs["cycle"]
+    assert runs["rtl"][0] == {name: value.tobytes() for name, value in onnx_models.run(proto, feeds).items()}
