@@ -120,6 +120,7 @@ signoff: $(STAMP) ## measure coverage, faults, proofs, netlist and random machin
 	$(BIN)/python -m hw.formal --json build/signoff/formal.json
 	$(BIN)/python -m tests.netlists --json build/signoff/netlist.json
 	$(BIN)/python -m tests.fuzz --machines 300 --count 100000 --json build/signoff/fuzz.json
+	$(BIN)/python -m tests.fuzz --count 3000 --json build/signoff/fuzz_rtl.json
 	$(BIN)/python -m tests.signoff
 
 netlist: $(STAMP) ## digits on the netlist of a bitstream, cell by cell, against the RTL and the simulators

@@ -15,15 +15,19 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from common.measured import write_with_command
+from common.processes import processors
 from isa.assembler import disassemble_one
 from isa.config import NpuConfig
 from isa.encoding import Op
 from tests.common.equality import CONFIGS, Trio, case, cycle_differences, fewest, shrink, with_ops
 from tests.common.random_configs import plainest, random_config
 
+#: Machine, first seed, number of programs, arguments that run it again, whether to look for shorter programs.
+Job = tuple[NpuConfig, int, int, str, bool]
 DEFAULT = "tiny,small,base,wide_bus,widest_bus,narrow_out,narrow_in,serial,no_units,narrow_no_units,one_queue,large"
 
 
@@ -51,23 +55,23 @@ def main(arguments: list[str]) -> int:
             parser.error(f"unknown configuration {unknown[0]!r}; known: {', '.join(CONFIGS)}")
         runs = [(f"--configs {n}", CONFIGS[n], options.seed) for n in names]
     failures = cycles = 0
-    for at, (replay, config, seed) in enumerate(runs):
-        count = options.count // len(runs) + (at < options.count % len(runs))
-        if not count:
-            continue
-        first = time.monotonic()
-        if options.machines and not options.rtl:
-            bad, ran = simulators(config, seed, count, replay, not options.no_shrink), 0
-        else:
-            bad, ran = rtl(config, seed, count, replay, not options.no_shrink)
-        seconds = time.monotonic() - first
-        if bad or not options.machines:
-            print(
-                f"{config.name}: {count} programs from seed {seed}, {ran} cycles, {bad} differ, {seconds:.0f} s",
-                flush=True,
-            )
-        failures += bad
-        cycles += ran
+    counts = [options.count // len(runs) + (at < options.count % len(runs)) for at in range(len(runs))]
+    jobs = [
+        (config, seed, count, replay, not options.no_shrink)
+        for (replay, config, seed), count in zip(runs, counts, strict=True)
+        if count
+    ]
+    side_by_side = options.machines and not options.rtl
+    with ProcessPoolExecutor(processors() if side_by_side else 1) as pool:
+        results = pool.map(_simulators, jobs) if side_by_side else map(_rtl, jobs)
+        for (config, seed, count, *_), (bad, ran, seconds) in zip(jobs, results, strict=True):
+            if bad or not options.machines:
+                print(
+                    f"{config.name}: {count} programs from seed {seed}, {ran} cycles, {bad} differ, {seconds:.0f} s",
+                    flush=True,
+                )
+            failures += bad
+            cycles += ran
     what = f"{options.count} programs on {min(len(runs), options.count)} machines"
     print(f"{what}, {cycles} cycles of RTL, {failures} differ, {time.monotonic() - start:.0f} s")
     if options.json:
@@ -75,6 +79,16 @@ def main(arguments: list[str]) -> int:
         figures |= {"rtl": bool(options.rtl or not options.machines), "cycles": cycles, "differ": failures}
         write_with_command(options.json, parser, arguments, figures)
     return min(failures, 100)
+
+
+def _simulators(job: Job) -> tuple[int, int, float]:
+    start = time.monotonic()
+    return simulators(*job), 0, time.monotonic() - start
+
+
+def _rtl(job: Job) -> tuple[int, int, float]:
+    start = time.monotonic()
+    return *rtl(*job), time.monotonic() - start
 
 
 def rtl(config: NpuConfig, first: int, count: int, replay: str, shorter: bool) -> tuple[int, int]:
