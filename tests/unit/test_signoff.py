@@ -13,7 +13,7 @@ MEASURED = {"day": "2026-11-23", "sources": digest_of_sources()}
 
 
 def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert page(tmp_path).count("Open: not measured.") == 7
+    assert page(tmp_path).count("Open: not measured.") == 8
     survivor = {"number": 7, "mode": "inv", "place": "core.x[3]", "lines": ["hw/queue.py:9"]}
     mutants = {
         "command": "python -m tests.mutants --count 4",
@@ -40,7 +40,7 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     in_sources = {"command": "python -m tests.source_faults", "seed": 1} | MEASURED | {"sources": "1"} | parts
     (tmp_path / "python_faults.json").write_text(json.dumps(in_sources))
     text = page(tmp_path)
-    assert text.count("Open: not measured.") == 4
+    assert text.count("Open: not measured.") == 5
     assert "| `compiler/npu` | 7 of 8 (87.5 %) | 30 |" in text and "| `compiler/npu/a.py:3` | `1 -> 2` | 9 |" in text
     assert "sources of the compiler `1`, which have changed since then" in text
     assert "3 of 4 (75.0 %) faults found on `tiny`" in text and "| 7 inv | `core.x[3]` | hw/queue.py:9 |" in text
@@ -55,6 +55,12 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert text.replace("`0`, which have changed since then", f"`{digest_of_sources()}`") == now
     (tmp_path / "formal.json").unlink()
     assert page(tmp_path, text) == text and page(tmp_path, now) == now  # what is not measured anew stays
+    fuzz = {"command": "python -m tests.fuzz", "rtl": True, "machines": ["tiny"], "seed": 1000, "differ": 0} | MEASURED
+    (tmp_path / "fuzz_rtl.json").write_text(json.dumps(fuzz | {"programs": 2999}))
+    assert "2,999 programs on 1 machines, RTL and both simulators, seed 1,000: 0 differ." in page(tmp_path)
+    assert "Open: 3,000 programs are wanted." in page(tmp_path)
+    (tmp_path / "fuzz_rtl.json").write_text(json.dumps(fuzz | {"programs": 3000}))
+    assert "3,000 programs are wanted" not in page(tmp_path)
     (tmp_path / "fuzz.json").write_text("{}")
     assert main(["--folder", str(tmp_path), "--page", str(tmp_path / "page.md")]) == 2
     assert "fuzz.json is not what python -m tests.fuzz writes" in capsys.readouterr().err
