@@ -16,21 +16,20 @@ from tests.mutants.__main__ import main
 from tests.mutants.faults import Fault, Sample, fault_of
 from tests.mutants.run import Found, kept, summary
 
-#: Of 24 faults drawn with seed 1, by the trials of 4 programs (60 programs find one more), and with those proved.
-LEAST = 19
-LEAST_EXPLAINED = 21
+#: Of so many faults drawn with seed 1, by the trials of 4 programs.
+FAULTS, LEAST = 12, 11
 
 
 @pytest.mark.cosim
 def test_faults_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "found.json"
-    small = ["--count", "24", "--programs", "4", "--prove"]
+    small = ["--count", str(FAULTS), "--programs", "4", "--prove"]
     assert main([*small, "--json", str(file)]) == 0
     figures = json.loads(file.read_text())
-    assert figures["faults"] == 24 and figures["found"] >= LEAST
+    assert figures["faults"] == FAULTS and figures["found"] >= LEAST
     explained = figures["found"] + len(figures["equivalent"])
-    assert explained >= LEAST_EXPLAINED and len(figures["survivors"]) == 24 - explained
-    assert sum(module["faults"] for module in figures["modules"].values()) == 24
+    assert len(figures["survivors"]) == FAULTS - explained
+    assert sum(module["faults"] for module in figures["modules"].values()) == FAULTS
     shown = capsys.readouterr().out
     assert all(f"{fault['number']} {fault['mode']}" in shown for fault in figures["survivors"])
 
@@ -38,8 +37,8 @@ def test_faults_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.cosim
 def test_a_number_of_no_fault(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(["--count", "24", "--programs", "4", "--only", "25"])
-    assert "--only must be 1..24, not 25" in capsys.readouterr().err
+        main(["--count", "12", "--programs", "4", "--only", "13"])
+    assert "--only must be 1..12, not 13" in capsys.readouterr().err
 
 
 def test_where_a_fault_is() -> None:
