@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from compiler.npu.coding.coder import WeightCoder
 from compiler.npu.emit.emitter import Emitter, Place
 from compiler.npu.emit.geometry import Border, Box
 from compiler.npu.emit.plan import Pools, TilePlans
-from compiler.npu.emit.plane_sums import PlaneSums
 from compiler.npu.emit.scratch import Allocation, Heap, Ring, ScratchpadFull
 from compiler.npu.views import View
 from isa import numerics
@@ -116,6 +115,21 @@ class BandTile:
         return self.start + block * self.plane + (y - self.low) * self.columns + self.left + x
 
 
+class Sums(Protocol):
+    """What wants the finished tiles of a tensor, as `compiler.npu.emit.plane_sums.PlaneSums` does."""
+
+    view: View
+
+    def add(self, box: Box, tile: ActTile) -> None:
+        """Takes over a finished tile."""
+
+    def flush(self) -> bool:
+        """Gives back the rows of tiles that wait, if there are some."""
+
+    def move(self, pool: Heap, heap: Heap) -> None:
+        """The rows of tiles that wait belong to another heap now."""
+
+
 @dataclass
 class Context:
     """State of one model's emission.
@@ -146,7 +160,7 @@ class Context:
     tiles: dict[int, tuple[int, ...]] = field(default_factory=dict)
     timing_only: bool = False
     coder: WeightCoder | None = None
-    sums: PlaneSums | None = None
+    sums: Sums | None = None
     _pools: dict[str, Heap] = field(default_factory=dict)
     _wholes: dict[Hashable, int] = field(default_factory=dict)
 

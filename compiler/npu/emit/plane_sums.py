@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from compiler.npu.emit.context import ActTile, Context
 from compiler.npu.emit.geometry import Box
 from compiler.npu.emit.scratch import Heap
 from compiler.npu.views import View
 from isa.config import NpuConfig
-
-if TYPE_CHECKING:
-    from compiler.npu.emit.context import ActTile, Context
 
 
 def sum_rows(config: NpuConfig) -> int:
