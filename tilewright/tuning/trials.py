@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+import mmap
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.reduction
 import os
+import pickle
 import signal
+import tempfile
 import threading
 from collections.abc import Hashable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any
 
 from compiler.errors import CompileError
 from compiler.npu.emit.plan import TilePlans
@@ -72,6 +77,24 @@ class StepProblem:
 _step: StepProblem | None = None
 
 
+class _Handed:
+    """A value for processes that are started, in a file without a name whose descriptor they get. Among their arguments
+    it would be more than a pipe holds: a process whose parent ends meanwhile would report half a pickle."""
+
+    def __init__(self, value: object) -> None:
+        self.file = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as processes may be started
+        pickle.dump(value, self.file)
+        self.file.flush()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _received, (multiprocessing.reduction.DupFd(self.file.fileno()),)
+
+
+def _received(handle: Any) -> Any:
+    with open(handle.detach(), "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return pickle.loads(data)
+
+
 def _start(step: StepProblem) -> None:
     global _step
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks stops the search
@@ -111,7 +134,8 @@ class Evaluator:
         self._pool: ProcessPoolExecutor | None = None
         if jobs > 1:
             context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(jobs, context, initializer=_start, initargs=(step,))
+            handed: Any = _Handed(step)  # what arrives is the step
+            self._pool = ProcessPoolExecutor(jobs, context, initializer=_start, initargs=(handed,))
 
     def close(self) -> None:
         """Ends the processes at once: what they still measure is not asked for any more."""
