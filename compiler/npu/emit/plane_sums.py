@@ -48,7 +48,7 @@ def emit_sums(
 
 
 class PlaneSums:
-    """The sums of one tensor, from `begin` to `end`.
+    """The sums of one tensor, whose rows of ACC are kept from here to `end`.
 
     Attributes:
         acc: their first row of ACC: image by image, channel block by channel block.
