@@ -89,7 +89,12 @@ class ActivationScratchpad(wiring.Component):
             ahead = Signal(bank_bits, name=f"ahead{b}")  # how many rows after load_row bank b's row is
             reached = ahead < Mux(self.load.full, 1, self.load.rows) if self.rows_per_beat > 1 else first == b
             m.d.comb += [ahead.eq(b - first), touched[b].eq(reached)]
-        writes = Cat(self.vector_write.valid & (bank(self.vector_write.row) == b) for b in range(c.act_banks))
+        # VECTOR's write: which bank is known before the data, so that one register chooses it in the whole bank.
+        writes, vector_row = Signal(c.act_banks), Signal(ADDRESS_BITS - bank_bits, reset_less=True)
+        m.d.sync += [
+            writes.eq(Cat(self.vector_write.valid & (bank(self.vector_write.row) == b) for b in range(c.act_banks))),
+            vector_row.eq(self.vector_write.row[bank_bits:]),
+        ]
         conflict = (touched & writes).any()
         m.d.comb += self.load.grant.eq(~conflict)
 
@@ -105,14 +110,13 @@ class ActivationScratchpad(wiring.Component):
             for reader in reversed(readers[:last]):
                 with m.If(reader.valid & (bank(reader.row) == b)):
                     m.d.comb += address.eq(reader.row[bank_bits:])
-            vector = Signal(name=f"vector{b}")
+            vector = writes[b]
             load = Signal(name=f"load{b}")
             write_address = Signal(ADDRESS_BITS - bank_bits, name=f"write_address{b}")
             passed = first > b if b + 1 < c.act_banks else 0  # its row is in the next row of banks
             m.d.comb += [
-                vector.eq(self.vector_write.valid & (bank(self.vector_write.row) == b)),
                 load.eq(self.load.valid & touched[b] & ~conflict),
-                write_address.eq(Mux(vector, self.vector_write.row[bank_bits:], self.load.row[bank_bits:] + passed)),
+                write_address.eq(Mux(vector, vector_row, self.load.row[bank_bits:] + passed)),
             ]
             data = []
             for column in range(self.chunks):

@@ -357,7 +357,7 @@ class ScratchpadWrite(wiring.Signature):
 
 
 class RowWrite(wiring.Signature):
-    """A writer of whole rows, never refused."""
+    """A writer of whole rows, never refused. It says `valid` and `row` in the cycle before `data`."""
 
     def __init__(self, row_bits: int) -> None:
         super().__init__({"valid": Out(1), "row": Out(ADDRESS_BITS), "data": Out(row_bits)})

@@ -155,10 +155,10 @@ class Vector(EngineShell):
         pipe.put("end", steps.end, reset=True)
         # Block RAM is slow: what it gives goes through a register, which can lie in the block.
         gate = BIAS_STAGE - 1  # no bias where none is added
-        ask_bias, ask_scale, at_write = (
+        ask_bias, ask_scale, before_write = (
             pipe.stage(gate - 2),
             pipe.stage(SCALE_STAGE - 2),
-            pipe.stage(RESULT_STAGE + 1),
+            pipe.stage(RESULT_STAGE),
         )
         pipe.put("read_bias", self.bias.data, gate - 1)
         added = pipe.at("uses_prm", gate)
@@ -180,8 +180,8 @@ class Vector(EngineShell):
             self.scale.valid.eq(1),
             self.scale.row.eq(ask_scale["prm"]),
             self.scale.number.eq(ask_scale["number"]),
-            self.write.valid.eq(at_write["results"] & at_write["last_pass"]),
-            self.write.row.eq(at_write["dst"]),
+            self.write.valid.eq(before_write["results"] & before_write["last_pass"]),
+            self.write.row.eq(before_write["dst"]),
         ]
 
     def _rows(self, m: Module, pipe: Pipeline, steps: VectorSteps) -> None:

@@ -106,6 +106,7 @@ class VectorSteps(wiring.Component):
 
         # About the next step, computed one step ahead: whether it makes a row, and what it reads.
         # `half`: a and b lie in one bank, so a is read alone first, which is no step.
+        # `reads_*` are set only while a read is due: from them to the scratchpads it is far enough.
         bank_bits = (c.act_banks - 1).bit_length()
         result, half = self.result, Signal()
         reads_acc, reads_a, reads_b = Signal(), Signal(), Signal()
@@ -145,33 +146,38 @@ class VectorSteps(wiring.Component):
 
         uses_prm = (new_source == Source.ACC) | (new_source == Source.MUL) | (new_source == Source.SUM)
 
-        def of_step(of: dict[str, Value], group_last: Value, same: Value) -> list[tuple[Signal, Value]]:
+        def of_step(of: dict[str, Value], group_last: Value, same: Value, due: Value) -> list[tuple[Signal, Value]]:
             makes_row = ~of["reducing"] | group_last
             needs_b = ~of["null"] & of["uses_b"] & makes_row
             together = of["from_acc"] | ~same  # a and b, or no a
             return [
                 (result, makes_row),
                 (half, needs_b & ~together),
-                (reads_acc, ~of["null"] & of["from_acc"]),
-                (reads_a, ~of["null"] & ~of["from_acc"]),
-                (reads_b, needs_b & together),
+                (reads_acc, due & ~of["null"] & of["from_acc"]),
+                (reads_a, due & ~of["null"] & ~of["from_acc"]),
+                (reads_b, due & needs_b & together),
             ]
 
         go, refused, granted, step = Signal(), Signal(), Signal(), Signal()
         with m.If(granted & half):
             m.d.sync += [half.eq(0), reads_a.eq(0), reads_b.eq(1)]
+        with m.Elif(granted):
+            m.d.sync += [reads_acc.eq(0), reads_a.eq(0), reads_b.eq(0)]  # until the next step
         with m.If(step):
             m.d.sync += [
                 to.eq(value)
-                for to, value in of_step(at_work, nest.group_last_stepped, one_bank(nest.a_next, nest.b_next))
+                for to, value in of_step(
+                    at_work, nest.group_last_stepped, one_bank(nest.a_next, nest.b_next), ~last_step
+                )
             ]
             with m.If(last_step):
                 m.d.sync += active.eq(0)
         with m.If(control.start):
             m.d.sync += active.eq(1)
-        with m.If(~active):  # also without a start, so that `start` itself reaches few cells
+        with m.If(~active):  # all but the reads also without a start, so that `start` itself reaches few cells
             m.d.sync += [
-                to.eq(value) for to, value in of_step(new, nest.group_last_started, one_bank(run("a"), run("b")))
+                to.eq(value)
+                for to, value in of_step(new, nest.group_last_started, one_bank(run("a"), run("b")), control.start)
             ]
             m.d.sync += [to.eq(new[name]) for name, to in at_work.items()]
             m.d.sync += [
@@ -187,18 +193,17 @@ class VectorSteps(wiring.Component):
         busy, waits = self._rows(m, is_row, active, step, new_source) if c.row_unit else (C(0, 1), C(0, 1))
 
         # Reads and the step. Reads are also asked for while halted: whatever waits for them is halted as well.
-        active_now, asks = Signal(), Signal()
+        asks = Signal()
         m.d.comb += [
-            active_now.eq(active & ~self.fault.error),
-            asks.eq(active_now & self.first_pass & ~busy),
-            go.eq(active_now & ~control.halt),
+            asks.eq(~self.fault.error & ~busy),
+            go.eq(active & ~self.fault.error & ~control.halt),
             self.acc_read.eq(asks & reads_acc),
             self.a_read.eq(asks & reads_a),
             self.a_row.eq(nest.a),
             self.b_read.eq(asks & reads_b),
             self.b_row.eq(nest.b),
             refused.eq((reads_acc & ~self.acc_grant) | (reads_a & ~self.a_grant) | (reads_b & ~self.b_grant)),
-            granted.eq(go & ~busy & ~(self.first_pass & refused)),
+            granted.eq(go & ~busy & ~refused),
             self.works.eq(granted & ~half),
             step.eq(self.works & (null | self.last_pass)),
             self.stalled.eq(go & ~self.works),

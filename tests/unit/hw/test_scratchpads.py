@@ -44,6 +44,7 @@ def test_act_grants_by_priority_and_returns_what_was_written(name: str) -> None:
     async def bench(ctx) -> None:
         # Of the cycles before, the oldest first: reader, its data, bytes to compare.
         due: deque[list[tuple[str, bytes, int]]] = deque([[]] * ACT_READ_CYCLES)
+        vector, vector_row = False, 0  # the write of VECTOR, of which the cycle before has told
         for _ in range(700):
             for reader, data, size in due.popleft():
                 assert ctx.get(getattr(dut, reader).data).to_bytes(row_bytes * per_beat, "little")[:size] == data
@@ -71,8 +72,8 @@ def test_act_grants_by_priority_and_returns_what_was_written(name: str) -> None:
                     reads.append((reader, row, granted))
                     taken.add(row % banks)
             # Writes.
-            vector, vector_row, vector_data = rng.random() < 0.5, rng.choice(pool), rng.randbytes(row_bytes)
-            drive(ctx, dut.vector_write, valid=vector, row=vector_row)
+            next_vector, next_row, vector_data = rng.random() < 0.5, rng.choice(pool), rng.randbytes(row_bytes)
+            drive(ctx, dut.vector_write, valid=next_vector, row=next_row)
             ctx.set(dut.vector_write.data, int.from_bytes(vector_data, "little"))
             load, row, full = rng.random() < 0.6, rng.choice(pool), rng.random() < 0.3
             count, chunk = 1 if full else rng.randint(1, per_beat), rng.randrange(dut.chunks)
@@ -100,6 +101,7 @@ def test_act_grants_by_priority_and_returns_what_was_written(name: str) -> None:
                 asked = range(first, first + granted)
                 if granted and all(rows[r] == before[r] for r in asked):  # read while written: unspecified
                     due[-1].append((reader, b"".join(rows[r] for r in asked), granted * row_bytes))
+            vector, vector_row = next_vector, next_row
             await ctx.tick()
 
     simulate(dut, bench)
