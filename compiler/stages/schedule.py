@@ -9,6 +9,7 @@ from compiler.errors import CompileError
 from compiler.npu.emit.plan import TilePlans
 from compiler.npu.schedule.refine import refine
 from compiler.npu.schedule.regroup import regroup
+from compiler.npu.schedule.restay import restay
 from compiler.npu.schedule.search import Measure, Schedule, Scheduler, measure_schedule, search
 from compiler.options import CompileOptions
 from compiler.stages.order import LayerStep, Step, reads_elsewhere
@@ -53,10 +54,10 @@ def schedule_steps(
             found.of[number] = Schedule.plain(step.tasks)
             continue
 
-        def part(third: int, number: int = number) -> Callable[[float], None]:
-            return lambda fraction: progress((number + (third + fraction) / 3) / len(steps))
+        def part(quarter: int, number: int = number) -> Callable[[float], None]:
+            return lambda fraction: progress((number + (quarter + fraction) / 4) / len(steps))
 
-        searched, refined, regrouped = (part(third) for third in range(3))
+        searched, refined, stayed, regrouped = (part(quarter) for quarter in range(4))
 
         outside = elsewhere[number] | {name for layer in step.tasks for name in layer.extra_reads}
         schedule = scheduler(config, step.tasks, outside) if scheduler is not None else None
@@ -67,6 +68,7 @@ def schedule_steps(
                 whole = measure_schedule(config, step.tasks, schedule, measure, plans)
                 effort = options.effort
                 schedule, whole = refine(config, step.tasks, outside, schedule, whole, effort, measure, plans, refined)
+                schedule, whole = restay(config, step.tasks, outside, schedule, whole, measure, plans, stayed)
                 schedule = regroup(config, step.tasks, outside, schedule, whole, measure, plans, regrouped)
         verify_schedule(schedule, step, outside)
         found.of[number] = schedule

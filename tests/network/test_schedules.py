@@ -85,7 +85,7 @@ def test_fusion_saves_cycles_and_traffic() -> None:
 
 def test_policies_grow_with_effort() -> None:
     assert [len(policies(e)) for e in range(4)] == sorted(len(policies(e)) for e in range(4))
-    assert len(policies(0)) == len(policies(1)) == 1 < len(policies(2)) < len(policies(3))
+    assert 1 == len(policies(0)) < len(policies(1)) < len(policies(2)) < len(policies(3))
 
 
 def test_second_compile_is_found(tmp_path, monkeypatch) -> None:

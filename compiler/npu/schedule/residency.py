@@ -89,8 +89,8 @@ def choose_residents(config: NpuConfig, layers: list[Layer], outside: set[str], 
     return place_residents(config.act_rows, chosen)
 
 
-def place_residents(rows: int, stays: list[Stay]) -> list[Stay]:
-    """The stays that find room, each with its first row, placed from the top of ACT down.
+def place_residents(rows: int, stays: list[Stay], spare: int = 8) -> list[Stay]:
+    """The stays that find room, each with its first row, placed from the top of ACT down; 1 / `spare` of it stays free.
 
     Tensors whose lives meet or follow each other directly get different rows, because layers of a fused group overlap.
     """
@@ -102,7 +102,7 @@ def place_residents(rows: int, stays: list[Stay]) -> list[Stay]:
             if other.start + other.rows <= end - stay.rows:
                 break
             end = min(end, other.start)
-        if end - stay.rows >= rows // 8:
+        if end - stay.rows >= rows // spare:
             stay.start = end - stay.rows
             placed.append(stay)
     return sorted(placed, key=lambda s: s.first)

@@ -33,6 +33,8 @@ from isa.program import CONSTANT_REGION
 
 #: Bytes of buffers without a view, and of what is read behind a view: rows of operands are padded to tiles.
 _BEYOND = 1 << 20
+#: So many policies are measured in this process.
+_FEW = 2
 #: What a measured change has to bring: the constants lie elsewhere in the end, whose bursts then end elsewhere.
 GAIN = 0.997
 #: (configuration, instruction image, arena bytes) -> exact cycles, or whatever else is to be small.
@@ -85,7 +87,7 @@ def policies(effort: int) -> list[Policy]:
     """The policies an effort tries; the first is the default."""
     if effort <= 0:
         return [Policy(longest=1)]
-    found = [Policy()]
+    found = [Policy(), Policy(share=0.8)]
     if effort >= 2:
         found += [Policy(share, drain) for share in (0.35, 0.6, 0.8) for drain in (0.0, 0.25, 1.0)]
         found.append(Policy(longest=1))
@@ -205,6 +207,11 @@ def search(
     options = policies(effort)
     if len(options) == 1 or measure is None:
         return make_schedule(config, layers, outside, options[0], plans)
+    if len(options) <= _FEW:
+        found = [make_schedule(config, layers, outside, policy, plans) for policy in options]
+        if all(schedule == found[0] for schedule in found[1:]):
+            return found[0]
+        return min(found, key=lambda schedule: measure_schedule(config, layers, schedule, measure, plans))
     workers = min(processors(), len(options))
     shares = [options[i::workers] for i in range(workers)]
     costs = _in_processes(config, layers, outside, shares, measure, lambda count: progress(count / len(shares)))

@@ -17,7 +17,7 @@ from tests.unit.compiler.npu.net import Net
 from tests.unit.compiler.npu.schedule.test_refine import layers_of
 from tilewright.runtime.cost import measure
 
-SHORT = preset("base").with_(name="short of rows", act_rows=2048)
+SHORT = preset("base").with_(name="short of rows", act_rows=2048, window_delay=0)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,88 @@
+"""More tensors stay in ACT, where exact cycles say that it pays.
+
+Residency is first decided by counting: short lives first, up to a share of ACT, because nobody knows yet what room the
+tiles of other layers are worth. Here each tensor that still goes through memory is tried: those that do not find room
+beside it go, and the units in which any of them lives are measured with it and without.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from compiler.npu.emit.plan import TilePlans
+from compiler.npu.layers.layer import Layer
+from compiler.npu.schedule.residency import Stay, place_residents, resident_candidates
+from compiler.npu.schedule.search import GAIN, Measure, Schedule, measure_schedule
+from isa.config import NpuConfig
+from isa.instructions import INSTRUCTION_BYTES
+
+#: Instructions that may be measured: for longer steps it would take too long.
+INSTRUCTIONS = 60_000
+#: Part of ACT that is left for tiles at least: whether they fit is seen when they are measured.
+SPARE = 32
+
+
+def restay(
+    config: NpuConfig,
+    layers: list[Layer],
+    outside: set[str],
+    schedule: Schedule,
+    whole: float,
+    measure: Measure,
+    plans: TilePlans,
+    progress: Callable[[float], None] = lambda done: None,
+) -> tuple[Schedule, float]:
+    """The schedule, with other tensors on the chip if that is better in all; and its cost.
+
+    Args:
+        outside: buffers read after the step.
+        whole: cost of the schedule.
+        measure: cost function.
+        progress: called with the fraction done.
+    """
+    if len(layers) < 2 or whole == math.inf:
+        return schedule, whole
+    left = INSTRUCTIONS
+
+    def counted(config: NpuConfig, image: bytes, arena_bytes: int) -> float:
+        nonlocal left
+        left -= len(image) // INSTRUCTION_BYTES
+        progress(1 - max(0, left) / INSTRUCTIONS)
+        return measure(config, image, arena_bytes)
+
+    between = {tensor.view.buffer for unit in schedule.units for tensor in unit.between}
+    able = [stay for stay in resident_candidates(layers, outside) if stay.view.buffer not in between]
+    starts = [0]
+    for unit in schedule.units:
+        starts.append(starts[-1] + len(unit.layers))
+    best = schedule
+    for candidate in sorted(able, key=lambda stay: -stay.view.nbytes * (stay.last - stay.first < 8)):
+        if left <= 0:
+            break
+        if candidate.first in {stay.first for stay in best.stays}:
+            continue
+        stays = place_residents(config.act_rows, [replace(stay) for stay in (*best.stays, candidate)], SPARE)
+        changed = _changed(best.stays, stays)
+        if candidate.first not in {stay.first for stay in stays} or not changed:
+            continue
+        tried = replace(best, stays=stays)
+        first, last = min(stay.first for stay in changed), max(stay.last for stay in changed)
+        units = _unit_of(starts, first), _unit_of(starts, last) + 1
+        before, after = (measure_schedule(config, layers, s, counted, plans, units) for s in (best, tried))
+        if after < before:
+            best = tried
+    if best is schedule or not (found := measure_schedule(config, layers, best, measure, plans)) < GAIN * whole:
+        return schedule, whole
+    return best, found
+
+
+def _changed(before: list[Stay], after: list[Stay]) -> list[Stay]:
+    """Those that are only in one."""
+    firsts = [{stay.first for stay in stays} for stays in (before, after)]
+    return [stay for stay in (*before, *after) if (stay.first in firsts[0]) != (stay.first in firsts[1])]
+
+
+def _unit_of(starts: list[int], layer: int) -> int:
+    return next(n for n, end in enumerate(starts[1:]) if layer < end)
