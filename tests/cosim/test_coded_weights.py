@@ -8,7 +8,7 @@ from tests.fuzz_codes import MACHINES, differences
 pytestmark = [pytest.mark.cosim, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("machine", ["tiny", "widest_bus"])
+@pytest.mark.parametrize("machine", ["tiny", pytest.param("widest_bus", marks=pytest.mark.long)])
 def test_random_streams(machine: str) -> None:
     trio, ends = Trio(MACHINES[machine]), set()
     for seed in range(1000, 1030):

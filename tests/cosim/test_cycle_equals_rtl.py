@@ -19,9 +19,11 @@ from tests.cosim_networks import compare
 
 pytestmark = [pytest.mark.cosim, pytest.mark.slow]
 
-#: Configurations random programs run on.
+#: Configurations random programs run on; those whose RTL is built for that alone only in `make test-long`.
+_BUILT = ("serial", "no_units", "one_lane")
 RANDOM = (
-    "tiny", "wide_bus", "narrow_out", "narrow_in", "serial", "no_units", "one_queue", "two_passes", "one_lane",
+    "tiny", "wide_bus", "narrow_out", "narrow_in", "one_queue", "two_passes",
+    *(pytest.param(name, marks=pytest.mark.long) for name in _BUILT),
 )  # fmt: skip
 
 
