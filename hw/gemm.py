@@ -78,6 +78,9 @@ class Gemm(EngineShell):
         pipe = Pipeline(m)
         for name in ("mac", "depthwise", "clear", "first", "last", "accumulate", "slice", "row", "column"):
             pipe.put(name, getattr(steps, name))
+        if c.delay_lines:
+            pipe.put("delay", steps.delay)
+            m.d.comb += window.delay.eq(pipe.at("delay", READ_STAGE))
         pipe.put("end", steps.end, reset=True)
         pipe.put("made", steps.mac & steps.emits, reset=True)
         pipe.put("valid", pipe.at("made", 1) & ~steps.fault.error, 1, reset=True)

@@ -27,7 +27,7 @@ class GemmSteps(wiring.Component):
         step: a step is made.  mac: it is a product, not GEMM_SYNC.  end: it is the last of its instruction.
         act_read, act_row; wgt_read, wgt_row: rows of the step.
         emits: the product counts (DEPTHWISE makes none while the window fills).
-        depthwise, accumulate, slice: of the instruction.  clear: its first step.
+        depthwise, accumulate, slice, delay (with delay lines): of the instruction.  clear: its first step.
         first, last: of a group.  row, column: physical place of the group in ACC.
         fault: the step before named a row beyond its memory; there is none in this cycle.
     """
@@ -49,6 +49,7 @@ class GemmSteps(wiring.Component):
                 "depthwise": Out(1),
                 "accumulate": Out(1),
                 "slice": Out(bits_for(config.dw_slices)),
+                **({"delay": Out(range(config.window_delay + 1))} if config.delay_lines else {}),
                 "clear": Out(1),
                 "first": Out(1),
                 "last": Out(1),
@@ -123,6 +124,8 @@ class GemmSteps(wiring.Component):
                 self.slice.eq(field(word, "DEPTHWISE", "slice")),
                 self.current_pc.eq(control.pc),
             ]
+            if c.delay_lines:
+                m.d.sync += self.delay.eq(field(word, "DEPTHWISE", "delay"))
             for k in range(2):
                 first = field(word, "DEPTHWISE", f"start{k}")
                 m.d.sync += [

@@ -7,15 +7,16 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.connections import unread
+from hw.delay_lines import DelayLines
 from hw.interfaces import bits_for
 from isa.config import NpuConfig
 
 
 class Window(wiring.Component):
     """A slot for each of the block_in weights of an output, of D = min(block_in, block_out) lanes. In DEPTHWISE they
-    hold lanes slice*D to slice*D + D-1 of the newest vectors, slot 0 the last one; in GEMM slot i holds activation i in
-    every lane. So the operand of a multiplier comes from one register in both. Without `depthwise` a slot is one
-    activation.
+    hold lanes slice*D to slice*D + D-1 of the newest vectors, slot 0 the last one, with delay lines between segments of
+    `window_segment` slots; in GEMM slot i holds activation i in every lane. So the operand of a multiplier comes from
+    one register in both. Without `depthwise` a slot is one activation.
 
     Latency: a vector pushed in cycle t is in the slots in cycle t+1.
 
@@ -25,12 +26,13 @@ class Window(wiring.Component):
             every lane.
         slice: which D lanes of the vector. An instruction has one, and begins with `clear`: so it is chosen here, once,
             and not in front of every multiplier.
-        clear: with push and shift, all slots but slot 0 become zero.
+        clear: with push and shift, all slots but slot 0 become zero, and the delay lines empty.
+        delay: with clear, pushes by which each segment is delayed; there is none without delay lines.
         slots: contents.
     """
 
     def __init__(self, config: NpuConfig) -> None:
-        self.depthwise, self.count = config.depthwise, config.block_in
+        self.config, self.depthwise, self.count = config, config.depthwise, config.block_in
         self.lanes = config.dw_lanes if config.depthwise else 1
         super().__init__(
             {
@@ -39,6 +41,7 @@ class Window(wiring.Component):
                 "shift": In(1),
                 "slice": In(bits_for(config.dw_slices)),
                 "clear": In(1),
+                **({"delay": In(range(config.window_delay + 1))} if config.delay_lines else {}),
                 "slots": Out(8 * self.lanes).array(self.count),
             }
         )
@@ -62,6 +65,13 @@ class Window(wiring.Component):
         # Zeros come through the LUT that chooses: an input for resets would be reached by a wire across the array.
         kept = (~self.clear).replicate(8 * self.lanes)
         before = [newest, *(slot & kept for slot in slots)]
+        if self.config.delay_lines:
+            first = range(self.config.window_segment, self.count, self.config.window_segment)  # slots of segments
+            m.submodules.lines = lines = DelayLines(self.config)
+            m.d.comb += [lines.push.eq(self.push & self.shift), lines.clear.eq(self.clear), lines.delay.eq(self.delay)]
+            for entering, leaving, n in zip(lines.inputs, lines.outputs, first, strict=True):
+                m.d.comb += entering.eq(slots[n - 1])
+                before[n] = Mux(lines.delayed, leaving, slots[n - 1]) & kept
         with m.If(self.push):
             for slot, activation, moved in zip(slots, activations, before, strict=False):
                 m.d.sync += slot.eq(Mux(self.shift, moved, activation.replicate(self.lanes)))

@@ -25,9 +25,19 @@ MAX_LUT_TABLES = 16
 TABLE_BYTES = 256
 #: ROW reads so many tables that follow each other as one, of words instead of bytes.
 WIDE_TABLE = 4
+#: DEPTHWISE's delay at most.
+MAX_WINDOW_DELAY = 31
 #: Fields that were added later. Where they have their default value they do not count in the fingerprint: programs and
 #: bitstreams made before the field was added keep theirs.
-_YOUNGER_FIELDS = ("depthwise", "vector_queue", "vector_passes", "row_unit", "weight_codes", "wide_results")
+_YOUNGER_FIELDS = (
+    "depthwise",
+    "window_delay",
+    "vector_queue",
+    "vector_passes",
+    "row_unit",
+    "weight_codes",
+    "wide_results",
+)
 
 
 class ConfigError(TilewrightError):
@@ -54,6 +64,9 @@ class NpuConfig:
         prm_rows: parameter scratchpad, rows of `block_in` pairs (int32 bias, float32 scale).
         lut_tables: resident 256-entry tables; 0 = no memory for tables and no look-up in VECTOR.
         depthwise: 1 = GEMM has the window of DEPTHWISE; 0 = it has none, and the opcode is illegal.
+        window_delay: most pushes by which DEPTHWISE may delay each segment of its window (`window_segment` slots), so
+            that a column of the kernel lies in each and columns of pushes can be long; 0 = there are no delay lines, as
+            where the window is one segment.
         vector_queue: 1 = VECTOR has an instruction queue of its own; 0 = its instructions go through that of GEMM.
         vector_passes: cycles VECTOR takes for a row, 1, 2 or 4: it has block_in / vector_passes lanes.
         row_unit: 1 = VECTOR has the unit of ROW (functions of rows along the channels), which needs tables in fours
@@ -87,6 +100,7 @@ class NpuConfig:
     prm_rows: int = 64
     lut_tables: int = 8
     depthwise: int = 1
+    window_delay: int = 0
     vector_queue: int = 1
     vector_passes: int = 1
     row_unit: int = 0
@@ -129,6 +143,7 @@ class NpuConfig:
         self._check_range("prm_rows", 2, 4096)
         self._check_range("lut_tables", 0, MAX_LUT_TABLES)
         self._check_range("depthwise", 0, 1)
+        self._check_range("window_delay", 0, MAX_WINDOW_DELAY)
         self._check_range("vector_queue", 0, 1)
         self._check_power("vector_passes", 1, 4)
         self._check_range("row_unit", 0, 1)
@@ -216,6 +231,17 @@ class NpuConfig:
     def dw_slices(self) -> int:
         """Slices of `dw_lanes` in one activation vector."""
         return self.block_in // self.dw_lanes
+
+    @property
+    def window_segment(self) -> int:
+        """Slots of the window between two delay lines: kernels of three rows and, where there are many slots, of five
+        have a column in each."""
+        return 4 if self.block_in < 16 else 5
+
+    @property
+    def delay_lines(self) -> int:
+        """Delay lines of the window, one between each two segments."""
+        return (self.block_in - 1) // self.window_segment if self.depthwise and self.window_delay else 0
 
     @property
     def acc_dw_rows(self) -> int:
@@ -364,7 +390,7 @@ PRESETS: dict[str, NpuConfig] = {
         NpuConfig(
             name="wide", block_out=8, wgt_tiles=768, acc_rows=2048, vector_passes=4, semaphores=12, queue_depth=16,
         ),
-        NpuConfig(name="base", row_unit=1),
+        NpuConfig(name="base", window_delay=16, row_unit=1),
         NpuConfig(
             name="large", block_in=32, block_out=32, act_rows=8192, wgt_tiles=256, acc_rows=1024, axi_data_bits=128,
             row_unit=1,

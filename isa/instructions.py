@@ -357,12 +357,13 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        Field("reduce", 4, doc="number of innermost levels that are summed, 0..gemm_loops", at_most="gemm_loops"),
        Field("accumulate", 1, doc="1 = add to what ACC holds")),
     _i("DEPTHWISE", 0x22, "Walks the loop nest pushing ACT[act] into the window, one push per cycle: slot 0 is the "
-       "newest vector, slot i the one pushed i pushes earlier; all slots are zero when the instruction starts. With "
-       "i0, i1 the indices of levels 0 and 1: if i0 >= start0 and (i0 - start0) mod step0 == 0 and the same holds for "
-       "level 1, then with D = min(block_in, block_out) lanes, o < D: P[o] = sum over slots i < block_in of "
-       "WGT[wgt][o][i] * slot[i][slice*D + o], and ACC[acc][o] = (accumulate ? ACC[acc][o] : 0) + P[o], in wrapping "
-       "int32. ACC rows have D lanes here; acc advances by acc_stride of levels 0 and 1 per emission index "
-       "(i - start) / step, of other levels per iteration. wgt advances on every level as in GEMM.",
+       "newest vector, slot i the one pushed i + delay * floor(i / S) pushes earlier, where S is 4 if block_in < 16, "
+       "else 5; what was pushed before the instruction started counts as zero. With i0, i1 the indices of levels 0 and "
+       "1: if i0 >= start0 and (i0 - start0) mod step0 == 0 and the same holds for level 1, then with D = "
+       "min(block_in, block_out) lanes, o < D: P[o] = sum over slots i < block_in of WGT[wgt][o][i] * "
+       "slot[i][slice*D + o], and ACC[acc][o] = (accumulate ? ACC[acc][o] : 0) + P[o], in wrapping int32. ACC rows "
+       "have D lanes here; acc advances by acc_stride of levels 0 and 1 per emission index (i - start) / step, of "
+       "other levels per iteration. wgt advances on every level as in GEMM.",
        _row("act", "first ACT row"), _row("wgt", "first tile"), _row("acc", "first ACC row (of D lanes)"),
        Field("accumulate", 1, doc="1 = add to what ACC holds"),
        Field("start0", 6, doc="first index of level 0 that emits"),
@@ -370,6 +371,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        Field("start1", 6, doc="first index of level 1 that emits"),
        Field("step1", 4, doc="indices of level 1 from one emission to the next, at least 1", at_least=1),
        Field("slice", 4, doc="which D lanes of the ACT vectors; 0 unless block_out < block_in", below="dw_slices"),
+       Field("delay", 5, doc="pushes by which each S slots come later", at_most="window_delay"),
        requires="depthwise"),
     _i("GEMM_SYNC", 0x2f, "Only takes and gives semaphores: one step without effect, in order with the instructions "
        "around it. "

@@ -307,7 +307,9 @@ class ReferenceMachine:
         self._spend_macs(loops)
         acc = self.pads.acc.reshape(config.acc_dw_rows, lanes)
         first_lane = op["slice"] * lanes
-        window = np.zeros((config.block_in, lanes), np.int64)  # slot 0 is the newest
+        slots = np.arange(config.block_in)
+        age = slots + op["delay"] * (slots // config.window_segment)  # in pushes
+        window = np.zeros((age[-1] + 1, lanes), np.int64)  # row 0 is the newest
         for index in walk(loops):
             row = self._act_row(op["act"] + offset(loops, index, "act_stride"))
             window = np.roll(window, 1, axis=0)
@@ -318,7 +320,7 @@ class ReferenceMachine:
             emission = (past0 // op["step0"], past1 // op["step1"], *index[2:])
             tile = self._row("WGT", op["wgt"] + offset(loops, index, "wgt_stride"), config.wgt_tiles)
             out = self._row("ACC", op["acc"] + offset(loops, emission, "acc_stride"), config.acc_dw_rows)
-            products = self.pads.wgt[tile, :lanes, :].astype(np.int64) * window.T  # [lanes, slots]
+            products = self.pads.wgt[tile, :lanes, :].astype(np.int64) * window[age].T  # [lanes, slots]
             acc[out] = numerics.wrap32(products.sum(axis=1) + (acc[out] if op["accumulate"] else 0))
 
     def _spend_macs(self, loops: Sequence[Loop]) -> None:

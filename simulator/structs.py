@@ -38,7 +38,7 @@ from isa.timing import (
 #: Attributes of `NpuConfig` the functional simulator is told when it runs; block sizes it knows from its build.
 _FUNCTIONAL = (
     "act_rows", "wgt_tiles", "acc_rows", "prm_rows", "lut_tables", "gemm_loops", "vector_loops", "queue_depth",
-    "bus_bytes", "vector_queue", "address_bits", "weight_codes",
+    "bus_bytes", "vector_queue", "address_bits", "weight_codes", "window_segment",
 )  # fmt: skip
 #: Those the cycle-level simulator is told.
 _CYCLE = (

@@ -7,7 +7,6 @@ import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from common.native import Owner
 from hw.sim.build import Design, build_library
 
 _HERE = Path(__file__).resolve().parent
@@ -33,7 +32,7 @@ def _load(path: Path) -> ctypes.CDLL:
     return library
 
 
-class SimulatedLine(Owner):
+class SimulatedLine:
     """A design with ports clk, rst, rx, tx, and perhaps memory_clk. Built on first use.
 
     Args:
@@ -63,7 +62,7 @@ class SimulatedLine(Owner):
     ) -> None:
         design = Design(stem, title, top, _HERE / "line.cpp", verilog, sources)
         self._library = _load(build_library(design))
-        self._own(self._library.tw_line_create(clock_hz / baud, memory_hz / clock_hz), self._library.tw_line_destroy)
+        self._handle = self._library.tw_line_create(clock_hz / baud, memory_hz / clock_hz)
         self.cycles_per_byte = -(-10 * clock_hz // baud)
 
     def send(self, data: bytes) -> None:
@@ -100,3 +99,12 @@ class SimulatedLine(Owner):
         """What the SDRAM chip of the design saw first that it does not allow, by its number in sdram_chip.sv; 0 =
         nothing, or no such chip."""
         return int(self._library.tw_line_sdram_fault(self._handle))
+
+    def close(self) -> None:
+        """Ends the simulation."""
+        if getattr(self, "_handle", None):
+            self._library.tw_line_destroy(self._handle)
+            self._handle = None
+
+    def __del__(self) -> None:
+        self.close()

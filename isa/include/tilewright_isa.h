@@ -247,6 +247,10 @@ static inline void tw_set_depthwise_step1(tw_word *w, uint32_t value) { tw_inser
 #define TW_DEPTHWISE_SLICE_BITS 4
 static inline uint32_t tw_depthwise_slice(tw_word w) { return (uint32_t)tw_extract(w, 107, 4); }
 static inline void tw_set_depthwise_slice(tw_word *w, uint32_t value) { tw_insert(w, 107, 4, (uint64_t)value); }
+#define TW_DEPTHWISE_DELAY_LOW 111
+#define TW_DEPTHWISE_DELAY_BITS 5
+static inline uint32_t tw_depthwise_delay(tw_word w) { return (uint32_t)tw_extract(w, 111, 5); }
+static inline void tw_set_depthwise_delay(tw_word *w, uint32_t value) { tw_insert(w, 111, 5, (uint64_t)value); }
 
 /* GEMM_SYNC */
 
@@ -471,7 +475,7 @@ static inline void tw_set_store_count(tw_word *w, uint32_t value) { tw_insert(w,
 /* STORE_SYNC */
 
 /* The attributes of a configuration that bound operands or allow opcodes. */
-typedef struct { uint32_t semaphores, weight_codes, gemm_loops, depthwise, dw_slices, vector_loops, last_table, table_lookup, row_unit, block_in, wide_results; } tw_limits;
+typedef struct { uint32_t semaphores, weight_codes, gemm_loops, depthwise, dw_slices, window_delay, vector_loops, last_table, table_lookup, row_unit, block_in, wide_results; } tw_limits;
 
 /* What a decoder checks before it dispatches: an error code, TW_ERROR_CODE_NONE if the word is legal. */
 static inline int tw_check(tw_word w, const tw_limits *limits) {
@@ -508,6 +512,7 @@ static inline int tw_check(tw_word w, const tw_limits *limits) {
         if (tw_depthwise_step0(w) < 1u) return TW_ERROR_CODE_ILLEGAL_OPERAND;
         if (tw_depthwise_step1(w) < 1u) return TW_ERROR_CODE_ILLEGAL_OPERAND;
         if (tw_depthwise_slice(w) >= limits->dw_slices) return TW_ERROR_CODE_ILLEGAL_OPERAND;
+        if (tw_depthwise_delay(w) > limits->window_delay) return TW_ERROR_CODE_ILLEGAL_OPERAND;
         break;
     case TW_OP_GEMM_SYNC:
         break;

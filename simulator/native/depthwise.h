@@ -5,15 +5,54 @@
 
 namespace tw {
 
-constexpr int RING = 64;  // at least block_in, a power of two
-static_assert(BI <= RING, "the window fits the ring");
+// Slots with weights, as operands: a group is what was pushed `age` pushes before the newest, and before that.
+struct WindowTile {
+    struct Group {
+        int age;
+        wgt_t weights[D][GROUP];
+    } groups[BI];
+    int count = 0;
+    int32_t correction[D];  // as in PackedTile
+
+    // `weights` is a tile as WGT has it; its segments are `delay` pushes apart.
+    void prepare(const int8_t *weights, int segment, int delay) {
+        count = 0;
+        std::fill_n(correction, D, 0);
+        if (!delay) segment = BI;
+        for (int first = 0; first < BI; first += segment) {
+            const int end = std::min(first + segment, BI);
+            for (int slot = first; slot < end; slot += GROUP) {
+                Group &group = groups[count];
+                group.age = slot + delay * (first / segment);
+                bool any = false;
+                for (int o = 0; o < D; o++)
+                    for (int k = 0; k < GROUP; k++) {
+                        const int8_t weight = slot + k < end ? weights[o * BI + slot + k] : int8_t(0);
+                        group.weights[o][k] = weight;
+                        any |= weight != 0;
+                        correction[o] -= OFFSET * weight;
+                    }
+                count += any;
+            }
+        }
+    }
+};
+
+constexpr int ring_size(int slots) {
+    int size = 1;
+    while (size < slots) size *= 2;
+    return size;
+}
+// Pushes that are kept: the oldest slot of segments of at least 4, behind the longest delays.
+constexpr int RING = ring_size(BI + (BI / 4) * ((1 << TW_DEPTHWISE_DELAY_BITS) - 1));
 
 // Ring entry p holds, per channel, the pushes p, p-1, ... as the operands of one group, so that a dot product takes
 // a whole group of slots.
 class Window {
   public:
-    Window() {
-        for (auto &entry : ring_) std::fill_n(entry, D, ZERO_OPERANDS);
+    // `oldest`: pushes before the newest that are looked at.
+    explicit Window(int oldest) {
+        for (int age = 0; age <= oldest; age++) std::fill_n(ring_[(head_ - unsigned(age)) & (RING - 1)], D, ZERO_OPERANDS);
     }
 
     void push(const int8_t *lanes) {
@@ -22,13 +61,13 @@ class Window {
         for (int o = 0; o < D; o += W) L::load(last + o).shifted_in(L::operands(lanes + o)).store(next + o);
     }
 
-    void emit(const PackedTile &tile, int groups, int32_t *row, bool accumulate) const {
+    void emit(const WindowTile &tile, int32_t *row, bool accumulate) const {
         for (int o = 0; o < D; o += W) {
             L sum = OFFSET ? L::load(tile.correction + o) : L::zero();
             if (accumulate) sum = sum + L::load(row + o);
-            for (int g = 0; g < groups; g++)
-                sum = sum.dot(L::load(ring_[(head_ - unsigned(GROUP * g)) & (RING - 1)] + o),
-                              L::load(tile.weights[g][o]));
+            for (int g = 0; g < tile.count; g++)
+                sum = sum.dot(L::load(ring_[(head_ - unsigned(tile.groups[g].age)) & (RING - 1)] + o),
+                              L::load(tile.groups[g].weights[o]));
             sum.store(row + o);
         }
     }
@@ -51,10 +90,11 @@ inline void Machine::depthwise(tw_word w) {
     const int8_t *act = r_.act + tw_depthwise_slice(w) * D;
     const bool accumulate = tw_depthwise_accumulate(w);
     const Level l0 = gemm_[0], l1 = gemm_[1];
+    const int segment = int(c_.window_segment), delay = int(tw_depthwise_delay(w));
 
-    Window window;
-    int64_t packed = -1;
-    int groups = 0;
+    Window window(BI - 1 + delay * ((BI - 1) / segment));
+    WindowTile packed;
+    int64_t packed_tile = -1;
     Walker<3> outer(gemm_, 2, levels, {tw_depthwise_act(w), tw_depthwise_wgt(w), tw_depthwise_acc(w)});
     do {
         for (int64_t i1 = 0, e1 = 0; i1 < l1.count; i1++) {
@@ -69,12 +109,11 @@ inline void Machine::depthwise(tw_word w) {
                 int64_t row = outer.address[2] + e0 * l0.stride[2] + e1 * l1.stride[2];
                 tile = checked(WGT, tile, c_.wgt_tiles);
                 row = checked(ACC, row, acc_rows);
-                if (tile != packed) {
-                    packed = tile;
-                    prepare_tile(tile);
-                    groups = used_groups(packed_[tile], D);
+                if (tile != packed_tile) {
+                    packed_tile = tile;
+                    packed.prepare(r_.wgt + tile * BI * BO, segment, delay);
                 }
-                window.emit(packed_[tile], groups, r_.acc + row * D, accumulate);
+                window.emit(packed, r_.acc + row * D, accumulate);
                 next0 += step0;
                 e0++;
             }

@@ -151,7 +151,6 @@ inline int32_t group_at(const void *p) {
 struct alignas(64) PackedTile {
     wgt_t weights[BI / GROUP][BO][GROUP];
     int32_t correction[BO];  // -OFFSET * sum of the weights of an output
-    int32_t used;            // groups up to the last one with a weight
 };
 
 inline void pack(PackedTile &tile, const int8_t *source) {
@@ -184,18 +183,6 @@ inline void pack(PackedTile &tile, const int8_t *source) {
         }
         for (int o = 0; o < BO; o++) tile.correction[o] = -tile.correction[o];
     }
-    tile.used = -1;
-}
-
-// Groups of a packed tile that have a weight among the first `lanes` outputs; found when first asked for.
-inline int used_groups(PackedTile &tile, int lanes) {
-    if (tile.used >= 0) return tile.used;
-    for (tile.used = BI / GROUP; tile.used > 0; tile.used--) {
-        int32_t any = 0;
-        for (int o = 0; o < lanes; o++) any |= group_at(tile.weights[tile.used - 1][o]);
-        if (any) break;
-    }
-    return tile.used;
 }
 
 }  // namespace tw

@@ -25,6 +25,7 @@ typedef struct {
     uint32_t vector_queue;
     uint32_t address_bits;
     uint32_t weight_codes;
+    uint32_t window_segment;
 } tw_config;
 
 /* One call of the functional simulator: memories and program in, counters and status out. */

@@ -25,8 +25,12 @@ _TINY = PRESETS["tiny"].with_(vector_passes=1, semaphores=31, queue_depth=32)
 #: GEMM and VECTOR in one queue, with the row unit, with results of 16 bits.
 VARIANTS: dict[str, NpuConfig] = {
     "wide_bus": _TINY.with_(name="wide_bus", row_unit=1, act_banks=8, axi_data_bits=128, burst_beats=16),
-    "widest_bus": _TINY.with_(name="widest_bus", block_in=8, block_out=4, act_banks=16, axi_data_bits=256),
-    "narrow_out": _TINY.with_(name="narrow_out", block_in=16, block_out=4, axi_data_bits=64, act_banks=2),
+    "widest_bus": _TINY.with_(
+        name="widest_bus", block_in=8, block_out=4, window_delay=5, act_banks=16, axi_data_bits=256
+    ),
+    "narrow_out": _TINY.with_(
+        name="narrow_out", block_in=16, block_out=4, window_delay=1, axi_data_bits=64, act_banks=2
+    ),
     "narrow_in": _TINY.with_(name="narrow_in", row_unit=1, wide_results=1, block_in=4, block_out=16, axi_data_bits=64),
     "serial": _TINY.with_(
         name="serial", queue_depth=2, read_outstanding=1, write_outstanding=1, burst_beats=2, semaphores=20,

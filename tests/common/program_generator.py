@@ -256,6 +256,7 @@ class _Generator(Order):
         values["wgt"] = self._base(np.append(wgt_rows, 0), self.zones["WGT"])  # the field is unsigned
         values["acc"] = self._base(acc_rows if acc_rows.size else np.zeros(1), zone)
         values["slice"] = rng.randrange(c.dw_slices)
+        values["delay"] = rng.randint(0, c.window_delay)
         self._gemm_record("DEPTHWISE", values, act_rows, wgt_rows, acc_rows, c.dw_lanes)
 
     def _constants(self) -> None:

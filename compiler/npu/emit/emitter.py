@@ -266,6 +266,7 @@ class Emitter:
         start: tuple[int, int],
         step: tuple[int, int],
         lanes_slice: int,
+        delay: int,
         accumulate: bool,
     ) -> None:
         """One DEPTHWISE nest. `loops`: level 0 (pushes of a column) and 1 (columns) first, never folded."""
@@ -275,7 +276,7 @@ class Emitter:
             for i in range(count):
                 self.depthwise(
                     act + i * da, wgt + i * dw, acc + i * dc, [*loops[:2], *rest[:-1]],
-                    start=start, step=step, lanes_slice=lanes_slice, accumulate=accumulate,
+                    start=start, step=step, lanes_slice=lanes_slice, delay=delay, accumulate=accumulate,
                 )  # fmt: skip
             return
         nest = [*loops[:2], *rest]
@@ -288,7 +289,7 @@ class Emitter:
         acc_dims = [(emissions[i], nest[i][3] * unit) for i in (0, 1)] + [(n, c * unit) for n, _, _, c in rest]
         self.sync.run(
             op("DEPTHWISE", act=act, wgt=wgt, acc=acc, accumulate=accumulate, start0=start[0], step0=step[0],
-               start1=start[1], step1=step[1], slice=lanes_slice),
+               start1=start[1], step1=step[1], slice=lanes_slice, delay=delay),
             spans("act", act, [(n, a) for n, a, _, _ in nest]) + spans("wgt", wgt, [(n, w) for n, _, w, _ in nest]),
             spans("acc", acc * unit, acc_dims, unit),
         )  # fmt: skip

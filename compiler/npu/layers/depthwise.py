@@ -15,7 +15,7 @@ from compiler.npu.emit.geometry import Border, Box
 from compiler.npu.emit.loops import Loop
 from compiler.npu.emit.plan import Pools, TilePlan
 from compiler.npu.layers.accumulators import emit_accumulators, emit_wide, read_add_operand
-from compiler.npu.layers.depthwise_passes import WindowPass, plan_passes
+from compiler.npu.layers.depthwise_passes import Slots, WindowPass, plan_passes
 from compiler.npu.layers.layer import Layer
 from compiler.npu.layers.products import least_constants
 from compiler.npu.layers.rest import Rest
@@ -86,7 +86,7 @@ class DepthwiseLayer(Layer):
         short = [lines for lines in _SHORT_BANDS if lines <= height]
         for lines, columns in bands(height, y.w, short, _ROW_PARTS):
             vectors = nbytes * math.prod(window.extent(lines, columns))
-            passes, pushes = plan_passes(config.block_in, window, (lines, columns))
+            passes, pushes = plan_passes(Slots.of(config), window, (lines, columns))
             count_bands = -(-height // lines) * -(-y.w // columns)
             for parts in range(1, y.cb + 1):
                 blocks = -(-y.cb // parts)
@@ -180,7 +180,7 @@ class DepthwiseLayer(Layer):
         slices, lanes = config.dw_slices, config.dw_lanes
         lines, columns, pixels = box.lines, box.columns, box.lines * box.columns
         acc_dw = acc * config.block_out // lanes
-        passes, _ = plan_passes(config.block_in, window, (lines, columns))
+        passes, _ = plan_passes(Slots.of(config), window, (lines, columns))
         for number, p in enumerate(passes):
             push = functools.partial(
                 context.emitter.depthwise, start=(p.rows.reach, p.columns.reach), step=(p.rows.emit, p.columns.emit)
@@ -193,6 +193,7 @@ class DepthwiseLayer(Layer):
                 parts.append((full * p.strip, 1, rest))
             for first, strips, rows_out in parts:
                 wgt = self._load_weights(context, box, p, rows_out, again)
+                delay = Slots.of(config).delay(p.rows, p.columns, p.rows.pushes(rows_out))
                 origin = tile.base + (first * self.stride[0] + p.rows.first * self.dilation[0]) * tile.line
                 origin += p.columns.first * self.dilation[1]
                 for s in range(slices):
@@ -203,13 +204,16 @@ class DepthwiseLayer(Layer):
                     ]
                     several = (box.blocks, tile.plane, 1, pixels * slices)
                     at = acc_dw + first * columns * slices + s
-                    push(origin, wgt + s * box.blocks, at, [*loops, several], lanes_slice=s, accumulate=number > 0)
+                    push(
+                        origin, wgt + s * box.blocks, at, [*loops, several],
+                        lanes_slice=s, delay=delay, accumulate=number > 0,
+                    )  # fmt: skip
                     single = wgt + slices * box.blocks + s * len(again)
                     for i, (_, block) in enumerate(again):
                         block -= box.block
                         push(
                             origin + block * tile.plane, single + i, at + block * pixels * slices, loops,
-                            lanes_slice=s, accumulate=True,
+                            lanes_slice=s, delay=delay, accumulate=True,
                         )  # fmt: skip
 
     @property
@@ -232,7 +236,7 @@ class DepthwiseLayer(Layer):
         """Tiles [slice][block] of [lane][slot] for one pass with columns of rows.pushes(rows_out) pushes, behind them
         [slice][once more]."""
         config = context.config
-        height = p.rows.pushes(rows_out)
+        slots, height = Slots.of(config), p.rows.pushes(rows_out)
         key = (id(self), box.block, box.blocks, p.rows, p.columns, height)
         bi, bo, lanes, slices = config.block_in, config.block_out, config.dw_lanes, config.dw_slices
 
@@ -242,7 +246,8 @@ class DepthwiseLayer(Layer):
             per_lane = w.reshape(blocks, slices, lanes, *w.shape[1:])
             for i in range(p.rows.taps):
                 for j in range(p.columns.taps):
-                    slot = (p.columns.taps - 1 - j) * p.columns.lag * height + (p.rows.taps - 1 - i) * p.rows.lag
+                    back = p.rows.taps - 1 - i, p.columns.taps - 1 - j
+                    slot = slots.slot(p.rows, p.columns, height, *back)
                     ky, kx = p.rows.first + i * p.rows.every, p.columns.first + j * p.columns.every
                     tiles[:, :, :lanes, slot] = per_lane[:, :, :, ky, kx]
             return tiles.transpose(1, 0, 2, 3).reshape(-1, bo, bi)

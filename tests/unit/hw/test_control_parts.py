@@ -179,8 +179,8 @@ def test_loop_nest() -> None:
 
 
 def test_window_and_array() -> None:
-    for block_in, block_out in ((4, 4), (8, 4), (4, 8), (16, 4)):
-        config = preset("tiny").with_(name="x", block_in=block_in, block_out=block_out)
+    for block_in, block_out, longest in ((4, 4, 3), (8, 4, 0), (8, 4, 5), (4, 8, 0), (16, 4, 0), (16, 8, 1)):
+        config = preset("tiny").with_(name="x", block_in=block_in, block_out=block_out, window_delay=longest)
         m = Module()
         m.submodules.window = window = Window(config)
         m.submodules.array = array = MacArray(config)
@@ -207,7 +207,10 @@ def test_window_and_array() -> None:
         ) -> None:
             stages = array_stages(config)
             depthwise, newest = np.True_, np.zeros(block_in, np.int64)
-            for cycle in range(120):
+            delay = later = 0
+            firsts = range(config.window_segment, block_in, config.window_segment)  # slots behind delay lines
+            lines: dict[int, deque[np.ndarray]] = {}
+            for cycle in range(200):
                 # The array sees the window as it is now; the window takes a vector for the next cycle.
                 valid = rng.random() < 0.7
                 weights = rng.integers(-128, 128, (block_out, block_in))
@@ -230,13 +233,22 @@ def test_window_and_array() -> None:
                     ctx, window,
                     push=bool(push), vector=pack(vector), shift=bool(shift), slice=part, clear=bool(clear),
                 )  # fmt: skip
+                if config.delay_lines:
+                    later = int(rng.integers(config.window_delay + 1))
+                    ctx.set(window.delay, later)
                 await ctx.tick()
                 if push:
                     depthwise, newest = shift, vector
                     if not shift:  # activation i in every lane of slot i
                         slots[:] = vector[:, None]
                     else:
-                        slots[1:] = 0 if clear else slots[:-1].copy()
-                        slots[0] = vector[part * lanes : (part + 1) * lanes]
+                        if clear:
+                            slots[:], delay = 0, later
+                            lines = {n: deque([np.zeros(lanes, np.int64)] * delay) for n in firsts}
+                        before = slots.copy()
+                        slots[1:], slots[0] = before[:-1], vector[part * lanes : (part + 1) * lanes]
+                        for n in firsts if delay else ():
+                            lines[n].append(before[n - 1])
+                            slots[n] = lines[n].popleft()
 
         simulate(m, bench)

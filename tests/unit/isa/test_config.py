@@ -17,7 +17,11 @@ BASE = preset("base")
 def test_presets() -> None:
     assert list(PRESETS) == ["nano", "tiny", "pynq", "small", "wide", "base", "large"]
     assert all(PRESETS[name].name == name for name in PRESETS)
-    assert NpuConfig(name="base", row_unit=1) == BASE and BASE.macs_per_cycle == 256 and BASE.bus_bytes == 8
+    assert (
+        NpuConfig(name="base", window_delay=16, row_unit=1) == BASE
+        and BASE.macs_per_cycle == 256
+        and BASE.bus_bytes == 8
+    )
     assert len({c.fingerprint for c in PRESETS.values()}) == 7
     with pytest.raises(ConfigError, match="unknown preset 'huge'; presets: nano, tiny, pynq, small, wide, base, large"):
         preset("huge")
@@ -84,6 +88,7 @@ def test_fingerprint_is_of_everything_but_the_name() -> None:
         "vector_loops": 7,
         "axi_address_bits": 33,
         "depthwise": 0,
+        "window_delay": 3,
         "vector_queue": 0,
         "row_unit": 1,
         "weight_codes": 16,
@@ -111,8 +116,9 @@ def test_rows_need_tables_in_fours_and_all_lanes(change: dict[str, int], message
 
 
 def test_presets_keep_their_fingerprints() -> None:
-    """Bitstreams and programs made before the youngest fields still match, but for those that have the row unit."""
-    assert preset("base").with_(row_unit=0).fingerprint == "da3ddc62350e1e64"
+    """Bitstreams and programs made before the youngest fields still match, but for those that have the row unit or
+    delay lines."""
+    assert preset("base").with_(row_unit=0, window_delay=0).fingerprint == "da3ddc62350e1e64"
     assert preset("large").with_(row_unit=0).fingerprint == "44e8dd6c2e9d11ca"
     assert {name: config.fingerprint for name, config in PRESETS.items()} == {
         "nano": "6dc1a095129ed3a1",
@@ -120,7 +126,7 @@ def test_presets_keep_their_fingerprints() -> None:
         "pynq": "90852d75866ae16d",
         "small": "b9150e9d33ee6839",
         "wide": "8199aea07f45d52c",
-        "base": "8f5b4671509b079f",
+        "base": "f9c2a963a6ec44ab",
         "large": "d1a73dbaaa2bc4f4",
     }
 

@@ -4,14 +4,33 @@ from __future__ import annotations
 
 from random import Random
 
-from compiler.npu.layers.depthwise_passes import _MAX_START, TapGroup, _axis_options, _best_strip
+from compiler.npu.layers.depthwise_passes import _MAX_START, Slots, TapGroup, _axis_options, _best_strip
 
 
-def counted(slots: int, r: TapGroup, c: TapGroup, out: tuple[int, int]) -> tuple[int, int] | None:
+def ages(slots: Slots, delay: int) -> list[int]:
+    """In pushes, of every slot, as DEPTHWISE has it."""
+    return [i + delay * (i // slots.segment) for i in range(slots.count)]
+
+
+def fits(slots: Slots, r: TapGroup, c: TapGroup, height: int) -> bool:
+    """Some delay puts a segment on every column of taps, or they are there without any."""
+    column = {i * r.lag for i in range(r.taps)}
+    taps = {j * c.lag * height + row for j in range(c.taps) for row in column}
+    if max(taps) < slots.count:
+        return True
+    of_segments = {
+        delay: {(i // slots.segment, age) for i, age in enumerate(ages(slots, delay))}
+        for delay in range(1, slots.longest + 1)
+    }
+    wanted = {(j, j * c.lag * height + row) for j in range(c.taps) for row in column}
+    return any(wanted <= places for places in of_segments.values())
+
+
+def counted(slots: Slots, r: TapGroup, c: TapGroup, out: tuple[int, int]) -> tuple[int, int] | None:
     """The first strip of the fewest pushes, strip by strip."""
     found = []
     for strip in range(1, out[0] + 1):
-        if c.reach * r.pushes(strip) + r.reach < slots and max(r.reach, c.reach) <= _MAX_START:
+        if fits(slots, r, c, r.pushes(strip)) and max(r.reach, c.reach) <= _MAX_START:
             heights = [min(strip, out[0] - first) for first in range(0, out[0], strip)]
             found.append((sum(r.pushes(h) * c.pushes(out[1]) + 2 for h in heights), strip))
     pushes, strip = min(found, default=(0, 0))
@@ -19,12 +38,23 @@ def counted(slots: int, r: TapGroup, c: TapGroup, out: tuple[int, int]) -> tuple
 
 
 def test_cheapest_strips() -> None:
-    random, misfits = Random(1), 0
+    random, misfits, apart = Random(1), 0, 0
     for _ in range(1000):
         kernels = [(random.randint(1, 9), random.randint(1, 4), random.randint(1, 3)) for _ in range(2)]
         rows, columns = (random.choice(random.choice([*_axis_options(*kernel)])) for kernel in kernels)
-        slots, out = random.choice((4, 8, 16, 64)), (random.randint(1, 40), random.randint(1, 40))
+        count, longest = random.choice((4, 8, 16, 64)), random.choice((0, 1, 2, 7, 16))
+        slots = Slots(count, 4 if count < 16 else 5, longest if count > 4 else 0)
+        out = random.randint(1, 40), random.randint(1, 40)
         want = counted(slots, rows, columns, out)
         assert _best_strip(slots, rows, columns, out) == want, (slots, rows, columns, out)
         misfits += want is None
-    assert 50 < misfits < 500
+        if want is None:
+            continue
+        height = rows.pushes(want[0])
+        delay = slots.delay(rows, columns, height)
+        apart += delay > 0
+        for i in range(rows.taps):
+            for j in range(columns.taps):
+                age = ages(slots, delay)[slots.slot(rows, columns, height, i, j)]
+                assert age == j * columns.lag * height + i * rows.lag
+    assert 50 < misfits < 500 and apart > 30
