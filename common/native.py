@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from common import processes
 from common.errors import TilewrightError
@@ -24,6 +25,28 @@ _NATIVE = "-march=native"
 
 class BuildError(TilewrightError):
     """A native library, or the simulation of RTL, cannot be built. One line."""
+
+
+class Owner:
+    """What native code made for an object, until it is closed or not used any more.
+
+    A fork of the process only lets go of it: threads of a Verilated model are not there, and waiting for them would
+    never end.
+    """
+
+    _handle: Any = None
+
+    def _own(self, handle: Any, destroy: Callable[[Any], Any]) -> None:
+        self._handle, self._destroy, self._process = handle, destroy, os.getpid()
+
+    def close(self) -> None:
+        """Ends the simulation, and completes what it writes."""
+        handle, self._handle = self._handle, None
+        if handle and self._process == os.getpid():
+            self._destroy(handle)
+
+    def __del__(self) -> None:
+        self.close()
 
 
 def compiler() -> str:

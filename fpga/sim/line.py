@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from common.native import Owner
 from hw.sim.build import Design, build_library
 
 _HERE = Path(__file__).resolve().parent
@@ -32,7 +33,7 @@ def _load(path: Path) -> ctypes.CDLL:
     return library
 
 
-class SimulatedLine:
+class SimulatedLine(Owner):
     """A design with ports clk, rst, rx, tx, and perhaps memory_clk. Built on first use.
 
     Args:
@@ -62,7 +63,7 @@ class SimulatedLine:
     ) -> None:
         design = Design(stem, title, top, _HERE / "line.cpp", verilog, sources)
         self._library = _load(build_library(design))
-        self._handle = self._library.tw_line_create(clock_hz / baud, memory_hz / clock_hz)
+        self._own(self._library.tw_line_create(clock_hz / baud, memory_hz / clock_hz), self._library.tw_line_destroy)
         self.cycles_per_byte = -(-10 * clock_hz // baud)
 
     def send(self, data: bytes) -> None:
@@ -99,12 +100,3 @@ class SimulatedLine:
         """What the SDRAM chip of the design saw first that it does not allow, by its number in sdram_chip.sv; 0 =
         nothing, or no such chip."""
         return int(self._library.tw_line_sdram_fault(self._handle))
-
-    def close(self) -> None:
-        """Ends the simulation."""
-        if getattr(self, "_handle", None):
-            self._library.tw_line_destroy(self._handle)
-            self._handle = None
-
-    def __del__(self) -> None:
-        self.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common.native import shared_library
+from common.native import Owner, shared_library
 from fpga.errors import FpgaError
 from fpga.flows.netlist import Module
 from fpga.flows.synthesis import NAME, NETLIST
@@ -68,7 +68,7 @@ def read_netlist(directory: Path) -> Module:
     return module
 
 
-class NetlistLine:
+class NetlistLine(Owner):
     """A netlist with one clock, a serial line and, perhaps, a PLL; the same methods as `SimulatedLine`.
 
     Args:
@@ -97,7 +97,8 @@ class NetlistLine:
         addresses = (ctypes.c_void_p * len(tables))(*(table.ctypes.data for table in tables))
         self._library = _library()
         pins = (numbers.pins[RX], numbers.pins[TX], numbers.locked)
-        self._handle = self._library.tw_netlist_create(numbers.nets, counts, addresses, clock_hz / baud, *pins)
+        made = self._library.tw_netlist_create(numbers.nets, counts, addresses, clock_hz / baud, *pins)
+        self._own(made, self._library.tw_netlist_destroy)
         if loops := self._library.tw_netlist_loops(self._handle):
             raise FpgaError(f"{loops} cells of the netlist are in loops without a register")
         self.cycles_per_byte = -(-10 * clock_hz // baud)
@@ -145,12 +146,3 @@ class NetlistLine:
     def reset(self) -> None:
         """The reset of the board: the PLL loses its lock and finds it again."""
         self._library.tw_netlist_reset(self._handle)
-
-    def close(self) -> None:
-        """Ends the simulation."""
-        if getattr(self, "_handle", None):
-            self._library.tw_netlist_destroy(self._handle)
-            self._handle = None
-
-    def __del__(self) -> None:
-        self.close()

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from common.native import Owner
 from hw.sim.build import BuildError, Progress, build
 from isa.config import NpuConfig
 from isa.device import Counters, DeviceError, HostMemory, InProcess, Launch
@@ -93,7 +94,7 @@ def load_library(path: Path) -> ctypes.CDLL:
     return library
 
 
-class RtlDevice(InProcess):
+class RtlDevice(Owner, InProcess):
     """The RTL of one configuration, simulated. Built on first use.
 
     Args:
@@ -136,7 +137,7 @@ class RtlDevice(InProcess):
         self.memory = HostMemory(origin=origin)
         self.events: list[Event] = []
         self._library = load_library(library or build(config, trace=trace_file is not None, progress=progress))
-        self._handle = self._library.tw_rtl_create()
+        self._own(self._library.tw_rtl_create(), self._library.tw_rtl_destroy)
         self._library.tw_rtl_origin(self._handle, origin)
         if fault:
             self._library.tw_rtl_fault(self._handle, fault)
@@ -147,15 +148,6 @@ class RtlDevice(InProcess):
             first, last = trace_window or (0, NO_LIMIT)
             if not self._library.tw_rtl_trace(self._handle, str(trace_file).encode(), first, last):
                 raise BuildError(f"cannot write waveform {trace_file}")
-
-    def close(self) -> None:
-        """Ends the simulation and completes the waveform."""
-        if getattr(self, "_handle", None):
-            self._library.tw_rtl_destroy(self._handle)
-            self._handle = None
-
-    def __del__(self) -> None:
-        self.close()
 
     # Registers.
 

@@ -1,11 +1,13 @@
 """Libraries built on first use: a damaged one is built again, a whole one is kept."""
 
 import ctypes
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from common.native import shared_library
+from common.native import Owner, shared_library
 from common.store import is_sealed, seal
 
 
@@ -38,3 +40,25 @@ def test_seals(tmp_path: Path) -> None:
         seal(path)
         assert is_sealed(path) and path.read_bytes().startswith(content)
     assert not is_sealed(tmp_path)
+
+
+def test_only_the_process_that_made_it_destroys_it() -> None:
+    """A fork whose collector finds the object does not: the threads of a Verilated model would be waited for."""
+
+    class Thing(Owner):
+        def __init__(self, destroy: Callable[[int], None]) -> None:
+            self._own(7, destroy)
+
+    destroyed: list[int] = []
+    thing, closed = Thing(destroyed.append), Thing(destroyed.append)
+    child = os.fork()
+    if not child:
+        del thing
+        os._exit(len(destroyed))
+    assert os.waitpid(child, 0)[1] == 0 and not destroyed
+    closed.close()
+    assert destroyed == [7]
+    del closed
+    assert destroyed == [7], "once"
+    del thing
+    assert destroyed == [7, 7]
