@@ -62,11 +62,10 @@ def schedule_steps(
         outside = elsewhere[number] | {name for layer in step.tasks for name in layer.extra_reads}
         schedule = scheduler(config, step.tasks, outside) if scheduler is not None else None
         if schedule is None:
-            schedule = search(config, step.tasks, outside, options.effort, measure, found.plans, searched)
-            if measure is not None and options.effort:
-                plans = found.plans
-                whole = measure_schedule(config, step.tasks, schedule, measure, plans)
-                effort = options.effort
+            plans, effort = found.plans, options.effort
+            schedule, cost = search(config, step.tasks, outside, effort, measure, plans, searched)
+            if measure is not None and effort:
+                whole = cost if cost is not None else measure_schedule(config, step.tasks, schedule, measure, plans)
                 schedule, whole = refine(config, step.tasks, outside, schedule, whole, effort, measure, plans, refined)
                 schedule, whole = restay(config, step.tasks, outside, schedule, whole, measure, plans, stayed)
                 schedule = regroup(config, step.tasks, outside, schedule, whole, measure, plans, regrouped)

@@ -15,11 +15,18 @@ from collections.abc import Callable, Hashable, Iterable
 from compiler.npu.emit.plan import TilePlans
 from compiler.npu.layers.layer import Layer
 from compiler.npu.schedule.bands import LayerGroup
-from compiler.npu.schedule.emission import emit_step
 from compiler.npu.schedule.fusion import Candidate, candidates, cheapest, closer_estimate
-from compiler.npu.schedule.search import GAIN, Measure, Schedule, dry_context, measure_schedule, measure_units
+from compiler.npu.schedule.search import (
+    GAIN,
+    Measure,
+    Schedule,
+    computing,
+    dry_context,
+    measure_schedule,
+    measure_units,
+)
 from isa.config import NpuConfig
-from isa.instructions import INSTRUCTION_BYTES, Engine
+from isa.instructions import INSTRUCTION_BYTES
 
 #: Layers in a group at most.
 LONGEST = 8
@@ -81,7 +88,7 @@ def regroup(
     starts = itertools.accumulate((len(unit.layers) for unit in schedule.units), initial=0)
     usual = [numbered[_unit(first, unit)] for first, unit in zip(starts, schedule.units)]
     estimate = sum(candidate.estimate for candidate in usual)
-    if _computing(config, layers, schedule, plans) > BUSY * estimate:
+    if computing(config, layers, schedule, plans) > BUSY * estimate:
         return schedule
     alone = sum(look(candidate) for candidate in usual if left > 0)
     if left <= 0:
@@ -113,14 +120,6 @@ def regroup(
     tiles = {c.first: schedule.tiles[c.first] for c in path if not c.group.fused and c.first in schedule.tiles}
     better = Schedule(schedule.stays, [candidate.group for candidate in path], tiles)
     return better if measure_schedule(config, layers, better, measure, plans) < GAIN * whole else schedule
-
-
-def _computing(config: NpuConfig, layers: list[Layer], schedule: Schedule, plans: TilePlans) -> int:
-    """Cycles in which the busier of GEMM and VECTOR works."""
-    context = dry_context(config, plans)
-    schedule.use_tiles(context, layers)
-    emit_step(context, schedule.units, schedule.stays)
-    return max(context.emitter.work[engine] for engine in (Engine.GEMM, Engine.VECTOR))
 
 
 def _on_chip(units: Iterable[LayerGroup]) -> int:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from compiler.npu.emit.plan import TilePlans
 from compiler.npu.layers.layer import Layer
 from compiler.npu.schedule.residency import Stay, place_residents, resident_candidates
-from compiler.npu.schedule.search import GAIN, Measure, Schedule, measure_schedule
+from compiler.npu.schedule.search import GAIN, Measure, Schedule, computing, measure_schedule
 from isa.config import NpuConfig
 from isa.instructions import INSTRUCTION_BYTES
 
@@ -22,6 +22,10 @@ from isa.instructions import INSTRUCTION_BYTES
 INSTRUCTIONS = 60_000
 #: Part of ACT that is left for tiles at least: whether they fit is seen when they are measured.
 SPARE = 32
+#: Share of its cycles that GEMM or VECTOR works, from which on a step has next to nothing to gain.
+BUSY = 0.88
+#: Layers that a tensor waits for its last reader at most, to be tried among the first, the largest ones.
+SHORT = 8
 
 
 def restay(
@@ -42,7 +46,7 @@ def restay(
         measure: cost function.
         progress: called with the fraction done.
     """
-    if len(layers) < 2 or whole == math.inf:
+    if len(layers) < 2 or whole == math.inf or computing(config, layers, schedule, plans) > BUSY * whole:
         return schedule, whole
     left = INSTRUCTIONS
 
@@ -58,7 +62,7 @@ def restay(
     for unit in schedule.units:
         starts.append(starts[-1] + len(unit.layers))
     best = schedule
-    for candidate in sorted(able, key=lambda stay: -stay.view.nbytes * (stay.last - stay.first < 8)):
+    for candidate in sorted(able, key=lambda stay: (stay.last - stay.first >= SHORT, -stay.view.nbytes)):
         if left <= 0:
             break
         if candidate.first in {stay.first for stay in best.stays}:

@@ -29,6 +29,7 @@ from compiler.npu.schedule.fusion import choose_groups
 from compiler.npu.schedule.residency import Stay, choose_residents
 from isa.config import NpuConfig
 from isa.encoding import to_bytes
+from isa.instructions import Engine
 from isa.program import CONSTANT_REGION
 
 #: Bytes of buffers without a view, and of what is read behind a view: rows of operands are padded to tiles.
@@ -125,6 +126,14 @@ def make_schedule(
     return Schedule.plain(layers)
 
 
+def computing(config: NpuConfig, layers: list[Layer], schedule: Schedule, plans: TilePlans) -> int:
+    """Cycles in which the busier of GEMM and VECTOR works."""
+    context = dry_context(config, plans)
+    schedule.use_tiles(context, layers)
+    emit_step(context, schedule.units, schedule.stays)
+    return max(context.emitter.work[engine] for engine in (Engine.GEMM, Engine.VECTOR))
+
+
 def dry_context(config: NpuConfig, plans: TilePlans) -> Context:
     """A context that only counts."""
     return Context(config, Emitter(config, 0, dry=True), ConstantPool(), defaultdict(int), plans=plans)
@@ -196,8 +205,8 @@ def search(
     measure: Measure | None,
     plans: TilePlans,
     progress: Callable[[float], None] = lambda done: None,
-) -> Schedule:
-    """The best schedule of a step that `effort` finds.
+) -> tuple[Schedule, float | None]:
+    """The best schedule of a step that `effort` finds, and its cost if that was measured here.
 
     Args:
         outside: buffers read after the step.
@@ -206,17 +215,19 @@ def search(
     """
     options = policies(effort)
     if len(options) == 1 or measure is None:
-        return make_schedule(config, layers, outside, options[0], plans)
+        return make_schedule(config, layers, outside, options[0], plans), None
     if len(options) <= _FEW:
         found = [make_schedule(config, layers, outside, policy, plans) for policy in options]
         if all(schedule == found[0] for schedule in found[1:]):
-            return found[0]
-        return min(found, key=lambda schedule: measure_schedule(config, layers, schedule, measure, plans))
+            return found[0], None
+        measured = [measure_schedule(config, layers, schedule, measure, plans) for schedule in found]
+        least = min(measured)
+        return found[measured.index(least)], least
     workers = min(processors(), len(options))
     shares = [options[i::workers] for i in range(workers)]
     costs = _in_processes(config, layers, outside, shares, measure, lambda count: progress(count / len(shares)))
     best = min(options, key=lambda policy: costs[policy])
-    return make_schedule(config, layers, outside, best, plans)
+    return make_schedule(config, layers, outside, best, plans), costs[best]
 
 
 def _in_processes(
