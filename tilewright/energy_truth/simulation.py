@@ -109,7 +109,7 @@ class GateDevice(RtlDevice):
         pointers = {name: self._arrays[name].ctypes.data for name in _ARRAYS}
         self._gates = _Gates(**dict(zip(_COUNTS, counts)), **pointers)
         self._library.tw_gates_load(ctypes.byref(self._gates))
-        self._handle = self._library.tw_rtl_create()
+        self._own(self._library.tw_rtl_create(), self._library.tw_rtl_destroy)
 
     @property
     def activity(self) -> Activity:

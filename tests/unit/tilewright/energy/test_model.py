@@ -69,12 +69,13 @@ def test_the_fit_is_that_of_the_stored_points(stored: dict) -> None:
 
 
 def test_what_is_calibrated_on(stored: dict) -> None:
-    """Programs of the row unit, an array of 256 products, and a design for every machine."""
+    """Programs of the row unit, an array of 256 products, and a design for every machine; no delay lines yet."""
     assert {*stored["designs"]} == {*stored["machines"]} == {point["machine"] for point in stored["points"]}
     assert sum(point["events"]["row step"] > 0 for point in stored["points"] if not point["held_back"]) >= 4
     base = energy.load().costs(PRESETS["base"])
     assert sum(base[part][events.EVENTS.index(name)] for part in base for name in ("row step", "row", "row result")) > 0
-    assert energy.load().beyond(PRESETS["base"]) == []
+    assert energy.load().beyond(PRESETS["base"].with_(window_delay=0)) == []
+    assert energy.load().beyond(PRESETS["base"]) == ["window_delay 16"]
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"machines": 3}', '{"machines": {}, "technology": "t", "designs": {}}'])
