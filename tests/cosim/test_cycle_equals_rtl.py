@@ -20,9 +20,9 @@ from tests.cosim_networks import compare
 pytestmark = [pytest.mark.cosim, pytest.mark.slow]
 
 #: Configurations random programs run on; those whose RTL is built for that alone only in `make test-long`.
-_BUILT = ("serial", "no_units", "one_lane")
+_BUILT = ("serial", "narrow_in")
 RANDOM = (
-    "tiny", "wide_bus", "narrow_out", "narrow_in", "one_queue", "two_passes",
+    "tiny", "wide_bus", "narrow_out", "no_units", "one_queue", "two_passes", "one_lane",
     *(pytest.param(name, marks=pytest.mark.long) for name in _BUILT),
 )  # fmt: skip
 
