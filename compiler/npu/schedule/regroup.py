@@ -20,10 +20,10 @@ from compiler.npu.schedule.search import (
     GAIN,
     Measure,
     Schedule,
-    computing,
     dry_context,
     measure_schedule,
     measure_units,
+    work_of,
 )
 from isa.config import NpuConfig
 from isa.instructions import INSTRUCTION_BYTES
@@ -88,7 +88,7 @@ def regroup(
     starts = itertools.accumulate((len(unit.layers) for unit in schedule.units), initial=0)
     usual = [numbered[_unit(first, unit)] for first, unit in zip(starts, schedule.units)]
     estimate = sum(candidate.estimate for candidate in usual)
-    if computing(config, layers, schedule, plans) > BUSY * estimate:
+    if work_of(config, layers, schedule, plans)[0] > BUSY * estimate:
         return schedule
     alone = sum(look(candidate) for candidate in usual if left > 0)
     if left <= 0:

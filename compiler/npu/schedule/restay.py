@@ -14,7 +14,7 @@ from dataclasses import replace
 from compiler.npu.emit.plan import TilePlans
 from compiler.npu.layers.layer import Layer
 from compiler.npu.schedule.residency import Stay, place_residents, resident_candidates
-from compiler.npu.schedule.search import GAIN, Measure, Schedule, computing, measure_schedule
+from compiler.npu.schedule.search import GAIN, Measure, Schedule, measure_schedule, work_of
 from isa.config import NpuConfig
 from isa.instructions import INSTRUCTION_BYTES
 
@@ -22,8 +22,8 @@ from isa.instructions import INSTRUCTION_BYTES
 INSTRUCTIONS = 60_000
 #: Part of ACT that is left for tiles at least: whether they fit is seen when they are measured.
 SPARE = 32
-#: Share of its cycles that GEMM or VECTOR works, from which on a step has next to nothing to gain.
-BUSY = 0.88
+#: A step whose bus works less than this share of the time that GEMM or VECTOR works has next to nothing to gain.
+BUS = 0.5
 #: Layers that a tensor waits for its last reader at most, to be tried among the first, the largest ones.
 SHORT = 8
 
@@ -46,7 +46,10 @@ def restay(
         measure: cost function.
         progress: called with the fraction done.
     """
-    if len(layers) < 2 or whole == math.inf or computing(config, layers, schedule, plans) > BUSY * whole:
+    if len(layers) < 2 or whole == math.inf:
+        return schedule, whole
+    computing, moving = work_of(config, layers, schedule, plans)
+    if moving < BUS * computing:
         return schedule, whole
     left = INSTRUCTIONS
 

@@ -126,12 +126,13 @@ def make_schedule(
     return Schedule.plain(layers)
 
 
-def computing(config: NpuConfig, layers: list[Layer], schedule: Schedule, plans: TilePlans) -> int:
-    """Cycles in which the busier of GEMM and VECTOR works."""
+def work_of(config: NpuConfig, layers: list[Layer], schedule: Schedule, plans: TilePlans) -> tuple[int, int]:
+    """Cycles in which the busier of GEMM and VECTOR works, and the busier of LOAD and STORE."""
     context = dry_context(config, plans)
     schedule.use_tiles(context, layers)
     emit_step(context, schedule.units, schedule.stays)
-    return max(context.emitter.work[engine] for engine in (Engine.GEMM, Engine.VECTOR))
+    work = context.emitter.work
+    return max(work[Engine.GEMM], work[Engine.VECTOR]), max(work[Engine.LOAD], work[Engine.STORE])
 
 
 def dry_context(config: NpuConfig, plans: TilePlans) -> Context:
