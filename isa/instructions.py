@@ -35,7 +35,7 @@ from enum import IntEnum
 from functools import cached_property
 
 from isa.codes import CodeMode
-from isa.config import ROW_BITS, SEMAPHORE_LIMIT, TABLE_BYTES, NpuConfig
+from isa.config import MAX_WINDOW_DELAY, ROW_BITS, SEMAPHORE_LIMIT, TABLE_BYTES, NpuConfig
 
 INSTRUCTION_BITS = 128
 INSTRUCTION_BYTES = INSTRUCTION_BITS // 8
@@ -371,7 +371,8 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        Field("start1", 6, doc="first index of level 1 that emits"),
        Field("step1", 4, doc="indices of level 1 from one emission to the next, at least 1", at_least=1),
        Field("slice", 4, doc="which D lanes of the ACT vectors; 0 unless block_out < block_in", below="dw_slices"),
-       Field("delay", 5, doc="pushes by which each S slots come later", at_most="window_delay"),
+       Field("delay", MAX_WINDOW_DELAY.bit_length(), doc="pushes by which each S slots come later",
+             at_most="window_delay"),
        requires="depthwise"),
     _i("GEMM_SYNC", 0x2f, "Only takes and gives semaphores: one step without effect, in order with the instructions "
        "around it. "

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import fields
 
-from isa.config import ConfigError, NpuConfig
+from isa.config import MAX_WINDOW_DELAY, ConfigError, NpuConfig
 from tests.common.program_generator import ARENA_BYTES
 
 #: The largest blocks that are drawn: beyond, an RTL simulation takes minutes to build.
@@ -47,7 +47,7 @@ def _draw(rng: random.Random) -> dict[str, int]:
         "prm_rows": _rows(rng, 2, 256),
         "lut_tables": rng.choice([0, 1, 4, 8, rng.randint(0, 16)]),
         "depthwise": rng.choice([0, 1, 1]),
-        "window_delay": rng.choice([0, rng.randint(0, 31)]),
+        "window_delay": rng.choice([0, rng.randint(0, MAX_WINDOW_DELAY)]),
         "vector_queue": rng.choice([0, 1, 1]),
         "vector_passes": rng.choice([1, 1, 2, 4]),
         "row_unit": rng.randint(0, 1),

@@ -18,6 +18,7 @@ from compiler.npu.schedule.bands import LayerGroup
 from compiler.npu.schedule.fusion import Candidate, candidates, cheapest, closer_estimate
 from compiler.npu.schedule.search import (
     GAIN,
+    Budget,
     Measure,
     Schedule,
     dry_context,
@@ -26,11 +27,10 @@ from compiler.npu.schedule.search import (
     work_of,
 )
 from isa.config import NpuConfig
-from isa.instructions import INSTRUCTION_BYTES
 
 #: Layers in a group at most.
 LONGEST = 8
-#: Instructions that may be measured: for longer steps it would take too long.
+#: Instructions that may be measured.
 INSTRUCTIONS = 80_000
 #: How many times as many instructions, which take memory too, other groups may have.
 LONGER = 1.25
@@ -62,14 +62,7 @@ def regroup(
     """
     if len(layers) < 2 or whole == math.inf:
         return schedule
-    left = INSTRUCTIONS
-
-    def counted(config: NpuConfig, image: bytes, arena_bytes: int) -> float:
-        nonlocal left
-        left -= len(image) // INSTRUCTION_BYTES
-        progress(1 - max(0, left) / INSTRUCTIONS)
-        return measure(config, image, arena_bytes)
-
+    budget = Budget(measure, INSTRUCTIONS, progress)
     known: dict[Hashable, float] = {}
     lengths: dict[Hashable, int] = {}
 
@@ -78,9 +71,9 @@ def regroup(
 
     def look(at: Candidate) -> float:
         if key(at) not in known:
-            before = left
-            known[key(at)] = measure_units(config, layers, schedule, [at.group], at.first, counted, plans)
-            lengths[key(at)] = before - left
+            before = budget.left
+            known[key(at)] = measure_units(config, layers, schedule, [at.group], at.first, budget, plans)
+            lengths[key(at)] = before - budget.left
         return known[key(at)]
 
     every = candidates(dry_context(config, plans), layers, schedule.stays, outside, closer_estimate, LONGEST)
@@ -90,8 +83,8 @@ def regroup(
     estimate = sum(candidate.estimate for candidate in usual)
     if work_of(config, layers, schedule, plans)[0] > BUSY * estimate:
         return schedule
-    alone = sum(look(candidate) for candidate in usual if left > 0)
-    if left <= 0:
+    alone = sum(look(candidate) for candidate in usual if budget.left > 0)
+    if budget.left <= 0:
         return schedule
     scale = HOPE * alone / estimate
     shared = max(0.0, alone - whole) / max(1, len(usual) - 1)  # of a unit, with those beside it
@@ -103,11 +96,11 @@ def regroup(
         return cheapest(every, lambda candidate: known.get(key(candidate), math.inf) - shared)
 
     path, least = measured()
-    while left > 0:
+    while budget.left > 0:
         hoped, _ = cheapest(every, cost)
         unknown = [candidate for candidate in hoped if key(candidate) not in known]
         for candidate in sorted(unknown, key=lambda c: -c.estimate):
-            if left > 0:
+            if budget.left > 0:
                 look(candidate)
         path, found = measured()
         if not unknown or found > BETTER * least:

@@ -7,18 +7,19 @@ beside it go, and the units in which any of them lives are measured with it and 
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Callable
 from dataclasses import replace
 
 from compiler.npu.emit.plan import TilePlans
 from compiler.npu.layers.layer import Layer
+from compiler.npu.schedule.decisions import decisions_of
 from compiler.npu.schedule.residency import Stay, place_residents, resident_candidates
-from compiler.npu.schedule.search import GAIN, Measure, Schedule, measure_schedule, work_of
+from compiler.npu.schedule.search import GAIN, Budget, Measure, Schedule, measure_schedule, work_of
 from isa.config import NpuConfig
-from isa.instructions import INSTRUCTION_BYTES
 
-#: Instructions that may be measured: for longer steps it would take too long.
+#: Instructions that may be measured.
 INSTRUCTIONS = 60_000
 #: Part of ACT that is left for tiles at least: whether they fit is seen when they are measured.
 SPARE = 32
@@ -51,33 +52,23 @@ def restay(
     computing, moving = work_of(config, layers, schedule, plans)
     if moving < BUS * computing:
         return schedule, whole
-    left = INSTRUCTIONS
-
-    def counted(config: NpuConfig, image: bytes, arena_bytes: int) -> float:
-        nonlocal left
-        left -= len(image) // INSTRUCTION_BYTES
-        progress(1 - max(0, left) / INSTRUCTIONS)
-        return measure(config, image, arena_bytes)
-
+    budget = Budget(measure, INSTRUCTIONS, progress)
     between = {tensor.view.buffer for unit in schedule.units for tensor in unit.between}
     able = [stay for stay in resident_candidates(layers, outside) if stay.view.buffer not in between]
-    starts = [0]
-    for unit in schedule.units:
-        starts.append(starts[-1] + len(unit.layers))
+    starts = decisions_of(schedule).starts()
     best = schedule
     for candidate in sorted(able, key=lambda stay: (stay.last - stay.first >= SHORT, -stay.view.nbytes)):
-        if left <= 0:
+        if budget.left <= 0:
             break
         if candidate.first in {stay.first for stay in best.stays}:
             continue
         stays = place_residents(config.act_rows, [replace(stay) for stay in (*best.stays, candidate)], SPARE)
-        changed = _changed(best.stays, stays)
-        if candidate.first not in {stay.first for stay in stays} or not changed:
+        if candidate.first not in {stay.first for stay in stays}:
             continue
-        tried = replace(best, stays=stays)
+        tried, changed = replace(best, stays=stays), _changed(best.stays, stays)
         first, last = min(stay.first for stay in changed), max(stay.last for stay in changed)
-        units = _unit_of(starts, first), _unit_of(starts, last) + 1
-        before, after = (measure_schedule(config, layers, s, counted, plans, units) for s in (best, tried))
+        units = bisect.bisect(starts, first) - 1, bisect.bisect(starts, last)
+        before, after = (measure_schedule(config, layers, s, budget, plans, units) for s in (best, tried))
         if after < before:
             best = tried
     if best is schedule or not (found := measure_schedule(config, layers, best, measure, plans)) < GAIN * whole:
@@ -89,7 +80,3 @@ def _changed(before: list[Stay], after: list[Stay]) -> list[Stay]:
     """Those that are only in one."""
     firsts = [{stay.first for stay in stays} for stays in (before, after)]
     return [stay for stay in (*before, *after) if (stay.first in firsts[0]) != (stay.first in firsts[1])]
-
-
-def _unit_of(starts: list[int], layer: int) -> int:
-    return next(n for n, end in enumerate(starts[1:]) if layer < end)

@@ -29,7 +29,7 @@ from compiler.npu.schedule.fusion import choose_groups
 from compiler.npu.schedule.residency import Stay, choose_residents
 from isa.config import NpuConfig
 from isa.encoding import to_bytes
-from isa.instructions import Engine
+from isa.instructions import INSTRUCTION_BYTES, Engine
 from isa.program import CONSTANT_REGION
 
 #: Bytes of buffers without a view, and of what is read behind a view: rows of operands are padded to tiles.
@@ -78,6 +78,23 @@ class Schedule:
     def use_tiles(self, context: Context, layers: list[Layer]) -> None:
         """Makes the emission of these layers use the schedule's tiles."""
         context.tiles |= {id(layers[number]): tile for number, tile in self.tiles.items()}
+
+
+class Budget:
+    """A cost function, for as many instructions as may be measured: for longer steps it would take too long.
+
+    Attributes:
+        left: instructions that may still be measured, below 0 if the last image had more.
+    """
+
+    def __init__(self, measure: Measure, instructions: int, progress: Callable[[float], None]) -> None:
+        self.measure, self.instructions, self.progress = measure, instructions, progress
+        self.left = instructions
+
+    def __call__(self, config: NpuConfig, image: bytes, arena_bytes: int) -> float:
+        self.left -= len(image) // INSTRUCTION_BYTES
+        self.progress(1 - max(0, self.left) / self.instructions)
+        return self.measure(config, image, arena_bytes)
 
 
 #: Gives the schedule of a step, or None: (configuration, layers, buffers read after the step).
