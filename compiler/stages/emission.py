@@ -86,12 +86,12 @@ def emit(
     for number, step in enumerate(steps):
         progress(number / len(steps))
         if isinstance(step, LayerStep):
-            first = emitter.position
+            first = len(emitter.image)
             schedule = schedules.of[number]
             schedule.use_tiles(context, step.tasks)
             made = emit_step(context, schedule.units, schedule.stays)
             rows += [_with_least(row, least[id(layer)]) for row, layer in zip(made, step.tasks, strict=True)]
-            ran.append(NpuStep(first, emitter.position - first))
+            ran.append(NpuStep(first, len(emitter.image) - first))
         else:
             ran.append(_cpu_step(number, step, segments[number]))
             rows += [

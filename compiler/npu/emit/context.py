@@ -22,6 +22,9 @@ from isa.config import WIDE_TABLE, NpuConfig
 from isa.instructions import Memory
 from isa.program import CONSTANT_REGION
 
+#: How many times as many rows of ACT a layer's inputs and outputs get on top, where there is room.
+_MORE_INPUTS, _MORE_OUTPUTS = 7, 3
+
 
 class ConstantPool:
     """The constant region of a program: byte strings at 64-byte aligned offsets, equal ones stored once.
@@ -172,8 +175,9 @@ class Context:
         self.accumulators = Ring(c.acc_rows, align=max(1, c.block_in // c.block_out))
         self.tables = Ring(c.lut_tables)
 
-    def end_step(self) -> int:
-        """Closes an NPU step: the next one relies on no contents of scratchpads. Returns the length of the image."""
+    def end_step(self) -> list[int]:
+        """Closes an NPU step: the next one relies on no contents of scratchpads. Returns what `Emitter.end_step`
+        gives."""
         for ring in (self.weights, self.params, self.tables):
             ring.forget()
         if self.coder is not None:
@@ -275,7 +279,12 @@ class Context:
     @contextmanager
     def pools(self, sizes: Pools) -> Iterator[None]:
         """Gives one layer room for its tiles, in a heap of its own for each purpose: tiles of a purpose have one size,
-        so that nothing fragments."""
+        so that nothing fragments. Rows that nobody else wants let LOAD fetch inputs further ahead, and outputs wait
+        longer for STORE."""
+        spare = self.heap.largest_gap - sum(sizes)
+        outputs = max(0, min(_MORE_OUTPUTS * sizes.output, spare // 2))
+        inputs = max(0, min(_MORE_INPUTS * sizes.input, spare - outputs))
+        sizes = Pools(sizes.input + inputs, sizes.output + outputs, sizes.operand)
         total = sum(sizes)
         block = self.heap.take(total) if total else None
         at = block.start if block is not None else 0

@@ -7,11 +7,12 @@ instructions only where a register changes, and tells the synchroniser which row
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from compiler.npu.emit.hazards import MEMORY_GRAIN, Access, Synchroniser
+from compiler.npu.emit.hazards import MEMORY_GRAIN, Access
 from compiler.npu.emit.loops import Loop, fold_nest, spans
+from compiler.npu.emit.sequence import Registers, Run, Sequencer, Setting
 from isa.codes import CodeMode
 from isa.config import WIDE_TABLE, NpuConfig
 from isa.encoding import Op, op
@@ -53,25 +54,6 @@ def _join_level(count: int, level: Level, row_bytes: int) -> tuple[int, Level]:
     return count, level
 
 
-class _NoSynchroniser:
-    """A synchroniser that drops everything, for emissions of which only the work is counted."""
-
-    def __init__(self) -> None:
-        self.order: list[Op] = []
-
-    def configure(self, operation: Op) -> None:
-        pass
-
-    def run(self, operation: Op, reads: Sequence[Access], writes: Sequence[Access]) -> None:
-        pass
-
-    def forget(self) -> None:
-        pass
-
-    def take(self) -> list[Op]:
-        return []
-
-
 class Emitter:
     """Writes one model's instruction image, step by step.
 
@@ -88,10 +70,11 @@ class Emitter:
         self.config = config
         self.dry = dry
         self.work = dict.fromkeys(Engine, 0)
-        self.sync: Synchroniser | _NoSynchroniser = (
-            _NoSynchroniser()
+        self._sequencer = (
+            None
             if dry
-            else Synchroniser(
+            else Sequencer(
+                config,
                 {
                     "act": config.act_rows,
                     "wgt": config.wgt_tiles,
@@ -100,29 +83,33 @@ class Emitter:
                     "acc": config.acc_rows * config.block_out,  # elements: GEMM and VECTOR rows differ in width
                     "memory": -(-arena_bytes // MEMORY_GRAIN) + 1,
                 },
-                config.semaphores,
             )
         )
         self.image: list[Op] = []
         self.read_bytes = 0
         self.write_bytes = 0
-        self._state: dict[tuple[str, int], Mapping[str, int]] = {}
+        self._registers = Registers()  # of engines but LOAD
+        self._settings: list[Setting] = []  # before the next run
+        self._counted = dict.fromkeys(Engine, 0)  # work of runs so far
         self._acc_unit = config.block_out
 
     # Steps and positions.
 
     @property
     def position(self) -> int:
-        """Index the next instruction will get."""
-        return len(self.image) + len(self.sync.order)
+        """Number of the next run of the step; of instructions where no step is begun."""
+        return len(self._sequencer) if self._sequencer is not None else 0
 
-    def end_step(self) -> int:
-        """Closes an NPU step with END; returns the image length. State and hazards start afresh."""
-        self.sync.configure(op("END"))
-        self.image += self.sync.take()
-        self.sync.forget()
-        self._state.clear()
-        return len(self.image)
+    def end_step(self) -> list[int]:
+        """Writes an NPU step and closes it with END. Gives for each run, and the end, where it begins in the image,
+        with what was fetched ahead at that time. State and hazards start afresh."""
+        if self._sequencer is None:
+            return []
+        first = len(self.image)
+        finished, begins = self._sequencer.take()
+        self.image += finished
+        self._registers.forget()
+        return [first + begin for begin in (*begins, len(finished) - 1)]
 
     # Memory.
 
@@ -163,15 +150,16 @@ class Emitter:
         reads = []
         if data and place.region == ARENA_REGION:
             reads = spans("memory", place.offset, ((y[0], y[2]), (z[0], z[2])), count * row_bytes)
-        self.sync.run(op("LOAD", region=place.region, offset=place.offset, target=target, row=row, count=count),
+        self._run(op("LOAD", region=place.region, offset=place.offset, target=target, row=row, count=count),
                       reads, writes)  # fmt: skip
 
     def load_coded(self, place: Place, mode: CodeMode, row: int, count: int, beats: int) -> None:
         """One LOAD_CODED: `count` tiles from `row` of WGT on, or a table, of so many beats."""
         self.read_bytes += beats * self.config.bus_bytes
+        self._count_bus(Engine.LOAD, beats * self.config.bus_bytes, 1)
         values = {"region": place.region, "offset": place.offset, "mode": mode, "row": row, "count": count}
         writes = spans("wgt", row, (), count) if mode == CodeMode.WEIGHTS else []
-        self.sync.run(op("LOAD_CODED", **values, beats=beats), [], writes)
+        self._run(op("LOAD_CODED", **values, beats=beats), [], writes)
 
     def fill(self, row: int, dims: Sequence[tuple[int, int]], run: int, value: int) -> None:
         """Writes `value` to every lane of ACT rows: `run` rows at every index of up to two (count, stride) dims."""
@@ -213,7 +201,7 @@ class Emitter:
             return
         self._set("STORE_DIM", 0, level=0, count=y[0], row_stride=y[1], mem_stride=y[2])
         self._set("STORE_DIM", 1, level=1, count=z[0], row_stride=z[1], mem_stride=z[2])
-        self.sync.run(
+        self._run(
             op("STORE", region=place.region, offset=place.offset, row=row, count=count),
             spans("act", row, ((y[0], y[1]), (z[0], z[1])), count),
             spans("memory", place.offset, ((y[0], y[2]), (z[0], z[2])), count * row_bytes),
@@ -250,7 +238,7 @@ class Emitter:
         nest = inner + rest
         self._nest("GEMM_LOOP", self.config.gemm_loops, nest, ("act_stride", "wgt_stride", "acc_stride"))
         unit = self._acc_unit
-        self.sync.run(
+        self._run(
             op("GEMM", act=act, wgt=wgt, acc=acc, reduce=len(inner), accumulate=accumulate),
             spans("act", act, [(n, a) for n, a, _, _ in nest]) + spans("wgt", wgt, [(n, w) for n, _, w, _ in nest]),
             spans("acc", acc * unit, [(n, c * unit) for n, _, _, c in rest], unit),
@@ -287,7 +275,7 @@ class Emitter:
         emissions = [(nest[i][0] - 1 - start[i]) // step[i] + 1 for i in (0, 1)]
         unit = self.config.dw_lanes
         acc_dims = [(emissions[i], nest[i][3] * unit) for i in (0, 1)] + [(n, c * unit) for n, _, _, c in rest]
-        self.sync.run(
+        self._run(
             op("DEPTHWISE", act=act, wgt=wgt, acc=acc, accumulate=accumulate, start0=start[0], step0=step[0],
                start1=start[1], step1=step[1], slice=lanes_slice, delay=delay),
             spans("act", act, [(n, a) for n, a, _, _ in nest]) + spans("wgt", wgt, [(n, w) for n, _, w, _ in nest]),
@@ -352,7 +340,7 @@ class Emitter:
             reads += spans("prm", prm, [(loop[0], loop[4]) for loop in rest])
         if lut is not None:
             reads.append(Access("lut", lut, 1))
-        self.sync.run(
+        self._run(
             op("VECTOR", source=source, a=a, b=b, dst=dst, prm=prm, reduce=len(inner), add=add, lut=lut is not None,
                rounding=rounding),
             reads,
@@ -390,7 +378,7 @@ class Emitter:
         nest = [(count, da, 0, dd, dp) for count, da, dd, dp in (*inner, *rest)]
         self._nest("VECTOR_LOOP", self.config.vector_loops, nest, ("a_stride", "b_stride", "dst_stride", "prm_stride"))
         unit = self.config.block_in
-        self.sync.run(
+        self._run(
             op("VECTOR_WIDE", byte=byte, a=a, dst=dst, prm=prm, reduce=len(inner), low=low, high=high),
             spans("acc", a * unit, [(n, s * unit) for n, s, _, _, _ in nest], unit)
             + spans("prm", prm, [(n, p) for n, _, _, p in rest]),
@@ -432,7 +420,7 @@ class Emitter:
         if self.dry:
             return
         self._nest("VECTOR_LOOP", self.config.vector_loops, nest, ("a_stride", "b_stride", "dst_stride", "prm_stride"))
-        fields = dict(self._state.get(("VECTOR_POST", 0), {}) if post is None else post())
+        fields = dict(self._registers.get("VECTOR_POST", 0) or {} if post is None else post())
         if table is not None:
             fields["table"] = table
         if function != RowFunction.MAXIMUM and fields:
@@ -449,7 +437,7 @@ class Emitter:
         if function in ROW_WRITES:
             reads += places
             writes += spans("act", dst, [(loop[0], loop[3]) for loop in rest])
-        self.sync.run(
+        self._run(
             op("ROW", function=function, a=a, number=number, dst=dst, prm=prm, reduce=len(inner), tail=tail,
                exponent=exponent),
             reads,
@@ -469,23 +457,21 @@ class Emitter:
                 count, *steps = nest[level]
                 self._set(name, level, level=level, count=count, **dict(zip(strides, steps, strict=True)))
             else:
-                current = self._state.get((name, level))
+                current = self._registers.get(name, level)
                 if current is not None and current["count"] != 1:
                     self._set(name, level, level=level, count=1)
 
     def _set(self, name: str, key: int, **values: int) -> None:
-        """Writes a configuration instruction unless its registers have these values. `key` tells levels apart."""
-        if self.dry:
-            return
-        current = self._state.get((name, key))
-        if current is None:
-            current = {"count": 1} if "count" in values else {}
-            current |= {"level": values["level"]} if "level" in values else {}
-        if values != current and _differ(values, current):
-            self._state[name, key] = values
-            self.sync.configure(op(name, **values))
+        """Sets a register before the next run, unless it has these values. `key` tells levels apart."""
+        setting = Setting(name, key, values)
+        if name.startswith("LOAD") or self._registers.change(setting):
+            self._settings.append(setting)
 
-
-def _differ(a: Mapping[str, int], b: Mapping[str, int]) -> bool:
-    """True if registers set to `a` and `b` differ; those that are not named are 0."""
-    return any(a.get(name, 0) != b.get(name, 0) for name in (*a, *b))
+    def _run(self, operation: Op, reads: Sequence[Access], writes: Sequence[Access]) -> None:
+        """Adds a run to the step; its work is what has been counted since the run of the engine before."""
+        assert self._sequencer is not None
+        engine = operation.instruction.engine
+        work = self.work[engine] - self._counted[engine]
+        self._counted[engine] = self.work[engine]
+        self._sequencer.add(Run(self._settings, operation, reads, writes, work))
+        self._settings = []

@@ -9,7 +9,7 @@ so no queue, however short, can deadlock, nor can engines that share a queue.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -46,6 +46,12 @@ class Access(NamedTuple):
     space: str
     start: int
     length: int
+
+    def entries(self) -> tuple[int, int]:
+        """First entry of the space that it touches, and the one after the last."""
+        if self.space == "memory":
+            return self.start // MEMORY_GRAIN, -(-(self.start + self.length) // MEMORY_GRAIN)
+        return self.start, self.start + self.length
 
 
 @dataclass
@@ -113,16 +119,26 @@ class Synchroniser:
         """Appends an instruction that only sets registers."""
         self.order.append(operation)
 
-    def run(self, operation: Op, reads: Iterable[Access], writes: Iterable[Access]) -> Placed:
-        """Appends a run instruction, with a SYNC before it where it would need a third wait."""
+    def run(
+        self,
+        operation: Op,
+        reads: Iterable[Access],
+        writes: Iterable[Access],
+        needs: Mapping[Engine, int] | None = None,
+    ) -> Placed:
+        """Appends a run instruction, with a SYNC before it where it would need a third wait.
+
+        Args:
+            needs: what `needs` gives for these accesses, where the caller has asked.
+        """
+        if needs is None:
+            needs = self.needs(operation, reads, writes)
         engine = operation.instruction.engine
-        read, written = [self._touched(a) for a in reads], [self._touched(a) for a in writes]
-        needs = self._needs(engine, read, written)
         placed = self._place(operation, engine, needs)
         index = placed.index
-        for space, lo, hi in read:
+        for space, lo, hi in map(self._touched, reads):
             space.read[engine][lo:hi] = space.last_read[engine] = index
-        for space, lo, hi in written:
+        for space, lo, hi in map(self._touched, writes):
             space.write[engine][lo:hi] = space.last_write[engine] = index
         return placed
 
@@ -150,17 +166,16 @@ class Synchroniser:
         return finished
 
     def _touched(self, access: Access) -> _Touched:
-        name, start, count = access
-        if name == "memory":
-            return self._spaces[name], start // MEMORY_GRAIN, -(-(start + count) // MEMORY_GRAIN)
-        return self._spaces[name], start, start + count
+        return self._spaces[access.space], *access.entries()
 
-    def _needs(self, engine: Engine, reads: list[_Touched], writes: list[_Touched]) -> dict[Engine, int]:
+    def needs(self, operation: Op, read: Iterable[Access], written: Iterable[Access]) -> dict[Engine, int]:
         """Per engine, the last of its instructions that must have ended before these accesses and may not have.
 
         An engine keeps its own instructions in order, with one exception: a VECTOR may read before an earlier one has
         written.
         """
+        engine = operation.instruction.engine
+        reads, writes = [self._touched(a) for a in read], [self._touched(a) for a in written]
         queue = self._engines[engine]
         known = queue[-1].known if queue else dict.fromkeys(self._engines, -1)
         needs: dict[Engine, int] = {}
@@ -193,7 +208,7 @@ class Synchroniser:
                     if other != engine:
                         yield other, rows, lo, hi, last[other]
 
-    def _place(self, operation: Op, engine: Engine, needs: dict[Engine, int]) -> Placed:
+    def _place(self, operation: Op, engine: Engine, needs: Mapping[Engine, int]) -> Placed:
         """Appends an instruction that waits for what it needs and does not know to have ended."""
         queue = self._engines[engine]
         known = dict(queue[-1].known) if queue else dict.fromkeys(self._engines, -1)

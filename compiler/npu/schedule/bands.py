@@ -138,9 +138,8 @@ def band_ranges(group: LayerGroup) -> list[BandRows]:
 
 @dataclass
 class LayerWork:
-    """Work of one layer of a group: instructions, bytes, and per band the cycles of GEMM, VECTOR, LOAD and STORE."""
+    """Work of one layer of a group: bytes, and per band the cycles of GEMM, VECTOR, LOAD and STORE."""
 
-    instructions: int = 0
     read_bytes: int = 0
     write_bytes: int = 0
     steps: list[tuple[int, ...]] = field(default_factory=list)
@@ -202,12 +201,11 @@ def _emit_band(context: Context, group: LayerGroup, image: int, band: BandRows, 
     for k, layer in enumerate(group.layers):
         made = band.made[k]
         total = totals[k]
-        position, read, written, work = emitter.position, emitter.read_bytes, emitter.write_bytes, dict(emitter.work)
+        read, written, work = emitter.read_bytes, emitter.write_bytes, dict(emitter.work)
         if k < len(group.between):
             _shift(context, group.between[k], band.window[k], made)
         if made[1] > made[0]:
             layer.emit(context, _plan(context, layer, made), OutputRows(image, made))
-        total.instructions += emitter.position - position
         total.read_bytes += emitter.read_bytes - read
         total.write_bytes += emitter.write_bytes - written
         engines = Engine.GEMM, Engine.VECTOR, Engine.LOAD, Engine.STORE

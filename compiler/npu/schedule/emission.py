@@ -72,15 +72,22 @@ def emit_step(context: Context, units: list[LayerGroup], stays: list[Stay], star
         for stay in stays:
             if stay.last in covered:
                 context.drop(stay.view.buffer)
-    context.end_step()
+    _number(rows, context.end_step())
     return rows
 
 
 def _count(together: list[LayerRow], end: int) -> None:
-    """Reports all instructions up to `end` with the first of some layers that run together."""
+    """Reports all runs up to `end` with the first of some layers that run together."""
     together[0].count = end - together[0].first
     for row in together[1:]:
         row.first, row.count = end, 0
+
+
+def _number(rows: list[LayerRow], begins: list[int]) -> None:
+    """Makes instructions of the runs that rows count. `begins`: of each run; nothing where nothing was written."""
+    for row in rows if begins else ():
+        first, end = begins[row.first], begins[row.first + row.count]
+        row.first, row.count = first, end - first
 
 
 def _wanted_sums(config: NpuConfig, units: list[LayerGroup], stays: list[Stay]) -> Iterator[View | None]:

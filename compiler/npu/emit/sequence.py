@@ -1,0 +1,226 @@
+"""The order in which the runs of a step are written: LOAD fetches ahead where it would stand still.
+
+The emitter gives runs in an order that is right if each ends before the next starts. LOAD works through its own in
+order; so one that waits for room in ACT holds back the weights behind it, and where a queue is full, nothing further on
+is even fetched. A clock guesses when the engines get to their runs. Where LOAD would stand still, loads from further on
+go first, if by then what they read has been written and what they overwrite has been used.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from compiler.npu.emit.hazards import Access, Synchroniser
+from isa.config import SEMAPHORE_LIMIT, NpuConfig
+from isa.encoding import Op, op
+from isa.instructions import Engine, queue_of
+from isa.timing import VECTOR_SIGNAL, MemoryTiming, gemm_signal
+
+#: Loads that are ahead of their place at most: each may have given a signal that nobody has taken yet.
+_AHEAD = SEMAPHORE_LIMIT // 2
+#: How many of the next loads are looked at, and of those that may go first, how many are tried.
+_LOOK, _TRY = 64, 8
+#: Cycles of standing still that are worth a load.
+_GAP = 16
+#: Part of a load that may be left when LOAD would have gone on.
+_LONGER = 0.5
+
+
+class Setting(NamedTuple):
+    """A configuration instruction; `key` tells the levels of a register apart."""
+
+    name: str
+    key: int
+    values: Mapping[str, int]
+
+
+class Registers:
+    """What configuration registers hold."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[str, int], Mapping[str, int]] = {}
+
+    def get(self, name: str, key: int) -> Mapping[str, int] | None:
+        return self._held.get((name, key))
+
+    def change(self, setting: Setting) -> bool:
+        """Sets a register; False if it holds these values."""
+        name, key, values = setting
+        current = self._held.get((name, key))
+        if current is None:
+            current = {"count": 1} if "count" in values else {}
+            current |= {"level": values["level"]} if "level" in values else {}
+        if values == current or not _differ(values, current):
+            return False
+        self._held[name, key] = values
+        return True
+
+    def forget(self) -> None:
+        self._held.clear()
+
+
+def _differ(a: Mapping[str, int], b: Mapping[str, int]) -> bool:
+    """True if registers set to `a` and `b` differ; those that are not named are 0."""
+    return any(a.get(name, 0) != b.get(name, 0) for name in (*a, *b))
+
+
+@dataclass(slots=True)
+class Run:
+    """A run instruction that is to be written.
+
+    Attributes:
+        settings: of the registers before it; of LOAD all of them, of other engines those that change.
+        work: cycles of its engine, estimated.
+        after: of a load that may go ahead, the number of the last run that must be written before it, -1 for none.
+        written: it has been.
+        end: of what has been written, the cycle in which it ends, as the clock guesses.
+    """
+
+    settings: list[Setting]
+    operation: Op
+    reads: Sequence[Access]
+    writes: Sequence[Access]
+    work: int
+    after: int = -1
+    written: bool = False
+    end: int = 0
+
+
+class _Clock:
+    """Guesses when the engines get to the runs that have been written."""
+
+    def __init__(self, config: NpuConfig) -> None:
+        self._queues = {e: queue_of(e, config) for e in Engine}
+        self._starts = {q: deque([0] * config.queue_depth, config.queue_depth) for q in self._queues.values()}
+        memory = MemoryTiming()
+        self._delay = {
+            Engine.LOAD: memory.read_latency, Engine.STORE: memory.write_latency, Engine.GEMM: gemm_signal(config),
+            Engine.VECTOR: VECTOR_SIGNAL,
+        }  # fmt: skip
+        self.free = dict.fromkeys(self._delay, 0)
+        self._ended: dict[Engine, dict[int, int]] = {e: {} for e in self._delay}
+        self._fetched = 0
+
+    def dispatch(self, engine: Engine) -> int:
+        """Cycle in which one more instruction can be in the queue of an engine."""
+        return max(self._fetched, self._starts[self._queues[engine]][0])
+
+    def ready(self, needs: Mapping[Engine, int]) -> int:
+        """Cycle in which all of these runs have ended."""
+        return max((self._ended[engine][index] for engine, index in needs.items()), default=0)
+
+    def write(self, run: Run, needs: Mapping[Engine, int], index: int, instructions: int) -> None:
+        """Takes over a run that is written as number `index` of its engine, with so many instructions."""
+        engine = run.operation.instruction.engine
+        self._fetched = self.dispatch(engine) + instructions
+        start = max(self.free[engine], self._fetched, self.ready(needs))
+        self._starts[self._queues[engine]].extend([start] * instructions)
+        self.free[engine] = start + run.work
+        run.end = self._ended[engine][index] = start + run.work + self._delay[engine]
+
+
+class Sequencer:
+    """Takes a step's runs and writes them.
+
+    Args:
+        rows: of every space by name, see `Synchroniser`.
+    """
+
+    def __init__(self, config: NpuConfig, rows: Mapping[str, int]) -> None:
+        self._config = config
+        self._rows = rows
+        self._sync = Synchroniser(dict(rows), config.semaphores)
+        self._runs: list[Run] = []
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def add(self, run: Run) -> None:
+        """The next run, by the order of the program."""
+        self._runs.append(run)
+
+    def take(self) -> tuple[list[Op], list[int]]:
+        """The finished instructions of all runs since the last call and END; and for each run where those begin that
+        were written when its turn came. State and hazards start afresh."""
+        runs, self._runs = self._runs, []
+        self._find_last_uses(runs)
+        clock, registers, sync = _Clock(self._config), Registers(), self._sync
+        begins: list[int] = []
+        waiting = deque(number for number, run in enumerate(runs) if run.operation.name == "LOAD")
+        ahead = 0
+
+        def write(run: Run, needs: Mapping[Engine, int]) -> None:
+            first = len(sync.order)
+            for setting in run.settings:
+                if run.operation.instruction.engine != Engine.LOAD or registers.change(setting):
+                    sync.configure(op(setting.name, **setting.values))
+            placed = sync.run(run.operation, run.reads, run.writes, needs)
+            clock.write(run, needs, placed.index, len(sync.order) - first)
+            run.written = True
+
+        for number, run in enumerate(runs):
+            begins.append(len(sync.order))
+            if run.written:
+                ahead -= 1
+                continue
+            engine = run.operation.instruction.engine
+            if waiting and waiting[0] == number:
+                waiting.popleft()
+            needs = sync.needs(run.operation, run.reads, run.writes)
+            while waiting and ahead < _AHEAD:
+                until = clock.dispatch(engine)
+                if engine == Engine.LOAD:
+                    until = max(until, clock.ready(needs))
+                chosen = self._next(runs, waiting, number, until, clock)
+                if chosen is None:
+                    break
+                waiting.remove(chosen)
+                first = runs[chosen]
+                write(first, sync.needs(first.operation, first.reads, first.writes))
+                ahead += 1
+                if engine == Engine.LOAD:  # it may know more by now
+                    needs = sync.needs(run.operation, run.reads, run.writes)
+            write(run, needs)
+        sync.configure(op("END"))
+        finished = sync.take()
+        sync.forget()
+        return finished, begins
+
+    def _next(self, runs: Sequence[Run], waiting: deque[int], number: int, until: int, clock: _Clock) -> int | None:
+        """The first load that could start at once and be nearly done by cycle `until`, when LOAD goes on anyway; all
+        runs before `number` have been written."""
+        free = clock.free[Engine.LOAD]
+        if until - free < _GAP:
+            return None
+
+        def able(chosen: int) -> bool:
+            after = runs[chosen].after
+            return after < number and (after < 0 or runs[after].end <= free)
+
+        for chosen in itertools.islice(filter(able, itertools.islice(waiting, _LOOK)), _TRY):
+            run = runs[chosen]
+            needs = self._sync.needs(run.operation, run.reads, run.writes)
+            if clock.ready(needs) <= free and free + (1 - _LONGER) * run.work <= until:
+                return chosen
+        return None
+
+    def _find_last_uses(self, runs: Sequence[Run]) -> None:
+        """Sets `after` of all loads."""
+        last = {name: np.full(rows, -1, np.int32) for name, rows in self._rows.items() if name != "acc"}
+        for number, run in enumerate(runs):
+            loads = run.operation.name == "LOAD"
+            # Only what is written of memory matters: there loads are the only ones that read.
+            for access in (*(() if loads else run.reads), *run.writes):
+                if access.space in last:
+                    rows = last[access.space][slice(*access.entries())]
+                    if loads:
+                        run.after = max(run.after, int(rows.max(initial=-1)))
+                    rows[:] = number
+            for access in run.reads if loads else ():
+                run.after = max(run.after, int(last[access.space][slice(*access.entries())].max(initial=-1)))

@@ -1,0 +1,154 @@
+"""Loads go ahead where LOAD would stand still, and never past what they depend on."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from compiler.npu.emit.hazards import READERS, WRITERS, Access
+from compiler.npu.emit.sequence import Registers, Run, Sequencer, Setting
+from isa.config import PRESETS, SEMAPHORE_LIMIT
+from isa.encoding import Op, op
+from isa.instructions import Engine
+
+CONFIG = PRESETS["tiny"]
+ROWS = dict.fromkeys(WRITERS, 64)
+
+
+def load(space: str, row: int, work: int = 20, reads: tuple[Access, ...] = (), **values: int) -> Run:
+    return Run([], op("LOAD", row=row, **values), reads, [Access(space, row, 1)], work)
+
+
+def gemm(act: int, wgt: int, acc: int, work: int) -> Run:
+    return Run([], op("GEMM", act=act), [Access("act", act, 1), Access("wgt", wgt, 1)], [Access("acc", acc, 1)], work)
+
+
+def order(*runs: Run) -> list[int]:
+    """The offsets of the loads, as they are written."""
+    sequencer = Sequencer(CONFIG, ROWS)
+    for run in runs:
+        sequencer.add(run)
+    return [o["offset"] for o in sequencer.take()[0] if o.name == "LOAD"]
+
+
+def busy() -> list[Run]:
+    """GEMM works for 1,000 cycles on ACT row 0."""
+    return [load("act", 0, offset=1), load("wgt", 0, offset=2), gemm(0, 0, 0, 1000)]
+
+
+def test_weights_go_ahead_of_a_load_that_waits() -> None:
+    assert order(*busy(), load("act", 0, offset=3), load("wgt", 1, offset=4)) == [1, 2, 4, 3]
+
+
+def test_order_stays_where_nothing_waits() -> None:
+    assert order(*busy(), load("act", 1, offset=3), load("wgt", 1, offset=4)) == [1, 2, 3, 4]
+
+
+def test_a_long_load_does_not_go_ahead() -> None:
+    """LOAD would still be at it when the one that waits could begin."""
+    assert order(*busy(), load("act", 0, offset=3), load("wgt", 1, 5000, offset=4)) == [1, 2, 3, 4]
+
+
+def test_what_is_in_use_is_not_overwritten() -> None:
+    later = gemm(1, 1, 1, 10)
+    runs = (*busy(), load("wgt", 1, offset=3), load("act", 0, offset=4), later, load("wgt", 1, offset=5))
+    assert order(*runs) == [1, 2, 3, 4, 5]
+
+
+def test_data_are_not_read_before_they_are_stored() -> None:
+    stored = Run([], op("STORE"), [Access("act", 5, 1)], [Access("memory", 0, 64)], 10)
+    after, elsewhere = (load("act", 7, offset=n, reads=(Access("memory", at, 64),)) for n, at in ((4, 0), (5, 1024)))
+    assert order(*busy(), load("act", 0, offset=3), stored, after, elsewhere) == [1, 2, 5, 3, 4]
+
+
+def test_a_queue_without_room_is_gone_past() -> None:
+    """GEMM's queue is full, so that FETCH would not get to the weights behind its instructions."""
+    products = [gemm(0, 0, 0, 100) for _ in range(3 * CONFIG.queue_depth)]
+    runs = [*busy(), *products, load("wgt", 1, offset=3), gemm(0, 1, 0, 10)]
+    sequencer = Sequencer(CONFIG, ROWS)
+    for run in runs:
+        sequencer.add(run)
+    names = [o.name for o in sequencer.take()[0]]
+    assert [i for i, name in enumerate(names) if name == "LOAD"][-1] < len(names) - CONFIG.queue_depth
+
+
+def test_settings_of_loads_are_written_where_they_change() -> None:
+    def box(count: int) -> list[Setting]:
+        return [Setting("LOAD_DIM", 0, {"level": 0, "count": count})]
+
+    sequencer = Sequencer(CONFIG, ROWS)
+    for number, run in enumerate([*busy(), load("act", 0), load("wgt", 1)]):
+        if run.operation.name == "LOAD":
+            run.settings = box(3 if number == 3 else 2)
+        sequencer.add(run)
+    written = [(o.name, o["count"]) for o in sequencer.take()[0] if o.name.startswith("LOAD")]
+    assert [w for w in written if w[0] == "LOAD_DIM"] == [("LOAD_DIM", 2), ("LOAD_DIM", 3)]
+    assert [name for name, _ in written] == ["LOAD_DIM", "LOAD", "LOAD", "LOAD", "LOAD_DIM", "LOAD"]
+
+
+def test_registers() -> None:
+    registers = Registers()
+    assert not registers.change(Setting("LOAD_DIM", 0, {"level": 0, "count": 1}))  # as a reset leaves it
+    assert registers.change(Setting("LOAD_DIM", 0, {"level": 0, "count": 1, "mem_stride": 5}))
+    assert not registers.change(Setting("LOAD_DIM", 0, {"level": 0, "count": 1, "mem_stride": 5, "row_stride": 0}))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_depends_on_each_other_keeps_its_order(seed: int) -> None:
+    """Random runs: all are written once, those of engines but LOAD in order, and where two touch the same row and one
+    of them writes it, the first stays the first. Signals that nobody has taken stay below the limit."""
+    drawn = random.Random(seed)
+    engines = {"LOAD": Engine.LOAD, "GEMM": Engine.GEMM, "VECTOR": Engine.VECTOR, "STORE": Engine.STORE}
+    rows = dict.fromkeys(WRITERS, 12) | {"memory": 8}
+
+    def access(space: str) -> Access:
+        start, count = drawn.randrange(8), drawn.randint(1, 3)
+        return Access(space, start * 256, count * 100) if space == "memory" else Access(space, start, count)
+
+    runs = []
+    for number in range(400):
+        name = drawn.choice(["LOAD", "LOAD", "GEMM", "VECTOR", "STORE"])
+        reads = [access(s) for s, who in READERS.items() if engines[name] in who and drawn.random() < 0.5]
+        able = [s for s, who in WRITERS.items() if engines[name] in who]
+        named = {"GEMM": "acc", "VECTOR": "dst"}.get(name, "row")
+        run = Run([], op(name, **{named: number}), reads, [access(drawn.choice(able))], drawn.choice([5, 50, 500]))
+        runs.append(run)
+    sequencer = Sequencer(CONFIG, rows)
+    for run in runs:
+        sequencer.add(run)
+    finished, begins = sequencer.take()
+
+    written = [max(o["acc"], o["row"], o["dst"]) for o in finished if o.name in engines]
+    assert sorted(written) == list(range(400))
+    place = {number: at for at, number in enumerate(written)}
+    for engine in ("GEMM", "VECTOR", "STORE"):
+        mine = [n for n in written if runs[n].operation.name == engine]
+        assert mine == sorted(mine)
+    loads = [n for n in written if runs[n].operation.name == "LOAD"]
+    assert loads != sorted(loads)
+    for a in range(400):
+        for b in range(a + 1, 400):
+            if place[a] > place[b]:
+                assert not _conflict(runs[a], runs[b]), (a, b)
+    assert begins == sorted(begins)
+    assert max(_open_signals(finished)) < SEMAPHORE_LIMIT
+
+
+def _conflict(a: Run, b: Run) -> bool:
+    pairs = [(x, y) for x in a.writes for y in (*b.reads, *b.writes)] + [(x, y) for x in a.reads for y in b.writes]
+    return any(x.space == y.space and x.start < y.start + y.length and y.start < x.start + x.length for x, y in pairs)
+
+
+def _open_signals(finished: list[Op]) -> list[int]:
+    """Of all semaphores, at every instruction, if each runs when it is read."""
+    level: dict[int, int] = {}
+    most = [0]
+    for o in finished:
+        for s in o.waits:
+            level[s] -= 1
+            assert level[s] >= 0
+        for s in o.signals:
+            level[s] = level.get(s, 0) + 1
+            most.append(level[s])
+    return most
