@@ -58,7 +58,8 @@ def test_what_is_in_use_is_not_overwritten() -> None:
 
 def test_data_are_not_read_before_they_are_stored() -> None:
     stored = Run([], op("STORE"), [Access("act", 5, 1)], [Access("memory", 0, 64)], 10)
-    after, elsewhere = (load("act", 7, offset=n, reads=(Access("memory", at, 64),)) for n, at in ((4, 0), (5, 1024)))
+    after = load("act", 7, offset=4, reads=(Access("memory", 0, 64),))
+    elsewhere = load("act", 6, offset=5, reads=(Access("memory", 1024, 64),))
     assert order(*busy(), load("act", 0, offset=3), stored, after, elsewhere) == [1, 2, 5, 3, 4]
 
 
