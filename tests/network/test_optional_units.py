@@ -40,7 +40,7 @@ def test_networks_on_reduced_machines(network: str, lut_tables: int, depthwise: 
 @pytest.mark.network
 @pytest.mark.parametrize("network", [*NETWORKS, "vww"])
 def test_networks_on_one_queue_for_gemm_and_vector(network: str) -> None:
-    """The same work where no tiles are measured, slower: a VECTOR that waits holds back the GEMMs behind it. Which loads
+    """The same work where no tiles are measured, slower: a VECTOR that waits holds back GEMMs behind it. Which loads
     go ahead differs: a queue without room holds back what is behind it."""
     model = zoo.build_quantized(network, **zoo.ZOO[network].small)
     inputs = zoo.random_inputs(model, 1, seed=3)[0]
