@@ -473,5 +473,5 @@ class Emitter:
         engine = operation.instruction.engine
         work = self.work[engine] - self._counted[engine]
         self._counted[engine] = self.work[engine]
-        self._sequencer.add(Run(self._settings, operation, reads, writes, work))
+        self._sequencer.add(Run(self._settings, engine, operation, reads, writes, work))
         self._settings = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -28,6 +28,8 @@ _AHEAD = SEMAPHORE_LIMIT // 2
 _LOOK, _TRY = 64, 8
 #: Cycles of standing still that are worth a load.
 _GAP = 16
+#: Share of the time that loads ahead have to leave, to be worth it.
+_BETTER = 0.995
 #: Part of a load that may be left when LOAD would have gone on.
 _LONGER = 0.5
 
@@ -76,19 +78,23 @@ class Run:
 
     Attributes:
         settings: of the registers before it; of LOAD all of them, of other engines those that change.
-        work: cycles of its engine, estimated.
+        engine: of the operation.
+        work: its cycles, estimated.
         after: of a load that may go ahead, the number of the last run that must be written before it, -1 for none.
-        written: it has been.
-        end: of what has been written, the cycle in which it ends, as the clock guesses.
+        written: it has been, with so many `instructions`, behind the ends of the runs in `needs`.
+        end: the cycle in which it ends, as the clock guesses.
     """
 
     settings: list[Setting]
+    engine: Engine
     operation: Op
     reads: Sequence[Access]
     writes: Sequence[Access]
     work: int
     after: int = -1
     written: bool = False
+    instructions: int = 0
+    needs: Sequence[Run] = ()
     end: int = 0
 
 
@@ -104,25 +110,25 @@ class _Clock:
             Engine.VECTOR: VECTOR_SIGNAL,
         }  # fmt: skip
         self.free = dict.fromkeys(self._delay, 0)
-        self._ended: dict[Engine, dict[int, int]] = {e: {} for e in self._delay}
         self._fetched = 0
 
     def dispatch(self, engine: Engine) -> int:
         """Cycle in which one more instruction can be in the queue of an engine."""
         return max(self._fetched, self._starts[self._queues[engine]][0])
 
-    def ready(self, needs: Mapping[Engine, int]) -> int:
-        """Cycle in which all of these runs have ended."""
-        return max((self._ended[engine][index] for engine, index in needs.items()), default=0)
-
-    def write(self, run: Run, needs: Mapping[Engine, int], index: int, instructions: int) -> None:
-        """Takes over a run that is written as number `index` of its engine, with so many instructions."""
-        engine = run.operation.instruction.engine
-        self._fetched = self.dispatch(engine) + instructions
-        start = max(self.free[engine], self._fetched, self.ready(needs))
-        self._starts[self._queues[engine]].extend([start] * instructions)
+    def take(self, run: Run) -> None:
+        """The next run that is written."""
+        engine = run.engine
+        self._fetched = self.dispatch(engine) + run.instructions
+        start = max(self.free[engine], self._fetched, _ready(run.needs))
+        self._starts[self._queues[engine]].extend([start] * run.instructions)
         self.free[engine] = start + run.work
-        run.end = self._ended[engine][index] = start + run.work + self._delay[engine]
+        run.end = start + run.work + self._delay[engine]
+
+
+def _ready(needs: Iterable[Run]) -> int:
+    """Cycle in which all of these runs have ended."""
+    return max((run.end for run in needs), default=0)
 
 
 class Sequencer:
@@ -147,68 +153,90 @@ class Sequencer:
 
     def take(self) -> tuple[list[Op], list[int]]:
         """The finished instructions of all runs since the last call and END; and for each run where those begin that
-        were written when its turn came. State and hazards start afresh."""
+        were written when its turn came. State and hazards start afresh.
+
+        Where all would end hardly earlier, no load goes ahead: on a memory slower than the clock thinks it is in the
+        way of others.
+        """
         runs, self._runs = self._runs, []
         self._find_last_uses(runs)
+        early, begins = self._write(runs, _AHEAD)
+        if all(a < b for a, b in itertools.pairwise(begins)):  # each run was written when its turn came
+            return early, begins
+        cycles = max(run.end for run in runs)
+        clock = _Clock(self._config)
+        for run in runs:
+            clock.take(run)
+        return (early, begins) if cycles < _BETTER * max(run.end for run in runs) else self._write(runs, 0)
+
+    def _write(self, runs: Sequence[Run], most: int) -> tuple[list[Op], list[int]]:
+        """As `take`, with so many loads ahead at most."""
         clock, registers, sync = _Clock(self._config), Registers(), self._sync
+        written: dict[tuple[Engine, int], Run] = {}
         begins: list[int] = []
         waiting = deque(number for number, run in enumerate(runs) if run.operation.name == "LOAD")
         ahead = 0
+        for run in runs:
+            run.written = False
+
+        def needs_of(run: Run) -> dict[Engine, int]:
+            needs = sync.needs(run.operation, run.reads, run.writes)
+            run.needs = [written[item] for item in needs.items()]
+            return needs
 
         def write(run: Run, needs: Mapping[Engine, int]) -> None:
             first = len(sync.order)
             for setting in run.settings:
-                if run.operation.instruction.engine != Engine.LOAD or registers.change(setting):
+                if run.engine != Engine.LOAD or registers.change(setting):
                     sync.configure(op(setting.name, **setting.values))
             placed = sync.run(run.operation, run.reads, run.writes, needs)
-            clock.write(run, needs, placed.index, len(sync.order) - first)
-            run.written = True
+            written[run.engine, placed.index] = run
+            run.instructions, run.written = len(sync.order) - first, True
+            clock.take(run)
+
+        def able(chosen: int, number: int) -> bool:
+            after = runs[chosen].after
+            return after < number and (after < 0 or runs[after].end <= clock.free[Engine.LOAD])
+
+        def goes_first(number: int, until: int) -> int | None:
+            """A load that could start at once and be nearly done by cycle `until`, when LOAD goes on anyway; all runs
+            before `number` have been written."""
+            free = clock.free[Engine.LOAD]
+            if until - free < _GAP:
+                return None
+            near = (chosen for chosen in itertools.islice(waiting, _LOOK) if able(chosen, number))
+            for chosen in itertools.islice(near, _TRY):
+                run = runs[chosen]
+                needs_of(run)
+                if _ready(run.needs) <= free and free + (1 - _LONGER) * run.work <= until:
+                    return chosen
+            return None
 
         for number, run in enumerate(runs):
             begins.append(len(sync.order))
             if run.written:
                 ahead -= 1
                 continue
-            engine = run.operation.instruction.engine
             if waiting and waiting[0] == number:
                 waiting.popleft()
-            needs = sync.needs(run.operation, run.reads, run.writes)
-            while waiting and ahead < _AHEAD:
-                until = clock.dispatch(engine)
-                if engine == Engine.LOAD:
-                    until = max(until, clock.ready(needs))
-                chosen = self._next(runs, waiting, number, until, clock)
+            needs = needs_of(run)
+            while waiting and ahead < most:
+                until = clock.dispatch(run.engine)
+                if run.engine == Engine.LOAD:
+                    until = max(until, _ready(run.needs))
+                chosen = goes_first(number, until)
                 if chosen is None:
                     break
                 waiting.remove(chosen)
-                first = runs[chosen]
-                write(first, sync.needs(first.operation, first.reads, first.writes))
+                write(runs[chosen], needs_of(runs[chosen]))
                 ahead += 1
-                if engine == Engine.LOAD:  # it may know more by now
-                    needs = sync.needs(run.operation, run.reads, run.writes)
+                if run.engine == Engine.LOAD:  # it may know more by now
+                    needs = needs_of(run)
             write(run, needs)
         sync.configure(op("END"))
         finished = sync.take()
         sync.forget()
         return finished, begins
-
-    def _next(self, runs: Sequence[Run], waiting: deque[int], number: int, until: int, clock: _Clock) -> int | None:
-        """The first load that could start at once and be nearly done by cycle `until`, when LOAD goes on anyway; all
-        runs before `number` have been written."""
-        free = clock.free[Engine.LOAD]
-        if until - free < _GAP:
-            return None
-
-        def able(chosen: int) -> bool:
-            after = runs[chosen].after
-            return after < number and (after < 0 or runs[after].end <= free)
-
-        for chosen in itertools.islice(filter(able, itertools.islice(waiting, _LOOK)), _TRY):
-            run = runs[chosen]
-            needs = self._sync.needs(run.operation, run.reads, run.writes)
-            if clock.ready(needs) <= free and free + (1 - _LONGER) * run.work <= until:
-                return chosen
-        return None
 
     def _find_last_uses(self, runs: Sequence[Run]) -> None:
         """Sets `after` of all loads."""

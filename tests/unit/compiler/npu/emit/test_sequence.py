@@ -17,11 +17,18 @@ ROWS = dict.fromkeys(WRITERS, 64)
 
 
 def load(space: str, row: int, work: int = 20, reads: tuple[Access, ...] = (), **values: int) -> Run:
-    return Run([], op("LOAD", row=row, **values), reads, [Access(space, row, 1)], work)
+    return Run([], Engine.LOAD, op("LOAD", row=row, **values), reads, [Access(space, row, 1)], work)
 
 
 def gemm(act: int, wgt: int, acc: int, work: int) -> Run:
-    return Run([], op("GEMM", act=act), [Access("act", act, 1), Access("wgt", wgt, 1)], [Access("acc", acc, 1)], work)
+    return Run(
+        [],
+        Engine.GEMM,
+        op("GEMM", act=act),
+        [Access("act", act, 1), Access("wgt", wgt, 1)],
+        [Access("acc", acc, 1)],
+        work,
+    )
 
 
 def order(*runs: Run) -> list[int]:
@@ -45,6 +52,11 @@ def test_order_stays_where_nothing_waits() -> None:
     assert order(*busy(), load("act", 1, offset=3), load("wgt", 1, offset=4)) == [1, 2, 3, 4]
 
 
+def test_order_stays_where_too_little_is_gained() -> None:
+    """The load of 20 cycles would be done earlier, in more than 6,000."""
+    assert order(*busy(), load("act", 0, 5000, offset=3), load("wgt", 1, offset=4)) == [1, 2, 3, 4]
+
+
 def test_a_long_load_does_not_go_ahead() -> None:
     """LOAD would still be at it when the one that waits could begin."""
     assert order(*busy(), load("act", 0, offset=3), load("wgt", 1, 5000, offset=4)) == [1, 2, 3, 4]
@@ -57,7 +69,7 @@ def test_what_is_in_use_is_not_overwritten() -> None:
 
 
 def test_data_are_not_read_before_they_are_stored() -> None:
-    stored = Run([], op("STORE"), [Access("act", 5, 1)], [Access("memory", 0, 64)], 10)
+    stored = Run([], Engine.STORE, op("STORE"), [Access("act", 5, 1)], [Access("memory", 0, 64)], 10)
     after = load("act", 7, offset=4, reads=(Access("memory", 0, 64),))
     elsewhere = load("act", 6, offset=5, reads=(Access("memory", 1024, 64),))
     assert order(*busy(), load("act", 0, offset=3), stored, after, elsewhere) == [1, 2, 5, 3, 4]
@@ -66,7 +78,7 @@ def test_data_are_not_read_before_they_are_stored() -> None:
 def test_a_queue_without_room_is_gone_past() -> None:
     """GEMM's queue is full, so that FETCH would not get to the weights behind its instructions."""
     products = [gemm(0, 0, 0, 100) for _ in range(3 * CONFIG.queue_depth)]
-    runs = [*busy(), *products, load("wgt", 1, offset=3), gemm(0, 1, 0, 10)]
+    runs = [*busy(), *products, load("wgt", 1, 600, offset=3), gemm(0, 1, 0, 10)]
     sequencer = Sequencer(CONFIG, ROWS)
     for run in runs:
         sequencer.add(run)
@@ -113,7 +125,14 @@ def test_what_depends_on_each_other_keeps_its_order(seed: int) -> None:
         reads = [access(s) for s, who in READERS.items() if engines[name] in who and drawn.random() < 0.5]
         able = [s for s, who in WRITERS.items() if engines[name] in who]
         named = {"GEMM": "acc", "VECTOR": "dst"}.get(name, "row")
-        run = Run([], op(name, **{named: number}), reads, [access(drawn.choice(able))], drawn.choice([5, 50, 500]))
+        run = Run(
+            [],
+            engines[name],
+            op(name, **{named: number}),
+            reads,
+            [access(drawn.choice(able))],
+            drawn.choice([5, 50, 500]),
+        )
         runs.append(run)
     sequencer = Sequencer(CONFIG, rows)
     for run in runs:
