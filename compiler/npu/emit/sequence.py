@@ -160,22 +160,22 @@ class Sequencer:
         """
         runs, self._runs = self._runs, []
         self._find_last_uses(runs)
-        early, begins = self._write(runs, _AHEAD)
-        if all(a < b for a, b in itertools.pairwise(begins)):  # each run was written when its turn came
+        early, begins, moved = self._write(runs, _AHEAD)
+        if not moved:
             return early, begins
         cycles = max(run.end for run in runs)
         clock = _Clock(self._config)
         for run in runs:
             clock.take(run)
-        return (early, begins) if cycles < _BETTER * max(run.end for run in runs) else self._write(runs, 0)
+        return (early, begins) if cycles < _BETTER * max(run.end for run in runs) else self._write(runs, 0)[:2]
 
-    def _write(self, runs: Sequence[Run], most: int) -> tuple[list[Op], list[int]]:
-        """As `take`, with so many loads ahead at most."""
+    def _write(self, runs: Sequence[Run], most: int) -> tuple[list[Op], list[int], bool]:
+        """As `take`, with so many loads ahead at most; and whether there was one."""
         clock, registers, sync = _Clock(self._config), Registers(), self._sync
         written: dict[tuple[Engine, int], Run] = {}
         begins: list[int] = []
         waiting = deque(number for number, run in enumerate(runs) if run.operation.name == "LOAD")
-        ahead = 0
+        ahead, moved = 0, False
         for run in runs:
             run.written = False
 
@@ -229,14 +229,14 @@ class Sequencer:
                     break
                 waiting.remove(chosen)
                 write(runs[chosen], needs_of(runs[chosen]))
-                ahead += 1
+                ahead, moved = ahead + 1, True
                 if run.engine == Engine.LOAD:  # it may know more by now
                     needs = needs_of(run)
             write(run, needs)
         sync.configure(op("END"))
         finished = sync.take()
         sync.forget()
-        return finished, begins
+        return finished, begins, moved
 
     def _find_last_uses(self, runs: Sequence[Run]) -> None:
         """Sets `after` of all loads."""

@@ -78,7 +78,7 @@ def test_data_are_not_read_before_they_are_stored() -> None:
 def test_a_queue_without_room_is_gone_past() -> None:
     """GEMM's queue is full, so that FETCH would not get to the weights behind its instructions."""
     products = [gemm(0, 0, 0, 100) for _ in range(3 * CONFIG.queue_depth)]
-    runs = [*busy(), *products, load("wgt", 1, 600, offset=3), gemm(0, 1, 0, 10)]
+    runs = [*busy(), *products, load("wgt", 1, 2500, offset=3), gemm(0, 1, 0, 10)]
     sequencer = Sequencer(CONFIG, ROWS)
     for run in runs:
         sequencer.add(run)
