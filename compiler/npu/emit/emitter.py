@@ -97,7 +97,7 @@ class Emitter:
 
     @property
     def position(self) -> int:
-        """Number of the next run of the step; of instructions where no step is begun."""
+        """Number of the next run of the step; 0 where only work is counted."""
         return len(self._sequencer) if self._sequencer is not None else 0
 
     def end_step(self) -> list[int]:
