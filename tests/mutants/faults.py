@@ -145,6 +145,11 @@ def fault_of(number: int, command: str) -> Fault:
     where = named.get("-wire", named.get("-cell", ["?"]))[0]
     bit = named.get("-wirebit", named.get("-portbit", ["0"]))[0]
     lines = tuple(
-        dict.fromkeys(str(Path(p).relative_to(ROOT)) for p in named.get("-src", []) if p.startswith(str(ROOT)))
+        dict.fromkeys(_named(p) for p in named.get("-src", []) if p.startswith(str(ROOT)))
     )
     return Fault(number, named["-mode"][0], f"{where}[{bit}]", lines)
+
+
+def _named(source: str) -> str:
+    """A line of the sources as people call it: of this folder, or of a library."""
+    return re.sub(r".*/site-packages/", "", str(Path(source).relative_to(ROOT)))
