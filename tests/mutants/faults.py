@@ -144,9 +144,7 @@ def fault_of(number: int, command: str) -> Fault:
         named.setdefault(key, []).append(value)
     where = named.get("-wire", named.get("-cell", ["?"]))[0]
     bit = named.get("-wirebit", named.get("-portbit", ["0"]))[0]
-    lines = tuple(
-        dict.fromkeys(_named(p) for p in named.get("-src", []) if p.startswith(str(ROOT)))
-    )
+    lines = tuple(dict.fromkeys(_named(p) for p in named.get("-src", []) if p.startswith(str(ROOT))))
     return Fault(number, named["-mode"][0], f"{where}[{bit}]", lines)
 
 
