@@ -6,6 +6,7 @@ They are made of the tables: a field or an instruction more gets its trials by i
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from hw.sim.device import RtlDevice
 from isa.config import NpuConfig
 from isa.device import Counters, DeviceError
 from isa.encoding import Op, op, to_bytes
-from isa.instructions import INSTRUCTION_BYTES, INSTRUCTIONS, Engine, Instruction
+from isa.instructions import HEADER, INSTRUCTION_BYTES, INSTRUCTIONS, Engine, Instruction
 from isa.timing import MemoryTiming
 from simulator.cycle import CycleDevice
 from tests.common.error_cases import SIZE, prepare
@@ -78,17 +79,27 @@ def directed(config: NpuConfig) -> Iterator[Trial]:
 
 
 def _fields(instruction: Instruction, config: NpuConfig) -> Iterator[list[Op]]:
-    """Programs in which each field has a value of each class, by itself."""
-    for field in instruction.fields:
-        for values in classes(field, config).values():
-            plain = {f.name: f.at_least for f in instruction.fields} | dict(_GIVEN.get(instruction.name, {}))
-            one = op(instruction.name, **plain | {field.name: values[len(values) // 2]})
+    """Programs in which each field has values of each class, by itself: the ends, and one between them; and those
+    beyond its limits, the nearest and the farthest."""
+    plain = {f.name: f.at_least for f in instruction.fields} | dict(_GIVEN.get(instruction.name, {}))
+    for field in (*HEADER[1:], *instruction.fields):
+        low, high = field.limits(config)
+        chosen = [v for v in (high + 1, field.maximum, low - 1, field.minimum) if not low <= v <= high]
+        if field in instruction.fields:
+            chosen += [v[i] for v in classes(field, config).values() for i in (len(v) // 2, 0, -1)]
+        elif not instruction.takes_semaphores:
+            chosen.append(high)
+        for value in dict.fromkeys(v for v in chosen if field.minimum <= v <= field.maximum):
+            one = op(instruction.name, **plain | {field.name: value})
             yield [one, *([_PLAIN[instruction.engine]] if instruction.configures else []), op("END")]
 
 
 def _semaphores(engine: Engine, config: NpuConfig) -> Iterator[list[Op]]:
-    """An engine gives one or two counts and takes them; another one does, for it or from it."""
+    """An engine gives one or two counts and takes them; another one does, for it or from it. And it names one twice,
+    which is an error."""
     last, plain = config.semaphores, _PLAIN[engine]
+    for what, semaphore in itertools.product(("wait", "signal"), (1, last)):
+        yield [op(plain.name, **plain.values, **{f"{what}0": semaphore, f"{what}1": semaphore}), op("END")]
     for other in _PLAIN:
         sync = f"{other.name}_SYNC"
         for waits, signals in (
