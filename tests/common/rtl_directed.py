@@ -84,12 +84,16 @@ def _fields(instruction: Instruction, config: NpuConfig) -> Iterator[list[Op]]:
     plain = {f.name: f.at_least for f in instruction.fields} | dict(_GIVEN.get(instruction.name, {}))
     for field in (*HEADER[1:], *instruction.fields):
         low, high = field.limits(config)
-        chosen = [v for v in (high + 1, field.maximum, low - 1, field.minimum) if not low <= v <= high]
+        chosen = []
+        if high < field.maximum:
+            chosen += [high + 1, field.maximum]
+        if low > field.minimum:
+            chosen += [low - 1, field.minimum]
         if field in instruction.fields:
             chosen += [v[i] for v in classes(field, config).values() for i in (len(v) // 2, 0, -1)]
         elif not instruction.takes_semaphores:
             chosen.append(high)
-        for value in dict.fromkeys(v for v in chosen if field.minimum <= v <= field.maximum):
+        for value in dict.fromkeys(chosen):
             one = op(instruction.name, **plain | {field.name: value})
             yield [one, *([_PLAIN[instruction.engine]] if instruction.configures else []), op("END")]
 

@@ -281,9 +281,9 @@ class Context:
         """Gives one layer room for its tiles, in a heap of its own for each purpose: tiles of a purpose have one size,
         so that nothing fragments. Rows that nobody else wants let LOAD fetch inputs further ahead, and outputs wait
         longer for STORE."""
-        spare = self.heap.largest_gap - sum(sizes)
-        outputs = max(0, min(_MORE_OUTPUTS * sizes.output, spare // 2))
-        inputs = max(0, min(_MORE_INPUTS * sizes.input, spare - outputs))
+        spare = max(0, self.heap.largest_gap - sum(sizes))
+        outputs = min(_MORE_OUTPUTS * sizes.output, spare // 2)
+        inputs = min(_MORE_INPUTS * sizes.input, spare - outputs)
         sizes = Pools(sizes.input + inputs, sizes.output + outputs, sizes.operand)
         total = sum(sizes)
         block = self.heap.take(total) if total else None

@@ -198,18 +198,18 @@ class Sequencer:
             after = runs[chosen].after
             return after < number and (after < 0 or runs[after].end <= clock.free[Engine.LOAD])
 
-        def goes_first(number: int, until: int) -> int | None:
-            """A load that could start at once and be nearly done by cycle `until`, when LOAD goes on anyway; all runs
-            before `number` have been written."""
+        def goes_first(number: int, until: int) -> tuple[int, dict[Engine, int]] | None:
+            """A load that could start at once and be nearly done by cycle `until`, when LOAD goes on anyway, with what
+            it needs; all runs before `number` have been written."""
             free = clock.free[Engine.LOAD]
             if until - free < _GAP:
                 return None
             near = (chosen for chosen in itertools.islice(waiting, _LOOK) if able(chosen, number))
             for chosen in itertools.islice(near, _TRY):
                 run = runs[chosen]
-                needs_of(run)
+                needs = needs_of(run)
                 if _ready(run.needs) <= free and free + (1 - _LONGER) * run.work <= until:
-                    return chosen
+                    return chosen, needs
             return None
 
         for number, run in enumerate(runs):
@@ -224,11 +224,12 @@ class Sequencer:
                 until = clock.dispatch(run.engine)
                 if run.engine == Engine.LOAD:
                     until = max(until, _ready(run.needs))
-                chosen = goes_first(number, until)
-                if chosen is None:
+                first = goes_first(number, until)
+                if first is None:
                     break
+                chosen, its_needs = first
                 waiting.remove(chosen)
-                write(runs[chosen], needs_of(runs[chosen]))
+                write(runs[chosen], its_needs)
                 ahead, moved = ahead + 1, True
                 if run.engine == Engine.LOAD:  # it may know more by now
                     needs = needs_of(run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
 import pytest
 
@@ -31,12 +32,17 @@ def gemm(act: int, wgt: int, acc: int, work: int) -> Run:
     )
 
 
-def order(*runs: Run) -> list[int]:
-    """The offsets of the loads, as they are written."""
-    sequencer = Sequencer(CONFIG, ROWS)
+def written(runs: Iterable[Run], rows: dict[str, int] = ROWS) -> tuple[list[Op], list[int]]:
+    """The instructions, and where each run begins."""
+    sequencer = Sequencer(CONFIG, rows)
     for run in runs:
         sequencer.add(run)
-    return [o["offset"] for o in sequencer.take()[0] if o.name == "LOAD"]
+    return sequencer.take()
+
+
+def order(*runs: Run) -> list[int]:
+    """The offsets of the loads, as they are written."""
+    return [o["offset"] for o in written(runs)[0] if o.name == "LOAD"]
 
 
 def busy() -> list[Run]:
@@ -79,10 +85,7 @@ def test_a_queue_without_room_is_gone_past() -> None:
     """GEMM's queue is full, so that FETCH would not get to the weights behind its instructions."""
     products = [gemm(0, 0, 0, 100) for _ in range(3 * CONFIG.queue_depth)]
     runs = [*busy(), *products, load("wgt", 1, 2500, offset=3), gemm(0, 1, 0, 10)]
-    sequencer = Sequencer(CONFIG, ROWS)
-    for run in runs:
-        sequencer.add(run)
-    names = [o.name for o in sequencer.take()[0]]
+    names = [o.name for o in written(runs)[0]]
     assert [i for i, name in enumerate(names) if name == "LOAD"][-1] < len(names) - CONFIG.queue_depth
 
 
@@ -90,14 +93,13 @@ def test_settings_of_loads_are_written_where_they_change() -> None:
     def box(count: int) -> list[Setting]:
         return [Setting("LOAD_DIM", 0, {"level": 0, "count": count})]
 
-    sequencer = Sequencer(CONFIG, ROWS)
-    for number, run in enumerate([*busy(), load("act", 0), load("wgt", 1)]):
+    runs = [*busy(), load("act", 0), load("wgt", 1)]
+    for number, run in enumerate(runs):
         if run.operation.name == "LOAD":
             run.settings = box(3 if number == 3 else 2)
-        sequencer.add(run)
-    written = [(o.name, o["count"]) for o in sequencer.take()[0] if o.name.startswith("LOAD")]
-    assert [w for w in written if w[0] == "LOAD_DIM"] == [("LOAD_DIM", 2), ("LOAD_DIM", 3)]
-    assert [name for name, _ in written] == ["LOAD_DIM", "LOAD", "LOAD", "LOAD", "LOAD_DIM", "LOAD"]
+    loads = [(o.name, o["count"]) for o in written(runs)[0] if o.name.startswith("LOAD")]
+    assert [w for w in loads if w[0] == "LOAD_DIM"] == [("LOAD_DIM", 2), ("LOAD_DIM", 3)]
+    assert [name for name, _ in loads] == ["LOAD_DIM", "LOAD", "LOAD", "LOAD", "LOAD_DIM", "LOAD"]
 
 
 def test_registers() -> None:
@@ -134,18 +136,14 @@ def test_what_depends_on_each_other_keeps_its_order(seed: int) -> None:
             drawn.choice([5, 50, 500]),
         )
         runs.append(run)
-    sequencer = Sequencer(CONFIG, rows)
-    for run in runs:
-        sequencer.add(run)
-    finished, begins = sequencer.take()
-
-    written = [max(o["acc"], o["row"], o["dst"]) for o in finished if o.name in engines]
-    assert sorted(written) == list(range(400))
-    place = {number: at for at, number in enumerate(written)}
+    finished, begins = written(runs, rows)
+    numbers = [max(o["acc"], o["row"], o["dst"]) for o in finished if o.name in engines]
+    assert sorted(numbers) == list(range(400))
+    place = {number: at for at, number in enumerate(numbers)}
     for engine in ("GEMM", "VECTOR", "STORE"):
-        mine = [n for n in written if runs[n].operation.name == engine]
+        mine = [n for n in numbers if runs[n].operation.name == engine]
         assert mine == sorted(mine)
-    loads = [n for n in written if runs[n].operation.name == "LOAD"]
+    loads = [n for n in numbers if runs[n].operation.name == "LOAD"]
     assert loads != sorted(loads)
     for a in range(400):
         for b in range(a + 1, 400):
