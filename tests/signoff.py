@@ -73,11 +73,12 @@ def _coverage(figures: dict[str, Any]) -> list[str]:
 
 
 def _mutants(figures: dict[str, Any]) -> list[str]:
-    found = share(figures["found"], figures["faults"])
+    same = len(figures["equivalent"])
+    found = share(figures["found"], figures["faults"] - same)
     lines = [
-        f"{found} faults found on `{figures['config']}`, the first of a sample of {figures['sample']} (seed "
-        f"{figures['seed']}); {len(figures['equivalent'])} are proved to change nothing that can be seen. 99 % of "
-        "2,000 are wanted."
+        f"{found} faults found on `{figures['config']}`, among the first {figures['faults']:,} of a sample of "
+        f"{figures['sample']:,} (seed {figures['seed']}); {same} more are proved to change nothing that can be seen. "
+        "99 % of 2,000 are wanted."
     ]
     lines += ["", "| source | found |", "|---|---|"]
     lines += [f"| `{name}` | {share(m['found'], m['faults'])} |" for name, m in figures["modules"].items()]

@@ -20,14 +20,14 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "config": "tiny",
         "seed": 1,
         "sample": 9,
-        "faults": 4,
+        "faults": 5,
         "found": 3,
     }
     same = survivor | {"number": 8}
     mutants |= MEASURED | {
         "survivors": [survivor],
         "equivalent": [same],
-        "modules": {"hw/queue.py": {"faults": 4, "found": 3}},
+        "modules": {"hw/queue.py": {"faults": 5, "found": 3}},
     }
     (tmp_path / "mutants.json").write_text(json.dumps(mutants))
     proof = {"proof": "queue", "bound": "all", "properties": ["a", "b"], "proved": False, "faults_found": 0}
@@ -43,8 +43,11 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert text.count("Open: not measured.") == 5
     assert "| `compiler/npu` | 7 of 8 (87.5 %) | 30 |" in text and "| `compiler/npu/a.py:3` | `1 -> 2` | 9 |" in text
     assert "sources of the compiler `1`, which have changed since then" in text
-    assert "3 of 4 (75.0 %) faults found on `tiny`" in text and "| 7 inv | `core.x[3]` | hw/queue.py:9 |" in text
-    assert "; 1 are proved to change nothing" in text and "| 8 inv | `core.x[3]` | hw/queue.py:9 |" in text
+    assert (
+        "3 of 4 (75.0 %) faults found on `tiny`, among the first 5 of a sample of 9" in text
+        and "| 7 inv | `core.x[3]` | hw/queue.py:9 |" in text
+    )
+    assert "; 1 more are proved to change nothing" in text and "| 8 inv | `core.x[3]` | hw/queue.py:9 |" in text
     assert ".venv/bin/python -m tests.mutants --count 4\n" in text
     assert "| `queue` | all | 2 | NO | not run |" in text and "Open: 2 proofs not run" in text
     assert text.count("Measured on 2026-11-23, sources of the RTL") == 2

@@ -98,20 +98,16 @@ class BandTile:
     Attributes:
         start: first row of ACT.
         low: number of the first line; lines below 0 are padding.
-        lines: room for so many lines per block.
         left: columns of padding before each line.
         columns: of a line, padding included.
+        plane: rows from a block to the next.
     """
 
     start: int
     low: int
-    lines: int
     left: int
     columns: int
-
-    @property
-    def plane(self) -> int:
-        return self.lines * self.columns
+    plane: int
 
     def row(self, block: int, y: int, x: int) -> int:
         """Row of ACT of a vector."""
@@ -299,6 +295,16 @@ class Context:
             if self.sums is not None:
                 self.sums.move(self._pools["output"], self.heap)
             self._pools.clear()
+
+    @contextmanager
+    def tiles_from(self, heap: Heap | None) -> Iterator[None]:
+        """Takes tiles from other rows of ACT for a while; None = from those of everybody."""
+        usual = self.heap
+        self.heap = heap or usual
+        try:
+            yield
+        finally:
+            self.heap = usual
 
     def on_chip(self, view: View) -> bool:
         """True if the tensor's values are (or will be) in ACT: nothing to load or store."""

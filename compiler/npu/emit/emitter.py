@@ -88,7 +88,7 @@ class Emitter:
         self.image: list[Op] = []
         self.read_bytes = 0
         self.write_bytes = 0
-        self._registers = Registers()  # of engines but LOAD
+        self._registers = Registers()  # in the order of the program
         self._settings: list[Setting] = []  # before the next run
         self._counted = dict.fromkeys(Engine, 0)  # work of runs so far
         self._acc_unit = config.block_out
@@ -464,7 +464,7 @@ class Emitter:
     def _set(self, name: str, key: int, **values: int) -> None:
         """Sets a register before the next run, unless it has these values. `key` tells levels apart."""
         setting = Setting(name, key, values)
-        if name.startswith("LOAD") or self._registers.change(setting):
+        if self._registers.change(setting) or name.startswith("LOAD"):
             self._settings.append(setting)
 
     def _run(self, operation: Op, reads: Sequence[Access], writes: Sequence[Access]) -> None:
@@ -473,5 +473,14 @@ class Emitter:
         engine = operation.instruction.engine
         work = self.work[engine] - self._counted[engine]
         self._counted[engine] = self.work[engine]
-        self._sequencer.add(Run(self._settings, engine, operation, reads, writes, work))
+        settings = self._vector_settings() if engine == Engine.VECTOR else self._settings
+        self._sequencer.add(Run(settings, engine, operation, reads, writes, work))
         self._settings = []
+
+    def _vector_settings(self) -> list[Setting]:
+        """What all registers of VECTOR hold: a run may be written elsewhere than in its turn."""
+        nest = [("VECTOR_LOOP", level, {"level": level, "count": 1}) for level in range(self.config.vector_loops)]
+        return [
+            Setting(name, key, self._registers.get(name, key) or at_reset)
+            for name, key, at_reset in (*nest, ("VECTOR_POST", 0, {}), ("VECTOR_ADD", 0, {}))
+        ]

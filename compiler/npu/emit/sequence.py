@@ -1,14 +1,16 @@
-"""The order in which the runs of a step are written: LOAD fetches ahead where it would stand still.
+"""The order in which the runs of a step are written: LOAD and VECTOR go on where they would stand still.
 
-The emitter gives runs in an order that is right if each ends before the next starts. LOAD works through its own in
-order; so one that waits for room in ACT holds back the weights behind it, and where a queue is full, nothing further on
-is even fetched. A clock guesses when the engines get to their runs. Where LOAD would stand still, loads from further on
-go first, if by then what they read has been written and what they overwrite has been used.
+The emitter gives runs in an order that is right if each ends before the next starts. An engine works through its own in
+order; so a load that waits for room in ACT holds back the weights behind it, a VECTOR that waits for products holds
+back what the next ones are made of, and where a queue is full, nothing further on is even fetched. A clock guesses when
+the engines get to their runs. Where LOAD or VECTOR would stand still, runs from further on go first, if by then what
+they read has been written and what they overwrite has been used.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,22 +18,28 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiler.npu.emit.hazards import Access, Synchroniser
+from compiler.npu.emit.hazards import WRITERS, Access, Synchroniser
 from isa.config import SEMAPHORE_LIMIT, NpuConfig
 from isa.encoding import Op, op
 from isa.instructions import Engine, queue_of
 from isa.timing import VECTOR_SIGNAL, MemoryTiming, gemm_signal
 
-#: Loads that are ahead of their place at most: each may have given a signal that nobody has taken yet.
+#: Runs that are ahead of their place at most: each may have given a signal that nobody has taken yet.
 _AHEAD = SEMAPHORE_LIMIT // 2
-#: How many of the next loads are looked at, and of those that may go first, how many are tried.
+#: How many of an engine's next runs are looked at, and of those that may go first, how many are tried.
 _LOOK, _TRY = 64, 8
-#: Cycles of standing still that are worth a load.
+#: Cycles of standing still that are worth a run.
 _GAP = 16
-#: Share of the time that loads ahead have to leave, to be worth it.
+#: Share of the time that runs ahead have to leave, to be worth it.
 _BETTER = 0.995
-#: Part of a load that may be left when LOAD would have gone on.
-_LONGER = 0.5
+#: Part of a run that may be left when its engine would have gone on.
+_LONGER = {Engine.LOAD: 0.5, Engine.VECTOR: 0.5}
+#: Part of the time that its engine stands still, after which a run may start at the latest.
+_LATER = {Engine.LOAD: 0.0, Engine.VECTOR: 0.5}
+#: Runs that may go ahead: not those of ROW, which leave something in VECTOR for the next.
+_GOES_AHEAD = {"LOAD": Engine.LOAD, "VECTOR": Engine.VECTOR}
+#: Spaces that are written in the order of the program.
+_IN_ORDER = {space for space, engines in WRITERS.items() if not {*engines} & {*_GOES_AHEAD.values()}}
 
 
 class Setting(NamedTuple):
@@ -77,10 +85,12 @@ class Run:
     """A run instruction that is to be written.
 
     Attributes:
-        settings: of the registers before it; of LOAD all of them, of other engines those that change.
+        settings: of the registers before it; of LOAD and VECTOR all of them, of other engines those that change.
         engine: of the operation.
         work: its cycles, estimated.
-        after: of a load that may go ahead, the number of the last run that must be written before it, -1 for none.
+        after: of a run that may go ahead, the numbers of those that must be written before it, in order.
+        behind: the last of them that cannot go ahead, -1 for none.
+        hides: of such a run, those before it that have read the same rows: who overwrites them comes after these too.
         written: it has been, with so many `instructions`, behind the ends of the runs in `needs`.
         end: the cycle in which it ends, as the clock guesses.
     """
@@ -91,11 +101,18 @@ class Run:
     reads: Sequence[Access]
     writes: Sequence[Access]
     work: int
-    after: int = -1
+    after: Sequence[int] = ()
+    behind: int = -1
+    hides: Sequence[int] = ()
     written: bool = False
     instructions: int = 0
     needs: Sequence[Run] = ()
     end: int = 0
+
+    @property
+    def movable(self) -> bool:
+        """It may go ahead."""
+        return self.operation.name in _GOES_AHEAD
 
 
 class _Clock:
@@ -105,11 +122,11 @@ class _Clock:
         self._queues = {e: queue_of(e, config) for e in Engine}
         self._starts = {q: deque([0] * config.queue_depth, config.queue_depth) for q in self._queues.values()}
         memory = MemoryTiming()
-        self._delay = {
+        self.delay = {
             Engine.LOAD: memory.read_latency, Engine.STORE: memory.write_latency, Engine.GEMM: gemm_signal(config),
             Engine.VECTOR: VECTOR_SIGNAL,
         }  # fmt: skip
-        self.free = dict.fromkeys(self._delay, 0)
+        self.free = dict.fromkeys(self.delay, 0)
         self._fetched = 0
 
     def dispatch(self, engine: Engine) -> int:
@@ -123,12 +140,143 @@ class _Clock:
         start = max(self.free[engine], self._fetched, _ready(run.needs))
         self._starts[self._queues[engine]].extend([start] * run.instructions)
         self.free[engine] = start + run.work
-        run.end = start + run.work + self._delay[engine]
+        run.end = start + run.work + self.delay[engine]
 
 
 def _ready(needs: Iterable[Run]) -> int:
     """Cycle in which all of these runs have ended."""
     return max((run.end for run in needs), default=0)
+
+
+class _Writer:
+    """Writes the runs of a step once.
+
+    Args:
+        sync: gets the instructions; nothing is in it.
+        runs: by the order of the program, `after` set.
+        most: runs that are ahead of their place at most.
+
+    Attributes:
+        begins: for each run, how many instructions were written when its turn came.
+        moved: a run went ahead.
+    """
+
+    def __init__(self, config: NpuConfig, sync: Synchroniser, runs: Sequence[Run], most: int) -> None:
+        self._runs, self._sync, self._most = runs, sync, most
+        self._clock, self._registers = _Clock(config), Registers()
+        self._written: dict[tuple[Engine, int], Run] = {}
+        self._waiting: dict[Engine, deque[int]] = {engine: deque() for engine in _GOES_AHEAD.values()}
+        for number, run in enumerate(runs):
+            run.written = False
+            if run.movable:
+                self._waiting[run.engine].append(number)
+        self._ahead = 0
+        self.begins: list[int] = []
+        self.moved = False
+
+    def write_all(self) -> None:
+        """Writes all runs, and END."""
+        for number, run in enumerate(self._runs):
+            self.begins.append(len(self._sync.order))
+            if run.written:
+                self._ahead -= 1
+                continue
+            if run.movable:
+                self._waiting[run.engine].popleft()
+            needs = self._needs(run)
+            while self._ahead < self._most:
+                chosen = self._first(number)
+                if not chosen:
+                    break
+                for one in chosen:
+                    self._waiting[self._runs[one].engine].remove(one)
+                    self._write(self._runs[one], self._needs(self._runs[one]))
+                self._ahead, self.moved = self._ahead + len(chosen), True
+                if run.engine in (self._runs[one].engine for one in chosen):  # it may know more by now
+                    needs = self._needs(run)
+            self._write(run, needs)
+        self._sync.configure(op("END"))
+
+    def _needs(self, run: Run) -> dict[Engine, int]:
+        needs = self._sync.needs(run.operation, run.reads, run.writes)
+        run.needs = [self._written[item] for item in needs.items()]
+        return needs
+
+    def _write(self, run: Run, needs: Mapping[Engine, int]) -> None:
+        first = len(self._sync.order)
+        for setting in run.settings:
+            if self._registers.change(setting):
+                self._sync.configure(op(setting.name, **setting.values))
+        placed = self._sync.run(run.operation, run.reads, run.writes, needs)
+        self._written[run.engine, placed.index] = run
+        run.instructions, run.written = len(self._sync.order) - first, True
+        self._clock.take(run)
+
+    def _first(self, number: int) -> list[int]:
+        """What goes before run `number`: a run, behind loads that it reads; nothing if that brings nothing. All runs
+        before `number` have been written."""
+        run = self._runs[number]
+        dispatched = self._clock.dispatch(run.engine)
+        for engine, waiting in self._waiting.items():
+            until = max(dispatched, _ready(run.needs)) if run.engine == engine else dispatched
+            free = self._clock.free[engine]
+            if not waiting or until - free < _GAP:
+                continue
+            tried, latest = 0, free + _LATER[engine] * (until - free)
+            for chosen in itertools.islice(waiting, _LOOK):
+                if self._runs[chosen].behind >= number:
+                    continue
+                loads = self._unwritten(chosen, number, latest)
+                if loads is None:
+                    continue
+                start = self._start(chosen, loads)
+                tried += 1
+                if start <= latest and start + (1 - _LONGER[engine]) * self._runs[chosen].work <= until:
+                    return [*loads, chosen]
+                if tried == _TRY:
+                    break
+        return []
+
+    def _unwritten(self, chosen: int, number: int, latest: float) -> list[int] | None:
+        """The loads that have to be written before a run, where all before `number` are; None if others have to, or
+        what it comes after ends later than in cycle `latest`."""
+        runs, missing = self._runs, []
+        after = runs[chosen].after
+        if after and after[-1] < number:
+            return [] if runs[after[-1]].end <= latest else None
+        seen = set(after)
+        todo = [n for n in after if n >= number]
+        while todo:
+            n = todo.pop()
+            before = runs[n]
+            if before.written:
+                if before.end > latest:
+                    return None
+            elif (
+                n == number
+                or before.engine != Engine.LOAD
+                or not before.movable
+                or self._unwritten(n, number, math.inf) != []
+            ):
+                return None
+            else:
+                missing.append(n)
+            for hidden in before.hides:
+                if hidden >= number and hidden not in seen:
+                    seen.add(hidden)
+                    todo.append(hidden)
+        return sorted(missing)
+
+    def _start(self, chosen: int, loads: Sequence[int]) -> int:
+        """Guesses when a run would start, behind some loads."""
+        run, loaded = self._runs[chosen], self._clock.free[Engine.LOAD]
+        if loads:
+            for n in loads:
+                self._needs(self._runs[n])
+                loaded = max(loaded, _ready(self._runs[n].needs)) + self._runs[n].work
+            loaded += self._clock.delay[Engine.LOAD]
+        self._needs(run)
+        return max(self._clock.free[run.engine], _ready(run.needs), loaded if loads else 0)
 
 
 class Sequencer:
@@ -155,101 +303,57 @@ class Sequencer:
         """The finished instructions of all runs since the last call and END; and for each run where those begin that
         were written when its turn came. State and hazards start afresh.
 
-        Where all would end hardly earlier, no load goes ahead: on a memory slower than the clock thinks it is in the
+        Where all would end hardly earlier, no run goes ahead: on a memory slower than the clock thinks it is in the
         way of others.
         """
         runs, self._runs = self._runs, []
-        self._find_last_uses(runs)
-        early, begins, moved = self._write(runs, _AHEAD)
+        self._find_places(runs)
+        finished, begins, moved = self._write(runs, _AHEAD)
         if not moved:
-            return early, begins
+            return finished, begins
         cycles = max(run.end for run in runs)
         clock = _Clock(self._config)
         for run in runs:
             clock.take(run)
-        return (early, begins) if cycles < _BETTER * max(run.end for run in runs) else self._write(runs, 0)[:2]
+        if cycles >= _BETTER * max(run.end for run in runs):
+            finished, begins, _ = self._write(runs, 0)
+        return finished, begins
 
     def _write(self, runs: Sequence[Run], most: int) -> tuple[list[Op], list[int], bool]:
-        """As `take`, with so many loads ahead at most; and whether there was one."""
-        clock, registers, sync = _Clock(self._config), Registers(), self._sync
-        written: dict[tuple[Engine, int], Run] = {}
-        begins: list[int] = []
-        waiting = deque(number for number, run in enumerate(runs) if run.operation.name == "LOAD")
-        ahead, moved = 0, False
-        for run in runs:
-            run.written = False
+        """As `take`, with so many runs ahead at most; and whether there was one."""
+        writer = _Writer(self._config, self._sync, runs, most)
+        writer.write_all()
+        finished = self._sync.take()
+        self._sync.forget()
+        return finished, writer.begins, writer.moved
 
-        def needs_of(run: Run) -> dict[Engine, int]:
-            needs = sync.needs(run.operation, run.reads, run.writes)
-            run.needs = [written[item] for item in needs.items()]
-            return needs
-
-        def write(run: Run, needs: Mapping[Engine, int]) -> None:
-            first = len(sync.order)
-            for setting in run.settings:
-                if run.engine != Engine.LOAD or registers.change(setting):
-                    sync.configure(op(setting.name, **setting.values))
-            placed = sync.run(run.operation, run.reads, run.writes, needs)
-            written[run.engine, placed.index] = run
-            run.instructions, run.written = len(sync.order) - first, True
-            clock.take(run)
-
-        def able(chosen: int, number: int) -> bool:
-            after = runs[chosen].after
-            return after < number and (after < 0 or runs[after].end <= clock.free[Engine.LOAD])
-
-        def goes_first(number: int, until: int) -> tuple[int, dict[Engine, int]] | None:
-            """A load that could start at once and be nearly done by cycle `until`, when LOAD goes on anyway, with what
-            it needs; all runs before `number` have been written."""
-            free = clock.free[Engine.LOAD]
-            if until - free < _GAP:
-                return None
-            near = (chosen for chosen in itertools.islice(waiting, _LOOK) if able(chosen, number))
-            for chosen in itertools.islice(near, _TRY):
-                run = runs[chosen]
-                needs = needs_of(run)
-                if _ready(run.needs) <= free and free + (1 - _LONGER) * run.work <= until:
-                    return chosen, needs
-            return None
-
+    def _find_places(self, runs: Sequence[Run]) -> None:
+        """Sets `after`, `behind` and `hides` of all runs that may go ahead."""
+        written, used = ({name: np.full(rows, -1, np.int32) for name, rows in self._rows.items()} for _ in range(2))
         for number, run in enumerate(runs):
-            begins.append(len(sync.order))
-            if run.written:
-                ahead -= 1
-                continue
-            if waiting and waiting[0] == number:
-                waiting.popleft()
-            needs = needs_of(run)
-            while waiting and ahead < most:
-                until = clock.dispatch(run.engine)
-                if run.engine == Engine.LOAD:
-                    until = max(until, _ready(run.needs))
-                first = goes_first(number, until)
-                if first is None:
-                    break
-                chosen, its_needs = first
-                waiting.remove(chosen)
-                write(runs[chosen], its_needs)
-                ahead, moved = ahead + 1, True
-                if run.engine == Engine.LOAD:  # it may know more by now
-                    needs = needs_of(run)
-            write(run, needs)
-        sync.configure(op("END"))
-        finished = sync.take()
-        sync.forget()
-        return finished, begins, moved
+            if run.movable:
+                after: set[int] = set()
+                hides: set[int] = set()
+                for access in run.reads:
+                    rows = slice(*access.entries())
+                    if access.space in _IN_ORDER:
+                        after.add(int(written[access.space][rows].max(initial=-1)))
+                    else:
+                        after |= _numbers(written[access.space][rows])
+                        hides |= _numbers(used[access.space][rows])
+                for access in run.writes:
+                    after |= _numbers(used[access.space][slice(*access.entries())])
+                run.after, run.hides = sorted(after - {-1}), tuple(hides - {-1})
+                run.behind = max((n for n in run.after if not runs[n].movable), default=-1)
+            for access in run.reads:
+                used[access.space][slice(*access.entries())] = number
+            for access in run.writes:
+                rows = slice(*access.entries())
+                written[access.space][rows] = used[access.space][rows] = number
 
-    def _find_last_uses(self, runs: Sequence[Run]) -> None:
-        """Sets `after` of all loads."""
-        last = {name: np.full(rows, -1, np.int32) for name, rows in self._rows.items() if name != "acc"}
-        for number, run in enumerate(runs):
-            loads = run.operation.name == "LOAD"
-            # Only what is written of memory matters: there loads are the only ones that read.
-            for access in (*(() if loads else run.reads), *run.writes):
-                if access.space in last:
-                    rows = last[access.space][slice(*access.entries())]
-                    if loads:
-                        run.after = max(run.after, int(rows.max(initial=-1)))
-                    rows[:] = number
-            for access in run.reads if loads else ():
-                run.after = max(run.after, int(last[access.space][slice(*access.entries())].max(initial=-1)))
+
+def _numbers(rows: np.ndarray) -> set[int]:
+    """All numbers in int32 [rows]: neighbours mostly have the same."""
+    if not rows.size:
+        return set()
+    return {int(rows[0]), *rows[1:][rows[1:] != rows[:-1]].tolist()}

@@ -64,6 +64,10 @@ class MaxPoolLayer(VectorLayer):
         context.finish_tile(self.output, box, out)
 
 
+#: Vectors that one run of a mean adds up at least: short ones go in between while other layers still make the rest.
+_RUN = 128
+
+
 @dataclass
 class MeanLayer(VectorLayer):
     """Mean over whole planes by VECTOR's SUM; one bias and one scale for all lanes."""
@@ -104,12 +108,15 @@ class MeanLayer(VectorLayer):
         tile = context.read_tile(x, self.input_box(box))
         out = context.write_tile(self.output, box)
         table = context.load_table(self.post.lut)
-        context.emitter.vector(
-            Source.SUM, tile.base, out.base, [(box.blocks, tile.plane, 0, out.plane, 0)],
-            reduce=[(x.w, 1, 0, 0, 0), (x.h, tile.line, 0, 0, 0)],
-            prm=uniform_params(context, self.bias, self.scale), lut=table, rounding=self.post.rounding,
-            post=self.post.fields,
-        )  # fmt: skip
+        some = max(1, _RUN // (x.h * x.w))
+        for first in range(0, box.blocks, some):
+            context.emitter.vector(
+                Source.SUM, tile.base + first * tile.plane, out.base + first * out.plane,
+                [(min(some, box.blocks - first), tile.plane, 0, out.plane, 0)],
+                reduce=[(x.w, 1, 0, 0, 0), (x.h, tile.line, 0, 0, 0)],
+                prm=uniform_params(context, self.bias, self.scale), lut=table, rounding=self.post.rounding,
+                post=self.post.fields,
+            )  # fmt: skip
         context.release(tile)
         context.finish_tile(self.output, box, out)
 

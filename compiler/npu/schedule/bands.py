@@ -1,23 +1,29 @@
 """Bands: how fused layers run a few rows at a time, so that the tensors between them never leave ACT.
 
 For every band of rows of the last output, each layer makes the rows that its readers need and that are not there yet.
-Every tensor in between has one buffer in ACT. The lines that a later band needs again (two lines of a 3x3, say) are
-moved to the start of the buffer by VECTOR, which is cheaper than computing or loading them twice.
+Every tensor in between has a buffer in ACT; one that VECTOR makes for the array has two in turn where there is room, so
+that VECTOR makes a band while the array works on the one before. The lines that a later band needs again (two lines of
+a 3x3, say) are moved to the start of the buffer by VECTOR, which is cheaper than computing or loading them twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from operator import mul
 from typing import Any
 
 from compiler.npu.emit.context import BandTile, Context
 from compiler.npu.emit.plan import TilePlan
-from compiler.npu.emit.scratch import ScratchpadFull
+from compiler.npu.emit.scratch import Heap, ScratchpadFull
 from compiler.npu.layers.layer import Layer
 from compiler.npu.layers.tiling import OutputRows
 from compiler.npu.views import View
 from isa.instructions import Engine, Source
+
+#: Part of the largest gap of ACT that second buffers may leave the tensors between with.
+_ROOM = 0.75
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,11 @@ class LayerGroup:
     @property
     def fused(self) -> bool:
         return len(self.layers) > 1
+
+    def handed_over(self, tensor: Between) -> bool:
+        """VECTOR alone makes a tensor between that the array reads."""
+        readers = (self.layers[r].datapath for r, _ in tensor.readers)
+        return self.layers[tensor.maker].datapath == "vector" and any(path != "vector" for path in readers)
 
     def steps(self, some: Iterable[int]) -> list[int]:
         """Those of some numbers of rows that a band can have; of several images, a whole one too."""
@@ -138,11 +149,21 @@ def band_ranges(group: LayerGroup) -> list[BandRows]:
 
 @dataclass
 class LayerWork:
-    """Work of one layer of a group: bytes, and per band the cycles of GEMM, VECTOR, LOAD and STORE."""
+    """Work of one layer of a group.
+
+    Attributes:
+        read_bytes, write_bytes: in all.
+        steps: cycles of GEMM, VECTOR, LOAD and STORE, of each band.
+        buffers: first rows of the buffers of its output, in turn.
+        ahead: where there are two, so that it may be a band ahead of its readers, the rows of ACT for its tiles: the
+            readers have others.
+    """
 
     read_bytes: int = 0
     write_bytes: int = 0
     steps: list[tuple[int, ...]] = field(default_factory=list)
+    buffers: Iterator[int] = field(default_factory=lambda: iter(()))
+    ahead: Heap | None = None
 
 
 def emit_group(context: Context, group: LayerGroup) -> list[LayerWork]:
@@ -154,13 +175,24 @@ def emit_group(context: Context, group: LayerGroup) -> list[LayerWork]:
     bands = band_ranges(group)
     lines = [max(b.window[t.maker][1] - b.window[t.maker][0] for b in bands) for t in group.between]
     widths = [t.left + t.view.w + t.right for t in group.between]
-    sizes = [t.view.cb * n * w for t, n, w in zip(group.between, lines, widths, strict=True)]
-    block = context.heap.take_low(sum(sizes))
+    planes = [
+        _plane(n * w, context.config.act_banks) if group.handed_over(t) else n * w
+        for t, n, w in zip(group.between, lines, widths, strict=True)
+    ]
+    sizes = [t.view.cb * plane for t, plane in zip(group.between, planes, strict=True)]
+    copies = [2 if len(bands) > 1 and group.handed_over(tensor) else 1 for tensor in group.between]
+    if sum(map(mul, sizes, copies)) > _ROOM * context.heap.largest_gap:
+        copies = [1] * len(copies)
+    block = context.heap.take_low(sum(map(mul, sizes, copies)))
+    apart = context.heap.take_low(context.heap.largest_gap // 2) if max(copies) > 1 else None
     at = block.start
-    for tensor, count, width, size in zip(group.between, lines, widths, sizes, strict=True):
-        context.bands[tensor.view.buffer] = BandTile(at, 0, count, tensor.left, width)
-        at += size
     totals = [LayerWork() for _ in group.layers]
+    for tensor, width, plane, size, times in zip(group.between, widths, planes, sizes, copies, strict=True):
+        context.bands[tensor.view.buffer] = BandTile(at, 0, tensor.left, width, plane)
+        totals[tensor.maker].buffers = itertools.cycle(range(at, at + times * size, size))
+        if apart is not None and times > 1:
+            totals[tensor.maker].ahead = Heap(apart.size, apart.start)
+        at += times * size
     if context.emitter.dry:
         _sample_bands(context, group, bands, totals)
     else:
@@ -170,7 +202,15 @@ def emit_group(context: Context, group: LayerGroup) -> list[LayerWork]:
     for tensor in group.between:
         del context.bands[tensor.view.buffer]
     block.free()
+    if apart is not None:
+        apart.free()
     return totals
+
+
+def _plane(rows: int, banks: int) -> int:
+    """Rows from a block to the next, so that the array, which reads a vector of each block in turn, goes on to the next
+    bank every time: if it stayed in one, VECTOR, which reads row by row, would always wait for it there."""
+    return rows + (1 - rows) % banks
 
 
 def _sample_bands(context: Context, group: LayerGroup, bands: list[BandRows], totals: list[LayerWork]) -> None:
@@ -203,9 +243,10 @@ def _emit_band(context: Context, group: LayerGroup, image: int, band: BandRows, 
         total = totals[k]
         read, written, work = emitter.read_bytes, emitter.write_bytes, dict(emitter.work)
         if k < len(group.between):
-            _shift(context, group.between[k], band.window[k], made)
+            _shift(context, group.between[k], band.window[k], made, total.buffers)
         if made[1] > made[0]:
-            layer.emit(context, _plan(context, layer, made), OutputRows(image, made))
+            with context.tiles_from(total.ahead):
+                layer.emit(context, _plan(context, layer, made), OutputRows(image, made))
         total.read_bytes += emitter.read_bytes - read
         total.write_bytes += emitter.write_bytes - written
         engines = Engine.GEMM, Engine.VECTOR, Engine.LOAD, Engine.STORE
@@ -222,17 +263,22 @@ def _plan(context: Context, layer: Layer, made: tuple[int, int]) -> TilePlan[Any
         return layer.plan(context, context.heap.largest_gap, made)
 
 
-def _shift(context: Context, tensor: Between, window: tuple[int, int], made: tuple[int, int]) -> None:
-    """Makes the buffer ready for lines `window`: moves those it keeps to its start and fills padding. Lines `made` are
-    then written by the layer."""
+def _shift(
+    context: Context, tensor: Between, window: tuple[int, int], made: tuple[int, int], buffers: Iterator[int]
+) -> None:
+    """Makes the next buffer ready for lines `window`: moves those it keeps to its start and fills padding. Lines `made`
+    are then written by the layer."""
     view, (low, high) = tensor.view, window
     old = context.bands[view.buffer]
-    new = replace(old, low=low)
+    new = replace(old, start=next(buffers), low=low)
     context.bands[view.buffer] = new
     columns, plane = new.columns, new.plane
     emitter = context.emitter
     keep = max(low, 0), made[0]
-    if keep[1] > keep[0] and low != old.low:  # towards the start: a step writes behind what it reads
+    if keep[1] > keep[0] and (low, new.start) != (
+        old.low,
+        old.start,
+    ):  # towards the start: a step writes behind what it reads
         emitter.vector(
             Source.ACT, old.row(0, keep[0], -tensor.left), new.row(0, keep[0], -tensor.left),
             [((keep[1] - keep[0]) * columns, 1, 0, 1, 0), (view.cb, plane, 0, plane, 0)],

@@ -184,10 +184,11 @@ def _emit_bands(context: Context, group: LayerGroup, first: int, stays: list[Sta
         except ScratchpadFull:
             return
         # Within a band a layer waits for the one before: only GEMM and VECTOR of one layer overlap.
-        steps = [one for work in totals for one in work.steps]
-        compute = sum(max(one[:2]) + _HANDOVER for one in steps)
+        steps = [one for work in totals if work.ahead is None for one in work.steps]
+        beside = [sum(work) for work in zip(*(one for work in totals for one in work.steps), strict=True)]
+        compute = max(sum(max(one[:2]) + _HANDOVER for one in steps), *beside[:2])
         drained = sum(min(half, *one[:2]) for one in steps)
-        serial = sum(max(one) + _HANDOVER for one in steps)
+        serial = max(sum(max(one) + _HANDOVER for one in steps), *beside)
         bus = max(dry.emitter.work[Engine.LOAD], dry.emitter.work[Engine.STORE])
         yield BandedWork(step, compute, drained, serial, bus)
 
