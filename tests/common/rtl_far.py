@@ -11,7 +11,7 @@ import numpy as np
 from isa.config import NpuConfig
 from isa.device import Counters, Device, DeviceError, Region
 from isa.encoding import Op, op, to_bytes
-from isa.instructions import INSTRUCTION_BYTES, Engine, Memory
+from isa.instructions import INSTRUCTION_BYTES, REGIONS, Engine, Memory
 from simulator.cycle import CycleDevice
 from tests.common.rtl_trials import Make, Trial
 
@@ -32,6 +32,7 @@ def far(config: NpuConfig) -> Iterator[Trial]:
         for length in (0xFFF_FFFF, 0xAAA_AAAA, 0x555_5555)
     ]
     few += [Run([op("VECTOR_SYNC"), op("END")], watchdog=w, timeout=t) for w, t in _LIMITS]
+    few += [Run([op("VECTOR_SYNC"), op("END")], program=region) for region in range(REGIONS)]
     for n in range(0, len(few), 8):
         yield _trial("far", n // 8, config, few[n : n + 8])
     for n, ops in enumerate(_stops(config)):
@@ -86,6 +87,7 @@ class Run:
 
     Attributes:
         ops: the program.
+        program: the region it lies in; region 3 is outside of memory.
         regions: besides those of the program (0), of what is read (1) and written (2), by number.
         length: of the program as the registers say it, in instructions; 0 = as it is.
         watchdog, timeout: in cycles.
@@ -96,6 +98,7 @@ class Run:
     length: int = 0
     watchdog: int = 2000
     timeout: int = 0
+    program: int = 0
 
     def on(self, device: Device, *, plain: bool = False) -> tuple[object, bytes]:
         """Counters or the error, and what the writable region holds then; `plain` leaves the length as it is."""
@@ -111,10 +114,11 @@ class Run:
             2: Region(base + _PROGRAM + _DATA, _DATA, read=True, write=True),
             3: Region(1 << 30, _DATA, read=True, write=True),
         } | self.regions
+        given.setdefault(self.program, given[0])
         regions = [given.get(n, Region()) for n in range(max(given) + 1)]
         found: object
         try:
-            found = device.run(regions, 0, 0, length, watchdog=self.watchdog, timeout=self.timeout)
+            found = device.run(regions, self.program, 0, length, watchdog=self.watchdog, timeout=self.timeout)
         except DeviceError as error:
             found = error.code, error.engine, error.pc, error.address
         return found, device.read(base + _PROGRAM + _DATA, _DATA).tobytes()
