@@ -51,6 +51,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--json", type=Path, help="write the figures here, and go on where such a file of the same "
                         "design has ended")  # fmt: skip
     options = parser.parse_args(arguments)
+    last = min(options.count, options.first or options.count)
+    if options.only is not None and not 1 <= options.only <= last:
+        parser.error(f"--only must be 1..{last}, not {options.only}")
     config = CONFIGS[options.config]
     drawn = sample(config, options.count, options.seed)
     drawn = replace(drawn, faults=drawn.faults[: options.first])
@@ -59,8 +62,6 @@ def main(arguments: list[str]) -> int:
     found = kept(options.json, drawn, options.seed, options.count) if options.json and not options.only else []
     known = {each.fault.number for each in found}
     chosen = [f for f in faults if options.only in (None, f.number) and f.number not in known]
-    if options.only and not chosen:
-        parser.error(f"--only must be 1..{len(faults)}, not {options.only}")
     some = [*trials(config, options.programs), *directed(config), *far(config), *sharp(config), *bits(config)]
     figures = summary(config, options.seed, options.count, found)
     for each in _looked(drawn, chosen, some, options.prove):

@@ -34,7 +34,6 @@ def test_faults_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert all(f"{fault['number']} {fault['mode']}" in shown for fault in figures["survivors"])
 
 
-@pytest.mark.cosim
 def test_a_number_of_no_fault(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--count", str(FAULTS), "--programs", "4", "--only", str(FAULTS + 1)])

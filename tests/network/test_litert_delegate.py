@@ -18,7 +18,10 @@ if find_spec("ai_edge_litert") is None:
 
 from ai_edge_litert.interpreter import Interpreter, load_delegate
 
-FILES = [*(f"mlperf_tiny/{file}" for _, file in NETWORKS), "imagenet/mobilenet_v2_1.0_224_ptq.tflite"]
+FILES = [
+    *(f"mlperf_tiny/{file}" for _, file in NETWORKS),
+    pytest.param("imagenet/mobilenet_v2_1.0_224_ptq.tflite", marks=pytest.mark.long),
+]
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -17,6 +17,7 @@ def test_small_zoo(name: str) -> None:
 
 
 @pytest.mark.network
+@pytest.mark.long
 @pytest.mark.parametrize("name", [REFERENCE[1]])
 def test_reference(models_dir: Path, name: str) -> None:
     found = row(name, onnx.load(models_dir / f"{name}.onnx"))

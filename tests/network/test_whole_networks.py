@@ -65,6 +65,7 @@ def test_zoo(name: str) -> None:
 
 
 @pytest.mark.network
+@pytest.mark.long
 def test_vit(models_dir: Path) -> None:
     model = onnx.load(models_dir / "vit_tiny_qdq.onnx")
     (ends,) = ends_of(tw.compile(model, preset("base")))

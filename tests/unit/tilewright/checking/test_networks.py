@@ -39,7 +39,15 @@ def test_attention_equals_onnxruntime(name):
     assert report.ok and report.mismatches == 0, report.summary()
 
 
-@pytest.mark.parametrize("file", ["resnet18_qdq", "mobilenet_v2_qdq", "mobilenet_v2_qoperator_u8", "vit_tiny_qdq"])
+@pytest.mark.parametrize(
+    "file",
+    [
+        "resnet18_qdq",
+        pytest.param("mobilenet_v2_qdq", marks=pytest.mark.long),
+        "mobilenet_v2_qoperator_u8",
+        "vit_tiny_qdq",
+    ],
+)
 def test_reference_models(models_dir, file):
     report = tw.check(models_dir / f"{file}.onnx", keep="all")
     assert report.ok and report.mismatches == 0, report.summary()
