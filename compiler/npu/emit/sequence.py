@@ -270,13 +270,12 @@ class _Writer:
     def _start(self, chosen: int, loads: Sequence[int]) -> int:
         """Guesses when a run would start, behind some loads."""
         run, loaded = self._runs[chosen], self._clock.free[Engine.LOAD]
-        if loads:
-            for n in loads:
-                self._needs(self._runs[n])
-                loaded = max(loaded, _ready(self._runs[n].needs)) + self._runs[n].work
-            loaded += self._clock.delay[Engine.LOAD]
+        for n in loads:
+            self._needs(self._runs[n])
+            loaded = max(loaded, _ready(self._runs[n].needs)) + self._runs[n].work
         self._needs(run)
-        return max(self._clock.free[run.engine], _ready(run.needs), loaded if loads else 0)
+        start = max(self._clock.free[run.engine], _ready(run.needs))
+        return max(start, loaded + self._clock.delay[Engine.LOAD]) if loads else start
 
 
 class Sequencer:
