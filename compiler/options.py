@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from common.errors import UsageError
 from isa.program_check import MAX_THREADS
+from isa.timing import DEFAULT_MEMORY, MemoryTiming
 
 if TYPE_CHECKING:
     from compiler.cpu.target import Target
@@ -29,6 +30,7 @@ class CompileOptions:
         host: machine the CPU kernels are for, one of `compiler.cpu.target.HOSTS`; None for this one, of which nothing
             follows for the board: whatever the NPU can run stays there.
         clock_mhz: of the NPU, by which its time is compared with the host's.
+        memory: that schedules are made for; whatever it is, the program gives the same values.
         small_weights: where the NPU decodes weights, they are coded where that saves bytes; otherwise, where it saves
             time.
         threads: that share the work of every CPU kernel, 1..64; results are the same for every number. 1 with a host.
@@ -43,6 +45,7 @@ class CompileOptions:
     cpu_only: bool = False
     host: str | None = None
     clock_mhz: float = 100.0
+    memory: MemoryTiming = DEFAULT_MEMORY
     small_weights: bool = False
     threads: int = 1
     print_after: tuple[str, ...] = ()

@@ -17,25 +17,32 @@ class MemoryTiming:
     Attributes:
         read_latency: cycles from the address handshake to the first data beat.
         write_latency: cycles from the last data beat to the response.
-        read_interval, write_interval: cycles between beats, 1 = a beat every cycle.
+        read_interval, write_interval: cycles between beats, 1 = a beat every cycle, 2.5 = beats after 3 and 2 cycles in
+            turn.
+
+    Raises:
+        ValueError: a value out of its range.
     """
 
     read_latency: int = 64
     write_latency: int = 16
-    read_interval: int = 1
-    write_interval: int = 1
+    read_interval: float = 1
+    write_interval: float = 1
 
     def __post_init__(self) -> None:
-        for name, low, high in (
-            ("read_latency", 1, 4096),
-            ("write_latency", 1, 4096),
-            ("read_interval", 1, 64),
-            ("write_interval", 1, 64),
+        for name, kind, high in (
+            ("read_latency", int, 4096),
+            ("write_latency", int, 4096),
+            ("read_interval", (int, float), 64),
+            ("write_interval", (int, float), 64),
         ):
             value = getattr(self, name)
-            if type(value) is not int or not low <= value <= high:
-                raise ValueError(f"{name} must be {low}..{high} cycles, not {value!r}")
+            if not isinstance(value, kind) or isinstance(value, bool) or not 1 <= value <= high:
+                raise ValueError(f"{name} must be 1..{high} cycles, not {value!r}")
 
+
+#: What simulators and schedules take where nothing is said.
+DEFAULT_MEMORY = MemoryTiming()
 
 # Pipelines of the RTL, in cycles. A step is the cycle in which an engine issues its scratchpad reads.
 

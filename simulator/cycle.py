@@ -15,7 +15,7 @@ from common.native import BuildError, shared_library
 from isa.config import NpuConfig
 from isa.device import Counters, DeviceError, EngineCounters, HostMemory, Launch, Region
 from isa.instructions import INSTRUCTION_BYTES, Engine, ErrorCode
-from isa.timing import MemoryTiming
+from isa.timing import DEFAULT_MEMORY, MemoryTiming
 from simulator import native
 from simulator.interruption import Interruptible
 from simulator.state import Explainer, ExternalMemory, Fault, Scratchpads, check_call
@@ -162,7 +162,7 @@ class CycleDevice(Interruptible):
 
     def __init__(self, config: NpuConfig, timing: MemoryTiming | None = None, *, functional: bool = True) -> None:
         super().__init__()
-        self.config, self.timing, self.functional = config, timing or MemoryTiming(), functional
+        self.config, self.timing, self.functional = config, timing or DEFAULT_MEMORY, functional
         self.memory = HostMemory()
         self.scratchpads = Scratchpads(config)
         self.trace: Trace | None = None

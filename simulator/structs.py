@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import POINTER, c_int8, c_int32, c_int64, c_uint8, c_uint32, c_uint64
+from ctypes import POINTER, c_double, c_int8, c_int32, c_int64, c_uint8, c_uint32, c_uint64
 from typing import Any
 
 import numpy as np
@@ -72,7 +72,7 @@ def _latencies(config: NpuConfig) -> dict[str, int]:
     }
 
 
-_TIMING = ("read_latency", "write_latency", "read_interval", "write_interval")
+_TIMING, _INTERVALS = ("read_latency", "write_latency"), ("read_interval", "write_interval")
 
 
 def _fields(kind: Any, *names: str) -> list[tuple[str, Any]]:
@@ -142,7 +142,10 @@ class CycleConfig(Struct):
     """The machine, in attributes of NpuConfig, latencies and sizes of isa.timing, and the timing of its memory."""
 
     c_name = "tw_cycle_config"
-    _fields_ = _fields(c_uint32, *_CYCLE, *_latencies(NpuConfig()), *_TIMING)
+    _fields_ = [
+        *_fields(c_uint32, *_CYCLE, *_latencies(NpuConfig()), *_TIMING),
+        *_fields(c_double, *_INTERVALS),
+    ]
 
 
 class InstructionTimes(Struct):
@@ -190,7 +193,7 @@ DECLARED: tuple[type[Struct], ...] = (
 )  # fmt: skip
 
 
-def _attributes(source: object, names: Sequence[str]) -> dict[str, int]:
+def _attributes(source: object, names: Sequence[str]) -> dict[str, Any]:
     return {name: getattr(source, name) for name in names}
 
 
@@ -199,7 +202,9 @@ def functional_config(config: NpuConfig) -> FunctionalConfig:
 
 
 def cycle_config(config: NpuConfig, timing: MemoryTiming) -> CycleConfig:
-    return CycleConfig(**_attributes(config, _CYCLE), **_latencies(config), **_attributes(timing, _TIMING))
+    return CycleConfig(
+        **_attributes(config, _CYCLE), **_latencies(config), **_attributes(timing, (*_TIMING, *_INTERVALS))
+    )
 
 
 def prepare(

@@ -75,9 +75,9 @@ def emit(
     progress: Callable[[float], None] = lambda done: None,
 ) -> Emission:
     """Emits all steps; what the layers need of weights, parameters and tables goes to the memory's constants."""
-    emitter = Emitter(config, memory.arena.size)
+    emitter = Emitter(config, memory.arena.size, memory=options.memory)
     context = Context(config, emitter, memory.constants, memory.device_offsets, plans=schedules.plans)
-    context.coder = _coder(config, steps, schedules, memory, options.small_weights) if config.weight_codes else None
+    context.coder = _coder(config, steps, schedules, memory, options) if config.weight_codes else None
     layers = [step.tasks for step in steps if isinstance(step, LayerStep)]
     on_cpu = {name for step in steps if isinstance(step, NodeStep) for node in step.tasks for name in node.inputs}
     least = least_of(config, layers, on_cpu, {name: t.nbytes for name, t in graph.tensors.items()})
@@ -105,10 +105,10 @@ def emit(
 
 
 def _coder(
-    config: NpuConfig, steps: list[Step], schedules: Schedules, memory: MemoryMap, by_bytes: bool
+    config: NpuConfig, steps: list[Step], schedules: Schedules, memory: MemoryMap, options: CompileOptions
 ) -> WeightCoder:
     """What codes the weights: it knows all loads, of a first emission whose instructions are dropped."""
-    coder = WeightCoder(config, by_bytes)
+    coder = WeightCoder(config, options.small_weights, options.memory)
     pool = ConstantPool(memory.constants.shared)
     context = Context(
         config, Emitter(config, memory.arena.size), pool, memory.device_offsets, plans=schedules.plans,

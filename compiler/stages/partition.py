@@ -107,7 +107,8 @@ def _attempt(
     verify_work(work, wiring, placement)
     layouts = choose_layouts(wiring, work, config.block_in)
     converter = Converter(wiring, layouts, config, options.keep_all)
-    _lower(work, Operands(config, layouts, converter, border.byte_cycles if border else 0.0), converter)
+    byte_cycles = border.byte_cycles if border else 0.0
+    _lower(work, Operands(config, layouts, converter, byte_cycles, options.memory), converter)
     for name in graph.outputs:
         converter.plain(name)
     constants = {name for name, t in graph.tensors.items() if t.is_const}

@@ -45,7 +45,7 @@ def schedule_steps(
         scheduler: asked first; None from it leaves the step to the search.
         progress: called with the fraction done.
     """
-    found = Schedules()
+    found = Schedules(plans=TilePlans(options.memory))
     elsewhere = reads_elsewhere(steps)
     for number, step in enumerate(steps):
         if not isinstance(step, LayerStep):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import ceil
-
 from fpga.sdram.chip import BURST_WORDS, WORD_BITS
 from isa.config import NpuConfig
 from isa.timing import MemoryTiming
@@ -12,13 +10,11 @@ from isa.timing import MemoryTiming
 #: the last beat to write: the same, less the words of the beats that wait before it.
 READ_CYCLES = (5, 16)
 WRITE_CYCLES = (4, 10)
-#: An interval of so much more than a whole cycle counts as the whole cycle.
-_ROUNDED = 0.05
 
 
 def sdram_timing(config: NpuConfig, clock_hz: int, memory_hz: int) -> MemoryTiming:
-    """What docs/notes/2026-11-sdram.md measured, as a rule: rows are open, there is no refresh, and beats come every so
-    many whole cycles.
+    """What docs/notes/2026-11-sdram.md measured, as a rule: rows are open, there is no refresh, and beats come as fast
+    as the chip gives words or the bus takes them.
 
     Args:
         config: width of the bus.
@@ -26,7 +22,7 @@ def sdram_timing(config: NpuConfig, clock_hz: int, memory_hz: int) -> MemoryTimi
     """
     ratio = clock_hz / memory_hz
     beat = config.bus_bytes * 8 / WORD_BITS  # cycles of the chip
-    interval = max(1, ceil(beat * ratio - _ROUNDED))
+    interval = max(1.0, beat * ratio)
     read, write = (
         round(near + (far + max(0, beat - BURST_WORDS)) * ratio) for near, far in (READ_CYCLES, WRITE_CYCLES)
     )

@@ -16,7 +16,7 @@ from isa.config import NpuConfig
 from isa.host import mask
 from isa.link.socket import INFO, MAX_BYTES, REQUEST, RESPONSE, Operation, Status
 from isa.registers import REGISTER, REGISTER_SPACE
-from isa.timing import MemoryTiming
+from isa.timing import DEFAULT_MEMORY
 
 #: Cycles between two looks at the socket while the NPU runs.
 SLICE = 500
@@ -56,7 +56,7 @@ class AxiBoard:
         self._handle = self._library.tw_rtl_create()
         self._memory = np.zeros(base + size, np.uint8) if memory_file is None else _mapped(memory_file, base + size)
         self._library.tw_rtl_memory(self._handle, self._memory.ctypes.data, self._memory.size)
-        t = MemoryTiming()
+        t = DEFAULT_MEMORY
         self._library.tw_rtl_timing(self._handle, t.read_latency, t.write_latency, t.read_interval, t.write_interval)
         self._running = self._irq = self._closed = False
         self._waiting: dict[socket.socket, float] = {}  # connections that wait for the interrupt, and until when

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
 from pathlib import Path
 from typing import Literal
 
@@ -90,7 +89,7 @@ class ZynqBoard(Board):
         """
         if not self.memory_mbytes:
             raise FpgaError(f"{self.name} has the memory of its processor, whose timing is not known")
-        interval = max(1, ceil(config.bus_bytes * mhz / (DRAM_SHARE * self.memory_mbytes)))
+        interval = max(1.0, config.bus_bytes * mhz / (DRAM_SHARE * self.memory_mbytes))
         return MemoryTiming(read_interval=interval, write_interval=interval)
 
     def describe(self, config: NpuConfig, design: Design, directory: Path) -> None:

@@ -27,7 +27,7 @@ from isa.host import (
 )
 from isa.instructions import BY_NAME, INSTRUCTION_BYTES, Engine, ErrorCode
 from isa.registers import REGISTER, REGISTERS
-from isa.timing import MemoryTiming
+from isa.timing import DEFAULT_MEMORY, MemoryTiming
 
 #: Cycles a soft reset may take.
 RESET_CYCLES = 1 << 20
@@ -63,7 +63,7 @@ def load_library(path: Path) -> ctypes.CDLL:
     for name, result, *arguments in (
         ("create", handle),
         ("destroy", None, handle),
-        ("timing", None, handle, u32, u32, u32, u32),
+        ("timing", None, handle, u32, u32, ctypes.c_double, ctypes.c_double),
         ("write", None, handle, u32, u32),
         ("read", u32, handle, u32),
         ("unanswered", ctypes.c_int64, handle),
@@ -132,7 +132,7 @@ class RtlDevice(Owner, InProcess):
         limit: int = NO_LIMIT,
         origin: int = 0,
     ) -> None:
-        self.config, self.timing = config, timing or MemoryTiming()
+        self.config, self.timing = config, timing or DEFAULT_MEMORY
         self.limit = limit
         self.memory = HostMemory(origin=origin)
         self.events: list[Event] = []

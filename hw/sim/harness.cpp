@@ -221,7 +221,7 @@ void *tw_rtl_create() {
 
 void tw_rtl_destroy(void *h) { delete static_cast<Simulation *>(h); }
 
-void tw_rtl_timing(void *h, uint32_t read_latency, uint32_t write_latency, uint32_t read_interval, uint32_t write_interval) {
+void tw_rtl_timing(void *h, uint32_t read_latency, uint32_t write_latency, double read_interval, double write_interval) {
     static_cast<Simulation *>(h)->timing = {read_latency, write_latency, read_interval, write_interval};
 }
 

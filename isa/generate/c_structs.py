@@ -14,6 +14,7 @@ _C_TYPES: Mapping[Any, str] = {
     ctypes.c_uint32: "uint32_t",
     ctypes.c_int64: "int64_t",
     ctypes.c_uint64: "uint64_t",
+    ctypes.c_double: "double",
 }
 
 

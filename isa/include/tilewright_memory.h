@@ -12,10 +12,26 @@ namespace tilewright {
 
 // Cycles, as isa.timing.MemoryTiming.
 struct MemoryTiming {
-    uint32_t read_latency, write_latency, read_interval, write_interval;
+    uint32_t read_latency, write_latency;
+    double read_interval, write_interval;
 };
 
 constexpr uint64_t NEVER = UINT64_MAX;
+
+// When the next beat may be handed over, where beats are some interval apart that need not be whole cycles: the memory
+// keeps its pace as long as beats are handed over in the first cycle they can be, and goes on from there when not.
+class Pace {
+  public:
+    uint64_t from() const { return (due_ + PARTS - 1) / PARTS; }
+    void take(uint64_t cycle, double interval) {
+        uint64_t held = cycle > from() ? cycle * PARTS : due_;
+        due_ = held + static_cast<uint64_t>(interval * PARTS + 0.5);
+    }
+
+  private:
+    static constexpr uint64_t PARTS = 1 << 16;  // of a cycle
+    uint64_t due_ = 0;                          // in parts
+};
 
 struct Burst {
     uint64_t address;  // of the next beat
@@ -35,14 +51,14 @@ class ReadChannel {
     // The first cycle in which a beat is offered; NEVER without a burst.
     uint64_t offered_from() const {
         if (bursts_.empty()) return NEVER;
-        return bursts_.front().ready > next_ ? bursts_.front().ready : next_;
+        return bursts_.front().ready > pace_.from() ? bursts_.front().ready : pace_.from();
     }
     bool offers(uint64_t cycle) const { return cycle >= offered_from(); }
     uint64_t address() const { return bursts_.front().address; }
     bool last() const { return bursts_.front().beats == 1; }
     // The offered beat is taken.
     void take(uint64_t cycle, uint32_t bus_bytes) {
-        next_ = cycle + t_.read_interval;
+        pace_.take(cycle, t_.read_interval);
         Burst &burst = bursts_.front();
         burst.address += bus_bytes;
         if (--burst.beats == 0) bursts_.pop_front();
@@ -53,7 +69,7 @@ class ReadChannel {
   private:
     const MemoryTiming &t_;
     std::deque<Burst> bursts_;
-    uint64_t next_ = 0;
+    Pace pace_;
 };
 
 // AW, W and B. The address channel is always ready; a burst's address comes with or before its first beat.
@@ -63,12 +79,12 @@ class WriteChannel {
 
     void request(uint64_t address, uint32_t beats) { bursts_.push_back({address, beats, 0}); }
     // The first cycle in which a beat is accepted.
-    uint64_t accepts_from() const { return next_; }
-    bool accepts(uint64_t cycle) const { return cycle >= next_; }
+    uint64_t accepts_from() const { return pace_.from(); }
+    bool accepts(uint64_t cycle) const { return cycle >= accepts_from(); }
     uint64_t address() const { return bursts_.front().address; }
     // A beat is accepted. Returns true for the last one of a burst.
     bool take(uint64_t cycle, uint32_t bus_bytes) {
-        next_ = cycle + t_.write_interval;
+        pace_.take(cycle, t_.write_interval);
         Burst &burst = bursts_.front();
         burst.address += bus_bytes;
         if (--burst.beats) return false;
@@ -93,7 +109,8 @@ class WriteChannel {
     const MemoryTiming &t_;
     std::deque<Burst> bursts_;
     std::deque<uint64_t> responses_;
-    uint64_t next_ = 0, next_response_ = 0;
+    Pace pace_;
+    uint64_t next_response_ = 0;
 };
 
 }  // namespace tilewright

@@ -106,8 +106,8 @@ typedef struct {
     uint32_t table_chunk_cycles;
     uint32_t read_latency;
     uint32_t write_latency;
-    uint32_t read_interval;
-    uint32_t write_interval;
+    double read_interval;
+    double write_interval;
 } tw_cycle_config;
 
 /* The cycle an instruction was dispatched in, first held back by a semaphore, taken by its engine (its first step follows a cycle later) and completed; 0 = never. */

@@ -55,6 +55,7 @@ TIMINGS = (
     MemoryTiming(read_latency=3, write_latency=2, read_interval=2, write_interval=3),
     MemoryTiming(read_latency=200, write_latency=150, read_interval=1, write_interval=2),
     MemoryTiming(read_latency=17, write_latency=90, read_interval=7, write_interval=1),
+    MemoryTiming(read_latency=14, write_latency=9, read_interval=8 / 3, write_interval=1.25),
 )
 #: Cycles without progress before a run counts as dead.
 WATCHDOG = 20_000
@@ -63,7 +64,7 @@ WATCHDOG = 20_000
 def random_timing(rng: random.Random) -> MemoryTiming:
     """Any memory timing, the short ones more often."""
     latency = lambda: rng.choice([1, 2, rng.randint(1, 12), rng.randint(1, 300)])
-    interval = lambda: rng.choice([1, 1, 1, 2, rng.randint(1, 12)])
+    interval = lambda: rng.choice([1, 1, 1, 2, rng.randint(1, 12), rng.uniform(1, 4)])
     return MemoryTiming(
         read_latency=latency(), write_latency=latency(), read_interval=interval(), write_interval=interval()
     )

@@ -9,8 +9,8 @@ uint32_t tw_rtl_read(void *handle, uint32_t offset);
 void tw_rtl_write(void *handle, uint32_t offset, uint32_t value);
 uint32_t tw_rtl_tick(void *handle, uint64_t cycles);
 void tw_rtl_memory(void *handle, uint8_t *memory, uint64_t bytes);
-void tw_rtl_timing(void *handle, uint32_t read_latency, uint32_t write_latency, uint32_t read_interval,
-                   uint32_t write_interval);
+void tw_rtl_timing(void *handle, uint32_t read_latency, uint32_t write_latency, double read_interval,
+                   double write_interval);
 
 #define BASE 4096u /* the pool begins here; what is below is a guard */
 #define POOL (1u << 20)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -98,6 +99,7 @@ def build_entries(
         CompileError: the model is damaged, or its shapes are not known, or the entry points keep other states.
     """
     pool, programs, title = ConstantPool(shared=True), {}, ""
+    cost = functools.partial(measure, timing=options.memory)
     for number, (name, shapes) in enumerate(entries.items()):
 
         def done(stage: str, fraction: float, number: int = number, name: str = name) -> None:
@@ -106,7 +108,7 @@ def build_entries(
 
         graph = replace(source, shapes={**(source.shapes or {}), **shapes}).graph()
         title = graph.name
-        programs[name] = compile_graph(graph, config, options, progress=done, measure=measure, constants=pool)
+        programs[name] = compile_graph(graph, config, options, progress=done, measure=cost, constants=pool)
     return link(title, programs, pool.blob())
 
 
@@ -120,13 +122,13 @@ def builder(
     """What compiles a model, as often as it is called, with the schedules a scheduler gives.
 
     Args:
-        compared_by: cost of schedules, which efforts 2 and 3 compare; cycles by default.
+        compared_by: cost of schedules, which efforts 2 and 3 compare; by default cycles with the memory of the options.
     """
     chosen = options or CompileOptions()
 
     def build(scheduler: Scheduler | None) -> Program:
         graph = source.graph()
-        cost = compared_by or measure
+        cost = compared_by or functools.partial(measure, timing=chosen.memory)
         program = compile_graph(graph, config, chosen, progress=progress, measure=cost, scheduler=scheduler)
         if chosen.host is not None:
             program.sections[RUNTIME_HEADER] = runtime_header()

@@ -15,6 +15,7 @@ from compiler.errors import OpenShapeError, StagingError
 from compiler.options import CompileOptions
 from isa.config import NpuConfig
 from isa.program import Program
+from isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright import program_cache, trust
 from tilewright.errors import UsageError
 from tilewright.files import is_tflite
@@ -54,7 +55,7 @@ def compile(
             raise
     from tilewright.dynamic.model import DynamicModel  # the importer and onnx: 0.6 s that one program need not wait for
 
-    chosen = {key: value for key, value in options.items() if key in ("effort", "cpu_only", "cache")}
+    chosen = {key: value for key, value in options.items() if key in ("effort", "cpu_only", "memory", "cache")}
     return DynamicModel(model, config, shapes, constants=constants, **chosen)
 
 
@@ -70,6 +71,7 @@ def compile_program(
     staged: bool = False,
     host: str | None = None,
     clock_mhz: float | None = None,
+    memory: MemoryTiming | None = None,
     cpu_only: bool = False,
     threads: int = 1,
     effort: int = 1,
@@ -96,6 +98,8 @@ def compile_program(
         host: machine the CPU kernels are for ("aarch64-linux", ...; see `compiler.cpu.target.HOSTS`), None for this
             one. With a host the program carries the C header of its runtime; see `tilewright.export_c`.
         clock_mhz: of the NPU: with a host, light ops run where they are done sooner. None for 100.
+        memory: that schedules are made for, such as that of a board; None for the default of the simulators. The values
+            are the same with every memory.
         cpu_only: leave the NPU out.
         threads: that share the work of every CPU kernel, 1..64; the results are the same for every number. Not with a
             host.
@@ -103,7 +107,7 @@ def compile_program(
         print_after: names of passes after which the graph is printed.
         progress: called with what is being done and the fraction done.
         tuning: log of schedules found by `tilewright tune`, applied where they save cycles; None for $TILEWRIGHT_TUNING
-            or the user's, "off" for none.
+            or the user's, "off" for none. Such schedules are for the default memory, with another there are none.
         objective: what schedules are compared by at efforts 2 and 3, and whose log of the user is meant: "cycles" (the
             default), "energy" or "energy-delay". For cycles, weights are coded where that
             saves time (`NpuConfig.weight_codes`), otherwise where it saves bytes.
@@ -118,6 +122,7 @@ def compile_program(
         keep=keep, effort=effort, cpu_only=cpu_only, host=host, threads=threads, print_after=tuple(print_after),
         small_weights=goal is not Objective.CYCLES,
         clock_mhz=clock_mhz if clock_mhz is not None and host is not None else CompileOptions.clock_mhz,
+        memory=memory or DEFAULT_MEMORY,
     )  # fmt: skip
     if entries and (keep != "outputs" or host is not None or print_after):
         raise UsageError(
@@ -125,6 +130,9 @@ def compile_program(
         )
     if entries and tuning not in (None, "off"):
         raise UsageError("schedules of a log (tuning) are for programs without entry points")
+    elsewhere = options.memory != DEFAULT_MEMORY
+    if elsewhere and tuning not in (None, "off"):
+        raise UsageError("schedules of a log (tuning) are for the default memory")
     if entries and objective not in (None, "cycles"):
         raise UsageError(f"entry points are compiled for cycles, not for {objective}")
     if isinstance(model, str | Path) and not Path(model).is_file():
@@ -132,7 +140,8 @@ def compile_program(
     chosen = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
     start = time.perf_counter()
     given = dict(shapes) if shapes else None
-    log = open_log(tuning, goal) if keep == "outputs" and not cpu_only and not print_after else None
+    untuned = keep != "outputs" or cpu_only or print_after or elsewhere
+    log = None if untuned else open_log(tuning, goal)
     if log is not None and objective is not None:
         log.require(goal)
     name = None
@@ -151,7 +160,7 @@ def compile_program(
 
     source = ModelSource(model, given, constants, staged, states)
     plain = functools.partial(builder(source, chosen, replace(options, effort=min(effort, 1))), None)
-    build = builder(source, chosen, options, progress, goal.measure(plain) if effort > 1 else None)
+    build = builder(source, chosen, options, progress, goal.measure(plain, options.memory) if effort > 1 else None)
     if entries:
         program = build_entries(source, entries, chosen, options, progress)
     elif log is not None and log.findings:

@@ -6,12 +6,14 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from isa.timing import MemoryTiming
+from isa.config import NpuConfig
+from isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.errors import UsageError
 
 Command = Callable[..., Any]
@@ -129,20 +131,20 @@ json_option = click.option(
     "--json", "json_path", metavar="FILE|-", help="Write the result as JSON; - for standard output, and nothing else."
 )
 
-latency_option = click.option(
+_latency_option = click.option(
     "--latency",
     type=click.IntRange(1, 4096),
-    default=MemoryTiming().read_latency,
-    show_default=True,
-    help="Cycles from a read request to its first beat.",
+    help=f"Cycles from a read request to its first beat; default: {DEFAULT_MEMORY.read_latency}, or the board's.",
 )
-interval_option = click.option(
+_interval_option = click.option(
     "--interval",
-    type=click.IntRange(1, 64),
-    default=MemoryTiming().read_interval,
-    show_default=True,
-    help="Cycles between beats; 2 is half the bandwidth.",
+    type=click.FloatRange(1, 64),
+    help=f"Cycles between beats, such as 2.5; default: {DEFAULT_MEMORY.read_interval}, or the board's.",
 )
+_board_option = click.option(
+    "--board", metavar="BOARD", help="Memory and clock of this board's point of the configuration; see `fpga boards`."
+)
+_memory_option = click.option("--memory", metavar="bram|sdram", help="Another memory of the board.")
 
 clock_option = click.option(
     "--clock",
@@ -153,9 +155,41 @@ clock_option = click.option(
 )
 
 
-def memory_timing(latency: int, interval: int) -> MemoryTiming:
-    """What `--latency` and `--interval` say."""
-    return MemoryTiming(read_latency=latency, read_interval=interval, write_interval=interval)
+def memory_options(command: Command) -> Command:
+    """The memory beside the NPU: --board, --memory, --latency and --interval, for `clock_and_memory`."""
+    for option in (_interval_option, _latency_option, _memory_option, _board_option):
+        command = option(command)
+    return command
+
+
+def clock_and_memory(
+    config: NpuConfig,
+    clock_mhz: float | None,
+    board: str | None,
+    memory: str | None,
+    latency: int | None,
+    interval: float | None,
+) -> tuple[float | None, MemoryTiming]:
+    """What `memory_options` say: the clock in MHz, None if nothing is said of it, and the memory.
+
+    Raises:
+        FpgaError: no such board, or it cannot have this clock or memory. UsageError: a memory of no board.
+    """
+    timing = DEFAULT_MEMORY
+    if board is not None:
+        from fpga.board import MEMORIES  # the RTL of all boards: half a second
+        from tilewright.measure.clock import at_board
+
+        if memory is not None and memory not in MEMORIES:
+            raise UsageError(f"--memory must be {' or '.join(MEMORIES)}, not {memory!r}")
+        clock_mhz, timing = at_board(board, config, clock_mhz, memory)
+    elif memory is not None:
+        raise UsageError(f"--memory {memory} is one of a board's: it is for --board, which is not given")
+    if latency is not None:
+        timing = replace(timing, read_latency=latency)
+    if interval is not None:
+        timing = replace(timing, read_interval=interval, write_interval=interval)
+    return clock_mhz, timing
 
 
 def same_input_once(shapes: tuple[tuple[str, list[int]], ...]) -> dict[str, list[int]]:

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 import tilewright as tw
+from isa.config import NpuConfig
 from isa.program import CpuStep, NpuStep, Program
+from isa.timing import MemoryTiming
 from tilewright.cli import arguments, fixed_values
 from tilewright.cli.terminal import Working, stdout_for_json
 from tilewright.errors import UsageError
@@ -26,6 +28,7 @@ class Request:
         shapes, values, states, entries: as --shape, --value, --state and --entry give them.
         config, host, clock_mhz, cpu_only, threads, print_after, effort, tuning, objective: as for
             `tilewright.compile_program`; without a configuration it is `base`.
+        board, memory, latency, interval: as `arguments.clock_and_memory` takes them.
         trust: as for `tilewright.load`.
     """
 
@@ -37,6 +40,10 @@ class Request:
     entries: tuple[tuple[str, dict[str, list[int]]], ...] = ()
     host: str | None = None
     clock_mhz: float | None = None
+    board: str | None = None
+    memory: str | None = None
+    latency: int | None = None
+    interval: float | None = None
     cpu_only: bool = False
     threads: int = 1
     print_after: tuple[str, ...] = ()
@@ -62,6 +69,10 @@ class Request:
             raise UsageError(f"cannot read {self.model}: {'is a directory' if self.model.is_dir() else 'no such file'}")
         return Program.is_program(self.model)
 
+    def clock_and_memory(self, config: NpuConfig) -> tuple[float | None, MemoryTiming]:
+        """What the options say of clock and memory, where the machine is `config`; see `arguments`."""
+        return arguments.clock_and_memory(config, self.clock_mhz, self.board, self.memory, self.latency, self.interval)
+
     def open(self, json_path: str | None = None, staged: bool = False) -> tuple[Program, bool]:
         """The program in the file, or the one compiled from the model.
 
@@ -85,11 +96,13 @@ class Request:
         if len(dict(self.entries)) < len(self.entries):
             raise UsageError(f"entry points need names of their own, not {', '.join(n for n, _ in self.entries)}")
         constants, states = self.constants, arguments.states_of(self.states)
+        config = NpuConfig.load(self.config or "base")
+        clock_mhz, memory = self.clock_and_memory(config)
         with Working(f"compiling {self.model.name}") as working, stdout_for_json(json_path):
             return tw.compile_program(
-                self.model, self.config or "base", shapes, constants=constants, states=states,
+                self.model, config, shapes, constants=constants, states=states,
                 entries=dict(self.entries), host=self.host,
-                clock_mhz=self.clock_mhz, cpu_only=self.cpu_only, threads=self.threads, effort=self.effort,
+                clock_mhz=clock_mhz, memory=memory, cpu_only=self.cpu_only, threads=self.threads, effort=self.effort,
                 print_after=self.print_after, tuning=self.tuning, objective=self.objective, staged=staged,
                 progress=working.fraction,
             )  # fmt: skip

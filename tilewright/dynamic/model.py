@@ -13,6 +13,7 @@ from compiler.importer.loader import load, opset_of, source_name
 from compiler.options import CompileOptions
 from isa.config import NpuConfig
 from isa.program import Program
+from isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.dynamic.body import Body, ModelRun
 from tilewright.dynamic.programs import PartPrograms
 from tilewright.dynamic.signature import check_values, signature_of
@@ -36,6 +37,7 @@ class DynamicModel:
         constants: values of inputs to fix now; those are no inputs any more.
         effort: of the schedule search, 0..3.
         cpu_only: leave the NPU out.
+        memory: that schedules are made for, None for the default.
         cache: keep programs on disk.
 
     Attributes:
@@ -58,6 +60,7 @@ class DynamicModel:
         constants: Mapping[str, Any] | None = None,
         effort: int = 1,
         cpu_only: bool = False,
+        memory: MemoryTiming | None = None,
         cache: bool = True,
     ) -> None:
         file = source_name(model)
@@ -66,9 +69,8 @@ class DynamicModel:
         self.config = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
         versions = {"" if o.domain == "ai.onnx" else o.domain: o.version for o in proto.opset_import}
         versions[""] = opset_of(proto)
-        self._programs = PartPrograms(
-            file, versions, self.config, CompileOptions(effort=effort, cpu_only=cpu_only), cache
-        )
+        options = CompileOptions(effort=effort, cpu_only=cpu_only, memory=memory or DEFAULT_MEMORY)
+        self._programs = PartPrograms(file, versions, self.config, options, cache)
         infos = {i.name: i for i in proto.graph.input}
         for name in (*(constants or {}), *(shapes or {})):
             if name not in infos:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections import OrderedDict
@@ -70,4 +71,5 @@ class PartPrograms:
         return program_cache.key(hashlib.sha256(repr(key).encode()).digest(), options)
 
     def _compile(self, graph: Graph) -> Program:
-        return compile_graph(graph, self.config, self.options, measure=measure)
+        cost = functools.partial(measure, timing=self.options.memory)
+        return compile_graph(graph, self.config, self.options, measure=cost)

@@ -13,7 +13,7 @@ from common.native import shared_library
 from hw.sim.device import NO_LIMIT, RtlDevice, load_library
 from isa.config import NpuConfig
 from isa.device import HostMemory
-from isa.timing import MemoryTiming
+from isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.energy_truth.netlist import Netlist
 
 _NATIVE = Path(__file__).resolve().parent / "native"
@@ -72,7 +72,7 @@ class GateDevice(RtlDevice):
     def __init__(
         self, config: NpuConfig, netlist: Netlist, timing: MemoryTiming | None = None, *, glitches: bool = False
     ) -> None:
-        self.config, self.timing, self.limit = config, timing or MemoryTiming(), NO_LIMIT
+        self.config, self.timing, self.limit = config, timing or DEFAULT_MEMORY, NO_LIMIT
         self.memory = HostMemory()
         self.events = []
         sources = [*_NATIVE.glob("*.h"), _HARNESS, *_INCLUDE.glob("*.h")]

@@ -8,7 +8,7 @@ from typing import Any
 from isa.config import NpuConfig
 from isa.device import Counters
 from isa.program import Layer, Program
-from isa.timing import MemoryTiming
+from isa.timing import DEFAULT_MEMORY, MemoryTiming
 from simulator.attribution import CAUSES, LOSSES, LayerLosses, attribute
 from simulator.cycle import CycleDevice, Trace
 from tilewright.energy import Energy, EnergyModel, events, load
@@ -162,7 +162,7 @@ def explain(program: Program, timing: MemoryTiming | None = None, clock_mhz: flo
         timing: of the external memory.
         clock_mhz: of the machine; by default that of the fastest board known to run it.
     """
-    timing = timing or MemoryTiming()
+    timing = timing or DEFAULT_MEMORY
     device = CycleDevice(program.config, timing, functional=False)
     counters = run_npu_steps(program, device, trace=True)
     rows = attribute(program.ops(), program.layers, device.traces, program.config, program.constants)

@@ -10,15 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from isa.config import NpuConfig
-from isa.timing import MemoryTiming
+from isa.timing import DEFAULT_MEMORY, MemoryTiming
 from simulator.bound import bound_cycles
 from tilewright import zoo
 from tilewright.api.compilation import compile_program
-from tilewright.measure.clock import at_board, clock_of
+from tilewright.measure.clock import clock_of
 from tilewright.measure.explain import performance
 from tilewright.runtime.devices import Device
 from tilewright.runtime.inputs import random_inputs
@@ -47,36 +46,26 @@ TARGETS = (
 
 
 def measure(
-    config: str | Path | NpuConfig = "base",
+    machine: NpuConfig,
+    timing: MemoryTiming = DEFAULT_MEMORY,
     *,
     quick: bool = False,
     clock_mhz: float | None = None,
-    board: str | None = None,
-    memory: str | None = None,
     progress: Callable[..., None] = lambda *_: None,
 ) -> list[dict[str, Any]]:
     """One entry per network.
 
     Args:
-        config: the machine.
+        machine, timing: the NPU and its memory.
         quick: leaves out the large networks.
         clock_mhz: for times; by default that of the fastest board known to run the machine.
-        board: whose point of the machine gives clock and memory, but for what is given.
-        memory: of the board, one of `fpga.board.MEMORIES`.
         progress: told what is measured.
-
-    Raises:
-        FpgaError: no such board.
     """
-    machine = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
-    timing = MemoryTiming()
-    if board is not None:
-        clock_mhz, timing = at_board(board, machine, clock_mhz, memory)
     found = []
     chosen = [t for t in TARGETS if t.quick or not quick]
     for index, target in enumerate(chosen):
         progress(f"measuring {target.network}", index, len(chosen))
-        program = compile_program(zoo.build_quantized(target.network), machine, cache=False)
+        program = compile_program(zoo.build_quantized(target.network), machine, memory=timing, cache=False)
         inputs = random_inputs(program)
         with Device("cycle", timing=timing) as device:
             device.load(program)

@@ -8,13 +8,13 @@ from isa.config import NpuConfig
 from isa.device import Counters, Device, HostMemory, Region
 from isa.instructions import INSTRUCTION_BYTES
 from isa.program import ARENA_REGION, CONSTANT_REGION, PROGRAM_REGION, NpuStep, Program
-from isa.timing import MemoryTiming
+from isa.timing import DEFAULT_MEMORY, MemoryTiming
 from simulator.cycle import CycleDevice, simulate
 from tilewright.runtime.executor import add_counters
 
 
-def measure(config: NpuConfig, image: bytes, arena_bytes: int) -> int:
-    """Cycles of an instruction image with the default memory timing; constants may lie anywhere in their region.
+def measure(config: NpuConfig, image: bytes, arena_bytes: int, timing: MemoryTiming = DEFAULT_MEMORY) -> int:
+    """Cycles of an instruction image on a memory; constants may lie anywhere in their region.
 
     Raises:
         BuildError: no C++ compiler for the simulator.
@@ -29,7 +29,7 @@ def measure(config: NpuConfig, image: bytes, arena_bytes: int) -> int:
         Region(bases[1], constants, read=True),
         Region(bases[2], max(arena_bytes, 64), read=True, write=True),
     ]
-    clock = simulate(config, MemoryTiming(), memory.data, regions, (PROGRAM_REGION, 0, len(image) // INSTRUCTION_BYTES))
+    clock = simulate(config, timing, memory.data, regions, (PROGRAM_REGION, 0, len(image) // INSTRUCTION_BYTES))
     assert clock.counters.cycles is not None and clock.error is None, clock.error
     return clock.counters.cycles
 

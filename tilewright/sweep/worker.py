@@ -72,7 +72,7 @@ def evaluate(task: dict[str, Any]) -> dict[str, Any]:
 def _cycles(task: dict[str, Any]) -> dict[str, Any]:
     """One network on one configuration."""
     config, timing = NpuConfig.from_dict(task["config"]), MemoryTiming(**task["timing"])
-    program = _compile(task, config)
+    program = _compile(task, config, timing)
     compiled = program.compile_seconds
     counters = run_npu_steps(program, CycleDevice(config, timing, functional=False))
     bound = bound_cycles(program.layers, config)
@@ -97,7 +97,7 @@ def _cycles(task: dict[str, Any]) -> dict[str, Any]:
 def _verify(task: dict[str, Any]) -> dict[str, Any]:
     """The same network on the RTL and on the cycle-level simulator."""
     config, timing = NpuConfig.from_dict(task["config"]), MemoryTiming(**task["timing"])
-    program = _compile(task, config)
+    program = _compile(task, config, timing)
     simulated = run_npu_steps(program, CycleDevice(config, timing, functional=False)).cycles
     device = RtlDevice(config, timing)
     try:
@@ -116,12 +116,13 @@ def _synthesise(task: dict[str, Any]) -> dict[str, Any]:
 _KINDS = {"cycles": _cycles, "verify": _verify, "synthesis": _synthesise}
 
 
-def _compile(task: dict[str, Any], config: NpuConfig) -> Program:
+def _compile(task: dict[str, Any], config: NpuConfig, timing: MemoryTiming) -> Program:
     if task["sources"] != sources_digest():
         raise UsageError("the worker runs other sources of Tilewright than the command; start it from the same version")
     with _compiling:
         graph = copy.deepcopy(_graph(task["network"]))
-        return compile_graph(graph, config, CompileOptions(effort=task["effort"]), measure=measure)
+        options = CompileOptions(effort=task["effort"], memory=timing)
+        return compile_graph(graph, config, options, measure=functools.partial(measure, timing=timing))
 
 
 @functools.lru_cache(maxsize=16)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from isa.config import NpuConfig
 from isa.encoding import Op, from_bytes
 from isa.program import Program
+from isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.errors import UsageError
 from tilewright.runtime.cost import measure, program_cycles
 
@@ -25,13 +27,14 @@ class Figures:
 @dataclass(frozen=True)
 class Cost:
     """A cost function of the compiler (`compiler.npu.schedule.search.Measure`): so much for every cycle, and so much
-    for every µJ. Costs of parts add up to that of the whole."""
+    for every µJ, with some memory. Costs of parts add up to that of the whole."""
 
     cycle: float = 1
     microjoule: float = 0.0
+    timing: MemoryTiming = DEFAULT_MEMORY
 
     def __call__(self, config: NpuConfig, image: bytes, arena_bytes: int) -> float:
-        cycles = measure(config, image, arena_bytes)
+        cycles = measure(config, image, arena_bytes, self.timing)
         found = self.cycle * cycles
         if self.microjoule:
             found += self.microjoule * _microjoules(config, from_bytes(image), cycles)
@@ -84,15 +87,17 @@ class Objective(StrEnum):
             case Objective.ENERGY_DELAY:
                 return Cost(start.microjoules / 2, start.cycles / 2)
 
-    def measure(self, plain: Callable[[], Program]) -> Callable[[NpuConfig, bytes, int], float]:
-        """What a compile compares schedules by; `plain` makes the program without it, whose figures a product needs.
+    def measure(self, plain: Callable[[], Program], timing: MemoryTiming) -> Callable[[NpuConfig, bytes, int], float]:
+        """What a compile for a memory compares schedules by; `plain` makes the program without it, whose figures a
+        product needs.
 
         Raises:
             BuildError: no C++ compiler for the simulator.
         """
         if self is Objective.CYCLES:
-            return measure
-        return self.cost(program_figures(plain()) if self is Objective.ENERGY_DELAY else Figures(1, 1))
+            return functools.partial(measure, timing=timing)
+        start = program_figures(plain()) if self is Objective.ENERGY_DELAY else Figures(1, 1)
+        return replace(self.cost(start), timing=timing)
 
     def of(self, program: Program) -> float:
         """The figure of a program, which is asked for its energy only where that matters: the model takes a second to

@@ -19,6 +19,7 @@ from compiler.npu.views import View, channel_axis, dense_view, planes_of
 from compiler.ops.elementwise import IDENTITY_TABLE
 from isa.config import NpuConfig
 from isa.program import ARENA_REGION, Layout
+from isa.timing import DEFAULT_MEMORY, MemoryTiming
 
 
 class Operands:
@@ -28,10 +29,14 @@ class Operands:
         graph: of the model.
         config: of the machine.
         byte_cycles: in which the CPU converts a byte; 0 where nothing is known of the CPU.
+        memory: that of the NPU.
     """
 
-    def __init__(self, config: NpuConfig, layouts: Layouts, converter: Converter, byte_cycles: float = 0.0) -> None:
-        self.byte_cycles = byte_cycles
+    def __init__(
+        self, config: NpuConfig, layouts: Layouts, converter: Converter, byte_cycles: float = 0.0,
+        memory: MemoryTiming = DEFAULT_MEMORY,
+    ) -> None:  # fmt: skip
+        self.byte_cycles, self.memory = byte_cycles, memory
         self.config, self.graph = config, converter.graph
         self._layouts, self._converter = layouts, converter
         self._views: dict[tuple[str, Layout, tuple[int, ...]], View] = {}
@@ -110,7 +115,9 @@ class Operands:
         first, block = Layout.CHANNELS_FIRST, self.config.block_in
         size, out = planes_of(t.shape, first)[2:], planes_of(y.shape, first)[2:]
         o, c, kh, kw = kernel_shape
-        plan = plan_packing(self.config, c, size, out, o, (kh, kw), stride, dilation, pad, self.byte_cycles)
+        plan = plan_packing(
+            self.config, c, size, out, o, (kh, kw), stride, dilation, pad, self.byte_cycles, self.memory
+        )
         if plan is None:
             return None
         shape, tables = plan.tables(t.shape[0], block, stride[1], pad[1], dilation[1])

@@ -14,6 +14,7 @@ import numpy as np
 from compiler.npu.blocks.tables import OUTSIDE
 from compiler.npu.views import View
 from isa.config import NpuConfig
+from isa.timing import DEFAULT_MEMORY, MemoryTiming
 
 
 @dataclass
@@ -86,12 +87,14 @@ def plan_packing(
     dilation: tuple[int, int],
     pad: tuple[int, int],
     byte_cycles: float = 0.0,
+    memory: MemoryTiming = DEFAULT_MEMORY,
 ) -> PackingPlan | None:
     """The packing with the fewest cycles, None if the plain layout is as good.
 
     Args:
         size: input (H, W); out: output (OH, OW); others per axis (rows, columns).
         byte_cycles: of the NPU, in which the CPU converts a byte; 0 where nothing is known of the CPU.
+        memory: that of the NPU.
     """
     block = config.block_in
     kh, kw = kernel
@@ -107,7 +110,7 @@ def plan_packing(
     def cycles(blocks: int, taps: int, plane: tuple[int, int]) -> float:
         products = oh * ow * out_blocks * blocks * taps
         nbytes = blocks * block * plane[0] * plane[1]
-        data = nbytes / config.bus_bytes
+        data = nbytes / config.bus_bytes * memory.read_interval
         return max(products, data) + 0.05 * (products + data) + byte_cycles * nbytes
 
     def cost(p: PackingPlan) -> float:

@@ -16,6 +16,7 @@ from compiler.npu.coding.table import Table, make_table
 from isa.codes import SLOTS, START_ROUNDS, WORD_BITS
 from isa.config import NpuConfig
 from isa.instructions import BY_NAME
+from isa.timing import DEFAULT_MEMORY, MemoryTiming
 
 #: Words of a table, more or less; what coded weights take beyond their entropy.
 _TABLE_WORDS, _LOSS = 25, 1.02
@@ -63,6 +64,7 @@ class WeightCoder:
 
     config: NpuConfig
     by_bytes: bool = False
+    memory: MemoryTiming = DEFAULT_MEMORY
     plain: int = 0
     coded: int = 0
     tables: int = 0
@@ -166,16 +168,21 @@ class WeightCoder:
         """Weights an instruction may load whatever they are: none takes more than a word."""
         return BY_NAME["LOAD_CODED"].by_name["beats"].maximum * self.config.bus_bytes * 8 // WORD_BITS
 
+    @property
+    def _rate(self) -> float:
+        """Bytes the memory gives in a cycle."""
+        return self.config.bus_bytes / self.memory.read_interval
+
     def _plain(self, histogram: np.ndarray) -> float:
         """What coded weights may cost, with their table, to be better than plain ones."""
         count = float(histogram.sum())
-        return _WORTH_BYTES * count if self.by_bytes else _WORTH_TIME * count / self.config.bus_bytes
+        return _WORTH_BYTES * count if self.by_bytes else _WORTH_TIME * count / self._rate
 
     def _price(self, coded: np.ndarray, count: np.ndarray) -> np.ndarray:
         """What `count` weights cost that take `coded` bytes: these, or the cycles of the bus or the decoder."""
         if self.by_bytes:
             return coded
-        return np.maximum(coded / self.config.bus_bytes, count / self.config.weight_codes)
+        return np.maximum(coded / self._rate, count / self.config.weight_codes)
 
     @property
     def _table_price(self) -> int:

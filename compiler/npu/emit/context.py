@@ -21,6 +21,7 @@ from isa.codes import CodeMode
 from isa.config import WIDE_TABLE, NpuConfig
 from isa.instructions import Memory
 from isa.program import CONSTANT_REGION
+from isa.timing import MemoryTiming
 
 #: How many times as many rows of ACT a layer's inputs and outputs get on top, where there is room.
 _MORE_INPUTS, _MORE_OUTPUTS = 7, 3
@@ -170,6 +171,11 @@ class Context:
         self.params = Ring(c.prm_rows)
         self.accumulators = Ring(c.acc_rows, align=max(1, c.block_in // c.block_out))
         self.tables = Ring(c.lut_tables)
+
+    @property
+    def memory(self) -> MemoryTiming:
+        """That of the plans."""
+        return self.plans.memory
 
     def end_step(self) -> list[int]:
         """Closes an NPU step: the next one relies on no contents of scratchpads. Returns what `Emitter.end_step`

@@ -18,7 +18,7 @@ from isa.config import WIDE_TABLE, NpuConfig
 from isa.encoding import Op, op
 from isa.instructions import ROW_WRITES, Engine, Memory, Rounding, RowFunction, Source, WideByte
 from isa.program import ARENA_REGION, CONSTANT_REGION
-from isa.timing import ROW_DIVIDE_CYCLES, VECTOR_DEPTH, row_norm_write
+from isa.timing import DEFAULT_MEMORY, ROW_DIVIDE_CYCLES, VECTOR_DEPTH, MemoryTiming, row_norm_write
 
 #: Names that hazards know the targets of LOAD by.
 _SPACE = {Memory.ACT: "act", Memory.WGT: "wgt", Memory.PRM: "prm", Memory.LUT: "lut"}
@@ -61,14 +61,18 @@ class Emitter:
         config: the machine.
         arena_bytes: size of the arena region, for hazard tracking.
         dry: only count `work`: nothing is emitted.
+        memory: as the program will find it.
 
     Attributes:
-        work: steps or bus beats per engine so far; bursts cost two cycles each on top.
+        work: steps or cycles of the bus per engine so far, and one for each run of bytes.
     """
 
-    def __init__(self, config: NpuConfig, arena_bytes: int, dry: bool = False) -> None:
+    def __init__(
+        self, config: NpuConfig, arena_bytes: int, dry: bool = False, memory: MemoryTiming = DEFAULT_MEMORY
+    ) -> None:
         self.config = config
         self.dry = dry
+        self._intervals = {Engine.LOAD: memory.read_interval, Engine.STORE: memory.write_interval}
         self.work = dict.fromkeys(Engine, 0)
         self._sequencer = (
             None
@@ -83,6 +87,7 @@ class Emitter:
                     "acc": config.acc_rows * config.block_out,  # elements: GEMM and VECTOR rows differ in width
                     "memory": -(-arena_bytes // MEMORY_GRAIN) + 1,
                 },
+                memory,
             )
         )
         self.image: list[Op] = []
@@ -445,8 +450,9 @@ class Emitter:
         )  # fmt: skip
 
     def _count_bus(self, engine: Engine, nbytes: int, runs: int) -> None:
-        """Adds the beats of a transfer, and one for the start of each run."""
-        self.work[engine] += -(-nbytes // self.config.bus_bytes) + runs
+        """Adds the cycles of a transfer, and one for the start of each run."""
+        beats = -(-nbytes // self.config.bus_bytes)
+        self.work[engine] += math.ceil(beats * self._intervals[engine]) + runs
 
     # Configuration state.
 

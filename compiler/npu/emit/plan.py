@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from isa.timing import DEFAULT_MEMORY, MemoryTiming
+
 Tiling = TypeVar("Tiling", bound=tuple[Any, ...])
 
 
@@ -56,12 +58,14 @@ class TilePlans(dict[Hashable, TilePlan[Any]]):
     """Plans found so far, by layer, height and what is on the chip.
 
     Attributes:
+        memory: that they are made for.
         alone, banded: estimated cycles of single layers and work of groups, by the shape of the layers and what is on
             the chip: layers of one shape are looked at once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, memory: MemoryTiming = DEFAULT_MEMORY) -> None:
         super().__init__()
+        self.memory = memory
         self.alone: dict[Hashable, float] = {}
         self.banded: dict[Hashable, list[BandedWork]] = {}
         self._searched: dict[Hashable, list[tuple[int, TilePlan[Any]]]] = {}

@@ -22,7 +22,7 @@ from compiler.npu.emit.hazards import WRITERS, Access, Synchroniser
 from isa.config import SEMAPHORE_LIMIT, NpuConfig
 from isa.encoding import Op, op
 from isa.instructions import Engine, queue_of
-from isa.timing import VECTOR_SIGNAL, MemoryTiming, gemm_signal
+from isa.timing import DEFAULT_MEMORY, VECTOR_SIGNAL, MemoryTiming, gemm_signal
 
 #: Runs that are ahead of their place at most: each may have given a signal that nobody has taken yet.
 _AHEAD = SEMAPHORE_LIMIT // 2
@@ -118,10 +118,9 @@ class Run:
 class _Clock:
     """Guesses when the engines get to the runs that have been written."""
 
-    def __init__(self, config: NpuConfig) -> None:
+    def __init__(self, config: NpuConfig, memory: MemoryTiming) -> None:
         self._queues = {e: queue_of(e, config) for e in Engine}
         self._starts = {q: deque([0] * config.queue_depth, config.queue_depth) for q in self._queues.values()}
-        memory = MemoryTiming()
         self.delay = {
             Engine.LOAD: memory.read_latency, Engine.STORE: memory.write_latency, Engine.GEMM: gemm_signal(config),
             Engine.VECTOR: VECTOR_SIGNAL,
@@ -152,6 +151,7 @@ class _Writer:
     """Writes the runs of a step once.
 
     Args:
+        clock: at its start.
         sync: gets the instructions; nothing is in it.
         runs: by the order of the program, `after` set.
         most: runs that are ahead of their place at most.
@@ -161,9 +161,9 @@ class _Writer:
         moved: a run went ahead.
     """
 
-    def __init__(self, config: NpuConfig, sync: Synchroniser, runs: Sequence[Run], most: int) -> None:
+    def __init__(self, clock: _Clock, sync: Synchroniser, runs: Sequence[Run], most: int) -> None:
         self._runs, self._sync, self._most = runs, sync, most
-        self._clock, self._registers = _Clock(config), Registers()
+        self._clock, self._registers = clock, Registers()
         self._written: dict[tuple[Engine, int], Run] = {}
         self._waiting: dict[Engine, deque[int]] = {engine: deque() for engine in _GOES_AHEAD.values()}
         for number, run in enumerate(runs):
@@ -283,10 +283,11 @@ class Sequencer:
 
     Args:
         rows: of every space by name, see `Synchroniser`.
+        memory: as the program will find it.
     """
 
-    def __init__(self, config: NpuConfig, rows: Mapping[str, int]) -> None:
-        self._config = config
+    def __init__(self, config: NpuConfig, rows: Mapping[str, int], memory: MemoryTiming = DEFAULT_MEMORY) -> None:
+        self._config, self._memory = config, memory
         self._rows = rows
         self._sync = Synchroniser(dict(rows), config.semaphores)
         self._runs: list[Run] = []
@@ -311,7 +312,7 @@ class Sequencer:
         if not moved:
             return finished, begins
         cycles = max(run.end for run in runs)
-        clock = _Clock(self._config)
+        clock = _Clock(self._config, self._memory)
         for run in runs:
             clock.take(run)
         if cycles >= _BETTER * max(run.end for run in runs):
@@ -320,7 +321,7 @@ class Sequencer:
 
     def _write(self, runs: Sequence[Run], most: int) -> tuple[list[Op], list[int], bool]:
         """As `take`, with so many runs ahead at most; and whether there was one."""
-        writer = _Writer(self._config, self._sync, runs, most)
+        writer = _Writer(_Clock(self._config, self._memory), self._sync, runs, most)
         writer.write_all()
         finished = self._sync.take()
         self._sync.forget()

@@ -83,7 +83,7 @@ class ConvLayer(Layer):
         return conv_plans(
             self.shape(context.config, span), budget, acc_rows=context.accumulators.rows,
             resident_in=context.on_chip(self.inputs[0]), resident_out=context.on_chip(self.output), every=every,
-            load_operand=add is not None and not context.on_chip(add.other),
+            load_operand=add is not None and not context.on_chip(add.other), memory=context.memory,
             row_sums=self.row_sums(context.config) is not None,
         )  # fmt: skip
 

@@ -19,10 +19,12 @@ from compiler.npu.layers.sliding_window import SlidingWindow
 from compiler.npu.layers.tiling import bands, even_parts
 from compiler.npu.views import View
 from isa.config import NpuConfig
+from isa.timing import MemoryTiming
 
 #: Estimated cycles one tile costs besides its work: starting four engines one after another.
 _TILE_OVERHEAD = 40
-_LATENCY = 100
+#: Cycles until a tile's first products, besides those until the first beat comes.
+_LATENCY = 36
 #: Cycles that an instruction for a single tile costs besides its products.
 _REST_OVERHEAD = 10
 #: Rows of bands that hold only a part of each row, and the parts that rows are cut into.
@@ -178,6 +180,7 @@ def conv_plans(
     resident_out: bool,
     load_operand: bool,
     every: bool,
+    memory: MemoryTiming,
     row_sums: bool = False,
 ) -> Iterator[TilePlan[ConvTiling]]:
     """Plans that fit `budget` ACT rows: each one estimated to take fewer cycles than those before it, or all of them.
@@ -186,14 +189,16 @@ def conv_plans(
         acc_rows: rows of ACC.
         resident_in, resident_out: input and output lie in ACT already.
         load_operand: the second operand of a fused Add comes from memory.
+        memory: as the program will find it.
         row_sums: a tile has sums of its rows (`RowSums`).
     """
     best = math.inf
     config = s.config
     n, blocks = s.images, s.y.cb
     out_size = s.bytes * s.q[0] * s.step[0] * s.y.w * blocks * config.block_in
-    bus = config.bus_bytes
-    tile_cycles = config.tile_bytes / bus
+    reading, writing = (config.bus_bytes / beat for beat in (memory.read_interval, memory.write_interval))  # a cycle
+    latency = _LATENCY + memory.read_latency
+    tile_cycles = config.tile_bytes / reading
     in_blocks = s.in_blocks
     weight_tiles = s.rows(blocks) * s.taps * in_blocks * len(s.phases) + s.rest
     weight_once = weight_tiles * config.tile_bytes
@@ -222,10 +227,10 @@ def conv_plans(
             products = s.bytes * n * count_bands * pixels * s.rows(chunk) * chunks * in_blocks * s.taps * len(s.phases)
             products += n * count_bands * (pixels + _REST_OVERHEAD) * s.rest
             vectors = n * count_bands * pixels * blocks * len(s.phases) * s.vector_steps
-            end = acc + (0 if resident_out else out_rows * config.block_in / bus)
+            end = acc + (0 if resident_out else out_rows * config.block_in / writing)
             # What no choice of pieces and order can be below: most candidates need no closer look.
             least = weight_once * (count_bands * n if weights_pass else 1) + in_once + others
-            floor = max(products, least / bus * 1.05, vectors, out_bytes / bus) + _LATENCY + end
+            floor = max(products, least / reading * 1.05, vectors, out_bytes / writing) + latency + end
             if not every and floor + tiles_total * _TILE_OVERHEAD * 0.3 >= best:
                 continue
             for piece in pieces_tried:
@@ -254,9 +259,9 @@ def conv_plans(
                     if not bands_outer and (count_bands * n != 1 or not keep):
                         in_bytes *= chunks
                     read = weight_bytes + in_bytes + others
-                    start = _LATENCY + piece_tiles * tile_cycles
-                    start += 0 if resident_in else window * piece * config.block_in / bus
-                    work = max(products, read / bus * 1.05, vectors, out_bytes / bus)
+                    start = latency + piece_tiles * tile_cycles
+                    start += 0 if resident_in else window * piece * config.block_in / reading
+                    work = max(products, read / reading * 1.05, vectors, out_bytes / writing)
                     cycles = work + start + end + tiles_total * pieces * _TILE_OVERHEAD * 0.3
                     if every or cycles < best:
                         best = cycles

@@ -130,8 +130,8 @@ def _key(context: Context, layers: Sequence[Layer], first: int, stays: list[Stay
 
 def _dry(context: Context, stays: list[Stay], first: int, end: int) -> Context:
     """A context that only counts, where ACT holds the tensors that layers first..end-1 find or leave there."""
-    dry = Context(context.config, Emitter(context.config, 0, dry=True), ConstantPool(), context.offsets)
-    dry.plans = context.plans
+    emitter = Emitter(context.config, 0, dry=True, memory=context.memory)
+    dry = Context(context.config, emitter, ConstantPool(), context.offsets, plans=context.plans)
     for stay in stays:
         if stay.first < end and stay.last >= first:
             stay.settle(dry)

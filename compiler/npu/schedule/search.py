@@ -31,6 +31,7 @@ from isa.config import NpuConfig
 from isa.encoding import to_bytes
 from isa.instructions import INSTRUCTION_BYTES, Engine
 from isa.program import CONSTANT_REGION
+from isa.timing import MemoryTiming
 
 #: Bytes of buffers without a view, and of what is read behind a view: rows of operands are padded to tiles.
 _BEYOND = 1 << 20
@@ -154,14 +155,15 @@ def work_of(config: NpuConfig, layers: list[Layer], schedule: Schedule, plans: T
 
 def dry_context(config: NpuConfig, plans: TilePlans) -> Context:
     """A context that only counts."""
-    return Context(config, Emitter(config, 0, dry=True), ConstantPool(), defaultdict(int), plans=plans)
+    emitter = Emitter(config, 0, dry=True, memory=plans.memory)
+    return Context(config, emitter, ConstantPool(), defaultdict(int), plans=plans)
 
 
 def measure_policy(
-    config: NpuConfig, layers: list[Layer], outside: set[str], policy: Policy, measure: Measure
+    config: NpuConfig, layers: list[Layer], outside: set[str], policy: Policy, measure: Measure, memory: MemoryTiming
 ) -> float:
     """Cost of a step under a policy, infinite if it does not fit."""
-    plans = TilePlans()
+    plans = TilePlans(memory)
     try:
         schedule = make_schedule(config, layers, outside, policy, plans)
     except (ScratchpadFull, TilewrightError):
@@ -205,7 +207,7 @@ def measure_units(
         offsets[name] = at
         at += _BEYOND
     at += _BEYOND
-    emitter = Emitter(config, at)
+    emitter = Emitter(config, at, memory=plans.memory)
     context = Context(config, emitter, ConstantPool(), offsets, plans=plans, timing_only=True)
     schedule.use_tiles(context, layers)
     try:
@@ -243,7 +245,8 @@ def search(
         return found[measured.index(least)], least
     workers = min(processors(), len(options))
     shares = [options[i::workers] for i in range(workers)]
-    costs = _in_processes(config, layers, outside, shares, measure, lambda count: progress(count / len(shares)))
+    report = lambda count: progress(count / len(shares))
+    costs = _in_processes(config, layers, outside, shares, measure, plans.memory, report)
     best = min(options, key=lambda policy: costs[policy])
     return make_schedule(config, layers, outside, best, plans), costs[best]
 
@@ -254,13 +257,15 @@ def _in_processes(
     outside: set[str],
     shares: list[list[Policy]],
     measure: Measure,
+    memory: MemoryTiming,
     done: Callable[[int], None],
 ) -> dict[Policy, float]:
     """Measures policies, each share in a process of its own (here if one cannot be started)."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     arguments = [sys.executable, "-m", "compiler.npu.schedule.worker"]
     jobs = [
-        Command(arguments, pickle.dumps((config, layers, outside, share, measure)), environment) for share in shares
+        Command(arguments, pickle.dumps((config, layers, outside, share, measure, memory)), environment)
+        for share in shares
     ]
     costs: dict[Policy, float] = {}
     try:
@@ -271,5 +276,5 @@ def _in_processes(
         if outcome is not None and outcome.status == 0:
             costs |= pickle.loads(outcome.output)
         else:
-            costs |= {policy: measure_policy(config, layers, outside, policy, measure) for policy in share}
+            costs |= {policy: measure_policy(config, layers, outside, policy, measure, memory) for policy in share}
     return costs

@@ -9,8 +9,8 @@ from compiler.npu.schedule.search import measure_policy
 
 
 def main() -> None:
-    config, layers, outside, share, measure = pickle.load(sys.stdin.buffer)
-    costs = {policy: measure_policy(config, layers, outside, policy, measure) for policy in share}
+    config, layers, outside, share, measure, memory = pickle.load(sys.stdin.buffer)
+    costs = {policy: measure_policy(config, layers, outside, policy, measure, memory) for policy in share}
     sys.stdout.buffer.write(pickle.dumps(costs))
 
 

@@ -130,3 +130,14 @@ def test_trace_and_timeline(tmp_path: Path) -> None:
     assert {e["name"] for e in slices} == {"LOAD a", "VECTOR a", "STORE b"}
     assert [e["name"] for e in found if e["ph"] == "X" and e["tid"] % 2 == 1] == ["semaphore 1", "semaphore 2"]
     assert all(0 < e["ts"] <= cycles for e in found if e["ph"] != "M")
+
+
+@pytest.mark.parametrize("interval", [1, 1.25, 16 / 7, 2.5, 3, 63.9])
+def test_beats_keep_their_pace(interval: float) -> None:
+    """Many beats take as many times the interval, however little of a cycle a beat takes more."""
+    device = CycleDevice(TINY, MemoryTiming(read_interval=interval, write_interval=interval))
+    few, many = 40, 240
+    assert TINY.block_in == TINY.bus_bytes  # a row is a beat
+    for instruction, more in (("LOAD", {}), ("STORE", {"offset": 4096})):
+        short, long = (run(device, [op(instruction, region=1, count=n, **more)]) for n in (few, many))
+        assert short and long and abs(long - short - (many - few) * interval) < 1.01

@@ -41,8 +41,7 @@ from tilewright.measure.labels import short_name
 @arguments.config_option
 @arguments.shape_option
 @arguments.effort_option
-@arguments.latency_option
-@arguments.interval_option
+@arguments.memory_options
 @arguments.clock_option
 @click.option("--layers/--no-layers", default=None, help="The table per layer; by default with one network only.")
 @arguments.json_option
@@ -53,8 +52,10 @@ def command(
     config: str | None,
     shapes: tuple[tuple[str, list[int]], ...],
     effort: int,
-    latency: int,
-    interval: int,
+    board: str | None,
+    memory: str | None,
+    latency: int | None,
+    interval: float | None,
     clock_mhz: float | None,
     layers: bool | None,
     json_path: str | None,
@@ -65,17 +66,20 @@ def command(
     compiled for --config first. Cycles are those of the cycle-level simulator.
     """
     terminal.prepare_json(json_path)
-    timing = arguments.memory_timing(latency, interval)
     found = []
     for left, right in _sides(a, b, models, config):
         explained = []
         for path, chosen in (left, right):
-            request = programs.Request(model=path, config=chosen, shapes=shapes, effort=effort)
+            request = programs.Request(
+                model=path, config=chosen, shapes=shapes, effort=effort, clock_mhz=clock_mhz,
+                board=board, memory=memory, latency=latency, interval=interval,
+            )  # fmt: skip
             program, compiled = request.open(json_path)
             if not compiled and chosen is not None:
                 raise UsageError(f"{path} is compiled already: a configuration has no effect on it")
+            clock, timing = request.clock_and_memory(program.config)
             with terminal.Working(f"running {program.name}"), terminal.stdout_for_json(json_path):
-                explained.append(explain(program, timing, clock_mhz))
+                explained.append(explain(program, timing, clock))
         found.append(compare(*explained))
     if json_path is not None:
         terminal.emit_json(json_path, [each.to_dict() for each in found])

@@ -19,6 +19,7 @@ from tilewright.files import check_writable
         "  tilewright compile resnet18.onnx -o resnet18.twp\n"
         "  tilewright compile model.onnx -o model.twp --config small --shape input=1,3,160,160\n"
         "  tilewright compile model.onnx -o model.twp --host aarch64-linux  # then: tilewright export-c\n"
+        "  tilewright compile model.onnx -o model.twp --config wide --board ulx3s_85f\n"
         "  tilewright compile model.onnx -o model.twp --value axes=1,2\n"
         "  tilewright compile model.onnx -o model.twp --effort 2 --for energy\n"
         "  tilewright compile model.onnx -o model.twp --print-after fuse_quantization\n"
@@ -32,6 +33,7 @@ from tilewright.files import check_writable
 @arguments.state_option
 @arguments.entry_option
 @arguments.host_option
+@arguments.memory_options
 @arguments.clock_option
 @click.option("--cpu-only", is_flag=True, help="Leave the NPU out.")
 @click.option(
@@ -48,14 +50,14 @@ def command(request: programs.Request, output: Path, json_path: str | None) -> N
 
     The configuration is `base` unless another is given. Whatever the NPU does not run is compiled to native code for
     this machine's CPU, or for that of --host. With --for, schedules that --effort 2 and 3 compare, and those of the
-    tuning log, are for less energy.
+    tuning log, are for less energy. Schedules are made for the memory that --board, or --latency and --interval, say.
     """
     check_writable(output)
     terminal.prepare_json(json_path)
     if request.is_program:
         raise UsageError(f"{request.model} is a compiled program, not a model")
-    if request.clock_mhz is not None and request.host is None:
-        raise UsageError("--clock says how fast the NPU is beside a host: it is for --host, which is not given")
+    if request.clock_mhz is not None and request.host is None and request.board is None:
+        raise UsageError("--clock says how fast the NPU is beside a host or a board's memory: give --host or --board")
     if request.entries and request.tuning not in (None, "off"):
         raise UsageError("--tuning is for programs without entry points, not with --entry")
     try:

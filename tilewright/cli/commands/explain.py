@@ -35,6 +35,7 @@ _MOST_KERNELS = 24  # rows of the CPU's table
         "  tilewright explain model.onnx                      cycles per layer, and what they were lost to\n"
         "  tilewright explain model.twp --plot roofline.png   a compiled program, with a roofline plot\n"
         "  tilewright explain model.onnx --latency 200 --interval 2 --json -\n"
+        "  tilewright explain model.onnx --config wide --board ulx3s_85f\n"
         "  tilewright explain model.onnx --clock 100          times at 100 MHz\n"
         "  tilewright explain model.onnx --host armv7-linux   with the CPU's ops on the processor of a Zynq-7000\n"
     ),
@@ -44,8 +45,7 @@ _MOST_KERNELS = 24  # rows of the CPU's table
 @arguments.shape_option
 @arguments.effort_option
 @arguments.objective_option
-@arguments.latency_option
-@arguments.interval_option
+@arguments.memory_options
 @arguments.clock_option
 @arguments.host_option
 @click.option(
@@ -59,8 +59,6 @@ _MOST_KERNELS = 24  # rows of the CPU's table
 @arguments.gather(programs.Request, "request")
 def command(
     request: programs.Request,
-    latency: int,
-    interval: int,
     plot: Path | None,
     json_path: str | None,
 ) -> None:
@@ -79,9 +77,9 @@ def command(
         raise UsageError(f"{request.model} is compiled already: --config has no effect on it")
     if not compiled and request.host is not None:
         raise UsageError(f"{request.model} is compiled already: --host has no effect on it")
-    timing = arguments.memory_timing(latency, interval)
+    clock_mhz, timing = request.clock_and_memory(program.config)
     with terminal.Working(f"running {program.name}"), terminal.stdout_for_json(json_path):
-        found = explain(program, timing, request.clock_mhz)
+        found = explain(program, timing, clock_mhz)
         if plot is not None:
             write_plot(plot, found)
     if json_path is not None:
@@ -183,7 +181,7 @@ def summary(found: Explanation) -> list[str]:
         "fill array empty before and after a layer, rest pipelines and fetch, ovl shared with neighbours",
         f"{found.cycles:,} cycles, bound {found.bound:,} ({_percent(found.bound, found.cycles)}); "
         f"peak {peak} MAC and {bus} B per cycle; memory latency {found.timing.read_latency}, "
-        f"a beat every {found.timing.read_interval}",
+        f"a beat every {found.timing.read_interval:g}",
     ]
     lost = sorted(((n, key) for key, n in found.losses.items() if n), reverse=True)
     if lost:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from fpga.board import MEMORIES
+from isa.config import NpuConfig
 from tilewright.cli import arguments, terminal
 from tilewright.measure.clock import show
 from tilewright.measure.network_cycles import measure
@@ -20,10 +20,9 @@ from tilewright.measure.network_cycles import measure
     )
 )
 @arguments.config_option
+@arguments.memory_options
 @arguments.clock_option
 @arguments.json_option
-@click.option("--board", help="Memory and clock of this board's point of the configuration.")
-@click.option("--memory", type=click.Choice(list(MEMORIES)), help="Another memory of the board.")
 @click.option("--quick", is_flag=True, help="Only the small networks.")
 def main(
     config: str | None,
@@ -31,16 +30,16 @@ def main(
     json_path: str | None,
     board: str | None,
     memory: str | None,
+    latency: int | None,
+    interval: float | None,
     quick: bool,
 ) -> None:
     """Cycles of the zoo's networks."""
-    if memory is not None and board is None:
-        raise click.UsageError("--memory needs a --board")
     terminal.prepare_json(json_path)
     with terminal.Working("measuring") as working, terminal.stdout_for_json(json_path):
-        entries = measure(
-            config or "base", quick=quick, clock_mhz=clock_mhz, board=board, memory=memory, progress=working.update
-        )
+        machine = NpuConfig.load(config or "base")
+        clock_mhz, timing = arguments.clock_and_memory(machine, clock_mhz, board, memory, latency, interval)
+        entries = measure(machine, timing, quick=quick, clock_mhz=clock_mhz, progress=working.update)
     if json_path is not None:
         terminal.emit_json(json_path, entries)
     if json_path != "-":

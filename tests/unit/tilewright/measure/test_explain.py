@@ -11,14 +11,19 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from fpga.boards import BOARDS
+from isa.config import preset
+from simulator.cycle import CycleDevice
 from tests.common.paths import ROOT
 from tilewright.api.compilation import compile_program
 from tilewright.cli import cli
 from tilewright.cli.commands.network_cycles import main
 from tilewright.measure import network_cycles
+from tilewright.measure.clock import at_board
 from tilewright.measure.explain import explain
 from tilewright.measure.labels import short, short_name
 from tilewright.measure.roofline import figure
+from tilewright.runtime.cost import run_npu_steps
 
 MODEL = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
@@ -57,6 +62,21 @@ def test_table_and_memory_options() -> None:
         return int(json.loads(invoke("explain", MODEL, "--json", "-", *options).stdout)["cycles"])
 
     assert cycles() < cycles("--latency", 400) < cycles("--latency", 400, "--interval", 4)
+    assert cycles("--interval", 2) < cycles("--interval", 2.5) < cycles("--interval", 3)
+
+
+def test_memory_of_a_board() -> None:
+    """Memory and clock are those of the board's point, but for what is given; schedules are made for them."""
+    config, timing = preset("small"), at_board("ulx3s_85f", preset("small"))[1]
+    board = ("--config", "small", "--board", "ulx3s_85f")
+    found = json.loads(invoke("explain", MODEL, *board, "--json", "-").stdout)
+    program = compile_program(MODEL, config, memory=timing, cache=False)
+    assert found["cycles"] == run_npu_steps(program, CycleDevice(config, timing, functional=False)).cycles
+    assert found["clock_mhz"] == BOARDS["ulx3s_85f"].points["small"].clock_mhz
+    slow = json.loads(invoke("explain", MODEL, *board, "--clock", 20, "--json", "-").stdout)
+    assert slow["cycles"] < found["cycles"] and slow["clock_mhz"] == 20
+    block_ram = json.loads(invoke("explain", MODEL, *board, "--memory", "bram", "--json", "-").stdout)
+    assert block_ram["cycles"] < found["cycles"]
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "html"])
@@ -69,6 +89,10 @@ def test_plot(tmp_path: Path, suffix: str) -> None:
 
 
 def test_mistakes(tmp_path: Path) -> None:
+    assert "unknown board 'nix'; boards: " in invoke("explain", MODEL, "--board", "nix", code=2).stderr
+    board = ("explain", MODEL, "--board", "ulx3s_85f")
+    assert "--memory must be bram or sdram, not 'nix'" in invoke(*board, "--memory", "nix", code=2).stderr
+    assert "it is for --board, which is not given" in invoke("explain", MODEL, "--memory", "sdram", code=2).stderr
     assert ".png, .svg, .html" in invoke("explain", MODEL, "--plot", tmp_path / "x.pdf", code=2).stderr
     assert "no such directory" in invoke("explain", MODEL, "--plot", tmp_path / "no" / "x.png", code=2).stderr
     program = tmp_path / "digits.twp"
