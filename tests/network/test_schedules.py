@@ -74,7 +74,7 @@ def test_schedules_are_made_for_a_memory() -> None:
     """A network that waits for a slow memory takes fewer cycles there if the compiler knows; its values stay."""
     model = build_quantized("mobilenet_v2", alpha=0.35, size=96, classes=10)
     slow = MemoryTiming(read_latency=16, read_interval=2.5, write_interval=2.5)
-    plain, told = (tw.compile(model, "small", memory=memory, cache=False) for memory in (None, slow))
+    plain, told = (tw.compile(model, "wide", memory=memory, cache=False) for memory in (None, slow))
     devices = [CycleDevice(program.config, slow, functional=False) for program in (plain, told)]
     before, after = (run_npu_steps(program, device).cycles for program, device in zip((plain, told), devices))
     assert before and after and after < 0.97 * before
