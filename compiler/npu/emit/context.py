@@ -6,15 +6,16 @@ import hashlib
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from compiler.npu.coding.coder import WeightCoder
-from compiler.npu.emit.emitter import Emitter, Place
+from compiler.npu.emit.emitter import Emitter
 from compiler.npu.emit.geometry import Border, Box
 from compiler.npu.emit.plan import Pools, TilePlans
 from compiler.npu.emit.scratch import Allocation, Heap, Ring, ScratchpadFull
+from compiler.npu.emit.tiles import ActTile, BandTile, Resident, Sums
+from compiler.npu.emit.transfers import Place
 from compiler.npu.views import View
 from isa import numerics
 from isa.codes import CodeMode
@@ -53,81 +54,6 @@ class ConstantPool:
 
     def blob(self) -> bytes:
         return b"".join(self._parts)
-
-
-class ActTile(NamedTuple):
-    """Activation vectors in ACT. Vector (block, y, x) is row base + block*plane + y*line + x*step; a stride of 0
-    repeats a vector.
-
-    Attributes:
-        rows: the allocation to free, None where the tensor stays in ACT.
-    """
-
-    base: int
-    plane: int
-    line: int
-    step: int = 1
-    rows: Allocation | None = None
-
-    def from_vector(self, y: int, x: int) -> ActTile:
-        """The tile as it is walked from row y and column x on."""
-        return ActTile(self.base + y * self.line + x * self.step, self.plane, self.line, self.step)
-
-
-@dataclass
-class Resident:
-    """Where a tensor lies that stays in ACT, with a border of padding around each plane.
-
-    Vector (n, block, y, x) is row rows.start + ((n*cb + block)*lines + top + y)*columns + left + x.
-
-    Attributes:
-        lines, columns: of a plane, border included.
-        top, left: of the border.
-    """
-
-    rows: Allocation
-    lines: int
-    columns: int
-    top: int
-    left: int
-
-
-@dataclass
-class BandTile:
-    """Where the current band of a tensor lies that passes through ACT band by band, all channel blocks of it.
-
-    Attributes:
-        start: first row of ACT.
-        low: number of the first line; lines below 0 are padding.
-        left: columns of padding before each line.
-        columns: of a line, padding included.
-        plane: rows from a block to the next.
-    """
-
-    start: int
-    low: int
-    left: int
-    columns: int
-    plane: int
-
-    def row(self, block: int, y: int, x: int) -> int:
-        """Row of ACT of a vector."""
-        return self.start + block * self.plane + (y - self.low) * self.columns + self.left + x
-
-
-class Sums(Protocol):
-    """What wants the finished tiles of a tensor, as `compiler.npu.emit.plane_sums.PlaneSums` does."""
-
-    view: View
-
-    def add(self, box: Box, tile: ActTile) -> None:
-        """Takes over a finished tile."""
-
-    def flush(self) -> bool:
-        """Gives back the rows of tiles that wait, if there are some."""
-
-    def move(self, pool: Heap, heap: Heap) -> None:
-        """The rows of tiles that wait belong to another heap now."""
 
 
 @dataclass

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from compiler.npu.emit.context import ActTile, Context
+from compiler.npu.emit.context import Context
 from compiler.npu.emit.geometry import Box
 from compiler.npu.emit.scratch import Heap
+from compiler.npu.emit.tiles import ActTile
 from compiler.npu.views import View
 from isa.config import NpuConfig
 

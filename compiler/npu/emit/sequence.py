@@ -21,7 +21,7 @@ import numpy as np
 from compiler.npu.emit.hazards import WRITERS, Access, Synchroniser
 from isa.config import SEMAPHORE_LIMIT, NpuConfig
 from isa.encoding import Op, op
-from isa.instructions import Engine, queue_of
+from isa.instructions import BY_NAME, Engine, queue_of
 from isa.timing import DEFAULT_MEMORY, VECTOR_SIGNAL, MemoryTiming, gemm_signal
 
 #: Runs that are ahead of their place at most: each may have given a signal that nobody has taken yet.
@@ -56,16 +56,18 @@ class Registers:
     def __init__(self) -> None:
         self._held: dict[tuple[str, int], Mapping[str, int]] = {}
 
-    def get(self, name: str, key: int) -> Mapping[str, int] | None:
-        return self._held.get((name, key))
+    def get(self, name: str, key: int) -> Mapping[str, int]:
+        """What a register holds; at the start of a step, one iteration or nothing but 0."""
+        held = self._held.get((name, key))
+        if held is not None:
+            return held
+        fields = BY_NAME[name].by_name
+        return {field: value for field, value in (("level", key), ("count", 1)) if field in fields}
 
     def change(self, setting: Setting) -> bool:
         """Sets a register; False if it holds these values."""
         name, key, values = setting
-        current = self._held.get((name, key))
-        if current is None:
-            current = {"count": 1} if "count" in values else {}
-            current |= {"level": values["level"]} if "level" in values else {}
+        current = self.get(name, key)
         if values == current or not _differ(values, current):
             return False
         self._held[name, key] = values

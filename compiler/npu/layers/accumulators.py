@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from compiler.npu.emit.context import ActTile, Context
+from compiler.npu.emit.context import Context
 from compiler.npu.emit.geometry import Box
 from compiler.npu.emit.loops import Loop
+from compiler.npu.emit.tiles import ActTile
 from compiler.npu.layers.layer import Post
 from compiler.npu.views import BYTE_ORDER
 from isa.instructions import Source

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from compiler.npu.emit.context import ActTile, Context
-from compiler.npu.emit.emitter import Place
+from compiler.npu.emit.context import Context
 from compiler.npu.emit.geometry import Border, Box
 from compiler.npu.emit.loops import Loop
 from compiler.npu.emit.plan import TilePlan
 from compiler.npu.emit.scratch import Allocation
+from compiler.npu.emit.tiles import ActTile
+from compiler.npu.emit.transfers import Place
 from compiler.npu.layers.accumulators import emit_accumulators, emit_wide, read_add_operand
 from compiler.npu.layers.conv_tiling import ConvShape, ConvTiling, Phase, conv_plans, longest
 from compiler.npu.layers.layer import Layer

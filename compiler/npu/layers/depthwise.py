@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from compiler.npu.emit.context import ActTile, Context
+from compiler.npu.emit.context import Context
 from compiler.npu.emit.geometry import Border, Box
 from compiler.npu.emit.loops import Loop
 from compiler.npu.emit.plan import Pools, TilePlan
+from compiler.npu.emit.tiles import ActTile
 from compiler.npu.layers.accumulators import emit_accumulators, emit_wide, read_add_operand
 from compiler.npu.layers.depthwise_passes import Slots, WindowPass, plan_passes
 from compiler.npu.layers.layer import Layer

@@ -9,10 +9,11 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from compiler.npu.emit.context import ActTile, Context
+from compiler.npu.emit.context import Context
 from compiler.npu.emit.geometry import Box
 from compiler.npu.emit.loops import Loop
 from compiler.npu.emit.plan import Pools, TilePlan
+from compiler.npu.emit.tiles import ActTile
 from compiler.npu.layers.layer import Layer
 from compiler.npu.layers.tiling import OutputRows, PlaneTiling, boxes, chosen_rows, even_parts
 from compiler.npu.views import View

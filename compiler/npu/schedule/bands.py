@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from operator import mul
 from typing import Any
 
-from compiler.npu.emit.context import BandTile, Context
+from compiler.npu.emit.context import Context
 from compiler.npu.emit.plan import TilePlan
 from compiler.npu.emit.scratch import Heap, ScratchpadFull
+from compiler.npu.emit.tiles import BandTile
 from compiler.npu.layers.layer import Layer
 from compiler.npu.layers.tiling import OutputRows
 from compiler.npu.views import View
