@@ -34,7 +34,6 @@ BOARD = UartBoard(
     points={
         "tiny": Point(clock_mhz=100, memory_kib=160, seed=3),
         "small": Point(clock_mhz=80, memory=SDRAM, memory_kib=SDRAM_32M.size >> 10, baud=2_000_000, seed=11),
-        # A beat of the SDRAM is two cycles long up to 60 MHz, three above.
-        "wide": Point(clock_mhz=60, memory=SDRAM, memory_kib=SDRAM_32M.size >> 10, baud=2_000_000),
+        "wide": Point(clock_mhz=75, memory=SDRAM, memory_kib=SDRAM_32M.size >> 10, baud=2_000_000),
     },
 )

@@ -8,13 +8,16 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from isa.config import NpuConfig
 from isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.errors import UsageError
+
+if TYPE_CHECKING:
+    from tilewright.measure.clock import Clock
 
 Command = Callable[..., Any]
 
@@ -169,27 +172,30 @@ def clock_and_memory(
     memory: str | None,
     latency: int | None,
     interval: float | None,
-) -> tuple[float | None, MemoryTiming]:
-    """What `memory_options` say: the clock in MHz, None if nothing is said of it, and the memory.
+) -> tuple[Clock | None, MemoryTiming]:
+    """What `memory_options` say: the clock, None if nothing is said of it, and the memory.
 
     Raises:
         FpgaError: no such board, or it cannot have this clock or memory. UsageError: a memory of no board.
     """
-    timing = DEFAULT_MEMORY
-    if board is not None:
-        from fpga.board import MEMORIES  # the RTL of all boards: half a second
-        from tilewright.measure.clock import at_board
-
-        if memory is not None and memory not in MEMORIES:
-            raise UsageError(f"--memory must be {' or '.join(MEMORIES)}, not {memory!r}")
-        clock_mhz, timing = at_board(board, config, clock_mhz, memory)
-    elif memory is not None:
+    clock, timing = None, DEFAULT_MEMORY
+    if memory is not None and board is None:
         raise UsageError(f"--memory {memory} is one of a board's: it is for --board, which is not given")
+    if clock_mhz is not None or board is not None:
+        from fpga.board import MEMORIES  # the RTL of all boards: half a second
+        from tilewright.measure.clock import Clock, asked, at_board
+
+        clock = asked(clock_mhz)
+        if board is not None:
+            if memory is not None and memory not in MEMORIES:
+                raise UsageError(f"--memory must be {' or '.join(MEMORIES)}, not {memory!r}")
+            mhz, timing = at_board(board, config, clock_mhz, memory)
+            clock = clock or Clock(mhz, board)
     if latency is not None:
         timing = replace(timing, read_latency=latency)
     if interval is not None:
         timing = replace(timing, read_interval=interval, write_interval=interval)
-    return clock_mhz, timing
+    return clock, timing
 
 
 def same_input_once(shapes: tuple[tuple[str, list[int]], ...]) -> dict[str, list[int]]:

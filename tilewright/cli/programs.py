@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from isa.timing import MemoryTiming
 from tilewright.cli import arguments, fixed_values
 from tilewright.cli.terminal import Working, stdout_for_json
 from tilewright.errors import UsageError
+
+if TYPE_CHECKING:
+    from tilewright.measure.clock import Clock
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +72,7 @@ class Request:
             raise UsageError(f"cannot read {self.model}: {'is a directory' if self.model.is_dir() else 'no such file'}")
         return Program.is_program(self.model)
 
-    def clock_and_memory(self, config: NpuConfig) -> tuple[float | None, MemoryTiming]:
+    def clock_and_memory(self, config: NpuConfig) -> tuple[Clock | None, MemoryTiming]:
         """What the options say of clock and memory, where the machine is `config`; see `arguments`."""
         return arguments.clock_and_memory(config, self.clock_mhz, self.board, self.memory, self.latency, self.interval)
 
@@ -97,12 +100,13 @@ class Request:
             raise UsageError(f"entry points need names of their own, not {', '.join(n for n, _ in self.entries)}")
         constants, states = self.constants, arguments.states_of(self.states)
         config = NpuConfig.load(self.config or "base")
-        clock_mhz, memory = self.clock_and_memory(config)
+        clock, memory = self.clock_and_memory(config)
+        mhz = None if clock is None else clock.mhz
         with Working(f"compiling {self.model.name}") as working, stdout_for_json(json_path):
             return tw.compile_program(
                 self.model, config, shapes, constants=constants, states=states,
                 entries=dict(self.entries), host=self.host,
-                clock_mhz=clock_mhz, memory=memory, cpu_only=self.cpu_only, threads=self.threads, effort=self.effort,
+                clock_mhz=mhz, memory=memory, cpu_only=self.cpu_only, threads=self.threads, effort=self.effort,
                 print_after=self.print_after, tuning=self.tuning, objective=self.objective, staged=staged,
                 progress=working.fraction,
             )  # fmt: skip

@@ -13,7 +13,7 @@ from isa.program import Program
 from simulator.bound import bound_cycles
 from tilewright.checking.report import CheckReport
 from tilewright.cli import programs, terminal
-from tilewright.measure.clock import clock_of
+from tilewright.measure.clock import asked, clock_of
 from tilewright.measure.explain import performance
 from tilewright.measure.latency import latency
 from tilewright.runtime.devices import Runner
@@ -56,7 +56,7 @@ def summarise(
         result |= performance(
             runner.counters, bound_cycles([layer for part in parts for layer in part.layers], program.config)
         )
-        found = latency(parts, runner.counters.cycles, clock_of(program.config, clock_mhz))
+        found = latency(parts, runner.counters.cycles, clock_of(program.config, asked(clock_mhz)))
         result["latency"] = found.to_dict() | {"text": found.sentence()}
     result["run_seconds"] = seconds
     result["gmacs_per_second"] = counted["macs"] / seconds / 1e9 if seconds else 0.0

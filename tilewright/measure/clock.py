@@ -73,17 +73,22 @@ def at_board(
     return point.clock_mhz, board.memory_timing(config, point)
 
 
-def clock_of(config: NpuConfig, mhz: float | None = None) -> Clock | None:
+def asked(mhz: float | None) -> Clock | None:
+    """What the option --clock says, None where it is not given."""
+    return None if mhz is None else Clock(mhz, "--clock")
+
+
+def clock_of(config: NpuConfig, given: Clock | None = None) -> Clock | None:
     """The clock of a machine.
 
     Args:
         config: the machine.
-        mhz: what the user asks for; None takes the fastest board that is known to run this machine.
+        given: what the user asks for; None takes the fastest board that is known to run this machine.
 
     Returns:
         None where no board is known and nothing is asked for.
     """
-    if mhz is not None:
-        return Clock(mhz, "--clock")
+    if given is not None:
+        return given
     known = [clock for built, clock in _points() if built.fingerprint == config.fingerprint]
     return max(known, key=lambda clock: clock.mhz, default=None)

@@ -154,13 +154,13 @@ def _row(row: LayerLosses) -> dict[str, Any]:
     }
 
 
-def explain(program: Program, timing: MemoryTiming | None = None, clock_mhz: float | None = None) -> Explanation:
+def explain(program: Program, timing: MemoryTiming | None = None, clock: Clock | None = None) -> Explanation:
     """Runs the program's NPU steps, whose cycles depend on no value, and accounts for them.
 
     Args:
         program: for any configuration.
         timing: of the external memory.
-        clock_mhz: of the machine; by default that of the fastest board known to run it.
+        clock: of the machine; by default that of the fastest board known to run it.
     """
     timing = timing or DEFAULT_MEMORY
     device = CycleDevice(program.config, timing, functional=False)
@@ -168,6 +168,6 @@ def explain(program: Program, timing: MemoryTiming | None = None, clock_mhz: flo
     rows = attribute(program.ops(), program.layers, device.traces, program.config, program.constants)
     model = load()
     return Explanation(
-        program, timing, counters, rows, list(device.traces), clock_of(program.config, clock_mhz),
+        program, timing, counters, rows, list(device.traces), clock_of(program.config, clock),
         row_energies(program, rows, model), model,
     )  # fmt: skip

@@ -17,7 +17,7 @@ from isa.timing import DEFAULT_MEMORY, MemoryTiming
 from simulator.bound import bound_cycles
 from tilewright import zoo
 from tilewright.api.compilation import compile_program
-from tilewright.measure.clock import clock_of
+from tilewright.measure.clock import Clock, clock_of
 from tilewright.measure.explain import performance
 from tilewright.runtime.devices import Device
 from tilewright.runtime.inputs import random_inputs
@@ -50,7 +50,7 @@ def measure(
     timing: MemoryTiming = DEFAULT_MEMORY,
     *,
     quick: bool = False,
-    clock_mhz: float | None = None,
+    clock: Clock | None = None,
     progress: Callable[..., None] = lambda *_: None,
 ) -> list[dict[str, Any]]:
     """One entry per network.
@@ -58,7 +58,7 @@ def measure(
     Args:
         machine, timing: the NPU and its memory.
         quick: leaves out the large networks.
-        clock_mhz: for times; by default that of the fastest board known to run the machine.
+        clock: for times; by default that of the fastest board known to run the machine.
         progress: told what is measured.
     """
     found = []
@@ -76,8 +76,8 @@ def measure(
             bound = bound_cycles(program.layers, program.config)
             entry: dict[str, Any] = {"network": target.network, "config": program.config.name, "macs": program.macs}
             entry |= performance(device.counters, bound)
-            if (clock := clock_of(program.config, clock_mhz)) is not None:
-                entry |= clock.describe(device.counters.cycles or 0)
+            if (known := clock_of(program.config, clock)) is not None:
+                entry |= known.describe(device.counters.cycles or 0)
         entry |= {"bar_cycles": 1000 * target.bar, "stretch_cycles": 1000 * target.stretch}
         entry["ethos_u65_256_cycles"] = 1000 * target.u65 if target.u65 else None
         entry |= {"compile_seconds": program.compile_seconds, "run_seconds": seconds}

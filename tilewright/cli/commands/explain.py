@@ -77,9 +77,9 @@ def command(
         raise UsageError(f"{request.model} is compiled already: --config has no effect on it")
     if not compiled and request.host is not None:
         raise UsageError(f"{request.model} is compiled already: --host has no effect on it")
-    clock_mhz, timing = request.clock_and_memory(program.config)
+    clock, timing = request.clock_and_memory(program.config)
     with terminal.Working(f"running {program.name}"), terminal.stdout_for_json(json_path):
-        found = explain(program, timing, clock_mhz)
+        found = explain(program, timing, clock)
         if plot is not None:
             write_plot(plot, found)
     if json_path is not None:

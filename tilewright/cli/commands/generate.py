@@ -16,7 +16,7 @@ from tilewright.cli.group import MISMATCH
 from tilewright.cli.terminal import Working, stdout_for_json
 from tilewright.errors import UsageError
 from tilewright.generate import DECODE, PREFILL, GreedyReference, LanguageModel, Step
-from tilewright.measure.clock import clock_of
+from tilewright.measure.clock import asked, clock_of
 from tilewright.measure.latency import Latency, latency
 from tilewright.runtime.cost import run_npu_steps
 from tilewright.runtime.devices import Device, Runner, preset_of
@@ -172,7 +172,7 @@ def _speed(language: LanguageModel, name: str, told: Told, clock_mhz: float | No
     cycles = next(step.cycles for step in reversed(told.steps) if step.entry == name)
     if cycles is None:
         cycles = run_npu_steps(entry, CycleDevice(entry.config, functional=False)).cycles or 0
-    return latency([entry], cycles, clock_of(entry.config, clock_mhz))
+    return latency([entry], cycles, clock_of(entry.config, asked(clock_mhz)))
 
 
 def _summary(language: LanguageModel, runner: Runner, told: Told, speeds: dict[str, Latency]) -> dict[str, Any]:

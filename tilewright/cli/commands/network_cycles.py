@@ -38,8 +38,8 @@ def main(
     terminal.prepare_json(json_path)
     with terminal.Working("measuring") as working, terminal.stdout_for_json(json_path):
         machine = NpuConfig.load(config or "base")
-        clock_mhz, timing = arguments.clock_and_memory(machine, clock_mhz, board, memory, latency, interval)
-        entries = measure(machine, timing, quick=quick, clock_mhz=clock_mhz, progress=working.update)
+        clock, timing = arguments.clock_and_memory(machine, clock_mhz, board, memory, latency, interval)
+        entries = measure(machine, timing, quick=quick, clock=clock, progress=working.update)
     if json_path is not None:
         terminal.emit_json(json_path, entries)
     if json_path != "-":

@@ -35,7 +35,7 @@ def look_inside(data: SweepData, name: str, content: bytes, chosen: int, other: 
     def run(number: int) -> Explanation:
         point = data.machine(number)
         config = point.config.with_(name=f"point {number}")
-        program = compile_program(content, config, effort=data.row["effort"], tuning="off")
+        program = compile_program(content, config, memory=point.timing, effort=data.row["effort"], tuning="off")
         program.name = name
         return explain(program, point.timing)
 

@@ -20,6 +20,7 @@ from driver.errors import BoardReset, BusyError, TransportError
 from driver.transport.serial import SerialTransport
 from fpga.board import SDRAM
 from fpga.boards import BOARDS
+from fpga.memory import BLOCK_RAM_TIMING
 from fpga.sdram.chip import SDRAM_32M
 from fpga.sim.pty import SerialBoard, board_line, soc_line
 from isa.config import preset
@@ -28,7 +29,11 @@ from isa.encoding import op
 from isa.instructions import ErrorCode, Memory
 from isa.link.serial import FLAG, Command, Request
 from isa.program import Program
+from isa.timing import MemoryTiming
+from simulator.cycle import CycleDevice
 from tests.common.board_jobs import Job, at_command, check_copy, copy_job, endless_job, in_mid_run, waiting_job
+from tilewright.measure.clock import at_board
+from tilewright.runtime.cost import run_npu_steps
 
 pytestmark = pytest.mark.cosim
 TINY = preset("tiny")
@@ -50,16 +55,21 @@ def device(board: SerialBoard, seconds: float = SECONDS, **options: float) -> Bo
     return BoardDevice(SerialTransport(board.path, seconds=seconds), TINY, **({"reset_seconds": SECONDS} | options))
 
 
-#: Networks, with the least and the most cycles they take in on-chip memory and in SDRAM.
-NETWORKS = [
-    pytest.param("small", (3_430, 3_710), (3_720, 3_960), id="small"),
-    pytest.param("digits", (44_000, 48_000), (44_000, 49_000), id="digits", marks=pytest.mark.long),
-]
+NETWORKS = ["small", pytest.param("digits", marks=pytest.mark.long)]
+#: How far the cycles by the rule for a memory may be from those of the SoC: it knows no refresh and no rows, and in a
+#: run of some 3,500 cycles, where few loads follow each other, a latency that differs from burst to burst counts.
+NEAR = {"small": 0.03, "digits": 0.005}
 
 
-@pytest.mark.parametrize("network, cycles, _", NETWORKS)
+def check_cycles(runner: tw.Runner, network: str, program: Program, timing: MemoryTiming) -> None:
+    """What a run on the SoC took against the cycle-level simulator with the rule for its memory."""
+    by_rule = run_npu_steps(program, CycleDevice(TINY, timing, functional=False)).cycles
+    assert runner.counters is not None and runner.counters.cycles == pytest.approx(by_rule, rel=NEAR[network])
+
+
+@pytest.mark.parametrize("network", NETWORKS)
 def test_a_network_gives_the_bytes_of_the_functional_simulator(
-    board: SerialBoard, request: pytest.FixtureRequest, network: str, cycles: tuple[int, int], _: object
+    board: SerialBoard, request: pytest.FixtureRequest, network: str
 ) -> None:
     program: Program = request.getfixturevalue(network)
     info = probe(SerialTransport(board.path, seconds=SECONDS))
@@ -71,15 +81,12 @@ def test_a_network_gives_the_bytes_of_the_functional_simulator(
             expected = tw.Device("functional").run(program, inputs)
             outputs = runner.run(program, inputs)
             assert all(np.array_equal(outputs[name], expected[name]) for name in expected)
-        assert runner.counters is not None and runner.counters.cycles is not None
-        assert cycles[0] < runner.counters.cycles < cycles[1]
+        check_cycles(runner, network, program, BLOCK_RAM_TIMING)
         assert runner.load(program).device.transport.repeats == 0
 
 
-@pytest.mark.parametrize("network, _, cycles", NETWORKS)
-def test_a_network_in_the_sdram_of_a_board(
-    request: pytest.FixtureRequest, network: str, _: object, cycles: tuple[int, int]
-) -> None:
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_network_in_the_sdram_of_a_board(request: pytest.FixtureRequest, network: str) -> None:
     """The SoC of `fpga build --board ulx3s_85f --memory sdram` with a chip at its pins: the bytes of the functional
     simulator, both ends of the chip keep theirs, and the chip saw nothing it does not allow."""
     program: Program = request.getfixturevalue(network)
@@ -98,8 +105,7 @@ def test_a_network_in_the_sdram_of_a_board(
             expected = tw.Device("functional").run(program, inputs)
             outputs = runner.run(program, inputs)
             assert all(np.array_equal(outputs[name], expected[name]) for name in expected)
-            assert runner.counters is not None and runner.counters.cycles is not None
-            assert cycles[0] < runner.counters.cycles < cycles[1]
+            check_cycles(runner, network, program, at_board("ulx3s_85f", TINY, memory=SDRAM)[1])
         assert line.sdram_fault == 0
 
 
