@@ -20,7 +20,7 @@ from isa.config import NpuConfig
 from isa.encoding import Op
 from isa.instructions import Engine, Memory, queue_of
 from isa.program import CONSTANT_REGION, Layer
-from isa.timing import VECTOR_SIGNAL, gemm_signal
+from isa.timing import DEFAULT_MEMORY, VECTOR_SIGNAL, MemoryTiming, gemm_signal
 from simulator.bound import memory_cycles, shares
 from simulator.cycle import Trace
 from simulator.timeline import layer_cycles
@@ -109,7 +109,12 @@ def fused_row(group: Sequence[Layer]) -> Layer:
 
 
 def attribute(
-    ops: Sequence[Op], layers: Iterable[Layer], traces: Sequence[Trace], config: NpuConfig, constants: bytes = b""
+    ops: Sequence[Op],
+    layers: Iterable[Layer],
+    traces: Sequence[Trace],
+    config: NpuConfig,
+    constants: bytes = b"",
+    memory: MemoryTiming = DEFAULT_MEMORY,
 ) -> list[LayerLosses]:
     """The NPU layers in the order of the program, with what they lost.
 
@@ -118,10 +123,11 @@ def attribute(
         layers: `Program.layers`.
         traces: of the runs of the program's NPU steps, in order.
         constants: the program's constant region; tells the products of fused depthwise layers from the others.
+        memory: of the runs.
     """
     groups = {group[0].first: group for group in fused_layers(layers)}
     fused = [fused_row(group) for group in groups.values()]
-    bounds = dict(zip(groups, shares(fused, config)))
+    bounds = dict(zip(groups, shares(fused, config, memory)))
     products = _window_products(ops, config, constants)
     rows = []
     for trace in traces:
@@ -130,7 +136,7 @@ def attribute(
         for found in layer_cycles(fused, [trace]):
             interval = end, end + found.cycles
             first = found.layer.first
-            rows.append(_account(groups[first], found.layer, bounds[first], interval, table, config, products))
+            rows.append(_account(groups[first], found.layer, bounds[first], interval, table, config, memory, products))
             end += found.cycles
     return rows
 
@@ -147,11 +153,12 @@ def _account(
     interval: tuple[int, int],
     table: _Table,
     config: NpuConfig,
+    memory: MemoryTiming,
     products: np.ndarray,
 ) -> LayerLosses:
     """The books of one layer; `interval`: the cycle before its first and its last."""
     compute = layer.minimum_steps
-    row = LayerLosses(layer, members, interval[1] - interval[0], compute, memory_cycles([layer], config), bound)
+    row = LayerLosses(layer, members, interval[1] - interval[0], compute, memory_cycles([layer], config, memory), bound)
     pcs = layer.first, layer.first + layer.count
     row.spent = {cause: table.count(cause, *interval) for cause in CAUSES}
     gemm, window = table.own(GEMM, *pcs), table.own(WINDOW, *pcs)
@@ -182,8 +189,8 @@ def _account(
         place[key] -= part
         unavoidable -= part
     losses["overlap"] -= unavoidable
-    moved = -(-(layer.read_bytes + layer.write_bytes) // config.bus_bytes)
-    extra = max(0, moved - row.bound)
+    moved = layer.read_bytes * memory.read_interval + layer.write_bytes * memory.write_interval
+    extra = max(0, math.ceil(moved / config.bus_bytes) - row.bound)
     for place, key in ((waits, LOAD), (fill, LOAD), (waits, STORE), (fill, STORE)):
         part = min(extra, place[key])
         place[key] -= part

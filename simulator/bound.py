@@ -5,25 +5,44 @@ docs/simulators.md has the argument. What the layers must do at least is in the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from isa.config import NpuConfig
 from isa.program import Layer
+from isa.timing import DEFAULT_MEMORY, MemoryTiming
 
 
-def memory_cycles(layers: Sequence[Layer], config: NpuConfig, held: int = 0, kept: int = 0) -> int:
+def memory_cycles(
+    layers: Sequence[Layer],
+    config: NpuConfig,
+    memory: MemoryTiming = DEFAULT_MEMORY,
+    *,
+    held: int = 0,
+    kept: int = 0,
+) -> int:
     """Cycles of the bytes that layers must move: reads and writes have a channel each.
 
     Args:
+        memory: its intervals count, its latencies do not.
         held: bytes that may have been read before.
         kept: bytes that may be written later.
     """
     writes = sum(layer.minimum_writes for layer in layers)
     reads = sum(layer.minimum_bytes for layer in layers) - writes
-    return -(-max(0, reads - held, writes - kept) // config.bus_bytes)
+    return max(
+        _beats(reads - held, config.bus_bytes, memory.read_interval),
+        _beats(writes - kept, config.bus_bytes, memory.write_interval),
+    )
 
 
-def shares(layers: Sequence[Layer], config: NpuConfig) -> list[int]:
+def _beats(nbytes: int, bus_bytes: int, interval: float) -> int:
+    """The fewest cycles from the first to the last of the beats."""
+    beats = -(-nbytes // bus_bytes)
+    return math.floor((beats - 1) * interval) + 1 if beats > 0 else 0
+
+
+def shares(layers: Sequence[Layer], config: NpuConfig, memory: MemoryTiming = DEFAULT_MEMORY) -> list[int]:
     """The bound of a program, divided among its layers in their order: the sum is what cannot be beaten.
 
     A layer's part is its steps of the array and, where memory takes longer than all steps, a part of what is left.
@@ -37,22 +56,22 @@ def shares(layers: Sequence[Layer], config: NpuConfig) -> list[int]:
         for first in range(last):
             part = layers[cuts[first] : cuts[last]]
             steps = sum(layer.minimum_steps for layer in part)
-            ends = held if first else 0, kept if last < len(cuts) - 1 else 0
-            found.append((best[first][0] + max(steps, memory_cycles(part, config, *ends)), first))
+            ends = {"held": held if first else 0, "kept": kept if last < len(cuts) - 1 else 0}
+            found.append((best[first][0] + max(steps, memory_cycles(part, config, memory, **ends)), first))
         best.append(max(found))
     parts: list[int] = []
     last = len(cuts) - 1
     while last:
         total, first = best[last]
-        parts = _divided(layers[cuts[first] : cuts[last]], total - best[first][0], config) + parts
+        parts = _divided(layers[cuts[first] : cuts[last]], total - best[first][0], config, memory) + parts
         last = first
     return parts
 
 
-def _divided(layers: Sequence[Layer], cycles: int, config: NpuConfig) -> list[int]:
+def _divided(layers: Sequence[Layer], cycles: int, config: NpuConfig, memory: MemoryTiming) -> list[int]:
     """Divides cycles that are no fewer than all steps: what is beyond them goes where memory takes longer."""
     extra = cycles - sum(layer.minimum_steps for layer in layers)
-    weights = [max(0, memory_cycles([layer], config) - layer.minimum_steps) for layer in layers]
+    weights = [max(0, memory_cycles([layer], config, memory) - layer.minimum_steps) for layer in layers]
     found, given, seen = [], 0, 0
     for layer, weight in zip(layers, weights, strict=True):
         seen += weight
@@ -62,6 +81,6 @@ def _divided(layers: Sequence[Layer], cycles: int, config: NpuConfig) -> list[in
     return found
 
 
-def bound_cycles(layers: Sequence[Layer], config: NpuConfig) -> int:
-    """The fewest cycles the NPU's layers of a program can take."""
-    return sum(shares([layer for layer in layers if layer.where == "npu"], config))
+def bound_cycles(layers: Sequence[Layer], config: NpuConfig, memory: MemoryTiming = DEFAULT_MEMORY) -> int:
+    """The fewest cycles the NPU's layers of a program can take on a memory."""
+    return sum(shares([layer for layer in layers if layer.where == "npu"], config, memory))

@@ -9,10 +9,14 @@ import pytest
 
 import tilewright as tw
 from isa.config import PRESETS, NpuConfig
+from isa.timing import DEFAULT_MEMORY, MemoryTiming
 from simulator.bound import bound_cycles
+from simulator.cycle import CycleDevice
 from tilewright import zoo
+from tilewright.runtime.cost import run_npu_steps
 
 BASE = PRESETS["base"]
+SLOW = MemoryTiming(read_latency=1, write_latency=1, read_interval=2.4, write_interval=5)
 MACHINES = (
     "nano",
     "small",
@@ -36,7 +40,6 @@ def cases() -> Iterator[object]:
 def test_no_run_is_faster(network: str, machine: str | NpuConfig) -> None:
     model = zoo.build_quantized(network, **zoo.ZOO[network].small)
     program = tw.compile(model, machine, cache=False)
-    with tw.Device("cycle", functional=False) as device:
-        device.run(program, tw.random_inputs(program))
-        assert device.counters is not None and device.counters.cycles is not None
-        assert 0.05 * device.counters.cycles < bound_cycles(program.layers, program.config) <= device.counters.cycles
+    for memory in (DEFAULT_MEMORY, SLOW):
+        cycles = run_npu_steps(program, CycleDevice(program.config, memory, functional=False)).cycles
+        assert cycles and 0.05 * cycles < bound_cycles(program.layers, program.config, memory) <= cycles

@@ -165,7 +165,7 @@ def explain(program: Program, timing: MemoryTiming | None = None, clock: Clock |
     timing = timing or DEFAULT_MEMORY
     device = CycleDevice(program.config, timing, functional=False)
     counters = run_npu_steps(program, device, trace=True)
-    rows = attribute(program.ops(), program.layers, device.traces, program.config, program.constants)
+    rows = attribute(program.ops(), program.layers, device.traces, program.config, program.constants, timing)
     model = load()
     return Explanation(
         program, timing, counters, rows, list(device.traces), clock_of(program.config, clock),

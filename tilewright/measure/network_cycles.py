@@ -73,7 +73,7 @@ def measure(
             device.run(program, inputs)
             seconds = time.perf_counter() - start
             assert device.counters is not None
-            bound = bound_cycles(program.layers, program.config)
+            bound = bound_cycles(program.layers, program.config, timing)
             entry: dict[str, Any] = {"network": target.network, "config": program.config.name, "macs": program.macs}
             entry |= performance(device.counters, bound)
             if (known := clock_of(program.config, clock)) is not None:

@@ -75,7 +75,7 @@ def _cycles(task: dict[str, Any]) -> dict[str, Any]:
     program = _compile(task, config, timing)
     compiled = program.compile_seconds
     counters = run_npu_steps(program, CycleDevice(config, timing, functional=False))
-    bound = bound_cycles(program.layers, config)
+    bound = bound_cycles(program.layers, config, timing)
     assert counters.cycles is not None
     return {
         "cycles": counters.cycles,

@@ -14,7 +14,7 @@ from isa.device import Region
 from isa.encoding import Op, op, to_bytes
 from isa.instructions import Memory, Source
 from isa.program import Layer, Program
-from isa.timing import MemoryTiming, gemm_signal
+from isa.timing import DEFAULT_MEMORY, MemoryTiming, gemm_signal
 from simulator import attribution
 from simulator.attribution import LOSSES, LayerLosses, attribute, fused_layers, fused_row, segments
 from simulator.bound import bound_cycles
@@ -152,27 +152,35 @@ def test_a_program_without_array_and_one_without_work() -> None:
     assert causes([], trace)["fetch"] == trace.cycles
 
 
-def run(model: object, config: str | NpuConfig = "base", **timing: int) -> tuple[Program, list[LayerLosses], int]:
+def run(
+    model: object, config: str | NpuConfig = "base", memory: MemoryTiming = DEFAULT_MEMORY
+) -> tuple[Program, list[LayerLosses], int]:
     program = tw.compile(model, config)  # type: ignore[arg-type]
-    with tw.Device("cycle", timing=MemoryTiming(**timing), functional=False) as runner:
+    with tw.Device("cycle", timing=memory, functional=False) as runner:
         runner.run(program, tw.random_inputs(program), trace=True)
         device = runner.load(program).device
         assert isinstance(device, CycleDevice) and runner.counters is not None and runner.counters.cycles
         for trace in device.traces:
             found = sorted(segments(program.ops(), trace, program.config))
             assert sum(b - a + 1 for a, b, _, _ in found) == trace.cycles
-        rows = attribute(program.ops(), program.layers, device.traces, program.config, program.constants)
+        rows = attribute(program.ops(), program.layers, device.traces, program.config, program.constants, memory)
         return program, rows, runner.counters.cycles
 
 
 @pytest.mark.parametrize("config", [*PRESETS, ONE_QUEUE], ids=str)
 @pytest.mark.parametrize(
-    "timing", [{}, {"read_latency": 300, "read_interval": 3, "write_interval": 2}], ids=["", "slow"]
+    "memory",
+    [
+        DEFAULT_MEMORY,
+        MemoryTiming(read_latency=300, read_interval=2.6),
+        MemoryTiming(write_interval=40),
+    ],
+    ids=["", "slow reads", "slow writes"],
 )
-def test_the_books_of_a_network_balance(config: str | NpuConfig, timing: dict[str, int]) -> None:
-    program, rows, cycles = run(DIGITS, config, **timing)
+def test_the_books_of_a_network_balance(config: str | NpuConfig, memory: MemoryTiming) -> None:
+    program, rows, cycles = run(DIGITS, config, memory)
     assert sum(row.cycles for row in rows) == cycles
-    assert sum(row.bound for row in rows) == bound_cycles(program.layers, program.config) <= cycles
+    assert sum(row.bound for row in rows) == bound_cycles(program.layers, program.config, memory) <= cycles
     for row in rows:
         assert set(row.losses) == set(LOSSES)
         assert sum(row.losses.values()) == row.cycles - row.bound

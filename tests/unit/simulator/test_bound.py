@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from isa.config import PRESETS
 from isa.program import Layer
+from isa.timing import MemoryTiming
 from simulator.bound import bound_cycles, memory_cycles, shares
 
 BASE = PRESETS["base"]  # 8 bytes a beat
@@ -20,6 +21,14 @@ def test_reads_and_writes_have_channels_of_their_own() -> None:
     assert memory_cycles([layer(reads=801, writes=800)], BASE) == 101
     assert memory_cycles([layer(reads=80), layer(writes=801)], BASE) == 101
     assert memory_cycles([layer(reads=800, writes=400)], BASE, held=480, kept=0) == 50
+
+
+def test_beats_may_be_more_than_a_cycle_apart() -> None:
+    slow = MemoryTiming(read_interval=2.5, write_interval=3)
+    assert memory_cycles([layer(reads=8000)], BASE, slow) == 2498  # the 1,000th beat, 999 x 2.5 behind the first
+    assert memory_cycles([layer(reads=8000, writes=7993)], BASE, slow) == 2998
+    assert memory_cycles([layer(reads=8)], BASE, slow) == 1 and memory_cycles([layer()], BASE, slow) == 0
+    assert bound_cycles([layer(steps=1000), layer(reads=8000)], BASE, slow) == 2498
 
 
 def test_layers_overlap_unless_one_must_wait() -> None:
