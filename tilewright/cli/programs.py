@@ -15,6 +15,7 @@ from isa.config import NpuConfig
 from isa.program import CpuStep, NpuStep, Program
 from isa.timing import MemoryTiming
 from tilewright.cli import arguments, fixed_values
+from tilewright.cli.memory_options import clock_and_memory
 from tilewright.cli.terminal import Working, stdout_for_json
 from tilewright.errors import UsageError
 
@@ -31,7 +32,7 @@ class Request:
         shapes, values, states, entries: as --shape, --value, --state and --entry give them.
         config, host, clock_mhz, cpu_only, threads, print_after, effort, tuning, objective: as for
             `tilewright.compile_program`; without a configuration it is `base`.
-        board, memory, latency, interval: as `arguments.clock_and_memory` takes them.
+        board, memory, latency, interval: as `tilewright.cli.memory_options.clock_and_memory` takes them.
         trust: as for `tilewright.load`.
     """
 
@@ -73,8 +74,8 @@ class Request:
         return Program.is_program(self.model)
 
     def clock_and_memory(self, config: NpuConfig) -> tuple[Clock | None, MemoryTiming]:
-        """What the options say of clock and memory, where the machine is `config`; see `arguments`."""
-        return arguments.clock_and_memory(config, self.clock_mhz, self.board, self.memory, self.latency, self.interval)
+        """What the options say of clock and memory, where the machine is `config`."""
+        return clock_and_memory(config, self.clock_mhz, self.board, self.memory, self.latency, self.interval)
 
     def open(self, json_path: str | None = None, staged: bool = False) -> tuple[Program, bool]:
         """The program in the file, or the one compiled from the model.

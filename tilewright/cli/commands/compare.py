@@ -10,7 +10,7 @@ from rich.table import Table
 
 from isa.config import PRESETS, NpuConfig
 from isa.program import Program
-from tilewright.cli import arguments, programs, terminal
+from tilewright.cli import arguments, memory_options, programs, terminal
 from tilewright.cli.energy import microjoules, staleness
 from tilewright.errors import UsageError
 from tilewright.measure.clock import show
@@ -41,7 +41,7 @@ from tilewright.measure.labels import short_name
 @arguments.config_option
 @arguments.shape_option
 @arguments.effort_option
-@arguments.memory_options
+@memory_options.options
 @arguments.clock_option
 @click.option("--layers/--no-layers", default=None, help="The table per layer; by default with one network only.")
 @arguments.json_option

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from compiler.errors import StagingError
-from tilewright.cli import arguments, fixed_values, programs, terminal
+from tilewright.cli import arguments, fixed_values, memory_options, programs, terminal
 from tilewright.errors import UsageError
 from tilewright.files import check_writable
 
@@ -33,7 +33,7 @@ from tilewright.files import check_writable
 @arguments.state_option
 @arguments.entry_option
 @arguments.host_option
-@arguments.memory_options
+@memory_options.options
 @arguments.clock_option
 @click.option("--cpu-only", is_flag=True, help="Leave the NPU out.")
 @click.option(

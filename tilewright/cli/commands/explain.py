@@ -10,7 +10,7 @@ from rich.table import Table
 
 from isa.program import Layer
 from simulator.attribution import LOSSES, LayerLosses
-from tilewright.cli import arguments, energy, programs, terminal
+from tilewright.cli import arguments, energy, memory_options, programs, terminal
 from tilewright.errors import UsageError
 from tilewright.files import check_writable
 from tilewright.measure.clock import show
@@ -45,7 +45,7 @@ _MOST_KERNELS = 24  # rows of the CPU's table
 @arguments.shape_option
 @arguments.effort_option
 @arguments.objective_option
-@arguments.memory_options
+@memory_options.options
 @arguments.clock_option
 @arguments.host_option
 @click.option(

@@ -8,7 +8,7 @@ import click
 from rich.table import Table
 
 from isa.config import NpuConfig
-from tilewright.cli import arguments, terminal
+from tilewright.cli import arguments, memory_options, terminal
 from tilewright.measure.clock import show
 from tilewright.measure.network_cycles import measure
 
@@ -20,7 +20,7 @@ from tilewright.measure.network_cycles import measure
     )
 )
 @arguments.config_option
-@arguments.memory_options
+@memory_options.options
 @arguments.clock_option
 @arguments.json_option
 @click.option("--quick", is_flag=True, help="Only the small networks.")
@@ -38,7 +38,7 @@ def main(
     terminal.prepare_json(json_path)
     with terminal.Working("measuring") as working, terminal.stdout_for_json(json_path):
         machine = NpuConfig.load(config or "base")
-        clock, timing = arguments.clock_and_memory(machine, clock_mhz, board, memory, latency, interval)
+        clock, timing = memory_options.clock_and_memory(machine, clock_mhz, board, memory, latency, interval)
         entries = measure(machine, timing, quick=quick, clock=clock, progress=working.update)
     if json_path is not None:
         terminal.emit_json(json_path, entries)

@@ -381,7 +381,10 @@ def test_the_help_imports_no_command() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--clock", "100"], "--clock says how fast the NPU is beside a host: it is for --host"),
+        (
+            ["--clock", "100"],
+            "--clock says how fast the NPU is beside a host or a board's memory: give --host or --board",
+        ),
         (["--entry", "a:x=1,1", "--tuning", "log.json"], "--tuning is for programs without entry points"),
     ],
 )
