@@ -1,0 +1,144 @@
+"""Weights, biases and scales of convolutions and matrix products on their way into WGT and PRM."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from compiler.npu.emit.context import Context
+from compiler.npu.emit.geometry import Box
+from compiler.npu.emit.transfers import Place
+from compiler.npu.layers.conv_tiling import ConvShape
+from isa.instructions import Memory
+from isa.program import ARENA_REGION
+
+if TYPE_CHECKING:
+    from compiler.npu.layers.conv import ConvLayer
+
+
+class ConvConstants:
+    """What an emission of a layer, or of some of its rows, loads besides activations.
+
+    Args:
+        s: sizes of the layer.
+    """
+
+    def __init__(self, context: Context, layer: ConvLayer, s: ConvShape) -> None:
+        self.context, self.layer, self.s = context, layer, s
+
+    def rest(self, index: int, block: int, rows: int, first: int, piece: int) -> list[tuple[int, ...]]:
+        """The single tiles of a piece."""
+        rest, config = self.s.phases[index].rest, self.context.config
+        start = block * config.block_in // config.block_out
+        return [] if rest is None else rest.part(range(start, start + rows), range(first, first + piece))
+
+    def weights(self, n: int, index: int, block: int, rows: int, first: int, piece: int) -> int:
+        """First WGT row of the weights of a piece, loaded unless they are there."""
+        dynamic = self.layer.dynamic
+        key = (id(self.layer), index, block, rows, first, piece)
+        if dynamic is None:
+            taps = self.s.phases[index].weights.shape
+            singles = self.rest(index, block, rows, first, piece)
+            if self._whole(index):
+                return self._part_of_weights(key, index, block, rows, first, piece)
+            count = rows * taps[0] * taps[3] * taps[4] * piece + len(singles)
+            return self.context.load_weights(key, count, lambda: self._pack(index, block, rows, first, piece, singles))
+        at = self.context.weights.find((*key, n))
+        if at is None:
+            config = self.context.config
+            where = n, block * config.block_in // config.block_out, first
+            at = self.context.weights.take(rows * piece, (*key, n))
+            offset = self.context.offsets[dynamic.tiles] + dynamic.offset
+            offset += sum(i * stride for i, stride in zip(where, dynamic.strides, strict=True))
+            self.context.emitter.load(
+                Place(ARENA_REGION, offset), Memory.WGT, at, 1, y=(piece, 1, dynamic.strides[2]),
+                z=(rows, piece, dynamic.strides[1]),
+            )  # fmt: skip
+        return at
+
+    def _whole(self, index: int) -> bool:
+        """Whether programs share the constants of a phase, which is a matrix product: then they lie in one piece."""
+        phase, s = self.s.phases[index], self.s
+        plain = phase.rest is None and not s.grouped and phase.weights.shape[0] == 1 and phase.kernel == (1, 1)
+        return self.context.constants.shared and self.layer.dynamic is None and plain
+
+    @property
+    def _rows(self) -> int:
+        """Rows of tiles of all channels of the output."""
+        config, y = self.context.config, self.s.y
+        return max(-(-y.c // config.block_out), y.cb * config.block_in // config.block_out)
+
+    def _part_of_weights(self, key: Hashable, index: int, block: int, rows: int, first: int, piece: int) -> int:
+        """As `weights`, of weights that lie in memory as [row][input block], all of the layer."""
+        at = self.context.weights.find(key)
+        if at is None:
+            config, kb = self.context.config, self.s.x.cb
+            at = self.context.weights.take(rows * piece, key)
+            row = block * config.block_in // config.block_out
+            place = self.context.part(
+                (id(self.layer), "weights", index),
+                lambda: np.ascontiguousarray(self._pack(index, 0, self._rows, 0, kb, [])).tobytes(),
+                (row * kb + first) * config.tile_bytes,
+            )
+            if piece == kb:
+                self.context.emitter.load(place, Memory.WGT, at, rows * piece)
+            else:
+                self.context.emitter.load(place, Memory.WGT, at, piece, y=(rows, piece, kb * config.tile_bytes))
+        return at
+
+    def _pack(
+        self, index: int, block: int, rows: int, first: int, piece: int, singles: list[tuple[int, ...]]
+    ) -> np.ndarray:
+        """Tiles [row][set][ky][kx][input block] of block_out x block_in, and behind them single ones of the rest."""
+        config, s = self.context.config, self.s
+        bi, bo = config.block_in, config.block_out
+        w = s.phases[index].weights
+        sets, _, _, kh, kw = w.shape
+        o0, o1 = block * bi, min(block * bi + rows * bo, s.y.c)
+        dense = np.zeros((sets, rows * bo, piece * bi, kh, kw), np.int8)
+        if not s.grouped:
+            c0, c1 = first * bi, min((first + piece) * bi, w.shape[2])
+            dense[:, : o1 - o0, : c1 - c0] = w[:, o0:o1, c0:c1]
+        else:
+            outs, ins = s.y.c // self.layer.group, s.x.c // self.layer.group
+            for o in range(o0, o1):
+                base = o // outs * ins - first * bi
+                lo, hi = max(0, -base), min(ins, piece * bi - base)
+                if hi > lo:
+                    dense[:, o - o0, base + lo : base + hi] = w[:, o, lo:hi]
+        split = dense.reshape(sets, rows, bo, piece, bi, kh, kw)
+        packed = split.transpose(1, 0, 5, 6, 3, 2, 4).reshape(-1, bo, bi)
+        rest = s.phases[index].rest
+        return packed if rest is None or not singles else np.concatenate([packed, rest.pack(singles, config)])
+
+    def params(self, q: Box, index: int) -> int:
+        """First PRM row of the biases and scales of a chunk, loaded unless they are there."""
+        config, dynamic = self.context.config, self.layer.dynamic
+        block, blocks = q.block, q.blocks
+        bi = config.block_in
+        if dynamic is not None and dynamic.params is not None:
+            key = (id(self.layer), "dynamic", q.n, block, blocks)
+            at = self.context.params.find(key)
+            if at is None:
+                at = self.context.params.take(blocks, key)
+                row = q.n * self.s.y.cb + block
+                place = Place(ARENA_REGION, self.context.offsets[dynamic.params] + row * config.prm_row_bytes)
+                self.context.emitter.load(place, Memory.PRM, at, blocks)
+            return at
+
+        whole = self._whole(index)
+
+        def make() -> tuple[np.ndarray, np.ndarray]:
+            block, blocks = (0, self.s.y.cb) if whole else (q.block, q.blocks)
+            bias = np.zeros(blocks * bi, np.int32)
+            scale = np.zeros(blocks * bi, self.layer.scale.dtype)
+            o0, o1 = block * bi, min((block + blocks) * bi, self.s.y.c)
+            biases = np.atleast_2d(self.layer.bias)
+            bias[: o1 - o0] = biases[index if len(biases) > 1 else 0, o0:o1]
+            scale[: o1 - o0] = self.layer.scale[o0:o1]
+            return bias, scale
+
+        shared = ((id(self.layer), "params", index), block) if whole else None
+        return self.context.load_params((id(self.layer), index, block, blocks), blocks, make, shared)
