@@ -13,7 +13,7 @@ from compiler.npu.blocks.convert import Converter
 from compiler.npu.blocks.layouts import Layouts
 from compiler.npu.blocks.packing import PackedInput, plan_packing, repack_weights
 from compiler.npu.blocks.tables import Table, reach, shifted, with_bytes
-from compiler.npu.layers.conv import DynamicWeights
+from compiler.npu.layers.conv_constants import DynamicWeights
 from compiler.npu.stored import stored_zero_point
 from compiler.npu.views import View, channel_axis, dense_view, planes_of
 from compiler.ops.elementwise import IDENTITY_TABLE

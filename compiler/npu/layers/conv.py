@@ -20,33 +20,13 @@ from compiler.npu.emit.plan import TilePlan
 from compiler.npu.emit.scratch import Allocation
 from compiler.npu.emit.tiles import ActTile
 from compiler.npu.layers.accumulators import emit_accumulators, emit_wide, read_add_operand
-from compiler.npu.layers.conv_constants import ConvConstants
+from compiler.npu.layers.conv_constants import ConvConstants, DynamicWeights
 from compiler.npu.layers.conv_tiling import ConvShape, ConvTiling, Phase, conv_plans, longest
 from compiler.npu.layers.layer import Layer
 from compiler.npu.layers.products import least_constants
 from compiler.npu.layers.row_sums import RowSums, add_by_tiles
 from compiler.npu.layers.tiling import OutputRows
 from isa.config import NpuConfig
-
-
-@dataclass
-class DynamicWeights:
-    """Weights made at run time: per batch item [OB][KB] tiles and PRM rows, in the arena.
-
-    Attributes:
-        tiles, params: buffer names; no params where biases and scales are constants.
-        k: products per output.
-        zero_point: that of the second operand; its products are added by constant tiles or by `RowSums`.
-        offset: of the first tile in its buffer, bytes.
-        strides: bytes from one batch item to the next, from one row of tiles, from one input block.
-    """
-
-    tiles: str
-    params: str | None
-    k: int
-    zero_point: int
-    offset: int
-    strides: tuple[int, int, int]
 
 
 @dataclass

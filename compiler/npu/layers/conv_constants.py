@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -14,8 +15,34 @@ from compiler.npu.layers.conv_tiling import ConvShape
 from isa.instructions import Memory
 from isa.program import ARENA_REGION
 
-if TYPE_CHECKING:
-    from compiler.npu.layers.conv import ConvLayer
+
+@dataclass
+class DynamicWeights:
+    """Weights made at run time: per batch item [OB][KB] tiles and PRM rows, in the arena.
+
+    Attributes:
+        tiles, params: buffer names; no params where biases and scales are constants.
+        k: products per output.
+        zero_point: that of the second operand; its products are added by constant tiles or by `RowSums`.
+        offset: of the first tile in its buffer, bytes.
+        strides: bytes from one batch item to the next, from one row of tiles, from one input block.
+    """
+
+    tiles: str
+    params: str | None
+    k: int
+    zero_point: int
+    offset: int
+    strides: tuple[int, int, int]
+
+
+class Weighted(Protocol):
+    """What has the constants: a convolution, see `compiler.npu.layers.conv.ConvLayer`."""
+
+    bias: np.ndarray
+    scale: np.ndarray
+    group: int
+    dynamic: DynamicWeights | None
 
 
 class ConvConstants:
@@ -25,7 +52,7 @@ class ConvConstants:
         s: sizes of the layer.
     """
 
-    def __init__(self, context: Context, layer: ConvLayer, s: ConvShape) -> None:
+    def __init__(self, context: Context, layer: Weighted, s: ConvShape) -> None:
         self.context, self.layer, self.s = context, layer, s
 
     def rest(self, index: int, block: int, rows: int, first: int, piece: int) -> list[tuple[int, ...]]:

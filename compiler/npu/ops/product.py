@@ -9,7 +9,8 @@ import numpy as np
 
 from compiler.graph import Node
 from compiler.npu.blocks.operands import Operands
-from compiler.npu.layers.conv import ConvLayer, DynamicWeights
+from compiler.npu.layers.conv import ConvLayer
+from compiler.npu.layers.conv_constants import DynamicWeights
 from compiler.npu.layers.conv_tiling import Phase
 from compiler.npu.layers.layer import Layer, Post
 from compiler.npu.layers.product_params import LARGEST, PAIR, ProductParamsLayer, fits, int8_parts
