@@ -32,7 +32,7 @@ BOARD = UartBoard(
     loader=open_fpga_loader("ulx3s"),
     sdram=SDRAM_32M,
     points={
-        "tiny": Point(clock_mhz=100, memory_kib=160, seed=3),
+        "tiny": Point(clock_mhz=100, memory_kib=160, seed=5),
         "small": Point(clock_mhz=80, memory=SDRAM, memory_kib=SDRAM_32M.size >> 10, baud=2_000_000, seed=11),
         "wide": Point(clock_mhz=75, memory=SDRAM, memory_kib=SDRAM_32M.size >> 10, baud=2_000_000),
     },
