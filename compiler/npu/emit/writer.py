@@ -90,9 +90,8 @@ class Writer:
             if level < len(nest):
                 count, *steps = nest[level]
                 self._set(name, level, level=level, count=count, **dict(zip(strides, steps, strict=True)))
-            else:
-                if self._registers.get(name, level)["count"] != 1:
-                    self._set(name, level, level=level, count=1)
+            elif self._registers.get(name, level)["count"] != 1:
+                self._set(name, level, level=level, count=1)
 
     def _set(self, name: str, key: int, **values: int) -> None:
         """Sets a register before the next run, unless it has these values. `key` tells levels apart."""

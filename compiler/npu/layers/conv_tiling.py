@@ -16,15 +16,13 @@ import numpy as np
 from compiler.npu.emit.plan import Pools, TilePlan
 from compiler.npu.layers.rest import Rest
 from compiler.npu.layers.sliding_window import SlidingWindow
-from compiler.npu.layers.tiling import bands, even_parts
+from compiler.npu.layers.tiling import Bus, bands, even_parts
 from compiler.npu.views import View
 from isa.config import NpuConfig
 from isa.timing import MemoryTiming
 
 #: Estimated cycles one tile costs besides its work: starting four engines one after another.
 _TILE_OVERHEAD = 40
-#: Cycles until a tile's first products, besides those until the first beat comes.
-_LATENCY = 36
 #: Cycles that an instruction for a single tile costs besides its products.
 _REST_OVERHEAD = 10
 #: Rows of bands that hold only a part of each row, and the parts that rows are cut into.
@@ -196,8 +194,7 @@ def conv_plans(
     config = s.config
     n, blocks = s.images, s.y.cb
     out_size = s.bytes * s.q[0] * s.step[0] * s.y.w * blocks * config.block_in
-    reading, writing = (config.bus_bytes / beat for beat in (memory.read_interval, memory.write_interval))  # a cycle
-    latency = _LATENCY + memory.read_latency
+    reading, writing, latency = Bus.of(config, memory)
     tile_cycles = config.tile_bytes / reading
     in_blocks = s.in_blocks
     weight_tiles = s.rows(blocks) * s.taps * in_blocks * len(s.phases) + s.rest

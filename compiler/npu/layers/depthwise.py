@@ -21,11 +21,9 @@ from compiler.npu.layers.layer import Layer
 from compiler.npu.layers.products import least_constants
 from compiler.npu.layers.rest import Rest
 from compiler.npu.layers.sliding_window import SlidingWindow
-from compiler.npu.layers.tiling import OutputRows, PlaneTiling, bands, boxes, chosen_rows
+from compiler.npu.layers.tiling import Bus, OutputRows, PlaneTiling, bands, boxes, chosen_rows
 from isa.config import NpuConfig
 
-#: Cycles until a tile's first products, besides those until the first beat comes.
-_LATENCY = 36
 _TILE_OVERHEAD = 15
 #: Rows of bands that hold only a part of each row, and the parts that rows are cut into.
 _SHORT_BANDS = (1, 2, 4, 6, 8, 12)
@@ -83,8 +81,8 @@ class DepthwiseLayer(Layer):
         room = context.accumulators.rows
         height, images = (y.h, y.n) if span is None else (span[1] - span[0], 1)
         load_add = self.post.add is not None and not context.on_chip(self.post.add.other)
-        slices, window, memory = config.dw_slices, self.window, context.memory
-        reading, writing = (config.bus_bytes / beat for beat in (memory.read_interval, memory.write_interval))
+        slices, window = config.dw_slices, self.window
+        reading, writing, latency = Bus.of(config, context.memory)
         again = len({(tile[0], tile[4]) for tile in self.rest.tiles}) if self.rest is not None else 0
         short = [lines for lines in _SHORT_BANDS if lines <= height]
         for lines, columns in bands(height, y.w, short, _ROW_PARTS):
@@ -117,11 +115,7 @@ class DepthwiseLayer(Layer):
                     nbytes**2 * images * y.cb * height * y.w,  # a step for each sum and byte of a result
                     0 if resident_out else self.output.nbytes * height / (y.h * y.n * writing),
                 )
-                start = (
-                    _LATENCY
-                    + memory.read_latency
-                    + (in_rows * config.block_in + tiles * config.tile_bytes / 2) / reading
-                )
+                start = latency + (in_rows * config.block_in + tiles * config.tile_bytes / 2) / reading
                 end = nbytes * lines * columns * blocks * (1 if resident_out else config.block_in / writing)
                 cycles = work + start + end + count * _TILE_OVERHEAD
                 if every or cycles < best:

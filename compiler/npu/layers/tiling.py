@@ -8,6 +8,29 @@ from typing import NamedTuple
 
 from compiler.npu.emit.geometry import Box
 from compiler.npu.views import View
+from isa.config import NpuConfig
+from isa.timing import MemoryTiming
+
+#: Cycles until a tile's first products, besides those until the first beat comes and of its first data.
+_START = 36
+
+
+class Bus(NamedTuple):
+    """What tiles wait for.
+
+    Attributes:
+        reading, writing: bytes the memory gives and takes in a cycle.
+        latency: cycles until a tile's first products, besides those of its first data.
+    """
+
+    reading: float
+    writing: float
+    latency: int
+
+    @staticmethod
+    def of(config: NpuConfig, memory: MemoryTiming) -> Bus:
+        width, latency = config.bus_bytes, _START + memory.read_latency
+        return Bus(width / memory.read_interval, width / memory.write_interval, latency)
 
 
 class PlaneTiling(NamedTuple):
