@@ -172,10 +172,11 @@ def run(
     "memory",
     [
         DEFAULT_MEMORY,
+        MemoryTiming(read_latency=300, read_interval=3, write_interval=2),
         MemoryTiming(read_latency=300, read_interval=2.6),
         MemoryTiming(write_interval=40),
     ],
-    ids=["", "slow reads", "slow writes"],
+    ids=["", "slow", "slow reads", "slow writes"],
 )
 def test_the_books_of_a_network_balance(config: str | NpuConfig, memory: MemoryTiming) -> None:
     program, rows, cycles = run(DIGITS, config, memory)
