@@ -12,13 +12,15 @@ a random machine also the plainest machine on which programs of this seed differ
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
-from common.measured import write_with_command
+from common.measured import SOURCES, digest_of_sources, write_with_command
 from common.processes import processors
 from isa.assembler import disassemble_one
 from isa.config import NpuConfig
@@ -26,8 +28,8 @@ from isa.encoding import Op
 from tests.common.equality import CONFIGS, Trio, case, cycle_differences, fewest, shrink, with_ops
 from tests.common.random_configs import plainest, random_config
 
-#: Machine, first seed, number of programs, arguments that run it again, whether to look for shorter programs.
-Job = tuple[NpuConfig, int, int, str, bool]
+#: Machine, first seed, which programs from there on, arguments that run it again, whether to look for shorter programs.
+Job = tuple[NpuConfig, int, range, str, bool]
 DEFAULT = "tiny,small,base,wide_bus,widest_bus,narrow_out,narrow_in,serial,no_units,narrow_no_units,one_queue,large"
 
 
@@ -39,7 +41,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--configs", default=DEFAULT, help=f"of {', '.join(CONFIGS)}; each is built once")
     parser.add_argument("--machines", type=int, default=0, metavar="N", help="N random machines in place of --configs")
     parser.add_argument("--rtl", action="store_true", help="random machines on RTL too")
-    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--json", type=Path, help="write the figures here; what such a file of the same design has "
+                        "is not run again")  # fmt: skip
     parser.add_argument("--no-shrink", action="store_true", help="do not look for a shorter program")
     options = parser.parse_args(arguments)
     if options.machines < 0 or options.count < 1:
@@ -55,30 +58,46 @@ def main(arguments: list[str]) -> int:
             parser.error(f"unknown configuration {unknown[0]!r}; known: {', '.join(CONFIGS)}")
         runs = [(f"--configs {n}", CONFIGS[n], options.seed) for n in names]
     failures = cycles = 0
-    counts = [options.count // len(runs) + (at < options.count % len(runs)) for at in range(len(runs))]
+    figures: dict[str, Any] = {"machines": [config.name for _, config, _ in runs], "programs": options.count}
+    figures |= {"seed": options.seed, "rtl": bool(options.rtl or not options.machines)}
+    known, before = _known(options.json, figures) if options.json else (0, 0)
+    numbers = map(range, _shared(known, runs), _shared(options.count, runs))
     jobs = [
-        (config, seed, count, replay, not options.no_shrink)
-        for (replay, config, seed), count in zip(runs, counts, strict=True)
-        if count
+        (config, seed, some, replay, not options.no_shrink)
+        for (replay, config, seed), some in zip(runs, numbers, strict=True)
+        if some
     ]
     side_by_side = options.machines and not options.rtl
     with ProcessPoolExecutor(processors() if side_by_side else 1) as pool:
         results = pool.map(_simulators, jobs) if side_by_side else map(_rtl, jobs)
-        for (config, seed, count, *_), (bad, ran, seconds) in zip(jobs, results, strict=True):
+        for (config, seed, some, *_), (bad, ran, seconds) in zip(jobs, results, strict=True):
             if bad or not options.machines:
-                print(
-                    f"{config.name}: {count} programs from seed {seed}, {ran} cycles, {bad} differ, {seconds:.0f} s",
-                    flush=True,
-                )
+                what = f"{len(some)} programs from seed {seed + some.start}"
+                print(f"{config.name}: {what}, {ran} cycles, {bad} differ, {seconds:.0f} s", flush=True)
             failures += bad
             cycles += ran
     what = f"{options.count} programs on {min(len(runs), options.count)} machines"
+    what += f", {known} of them before" * bool(known)
     print(f"{what}, {cycles} cycles of RTL, {failures} differ, {time.monotonic() - start:.0f} s")
     if options.json:
-        figures = {"machines": [config.name for _, config, _ in runs], "programs": options.count, "seed": options.seed}
-        figures |= {"rtl": bool(options.rtl or not options.machines), "cycles": cycles, "differ": failures}
-        write_with_command(options.json, parser, arguments, figures)
+        write_with_command(options.json, parser, arguments, figures | {"cycles": before + cycles, "differ": failures})
     return min(failures, 100)
+
+
+def _shared(count: int, runs: Sequence[object]) -> list[int]:
+    """So many programs, by machine."""
+    return [count // len(runs) + (at < count % len(runs)) for at in range(len(runs))]
+
+
+def _known(file: Path, figures: Mapping[str, Any]) -> tuple[int, int]:
+    """How many programs a file says are equal, of such as are to be run, and their cycles of RTL."""
+    if not file.is_file():
+        return 0, 0
+    found = json.loads(file.read_text(encoding="utf-8"))
+    same = all(found.get(key) == figures[key] for key in ("machines", "seed", "rtl"))
+    if not same or found[SOURCES] != digest_of_sources() or found["differ"] or found["programs"] > figures["programs"]:
+        return 0, 0
+    return found["programs"], found["cycles"]
 
 
 def _simulators(job: Job) -> tuple[int, int, float]:
@@ -91,11 +110,11 @@ def _rtl(job: Job) -> tuple[int, int, float]:
     return *rtl(*job), time.monotonic() - start
 
 
-def rtl(config: NpuConfig, first: int, count: int, replay: str, shorter: bool) -> tuple[int, int]:
+def rtl(config: NpuConfig, first: int, numbers: range, replay: str, shorter: bool) -> tuple[int, int]:
     """How many of some programs differ on RTL or the simulators, and cycles."""
     trio = Trio(config)
     bad = cycles = 0
-    for seed in range(first, first + count):
+    for seed in (first + number for number in numbers):
         program, timing = case(seed, trio.config)
         lines = trio.differences(program, timing)
         cycles += trio.cycle.trace.cycles if trio.cycle.trace else 0
@@ -111,10 +130,10 @@ def rtl(config: NpuConfig, first: int, count: int, replay: str, shorter: bool) -
     return bad, cycles
 
 
-def simulators(config: NpuConfig, first: int, count: int, replay: str, shorter: bool) -> int:
+def simulators(config: NpuConfig, first: int, numbers: range, replay: str, shorter: bool) -> int:
     """How many of some programs differ on the two simulators."""
     bad = 0
-    for seed in range(first, first + count):
+    for seed in (first + number for number in numbers):
         program, timing = case(seed, config)
         lines = cycle_differences(config, program, timing)
         if not lines:

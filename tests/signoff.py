@@ -73,17 +73,21 @@ def _coverage(figures: dict[str, Any]) -> list[str]:
 
 
 def _mutants(figures: dict[str, Any]) -> list[str]:
-    same = len(figures["equivalent"])
+    same, waived = len(figures["equivalent"]), len(figures["waived"])
     found = share(figures["found"], figures["faults"] - same)
     lines = [
         f"{found} faults found on `{figures['config']}`, among the first {figures['faults']:,} of a sample of "
-        f"{figures['sample']:,} (seed {figures['seed']}); {same} more are proved to change nothing that can be seen. "
-        "99 % of 2,000 are wanted."
+        f"{figures['sample']:,} (seed {figures['seed']}); {same} more are proved to change nothing that can be seen, "
+        f"and {waived} of those not found are in bits that no trial can reach. 99 % of 2,000 are wanted."
     ]
     lines += ["", "| source | found |", "|---|---|"]
     lines += [f"| `{name}` | {share(m['found'], m['faults'])} |" for name, m in figures["modules"].items()]
     lines += ["", "Open, not found and not explained:", "", "| fault | place | lines |", "|---|---|---|"]
     lines += map(_fault, figures["survivors"])
+    if figures["waived"]:
+        lines += ["", "Not found, in bits that no trial changes, with the reason of the waiver:", ""]
+        lines += ["| fault | place | reason |", "|---|---|---|"]
+        lines += [f"| {f['number']} {f['mode']} | `{f['place']}` | {f['reason']} |" for f in figures["waived"]]
     if figures["equivalent"]:
         lines += ["", "Proved: with or without them, the machine does the same for ever.", ""]
         lines += ["| fault | place | lines |", "|---|---|---|", *map(_fault, figures["equivalent"])]

@@ -73,6 +73,7 @@ def load_library(path: Path) -> ctypes.CDLL:
         ("fault", None, handle, u32),
         ("memory", None, handle, ctypes.c_void_p, u64),
         ("origin", None, handle, u64),
+        ("stall", None, handle, u64),
         ("stuck", None, handle, u32),
         ("events", ctypes.POINTER(_Event), handle, ctypes.POINTER(u64)),
         ("trace", u32, handle, ctypes.c_char_p, u64, u64),
@@ -158,6 +159,14 @@ class RtlDevice(Owner, InProcess):
     def write_register(self, name: str, value: int) -> None:
         """As the host writes it."""
         self._library.tw_rtl_write(self._handle, REGISTER[name].offset, value)
+
+    def stall(self, seed: int) -> None:
+        """From now on the bus takes addresses, and the host answers, at random cycles; 0: at once, as usual."""
+        self._library.tw_rtl_stall(self._handle, seed)
+
+    def restart(self) -> None:
+        """The reset of the whole machine, as after power comes."""
+        self._library.tw_rtl_reset(self._handle)
 
     def start(self, values: Mapping[str, int], level: int = 0) -> bool:
         """Writes registers and START, and waits for the interrupt, `limit` cycles at most; says whether it came.

@@ -2,7 +2,7 @@
 //
 // One cycle is: inputs as the memory model says, an evaluation with the clock low (outputs and handshakes of the cycle
 // are read here), then the rising edge. External memory belongs to the caller; an access outside it is answered with
-// SLVERR. Mirrored by hw/sim/device.py.
+// DECERR or SLVERR. Mirrored by hw/sim/device.py.
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -25,7 +25,12 @@ using tilewright::WriteChannel;
 
 namespace {
 
-constexpr uint32_t SLVERR = 2;
+// What an access outside the memory is answered with: nothing is there, or what is there failed. Pages take turns.
+uint32_t outside(uint64_t address) {
+    constexpr uint32_t SLVERR = 2, DECERR = 3;
+    return address >> 12 & 1 ? DECERR : SLVERR;
+}
+
 // Cycles a register access may take, then it is given up and noted; one of the RTL as it is takes some ten.
 constexpr int PATIENCE = 1 << 9;
 
@@ -47,12 +52,13 @@ struct Simulation {
     std::unique_ptr<ReadChannel> reads;
     std::unique_ptr<WriteChannel> writes;
     std::vector<uint32_t> responses;  // of bursts written, in order
-    size_t responses_taken = 0;
+    size_t responses_taken = 0, bursts_to_write = 0;  // that were asked for
     uint32_t write_bad = 0;  // of the burst being written
     uint8_t *memory = nullptr;
     uint64_t memory_bytes = 0, origin = 0;  // address of its first byte
     uint64_t cycle = 0, run_cycle = 0;
     bool stuck = false;  // the memory answers nothing
+    uint64_t stalls = 0;  // not 0: addresses are taken, and answers of registers are, at random
     int64_t unanswered = -1;  // address of a register access that was given up
     bool running = false, log_steps = false, log = false;
     std::vector<Event> events;
@@ -79,7 +85,7 @@ struct Simulation {
         reads.reset(new ReadChannel(timing));
         writes.reset(new WriteChannel(timing));
         responses.clear();
-        responses_taken = 0;
+        responses_taken = bursts_to_write = 0;
         write_bad = 0;
     }
 
@@ -101,19 +107,30 @@ struct Simulation {
         if (end) events.push_back({run_cycle, end_pc, engine, 2, 0});
     }
 
+    // Whether who is asked is ready: always, or every other time, by Marsaglia's xorshift64.
+    bool ready() {
+        if (!stalls) return true;
+        stalls ^= stalls << 13;
+        stalls ^= stalls >> 7;
+        stalls ^= stalls << 17;
+        return stalls >> 32 & 1;
+    }
+
     void tick() {
         Vnpu &t = *top;
-        t.axi_arready = 1;
-        t.axi_awready = 1;
+        t.axi_arready = ready();
+        t.axi_awready = ready();
+        if (stalls) t.axil_bready = ready();
         t.axi_rvalid = !stuck && reads->offers(cycle);
         if (t.axi_rvalid) {
             const uint64_t address = reads->address() - origin;
             t.axi_rlast = reads->last();
-            t.axi_rresp = inside(address) ? 0 : SLVERR;
+            t.axi_rresp = inside(address) ? 0 : outside(address);
             if (inside(address)) std::memcpy(&t.axi_rdata, memory + address, sizeof(t.axi_rdata));
             else std::memset(&t.axi_rdata, 0, sizeof(t.axi_rdata));
         }
-        t.axi_wready = !stuck && writes->accepts(cycle);
+        // A beat may come with the address of its burst, but not be taken before it.
+        t.axi_wready = !stuck && writes->accepts(cycle) && (!stalls || bursts_to_write > responses.size());
         t.axi_bvalid = !stuck && writes->responds(cycle);
         if (t.axi_bvalid) t.axi_bresp = responses[responses_taken];
         t.clk = 0;
@@ -121,12 +138,15 @@ struct Simulation {
         dump(2 * cycle);
 
         if (t.axi_rvalid && t.axi_rready) reads->take(cycle, sizeof(t.axi_rdata));
-        if (t.axi_arvalid) reads->request(cycle, t.axi_araddr, uint32_t(t.axi_arlen) + 1);
+        if (t.axi_arvalid && t.axi_arready) reads->request(cycle, t.axi_araddr, uint32_t(t.axi_arlen) + 1);
         if (t.axi_bvalid && t.axi_bready) {
             writes->respond(cycle);
             responses_taken++;
         }
-        if (t.axi_awvalid) writes->request(t.axi_awaddr, uint32_t(t.axi_awlen) + 1);
+        if (t.axi_awvalid && t.axi_awready) {
+            writes->request(t.axi_awaddr, uint32_t(t.axi_awlen) + 1);
+            bursts_to_write++;
+        }
         if (t.axi_wvalid && t.axi_wready) {
             const uint64_t address = writes->address() - origin;
             uint64_t strobe = 0;
@@ -136,7 +156,7 @@ struct Simulation {
                 for (size_t i = 0; i < sizeof(t.axi_wdata); i++)
                     if (strobe >> i & 1) memory[address + i] = data[i];
             } else {
-                write_bad = SLVERR;
+                write_bad = outside(address);
             }
             if (writes->take(cycle, sizeof(t.axi_wdata))) {
                 responses.push_back(write_bad);
@@ -256,6 +276,9 @@ void tw_rtl_memory(void *h, uint8_t *memory, uint64_t bytes) {
 
 // The memory's first byte stands at this address from now on.
 void tw_rtl_origin(void *h, uint64_t address) { static_cast<Simulation *>(h)->origin = address; }
+
+// From now on addresses, and answers of registers, are taken at random cycles, by a seed; 0: at once, as usual.
+void tw_rtl_stall(void *h, uint64_t seed) { static_cast<Simulation *>(h)->stalls = seed; }
 
 // From now on the memory answers nothing (1) or as usual (0).
 void tw_rtl_stuck(void *h, uint32_t stuck) { static_cast<Simulation *>(h)->stuck = stuck; }

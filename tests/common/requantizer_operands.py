@@ -92,3 +92,17 @@ def _products(tie: int, places: int) -> list[tuple[int, int]]:
             one = np.flatnonzero(single & (rest == bit))[0]
             found.append((int(first[one]), _pattern(int(second[one]), -places - 1 - shift)))
     return found
+
+
+def carries(count: int, rng: np.random.Generator) -> list[tuple[int, int]]:
+    """Pairs (acc, scale pattern) whose product lies so little below a power of two that it is rounded to it: all bits
+    of the mantissa carry. From tiny products, all of which is lost, to such as saturate; half of them are negative."""
+    found: list[tuple[int, int]] = []
+    while len(found) < count:
+        first = int(rng.integers(1 << (MANTISSA - 1), 1 << MANTISSA))
+        power = 2 * MANTISSA - 1
+        second = ((1 << power) - 1) // first
+        if second < 1 << MANTISSA and (1 << power) - first * second <= 1 << (power - MANTISSA - 1):
+            sign = -1 if len(found) % 2 else 1
+            found.append((sign * first, _pattern(second, int(rng.integers(-36, 9)) - power)))
+    return found

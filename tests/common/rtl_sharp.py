@@ -18,7 +18,7 @@ from isa.instructions import Engine, Memory, Rounding, Source
 from isa.timing import MemoryTiming
 from simulator.cycle import CycleDevice
 from tests.common.error_cases import outcome, prepare
-from tests.common.requantizer_operands import beside_ties, random_operands
+from tests.common.requantizer_operands import beside_ties, carries, random_operands
 from tests.common.rtl_directed import Run, trial
 from tests.common.rtl_trials import LIMIT, Make, Trial
 
@@ -39,6 +39,7 @@ def sharp(config: NpuConfig) -> Iterator[Trial]:
     for mode in Rounding:
         yield trial("numbers", 2 * mode, config, list(_ties(config, mode)))
         yield trial("numbers", 2 * mode + 1, config, list(_numbers(config, mode)))
+        yield trial("carries", mode, config, list(_carries(config, mode)))
 
 
 def _drains() -> Iterator[Run]:
@@ -152,6 +153,13 @@ def _ties(config: NpuConfig, mode: Rounding) -> Iterator[Run]:
     for first in range(0, len(pairs), config.prm_rows):
         rows = np.repeat(pairs[first : first + config.prm_rows, None], config.block_in, axis=1)
         yield _requantized(rows, mode, (0, -128, 127))
+
+
+def _carries(config: NpuConfig, mode: Rounding) -> Iterator[Run]:
+    """Products that are rounded to a power of two, other ones in each lane."""
+    for seed in range(8):
+        pairs = np.array(carries(config.prm_rows * config.block_in, np.random.default_rng([seed, mode])), np.int64)
+        yield _requantized(pairs.reshape(config.prm_rows, config.block_in, 2), mode, (0, -128, 127))
 
 
 def _numbers(config: NpuConfig, mode: Rounding) -> Iterator[Run]:

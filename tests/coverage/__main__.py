@@ -21,11 +21,8 @@ from isa.encoding import decode
 from isa.instructions import INSTRUCTION_BYTES, Engine
 from isa.timing import MemoryTiming
 from tests.common.equality import CONFIGS
-from tests.common.rtl_bits import bits
-from tests.common.rtl_directed import directed
-from tests.common.rtl_far import far
-from tests.common.rtl_sharp import sharp
-from tests.common.rtl_trials import LIMIT, Trial, kinds, trials
+from tests.common.rtl_all import all_trials
+from tests.common.rtl_trials import LIMIT, Trial, kinds
 from tests.coverage.constants import constant_bits
 from tests.coverage.functional import bins, hits, took_effect
 from tests.coverage.kept import Kept
@@ -42,7 +39,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--keep", type=Path, metavar="FILE", help="what was covered; trials that it has are not run")
     options = parser.parse_args(arguments)
     config = CONFIGS[options.config]
-    some = [*trials(config, options.programs), *directed(config), *far(config), *sharp(config), *bits(config)]
+    some = list(all_trials(config, options.programs))
     points, kept = measure(config, some, options.keep)
     points, constant = without_constants(points, constant_bits(config))
     sifted = sift(points, read_waivers(config))

@@ -13,11 +13,8 @@ from pathlib import Path
 
 from common.measured import write_with_command
 from tests.common.equality import CONFIGS
-from tests.common.rtl_bits import bits
-from tests.common.rtl_directed import directed
-from tests.common.rtl_far import far
-from tests.common.rtl_sharp import sharp
-from tests.common.rtl_trials import Trial, trials
+from tests.common.rtl_all import all_trials
+from tests.common.rtl_trials import Trial
 from tests.mutants.faults import Fault, Sample, sample
 from tests.mutants.run import Found, kept, look, summary
 
@@ -62,7 +59,7 @@ def main(arguments: list[str]) -> int:
     found = kept(options.json, drawn, options.seed, options.count) if options.json and not options.only else []
     known = {each.fault.number for each in found}
     chosen = [f for f in faults if options.only in (None, f.number) and f.number not in known]
-    some = [*trials(config, options.programs), *directed(config), *far(config), *sharp(config), *bits(config)]
+    some = list(all_trials(config, options.programs))
     figures = summary(config, options.seed, options.count, found)
     for each in _looked(drawn, chosen, some, options.prove):
         found.append(each)

@@ -16,6 +16,7 @@ from common.measured import SOURCES, digest_of_sources
 from hw.sim.device import RtlDevice
 from isa.config import NpuConfig
 from tests.common.rtl_trials import LIMIT, Make, Trial
+from tests.coverage.points import TOGGLES, Point, Waiver, read_waivers
 from tests.mutants.faults import Fault, Sample
 
 #: Of the processor, for one fault, after which its process is ended; one takes a second or two.
@@ -44,6 +45,12 @@ class Found:
     def explained(self) -> bool:
         """It is found, or there is nothing to find."""
         return bool(self.trial) or self.nothing
+
+    def waived(self, waivers: Iterable[Waiver]) -> str:
+        """Why the bit it is in need not change in any trial, which then cannot see it; "" if there is no reason."""
+        signal, _, bit = self.fault.place.rpartition("[")
+        point = Point(TOGGLES, "", f"{signal}[{bit}:0->1")
+        return next((waiver.reason for waiver in waivers if waiver.way != "1->0" and waiver.fits(point)), "")
 
 
 def look(config: NpuConfig, library: Path, faults: Iterable[Fault], trials: Sequence[Trial]) -> Iterator[Found]:
@@ -107,6 +114,8 @@ def _maker(config: NpuConfig, library: Path, fault: int) -> Make:
 def summary(config: NpuConfig, seed: int, count: int, found: Sequence[Found]) -> dict[str, Any]:
     """Figures, as JSON knows them."""
     killed = [f for f in found if f.trial]
+    waivers = read_waivers(config)
+    left = [(f, f.waived(waivers)) for f in found if not f.explained]
     by_module: dict[str, dict[str, int]] = {}
     for name in sorted({f.fault.module for f in found}):
         here = [f for f in found if f.fault.module == name]
@@ -120,7 +129,8 @@ def summary(config: NpuConfig, seed: int, count: int, found: Sequence[Found]) ->
         "by": Counter(f.trial.split()[0] for f in killed),
         "modules": by_module,
         "equivalent": [asdict(f.fault) for f in found if f.nothing],
-        "survivors": [asdict(f.fault) for f in found if not f.explained],
+        "waived": [asdict(f.fault) | {"reason": reason} for f, reason in left if reason],
+        "survivors": [asdict(f.fault) for f, reason in left if not reason],
         "seconds": round(sum(f.seconds for f in found)),
         "each": {f.fault.number: (f.trial, f.seconds, f.nothing) for f in found},
     }

@@ -27,7 +27,7 @@ def test_faults_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main([*small, "--json", str(file)]) == 0
     figures = json.loads(file.read_text())
     assert figures["faults"] == FAULTS and figures["found"] >= LEAST
-    explained = figures["found"] + len(figures["equivalent"])
+    explained = figures["found"] + len(figures["equivalent"]) + len(figures["waived"])
     assert len(figures["survivors"]) == FAULTS - explained
     assert sum(module["faults"] for module in figures["modules"].values()) == FAULTS
     shown = capsys.readouterr().out
@@ -59,6 +59,10 @@ def test_summary() -> None:
     assert figures["modules"] == {"(none)": {"faults": 1, "found": 1}, "hw/queue.py": {"faults": 2, "found": 1}}
     assert [survivor["number"] for survivor in figures["survivors"]] == [2] and not figures["equivalent"]
     assert figures["seconds"] == 2 and figures["each"][1] == ("program 0", 0.5, False)
+    assert not figures["waived"]
+    high = replace(faults[1], place="core.faults.first2_pc[21]")  # a bit that only long programs change
+    figures = summary(preset("nano"), 7, 9, [found[0], replace(found[1], fault=high), found[2]])
+    assert not figures["survivors"] and "program" in figures["waived"][0]["reason"]
     found[1] = replace(found[1], nothing=True)
     figures = summary(preset("nano"), 7, 9, found)
     assert [fault["number"] for fault in figures["equivalent"]] == [2] and not figures["survivors"]

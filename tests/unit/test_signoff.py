@@ -27,6 +27,7 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mutants |= MEASURED | {
         "survivors": [survivor],
         "equivalent": [same],
+        "waived": [survivor | {"number": 9, "reason": "nobody gets there"}],
         "modules": {"hw/queue.py": {"faults": 5, "found": 3}},
     }
     (tmp_path / "mutants.json").write_text(json.dumps(mutants))
@@ -47,6 +48,7 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "3 of 4 (75.0 %) faults found on `tiny`, among the first 5 of a sample of 9" in text
         and "| 7 inv | `core.x[3]` | hw/queue.py:9 |" in text
     )
+    assert "and 1 of those not found are in bits" in text and "| 9 inv | `core.x[3]` | nobody gets there |" in text
     assert "; 1 more are proved to change nothing" in text and "| 8 inv | `core.x[3]` | hw/queue.py:9 |" in text
     assert ".venv/bin/python -m tests.mutants --count 4\n" in text
     assert "| `queue` | all | 2 | NO | not run |" in text and "Open: 2 proofs not run" in text

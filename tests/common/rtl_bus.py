@@ -1,0 +1,74 @@
+"""Trials of the bus: addresses that are not taken at once, answers that are not, and what the host must not change."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+import numpy as np
+
+from isa.config import NpuConfig
+from isa.device import DeviceError
+from isa.instructions import INSTRUCTION_BYTES
+from isa.registers import REGISTERS
+from simulator.functional import FunctionalDevice
+from tests.common.equality import WATCHDOG, case
+from tests.common.program_generator import generate
+from tests.common.rtl_trials import SIZES, Make, Trial
+
+
+def bus(config: NpuConfig) -> Iterator[Trial]:
+    """The trials, those that take least first."""
+    yield Trial("fixed", 0, _fixed, fresh=False)
+    yield Trial("anew", 0, _anew)
+    for number in range(4):
+        yield _refused_addresses(config, number)
+
+
+def _fixed(make: Make) -> str:
+    """Writes to registers that can only be read change nothing, nor do those to where no register is."""
+    device = make(0)
+    before = {r.name: device.read_register(r.name) for r in REGISTERS}
+    for r in REGISTERS:
+        if r.access == "R":
+            for value in (0xFFFF_FFFF, 0):
+                device.write_register(r.name, value)
+    after = {r.name: device.read_register(r.name) for r in REGISTERS}
+    return "".join(
+        f"{name}: 0x{after[name]:x}, not 0x{before[name]:x}" for name in after if after[name] != before[name]
+    )
+
+
+def _anew(make: Make) -> str:
+    """A reset makes all registers 0 that the host can write, whatever they were."""
+    device = make(0)
+    names = [r.name for r in REGISTERS if r.access == "RW"]
+    for name in names:
+        device.write_register(name, 0xFFFF_FFFF)
+    device.restart()
+    found = {name: device.read_register(name) for name in names}
+    return "".join(f"{name}: 0x{value:x} after a reset" for name, value in found.items() if value)
+
+
+def _refused_addresses(config: NpuConfig, number: int) -> Trial:
+    """A program on a bus that takes addresses late, and at random: the same bytes, whatever the cycles."""
+    program = generate(number, config, instructions=SIZES[2][0], max_steps=SIZES[2][1])
+    timing = case(number, config)[1]
+    expected = functools.cache(lambda: program.run(FunctionalDevice(config)))
+
+    def run(make: Make) -> str:
+        device = make(0)
+        device.timing = timing
+        device.stall(number + 1)
+        base, regions = program.install(device)
+        try:
+            device.run(regions, 0, 0, len(program.ops), watchdog=WATCHDOG)
+        except DeviceError as error:
+            return str(error)
+        finally:
+            device.stall(0)
+        first = len(program.ops) * INSTRUCTION_BYTES
+        found = device.read(base, program.memory.size)
+        return "" if np.array_equal(found[first:], expected()[first:]) else "bytes"
+
+    return Trial("stalled", number, run)
