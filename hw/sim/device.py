@@ -87,7 +87,8 @@ def load_library(path: Path) -> ctypes.CDLL:
         offset = library.tw_rtl_unanswered(arguments[0])
         if offset >= 0:
             name = next((r.name for r in REGISTERS if r.offset == offset), f"at {offset:#x}")
-            raise DeviceError(f"the RTL does not answer an access to register {name}", ErrorCode.WATCHDOG)
+            problem = f"the RTL does not answer an access to register {name}, or answers it twice"
+            raise DeviceError(problem, ErrorCode.WATCHDOG)
         return result
 
     for name in ("write", "read", "run"):

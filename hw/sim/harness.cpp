@@ -59,7 +59,9 @@ struct Simulation {
     uint64_t cycle = 0, run_cycle = 0;
     bool stuck = false;  // the memory answers nothing
     uint64_t stalls = 0;  // not 0: addresses are taken, and answers of registers are, at random
-    int64_t unanswered = -1;  // address of a register access that was given up
+    int64_t unanswered = -1;  // address of a register access that was given up, or before an answer nobody asked for
+    int64_t last_write = 0;
+    int writes_open = 0;  // to registers, not yet answered
     bool running = false, log_steps = false, log = false;
     std::vector<Event> events;
     uint64_t trace_from = 0, trace_to = 0;
@@ -137,6 +139,7 @@ struct Simulation {
         t.eval();
         dump(2 * cycle);
 
+        if (t.axil_bvalid && t.axil_bready && --writes_open < 0) unanswered = last_write;
         if (t.axi_rvalid && t.axi_rready) reads->take(cycle, sizeof(t.axi_rdata));
         if (t.axi_arvalid && t.axi_arready) reads->request(cycle, t.axi_araddr, uint32_t(t.axi_arlen) + 1);
         if (t.axi_bvalid && t.axi_bready) {
@@ -185,6 +188,7 @@ struct Simulation {
         top->rst = 1;
         for (int i = 0; i < 4; i++) tick();
         top->rst = 0;
+        writes_open = 0;
         tick();
     }
 
@@ -203,6 +207,8 @@ struct Simulation {
             tick();
         } while (!taken && left--);
         if (!taken) unanswered = address;
+        else writes_open++;
+        last_write = address;
         t.axil_awvalid = t.axil_wvalid = 0;
     }
 
@@ -249,7 +255,7 @@ void tw_rtl_write(void *h, uint32_t address, uint32_t value) { static_cast<Simul
 
 uint32_t tw_rtl_read(void *h, uint32_t address) { return static_cast<Simulation *>(h)->read_register(address); }
 
-// Address of a register access that nothing answered since the last call, -1 if all were.
+// Address of a register access that nothing answered since the last call, or that was answered twice; -1 if all is well.
 int64_t tw_rtl_unanswered(void *h) {
     auto &s = *static_cast<Simulation *>(h);
     const int64_t found = s.unanswered;

@@ -8,11 +8,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from isa.config import NpuConfig
-from isa.device import DeviceError
+from isa.device import DeviceError, Launch
+from isa.encoding import op, to_bytes
+from isa.host import mask, run_values
 from isa.instructions import INSTRUCTION_BYTES
 from isa.registers import REGISTERS
 from simulator.functional import FunctionalDevice
 from tests.common.equality import WATCHDOG, case
+from tests.common.error_cases import prepare
 from tests.common.program_generator import generate
 from tests.common.rtl_trials import SIZES, Make, Trial
 
@@ -21,6 +24,7 @@ def bus(config: NpuConfig) -> Iterator[Trial]:
     """The trials, those that take least first."""
     yield Trial("fixed", 0, _fixed, fresh=False)
     yield Trial("anew", 0, _anew)
+    yield Trial("status", 0, _status)
     for number in range(4):
         yield _refused_addresses(config, number)
 
@@ -48,6 +52,25 @@ def _anew(make: Make) -> str:
     device.restart()
     found = {name: device.read_register(name) for name in names}
     return "".join(f"{name}: 0x{value:x} after a reset" for name, value in found.items() if value)
+
+
+def _status(make: Make) -> str:
+    """STATUS says of every run what has become of it, from the start to the end and after a reset."""
+    device = make(0)
+    device.limit = 3000
+    regions = prepare(device)
+    forever, ends, fails = ([op("VECTOR_SYNC", wait0=1)], [op("VECTOR_SYNC")], [op("GEMM", reduce=15)])
+    wanted = ((ends, "DONE"), (forever, "BUSY"), (ends, "DONE"), (fails, "ERROR"), (ends, "DONE"), (ends, "DONE"))
+    for ops, name in wanted:
+        device.write(regions[0].base, to_bytes([*ops, op("END")]))
+        device.start(run_values(Launch(regions, 0, 0, 2)))
+        if (found := device.read_register("STATUS")) != mask("STATUS", name):
+            return f"STATUS 0x{found:x}, not {name}"
+        if name != "DONE":
+            device.reset()
+            if found := device.read_register("STATUS"):
+                return f"STATUS 0x{found:x} after a reset"
+    return ""
 
 
 def _refused_addresses(config: NpuConfig, number: int) -> Trial:

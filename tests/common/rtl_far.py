@@ -156,8 +156,9 @@ class Run:
         return found, device.read(base + _PROGRAM + _DATA, _DATA).tobytes()
 
 
-def compared(kind: str, number: int, config: NpuConfig, runs: Sequence[Run]) -> Trial:
-    """Runs on a machine, one after the other; the cycle-level simulator says what must come of them."""
+def compared(kind: str, number: int, config: NpuConfig, runs: Sequence[Run], *, fresh: bool = False) -> Trial:
+    """Runs on a machine, one after the other; the cycle-level simulator says what must come of them. `fresh`: they may
+    write what they have not read."""
     expected = functools.cache(lambda: [r.on(device, plain=True) for device in [CycleDevice(config)] for r in runs])
 
     def run_all(make: Make) -> str:
@@ -169,4 +170,4 @@ def compared(kind: str, number: int, config: NpuConfig, runs: Sequence[Run]) -> 
                 return f"{found}, not {wanted}" if found != wanted else "bytes"
         return ""
 
-    return Trial(kind, number, run_all, fresh=False)
+    return Trial(kind, number, run_all, fresh=fresh)

@@ -28,12 +28,13 @@ def wide(config: NpuConfig) -> Iterator[Trial]:
     yield compared("queued", 0, config, [Run(_queued(engine, config)) for engine in _ENGINES])
     yield compared("nests", 0, config, [Run(ops, timeout=_ENOUGH) for ops in _nests(config)])
     yield compared("boxes", 0, config, [Run(ops, {3: _OPEN, 4: _CLOSED}) for ops in _boxes()])
+    yield compared("edges", 0, config, list(_edges(config)))
     yield compared("waits", 0, config, [Run([op("VECTOR_SYNC", wait0=1), op("END")], watchdog=w) for w in _WAITS])
     yield compared("windows", 0, config, [Run(ops) for ops in _windows(config)])
     for number, ops in enumerate(_long_nests()):
         yield compared("long", number, config, [Run([*ops, op("END")])])
     for number, ops in enumerate(_long_boxes(), 2):
-        yield compared("long", number, config, [Run([*ops, op("END")], watchdog=80_000, timing=_FAST)])
+        yield compared("long", number, config, [Run([*ops, op("END")], watchdog=80_000, timing=_FAST)], fresh=True)
 
 
 #: Watchdogs, the longest with a wait of more than 2^17 cycles.
@@ -93,6 +94,14 @@ def _boxes() -> Iterator[list[Op]]:
             yield [op("LOAD", target=target, region=3, count=count), op("END")]
     for count in COUNTS:
         yield [op("LOAD_DIM", level=0, count=count), op("LOAD_PAD", top=255), op("LOAD", region=4, count=1), op("END")]
+
+
+def _edges(config: NpuConfig) -> Iterator[Run]:
+    """The last beat of a window, where no memory is, and the byte behind it."""
+    for size in (0x7FFF_FFE0, 0xAAAA_AAA0, 0x5555_5540, 0xFFFF_FFE0):
+        for name, outside in itertools.product(("LOAD", "STORE"), (0, 1)):
+            last = op(name, region=3, count=1, offset=size - config.block_in + outside)
+            yield Run([last, op("END")], {3: Region(0, size, read=True, write=True)})
 
 
 def _long_nests() -> Iterator[list[Op]]:

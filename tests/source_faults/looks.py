@@ -1,6 +1,7 @@
 """What looks for faults in the sources, each in a fraction of a second or few.
 
-For the compiler: its golden texts, layers of every kind against the numpy reference, pinned cycles of networks. For the
+For the compiler: its golden texts, layers of every kind against the numpy reference, random quantised graphs against
+onnxruntime, pinned cycles of networks. For the
 simulators: random programs and such that stop, against the definition (`simulator.reference`), and for the clock
 against what the simulator without a fault says, which `tests/cosim` holds equal to the RTL.
 """
@@ -28,10 +29,12 @@ from tests.common.error_cases import CASES, outcome
 from tests.common.program_generator import GeneratedProgram, generate
 from tests.common.rtl_trials import SIZES
 from tests.fuzz_codes import MACHINES as CODED
+from tests.fuzz_quantized import differences
 from tests.network.cycle_pins import FILE, cycles
 from tests.network.layer_cases import KINDS, make
 from tests.network.test_layers_against_reference import CONFIGS as LAYER_MACHINES
 from tests.reference import quantized_ops
+from tests.reference.random_quantized import random_quantized_graph
 from tests.unit.compiler.npu.golden import cases
 from tilewright.runtime.executor import Executor
 
@@ -40,6 +43,8 @@ MACHINES: list[NpuConfig] = [*(CONFIGS[name] for name in ("tiny", "one_queue", "
 #: Seeds of layers, those of `tests/network`.
 _LAYER_SEEDS = range(1000, 1008)
 _PINNED = (("digits", "tiny"), ("digits", "base"), ("ds_cnn", "base"), ("resnet8", "base"))
+#: Random graphs, of some 18 operators each, for every layer of each kind.
+_GRAPHS = 24
 #: Instructions and steps of random programs for the functional simulator, short ones first: its definition is slow.
 _SHORT = ((4, 10), (8, 20), (12, 30), (20, 60))
 #: The same on `base`, whose steps are more than the kernels take at once.
@@ -60,10 +65,11 @@ class Look:
 
 
 def of_the_compiler(seeds: int) -> list[Look]:
-    """Looks for faults in `compiler/npu`, with so many layers of each kind."""
+    """Looks for faults in `compiler/npu`, with so many layers of each kind, and _GRAPHS graphs for each of those."""
     looks = [Look(f"golden {name}", functools.partial(_golden, name)) for name in sorted(cases())]
     for seed in _LAYER_SEEDS[:seeds]:
         looks += [Look(f"{kind} {seed}", functools.partial(_layer, kind, seed)) for kind in sorted(KINDS)]
+    looks += [Look(f"graph {seed}", functools.partial(_graph, seed)) for seed in range(_GRAPHS * seeds)]
     return looks + [Look(f"pin {pair[0]} {pair[1]}", functools.partial(_pin, *pair)) for pair in _PINNED]
 
 
@@ -79,6 +85,10 @@ def _layer(kind: str, seed: int) -> str:
     outputs = list(graph.outputs)
     found = Executor(compile_graph(graph, config, CompileOptions()), FunctionalDevice(config)).run(inputs).outputs
     return "".join(f"{name} differs" for name in outputs if (found[name] != expected[name]).any())
+
+
+def _graph(seed: int) -> str:
+    return "; ".join(differences(seed, random_quantized_graph(seed)))
 
 
 def _pin(network: str, config: str) -> str:
