@@ -1,9 +1,7 @@
-"""Where the cycles of a traced run went: every cycle has one cause, every layer a bound and what it lost against it.
+"""Where the cycles of a traced run went, layer by layer: each has a bound, and what it lost against it, by cause.
 
-The array (GEMM) is what a layer's bound counts, so a cycle in which it makes a step is the array's. In any other cycle
-something holds GEMM's next instruction back. The trace tells what: the signal it waits for belongs to an instruction of
-another engine, which at that time was working or was itself waiting for a third one, and so on until an engine is found
-that works: that one is the cause. Takes and signals of a semaphore are matched by number.
+The array (GEMM) is what a layer's bound counts, so a cycle in which it makes a step is the array's; `simulator.blame`
+says what held it back in the others.
 """
 
 from __future__ import annotations
@@ -15,25 +13,28 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from isa.codes import SLOTS, CodeMode
 from isa.config import NpuConfig
 from isa.encoding import Op
-from isa.instructions import Engine, Memory, queue_of
-from isa.program import CONSTANT_REGION, Layer
-from isa.timing import DEFAULT_MEMORY, VECTOR_SIGNAL, MemoryTiming, gemm_signal
+from isa.program import Layer
+from isa.timing import DEFAULT_MEMORY, MemoryTiming
+from simulator.blame import (
+    CAUSES,
+    FETCH,
+    GEMM,
+    LOAD,
+    MEMORY,
+    PIPELINE,
+    STORE,
+    VECTOR,
+    WINDOW,
+    Segment,
+    segments,
+)
 from simulator.bound import memory_cycles, shares
 from simulator.cycle import Trace
 from simulator.timeline import layer_cycles
+from simulator.window_products import window_products, window_steps
 
-#: What a cycle can be.
-GEMM, WINDOW = "gemm", "window"  # a step of GEMM, of DEPTHWISE
-LOAD = "load"  # LOAD moved data (or filled padding)
-MEMORY = "memory"  # LOAD was at work but waited: for the first beat, between beats, for a bank
-VECTOR = "vector"  # VECTOR at work: post-processing, element-wise layers, copies
-STORE = "store"  # STORE at work, up to the response
-FETCH = "fetch"  # the instruction had not been fetched
-PIPELINE = "pipeline"  # results or signals on their way through pipelines of fixed length
-CAUSES = (GEMM, WINDOW, LOAD, MEMORY, VECTOR, STORE, FETCH, PIPELINE)
 _WAITS = CAUSES[2:]
 
 #: What a layer loses, in the order of the reports. They sum up to its cycles minus its bound.
@@ -49,8 +50,6 @@ LOSSES = {
     "pipeline": "signals and results in pipelines",
     "overlap": "steps of other layers in this one's time, less its own steps (or transfers) in theirs",
 }
-
-Segment = tuple[int, int, str, int]  # first and last cycle, cause, instruction
 
 
 @dataclass
@@ -128,7 +127,7 @@ def attribute(
     groups = {group[0].first: group for group in fused_layers(layers)}
     fused = [fused_row(group) for group in groups.values()]
     bounds = dict(zip(groups, shares(fused, config, memory)))
-    products = _window_products(ops, config, constants)
+    products = window_products(ops, config, constants)
     rows = []
     for trace in traces:
         table = _Table(segments(ops, trace, config))
@@ -139,11 +138,6 @@ def attribute(
             rows.append(_account(groups[first], found.layer, bounds[first], interval, table, config, memory, products))
             end += found.cycles
     return rows
-
-
-def segments(ops: Sequence[Op], trace: Trace, config: NpuConfig) -> list[Segment]:
-    """The causes of all cycles of a run: every cycle is in one segment. `ops` are those of the whole program."""
-    return _Run(ops, trace, config).segments()
 
 
 def _account(
@@ -163,10 +157,10 @@ def _account(
     row.spent = {cause: table.count(cause, *interval) for cause in CAUSES}
     gemm, window = table.own(GEMM, *pcs), table.own(WINDOW, *pcs)
     row.steps = sum(b - a + 1 for a, b in (*gemm, *window))
-    window_steps = sum(b - a + 1 for a, b in window)
-    of_window = compute if not gemm else _window_steps(members, products, pcs)
+    in_window = sum(b - a + 1 for a, b in window)
+    of_window = compute if not gemm else window_steps(members, products, pcs)
     losses = dict.fromkeys(LOSSES, 0)
-    losses["window"] = window_steps - of_window if window else 0
+    losses["window"] = in_window - of_window if window else 0
     losses["padding"] = row.steps - compute - losses["window"]
     losses["overlap"] = row.spent[GEMM] + row.spent[WINDOW] - row.steps
     waits = dict.fromkeys(_WAITS, 0)
@@ -232,223 +226,3 @@ class _Table:
         """First and last cycle of the array steps of instructions first..end-1."""
         steps = self._steps[cause]
         return [(a, b) for _, a, b in steps[bisect_left(steps, (first,)) : bisect_left(steps, (end,))]]
-
-
-class _Run:
-    """One traced run: who waited for whom."""
-
-    def __init__(self, ops: Sequence[Op], trace: Trace, config: NpuConfig) -> None:
-        count = len(trace.times)
-        self.ops = ops[trace.first : trace.first + count]
-        self.first, self.cycles, self.depth = trace.first, trace.cycles, config.queue_depth
-        times = trace.times.astype(np.int64)
-        self.dispatched, self.waited, self.started, self.ended = times.T.tolist()
-        self.last = list(self.ended)  # last cycle in which the engine could take no other instruction
-        self.steps = [0] * count
-        self.before = [-1] * count  # the run instruction before in the same engine
-        self.ahead = [-1] * count  # the run instruction before in the same queue
-        queues: dict[Engine, list[int]] = {e: [] for e in Engine}
-        self.queue = [queues[queue_of(o.instruction.engine, config)] for o in self.ops]
-        self.place = [0] * count  # in its queue
-        self.runs: dict[Engine, list[int]] = {e: [] for e in Engine}
-        self._walk(config)
-        self._match()
-
-    def _walk(self, config: NpuConfig) -> None:
-        loops = [1] * config.gemm_loops
-        boxes, pad = [1, 1], [0, 0, 0, 0]
-        ahead: dict[Engine, int] = {}
-        for i, o in enumerate(self.ops):
-            engine = o.instruction.engine
-            self.place[i] = len(self.queue[i])
-            self.queue[i].append(i)
-            if o.name == "GEMM_LOOP":
-                loops[o["level"]] = o["count"]
-            elif o.name == "LOAD_DIM":
-                boxes[o["level"]] = o["count"]
-            elif o.name == "LOAD_PAD":
-                pad = [o[side] for side in ("left", "right", "top", "bottom")]
-            if o.instruction.configures or engine == Engine.FETCH or not self.started[i]:
-                continue
-            self.before[i] = self.runs[engine][-1] if self.runs[engine] else -1
-            self.runs[engine].append(i)
-            holder = queue_of(engine, config)
-            self.ahead[i] = ahead.get(holder, -1)
-            ahead[holder] = i
-            if o.name in ("GEMM", "DEPTHWISE"):
-                self.steps[i] = math.prod(loops)
-            elif o.name == "LOAD":
-                data = boxes[0] * boxes[1]
-                beats = -(-o["count"] * Memory(o["target"]).row_bytes(config) // config.bus_bytes)
-                lines = (boxes[0] + pad[2] + pad[3]) * boxes[1]
-                self.steps[i] = data * beats + lines * (pad[0] + pad[1] + o["count"]) - data * o["count"]
-            elif o.name == "LOAD_CODED":
-                table = o["mode"] == CodeMode.TABLE
-                rounds = SLOTS if table else o["count"] * config.tile_bytes // config.weight_codes
-                self.steps[i] = max(rounds, o["beats"])
-            if engine == Engine.GEMM:
-                self.last[i] = self.ended[i] - gemm_signal(config)
-            elif engine == Engine.VECTOR:
-                self.last[i] = self.ended[i] - VECTOR_SIGNAL
-
-    def _match(self) -> None:
-        """For every instruction that waits, the signaller whose signal came last."""
-        given: dict[int, list[tuple[int, int]]] = {}
-        taken: dict[int, list[tuple[int, int]]] = {}
-        for engine in list(Engine)[1:]:
-            for i in self.runs[engine]:
-                for s in self.ops[i].signals:
-                    given.setdefault(s, []).append((self.ended[i], i))
-                for s in self.ops[i].waits:
-                    taken.setdefault(s, []).append((self.started[i], i))
-        self.signaller: dict[int, int] = {}
-        for s, takes in taken.items():
-            for (_, i), (_, j) in zip(sorted(takes), sorted(given.get(s, []))):
-                if i not in self.signaller or self.ended[j] > self.ended[self.signaller[i]]:
-                    self.signaller[i] = j
-
-    def segments(self) -> list[Segment]:
-        """Every cycle of the run once."""
-        out: list[Segment] = []
-        at = 1
-        for i in self.runs[Engine.GEMM]:
-            if self.started[i] >= at:
-                out += self._blame("start", i, at, self.started[i])
-            name = self.ops[i].name
-            cause = PIPELINE if name == "GEMM_SYNC" else WINDOW if name == "DEPTHWISE" else GEMM
-            out.append((self.started[i] + 1, self.last[i], cause, self.first + i))
-            at = self.last[i] + 1
-        if at <= self.cycles:
-            ran = [i for engine in list(Engine)[1:] for i in self.runs[engine]]
-            if ran:
-                out += self._blame("end", max(ran, key=self.ended.__getitem__), at, self.cycles)
-            else:
-                out.append((at, self.cycles, FETCH, self.first))
-        return out
-
-    def _blame(self, what: str, i: int, a: int, b: int) -> list[Segment]:
-        """Causes of cycles a..b, in all of which instruction `i` had not been dispatched, not started or not ended."""
-        out: list[Segment] = []
-        todo = [(what, i, a, b)]
-        follow = {"dispatch": self._dispatch, "start": self._start, "end": self._end}
-        while todo:
-            what, i, a, b = todo.pop()
-            for kind, j, x, y in follow[what](i, a, b):
-                x, y = max(x, a), min(y, b)
-                if x > y:
-                    continue
-                if kind in follow:
-                    todo.append((kind, j, x, y))
-                else:
-                    out.append((x, y, kind, self.first + j))
-        return out
-
-    def _end(self, i: int, a: int, b: int) -> list[tuple[str, int, int, int]]:
-        started, last, ended = self.started[i], self.last[i], self.ended[i]
-        engine = self.ops[i].instruction.engine
-        parts = [("start", i, a, started)]
-        if engine == Engine.LOAD:
-            before = self.ended[self.before[i]] if self.before[i] >= 0 else 0
-            data = max(started, before, ended - self.steps[i] - 1)
-            if before > started:
-                parts.append(("end", self.before[i], started + 1, before))
-            parts += [(MEMORY, i, max(started, before) + 1, data), (LOAD, i, data + 1, ended)]
-        elif engine == Engine.STORE:
-            parts.append((STORE, i, started + 1, ended))
-        else:
-            parts += [(VECTOR if engine == Engine.VECTOR else PIPELINE, i, started + 1, last)]
-            parts.append((PIPELINE, i, last + 1, ended))
-        return [*parts, (PIPELINE, i, ended + 1, b)]
-
-    def _start(self, i: int, a: int, b: int) -> list[tuple[str, int, int, int]]:
-        before, dispatched, started = self.before[i], self.dispatched[i], self.started[i]
-        free = self.last[before] if before >= 0 else 0
-        if self.waited[i] and i in self.signaller:
-            j = self.signaller[i]
-            free = min(free, self.waited[i] - 1)
-            cause, given = ("end", j), self.ended[j]
-        else:
-            cause, given = ("dispatch", i), dispatched
-            ahead = self.ahead[i]
-            if ahead >= 0 and self.started[ahead] > dispatched:  # until then it is not at the head of its queue
-                cause, given = ("start", ahead), self.started[ahead]
-        parts = [(*cause, free + 1, given), (PIPELINE, i, max(free, given) + 1, max(b, started))]
-        if before >= 0:
-            parts.append(("end", before, a, free))
-        elif a <= free:
-            parts.append(("dispatch", i, a, free))
-        return parts
-
-    def _dispatch(self, i: int, a: int, b: int) -> list[tuple[str, int, int, int]]:
-        earlier = self.dispatched[i - 1] if i else 0
-        parts = [("dispatch", i - 1, a, earlier)] if i else []
-        popped = 0
-        queue = self.queue[i]
-        if self.place[i] >= self.depth:  # there is room when the one `depth` places before has left
-            head = queue[self.place[i] - self.depth]
-            place = self.place[head]
-            while place > 0 and self.ops[queue[place]].instruction.configures:
-                place -= 1
-            k = queue[place]
-            popped = self.started[k] + self.place[head] - place
-            if self.dispatched[i] <= popped + 2 and self.started[k] > earlier:
-                parts.append(("start", k, earlier + 1, self.started[k]))
-                parts.append((PIPELINE, i, self.started[k] + 1, b))
-                return parts
-        return [*parts, (FETCH, i, earlier + 1, b)]
-
-
-def _window_products(ops: Sequence[Op], config: NpuConfig, constants: bytes) -> np.ndarray:
-    """MACs of every DEPTHWISE instruction, lanes and slots without weights left out; 0 for the others."""
-    products = np.zeros(len(ops), np.int64)
-    if not any(o.name == "DEPTHWISE" for o in ops):
-        return products
-    tiles: dict[int, int] = {}  # WGT row -> offset in the constants
-    useful: dict[int, int] = {-1: 0}
-
-    def taps(row: int) -> int:
-        at = tiles.get(row, -1)
-        if at not in useful:
-            tile = np.frombuffer(constants, np.int8, config.tile_bytes, at).reshape(config.block_out, -1)
-            used = tile[: config.dw_lanes] != 0
-            useful[at] = int(used.any(0).sum() * used.any(1).sum())
-        return useful[at]
-
-    loops, box = _reset(config)
-    for i, o in enumerate(ops):
-        if o.name == "END":
-            loops, box = _reset(config)
-        elif o.name == "GEMM_LOOP":
-            loops[o["level"]] = o["count"], o["wgt_stride"]
-        elif o.name == "LOAD_DIM":
-            box[o["level"]] = o["count"], o["row_stride"], o["mem_stride"]
-        elif o.name == "LOAD" and o["target"] == Memory.WGT:
-            for z, y, x in np.ndindex(box[1][0], box[0][0], o["count"]):
-                row = o["row"] + z * box[1][1] + y * box[0][1] + x
-                at = o["offset"] + z * box[1][2] + y * box[0][2] + x * config.tile_bytes
-                inside = o["region"] == CONSTANT_REGION and 0 <= at <= len(constants) - config.tile_bytes
-                tiles[row] = at if inside else -1
-        elif o.name == "DEPTHWISE":
-            emissions = math.prod(
-                max(0, (loops[level][0] - 1 - o[f"start{level}"]) // o[f"step{level}"] + 1) for level in (0, 1)
-            )
-            rows = [o["wgt"]]
-            for count, stride in loops[2:]:
-                rows = [r + n * stride for r in rows for n in range(count)] if stride else rows * count
-            products[i] = emissions * sum(map(taps, rows))
-    return products
-
-
-def _reset(config: NpuConfig) -> tuple[list[tuple[int, int]], list[tuple[int, int, int]]]:
-    """Loops (count, stride in WGT) and box of LOAD (count, row stride, bytes) as a run finds them."""
-    return [(1, 0)] * config.gemm_loops, [(1, 0, 0)] * 2
-
-
-def _window_steps(members: Sequence[Layer], products: np.ndarray, pcs: tuple[int, int]) -> int:
-    """Least steps of the depthwise ones among fused layers: the members whose MACs are nearest to what the window
-    computed."""
-    computed = int(products[slice(*pcs)].sum())
-    sums = {0: 0}
-    for layer in members[:12]:
-        sums |= {macs + layer.macs: steps + layer.minimum_steps for macs, steps in sums.items()}
-    return sums[min(sums, key=lambda macs: abs(macs - computed))]

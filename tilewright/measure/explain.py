@@ -9,7 +9,8 @@ from isa.config import NpuConfig
 from isa.device import Counters
 from isa.program import Layer, Program
 from isa.timing import DEFAULT_MEMORY, MemoryTiming
-from simulator.attribution import CAUSES, LOSSES, LayerLosses, attribute
+from simulator.attribution import LOSSES, LayerLosses, attribute
+from simulator.blame import CAUSES
 from simulator.cycle import CycleDevice, Trace
 from tilewright.energy import Energy, EnergyModel, events, load
 from tilewright.measure.clock import Clock, clock_of

@@ -16,7 +16,8 @@ from isa.instructions import Memory, Source
 from isa.program import Layer, Program
 from isa.timing import DEFAULT_MEMORY, MemoryTiming, gemm_signal
 from simulator import attribution
-from simulator.attribution import LOSSES, LayerLosses, attribute, fused_layers, fused_row, segments
+from simulator.attribution import LOSSES, LayerLosses, attribute, fused_layers, fused_row
+from simulator.blame import segments
 from simulator.bound import bound_cycles
 from simulator.cycle import CycleDevice, Trace
 from tests.common.paths import ROOT
