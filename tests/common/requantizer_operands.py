@@ -104,5 +104,5 @@ def carries(count: int, rng: np.random.Generator) -> list[tuple[int, int]]:
         second = ((1 << power) - 1) // first
         if second < 1 << MANTISSA and (1 << power) - first * second <= 1 << (power - MANTISSA - 1):
             sign = -1 if len(found) % 2 else 1
-            found.append((sign * first, _pattern(second, int(rng.integers(-36, 9)) - power)))
+            found.append((sign * first, _pattern(second, int(rng.integers(-36, 11)) - power)))
     return found

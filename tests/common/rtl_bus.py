@@ -33,10 +33,10 @@ def _fixed(make: Make) -> str:
     """Writes to registers that can only be read change nothing, nor do those to where no register is."""
     device = make(0)
     before = {r.name: device.read_register(r.name) for r in REGISTERS}
-    for r in REGISTERS:
-        if r.access == "R":
-            for value in (0xFFFF_FFFF, 0):
-                device.write_register(r.name, value)
+    fixed = [r.name for r in REGISTERS if r.access == "R"]
+    for value, names in ((0xFFFF_FFFF, fixed), (0, fixed[::-1])):
+        for name in names:
+            device.write_register(name, value)
     after = {r.name: device.read_register(r.name) for r in REGISTERS}
     return "".join(
         f"{name}: 0x{after[name]:x}, not 0x{before[name]:x}" for name in after if after[name] != before[name]

@@ -39,15 +39,15 @@ def far(config: NpuConfig) -> Iterator[Trial]:
     few += [Run([op("VECTOR_SYNC"), op("END")], watchdog=w, timeout=t) for w, t in _LIMITS]
     few += [Run([op("VECTOR_SYNC"), op("END")], program=region) for region in range(REGIONS)]
     few += [
-        Run([op("VECTOR_SYNC"), op("END")], {3: Region(address + offset % 16, 0x80)}, program=3)
-        for address, offset in zip(HIGH, (0xC, *_OFFSETS), strict=True)
+        Run([op("VECTOR_SYNC"), op("END")], {3: Region(address + offset, 0x80)}, program=3)
+        for address, offset in zip(HIGH, (0x4C, *_OFFSETS), strict=True)
     ]
     few += [Run(_syncs(n), shift=config.bus_bytes * n) for n in range(48)]
     for n in range(0, len(few), 8):
         yield compared("far", n // 8, config, few[n : n + 8])
     for n, ops in enumerate(_stops(config)):
         # The others bring what the late instruction has left in registers back to small numbers.
-        early = [[*ops, op("END")], *_outside(config), _copy(), _refused(config)]
+        early = [*([*_syncs(n)[:-1], *ops, op("END")] for n in (0, 2)), *_outside(config), _copy(), _refused(config)]
         runs = [Run(_late(ops)), *(_high(config, HIGH[0], some) for some in early)]
         yield compared("late", n, config, runs)
 
