@@ -110,6 +110,7 @@ def test_faults_of_the_simulators_are_found() -> None:
     faults = [line("gemm.h", "BI * BO"), line("cycle_fetch.h", "parts - 1 ? 0")]
     first = (folder / "cycle.h").read_text().splitlines()[0]
     none = [cpp_faults.Fault(folder / "cycle.h", 1, first, 0, "//", new) for new in ("no", "///")]
+    none.append(line("gemm.h", "Walker<3> outer"))
     looks = [list(of_the_simulators(6, clock=clock))[:6] for clock in (True, False)]
     found = list(in_cpp([*faults, *none], *looks))
     assert [f.fault for f in found] == faults and all(f.by and f.by != NO_FAULT for f in found)
