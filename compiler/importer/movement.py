@@ -224,4 +224,27 @@ def resize(builder: OnnxBuilder, node: OnnxNode) -> None:
 @handles("Scatter")
 def scatter(builder: OnnxBuilder, node: OnnxNode) -> None:
     """The name of ScatterElements before opset 11."""
+    _check_axes(builder, node)
     builder.emit("ScatterElements", node.inputs, node.outputs, {"axis": int(node.attrs.get("axis", 0))})
+
+
+@handles("GatherElements", "ScatterElements", "ReverseSequence", "LayerNormalization", "LpNormalization")
+def along_axes(builder: OnnxBuilder, node: OnnxNode) -> None:
+    """As it is, with axes that there are: onnx infers shapes of these without a look at them."""
+    _check_axes(builder, node)
+    builder.passthrough(node)
+
+
+def _check_axes(builder: OnnxBuilder, node: OnnxNode) -> None:
+    for name in ("axis", "time_axis", "batch_axis"):
+        if name in node.attrs:
+            normal_axes(node, [int(node.attrs[name])], len(builder.shape(node.input(0))))
+
+
+@handles("SpaceToDepth")
+def space_to_depth(builder: OnnxBuilder, node: OnnxNode) -> None:
+    """As it is, with blocks that fill the planes: onnx rounds the sizes of the result down."""
+    shape, block = builder.shape(node.input(0)), int(node.attrs["blocksize"])
+    if block > 0 and any(size % block for size in shape[2:]):
+        raise CompileError(f"{node.label}: blocksize={block} must divide the planes of {list(shape)}")
+    builder.passthrough(node)

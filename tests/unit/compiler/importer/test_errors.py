@@ -113,6 +113,16 @@ def test_inconsistent() -> None:
     refused(one_node("Conv", [[1, 4, 5, 5], [8, 3, 3, 3]]), "Conv 'it'", "[8, 3, 3, 3]")
     refused(one_node("Conv", [[1, 1, 4, 9], [1, 1, 3, 12]]), "Conv 'it'", "a window of 12 does not fit a length of 9")
     refused(one_node("Concat", [[1, 2]], axis=7), "axis 7", "-2..1")
+    for op, operands, axis in (
+        ("GatherElements", 2, "axis"),
+        ("ScatterElements", 3, "axis"),
+        ("ReverseSequence", 2, "time_axis"),
+        ("ReverseSequence", 2, "batch_axis"),
+        ("LayerNormalization", 2, "axis"),
+        ("LpNormalization", 1, "axis"),
+    ):
+        refused(one_node(op, [[2, 3]] * operands, **{axis: 5}), op, "axis 5", "-2..1")
+    refused(one_node("SpaceToDepth", [[1, 4, 6, 2]], blocksize=4), "blocksize=4", "[1, 4, 6, 2]")
     refused(one_node("MaxPool", [[1, 2, 3, 3]], kernel_shape=[2]), "kernel_shape=[2]", "2 values")
     model = one_node("Add", [[1], [1]])
     del model.graph.input[1]
