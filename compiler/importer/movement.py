@@ -228,7 +228,9 @@ def scatter(builder: OnnxBuilder, node: OnnxNode) -> None:
     builder.emit("ScatterElements", node.inputs, node.outputs, {"axis": int(node.attrs.get("axis", 0))})
 
 
-@handles("GatherElements", "ScatterElements", "ReverseSequence", "LayerNormalization", "LpNormalization")
+@handles(
+    "GatherElements", "ScatterElements", "ReverseSequence", "LayerNormalization", "LpNormalization", "RMSNormalization"
+)  # fmt: skip
 def along_axes(builder: OnnxBuilder, node: OnnxNode) -> None:
     """As it is, with axes that there are: onnx infers shapes of these without a look at them."""
     _check_axes(builder, node)
@@ -239,6 +241,15 @@ def _check_axes(builder: OnnxBuilder, node: OnnxNode) -> None:
     for name in ("axis", "time_axis", "batch_axis"):
         if name in node.attrs:
             normal_axes(node, [int(node.attrs[name])], len(builder.shape(node.input(0))))
+
+
+@handles("GatherND")
+def gather_nd(builder: OnnxBuilder, node: OnnxNode) -> None:
+    """As it is, with batches that there are: onnx's shape inference crashes where there are fewer than none."""
+    batches, most = int(node.attrs.get("batch_dims", 0)), min(len(builder.shape(n)) for n in node.inputs[:2]) - 1
+    if not 0 <= batches <= most:
+        raise CompileError(f"{node.label}: batch_dims={batches} must be in 0..{most}")
+    builder.passthrough(node)
 
 
 @handles("SpaceToDepth")

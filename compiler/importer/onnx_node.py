@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from compiler.errors import UnsupportedError
+from compiler.errors import CompileError, UnsupportedError
 
 
 @dataclass
@@ -35,6 +35,13 @@ class OnnxNode:
 
     def output(self, index: int) -> str:
         return self.outputs[index] if index < len(self.outputs) else ""
+
+    def positive(self, attr: str, default: int) -> int:
+        """An attribute that counts something. Raises CompileError where it is not 1 or more."""
+        value = int(self.attrs.get(attr, default))
+        if value < 1:
+            raise CompileError(f"{self.label}: {attr}={value} must be at least 1")
+        return value
 
     def accept(self, attr: str, *values: Any) -> None:
         """Raises UnsupportedError unless the attribute is missing or one of `values`."""

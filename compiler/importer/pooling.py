@@ -73,13 +73,14 @@ def average_pool(builder: OnnxBuilder, node: OnnxNode) -> None:
 @handles("LpPool")
 def lp_pool(builder: OnnxBuilder, node: OnnxNode) -> None:
     attrs = pool_attrs(builder, node, node.input(0), average=False)
-    builder.emit("LpPool", node.inputs, node.outputs, {**attrs, "p": int(node.attrs.get("p", 2))})
+    builder.emit("LpPool", node.inputs, node.outputs, {**attrs, "p": node.positive("p", 2)})
 
 
 @handles("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
 def global_pool(builder: OnnxBuilder, node: OnnxNode) -> None:
     if len(builder.shape(node.input(0))) < 3:
         raise CompileError(f"{node.label}: input {list(builder.shape(node.input(0)))} must be [N,C,spatial]")
+    node.positive("p", 2)
     builder.passthrough(node)
 
 

@@ -133,7 +133,11 @@ PARAMETRIC: dict[str, tuple[dict[str, float], Callable[..., Expr], int]] = {
     "LeakyRelu": ({"alpha": 0.01}, lambda x, alpha: select(x < 0.0, x * alpha, x), 2),
     "ThresholdedRelu": ({"alpha": 1.0}, lambda x, alpha: select(x > alpha, x, 0.0), 2),
     "Elu": ({"alpha": 1.0}, lambda x, alpha: select(x < 0.0, m.expm1(x) * alpha, x), 16),
-    "Celu": ({"alpha": 1.0}, lambda x, alpha: select(x < 0.0, m.expm1(x * (1.0 / alpha)) * alpha, x), 16),
+    "Celu": (
+        {"alpha": 1.0},
+        lambda x, alpha: select(x < 0.0, m.expm1(x * (1.0 / alpha if alpha else math.inf)) * alpha, x),
+        16,
+    ),
     "Selu": (
         {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875},
         lambda x, alpha, gamma: select(x > 0.0, x, m.expm1(x) * alpha) * gamma,

@@ -93,6 +93,15 @@ def test_unary(op: str) -> None:
         check_op(op, [SPECIAL])
 
 
+def test_celu_of_nothing() -> None:
+    """With alpha 0 it is what it tends to, Relu; onnxruntime's formula divides 0 by 0."""
+    node = helper.make_node("Celu", ["x"], ["y"], alpha=0.0)
+    x = np.array([-np.inf, -2, -1e-30, 0, 1e-30, 3], np.float32)
+    model = onnx_models.model_of([node], {"x": (1, [6])}, {"y": (1, [6])})
+    found = tw.Device("functional").run(tw.compile(model), {"x": x})["y"]
+    assert (found == np.maximum(x, 0)).all()
+
+
 @pytest.mark.parametrize("op", ["Neg", "Abs", "Sqrt", "Exp", "Log", "Tanh", "Sigmoid", "Erf", "Floor", "Relu"])
 def test_unary_double(op: str) -> None:
     try:

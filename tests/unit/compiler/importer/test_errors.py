@@ -120,8 +120,16 @@ def test_inconsistent() -> None:
         ("ReverseSequence", 2, "batch_axis"),
         ("LayerNormalization", 2, "axis"),
         ("LpNormalization", 1, "axis"),
+        ("RMSNormalization", 2, "axis"),
     ):
-        refused(one_node(op, [[2, 3]] * operands, **{axis: 5}), op, "axis 5", "-2..1")
+        refused(one_node(op, [[2, 3]] * operands, opset=23, **{axis: 5}), op, "axis 5", "-2..1")
+    for op, operands, counted in (
+        ("GroupNormalization", 3, "num_groups"), ("LRN", 1, "size"), ("GlobalLpPool", 1, "p"), ("LpPool", 1, "p")
+    ):  # fmt: skip
+        more = {"kernel_shape": [2, 2]} if op == "LpPool" else {}
+        shapes = [[1, 4, 6, 2], *[[4]] * (operands - 1)]
+        refused(one_node(op, shapes, **more, **{counted: 0}), op, f"{counted}=0", "at least 1")
+    refused(one_node("GatherND", [[2, 3], [2, 1]], batch_dims=-9), "batch_dims=-9", "0..1")
     refused(one_node("SpaceToDepth", [[1, 4, 6, 2]], blocksize=4), "blocksize=4", "[1, 4, 6, 2]")
     refused(one_node("MaxPool", [[1, 2, 3, 3]], kernel_shape=[2]), "kernel_shape=[2]", "2 values")
     model = one_node("Add", [[1], [1]])
