@@ -31,6 +31,7 @@ def sharp(config: NpuConfig) -> Iterator[Trial]:
     yield trial("drain", 0, config, list(_drains()))
     yield Trial("quiet", 0, _quiet)
     yield Trial("quiet", 1, _quiet_after_reset)
+    yield trial("again", 0, config, list(_again(config)))
     for number, pair in enumerate(itertools.combinations(_ENGINES, 2)):
         yield trial("shared", number, config, [Run(ops) for ops in _shared(*pair, config)])
     for number in range(8):
@@ -153,6 +154,32 @@ def _ties(config: NpuConfig, mode: Rounding) -> Iterator[Run]:
     for first in range(0, len(pairs), config.prm_rows):
         rows = np.repeat(pairs[first : first + config.prm_rows, None], config.block_in, axis=1)
         yield _requantized(rows, mode, (0, -128, 127))
+
+
+def _again(config: NpuConfig) -> Iterator[Run]:
+    """An accumulator is added to one to six cycles after it was written; all its bits are looked at."""
+    rng = np.random.default_rng(0)
+    for distance, exponent in itertools.product(range(1, 7), range(0, 20, 4)):
+        scales = np.zeros(config.block_in, np.dtype([("bias", "<i4"), ("scale", "<f4")]))
+        scales["scale"] = 2.0**-exponent
+        largest = 127 if exponent > 8 else 1 << exponent // 2  # what is added is about as large as what is shown
+        rest = rng.integers(-largest, largest + 1, 40 * config.block_in + config.tile_bytes).astype(np.int8)
+        weights = _PAIR_BYTES * config.block_in + 40 * config.block_in
+        ops = [
+            op("LOAD", region=1, target=Memory.PRM, count=1),
+            op("LOAD", region=1, offset=_PAIR_BYTES * config.block_in, count=40),
+            op("LOAD", region=1, target=Memory.WGT, offset=weights, count=1, signal0=1),
+            op("GEMM_LOOP", level=0, count=distance, act_stride=1, acc_stride=1),
+            op("GEMM", wait0=1),
+            op("GEMM_LOOP", level=1, count=5, act_stride=distance),
+            op("GEMM", act=1, accumulate=1, signal0=2),
+            op("VECTOR_LOOP", level=0, count=distance, a_stride=1, dst_stride=1),
+            op("VECTOR_POST", lo=-128, hi=127),
+            op("VECTOR", dst=64, wait0=2, signal0=3),
+            op("STORE", region=2, row=64, count=distance, wait0=3),
+            op("END"),
+        ]
+        yield Run(ops, data=scales.tobytes() + rest.tobytes())
 
 
 def _carries(config: NpuConfig, mode: Rounding) -> Iterator[Run]:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+import numpy as np
+
 from isa.config import NpuConfig
 from isa.device import Region
 from isa.encoding import Op, op
 from isa.instructions import Engine, Memory, Source
 from isa.timing import MemoryTiming
+from tests.common import rtl_directed as directed
+from tests.common.error_cases import SIZE
+from tests.common.rtl_directed import trial
 from tests.common.rtl_far import Run, compared
 from tests.common.rtl_trials import Trial
 
@@ -30,7 +35,7 @@ def wide(config: NpuConfig) -> Iterator[Trial]:
     yield compared("boxes", 0, config, [Run(ops, {3: _OPEN, 4: _CLOSED}) for ops in _boxes()])
     yield compared("edges", 0, config, list(_edges(config)))
     yield compared("waits", 0, config, [Run([op("VECTOR_SYNC", wait0=1), op("END")], watchdog=w) for w in _WAITS])
-    yield compared("windows", 0, config, [Run(ops) for ops in _windows(config)])
+    yield trial("windows", 0, config, list(_windows(config)))
     for number, ops in enumerate(_long_nests()):
         yield compared("long", number, config, [Run([*ops, op("END")])])
     for number, ops in enumerate(_long_boxes(), 2):
@@ -58,27 +63,33 @@ def _nests(config: NpuConfig) -> Iterator[list[Op]]:
             yield [op("VECTOR_LOOP", level=level, count=count), op("VECTOR"), op("END")]
 
 
-def _windows(config: NpuConfig) -> Iterator[list[Op]]:
+def _windows(config: NpuConfig) -> Iterator[directed.Run]:
     """DEPTHWISE with the largest starts and steps, in one level and in the other; what it makes is written."""
     if not config.depthwise:
         return
+    scales = np.zeros(config.block_in, np.dtype([("bias", "<i4"), ("scale", "<f4")]))
+    scales["scale"] = 2.0**-9
+    data = scales.tobytes()  # what is behind it is random
+    rows = min(config.act_rows, SIZE // 2 // config.block_in)
     for first, step in ((63, 15), (42, 10), (21, 5), (0, 1)):
         for start, other in itertools.permutations(((first, step), (0, 1))):
             counts = [s + 2 * t + 1 for s, t in (start, other)]
             names = {f"start{k}": s for k, (s, _) in enumerate((start, other))}
             names |= {f"step{k}": t for k, (_, t) in enumerate((start, other))}
-            yield [
-                op("LOAD", region=1, count=min(config.act_rows, 4096 // config.block_in)),
-                op("LOAD", region=1, target=Memory.WGT, count=1),
-                op("LOAD", region=1, target=Memory.PRM, count=1, signal0=1),
+            ops = [
+                op("LOAD", region=1, target=Memory.PRM, count=1),
+                op("LOAD", region=1, offset=len(data), count=rows),
+                op("LOAD", region=1, target=Memory.WGT, offset=SIZE // 2, count=1, signal0=1),
                 op("GEMM_LOOP", level=0, count=counts[0], act_stride=1, acc_stride=1),
                 op("GEMM_LOOP", level=1, count=counts[1], act_stride=1, acc_stride=3),
                 op("DEPTHWISE", wait0=1, signal0=2, **names),
                 op("VECTOR_LOOP", level=0, count=9, a_stride=1, dst_stride=1),
+                op("VECTOR_POST", lo=-128, hi=127),
                 op("VECTOR", source=Source.ACC, wait0=2, signal0=3),
                 op("STORE", region=2, count=9, wait0=3),
                 op("END"),
             ]
+            yield directed.Run(ops, data=data)
 
 
 def _boxes() -> Iterator[list[Op]]:
