@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from common.measured import SOURCES, digest_of_sources
 from hw.sim.device import RtlDevice
+from hw.verilog import TOP
 from isa.config import NpuConfig
 from tests.common.rtl_trials import LIMIT, Make, Trial
 from tests.coverage.points import TOGGLES, Point, Waiver, read_waivers
@@ -51,7 +52,7 @@ class Found:
     def waived(self, waivers: Iterable[Waiver]) -> str:
         """Why the bit it is in need not change in any trial, which then cannot see it; "" if there is no reason."""
         signal, _, bit = self.fault.place.rpartition("[")
-        point = Point(TOGGLES, "", f"{signal}[{bit}:0->1")
+        point = Point(TOGGLES, TOP, f"{signal}[{bit}:0->1")
         return next((waiver.reason for waiver in waivers if waiver.way != "1->0" and waiver.fits(point)), "")
 
 

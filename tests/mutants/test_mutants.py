@@ -12,6 +12,7 @@ import pytest
 from common.measured import digest_of_sources, write_with_command
 from isa.config import preset
 from tests.common.paths import ROOT
+from tests.coverage.points import read_waivers
 from tests.mutants.__main__ import main
 from tests.mutants.faults import Fault, Sample, fault_of
 from tests.mutants.run import Found, kept, summary
@@ -63,6 +64,7 @@ def test_summary() -> None:
     high = replace(faults[1], place="core.faults.first2_pc[21]")  # a bit that only long programs change
     figures = summary(preset("nano"), 7, 9, [found[0], replace(found[1], fault=high), found[2]])
     assert not figures["survivors"] and "program" in figures["waived"][0]["reason"]
+    assert "64 beats" in Found(replace(high, place="axi_awlen[7]"), "").waived(read_waivers(preset("tiny")))
     found[1] = replace(found[1], nothing=True)
     figures = summary(preset("nano"), 7, 9, found)
     assert [fault["number"] for fault in figures["equivalent"]] == [2] and not figures["survivors"]
