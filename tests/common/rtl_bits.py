@@ -8,12 +8,11 @@ from collections.abc import Iterator
 
 from isa.config import SEMAPHORE_LIMIT, NpuConfig
 from isa.encoding import Op, op
-from isa.instructions import BY_NAME, Engine
+from isa.instructions import BY_NAME
 from isa.registers import REGISTERS
 from tests.common.rtl_directed import Run, trial
-from tests.common.rtl_trials import Make, Trial
+from tests.common.rtl_trials import ENGINES, SEMAPHORES, Make, Trial
 
-_ENGINES = [e.name for e in Engine if e != Engine.FETCH]
 #: Each bit is 1 in one and 0 in the next, whatever was there before.
 PATTERNS = (0, 0xFFFF_FFFF, 0, 0xAAAA_AAAA, 0x5555_5555, 0xAAAA_AAAA)
 
@@ -22,9 +21,9 @@ def bits(config: NpuConfig) -> Iterator[Trial]:
     """The trials, those that take least first."""
     yield Trial("patterns", 0, _patterns, fresh=False)
     yield trial("refused", 0, config, [Run(ops) for ops in _refused()])
-    for number in range(len(_ENGINES)):
+    for number in range(len(ENGINES)):
         yield trial("overflows", number, config, [Run(ops) for ops in _overflows(number, config)])
-    for number in range(len(_ENGINES)):
+    for number in range(len(ENGINES)):
         yield trial("counts", number, config, [Run(ops) for ops in _counts(number, config)])
 
 
@@ -43,7 +42,7 @@ def _patterns(make: Make) -> str:
 
 def _refused() -> Iterator[list[Op]]:
     """Numbers of semaphores with all their bits, which no machine has."""
-    for engine, field in itertools.product(_ENGINES, ("wait0", "wait1", "signal0", "signal1")):
+    for engine, field in itertools.product(ENGINES, SEMAPHORES):
         number = BY_NAME[f"{engine}_SYNC"].by_name[field].maximum
         yield [op(f"{engine}_SYNC"), op(f"{engine}_SYNC", **{field: number}), op("END")]
 
@@ -57,7 +56,7 @@ def _pairs(number: int, config: NpuConfig) -> Iterator[tuple[int, int]]:
 
 def _counts(number: int, config: NpuConfig) -> Iterator[list[Op]]:
     """An engine counts two semaphores up to the limit, the next one down again, in turn in either order."""
-    giver, taker = (f"{_ENGINES[(number + n) % len(_ENGINES)]}_SYNC" for n in (0, 1))
+    giver, taker = (f"{ENGINES[(number + n) % len(ENGINES)]}_SYNC" for n in (0, 1))
     for pair in _pairs(number, config):
         turns = [pair[:: 1 - n % 2 * 2] for n in range(SEMAPHORE_LIMIT)]
         up = [op(giver, signal0=one, signal1=other) for one, other in turns]
@@ -66,7 +65,7 @@ def _counts(number: int, config: NpuConfig) -> Iterator[list[Op]]:
 
 def _overflows(number: int, config: NpuConfig) -> Iterator[list[Op]]:
     """An engine counts a semaphore beyond the limit, by the first and by the second of what it gives."""
-    giver = f"{_ENGINES[number]}_SYNC"
+    giver = f"{ENGINES[number]}_SYNC"
     for pair in _pairs(number, config):
         for one, other in (pair, pair[::-1]):
             full = [op(giver, signal0=one, signal1=other)] * SEMAPHORE_LIMIT

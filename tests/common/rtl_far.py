@@ -13,10 +13,10 @@ from hw.sim.device import RtlDevice
 from isa.config import NpuConfig
 from isa.device import Counters, DeviceError, Region
 from isa.encoding import Op, op, to_bytes
-from isa.instructions import INSTRUCTION_BYTES, REGIONS, Engine, Memory
+from isa.instructions import INSTRUCTION_BYTES, REGIONS, Memory
 from isa.timing import MemoryTiming
 from simulator.cycle import CycleDevice
-from tests.common.rtl_trials import Make, Trial
+from tests.common.rtl_trials import ENGINES, Make, Trial
 
 #: The last instruction of a long program has this number: with END and what is behind it, below 2^15.
 LATE = (1 << 15) - 3
@@ -26,7 +26,6 @@ HIGH = (0xFFFF_FF00, 0xAAAA_AA00, 0x5555_5500)
 _OFFSETS = (0xA8, 0x54)
 #: Room for the longest program, and for what it reads and writes.
 _PROGRAM, _DATA = INSTRUCTION_BYTES * (LATE + 300), 4096
-_ENGINES = [e.name for e in Engine if e != Engine.FETCH]
 
 
 def far(config: NpuConfig) -> Iterator[Trial]:
@@ -70,7 +69,7 @@ def _stops(config: NpuConfig) -> Iterator[list[Op]]:
     yield [op("STORE", region=2, row=config.act_rows, count=1)]
     yield [op("STORE", region=3, count=1)]
     yield [op("GEMM", reduce=15)]
-    for engine in _ENGINES:
+    for engine in ENGINES:
         yield [op(f"{engine}_SYNC", wait0=1)]
         yield [op(f"{engine}_SYNC", signal0=9)] * 256
 
@@ -82,7 +81,7 @@ def _late(ops: Sequence[Op]) -> list[Op]:
 
 def _syncs(number: int) -> list[Op]:
     """So many instructions of all engines in turn, and END."""
-    return [*[op(f"{_ENGINES[n % len(_ENGINES)]}_SYNC") for n in range(number)], op("END")]
+    return [*[op(f"{ENGINES[n % len(ENGINES)]}_SYNC") for n in range(number)], op("END")]
 
 
 def _copy() -> list[Op]:

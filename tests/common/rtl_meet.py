@@ -14,13 +14,11 @@ import numpy as np
 from isa.config import NpuConfig
 from isa.device import DeviceError
 from isa.encoding import Op, op, to_bytes
-from isa.instructions import Engine
 from simulator.cycle import CycleDevice
 from tests.common.error_cases import prepare
 from tests.common.rtl_directed import Run, trial
-from tests.common.rtl_trials import Trial
+from tests.common.rtl_trials import ENGINES, SEMAPHORES, Trial
 
-_ENGINES = [e.name for e in Engine if e != Engine.FETCH]
 #: The semaphore they meet at, those by which engines are held until all are ready, one that tells that they have met.
 _MEET, _HELD, _MET = 1, (2, 3, 4, 5), 6
 #: Cycles from what is given to the start of who takes it: around those in which both change the counter.
@@ -39,17 +37,16 @@ def meet(config: NpuConfig) -> Iterator[Trial]:
 def _renumbered(ops: Sequence[Op], semaphore: int, config: NpuConfig) -> list[Op]:
     """The same program, which meets at another semaphore."""
     other = [0, *((semaphore - 1 + n) % config.semaphores + 1 for n in range(config.semaphores))]
-    names = ("wait0", "wait1", "signal0", "signal1")
-    return [replace(o, values=o.values | {n: other[o[n]] for n in names if o[n]}) for o in ops]
+    return [replace(o, values=o.values | {n: other[o[n]] for n in SEMAPHORES if o[n]}) for o in ops]
 
 
 @functools.cache
 def _meetings(config: NpuConfig) -> list[list[Op]]:
     """Programs in which some engines meet, all subsets of them, and another one takes at about that time, or none."""
     found = []
-    for count in range(1, len(_ENGINES) + 1):
-        for givers in itertools.combinations(_ENGINES, count):
-            taker = next((name for name in _ENGINES if name not in givers), "")
+    for count in range(1, len(ENGINES) + 1):
+        for givers in itertools.combinations(ENGINES, count):
+            taker = next((name for name in ENGINES if name not in givers), "")
             takers = [(taker, apart) for apart in _APART] if taker else []
             found += [_aligned(config, givers, *how) for how in [("", 0), *takers]]
     return [ops for ops in found if ops is not None]

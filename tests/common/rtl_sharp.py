@@ -14,15 +14,14 @@ from isa.config import NpuConfig
 from isa.device import Counters, Launch
 from isa.encoding import Op, op, to_bytes
 from isa.host import mask, run_values
-from isa.instructions import Engine, Memory, Rounding, Source
+from isa.instructions import Memory, Rounding, Source
 from isa.timing import MemoryTiming
 from simulator.cycle import CycleDevice
 from tests.common.error_cases import outcome, prepare
 from tests.common.requantizer_operands import beside_ties, carries, random_operands
 from tests.common.rtl_directed import Run, trial
-from tests.common.rtl_trials import LIMIT, Make, Trial
+from tests.common.rtl_trials import ENGINES, LIMIT, SEMAPHORES, Make, Trial
 
-_ENGINES = [e.name for e in Engine if e != Engine.FETCH]
 _PAIR_BYTES = 8  # of PRM: int32 bias, float32 scale
 
 
@@ -32,7 +31,7 @@ def sharp(config: NpuConfig) -> Iterator[Trial]:
     yield Trial("quiet", 0, _quiet)
     yield Trial("quiet", 1, _quiet_after_reset)
     yield trial("again", 0, config, list(_again(config)))
-    for number, pair in enumerate(itertools.combinations(_ENGINES, 2)):
+    for number, pair in enumerate(itertools.combinations(ENGINES, 2)):
         yield trial("shared", number, config, [Run(ops) for ops in _shared(*pair, config)])
     for number in range(8):
         crowds = (Run(_crowd(100 * number + n, config)) for n in range(100))
@@ -137,14 +136,14 @@ def _crowd(seed: int, config: NpuConfig) -> list[Op]:
     """All engines give and take few semaphores; a wait may last for ever."""
     rng = random.Random(f"crowd {seed}")
     few = rng.sample(range(1, config.semaphores + 1), rng.choice([2, 3, 4]))
-    ops = [op(f"{engine}_SYNC", signal0=few[0], signal1=few[1]) for engine in _ENGINES]
+    ops = [op(f"{engine}_SYNC", signal0=few[0], signal1=few[1]) for engine in ENGINES]
     for _ in range(rng.randint(20, 80)):
-        names = dict.fromkeys(("wait0", "wait1", "signal0", "signal1"), 0)
+        names = dict.fromkeys(SEMAPHORES, 0)
         waits, signals = rng.sample(few, rng.choice([0, 1, 1, 2])), rng.sample(few, rng.choice([0, 1, 2, 2]))
         for kind, chosen in (("wait", waits), ("signal", signals)):
             for place, semaphore in zip(rng.sample((0, 1), len(chosen)), chosen, strict=True):
                 names[f"{kind}{place}"] = semaphore
-        ops.append(op(f"{rng.choice(_ENGINES)}_SYNC", **names))
+        ops.append(op(f"{rng.choice(ENGINES)}_SYNC", **names))
     return [*ops, op("END")]
 
 

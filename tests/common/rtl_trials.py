@@ -25,7 +25,9 @@ from tests.common.equality import WATCHDOG, Outcome, case, clock_differences, of
 from tests.common.error_cases import CASES, SIZE, outcome, prepare
 from tests.common.program_generator import GeneratedProgram, generate
 
-_SEMAPHORES = ("wait0", "wait1", "signal0", "signal1")
+#: Names of the engines that have instructions, and of the fields with numbers of semaphores.
+ENGINES = [e.name for e in Engine if e != Engine.FETCH]
+SEMAPHORES = ("wait0", "wait1", "signal0", "signal1")
 #: Cycles that a run may take: a fault may keep a machine from ever ending, and its watchdog too.
 LIMIT = 200_000
 #: Instructions, and steps of one, of random programs, from the shortest on.
@@ -222,7 +224,7 @@ def _extremes(config: NpuConfig, number: int) -> Trial:
         for field in kind.fields:
             low, high = field.limits(config)
             few = [low, high, max(low, 0), min(1, high), rng.randint(low, high), rng.randint(low, min(high, low + 8))]
-            values[field.name] = 0 if field.name in _SEMAPHORES else rng.choice(few)
+            values[field.name] = 0 if field.name in SEMAPHORES else rng.choice(few)
         ops.append(op(kind.name, **values))
     ops.append(op("END"))
     words, given = to_bytes(ops), {"watchdog": 2000, "timeout": 3000}

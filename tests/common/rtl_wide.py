@@ -10,15 +10,14 @@ import numpy as np
 from isa.config import NpuConfig
 from isa.device import Region
 from isa.encoding import Op, op
-from isa.instructions import Engine, Memory, Source
+from isa.instructions import Memory, Source
 from isa.timing import MemoryTiming
 from tests.common import rtl_directed as directed
 from tests.common.error_cases import SIZE
 from tests.common.rtl_directed import trial
 from tests.common.rtl_far import Run, compared
-from tests.common.rtl_trials import Trial
+from tests.common.rtl_trials import ENGINES, Trial
 
-_ENGINES = [e.name for e in Engine if e != Engine.FETCH]
 #: Counts of 16 bits: every bit is 1 in one and 0 in the next.
 COUNTS = (0xFFFF, 0xAAAA, 0x5555)
 #: Cycles after which a long nest is ended by the timeout.
@@ -30,7 +29,7 @@ _FAST = MemoryTiming(read_latency=1, write_latency=1)
 
 def wide(config: NpuConfig) -> Iterator[Trial]:
     """The trials, those that take least first."""
-    yield compared("queued", 0, config, [Run(_queued(engine, config)) for engine in _ENGINES])
+    yield compared("queued", 0, config, [Run(_queued(engine, config)) for engine in ENGINES])
     yield compared("nests", 0, config, [Run(ops, timeout=_ENOUGH) for ops in _nests(config)])
     yield compared("boxes", 0, config, [Run(ops, {3: _OPEN, 4: _CLOSED}) for ops in _boxes()])
     yield compared("edges", 0, config, list(_edges(config)))
