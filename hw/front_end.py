@@ -99,4 +99,5 @@ class FrontEnd(wiring.Component):
             m.d.sync += held.eq(0)
         with m.Elif(semaphores.grant):
             m.d.sync += held.eq(1)
+        self.held = held  # for `hw.formal`
         return m

@@ -118,6 +118,9 @@ class BlockQueue(wiring.Component):
             m.d.sync += [self.level.eq(self.level + 1), held.eq(1), full.eq(self.level == self.depth - 1)]
         with m.If(pop & ~push):
             m.d.sync += [self.level.eq(self.level - 1), held.eq(self.level != 1), full.eq(0)]
+        # For `hw.formal`.
+        self.store, self.read, self.head, self.tail, self.full, self.held = store, read.data, head, tail, full, held
+        self.fresh, self.newest = fresh, newest
         return m
 
 
@@ -182,62 +185,8 @@ class HeadQueue(wiring.Component):
             m.d.sync += full.eq(self.level == self.depth - 1)
         with m.If(popped & ~push):
             m.d.sync += full.eq(0)
-        return m
-
-
-class RegisteredQueue(wiring.Component):
-    """A queue whose oldest entry is in a register, not behind the RAM, and where little depends on `o_ready` in one
-    cycle. Parameters, ports and timing as `Queue`, with a depth of at least 2, but that an entry popped in cycle t
-    makes room (`level`, `i_ready`) in cycle t+2.
-
-    Ports besides:
-        o_load, o_next: the register takes `o_next` at the end of this cycle, for registers of what can be told from it.
-    """
-
-    def __init__(self, width: int, depth: int) -> None:
-        if depth < 2:
-            raise ValueError(f"depth must be at least 2, not {depth!r}")
-        self.width, self.depth, self.optional = width, depth, {"level", "o_load", "o_next"}
-        super().__init__({**_ports(width, depth), "o_load": Out(1), "o_next": Out(width)})
-
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        # The entries behind the first: fewer than slots, so that equal pointers mean none.
-        bits = (self.depth - 1).bit_length()
-        m.submodules.store = store = Memory(shape=Shape(self.width), depth=1 << bits, init=[])
-        write = store.write_port()
-        read = store.read_port(domain="comb")
-        head, tail = Signal(bits), Signal(bits)
-        push, pop, popped, takes = Signal(), Signal(), Signal(), Signal()
-        others, behind = Signal(), Signal(bits)  # entries behind the first: whether there are any, how many
-        full = Signal()
-        m.d.comb += [
-            self.i_ready.eq(~full),
-            push.eq(self.i_valid & self.i_ready),
-            pop.eq(self.o_valid & self.o_ready),
-            takes.eq(~self.o_valid | pop),
-            # The slot at the tail is always free, so it is written in every cycle; moving the tail keeps the entry.
-            write.en.eq(1),
-            write.addr.eq(tail),
-            write.data.eq(self.i_payload),
-            read.addr.eq(head),
-            self.o_load.eq(takes),
-            self.o_next.eq(Mux(others, read.data, self.i_payload)),
-        ]
-        with m.If(takes):
-            m.d.sync += [self.o_valid.eq(others | push), self.o_payload.eq(self.o_next)]
-        joins, leaves = push & (others | ~takes), takes & others
-        with m.If(leaves):
-            m.d.sync += head.eq(head + 1)
-        with m.If(joins):
-            m.d.sync += tail.eq(tail + 1)
-        with m.If(joins & ~leaves):
-            m.d.sync += [behind.eq(behind + 1), others.eq(1)]
-        with m.If(leaves & ~joins):
-            m.d.sync += [behind.eq(behind - 1), others.eq(behind != 1)]
-        m.d.sync += [popped.eq(pop), self.level.eq(self.level + push - popped)]
-        with m.If(push & ~popped):
-            m.d.sync += full.eq(self.level == self.depth - 1)
-        with m.If(popped & ~push):
-            m.d.sync += full.eq(0)
+        # For `hw.formal`.
+        self.store, self.read, self.following, self.tail = store, read.data, following, tail
+        self.behind, self.some, self.more, self.shown = behind, some, more, shown
+        self.popped, self.full = popped, full
         return m

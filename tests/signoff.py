@@ -137,7 +137,7 @@ def _formal(figures: dict[str, Any]) -> list[str]:
         proved = {True: "yes", False: "NO"}[row["proved"]]
         lines.append(f"| `{row['proof']}` | {row['bound']} | {len(row['properties'])} | {proved} | {faults} |")
     left = figures["all"] - len(figures["proofs"])
-    unproved = "the SDRAM's controller, the effect of each instruction"
+    unproved = "the SDRAM's controller, the effect of each instruction (but the rows that loops name)"
     return [*lines, "", f"Open: {left} proofs not run for this page. Not proved: {unproved}."]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fpga.formal import memory_benches, zynq_benches
 from hw.formal.engine import Cut
-from hw.formal.proofs import Proof, Property
+from hw.formal.proof import Proof, Property
 
 PROOFS: tuple[Proof, ...] = (
     Proof(

@@ -10,7 +10,7 @@ from typing import Any
 
 from common.measured import write_with_command
 from hw.formal.engine import FormalError
-from hw.formal.proofs import Proof, finds_fault, timed
+from hw.formal.proof import Proof, finds_fault, timed
 
 
 def main(prog: str, proofs: tuple[Proof, ...]) -> int:

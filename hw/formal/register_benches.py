@@ -5,7 +5,7 @@ from __future__ import annotations
 from amaranth.hdl import Signal, Value
 
 from hw.formal.bench import Bench, implies
-from hw.formal.benches import SMALL
+from hw.formal.bus_benches import SMALL
 from hw.npu import Npu
 from hw.registers import Registers
 

@@ -11,7 +11,7 @@ from amaranth.hdl import Module
 from hw.array import MacArray
 from hw.interfaces import ENGINES
 from hw.loop_nest import LoopNest
-from hw.queue import BlockQueue, HeadQueue, Queue, RegisteredQueue
+from hw.queue import BlockQueue, HeadQueue, Queue
 from hw.semaphores import Semaphores
 from hw.window import Window
 from isa.config import SEMAPHORE_LIMIT, preset
@@ -21,12 +21,12 @@ from tests.common.rtl_bench import drive, simulate
 
 
 @pytest.mark.parametrize("depth", [2, 5, 16])
-@pytest.mark.parametrize("kind", [Queue, BlockQueue, RegisteredQueue, HeadQueue])
+@pytest.mark.parametrize("kind", [Queue, BlockQueue, HeadQueue])
 def test_queue(kind: type, depth: int) -> None:
     dut = kind(8, depth)
     rng = random.Random(1)
     held: deque[tuple[int, int]] = deque()  # with the cycle from which it can be seen
-    late = kind in (RegisteredQueue, HeadQueue)  # what is popped makes room a cycle later
+    late = kind is HeadQueue  # what is popped makes room a cycle later
     latency = QUEUE_CYCLES if kind is HeadQueue else 1
 
     async def bench(ctx) -> None:

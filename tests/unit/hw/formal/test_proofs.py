@@ -7,8 +7,8 @@ import pytest
 from fpga.formal.proofs import PROOFS as BOARDS
 from hw.formal import solver
 from hw.formal.engine import Cut, FormalError, Model
+from hw.formal.proof import finds_fault, prove, table
 from hw.formal.proofs import PROOFS as NPU
-from hw.formal.proofs import finds_fault, prove, table
 from tests.common.paths import ROOT
 
 FEW_CYCLES = 20

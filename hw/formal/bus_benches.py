@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from functools import reduce
-from types import SimpleNamespace
 from typing import Any
 
-from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value
 from amaranth.lib.wiring import connect
 
 from hw.axi_read import AxiRead
@@ -15,14 +14,13 @@ from hw.bursts import AXI_BOUNDARY, BurstWalker, run_bits
 from hw.decoder import Decoder
 from hw.fetch import Fetch
 from hw.formal.bench import Bench, contents, implies, opened
-from hw.interfaces import ENGINES, LENGTH_BITS, SEMAPHORE_BITS
+from hw.interfaces import LENGTH_BITS, SEMAPHORE_BITS
 from hw.load import Load
 from hw.npu import Npu
 from hw.queue import Queue
-from hw.semaphores import Semaphores
 from hw.store import Store
 from hw.table import field, instructions_of, is_instruction
-from isa.config import SEMAPHORE_LIMIT, NpuConfig, preset
+from isa.config import NpuConfig, preset
 from isa.instructions import REGIONS, Engine
 from isa.timing import fetch_burst_bytes
 
@@ -34,104 +32,6 @@ SMALL = preset("tiny").with_(
 #: The same behind buses of 64 and 256 bits.
 WIDE = SMALL.with_(name="formal_64", axi_data_bits=64)
 WIDEST = SMALL.with_(name="formal_256", block_in=8, axi_data_bits=256, act_banks=16)
-
-
-def queue(only: str | None) -> Bench:
-    """Instruction queue of 3 entries (a depth that is no power of two)."""
-    b = Bench(only)
-    q = Queue(8, 3)
-    module = opened(q)
-    b.part("queue", q)
-    held = contents(b, q, "queue")
-    push, pop = q.i_valid & q.i_ready, q.o_valid & q.o_ready
-    # A list that shifts when its oldest entry leaves.
-    model = [Signal(q.width, name=f"model{n}") for n in range(q.depth)]
-    count = Signal(range(2 * q.depth + 2), name="count")
-    left = Signal.like(count, name="left")
-    b.m.d.comb += left.eq(count - pop)
-    b.m.d.sync += count.eq(left + push)
-    for n, entry in enumerate(model):
-        following = model[n + 1] if n + 1 < q.depth else entry
-        b.m.d.sync += entry.eq(Mux(push & (left == n), q.i_payload, Mux(pop, following, entry)))
-    b.check("order", implies(q.o_valid, q.o_payload == model[0]))
-    b.check("conservation", (q.level == count) & (q.o_valid == (count != 0)))
-    b.check("overflow", (count <= q.depth) & (q.i_ready == (count != q.depth)))
-    for (there, entry), expected in zip(held, model):
-        b.invariant(implies(there, entry == expected))
-    assert module is not None
-    return b
-
-
-def semaphores(only: str | None) -> Bench:
-    """Two semaphores, four engines; an overflow stops the machine, so what follows it is left out."""
-    b = Bench(only)
-    n = 2
-    s = Semaphores(SimpleNamespace(semaphores=n))  # type: ignore[arg-type]
-    opened(s)
-    b.part("semaphores", s)
-    granted: dict[Engine, Signal] = {}  # in the cycle before
-    asks, retired = dict(zip(ENGINES, s.takes)), dict(zip(ENGINES, s.gives))
-    for e in ENGINES:
-        x, y = retired[e].signal0, retired[e].signal1
-        b.assume((x <= n) & (y <= n) & ((x == 0) | (x != y)))
-        x, y = asks[e].wait0, asks[e].wait1
-        for mask in (x, y):
-            b.assume((mask != 0) & ((mask & (mask - 1)) == 0))
-        b.assume(((x & y) >> 1) == 0)
-        # The waits stay in the cycle after the grant, in which the engine has what it wants.
-        granted[e] = b.past(asks[e].grant, f"{e.name}_granted")
-        same = (x == b.past(x, f"{e.name}_wait0")) & (y == b.past(y, f"{e.name}_wait1"))
-        b.assume(implies(granted[e], same & ~asks[e].want))
-    over = Signal(name="over")
-    with b.m.If(s.overflow.error):
-        b.m.d.sync += over.eq(1)
-    live = ~over & ~s.overflow.error
-
-    def signals(e: Engine, i: int) -> Value:
-        return (retired[e].signal0 == i) | (retired[e].signal1 == i)
-
-    def waits(e: Engine) -> Value:
-        return (asks[e].wait0 | asks[e].wait1)[1:]
-
-    # What is given counts a cycle later.
-    gave: dict[Engine, list[Signal]] = {}
-    for e in ENGINES:
-        given = [retired[e].give & signals(e, i) for i in range(1, n + 1)]
-        gave[e] = [b.past(x, f"{e.name}_gave{i}") for i, x in enumerate(given)]
-        b.invariant((Cat(gave[e]) == s.given_to[e][1:]) & (s.granted[e] == granted[e]))
-        b.invariant(s.given[e] == b.past(retired[e].give, f"{e.name}_given"))
-        b.invariant(implies(Cat(gave[e]).any(), s.given[e]))
-    exceeded: list[Value] = []
-    before: list[Value] = []
-    for i in range(1, n + 1):
-        balance = Signal(signed(16), name=f"balance{i}")  # gives minus takes, by counting
-        after = Signal(signed(17), name=f"after{i}")
-        gives = reduce(lambda a, c: a + c, [gave[e][i - 1] for e in ENGINES])
-        takes = reduce(lambda a, c: a + c, [granted[e] & waits(e)[i - 1] for e in ENGINES])
-        b.m.d.comb += after.eq(balance + gives - takes)
-        b.m.d.sync += balance.eq(after)
-        exceeded.append(after > SEMAPHORE_LIMIT)
-        before.append(balance)
-        b.check("counted", implies(live, balance == s.counts[i - 1]))
-        b.check("not_negative", implies(live, (balance >= 0) & (after >= 0)))
-        b.check("limit", implies(live, balance <= SEMAPHORE_LIMIT))
-    late = Signal(name="late")
-    b.m.d.sync += late.eq(live & Cat(exceeded).any())
-    b.check("overflow", implies(~over, s.overflow.error == late))
-
-    there = Cat(c != 0 for c in s.counts)
-    b.invariant(implies(live, s.there == Cat(C(1, 1), there)))
-    # A take that does not count yet is backed by its counter, alone.
-    for i in range(n):
-        taking = [granted[e] & waits(e)[i] for e in ENGINES]
-        b.invariant(implies(live, reduce(lambda a, c: a + c, taking) <= there[i]))
-    able = {e: asks[e].want & ((waits(e) & ~there) == 0) for e in ENGINES}
-    for e in ENGINES:
-        b.check("grant", implies(live & asks[e].grant, able[e]))
-        others = [(x, (able[x] & (x < e)) | granted[x]) for x in ENGINES if x != e]
-        refused = Cat(first & (waits(x) & waits(e)).any() for x, first in others).any()
-        b.check("priority", implies(live & able[e], asks[e].grant != refused))
-    return b
 
 
 def region(b: Bench, config: NpuConfig, name: str) -> tuple[Signal, Signal, Value]:
