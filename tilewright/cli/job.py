@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import tilewright as tw
 from compiler.errors import OpenShapeError, StagingError
+from isa.config import NpuConfig
 from isa.program import Program
+from isa.timing import DEFAULT_MEMORY, MemoryTiming
 from simulator.cycle import CycleDevice
 from simulator.timeline import write_timeline
 from tilewright.checking.report import CheckReport
@@ -23,6 +25,10 @@ from tilewright.runtime.devices import Device, Runner, preset_of
 
 if TYPE_CHECKING:
     from tilewright.dynamic.model import DynamicModel
+    from tilewright.measure.clock import Clock
+
+#: Backends whose cycles depend on the memory beside the NPU.
+_TIMED = ("cycle", "rtl")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +84,7 @@ class Job:
         runner: the device.
         entry: the entry point that is run, of a program with several.
         notes: takes what the device says while it waits.
+        clock, timing: of the NPU and its memory, as asked for; no clock where nothing is said of it.
         outputs, seconds: of the run.
         report: of the check, if there was one.
     """
@@ -89,6 +96,8 @@ class Job:
     runner: Runner
     notes: Notes
     entry: str | None = None
+    clock: Clock | None = None
+    timing: MemoryTiming = DEFAULT_MEMORY
     outputs: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     report: CheckReport | None = None
@@ -118,6 +127,9 @@ class Job:
             options["notify"] = notes
         if request.config is None and not Program.is_program(request.model):
             request = replace(request, config=preset_of(backend))
+        clock, timing = _clock_and_memory(request, backend)
+        if backend in _TIMED:
+            options["timing"] = timing
         with Working(f"opening {backend}", log=True) as working:
             if backend == "rtl":
                 options["progress"] = working.estimate
@@ -130,12 +142,12 @@ class Job:
                     "--entry, or run a language model by tilewright generate"
                 )
             inputs = files.of_program(program.entry(entry))
-            return Job(request, program, compiled, inputs, runner, notes, entry)
+            return Job(request, program, compiled, inputs, runner, notes, entry, clock, timing)
         except (OpenShapeError, StagingError) as reason:
             if entry is not None:
                 raise UsageError(f"--entry is for a compiled program with entry points, not {request.model}") from None
             model, inputs = _with_inputs(request, files, reason, json_path, whole)
-            return Job(request, model, True, inputs, runner, notes)
+            return Job(request, model, True, inputs, runner, notes, None, clock, timing)
 
     @property
     def entry_program(self) -> Program | DynamicModel:
@@ -170,6 +182,18 @@ class Job:
                 model, self.inputs, shapes=shapes, keep=mode, device=self.runner, program=self.program,
                 effort=self.request.effort, constants=self.request.constants, tolerance=tolerance,
             )  # fmt: skip
+
+
+def _clock_and_memory(request: Request, backend: str) -> tuple[Clock | None, MemoryTiming]:
+    """What the request says of the clock and the memory. Raises `UsageError` for a memory that changes nothing."""
+    if not request.is_program or not request.names_memory:
+        return request.clock_and_memory(NpuConfig.load(request.config or "base"))
+    if backend not in _TIMED:
+        raise UsageError(
+            f"{request.model} is compiled already: --board, --memory, --latency and --interval change only the cycles "
+            f"of --backend {' and '.join(_TIMED)} (not {backend!r})"
+        )
+    return request.clock_and_memory(Program.load(request.model).config)
 
 
 def _with_inputs(

@@ -77,6 +77,11 @@ class Request:
         """What the options say of clock and memory, where the machine is `config`."""
         return clock_and_memory(config, self.clock_mhz, self.board, self.memory, self.latency, self.interval)
 
+    @property
+    def names_memory(self) -> bool:
+        """Whether an option says which memory the NPU has."""
+        return any(given is not None for given in (self.board, self.memory, self.latency, self.interval))
+
     def open(self, json_path: str | None = None, staged: bool = False) -> tuple[Program, bool]:
         """The program in the file, or the one compiled from the model.
 

@@ -10,10 +10,11 @@ from rich.table import Table
 
 from compiler.notes import UNUSED, general
 from isa.program import Program
+from isa.timing import DEFAULT_MEMORY, MemoryTiming
 from simulator.bound import bound_cycles
 from tilewright.checking.report import CheckReport
 from tilewright.cli import programs, terminal
-from tilewright.measure.clock import asked, clock_of
+from tilewright.measure.clock import Clock, clock_of
 from tilewright.measure.explain import performance
 from tilewright.measure.latency import latency
 from tilewright.runtime.devices import Runner
@@ -31,12 +32,14 @@ def summarise(
     outputs: dict[str, Any],
     seconds: float,
     report: CheckReport | None,
-    clock_mhz: float | None = None,
+    clock: Clock | None = None,
+    memory: MemoryTiming = DEFAULT_MEMORY,
 ) -> dict[str, Any]:
     """The JSON form of a run.
 
     Args:
-        clock_mhz: of the NPU, for times; by default that of the fastest board known to run it.
+        clock: of the NPU, for times; by default that of the fastest board known to run it.
+        memory: beside it, for the bound.
     """
     parts = [program] if isinstance(program, Program) else program.ran
     counted = programs.totals(program) if isinstance(program, Program) else _totals(program)
@@ -53,10 +56,9 @@ def summarise(
         result["notes"] = [note for note in result["notes"] if not note.startswith(UNUSED)]
     result |= {key: counted[key] for key in _COUNTED}
     if runner.counters is not None and runner.counters.cycles is not None:
-        result |= performance(
-            runner.counters, bound_cycles([layer for part in parts for layer in part.layers], program.config)
-        )
-        found = latency(parts, runner.counters.cycles, clock_of(program.config, asked(clock_mhz)))
+        layers = [layer for part in parts for layer in part.layers]
+        result |= performance(runner.counters, bound_cycles(layers, program.config, memory))
+        found = latency(parts, runner.counters.cycles, clock_of(program.config, clock))
         result["latency"] = found.to_dict() | {"text": found.sentence()}
     result["run_seconds"] = seconds
     result["gmacs_per_second"] = counted["macs"] / seconds / 1e9 if seconds else 0.0

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tilewright.checking.tolerance import Tolerance
-from tilewright.cli import arguments, fixed_values, terminal
+from tilewright.cli import arguments, fixed_values, memory_options, terminal
 from tilewright.cli.group import MISMATCH
 from tilewright.cli.input_files import InputFiles
 from tilewright.cli.job import Job, Recording
@@ -36,6 +36,7 @@ class RunCommand(click.Command):
         "  tilewright run model.twp --input image.png       a compiled program on an image\n"
         "  tilewright run model.onnx --input a=a.npy --input b=b.npy --output results/\n"
         "  tilewright run model.onnx --check=all --json -   every quantised tensor against onnxruntime\n"
+        "  tilewright run model.onnx --backend cycle --config wide --board ulx3s_85f    cycles with its SDRAM\n"
     ),
 )
 @arguments.model_argument
@@ -112,6 +113,7 @@ class RunCommand(click.Command):
     metavar="A:B",
     help="Cycles A..B-1 of every run only, for --trace-file (by default FILE is MODEL.vcd).",
 )
+@memory_options.options
 @arguments.clock_option
 @arguments.trust_option
 @arguments.json_option
@@ -132,7 +134,8 @@ def command(
 ) -> int:
     """Run MODEL, an ONNX or TFLite model or a compiled program, once.
 
-    Inputs come from --input (or simply as FILES after the model) or are random.
+    Inputs come from --input (or simply as FILES after the model) or are random. With --board the program is compiled for
+    the board's memory, and cycle-level simulator and RTL have that memory.
     """
     terminal.prepare_json(json_path)
     if output is not None and output.exists() and not output.is_dir():
@@ -154,7 +157,7 @@ def command(
         job.check(check_mode, golden, json_path, allowed)
     if output is not None:
         write_arrays(output, job.outputs)
-    result = summarise(job.entry_program, job.runner, job.outputs, job.seconds, job.report, request.clock_mhz)
+    result = summarise(job.entry_program, job.runner, job.outputs, job.seconds, job.report, job.clock, job.timing)
     if json_path is not None:
         terminal.emit_json(json_path, result)
     if json_path != "-":
