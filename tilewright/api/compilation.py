@@ -107,7 +107,7 @@ def compile_program(
         print_after: names of passes after which the graph is printed.
         progress: called with what is being done and the fraction done.
         tuning: log of schedules found by `tilewright tune`, applied where they save cycles; None for $TILEWRIGHT_TUNING
-            or the user's, "off" for none. Such schedules are for the default memory, with another there are none.
+            or the user's, "off" for none. Each is for one machine beside one memory.
         objective: what schedules are compared by at efforts 2 and 3, and whose log of the user is meant: "cycles" (the
             default), "energy" or "energy-delay". For cycles, weights are coded where that
             saves time (`NpuConfig.weight_codes`), otherwise where it saves bytes.
@@ -130,9 +130,6 @@ def compile_program(
         )
     if entries and tuning not in (None, "off"):
         raise UsageError("schedules of a log (tuning) are for programs without entry points")
-    elsewhere = options.memory != DEFAULT_MEMORY
-    if elsewhere and tuning not in (None, "off"):
-        raise UsageError("schedules of a log (tuning) are for the default memory")
     if entries and objective not in (None, "cycles"):
         raise UsageError(f"entry points are compiled for cycles, not for {objective}")
     if isinstance(model, str | Path) and not Path(model).is_file():
@@ -140,7 +137,7 @@ def compile_program(
     chosen = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
     start = time.perf_counter()
     given = dict(shapes) if shapes else None
-    untuned = keep != "outputs" or cpu_only or print_after or elsewhere
+    untuned = keep != "outputs" or cpu_only or print_after
     log = None if untuned else open_log(tuning, goal)
     if log is not None and objective is not None:
         log.require(goal)
@@ -164,7 +161,7 @@ def compile_program(
     if entries:
         program = build_entries(source, entries, chosen, options, progress)
     elif log is not None and log.findings:
-        program = build_tuned(build, log, trust=effort <= 1)
+        program = build_tuned(build, log, memory=options.memory, trust=effort <= 1)
     else:
         program = build(None)
     trust.sign(program)

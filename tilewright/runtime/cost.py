@@ -34,13 +34,13 @@ def measure(config: NpuConfig, image: bytes, arena_bytes: int, timing: MemoryTim
     return clock.counters.cycles
 
 
-def program_cycles(program: Program) -> int:
-    """Cycles of all NPU steps of a program with the default memory timing.
+def program_cycles(program: Program, timing: MemoryTiming = DEFAULT_MEMORY) -> int:
+    """Cycles of all NPU steps of a program on a memory.
 
     Raises:
         BuildError: no C++ compiler for the simulator.
     """
-    return run_npu_steps(program, CycleDevice(program.config, functional=False)).cycles or 0
+    return run_npu_steps(program, CycleDevice(program.config, timing, functional=False)).cycles or 0
 
 
 def run_npu_steps(program: Program, device: Device, **options: Any) -> Counters:

@@ -11,6 +11,7 @@ from compiler.npu.schedule.decisions import Decisions, schedule_of, signature
 from compiler.npu.schedule.search import Schedule, Scheduler
 from isa.config import NpuConfig
 from isa.program import Program
+from isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.tuning.log import TuningLog, program_digest
 from tilewright.tuning.objective import Objective
 from tilewright.tuning.trials import StepProblem
@@ -25,17 +26,19 @@ class Advisor:
 
     Attributes:
         choose: decisions for a step, by its signature; None for none.
+        memory: that schedules are for.
         steps: the steps asked for, by signature.
         used: decisions that were applied.
     """
 
     choose: Callable[[str], Decisions | None]
+    memory: MemoryTiming = DEFAULT_MEMORY
     steps: dict[str, StepProblem] = field(default_factory=dict)
     used: dict[str, Decisions] = field(default_factory=dict)
 
     def __call__(self, config: NpuConfig, layers: list[Layer], outside: set[str]) -> Schedule | None:
-        name = signature(config, layers, outside)
-        step = self.steps[name] = StepProblem(config, layers, outside)
+        name = signature(config, layers, outside, self.memory)
+        step = self.steps[name] = StepProblem(config, layers, outside, memory=self.memory)
         decisions = self.choose(name)
         if decisions is None or not step.fits(decisions):
             return None
@@ -48,16 +51,17 @@ class Advisor:
         return program_digest(self.steps)
 
 
-def build_tuned(build: Build, log: TuningLog, *, trust: bool = True) -> Program:
+def build_tuned(build: Build, log: TuningLog, *, memory: MemoryTiming = DEFAULT_MEMORY, trust: bool = True) -> Program:
     """A program with the schedules of the log, if they make it better by the objective of the log.
 
     Where the log measured just this program with this compiler, that is known; else the program is built both ways and
     the exact figures of the two decide.
 
     Args:
+        memory: that the program is built for.
         trust: False to measure always.
     """
-    advisor = Advisor(log.best)
+    advisor = Advisor(log.best, memory)
     program = build(advisor)
     if not advisor.used:
         return program
@@ -67,7 +71,7 @@ def build_tuned(build: Build, log: TuningLog, *, trust: bool = True) -> Program:
         return program
     plain = build(None)
     try:
-        figure, default = log.objective.of(program), log.objective.of(plain)
+        figure, default = log.objective.of(program, memory), log.objective.of(plain, memory)
     except BuildError:  # no compiler for the simulator: nothing is known about cycles
         return plain
     if figure >= default:

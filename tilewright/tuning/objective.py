@@ -73,19 +73,19 @@ class Objective(StrEnum):
             case Objective.ENERGY_DELAY:
                 return of.cycles * of.microjoules
 
-    def cost(self, start: Figures) -> Cost:
-        """A cost function of steps and parts of them, in `unit`.
+    def cost(self, start: Figures, timing: MemoryTiming = DEFAULT_MEMORY) -> Cost:
+        """A cost function of steps and parts of them on a memory, in `unit`.
 
         A product of sums is no sum of products. What is minimised for it is the mean of both figures, each relative to
         `start`, times the product there: a mean below 1 means a smaller product, as no geometric mean is above it.
         """
         match self:
             case Objective.CYCLES:
-                return IN_CYCLES
+                return replace(IN_CYCLES, timing=timing)
             case Objective.ENERGY:
-                return IN_MICROJOULES
+                return replace(IN_MICROJOULES, timing=timing)
             case Objective.ENERGY_DELAY:
-                return Cost(start.microjoules / 2, start.cycles / 2)
+                return Cost(start.microjoules / 2, start.cycles / 2, timing)
 
     def measure(self, plain: Callable[[], Program], timing: MemoryTiming) -> Callable[[NpuConfig, bytes, int], float]:
         """What a compile for a memory compares schedules by; `plain` makes the program without it, whose figures a
@@ -96,13 +96,15 @@ class Objective(StrEnum):
         """
         if self is Objective.CYCLES:
             return functools.partial(measure, timing=timing)
-        start = program_figures(plain()) if self is Objective.ENERGY_DELAY else Figures(1, 1)
-        return replace(self.cost(start), timing=timing)
+        start = program_figures(plain(), timing) if self is Objective.ENERGY_DELAY else Figures(1, 1)
+        return self.cost(start, timing)
 
-    def of(self, program: Program) -> float:
-        """The figure of a program, which is asked for its energy only where that matters: the model takes a second to
-        load. Raises `BuildError`: no C++ compiler for the simulator."""
-        return float(program_cycles(program)) if self is Objective.CYCLES else self.figure(program_figures(program))
+    def of(self, program: Program, timing: MemoryTiming = DEFAULT_MEMORY) -> float:
+        """The figure of a program on a memory. It is asked for its energy only where that matters: the model takes a
+        second to load. Raises `BuildError`: no C++ compiler for the simulator."""
+        if self is Objective.CYCLES:
+            return float(program_cycles(program, timing))
+        return self.figure(program_figures(program, timing))
 
     def say(self, figure: float) -> str:
         """A figure for people."""
@@ -114,13 +116,13 @@ def four_digits(figure: float) -> str:
     return f"{figure:,.{max(0, 3 - math.floor(math.log10(figure)))}f}" if figure else "0"
 
 
-def program_figures(program: Program) -> Figures:
-    """Of all NPU steps of a program with the default memory timing.
+def program_figures(program: Program, timing: MemoryTiming = DEFAULT_MEMORY) -> Figures:
+    """Of all NPU steps of a program on a memory.
 
     Raises:
         BuildError: no C++ compiler for the simulator.
     """
-    cycles = program_cycles(program)
+    cycles = program_cycles(program, timing)
     return Figures(cycles, _microjoules(program.config, program.ops(), cycles, program.constants))
 
 

@@ -89,7 +89,7 @@ class _Search:
         progress: Callable[[float, Tuned], None],
     ) -> None:
         self.step, self.evaluator, self.progress = step, evaluator, progress
-        self.near = Neighbourhood(step.config, step.layers, step.outside)
+        self.near = Neighbourhood(step.config, step.layers, step.outside, step.memory)
         self.ranker = Ranker(step.layers)
         self.random = random.Random(seed)
         self.started, self.seconds = time.monotonic(), seconds

@@ -23,6 +23,7 @@ from compiler.npu.layers.layer import Layer
 from compiler.npu.schedule.decisions import Decisions, decisions_of, schedule_of
 from compiler.npu.schedule.search import Measure, Policy, Schedule, make_schedule, measure_schedule
 from isa.config import NpuConfig
+from isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.tuning.objective import IN_CYCLES, IN_MICROJOULES, Figures
 
 #: Layers first..end-1 of a step.
@@ -31,15 +32,17 @@ Span = tuple[int, int]
 
 @dataclass
 class StepProblem:
-    """An NPU step to find a schedule for, as the compiler hands it to its scheduler, and what is to be small."""
+    """An NPU step to find a schedule for, as the compiler hands it to its scheduler, the memory beside the machine, and
+    what is to be small on it."""
 
     config: NpuConfig
     layers: list[Layer]
     outside: set[str]
     measure: Measure = IN_CYCLES
+    memory: MemoryTiming = DEFAULT_MEMORY
 
     def __post_init__(self) -> None:
-        self.plans = TilePlans()
+        self.plans = TilePlans(self.memory)
 
     def default(self, policy: Policy) -> Schedule:
         """What the compiler decides under a policy."""
@@ -71,7 +74,8 @@ class StepProblem:
 
     def figures(self, decisions: Decisions) -> Figures:
         """Of the step alone."""
-        return Figures(*(replace(self, measure=one).cost(decisions) for one in (IN_CYCLES, IN_MICROJOULES)))
+        measures = [replace(one, timing=self.memory) for one in (IN_CYCLES, IN_MICROJOULES)]
+        return Figures(*(replace(self, measure=one).cost(decisions) for one in measures))
 
 
 _step: StepProblem | None = None

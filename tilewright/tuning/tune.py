@@ -10,6 +10,7 @@ from typing import Any
 from compiler.npu.schedule.decisions import Decisions
 from compiler.npu.schedule.search import Policy
 from isa.program import Program
+from isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.errors import UsageError
 from tilewright.tuning.apply import Advisor, Build
 from tilewright.tuning.log import Finding, TuningLog, compiler_digest
@@ -77,6 +78,7 @@ def tune(
     seconds: float,
     *,
     objective: Objective = Objective.CYCLES,
+    memory: MemoryTiming = DEFAULT_MEMORY,
     jobs: int = 1,
     seed: int = 0,
     progress: Callable[[str, float], None] = lambda text, done: None,
@@ -87,6 +89,7 @@ def tune(
         build: compiles the model.
         log: findings of earlier searches are gone on from, new ones are added.
         objective: what is to be small.
+        memory: beside the machine, that of `build`.
         jobs: processes.
         progress: called with the best so far and the fraction of the time used.
 
@@ -94,20 +97,20 @@ def tune(
         UsageError: nothing of the model runs on the NPU, or the log is for another objective.
     """
     log.require(objective)
-    advisor = Advisor(lambda name: None)
+    advisor = Advisor(lambda name: None, memory)
     plain = build(advisor)
     if not advisor.steps:
         raise UsageError(f"{plain.name}: no part of it runs on the NPU, there is nothing to tune")
-    default = program_figures(plain)
+    default = program_figures(plain, memory)
     result = TuneResult(plain, objective, default, default)
-    steps = {name: replace(step, measure=objective.cost(default)) for name, step in advisor.steps.items()}
+    steps = {name: replace(step, measure=objective.cost(default, memory)) for name, step in advisor.steps.items()}
     chosen: dict[str, Decisions] = {}
     started = saved = time.monotonic()
 
     def save() -> None:
         """Builds the whole program and writes it down if it is the best yet."""
-        program = build(Advisor(chosen.get))
-        figures = program_figures(program)
+        program = build(Advisor(chosen.get, memory))
+        figures = program_figures(program, memory)
         if objective.figure(figures) < objective.figure(result.best):
             result.program, result.best = program, figures
             if log.proven(advisor.program, chosen) is None:

@@ -6,7 +6,7 @@ A schedule that a long search has found is kept in this form, sent to others, an
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from compiler.errors import CompileError
@@ -16,6 +16,7 @@ from compiler.npu.schedule.residency import Stay, resident_candidates
 from compiler.npu.schedule.search import Schedule
 from compiler.npu.schedule.shape import shape_of
 from isa.config import NpuConfig
+from isa.timing import DEFAULT_MEMORY, MemoryTiming
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,9 @@ def schedule_of(config: NpuConfig, layers: list[Layer], outside: set[str], decis
     return Schedule(stays, units, dict(decisions.tiles))
 
 
-def signature(config: NpuConfig, layers: list[Layer], outside: set[str]) -> str:
-    """A digest that is equal for steps that can share decisions: those for the same machine whose layers differ in
-    weights and names only."""
-    text = repr([config.fingerprint, *shape_of(layers, outside)[0]])
+def signature(config: NpuConfig, layers: list[Layer], outside: set[str], memory: MemoryTiming = DEFAULT_MEMORY) -> str:
+    """A digest that is equal for steps that can share decisions: those for the same machine and memory whose layers
+    differ in weights and names only."""
+    beside = [] if memory == DEFAULT_MEMORY else [float(value) for value in astuple(memory)]
+    text = repr([config.fingerprint, *beside, *shape_of(layers, outside)[0]])
     return hashlib.sha256(text.encode()).hexdigest()[:24]

@@ -14,6 +14,7 @@ from compiler.npu.schedule.decisions import Decisions, schedule_of
 from compiler.npu.schedule.residency import place_residents, resident_candidates
 from compiler.npu.schedule.search import Schedule
 from isa.config import NpuConfig
+from isa.timing import DEFAULT_MEMORY, MemoryTiming
 
 #: Rows of the last output per band that fused groups are tried with.
 STEPS = (1, 2, 3, 4, 6, 7, 8, 10, 14, 16, 20, 28)
@@ -46,10 +47,13 @@ class Neighbourhood:
 
     Args:
         config, layers, outside: as for `schedule_of`.
+        memory: that tiles are estimated for.
     """
 
-    def __init__(self, config: NpuConfig, layers: list[Layer], outside: set[str]) -> None:
-        self.config, self.layers, self.outside = config, layers, outside
+    def __init__(
+        self, config: NpuConfig, layers: list[Layer], outside: set[str], memory: MemoryTiming = DEFAULT_MEMORY
+    ) -> None:
+        self.config, self.layers, self.outside, self.memory = config, layers, outside, memory
         self.readers = readers(layers)
         self.able = {stay.first: stay for stay in resident_candidates(layers, outside)}
         self._tiles: dict[Hashable, list[tuple[tuple[int, ...], float]]] = {}
@@ -87,7 +91,7 @@ class Neighbourhood:
         key = number, tuple((stay.first, stay.start) for stay in alive)
         found = self._tiles.get(key)
         if found is None:
-            context = Context(self.config, Emitter(self.config, 0, dry=True), ConstantPool(), {})
+            context = Context(self.config, Emitter(self.config, 0, dry=True, memory=self.memory), ConstantPool(), {})
             for stay in alive:
                 stay.settle(context)
             plans = self.layers[number].plans(context, context.heap.largest_gap, every=True)

@@ -51,7 +51,7 @@ def refine(
     if not whole <= LONGEST[effort]:
         return schedule, whole
     start = decisions_of(schedule)
-    hood = Neighbourhood(config, layers, outside)
+    hood = Neighbourhood(config, layers, outside, plans.memory)
     best = schedule
     alone = [(unit, at) for unit, ((count, _), at) in enumerate(zip(start.units, start.starts())) if count == 1]
     options = {unit: hood.tiles(start, at) for unit, at in alone}

@@ -134,8 +134,8 @@ def command(
 ) -> int:
     """Run MODEL, an ONNX or TFLite model or a compiled program, once.
 
-    Inputs come from --input (or simply as FILES after the model) or are random. With --board the program is compiled for
-    the board's memory, and cycle-level simulator and RTL have that memory.
+    Inputs come from --input (or simply as FILES after the model) or are random. With --board the program is
+    compiled for the board's memory, which cycle-level simulator and RTL have then.
     """
     terminal.prepare_json(json_path)
     if output is not None and output.exists() and not output.is_dir():

@@ -8,10 +8,11 @@ import click
 from rich import box
 from rich.table import Table
 
+from compiler.options import CompileOptions
 from isa.config import NpuConfig
 from isa.program import Program
 from tilewright.api.build import ModelSource, builder
-from tilewright.cli import arguments, terminal
+from tilewright.cli import arguments, memory_options, terminal
 from tilewright.cli.commands import tune_cpu
 from tilewright.errors import UsageError
 from tilewright.tuning.log import open_log
@@ -26,6 +27,7 @@ from tilewright.tuning.tune import tune
         "  tilewright tune mobilenet.onnx --budget 300             later compiles of it are faster\n"
         "  tilewright tune net.tflite --config small --log team.jsonl\n"
         "  tilewright compile net.tflite --config small --tuning team.jsonl -o net.twp\n"
+        "  tilewright tune net.tflite --config wide --board ulx3s_85f     for the memory of a board\n"
         "  tilewright tune net.tflite --for energy --log energy.jsonl\n"
         "  tilewright tune --cpu float.onnx --budget 120           kernels of this processor\n"
     ),
@@ -35,6 +37,8 @@ from tilewright.tuning.tune import tune
 @arguments.config_option
 @arguments.objective_option
 @arguments.shape_option
+@memory_options.options
+@arguments.clock_option
 @click.option(
     "--budget", type=click.FloatRange(1.0), default=60.0, show_default=True, metavar="SECONDS", help="Time to search."
 )
@@ -48,6 +52,11 @@ def command(
     config: str | None,
     objective: str | None,
     shapes: tuple[tuple[str, list[int]], ...],
+    board: str | None,
+    memory: str | None,
+    latency: int | None,
+    interval: float | None,
+    clock_mhz: float | None,
     budget: float,
     jobs: int | None,
     seed: int,
@@ -56,9 +65,9 @@ def command(
 ) -> None:
     """Search faster schedules for MODEL, or ones of less energy, by exact cycles, until the budget is used up.
 
-    What is found goes into a log; every later compile of the same layers for the same configuration uses it where it
-    saves cycles. What saves energy goes into a log of its own, used by `tilewright compile --for energy`, and where
-    --tuning FILE names it.
+    What is found goes into a log; every later compile of the same layers for the same configuration and memory uses it
+    where it saves cycles. What saves energy goes into a log of its own, used by `tilewright compile --for energy`, and
+    where --tuning FILE names it.
     Ctrl-C ends the search and keeps what was found. A log is a text file with one finding per line: logs of several
     people can be joined by concatenation.
     """
@@ -68,8 +77,12 @@ def command(
     if Program.is_program(model):
         raise UsageError(f"{model} is compiled already; tune the model it was made from")
     if cpu:
-        if config is not None or jobs is not None or objective is not None:
-            raise UsageError("--cpu measures kernels on this processor: --config, --for and --jobs do not go with it")
+        of_the_npu = (config, jobs, objective, board, memory, latency, interval, clock_mhz)
+        if any(given is not None for given in of_the_npu):
+            raise UsageError(
+                "--cpu measures kernels on this processor: --config, --for, --jobs, --clock and those of the memory do "
+                "not go with it"
+            )
         tune_cpu.run(model, arguments.same_input_once(shapes), budget, tuning, json_path)
         return
     chosen = Objective(objective or "cycles")
@@ -78,10 +91,17 @@ def command(
         raise UsageError("the tuning log is switched off; name one with --log FILE")
     log.require(chosen)
     log.check_writable()
-    build = builder(ModelSource(model, arguments.same_input_once(shapes)), NpuConfig.load(config or "base"))
+    if clock_mhz is not None and board is None:
+        raise UsageError("--clock says how fast a board's memory is: it is for --board, which is not given")
+    machine = NpuConfig.load(config or "base")
+    _, timing = memory_options.clock_and_memory(machine, clock_mhz, board, memory, latency, interval)
+    source, options = ModelSource(model, arguments.same_input_once(shapes)), CompileOptions(memory=timing)
+    build = builder(source, machine, options)
     with terminal.Working(f"tuning {model.name}") as working, terminal.stdout_for_json(json_path):
         processes = jobs or arguments.cpus()
-        found = tune(build, log, budget, objective=chosen, jobs=processes, seed=seed, progress=working.fraction)
+        found = tune(
+            build, log, budget, objective=chosen, memory=timing, jobs=processes, seed=seed, progress=working.fraction
+        )
     if json_path is not None:
         terminal.emit_json(json_path, found.to_dict() | {"log": str(log.path)})
     if json_path == "-":

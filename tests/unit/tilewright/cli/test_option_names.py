@@ -41,7 +41,7 @@ SHOWN_BY = {
     "tilewright/cli/input_files.py": ("run",),
     "tilewright/cli/job.py": ("run",),
     "tilewright/cli/run_report.py": ("run",),
-    "tilewright/cli/memory_options.py": ("compile", "explain", "compare", "run"),
+    "tilewright/cli/memory_options.py": ("compile", "explain", "compare", "run", "tune"),
     "tilewright/export/c_program.py": ("compile",),  # which made the program
     "tilewright/measure/latency.py": ("explain", "run"),
     "tilewright/measure/mlperf_tiny.py": ("mlperf-tiny",),

@@ -17,6 +17,7 @@ from compiler.npu.schedule.decisions import Decisions, decisions_of, schedule_of
 from compiler.npu.schedule.neighbours import Neighbourhood
 from compiler.npu.schedule.search import Policy
 from isa.config import NpuConfig
+from isa.timing import MemoryTiming
 from tests.common.paths import ROOT
 from tilewright.api.build import ModelSource, builder
 from tilewright.cli import cli
@@ -297,3 +298,26 @@ def test_mistakes(tmp_path: Path) -> None:
     program = tmp_path / "digits.twp"
     invoke("compile", MODEL, "-o", program, "--config", "tiny")
     assert "compiled already" in invoke("tune", program, code=2).stderr
+
+
+def test_a_memory_has_findings_of_its_own(tmp_path: Path) -> None:
+    """What is found beside a slow memory is faster there, by the cycles of a run, and is not used beside another."""
+    path = tmp_path / "log.jsonl"
+    slow = "--interval", 3
+    found = json.loads(invoke("tune", MODEL, *slow, "--budget", 4, "--jobs", 1, "--log", path, "--json", "-").stdout)
+    assert found["cycles"] < found["default_cycles"]
+    run = json.loads(invoke("run", MODEL, "--backend", "cycle", *slow, "--json", "-").stdout)
+    assert run["cycles"] == found["default_cycles"]
+    memory = MemoryTiming(read_interval=3, write_interval=3)
+    tuned = tw.compile(MODEL, "base", tuning=path, memory=memory)
+    with tw.Device("cycle", timing=memory) as device:
+        device.run(tuned, tw.random_inputs(tuned, 3))
+        assert device.counters is not None and device.counters.cycles == found["cycles"]
+    assert any(note.startswith("tuned: ") for note in tuned.notes)
+    elsewhere = tw.compile(MODEL, "base", tuning=path)
+    assert not any(note.startswith("tuned: ") for note in elsewhere.notes)
+
+
+def test_a_clock_needs_a_board(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    assert "--board" in invoke("tune", MODEL, "--clock", 50, "--log", log, code=2).stderr
