@@ -34,14 +34,21 @@ class Owner:
     never end.
     """
 
-    _handle: Any = None
+    _held: Any = None
 
     def _own(self, handle: Any, destroy: Callable[[Any], Any]) -> None:
-        self._handle, self._destroy, self._process = handle, destroy, os.getpid()
+        self._held, self._destroy, self._process = handle, destroy, os.getpid()
+
+    @property
+    def _handle(self) -> Any:
+        """For calls of native code, which would crash without. Raises `ValueError` once it is closed."""
+        if not self._held:
+            raise ValueError(f"this {type(self).__name__} is closed")
+        return self._held
 
     def close(self) -> None:
         """Ends the simulation, and completes what it writes."""
-        handle, self._handle = self._handle, None
+        handle, self._held = self._held, None
         if handle and self._process == os.getpid():
             self._destroy(handle)
 

@@ -58,6 +58,8 @@ def test_only_the_process_that_made_it_destroys_it() -> None:
     assert os.waitpid(child, 0)[1] == 0 and not destroyed
     closed.close()
     assert destroyed == [7]
+    with pytest.raises(ValueError, match=r"^this Thing is closed$"):  # native code would crash without its object
+        _ = closed._handle
     del closed
     assert destroyed == [7], "once"
     del thing
