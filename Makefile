@@ -118,9 +118,12 @@ signoff: $(STAMP) ## measure coverage, faults, proofs, netlist and random machin
 	$(BIN)/python -m tests.mutants --count 2000 --prove --json build/signoff/mutants.json
 	$(MAKE) source-faults N=100
 	$(BIN)/python -m hw.formal --json build/signoff/formal.json
+	$(BIN)/python -m fpga.formal --json build/signoff/formal_boards.json
 	$(BIN)/python -m tests.netlists --json build/signoff/netlist.json
 	$(BIN)/python -m tests.fuzz --machines 300 --count 100000 --json build/signoff/fuzz.json
 	$(BIN)/python -m tests.fuzz --count 3000 --json build/signoff/fuzz_rtl.json
+	for kind in onnx tflite program requests; do \
+		$(BIN)/python -m tests.file_fuzz --kinds $$kind --count 100000 --json build/signoff/files.json || exit 1; done
 	$(BIN)/python -m tests.signoff
 
 netlist: $(STAMP) ## digits on the netlist of a bitstream, cell by cell, against the RTL and the simulators

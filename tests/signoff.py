@@ -20,8 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from common.measured import COMMAND, DAY, SOURCES, digest_of_sources
+from fpga.formal.proofs import SOURCES as SOURCES_OF_BOARDS
 from tests.common.paths import ROOT
 from tests.common.rtl_trials import kinds
+from tests.file_fuzz.attempt import FAILED, REFUSED, WORKS
+from tests.file_fuzz.run import READERS
 from tests.source_faults import CPP, PYTHON
 
 FOLDER, PAGE = ROOT / "build" / "signoff", ROOT / "docs" / "signoff.md"
@@ -130,15 +133,22 @@ def _netlist(figures: dict[str, Any]) -> list[str]:
     return [*lines, "Open: the netlist after routing, SDRAM (two clocks), random programs."]
 
 
-def _formal(figures: dict[str, Any]) -> list[str]:
+def _proofs(figures: dict[str, Any]) -> list[str]:
     lines = ["| proof | bound | properties | proved | faults found |", "|---|---|---|---|---|"]
     for row in figures["proofs"]:
         faults = row["faults_found"] if figures["faults"] else "not run"
         proved = {True: "yes", False: "NO"}[row["proved"]]
         lines.append(f"| `{row['proof']}` | {row['bound']} | {len(row['properties'])} | {proved} | {faults} |")
     left = figures["all"] - len(figures["proofs"])
-    unproved = "the SDRAM's controller, the effect of each instruction (but the rows that loops name)"
-    return [*lines, "", f"Open: {left} proofs not run for this page. Not proved: {unproved}."]
+    return [*lines, "", f"Open: {left} proofs not run for this page."] if left else lines
+
+
+def _npu_proofs(figures: dict[str, Any]) -> list[str]:
+    return [*_proofs(figures), "", "Not proved: the effect of each instruction, but for the rows that loops name."]
+
+
+def _board_proofs(figures: dict[str, Any]) -> list[str]:
+    return [*_proofs(figures), "", "Not proved: the SDRAM's controller, and the crossing between its clocks."]
 
 
 def _fuzz(figures: dict[str, Any], programs: int, machines: int = 0) -> list[str]:
@@ -152,15 +162,31 @@ def _fuzz(figures: dict[str, Any], programs: int, machines: int = 0) -> list[str
     return [*lines, "", f"Open: {programs:,} programs{f' on {machines} machines' * bool(machines)} are wanted."]
 
 
+def _files(figures: dict[str, Any]) -> list[str]:
+    lines = ["| kind | files | work | refused with one line | failed |", "|---|---|---|---|---|"]
+    for kind, found in figures["kinds"].items():
+        counts = [found.get(what, 0) for what in (WORKS, REFUSED, FAILED)]
+        lines.append(f"| `{kind}` | {sum(counts):,} | {' | '.join(f'{count:,}' for count in counts)} |")
+    few = [kind for kind, found in figures["kinds"].items() if sum(found.values()) < _FILES]
+    if few:
+        lines += ["", f"Open: {_FILES:,} are wanted of {', '.join(f'`{kind}`' for kind in few)}."]
+    return lines
+
+
+#: Files of a kind that are wanted.
+_FILES = 100_000
+
 BLOCKS = (
     Block("coverage", "Coverage", "tests.coverage", _coverage),
     Block("mutants", "Faults", "tests.mutants", _mutants),
     Block("python_faults", "Faults in the compiler", "tests.source_faults", _source_faults, ("the compiler", PYTHON)),
     Block("cpp_faults", "Faults in the simulators", "tests.source_faults", _source_faults, ("the simulators", CPP)),
-    Block("formal", "Proofs", "hw.formal", _formal),
+    Block("formal", "Proofs", "hw.formal", _npu_proofs),
+    Block("formal_boards", "Proofs about boards", "fpga.formal", _board_proofs, ("boards", SOURCES_OF_BOARDS)),
     Block("netlist", "Netlist", "tests.netlists", _netlist),
     Block("fuzz", "Random machines", "tests.fuzz", partial(_fuzz, programs=100_000, machines=300)),
     Block("fuzz_rtl", "Random programs on RTL", "tests.fuzz", partial(_fuzz, programs=3_000)),
+    Block("files", "Damaged files", "tests.file_fuzz", _files, ("what reads files", READERS)),
 )
 
 

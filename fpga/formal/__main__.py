@@ -2,8 +2,8 @@
 
 import sys
 
-from fpga.formal.proofs import PROOFS
+from fpga.formal.proofs import PROOFS, SOURCES
 from hw.formal.command import main
 
 if __name__ == "__main__":
-    sys.exit(main("python -m fpga.formal", PROOFS))
+    sys.exit(main("python -m fpga.formal", PROOFS, SOURCES))

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fpga.formal import memory_benches, zynq_benches
 from hw.formal.engine import Cut
 from hw.formal.proof import Proof, Property
 
+_ROOT = Path(__file__).resolve().parents[2]
+#: What the proofs depend on.
+SOURCES = [p for folder in ("fpga", "fpga/sdram", "fpga/zynq", "hw") for p in (_ROOT / folder).glob("*.py")]
 PROOFS: tuple[Proof, ...] = (
     Proof(
         "split",

@@ -5,20 +5,22 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from common.measured import write_with_command
+from common.measured import SOURCES, digest_of_sources, write_with_command
 from hw.formal.engine import FormalError
 from hw.formal.proof import Proof, finds_fault, timed
 
 
-def main(prog: str, proofs: tuple[Proof, ...]) -> int:
+def main(prog: str, proofs: tuple[Proof, ...], sources: Iterable[Path] | None = None) -> int:
     """0 if everything holds, 1 if something does not.
 
     Args:
         prog: how it is called.
         proofs: there are.
+        sources: that they depend on; None for those of the RTL.
     """
     parser = argparse.ArgumentParser(prog=prog, description=__doc__)
     parser.add_argument("proof", nargs="*", help=f"one of {', '.join(p.name for p in proofs)} (default: all)")
@@ -50,6 +52,11 @@ def main(prog: str, proofs: tuple[Proof, ...]) -> int:
             failed = True
             print(f"FAILED {error}", flush=True)
     if arguments.json:
-        values = {"faults": not arguments.no_faults, "all": len(proofs), "proofs": rows}
+        values = {
+            SOURCES: digest_of_sources(sources),
+            "faults": not arguments.no_faults,
+            "all": len(proofs),
+            "proofs": rows,
+        }
         write_with_command(arguments.json, parser, sys.argv[1:], values)
     return int(failed)

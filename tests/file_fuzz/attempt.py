@@ -18,7 +18,7 @@ from tilewright.cli.group import one_line
 
 #: A case that takes longer is a failure. Long, because the machine may be busy.
 SECONDS = 60
-WORKS, REFUSED = "works", "refused"
+WORKS, REFUSED, FAILED = "works", "refused", "failed"
 
 
 class _Late(BaseException):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import json
 import multiprocessing
 import os
 import resource
@@ -17,7 +18,9 @@ from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tests.file_fuzz.attempt import REFUSED, WORKS, attempt
+from common.measured import SOURCES, digest_of_sources, write_with_command
+from tests.common.paths import ROOT
+from tests.file_fuzz.attempt import FAILED, REFUSED, WORKS, attempt
 from tests.file_fuzz.kinds import KINDS
 
 #: Memory of a process: a file that asks for more than this is a failure.
@@ -25,6 +28,9 @@ MEMORY = 6 << 30
 #: Share of the cases, by kind: those that compile take longest.
 _WEIGHTS = {"tflite": 2, "onnx": 2}
 _CHUNK = 25
+
+#: Sources of what reads files, for `--json`.
+READERS = [p for package in ("compiler", "isa", "tilewright") for p in (ROOT / package).rglob("*.py")]
 
 Chunk = tuple[str, int, int]
 
@@ -62,6 +68,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="first seed of each kind")
     parser.add_argument("--kinds", default=",".join(KINDS), help="of those in the default")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument(
+        "--json", type=Path, help="write what became of each kind here, beside other kinds that are there"
+    )
     options = parser.parse_args(arguments)
     kinds = options.kinds.split(",")
     unknown = [k for k in kinds if k not in KINDS]
@@ -81,7 +90,7 @@ def main(arguments: list[str]) -> int:
                 for (kind, first, behind), found in _outcomes(pieces, options.jobs, Path(folder)):
                     bar.advance(task, behind - first)
                     for seed, outcome, text in found:
-                        counts[kind][outcome if outcome in (WORKS, REFUSED) else "failed"] += 1
+                        counts[kind][outcome if outcome in (WORKS, REFUSED) else FAILED] += 1
                         if outcome not in (WORKS, REFUSED):
                             failures.setdefault((kind, outcome), []).append((seed, text))
             except KeyboardInterrupt:
@@ -95,10 +104,23 @@ def main(arguments: list[str]) -> int:
             f"{kind:9} {sum(counter.values()):7} files, "
             + ", ".join(f"{n} {what}" for what, n in sorted(counter.items()))
         )
+    if options.json:
+        digest, found = digest_of_sources(READERS), {kind: dict(counter) for kind, counter in counts.items()}
+        kept = _kept(options.json, digest)
+        write_with_command(options.json, parser, arguments, {SOURCES: digest, "kinds": kept | found})
     bad = sum(len(cases) for cases in failures.values())
     total = sum(sum(counter.values()) for counter in counts.values())
     print(f"{total} files, {bad} failed, {time.monotonic() - start:.0f} s")
     return min(bad, 100)
+
+
+def _kept(file: Path, digest: str) -> dict[str, dict[str, int]]:
+    """Kinds in the file of a run before, on the same sources."""
+    if not file.is_file():
+        return {}
+    there = json.loads(file.read_text(encoding="utf-8"))
+    kinds: dict[str, dict[str, int]] = there["kinds"] if there[SOURCES] == digest else {}
+    return kinds
 
 
 def _outcomes(pieces: list[Chunk], jobs: int, folder: Path) -> Iterator[tuple[Chunk, list[tuple[int, str, str]]]]:

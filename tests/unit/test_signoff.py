@@ -13,7 +13,7 @@ MEASURED = {"day": "2026-11-23", "sources": digest_of_sources()}
 
 
 def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert page(tmp_path).count("Open: not measured.") == 8
+    assert page(tmp_path).count("Open: not measured.") == 10
     survivor = {"number": 7, "mode": "inv", "place": "core.x[3]", "lines": ["hw/queue.py:9"]}
     mutants = {
         "command": "python -m tests.mutants --count 4",
@@ -41,7 +41,7 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     in_sources = {"command": "python -m tests.source_faults", "seed": 1} | MEASURED | {"sources": "1"} | parts
     (tmp_path / "python_faults.json").write_text(json.dumps(in_sources))
     text = page(tmp_path)
-    assert text.count("Open: not measured.") == 5
+    assert text.count("Open: not measured.") == 7
     assert "| `compiler/npu` | 7 of 8 (87.5 %) | 30 |" in text and "| `compiler/npu/a.py:3` | `1 -> 2` | 9 |" in text
     assert "sources of the compiler `1`, which have changed since then" in text
     assert (
@@ -66,6 +66,12 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Open: 3,000 programs are wanted." in page(tmp_path)
     (tmp_path / "fuzz_rtl.json").write_text(json.dumps(fuzz | {"programs": 3000}))
     assert "3,000 programs are wanted" not in page(tmp_path)
+    files = {"command": "python -m tests.file_fuzz", "kinds": {"onnx": {"works": 40_000, "refused": 60_000}}}
+    (tmp_path / "files.json").write_text(json.dumps(MEASURED | files))
+    assert "| `onnx` | 100,000 | 40,000 | 60,000 | 0 |" in page(tmp_path) and "are wanted of" not in page(tmp_path)
+    files["kinds"] |= {"tflite": {"works": 1, "failed": 2}}
+    (tmp_path / "files.json").write_text(json.dumps(MEASURED | files))
+    assert "| `tflite` | 3 | 1 | 0 | 2 |" in page(tmp_path) and "100,000 are wanted of `tflite`." in page(tmp_path)
     (tmp_path / "fuzz.json").write_text("{}")
     assert main(["--folder", str(tmp_path), "--page", str(tmp_path / "page.md")]) == 2
     assert "fuzz.json is not what python -m tests.fuzz writes" in capsys.readouterr().err
