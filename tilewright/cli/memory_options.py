@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -31,41 +31,56 @@ _board_option = click.option(
 _memory_option = click.option("--memory", metavar="bram|sdram", help="Another memory of the board.")
 
 
+@dataclass(frozen=True, kw_only=True)
+class MemoryOptions:
+    """What the options of this file, and --clock, say of the clock of the NPU and the memory beside it.
+
+    Attributes:
+        clock_mhz: of the NPU.
+        board: whose point of the configuration says both; `memory` is another one of its memories.
+        latency: cycles from a read request to its first beat.
+        interval: cycles between beats.
+    """
+
+    clock_mhz: float | None = None
+    board: str | None = None
+    memory: str | None = None
+    latency: int | None = None
+    interval: float | None = None
+
+    @property
+    def names_memory(self) -> bool:
+        """Whether an option says which memory the NPU has."""
+        return any(given is not None for given in (self.board, self.memory, self.latency, self.interval))
+
+    def clock_and_memory(self, config: NpuConfig) -> tuple[Clock | None, MemoryTiming]:
+        """Those of a machine; no clock where nothing is said of it.
+
+        Raises:
+            FpgaError: no such board, or it cannot have this clock or memory. UsageError: a memory of no board.
+        """
+        clock, timing = None, DEFAULT_MEMORY
+        if self.memory is not None and self.board is None:
+            raise UsageError(f"--memory {self.memory} is one of a board's: it is for --board, which is not given")
+        if self.clock_mhz is not None or self.board is not None:
+            from fpga.board import MEMORIES  # the RTL of all boards: half a second
+            from tilewright.measure.clock import Clock, asked, at_board
+
+            clock = asked(self.clock_mhz)
+            if self.board is not None:
+                if self.memory is not None and self.memory not in MEMORIES:
+                    raise UsageError(f"--memory must be {' or '.join(MEMORIES)}, not {self.memory!r}")
+                mhz, timing = at_board(self.board, config, self.clock_mhz, self.memory)
+                clock = clock or Clock(mhz, self.board)
+        if self.latency is not None:
+            timing = replace(timing, read_latency=self.latency)
+        if self.interval is not None:
+            timing = replace(timing, read_interval=self.interval, write_interval=self.interval)
+        return clock, timing
+
+
 def options(command: Command) -> Command:
-    """The memory beside the NPU: --board, --memory, --latency and --interval, for `clock_and_memory`."""
+    """The memory beside the NPU: --board, --memory, --latency and --interval, as `MemoryOptions` has them."""
     for option in (_interval_option, _latency_option, _memory_option, _board_option):
         command = option(command)
     return command
-
-
-def clock_and_memory(
-    config: NpuConfig,
-    clock_mhz: float | None,
-    board: str | None,
-    memory: str | None,
-    latency: int | None,
-    interval: float | None,
-) -> tuple[Clock | None, MemoryTiming]:
-    """What `options` say: the clock, None if nothing is said of it, and the memory.
-
-    Raises:
-        FpgaError: no such board, or it cannot have this clock or memory. UsageError: a memory of no board.
-    """
-    clock, timing = None, DEFAULT_MEMORY
-    if memory is not None and board is None:
-        raise UsageError(f"--memory {memory} is one of a board's: it is for --board, which is not given")
-    if clock_mhz is not None or board is not None:
-        from fpga.board import MEMORIES  # the RTL of all boards: half a second
-        from tilewright.measure.clock import Clock, asked, at_board
-
-        clock = asked(clock_mhz)
-        if board is not None:
-            if memory is not None and memory not in MEMORIES:
-                raise UsageError(f"--memory must be {' or '.join(MEMORIES)}, not {memory!r}")
-            mhz, timing = at_board(board, config, clock_mhz, memory)
-            clock = clock or Clock(mhz, board)
-    if latency is not None:
-        timing = replace(timing, read_latency=latency)
-    if interval is not None:
-        timing = replace(timing, read_interval=interval, write_interval=interval)
-    return clock, timing

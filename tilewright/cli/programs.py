@@ -6,33 +6,28 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 import tilewright as tw
 from isa.config import NpuConfig
 from isa.program import CpuStep, NpuStep, Program
-from isa.timing import MemoryTiming
 from tilewright.cli import arguments, fixed_values
-from tilewright.cli.memory_options import clock_and_memory
+from tilewright.cli.memory_options import MemoryOptions
 from tilewright.cli.terminal import Working, stdout_for_json
 from tilewright.errors import UsageError
 
-if TYPE_CHECKING:
-    from tilewright.measure.clock import Clock
-
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class Request(MemoryOptions):
     """The program a command works on: a file, and how a model in it is compiled.
 
     Attributes:
         model: file with a model or a compiled program.
         shapes, values, states, entries: as --shape, --value, --state and --entry give them.
-        config, host, clock_mhz, cpu_only, threads, print_after, effort, tuning, objective: as for
+        config, host, cpu_only, threads, print_after, effort, tuning, objective: as for
             `tilewright.compile_program`; without a configuration it is `base`.
-        board, memory, latency, interval: as `tilewright.cli.memory_options.clock_and_memory` takes them.
         trust: as for `tilewright.load`.
     """
 
@@ -43,11 +38,6 @@ class Request:
     states: tuple[str, ...] = ()
     entries: tuple[tuple[str, dict[str, list[int]]], ...] = ()
     host: str | None = None
-    clock_mhz: float | None = None
-    board: str | None = None
-    memory: str | None = None
-    latency: int | None = None
-    interval: float | None = None
     cpu_only: bool = False
     threads: int = 1
     print_after: tuple[str, ...] = ()
@@ -72,15 +62,6 @@ class Request:
         if not self.model.is_file():
             raise UsageError(f"cannot read {self.model}: {'is a directory' if self.model.is_dir() else 'no such file'}")
         return Program.is_program(self.model)
-
-    def clock_and_memory(self, config: NpuConfig) -> tuple[Clock | None, MemoryTiming]:
-        """What the options say of clock and memory, where the machine is `config`."""
-        return clock_and_memory(config, self.clock_mhz, self.board, self.memory, self.latency, self.interval)
-
-    @property
-    def names_memory(self) -> bool:
-        """Whether an option says which memory the NPU has."""
-        return any(given is not None for given in (self.board, self.memory, self.latency, self.interval))
 
     def open(self, json_path: str | None = None, staged: bool = False) -> tuple[Program, bool]:
         """The program in the file, or the one compiled from the model.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -45,6 +46,7 @@ from tilewright.measure.labels import short_name
 @arguments.clock_option
 @click.option("--layers/--no-layers", default=None, help="The table per layer; by default with one network only.")
 @arguments.json_option
+@arguments.gather(memory_options.MemoryOptions, "beside")
 def command(
     a: str,
     b: str,
@@ -52,11 +54,7 @@ def command(
     config: str | None,
     shapes: tuple[tuple[str, list[int]], ...],
     effort: int,
-    board: str | None,
-    memory: str | None,
-    latency: int | None,
-    interval: float | None,
-    clock_mhz: float | None,
+    beside: memory_options.MemoryOptions,
     layers: bool | None,
     json_path: str | None,
 ) -> None:
@@ -70,10 +68,7 @@ def command(
     for left, right in _sides(a, b, models, config):
         explained = []
         for path, chosen in (left, right):
-            request = programs.Request(
-                model=path, config=chosen, shapes=shapes, effort=effort, clock_mhz=clock_mhz,
-                board=board, memory=memory, latency=latency, interval=interval,
-            )  # fmt: skip
+            request = programs.Request(model=path, config=chosen, shapes=shapes, effort=effort, **asdict(beside))
             program, compiled = request.open(json_path)
             if not compiled and chosen is not None:
                 raise UsageError(f"{path} is compiled already: a configuration has no effect on it")

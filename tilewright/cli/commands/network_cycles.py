@@ -24,21 +24,18 @@ from tilewright.measure.network_cycles import measure
 @arguments.clock_option
 @arguments.json_option
 @click.option("--quick", is_flag=True, help="Only the small networks.")
+@arguments.gather(memory_options.MemoryOptions, "beside")
 def main(
     config: str | None,
-    clock_mhz: float | None,
+    beside: memory_options.MemoryOptions,
     json_path: str | None,
-    board: str | None,
-    memory: str | None,
-    latency: int | None,
-    interval: float | None,
     quick: bool,
 ) -> None:
     """Cycles of the zoo's networks."""
     terminal.prepare_json(json_path)
     with terminal.Working("measuring") as working, terminal.stdout_for_json(json_path):
         machine = NpuConfig.load(config or "base")
-        clock, timing = memory_options.clock_and_memory(machine, clock_mhz, board, memory, latency, interval)
+        clock, timing = beside.clock_and_memory(machine)
         entries = measure(machine, timing, quick=quick, clock=clock, progress=working.update)
     if json_path is not None:
         terminal.emit_json(json_path, entries)

@@ -46,17 +46,14 @@ from tilewright.tuning.tune import tune
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random restarts.")
 @arguments.tuning_option("--log")
 @arguments.json_option
+@arguments.gather(memory_options.MemoryOptions, "beside")
 def command(
     model: Path,
     cpu: bool,
     config: str | None,
     objective: str | None,
     shapes: tuple[tuple[str, list[int]], ...],
-    board: str | None,
-    memory: str | None,
-    latency: int | None,
-    interval: float | None,
-    clock_mhz: float | None,
+    beside: memory_options.MemoryOptions,
     budget: float,
     jobs: int | None,
     seed: int,
@@ -77,8 +74,7 @@ def command(
     if Program.is_program(model):
         raise UsageError(f"{model} is compiled already; tune the model it was made from")
     if cpu:
-        of_the_npu = (config, jobs, objective, board, memory, latency, interval, clock_mhz)
-        if any(given is not None for given in of_the_npu):
+        if (config, jobs, objective, beside) != (None, None, None, memory_options.MemoryOptions()):
             raise UsageError(
                 "--cpu measures kernels on this processor: --config, --for, --jobs, --clock and those of the memory do "
                 "not go with it"
@@ -91,10 +87,10 @@ def command(
         raise UsageError("the tuning log is switched off; name one with --log FILE")
     log.require(chosen)
     log.check_writable()
-    if clock_mhz is not None and board is None:
+    if beside.clock_mhz is not None and beside.board is None:
         raise UsageError("--clock says how fast a board's memory is: it is for --board, which is not given")
     machine = NpuConfig.load(config or "base")
-    _, timing = memory_options.clock_and_memory(machine, clock_mhz, board, memory, latency, interval)
+    _, timing = beside.clock_and_memory(machine)
     source, options = ModelSource(model, arguments.same_input_once(shapes)), CompileOptions(memory=timing)
     build = builder(source, machine, options)
     with terminal.Working(f"tuning {model.name}") as working, terminal.stdout_for_json(json_path):
