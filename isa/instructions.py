@@ -2,7 +2,7 @@
 
 Encoders, decoders (Python, C++ and RTL), assembler, disassembler, C header and reference page are derived from
 `INSTRUCTIONS`. An instruction is 128 bits, little-endian in memory: a common header in bits 0..31 and a payload in
-bits 32..127. The semantics below are normative; `simulator/reference.py` is their executable form.
+bits 32..127. The semantics below are normative; `simulator/reference` is their executable form.
 
 Row addresses are computed modulo 2**`NpuConfig.address_bits` (base plus sum of index * stride), which is at least twice
 the rows of any memory, and must then be below the memory's size, else the engine stops with `SCRATCHPAD_RANGE`. Memory

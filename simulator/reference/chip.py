@@ -1,0 +1,58 @@
+"""What the engines have in common: scratchpads, memory, counts, and the checks of addresses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from isa.config import NpuConfig
+from isa.instructions import Engine, ErrorCode
+from simulator.state import ExternalMemory, Fault, RunCounts, Scratchpads, bus_beats
+
+
+@dataclass
+class Chip:
+    """What a run works on.
+
+    Attributes:
+        config: the NPU.
+        pads: its scratchpads, read and written in place.
+        memory: external memory through its regions.
+        timeout: steps any engine may make, 0 = no limit.
+        counts: of the run.
+    """
+
+    config: NpuConfig
+    pads: Scratchpads
+    memory: ExternalMemory
+    timeout: int = 0
+    counts: RunCounts = field(default_factory=RunCounts)
+
+    def spend(self, engine: Engine, steps: int) -> None:
+        """Counts steps (a lower bound of cycles) before they are made."""
+        self.counts.engine_steps[engine] += steps
+        if self.timeout and self.counts.engine_steps[engine] > self.timeout:
+            raise Fault(ErrorCode.TIMEOUT)
+
+    def row(self, memory: str, address: int, rows: int) -> int:
+        """A row address, wrapped around, and checked against the rows of the memory (as this engine sees it)."""
+        row = address % (1 << self.config.address_bits)
+        if row >= rows:
+            raise Fault(ErrorCode.SCRATCHPAD_RANGE, row, memory)
+        return row
+
+    def act_row(self, address: int) -> int:
+        return self.row("ACT", address, self.config.act_rows)
+
+    def read(self, region: int, start: int, nbytes: int) -> np.ndarray:
+        """uint8: bytes of a region that may be read."""
+        data = self.memory.span(region, start, nbytes, False)
+        self.counts.bytes_read += bus_beats(start, nbytes, self.config) * self.config.bus_bytes
+        return data
+
+    def write(self, region: int, start: int, nbytes: int) -> np.ndarray:
+        """uint8: bytes of a region that may be written, to be written to."""
+        data = self.memory.span(region, start, nbytes, True)
+        self.counts.bytes_written += bus_beats(start, nbytes, self.config) * self.config.bus_bytes
+        return data
