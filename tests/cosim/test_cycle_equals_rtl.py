@@ -20,9 +20,9 @@ from tests.cosim_networks import compare
 pytestmark = [pytest.mark.cosim, pytest.mark.slow]
 
 #: Configurations random programs run on; those whose RTL is built for that alone only in `make test-long`.
-_BUILT = ("serial", "narrow_in")
+_BUILT = ("serial", "narrow_in", "narrow_out", "two_passes", "one_lane")
 RANDOM = (
-    "tiny", "wide_bus", "narrow_out", "no_units", "one_queue", "two_passes", "one_lane",
+    "tiny", "wide_bus", "no_units", "one_queue",
     *(pytest.param(name, marks=pytest.mark.long) for name in _BUILT),
 )  # fmt: skip
 
@@ -87,7 +87,7 @@ def random_words(rng: random.Random) -> bytes:
     return b"".join(w.to_bytes(16, "little") for w in words)
 
 
-@pytest.mark.parametrize("name", ["tiny", "one_queue", "one_lane"])
+@pytest.mark.parametrize("name", ["tiny", "one_queue", pytest.param("one_lane", marks=pytest.mark.long)])
 def test_errors_are_found_at_the_same_time(name: str) -> None:
     """Random words end both devices with the same error, or with the same counters."""
     rng = random.Random(15)

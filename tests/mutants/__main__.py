@@ -43,12 +43,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--first", type=int, help="look for so many of them; the others are not run (default all)")
     parser.add_argument("--seed", type=int, default=1, help="of the sample (default %(default)s)")
     parser.add_argument("--programs", type=int, default=60, help="random programs at most (default %(default)s)")
+    parser.add_argument("--kinds", help="of trials, such as program,error (default: all in tests/common/rtl_all.py)")
     parser.add_argument("--only", type=int, help="number of one fault, with what finds it")
     parser.add_argument("--prove", action="store_true", help="try to prove of those not found that nobody can see them")
     parser.add_argument("--json", type=Path, help="write the figures here, and go on where such a file of the same "
                         "design has ended")  # fmt: skip
     options = parser.parse_args(arguments)
     last = min(options.count, options.first or options.count)
+    kinds = set(options.kinds.split(",")) if options.kinds else set()
     if options.only is not None and not 1 <= options.only <= last:
         parser.error(f"--only must be 1..{last}, not {options.only}")
     config = CONFIGS[options.config]
@@ -59,7 +61,9 @@ def main(arguments: list[str]) -> int:
     found = kept(options.json, drawn, options.seed, options.count) if options.json and not options.only else []
     known = {each.fault.number for each in found}
     chosen = [f for f in faults if options.only in (None, f.number) and f.number not in known]
-    some = list(all_trials(config, options.programs))
+    some = [trial for trial in all_trials(config, options.programs) if options.kinds is None or trial.kind in kinds]
+    if unknown := kinds - {trial.kind for trial in some}:
+        parser.error(f"no trials of kind {', '.join(sorted(unknown))}")
     figures = summary(config, options.seed, options.count, found)
     for each in _looked(drawn, chosen, some, options.prove):
         found.append(each)

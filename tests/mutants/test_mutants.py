@@ -17,14 +17,15 @@ from tests.mutants.__main__ import main
 from tests.mutants.faults import Fault, Sample, fault_of
 from tests.mutants.run import Found, kept, summary
 
-#: Of so many faults drawn with seed 1, by the trials of 4 programs.
-FAULTS, LEAST = 8, 7
+#: Of so many faults drawn with seed 1, by these kinds of trials: all kinds take long without a fault already.
+FAULTS, LEAST = 8, 6
+KINDS = ("program", "error", "fields", "semaphores", "registers")
 
 
 @pytest.mark.cosim
 def test_faults_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "found.json"
-    small = ["--count", str(FAULTS), "--programs", "4", "--prove"]
+    small = ["--count", str(FAULTS), "--programs", "4", "--kinds", ",".join(KINDS), "--prove"]
     assert main([*small, "--json", str(file)]) == 0
     figures = json.loads(file.read_text())
     assert figures["faults"] == FAULTS and figures["found"] >= LEAST

@@ -23,7 +23,7 @@ NETWORKS = ("ds_cnn", "efficientnet")
 @pytest.mark.network
 @pytest.mark.parametrize("depthwise", [0, 1])
 @pytest.mark.parametrize("lut_tables", [0, 4])
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("network", ["ds_cnn", pytest.param("efficientnet", marks=pytest.mark.long)])
 def test_networks_on_reduced_machines(network: str, lut_tables: int, depthwise: int) -> None:
     model = zoo.build_quantized(network, **zoo.ZOO[network].small)
     config = PRESETS["small"].with_(name="reduced", lut_tables=lut_tables, depthwise=depthwise)
@@ -67,7 +67,7 @@ def _without_semaphores(o: Op) -> tuple[str, list[tuple[str, int]]]:
 
 
 @pytest.mark.network
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("network", ["ds_cnn", pytest.param("efficientnet", marks=pytest.mark.long)])
 def test_networks_with_fewer_lanes(network: str) -> None:
     """The same bytes, and the more cycles the more passes a row takes (with several, the array makes means: 0.1 %)."""
     model = zoo.build_quantized(network, **zoo.ZOO[network].small)

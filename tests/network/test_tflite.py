@@ -16,7 +16,7 @@ from tilewright.quantize.tflite_sixteen import widened
 FILES = [*(f"mlperf_tiny/{file}" for _, file in NETWORKS), "imagenet/mobilenet_v2_1.0_224_ptq.tflite"]
 
 
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("file", [*FILES[:-1], pytest.param(FILES[-1], marks=pytest.mark.long)])
 def test_every_quantised_tensor(file: str, models_dir: Path) -> None:
     report = tw.check(models_dir / file, keep="all")
     assert report.ok, report.summary()
@@ -47,6 +47,7 @@ def test_mlperf_tiny(models_dir: Path) -> None:
     assert entries[0]["accuracy"] == entries[0]["reference_accuracy"] > 0.9
 
 
+@pytest.mark.long
 def test_mlperf_tiny_with_16_bits(models_dir: Path) -> None:
     """On the NPU in about twice the cycles of bytes, with the real inputs recognised as often."""
     config = preset("base").with_(wide_results=1)

@@ -50,7 +50,9 @@ def compared(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> None:
 
 
 @pytest.mark.network
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name == "segformer" else ()) for name in NETWORKS]
+)
 def test_zoo(name: str) -> None:
     parameters, at_the_ends = NETWORKS[name]
     model = zoo.build_quantized(name, calibration=4, **parameters)

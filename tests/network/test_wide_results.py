@@ -68,7 +68,9 @@ def test_bytes_of_the_reference(name: str, device: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["two_passes", "narrow_in", "one_queue"])
+@pytest.mark.parametrize(
+    "name", [*(pytest.param(name, marks=pytest.mark.long) for name in ("two_passes", "narrow_in")), "one_queue"]
+)
 def test_rtl_bytes_and_cycles_of_compiled_layers(name: str) -> None:
     """Dense, grouped and depthwise layers of the compiler, some behind each other."""
     config = CONFIGS[name]
@@ -88,8 +90,8 @@ def test_rtl_bytes_and_cycles_of_compiled_layers(name: str) -> None:
 
 @pytest.mark.slow
 def test_rtl_bytes_and_cycles() -> None:
-    conv, expected = convolution(CONFIGS["two_passes"], (5, 6, 16), 16, 2)
-    runs = [conv.run(kind(CONFIGS["two_passes"])) for kind in (RtlDevice, CycleDevice)]
+    conv, expected = convolution(CONFIGS["one_queue"], (5, 6, 16), 16, 2)
+    runs = [conv.run(kind(CONFIGS["one_queue"])) for kind in (RtlDevice, CycleDevice)]
     for got, _ in runs:
         np.testing.assert_array_equal(got, expected)
     assert runs[0][1].cycles == runs[1][1].cycles

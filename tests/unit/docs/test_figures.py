@@ -103,6 +103,10 @@ def _parts(text: str) -> list[list[str]]:
     return [part.splitlines() for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]]
 
 
+#: Networks that take long to compile.
+_LARGE = {"resnet18": (pytest.mark.slow, pytest.mark.network), "mobilenet_v2": (pytest.mark.long,)}
+
+
 def cycles_in_readme() -> list[tuple[str, str]]:
     found = []
     for cells in rows((ROOT / "README.md").read_text(encoding="utf-8")):
@@ -114,12 +118,7 @@ def cycles_in_readme() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     ("name", "shown"),
-    [
-        pytest.param(
-            *row, marks=[pytest.mark.slow, pytest.mark.network] if row[0] in ("resnet18", "mobilenet_v2") else []
-        )
-        for row in cycles_in_readme()
-    ],
+    [pytest.param(*row, marks=_LARGE.get(row[0], ())) for row in cycles_in_readme()],
 )
 def test_cycles_of_readme(name: str, shown: str) -> None:
     program = tw.compile_program(model(name), "base")

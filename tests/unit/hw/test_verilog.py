@@ -25,7 +25,7 @@ SHAPES = {
     },
 }  # fmt: skip
 #: Presets with more of the same than others.
-LARGE = ("small", "base", "large")
+LARGE = ("pynq", "small", "base", "large")
 
 
 @pytest.mark.slow

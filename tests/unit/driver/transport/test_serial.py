@@ -256,7 +256,7 @@ class BadLine:
         return bytes(out)
 
 
-@pytest.mark.parametrize("seed, rate", [(1, 1 / 1000), (2, 1 / 300)])
+@pytest.mark.parametrize("seed, rate", [(1, 1 / 1000), pytest.param(2, 1 / 300, marks=pytest.mark.long)])
 def test_a_bad_line(seed: int, rate: float) -> None:
     """Whatever happens on the line, a job that ends has its bytes, and one that does not says why."""
     there, back = BadLine(seed, rate), BadLine(seed + 100, rate)

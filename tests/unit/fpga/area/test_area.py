@@ -87,6 +87,7 @@ def test_block_memories_are_those_of_yosys(family: str, scratchpad: type, change
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_model_against_yosys() -> None:
     """A whole design, as the RTL is today: a change that moves it by more than 10 % asks for a new calibration."""
     counted, said = synthesise(SMALL), area.estimate(SMALL)

@@ -14,6 +14,7 @@ from isa.config import PRESETS
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_clock_of_the_semaphores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
     monkeypatch.setattr(clock, "Npu", Semaphores)

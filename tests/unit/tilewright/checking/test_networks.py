@@ -44,7 +44,7 @@ def test_attention_equals_onnxruntime(name):
     [
         "resnet18_qdq",
         pytest.param("mobilenet_v2_qdq", marks=pytest.mark.long),
-        "mobilenet_v2_qoperator_u8",
+        pytest.param("mobilenet_v2_qoperator_u8", marks=pytest.mark.long),
         "vit_tiny_qdq",
     ],
 )

@@ -49,7 +49,9 @@ def running(process: psutil.Process) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
+)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_nothing_is_left(folder: Path, tmp_path: Path, name: str, number: signal.Signals) -> None:
     command = subprocess.Popen(

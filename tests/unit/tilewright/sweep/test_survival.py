@@ -22,9 +22,9 @@ models = ["autoencoder", "ds_cnn"]
 [axes]
 queue_depth = [2, 4, 8, 16]
 [memory]
-read_latency = [16, 64, 256]
+read_latency = [16, 256]
 """
-RESULTS = 4 * 3 * 2
+RESULTS = 4 * 2 * 2
 
 
 def start(folder: Path, *options: str) -> subprocess.Popen[str]:

@@ -248,7 +248,7 @@ def test_products_of_cycles_and_energy(step: StepProblem) -> None:
             assert objective.figure(at) < objective.figure(start)
 
 
-@pytest.mark.parametrize("objective", ["energy", "energy-delay"])
+@pytest.mark.parametrize("objective", ["energy", pytest.param("energy-delay", marks=pytest.mark.long)])
 def test_compiles_for_energy(objective: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Effort 2 compares schedules by the objective, and the objective's own log is used."""
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
