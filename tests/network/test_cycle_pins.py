@@ -31,7 +31,7 @@ def test_cycles(network: str, config: str) -> None:
 
 
 @pytest.mark.network
-@pytest.mark.parametrize("network", ["ds_cnn", "vww"])
+@pytest.mark.parametrize("network", ["ds_cnn", pytest.param("vww", marks=pytest.mark.long)])
 def test_four_images_are_no_slower_than_four_runs(network: str) -> None:
     """Tensors of four images may not fit the chip together; those of one do."""
     program = tw.compile(zoo.build_quantized(network, batch=4), "base", cache=False)

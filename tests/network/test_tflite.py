@@ -24,7 +24,7 @@ def test_every_quantised_tensor(file: str, models_dir: Path) -> None:
     assert not [r.name for r in report.rows if r.status != "equal"]
 
 
-@pytest.mark.parametrize("wide_results", [0, 1])
+@pytest.mark.parametrize("wide_results", [pytest.param(0, marks=pytest.mark.long), 1])
 @pytest.mark.parametrize("file", FILES[:4])
 def test_the_same_with_16_bit_activations(file: str, wide_results: int, models_dir: Path) -> None:
     """Every tensor, against LiteRT's reference kernels; on the CPU, and with the convolutions on the NPU."""

@@ -51,7 +51,8 @@ def compared(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> None:
 
 @pytest.mark.network
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long if name == "segformer" else ()) for name in NETWORKS]
+    "name",
+    [pytest.param(name, marks=pytest.mark.long if name in ("segformer", "detector") else ()) for name in NETWORKS],
 )
 def test_zoo(name: str) -> None:
     parameters, at_the_ends = NETWORKS[name]

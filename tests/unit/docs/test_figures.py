@@ -143,7 +143,7 @@ MEMORY = {
 
 
 @pytest.mark.network
-@pytest.mark.parametrize("row", MEMORY)
+@pytest.mark.parametrize("row", [pytest.param(r, marks=pytest.mark.long if MEMORY[r] == "vww" else ()) for r in MEMORY])
 def test_memory_of_networks(row: str) -> None:
     """The table of docs/fpga.md: KiB of instructions, constants and arena."""
     needed = []

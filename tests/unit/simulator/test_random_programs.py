@@ -29,6 +29,13 @@ CONFIGS = [
     preset("tiny").with_(name="one_lane", vector_passes=4),
 ]
 SEEDS = range(12)
+#: Machines with the loops of others here and blocks of other sizes.
+LONG = ("8x16", "4x64", "one_lane")
+
+
+def _marks(config: NpuConfig) -> list[pytest.MarkDecorator]:
+    own = [] if config.name in PRESETS else [pytest.mark.slow]
+    return [*own, pytest.mark.long] if config.name in LONG else own
 
 
 def assert_same(a: Scratchpads, b: Scratchpads, context: object) -> None:
@@ -39,7 +46,7 @@ def assert_same(a: Scratchpads, b: Scratchpads, context: object) -> None:
 
 @pytest.mark.parametrize(
     "config",
-    [pytest.param(c, marks=[pytest.mark.slow] if c.name not in PRESETS else [], id=c.name) for c in CONFIGS],
+    [pytest.param(c, marks=_marks(c), id=c.name) for c in CONFIGS],
 )
 def test_fast_equals_reference(config: NpuConfig) -> None:
     """Devices keep their scratchpads from program to program, so later programs start from full memories."""
@@ -69,7 +76,7 @@ def test_counters_are_equal() -> None:
     [("-DTW_NO_VNNI",), ("-DTW_NO_VNNI", "-DTW_NO_AVX2"), ("-fsanitize=undefined", "-fno-sanitize-recover=all", "-O1")],
     ids=["avx2", "plain", "sanitised"],
 )
-@pytest.mark.parametrize("config", [CONFIGS[4], CONFIGS[6]], ids=lambda c: c.name)
+@pytest.mark.parametrize("config", [CONFIGS[4], pytest.param(CONFIGS[6], marks=pytest.mark.long)], ids=lambda c: c.name)
 def test_every_instruction_set(config: NpuConfig, flags: tuple[str, ...]) -> None:
     """Without VNNI, without any intrinsics, and with undefined behaviour ending the process."""
     for seed in range(3):

@@ -75,6 +75,7 @@ def test_random_values_in_what_is_not_reset(both: Pair, recording: Recording, an
     both.netlist.start()
 
 
+@pytest.mark.long
 def test_a_reset_of_the_board(both: Pair, recording: Recording, answers: bytes) -> None:
     both.netlist.start(3)
     replay(both.netlist, Recording(recording.sent[: len(recording.sent) // 2], b"", {}, recording.counters))

@@ -33,7 +33,7 @@ def test_every_quantised_tensor_equals_onnxruntime(name, form, activation):
     assert report.end_to_end["elements"] == 0
 
 
-@pytest.mark.parametrize("name", ["deit", "bert", "segformer"])
+@pytest.mark.parametrize("name", ["deit", "bert", pytest.param("segformer", marks=pytest.mark.long)])
 def test_attention_equals_onnxruntime(name):
     report = tw.check(zoo.build_quantized(name, **zoo.ZOO[name].small), keep="all")
     assert report.ok and report.mismatches == 0, report.summary()
@@ -45,7 +45,7 @@ def test_attention_equals_onnxruntime(name):
         "resnet18_qdq",
         pytest.param("mobilenet_v2_qdq", marks=pytest.mark.long),
         pytest.param("mobilenet_v2_qoperator_u8", marks=pytest.mark.long),
-        "vit_tiny_qdq",
+        pytest.param("vit_tiny_qdq", marks=pytest.mark.long),
     ],
 )
 def test_reference_models(models_dir, file):

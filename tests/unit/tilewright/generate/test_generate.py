@@ -138,7 +138,7 @@ def test_twenty_tokens_on_rtl(tmp_path: Path) -> None:
             before = [step.token]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_bounds_of_micro_llama() -> None:
     """Cycles depend on no value: what a token and a prompt of 64 take on the reference machine."""
     language = LanguageModel.load(zoo.build_quantized("micro_llama"))

@@ -66,7 +66,7 @@ def test_quantised_network_follows_the_float_one(name: str, form: str, activatio
         assert np.abs(got - expected).std() < 0.3 * expected.std()
 
 
-@pytest.mark.parametrize("name", ["resnet8", "mobilenet_v2", "autoencoder"])
+@pytest.mark.parametrize("name", ["resnet8", pytest.param("mobilenet_v2", marks=pytest.mark.long), "autoencoder"])
 def test_network_with_weights_of_four_bits_on_the_npu(name: str) -> None:
     quantised = zoo.quantize(small(name), weights="int4")
     kinds = {x.data_type for x in quantised.graph.initializer}
