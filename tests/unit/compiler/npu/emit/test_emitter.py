@@ -5,6 +5,7 @@ from __future__ import annotations
 from compiler.npu.emit.emitter import Emitter
 from isa.assembler import disassemble
 from isa.config import PRESETS
+from isa.instructions import Source
 
 
 def test_nest_with_too_many_levels_is_split() -> None:
@@ -34,3 +35,26 @@ def test_dry_emission_counts_the_same_work() -> None:
         counts.append(emitter.work)
     assert counts[0] == counts[1]
     assert emitter.position == 0
+
+
+def test_vector_nest_with_too_many_levels_is_split() -> None:
+    """The outermost level becomes an instruction for each index, every address by its own stride."""
+    emitter = Emitter(PRESETS["tiny"].with_(vector_loops=4), 0)
+    inner = [(2, 3 * 5**i, 4 * 5**i, 6 * 5**i, 5**i) for i in range(4)]
+    emitter.vector(Source.MUL, 100, 300, [*inner, (3, 7, 9, 11, 13)], b=200, prm=1)
+    emitter.end_step()
+    runs = [o for o in emitter.image if o.name == "VECTOR"]
+    found = [tuple(o[name] for name in ("a", "b", "dst", "prm")) for o in runs]
+    assert found == [(100 + 7 * i, 200 + 9 * i, 300 + 11 * i, 1 + 13 * i) for i in range(3)]
+
+
+def test_depthwise_nest_with_too_many_levels_is_split() -> None:
+    emitter = Emitter(PRESETS["tiny"].with_(gemm_loops=5), 0)
+    outer = [(2, 3 * 5**i, 4 * 5**i, 6 * 5**i) for i in range(3)]
+    pushes = [(3, 1, 0, 0), (2, 3, 0, 1)]
+    options = {"start": (2, 0), "step": (1, 1), "lanes_slice": 0, "delay": 0, "accumulate": False}
+    emitter.depthwise(100, 200, 300, [*pushes, *outer, (3, 7, 9, 11)], **options)
+    emitter.end_step()
+    runs = [o for o in emitter.image if o.name == "DEPTHWISE"]
+    found = [tuple(o[name] for name in ("act", "wgt", "acc")) for o in runs]
+    assert found == [(100 + 7 * i, 200 + 9 * i, 300 + 11 * i) for i in range(3)]
