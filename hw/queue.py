@@ -120,7 +120,6 @@ class BlockQueue(wiring.Component):
             m.d.sync += [self.level.eq(self.level - 1), held.eq(self.level != 1), full.eq(0)]
         # For `hw.formal`.
         self.store, self.read, self.head, self.tail, self.full, self.held = store, read.data, head, tail, full, held
-        self.fresh, self.newest = fresh, newest
         return m
 
 

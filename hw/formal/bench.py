@@ -96,6 +96,16 @@ def implies(a: Any, b: Any) -> Value:
     return ~Value.cast(a).bool() | Value.cast(b).bool()
 
 
+def stored(bench: Bench, queue: Any) -> Value:
+    """All words of the RAM of an opened queue, that of address 0 lowest."""
+    words = []
+    for n in range(queue.store.depth):
+        port = queue.store.read_port(domain="comb")
+        bench.m.d.comb += port.addr.eq(n)
+        words.append(port.data)
+    return Cat(words)
+
+
 def contents(bench: Bench, queue: Queue, name: str) -> list[tuple[Value, Value]]:
     """(held, entry) of an opened queue, oldest first; adds the invariant of its pointers."""
     slots = max(2, queue.depth)
@@ -103,17 +113,13 @@ def contents(bench: Bench, queue: Queue, name: str) -> list[tuple[Value, Value]]
     bench.invariant((queue.full == (queue.level == queue.depth)) & (queue.held == (queue.level != 0)))
     end = queue.head + queue.level
     bench.invariant(queue.tail == Mux(end >= queue.depth, end - queue.depth, end))
-    words = []
-    for n in range(slots):
-        port = queue.store.read_port(domain="comb")
-        bench.m.d.comb += port.addr.eq(n)
-        words.append(port.data)
+    words = stored(bench, queue)
     result = []
     for n in range(queue.depth):
         place = Signal(range(2 * slots), name=f"{name}_place{n}")
         entry = Signal(queue.width, name=f"{name}_entry{n}")
         raw = queue.head + n
         bench.m.d.comb += place.eq(Mux(raw >= queue.depth, raw - queue.depth, raw))
-        bench.m.d.comb += entry.eq(Cat(words).word_select(place[: (slots - 1).bit_length()], queue.width))
+        bench.m.d.comb += entry.eq(words.word_select(place[: (slots - 1).bit_length()], queue.width))
         result.append((queue.level > n, entry))
     return result

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from functools import reduce
 from types import SimpleNamespace
-from typing import Any
 
 from amaranth.hdl import C, Cat, Mux, Signal, Value, signed
 
-from hw.formal.bench import Bench, contents, implies, opened
+from hw.formal.bench import Bench, contents, implies, opened, stored
 from hw.formal.bus_benches import SMALL
 from hw.front_end import FrontEnd
 from hw.interfaces import ENGINES
@@ -47,37 +46,9 @@ def _first_in_first_out(b: Bench, q: _Queue, entries: list[tuple[Value, Value]],
         b.invariant((there == (count > n)) & implies(there, entry == expected))
 
 
-def queue(only: str | None) -> Bench:
-    """Queue of 3 entries (a depth that is no power of two)."""
+def _in_ram(only: str | None, q: Queue | BlockQueue) -> Bench:
+    """A queue whose entries are all in its RAM."""
     b = Bench(only)
-    q = Queue(8, 3)
-    opened(q)
-    b.part("queue", q)
-    _first_in_first_out(b, q, contents(b, q, "queue"), late=False)
-    b.check("progress", q.o_valid == (q.level != 0))
-    return b
-
-
-def _in_ram(b: Bench, q: Any, place: Signal, count: int) -> list[Value]:
-    """Entries of the RAM of an opened queue from `place` on, round its end."""
-    slots = q.store.depth
-    words = []
-    for n in range(slots):
-        port = q.store.read_port(domain="comb")
-        b.m.d.comb += port.addr.eq(n)
-        words.append(port.data)
-    found = []
-    for n in range(count):
-        at, word = Signal(range(slots), name=f"place{n}"), Signal(q.width, name=f"word{n}")
-        b.m.d.comb += [at.eq(place + n), word.eq(Cat(words).word_select(at, q.width))]
-        found.append(word)
-    return found
-
-
-def block_queue(only: str | None) -> Bench:
-    """Queue of 3 entries whose reads take a cycle."""
-    b = Bench(only)
-    q = BlockQueue(8, 3)
     opened(q)
     b.part("queue", q)
     entries = contents(b, q, "queue")
@@ -87,13 +58,27 @@ def block_queue(only: str | None) -> Bench:
     return b
 
 
+def queue(only: str | None) -> Bench:
+    """Queue of 3 entries (a depth that is no power of two)."""
+    return _in_ram(only, Queue(8, 3))
+
+
+def block_queue(only: str | None) -> Bench:
+    """Queue of 3 entries whose reads take a cycle."""
+    return _in_ram(only, BlockQueue(8, 3))
+
+
 def head_queue(only: str | None) -> Bench:
     """Instruction queue of 3 entries: in the register, at the output of the RAM, in the RAM."""
     b = Bench(only)
     q = HeadQueue(8, 3)
     opened(q)
     b.part("queue", q)
-    words = _in_ram(b, q, q.following, q.depth)
+    ram, words = stored(b, q), []
+    for n in range(q.depth):
+        place = Signal.like(q.following, name=f"place{n}")  # goes round the end of the RAM
+        b.m.d.comb += place.eq(q.following + n)
+        words.append(ram.word_select(place, q.width))
     count = Signal(range(q.depth + 2), name="held")
     b.m.d.comb += count.eq(q.o_valid + q.behind)
     b.invariant((q.behind <= q.depth) & (q.level == count + q.popped) & (q.level <= q.depth))
@@ -205,7 +190,6 @@ def semaphores(only: str | None) -> Bench:
         b.invariant(s.given[e] == b.past(retired[e].give, f"{e.name}_given"))
         b.invariant(implies(Cat(gave[e]).any(), s.given[e]))
     exceeded: list[Value] = []
-    before: list[Value] = []
     for i in range(1, n + 1):
         balance = Signal(signed(16), name=f"balance{i}")  # gives minus takes, by counting
         after = Signal(signed(17), name=f"after{i}")
@@ -214,7 +198,6 @@ def semaphores(only: str | None) -> Bench:
         b.m.d.comb += after.eq(balance + gives - takes)
         b.m.d.sync += balance.eq(after)
         exceeded.append(after > SEMAPHORE_LIMIT)
-        before.append(balance)
         b.check("counted", implies(live, balance == s.counts[i - 1]))
         b.check("not_negative", implies(live, (balance >= 0) & (after >= 0)))
         b.check("limit", implies(live, balance <= SEMAPHORE_LIMIT))
