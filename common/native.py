@@ -35,9 +35,11 @@ class Owner:
     """
 
     _held: Any = None
+    #: Kept here, as modules are empty by the time the interpreter ends the last objects.
+    _process_now = staticmethod(os.getpid)
 
     def _own(self, handle: Any, destroy: Callable[[Any], Any]) -> None:
-        self._held, self._destroy, self._process = handle, destroy, os.getpid()
+        self._held, self._destroy, self._process = handle, destroy, self._process_now()
 
     @property
     def _handle(self) -> Any:
@@ -49,7 +51,7 @@ class Owner:
     def close(self) -> None:
         """Ends the simulation, and completes what it writes."""
         handle, self._held = self._held, None
-        if handle and self._process == os.getpid():
+        if handle and self._process == self._process_now():
             self._destroy(handle)
 
     def __del__(self) -> None:
