@@ -8,7 +8,6 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.interfaces import OFFSET_BITS
 from hw.queue import Queue
 from isa.config import NpuConfig
 from isa.timing import OUT_BURSTS
@@ -52,16 +51,16 @@ class BurstWalker(wiring.Component):
         super().__init__(
             {
                 "start": In(1),
-                "offset": In(OFFSET_BITS),
+                "offset": In(config.offset_bits),
                 "bytes": In(run_bits),
                 "count0": In(16),
                 "count1": In(16),
-                "mem_stride0": In(signed(OFFSET_BITS)),
-                "mem_stride1": In(signed(OFFSET_BITS)),
+                "mem_stride0": In(signed(config.offset_bits)),
+                "mem_stride1": In(signed(config.offset_bits)),
                 "tag": In(tag_bits),
                 "null": In(1),
                 "base": In(config.axi_address_bits),
-                "size": In(OFFSET_BITS),
+                "size": In(config.offset_bits),
                 "allowed": In(1),
                 "ready": Out(1),
                 "ready_next": Out(1),
@@ -87,9 +86,9 @@ class BurstWalker(wiring.Component):
 
         # Stage 1: offsets of runs.
         active = Signal()
-        now, plane = Signal(OFFSET_BITS, reset_less=True), Signal(OFFSET_BITS, reset_less=True)
-        end = Signal(OFFSET_BITS + 1, reset_less=True)  # of the run: now + bytes
-        stride0, stride1 = Signal(OFFSET_BITS, reset_less=True), Signal(OFFSET_BITS, reset_less=True)
+        now, plane = Signal(c.offset_bits, reset_less=True), Signal(c.offset_bits, reset_less=True)
+        end = Signal(max(c.offset_bits, self.run_bits) + 1, reset_less=True)  # of the run: now + bytes
+        stride0, stride1 = Signal(c.offset_bits, reset_less=True), Signal(c.offset_bits, reset_less=True)
         bytes_, tag1 = Signal(self.run_bits, reset_less=True), Signal(self.tag_bits, reset_less=True)
         left0, most0, left1 = (Signal(16, reset_less=True, name=n) for n in ("left0", "most0", "left1"))
         same_plane, more_planes = (
@@ -103,7 +102,7 @@ class BurstWalker(wiring.Component):
             self.ready.eq(~active),
             self.ready_next.eq(Mux(active, take1 & last1, ~self.start)),
         ]
-        following = Signal(OFFSET_BITS)
+        following = Signal(c.offset_bits)
         m.d.comb += following.eq(Mux(same_plane, now + stride0, plane + stride1))
         with m.If(take1):
             m.d.sync += [now.eq(following), end.eq(following + bytes_)]

@@ -9,7 +9,8 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.interfaces import ERROR_ADDRESS_BITS, PC_BITS, CoreStatus
+from hw.interfaces import ERROR_ADDRESS_BITS, CoreStatus, pc_bits
+from isa.config import NpuConfig
 from isa.instructions import Engine, ErrorCode
 from isa.registers import REGISTER
 
@@ -39,7 +40,7 @@ class Control(wiring.Component):
         counting: this cycle belongs to the run.  clear: a run begins, or a reset is complete: counters become 0.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, config: NpuConfig) -> None:
         super().__init__(
             {
                 "start_write": In(1),
@@ -51,13 +52,13 @@ class Control(wiring.Component):
                 "hold": Out(1, init=1),
                 "start": Out(1),
                 "halt": Out(1, init=1),
-                "core": In(CoreStatus()),
+                "core": In(CoreStatus(config)),
                 "status": Out(32),
                 "irq_status": Out(2),
                 "irq": Out(1),
                 "code": Out(8),
                 "engine": Out(4),
-                "failed_pc": Out(PC_BITS),
+                "failed_pc": Out(pc_bits(config)),
                 "address": Out(ERROR_ADDRESS_BITS),
                 "counting": Out(1),
                 "clear": Out(1),

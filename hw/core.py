@@ -13,7 +13,7 @@ from hw.faults import Faults
 from hw.fetch import Fetch
 from hw.front_end import FrontEnd
 from hw.gemm import Gemm
-from hw.interfaces import ENGINES, PC_BITS, Axi4, CoreStatus, Debug, EngineEvents, Program, RegionLookup
+from hw.interfaces import ENGINES, Axi4, CoreStatus, Debug, EngineEvents, Program, RegionLookup, pc_bits
 from hw.load import Load
 from hw.queue import HeadQueue
 from hw.semaphores import Semaphores
@@ -42,13 +42,13 @@ class Core(wiring.Component):
         super().__init__(
             {
                 "axi": Out(Axi4(config)),
-                "dbg": Out(Debug()),
-                "program": In(Program()),
+                "dbg": Out(Debug(config)),
+                "program": In(Program(config)),
                 "load_region": Out(RegionLookup(config)),
                 "store_region": Out(RegionLookup(config)),
                 "start": In(1),
                 "halt": In(1),
-                "status": Out(CoreStatus()),
+                "status": Out(CoreStatus(config)),
                 "activities": Out(EngineEvents()).array(len(ENGINES)),
                 "mac_step": Out(1),
             }
@@ -162,7 +162,7 @@ class Core(wiring.Component):
                 queue.o_ready.eq(Cat(fronts[e].entry_ready for e in takers).any()),
             ]
             name = holder.name.lower()
-            word, pc = Signal(INSTRUCTION_BITS, name=f"{name}_word"), Signal(PC_BITS, name=f"{name}_pc")
+            word, pc = Signal(INSTRUCTION_BITS, name=f"{name}_word"), Signal(pc_bits(c), name=f"{name}_pc")
             m.d.comb += Cat(word, pc, *[fronts[e].entry_marks for e in takers]).eq(queue.o_payload)
             for e in takers:
                 m.d.comb += [

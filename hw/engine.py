@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.connections import unread
-from hw.interfaces import PC_BITS, SEMAPHORE_BITS, Activity, EngineControl, Retire
+from hw.interfaces import SEMAPHORE_BITS, Activity, EngineControl, Retire, pc_bits
 from hw.queue import Queue
 from hw.table import field, header, instructions_of
 from isa.config import NpuConfig
@@ -34,8 +34,8 @@ class EngineShell(wiring.Component):
         self.configuring = [i.name for i in instructions_of(engine, configures=True)]
         super().__init__(
             {
-                "control": In(EngineControl(len(self.configuring))),
-                "retire": Out(Retire()),
+                "control": In(EngineControl(config, len(self.configuring))),
+                "retire": Out(Retire(config)),
                 "activity": Out(Activity()),
                 **members,
             }
@@ -72,7 +72,7 @@ class EngineShell(wiring.Component):
         """
         started, signals = Signal(), Signal(2 * SEMAPHORE_BITS, reset_less=True)
         m.d.sync += [started.eq(self.control.start), signals.eq(self.signals())]
-        m.submodules.ends = ends = Queue(2 * SEMAPHORE_BITS + PC_BITS, depth)
+        m.submodules.ends = ends = Queue(2 * SEMAPHORE_BITS + pc_bits(self.config), depth)
         m.d.comb += [
             ends.i_valid.eq(started),
             ends.i_payload.eq(Cat(signals, pc)),

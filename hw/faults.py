@@ -36,20 +36,20 @@ class Faults(wiring.Component):
         address = config.axi_address_bits
         super().__init__(
             {
-                "fetch": In(Fault(address)),
-                "load_operand": In(Fault()),
-                "load_window": In(Fault(address + 1)),
-                "load_bus": In(Fault(address)),
-                "load_range": In(Fault()),
-                **({"load_code": In(Fault())} if config.weight_codes else {}),
-                "gemm_range": In(Fault()),
-                "vector_range": In(Fault()),
-                "store_window": In(Fault(address + 1)),
-                "store_range": In(Fault()),
-                "store_bus": In(Fault(address)),
-                "overflow": In(Fault(SEMAPHORE_BITS)),
+                "fetch": In(Fault(config, address)),
+                "load_operand": In(Fault(config)),
+                "load_window": In(Fault(config, address + 1)),
+                "load_bus": In(Fault(config, address)),
+                "load_range": In(Fault(config)),
+                **({"load_code": In(Fault(config))} if config.weight_codes else {}),
+                "gemm_range": In(Fault(config)),
+                "vector_range": In(Fault(config)),
+                "store_window": In(Fault(config, address + 1)),
+                "store_range": In(Fault(config)),
+                "store_bus": In(Fault(config, address)),
+                "overflow": In(Fault(config, SEMAPHORE_BITS)),
                 **_OTHERS,
-                "report": Out(ErrorReport()),
+                "report": Out(ErrorReport(config)),
             }
         )
 

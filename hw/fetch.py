@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.connections import unread
 from hw.decoder import Decoder
-from hw.interfaces import LENGTH_BITS, OFFSET_BITS, PC_BITS, Fault, ReadPort
+from hw.interfaces import LENGTH_BITS, Fault, ReadPort, pc_bits
 from hw.queue import BlockQueue
 from isa.config import NpuConfig
 from isa.instructions import INSTRUCTION_BITS, INSTRUCTION_BYTES, Engine, ErrorCode
@@ -42,19 +42,19 @@ class Fetch(wiring.Component):
             {
                 "start": In(1),
                 "base": In(config.axi_address_bits),
-                "size": In(OFFSET_BITS),
+                "size": In(config.offset_bits),
                 "allowed": In(1),
-                "offset": In(OFFSET_BITS),
+                "offset": In(config.offset_bits),
                 "length": In(LENGTH_BITS),
                 "read": Out(ReadPort(config, may_wait=False)),
                 "valid": Out(1),
                 "ready": In(1),
                 "engine": Out(range(max(Engine) + 1)),
                 "word": Out(INSTRUCTION_BITS),
-                "pc": Out(PC_BITS),
+                "pc": Out(pc_bits(config)),
                 "step": Out(1),
                 "ended": Out(1),
-                "fault": Out(Fault(config.axi_address_bits)),
+                "fault": Out(Fault(config, config.axi_address_bits)),
                 "fault_code": Out(8),
                 "quiet": In(1),
                 "halt": In(1),
@@ -74,10 +74,10 @@ class Fetch(wiring.Component):
         setup = Signal(SETUP_CYCLES)
         m.d.sync += setup.eq(Cat(self.start, setup[:-1]))
         active = Signal()
-        available = Signal(OFFSET_BITS)  # bytes from the first instruction to the end of the region
-        present = Signal(PC_BITS)  # instructions of the program, 0 if it leaves its region
+        available = Signal(c.offset_bits)  # bytes from the first instruction to the end of the region
+        present = Signal(pc_bits(c))  # instructions of the program, 0 if it leaves its region
         address = Signal(c.axi_address_bits - low)  # in beats
-        beats_left = Signal(PC_BITS + instruction_bits - low + 1)
+        beats_left = Signal(pc_bits(c) + instruction_bits - low + 1)
         inside = self.allowed & (self.size > offset)
         with m.If(setup[0]):
             m.d.sync += [
@@ -212,7 +212,7 @@ class Fetch(wiring.Component):
             m.d.sync += at_end.eq(present == 0)
         # Whether pc + 1 is `present`, without a carry: where each bit of the sum is that of `present`, the carry out of
         # it is pc & ~present.
-        carries = Cat(C(1, 1), self.pc & ~present)[:PC_BITS]
+        carries = Cat(C(1, 1), self.pc & ~present)[: pc_bits(c)]
         with m.If(self.step):
             m.d.sync += [self.pc.eq(self.pc + 1), at_end.eq((self.pc ^ present) == carries)]
             with m.If(ends):

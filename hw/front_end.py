@@ -6,7 +6,7 @@ from amaranth.hdl import C, Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.interfaces import PC_BITS, EngineControl, Take
+from hw.interfaces import EngineControl, Take, pc_bits
 from hw.table import engine_of, header, instructions_of, is_instruction, one_hot
 from isa.config import NpuConfig
 from isa.instructions import INSTRUCTION_BITS, Engine, queue_of
@@ -45,11 +45,11 @@ class FrontEnd(wiring.Component):
                 "entry_ready": Out(1),
                 "mine": Out(1),
                 "entry_word": In(INSTRUCTION_BITS),
-                "entry_pc": In(PC_BITS),
+                "entry_pc": In(pc_bits(config)),
                 "entry_marks": In(2 + len(self.configuring)),
                 "entry_load": In(1),
                 "entry_next": In(INSTRUCTION_BITS),
-                "engine": Out(EngineControl(len(self.configuring))),
+                "engine": Out(EngineControl(config, len(self.configuring))),
                 "semaphores": Out(Take(config.semaphores)),
                 "was_blocked": Out(1),
                 "lacked0": Out(1),

@@ -51,7 +51,7 @@ class Gemm(EngineShell):
                 "acc": acc["read"],
                 "acc_write": acc["write"],
                 "mac": Out(1),
-                "range_fault": Out(Fault()),
+                "range_fault": Out(Fault(config)),
             },
         )
 

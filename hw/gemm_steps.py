@@ -6,7 +6,7 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.interfaces import PC_BITS, EngineControl, Fault, bits_for
+from hw.interfaces import EngineControl, Fault, bits_for, pc_bits
 from hw.loop_nest import LoopNest, report_range
 from hw.table import field, is_instruction
 from isa.config import NpuConfig
@@ -36,8 +36,8 @@ class GemmSteps(wiring.Component):
         self.config, self.columns = config, columns
         super().__init__(
             {
-                "control": In(EngineControl(1)),
-                "current_pc": Out(PC_BITS),
+                "control": In(EngineControl(config, 1)),
+                "current_pc": Out(pc_bits(config)),
                 "step": Out(1),
                 "mac": Out(1),
                 "end": Out(1),
@@ -55,7 +55,7 @@ class GemmSteps(wiring.Component):
                 "last": Out(1),
                 "row": Out(ADDRESS_BITS),
                 "column": Out(bits_for(columns)),
-                "fault": Out(Fault()),
+                "fault": Out(Fault(config)),
             }
         )
 

@@ -28,10 +28,6 @@ from isa.registers import REGISTER_SPACE
 AXIL_ADDRESS_BITS = (REGISTER_SPACE - 1).bit_length()
 #: AxBURST of bursts with rising addresses; AxCACHE: normal, non-cacheable, bufferable.
 BURST_INCR, CACHE_NORMAL = 1, 3
-#: Bytes from the start of a region.
-OFFSET_BITS = 32
-#: An instruction's index: a region holds no more of them.
-PC_BITS = OFFSET_BITS - (INSTRUCTION_BYTES - 1).bit_length()
 #: Width of the register that says how long the program is.
 LENGTH_BITS = 32
 #: An error's address, as the host reads it.
@@ -39,6 +35,11 @@ ERROR_ADDRESS_BITS = 64
 SEMAPHORE_BITS = next(f for f in HEADER if f.name == "wait0").bits
 #: Engines with a front end and semaphores, in priority order.
 ENGINES: list[Engine] = [e for e in Engine if e != Engine.FETCH]
+
+
+def pc_bits(config: NpuConfig) -> int:
+    """Of an instruction's index: a region holds no more of them."""
+    return config.offset_bits - (INSTRUCTION_BYTES - 1).bit_length()
 
 
 def bits_for(count: int) -> int:
@@ -89,17 +90,16 @@ class Trace(wiring.Signature):
     """Strobes of an engine for timelines: `step` (useful work in this cycle), `start` and `end` of an instruction with
     its index. FETCH: `start` is the dispatch of an instruction into its queue, `end` the END instruction."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            {"step": Out(1), "start": Out(1), "start_pc": Out(PC_BITS), "end": Out(1), "end_pc": Out(PC_BITS)}
-        )
+    def __init__(self, config: NpuConfig) -> None:
+        pc = Out(pc_bits(config))
+        super().__init__({"step": Out(1), "start": Out(1), "start_pc": pc, "end": Out(1), "end_pc": pc})
 
 
 class Debug(wiring.Signature):
     """A `Trace` per engine."""
 
-    def __init__(self) -> None:
-        super().__init__({engine.name.lower(): Out(Trace()) for engine in Engine})
+    def __init__(self, config: NpuConfig) -> None:
+        super().__init__({engine.name.lower(): Out(Trace(config)) for engine in Engine})
 
 
 class RegisterWrite(wiring.Signature):
@@ -117,7 +117,7 @@ class RegionLookup(wiring.Signature):
             {
                 "number": Out(range(REGIONS)),
                 "base": In(config.axi_address_bits),
-                "size": In(OFFSET_BITS),
+                "size": In(config.offset_bits),
                 "read": In(1),
                 "write": In(1),
             }
@@ -132,7 +132,7 @@ class RegionAccess(wiring.Signature):
             {
                 "number": Out(range(REGIONS)),
                 "base": In(config.axi_address_bits),
-                "size": In(OFFSET_BITS),
+                "size": In(config.offset_bits),
                 "allowed": In(1),
             }
         )
@@ -148,13 +148,13 @@ class EngineControl(wiring.Signature):
         halt: stop.
     """
 
-    def __init__(self, configuring: int) -> None:
+    def __init__(self, config: NpuConfig, configuring: int) -> None:
         super().__init__(
             {
                 "configure": Out(configuring),
                 "start": Out(1),
                 "word": Out(INSTRUCTION_BITS),
-                "pc": Out(PC_BITS),
+                "pc": Out(pc_bits(config)),
                 "ready": In(1),
                 "halt": Out(1),
             }
@@ -164,9 +164,9 @@ class EngineControl(wiring.Signature):
 class Retire(wiring.Signature):
     """An engine that says which instruction is complete: index and the semaphores it signals."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: NpuConfig) -> None:
         super().__init__(
-            {"give": Out(1), "signal0": Out(SEMAPHORE_BITS), "signal1": Out(SEMAPHORE_BITS), "pc": Out(PC_BITS)}
+            {"give": Out(1), "signal0": Out(SEMAPHORE_BITS), "signal1": Out(SEMAPHORE_BITS), "pc": Out(pc_bits(config))}
         )
 
 
@@ -202,20 +202,20 @@ class EngineEvents(wiring.Signature):
 class Fault(wiring.Signature):
     """An error of an instruction, with an address or a row."""
 
-    def __init__(self, address_bits: int = ADDRESS_BITS) -> None:
-        super().__init__({"error": Out(1), "pc": Out(PC_BITS), "address": Out(address_bits)})
+    def __init__(self, config: NpuConfig, address_bits: int = ADDRESS_BITS) -> None:
+        super().__init__({"error": Out(1), "pc": Out(pc_bits(config)), "address": Out(address_bits)})
 
 
 class ErrorReport(wiring.Signature):
     """The first error: `error` two cycles after it happened, the rest a cycle later."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: NpuConfig) -> None:
         super().__init__(
             {
                 "error": Out(1),
                 "code": Out(8),
                 "engine": Out(4),
-                "pc": Out(PC_BITS),
+                "pc": Out(pc_bits(config)),
                 "address": Out(ERROR_ADDRESS_BITS),
             }
         )
@@ -224,8 +224,8 @@ class ErrorReport(wiring.Signature):
 class Waiting(wiring.Signature):
     """An engine that waits for a semaphore: which one, its instruction, the semaphore."""
 
-    def __init__(self) -> None:
-        super().__init__({"valid": Out(1), "engine": Out(4), "pc": Out(PC_BITS), "id": Out(8)})
+    def __init__(self, config: NpuConfig) -> None:
+        super().__init__({"valid": Out(1), "engine": Out(4), "pc": Out(pc_bits(config)), "id": Out(8)})
 
 
 class CoreStatus(wiring.Signature):
@@ -239,15 +239,15 @@ class CoreStatus(wiring.Signature):
         error, waiting: see there.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, config: NpuConfig) -> None:
         super().__init__(
             {
                 "finished": Out(1),
                 "bus_idle": Out(1),
                 "progress": Out(1),
-                "pc": Out(PC_BITS),
-                "error": Out(ErrorReport()),
-                "waiting": Out(Waiting()),
+                "pc": Out(pc_bits(config)),
+                "error": Out(ErrorReport(config)),
+                "waiting": Out(Waiting(config)),
             }
         )
 
@@ -255,8 +255,8 @@ class CoreStatus(wiring.Signature):
 class Program(wiring.Signature):
     """The registers that say where the program is: region, offset in bytes, instructions."""
 
-    def __init__(self) -> None:
-        super().__init__({"region": Out(range(REGIONS)), "offset": Out(OFFSET_BITS), "length": Out(LENGTH_BITS)})
+    def __init__(self, config: NpuConfig) -> None:
+        super().__init__({"region": Out(range(REGIONS)), "offset": Out(config.offset_bits), "length": Out(LENGTH_BITS)})
 
 
 class ReadPort(wiring.Signature):

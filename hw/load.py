@@ -12,7 +12,7 @@ from amaranth.lib.wiring import Out
 from hw.bursts import BurstWalker, latch_region, run_bits
 from hw.connections import unread
 from hw.engine import EngineShell
-from hw.interfaces import OFFSET_BITS, PC_BITS, Fault, ReadPort, RegionAccess
+from hw.interfaces import Fault, ReadPort, RegionAccess, pc_bits
 from hw.load_data import LoadData, LoadWrite, descriptor_layout, stride_shape
 from hw.queue import Queue
 from hw.table import field, header, is_instruction
@@ -42,7 +42,7 @@ class Load(EngineShell):
     """
 
     def __init__(self, config: NpuConfig) -> None:
-        self.walker = BurstWalker(config, PC_BITS, run_bits(max(target.row_bytes(config) for target in Memory)))
+        self.walker = BurstWalker(config, pc_bits(config), run_bits(max(target.row_bytes(config) for target in Memory)))
         self.data = LoadData(config)
         super().__init__(
             config,
@@ -51,11 +51,11 @@ class Load(EngineShell):
                 "region": Out(RegionAccess(config)),
                 "read": Out(ReadPort(config, may_wait=True)),
                 "write": Out(LoadWrite(config)),
-                "operand_fault": Out(Fault()),
-                "window_fault": Out(Fault(config.axi_address_bits + 1)),
-                "bus_fault": Out(Fault(config.axi_address_bits)),
-                "range_fault": Out(Fault()),
-                **({"codes": Out(CodedWrite(config)), "code_fault": Out(Fault())} if config.weight_codes else {}),
+                "operand_fault": Out(Fault(config)),
+                "window_fault": Out(Fault(config, config.axi_address_bits + 1)),
+                "bus_fault": Out(Fault(config, config.axi_address_bits)),
+                "range_fault": Out(Fault(config)),
+                **({"codes": Out(CodedWrite(config)), "code_fault": Out(Fault(config))} if config.weight_codes else {}),
             },
         )
 
@@ -77,7 +77,7 @@ class Load(EngineShell):
             select = select & (field(control.word, "LOAD_DIM", "level") == k)
             count.append(Signal(16, init=1, name=f"count{k}"))
             row_stride.append(Signal(stride_shape(c), name=f"row_stride{k}"))
-            mem_stride.append(Signal(signed(OFFSET_BITS), name=f"mem_stride{k}"))
+            mem_stride.append(Signal(signed(c.offset_bits), name=f"mem_stride{k}"))
             with m.If(select):
                 m.d.sync += [
                     count[k].eq(field(control.word, "LOAD_DIM", "count")),

@@ -9,7 +9,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.buffer import Buffer
-from hw.interfaces import PC_BITS, SEMAPHORE_BITS, Fault, Retire, bits_for
+from hw.interfaces import SEMAPHORE_BITS, Fault, Retire, bits_for, pc_bits
 from hw.weight_codes import BEATS_BITS, MODE_BITS, CodedWrite, WeightCodes
 from isa.config import ROW_BITS, NpuConfig
 from isa.instructions import Memory
@@ -57,7 +57,7 @@ def descriptor_layout(config: NpuConfig) -> data.StructLayout:
             "fill": 8,
             "signal0": SEMAPHORE_BITS,
             "signal1": SEMAPHORE_BITS,
-            "pc": PC_BITS,
+            "pc": pc_bits(config),
         }
         | _coded_members(config)
     )
@@ -135,7 +135,7 @@ def segment_layout(config: NpuConfig) -> data.StructLayout:
             "fill": 8,
             "signal0": SEMAPHORE_BITS,
             "signal1": SEMAPHORE_BITS,
-            "pc": PC_BITS,
+            "pc": pc_bits(config),
         }
         | _coded_members(config)
     )
@@ -175,14 +175,14 @@ class LoadData(wiring.Component):
                 "beat_ready": Out(1),
                 "beat_data": In(config.axi_data_bits),
                 "write": Out(LoadWrite(config)),
-                "retire": Out(Retire()),
+                "retire": Out(Retire(config)),
                 "step": Out(1),
                 "stalled": Out(1),
                 "busy": Out(1),
-                "current_pc": Out(PC_BITS),
-                "range_fault": Out(Fault()),
+                "current_pc": Out(pc_bits(config)),
+                "range_fault": Out(Fault(config)),
                 "halt": In(1),
-                **({"codes": Out(CodedWrite(config)), "code_fault": Out(Fault())} if config.weight_codes else {}),
+                **({"codes": Out(CodedWrite(config)), "code_fault": Out(Fault(config))} if config.weight_codes else {}),
             }
         )
 
@@ -328,7 +328,14 @@ class LoadData(wiring.Component):
         written = {n: p.shape for n, p in LoadWrite(c).members.items() if n not in ("valid", "grant")}
         layout = data.StructLayout(
             written
-            | {"null": 1, "ends": 1, "beyond": 1, "signal0": SEMAPHORE_BITS, "signal1": SEMAPHORE_BITS, "pc": PC_BITS}
+            | {
+                "null": 1,
+                "ends": 1,
+                "beyond": 1,
+                "signal0": SEMAPHORE_BITS,
+                "signal1": SEMAPHORE_BITS,
+                "pc": pc_bits(c),
+            }
         )
 
         def whole(of: data.View) -> Value:

@@ -32,14 +32,14 @@ class Npu(wiring.Component):
 
     def __init__(self, config: NpuConfig) -> None:
         self.config = config
-        super().__init__({"axi": Out(Axi4(config)), "axil": In(Axi4Lite()), "irq": Out(1), "dbg": Out(Debug())})
+        super().__init__({"axi": Out(Axi4(config)), "axil": In(Axi4Lite()), "irq": Out(1), "dbg": Out(Debug(config))})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         c = self.config
         m.submodules.registers = registers = Registers(c)
         m.submodules.regions = regions = Regions(c)
-        m.submodules.control = control = Control()
+        m.submodules.control = control = Control(c)
         m.submodules.counters = counters = Counters(c)
         core = Core(c)
         # Both through a register: the reset has far to go.

@@ -8,7 +8,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In
 
 from hw.connections import unread
-from hw.interfaces import OFFSET_BITS, RegionLookup, RegisterWrite
+from hw.interfaces import RegionLookup, RegisterWrite
 from isa.config import NpuConfig
 from isa.instructions import REGIONS
 from isa.registers import REGISTER
@@ -66,7 +66,7 @@ class Regions(wiring.Component):
         bases = [Cat(C(0, low), value) for value in kept("BASE_LO", low, min(32, c.axi_address_bits) - low)]
         if c.axi_address_bits > 32:
             bases = [Cat(b, high) for b, high in zip(bases, kept("BASE_HI", 0, c.axi_address_bits - 32), strict=True)]
-        sizes = kept("SIZE", 0, OFFSET_BITS)
+        sizes = kept("SIZE", 0, c.offset_bits)
         flags = {b.name: b.low for b in REGISTER["REGION0_FLAGS"].bits}
         allowed = kept("FLAGS", 0, max(flags.values()) + 1)
         for reader, base, size, flag in zip(readers, bases, sizes, allowed, strict=True):

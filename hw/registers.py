@@ -53,7 +53,7 @@ class Registers(wiring.Component):
         super().__init__(
             {
                 "axil": In(Axi4Lite()),
-                "program": Out(Program()),
+                "program": Out(Program(config)),
                 "written": Out(RegisterWrite()),
                 "data": Out(32),
                 "counter_index": In(range(ROUND)),

@@ -37,9 +37,9 @@ class Semaphores(wiring.Component):
         super().__init__(
             {
                 "takes": In(Take(config.semaphores)).array(len(ENGINES)),
-                "gives": In(Retire()).array(len(ENGINES)),
+                "gives": In(Retire(config)).array(len(ENGINES)),
                 "counting": Out(1),
-                "overflow": Out(Fault(SEMAPHORE_BITS)),
+                "overflow": Out(Fault(config, SEMAPHORE_BITS)),
                 "overflow_engine": Out(range(max(Engine) + 1)),
             }
         )

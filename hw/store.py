@@ -10,7 +10,7 @@ from hw.axi_write import AxiWrite
 from hw.bursts import BurstWalker, latch_region, run_bits
 from hw.connections import unread
 from hw.engine import EngineShell
-from hw.interfaces import OFFSET_BITS, PC_BITS, SEMAPHORE_BITS, Axi4, Fault, RegionAccess, RowsRead
+from hw.interfaces import SEMAPHORE_BITS, Axi4, Fault, RegionAccess, RowsRead, pc_bits
 from hw.load_data import rows_per_beat, stride_shape
 from hw.store_data import StoreAligner, StoreReader
 from hw.table import field, is_instruction
@@ -34,7 +34,7 @@ class Store(EngineShell):
     """
 
     def __init__(self, config: NpuConfig) -> None:
-        tag_bits = 2 * SEMAPHORE_BITS + PC_BITS
+        tag_bits = 2 * SEMAPHORE_BITS + pc_bits(config)
         self.walker = BurstWalker(config, tag_bits, run_bits(config.block_in))
         self.write = AxiWrite(config, tag_bits)
         axi = Axi4(config).members
@@ -48,9 +48,9 @@ class Store(EngineShell):
                 "w": axi["w"],
                 "b": axi["b"],
                 "idle": Out(1),
-                "window_fault": Out(Fault(config.axi_address_bits + 1)),
-                "range_fault": Out(Fault()),
-                "bus_fault": Out(Fault(config.axi_address_bits)),
+                "window_fault": Out(Fault(config, config.axi_address_bits + 1)),
+                "range_fault": Out(Fault(config)),
+                "bus_fault": Out(Fault(config, config.axi_address_bits)),
             },
         )
 
@@ -65,7 +65,7 @@ class Store(EngineShell):
         for k in range(2):
             count = Signal(16, init=1, name=f"count{k}")
             row_stride = Signal(stride_shape(c), name=f"row_stride{k}")
-            mem_stride = Signal(signed(OFFSET_BITS), name=f"mem_stride{k}")
+            mem_stride = Signal(signed(c.offset_bits), name=f"mem_stride{k}")
             level = field(control.word, "STORE_DIM", "level")
             with m.If(self.configures("STORE_DIM") & (level == k)):
                 m.d.sync += [

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.buffer import Buffer
 from hw.connections import unread
-from hw.interfaces import PC_BITS, Fault, RowsRead
+from hw.interfaces import Fault, RowsRead, pc_bits
 from hw.load_data import low_bits, rows_per_beat, stride_shape
 from hw.queue import Queue
 from isa.config import NpuConfig
@@ -56,7 +56,7 @@ class StoreReader(wiring.Component):
                 "low": In(low),
                 "low_stride0": In(low),
                 "low_stride1": In(low),
-                "pc": In(PC_BITS),
+                "pc": In(pc_bits(config)),
                 "ready": Out(1),
                 "act": Out(RowsRead(8 * config.block_in, most)),
                 "o_valid": Out(1),
@@ -66,7 +66,7 @@ class StoreReader(wiring.Component):
                 "o_low": Out(low),
                 "o_last": Out(1),
                 "busy": Out(1),
-                "fault": Out(Fault()),
+                "fault": Out(Fault(config)),
                 "halt": In(1),
             }
         )
@@ -84,7 +84,7 @@ class StoreReader(wiring.Component):
         """A box to reads."""
         c = self.config
         most = rows_per_beat(c)
-        active, bad, current_pc = Signal(), Signal(), Signal(PC_BITS, reset_less=True)
+        active, bad, current_pc = Signal(), Signal(), Signal(pc_bits(c), reset_less=True)
         strides = {n: Signal.like(getattr(self, n), reset_less=True) for n in ("row_stride0", "row_stride1")}
         strides |= {n: Signal.like(getattr(self, n), reset_less=True) for n in ("low_stride0", "low_stride1")}
         row, line, plane = (Signal.like(self.row, name=n, reset_less=True) for n in ("now_row", "line", "plane"))

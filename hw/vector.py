@@ -101,7 +101,7 @@ class Vector(EngineShell):
                 ),
                 "write": Out(RowWrite(row)),
                 **({"scale_write": Out(ScaleWrite())} if config.row_unit else {}),
-                "range_fault": Out(Fault()),
+                "range_fault": Out(Fault(config)),
             },
         )
 

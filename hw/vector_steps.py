@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.connections import unread
-from hw.interfaces import PC_BITS, Fault, bits_for
+from hw.interfaces import Fault, bits_for, pc_bits
 from hw.loop_nest import LoopNest, report_range
 from hw.table import field, header
 from isa.config import NpuConfig
@@ -65,7 +65,7 @@ class VectorSteps(wiring.Component):
                 "control": In(control),
                 "configures_loop": In(1),
                 **({"running": In(1), **{f"row_{n}": Out(1) for n in ROW_FUNCTIONS}} if config.row_unit else {}),
-                "current_pc": Out(PC_BITS),
+                "current_pc": Out(pc_bits(config)),
                 "works": Out(1),
                 "stalled": Out(1),
                 "end": Out(1),
@@ -82,7 +82,7 @@ class VectorSteps(wiring.Component):
                 "first": Out(1),
                 "prm": Out(ADDRESS_BITS),
                 "dst": Out(ADDRESS_BITS),
-                "fault": Out(Fault()),
+                "fault": Out(Fault(config)),
             }
         )
 

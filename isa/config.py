@@ -15,6 +15,10 @@ from common.text import ACCEPTED, MAX_NAME, is_plain, plain
 #: Memories are described in rows; a row address in an instruction has this many bits in any configuration.
 ROW_BITS = 18
 MAX_ROWS = 1 << ROW_BITS
+#: Registers and instructions have 32 bits for an offset in a region.
+MAX_OFFSET_BITS = 32
+#: Of the bus at least: 1 MiB.
+MIN_ADDRESS_BITS = 20
 #: Semaphore 0 in a field means "none"; ids 1..MAX_SEMAPHORES name counters.
 MAX_SEMAPHORES = 63
 #: A semaphore counts to this value; one more signal is an error.
@@ -81,7 +85,8 @@ class NpuConfig:
         semaphores: counting semaphores (ids 1..semaphores).
         queue_depth: instructions each queue holds.
         axi_data_bits: width of the AXI4 data bus.
-        axi_address_bits: width of AXI4 addresses.
+        axi_address_bits: width of AXI4 addresses. Below 32, offsets in a region have no more bits either: see
+            `offset_bits`.
         burst_beats: longest AXI4 burst, in beats.
         read_outstanding: read bursts in flight at most.
         write_outstanding: write bursts in flight at most.
@@ -161,7 +166,7 @@ class NpuConfig:
         self._check_range("semaphores", 12, MAX_SEMAPHORES)
         self._check_range("queue_depth", 2, 256)
         self._check_power("axi_data_bits", 32, 256)
-        self._check_range("axi_address_bits", 32, 64)
+        self._check_range("axi_address_bits", MIN_ADDRESS_BITS, 64)
         self._check_power("burst_beats", 2, 256)
         if self.burst_beats * self.bus_bytes > 4096:
             raise ConfigError(
@@ -253,6 +258,11 @@ class NpuConfig:
         """Row addresses are computed modulo 2 to this power: at least twice the rows of any memory."""
         rows = (self.act_rows, self.wgt_tiles, self.acc_rows, self.acc_dw_rows, self.acc_vectors, self.prm_rows)
         return (max(rows) - 1).bit_length() + 1
+
+    @property
+    def offset_bits(self) -> int:
+        """Offsets in a region are computed modulo 2 to this power, and a region has fewer bytes than that."""
+        return min(MAX_OFFSET_BITS, self.axi_address_bits)
 
     @property
     def vector_lanes(self) -> int:
@@ -373,7 +383,7 @@ PRESETS: dict[str, NpuConfig] = {
         NpuConfig(
             name="nano", block_in=4, block_out=4, act_rows=2048, wgt_tiles=512, acc_rows=256, prm_rows=32,
             lut_tables=1, vector_queue=0, vector_passes=4, gemm_loops=5, vector_loops=4, semaphores=12, queue_depth=16,
-            axi_data_bits=32, burst_beats=16, read_outstanding=2, write_outstanding=1,
+            axi_data_bits=32, axi_address_bits=23, burst_beats=16, read_outstanding=2, write_outstanding=1,
         ),
         NpuConfig(
             name="tiny", block_in=4, block_out=4, act_rows=4096, wgt_tiles=1024, acc_rows=512, lut_tables=4,

@@ -37,12 +37,13 @@ def check_regions(config: NpuConfig, regions: Sequence[Region]) -> None:
     """Raises `DeviceError` ILLEGAL_OPERAND for regions the registers cannot express."""
     if len(regions) > REGIONS:
         raise DeviceError(f"there must be at most {REGIONS} regions, not {len(regions)}", ErrorCode.ILLEGAL_OPERAND)
+    size, end = config.offset_bits, config.axi_address_bits
     for i, r in enumerate(regions):
-        if r.base % config.bus_bytes or r.base < 0 or not 0 <= r.size < 1 << 32:
-            text = f"region {i}: base must be a multiple of {config.bus_bytes} and size below 2**32, not {r}"
+        if r.base % config.bus_bytes or r.base < 0 or not 0 <= r.size < 1 << size:
+            text = f"region {i}: base must be a multiple of {config.bus_bytes} and size below 2**{size}, not {r}"
             raise DeviceError(text, ErrorCode.ILLEGAL_OPERAND)
-        if r.base + r.size > 1 << 64:
-            raise DeviceError(f"region {i} must end below 2**64, not {r}", ErrorCode.ILLEGAL_OPERAND)
+        if r.base + r.size > 1 << end:
+            raise DeviceError(f"region {i} must end below 2**{end}, not {r}", ErrorCode.ILLEGAL_OPERAND)
 
 
 def check_run(config: NpuConfig, launch: Launch) -> None:
@@ -51,8 +52,9 @@ def check_run(config: NpuConfig, launch: Launch) -> None:
     text = ""
     if not 0 <= launch.program_region < REGIONS:
         text = f"program region must be 0..{REGIONS - 1}, not {launch.program_region}"
-    if launch.program_offset % INSTRUCTION_BYTES or not 0 <= launch.program_offset < 1 << 32:
-        text = f"program offset must be a multiple of {INSTRUCTION_BYTES}, not {launch.program_offset}"
+    bits = config.offset_bits
+    if launch.program_offset % INSTRUCTION_BYTES or not 0 <= launch.program_offset < 1 << bits:
+        text = f"program offset must be a multiple of {INSTRUCTION_BYTES} below 2**{bits}, not {launch.program_offset}"
     for name, value in (
         ("program length", launch.program_length),
         ("watchdog", launch.watchdog),

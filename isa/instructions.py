@@ -6,8 +6,8 @@ bits 32..127. The semantics below are normative; `simulator/reference` is their 
 
 Row addresses are computed modulo 2**`NpuConfig.address_bits` (base plus sum of index * stride), which is at least twice
 the rows of any memory, and must then be below the memory's size, else the engine stops with `SCRATCHPAD_RANGE`. Memory
-offsets are computed modulo 2**32; every byte must lie below the region's size and the region must permit the access,
-else `WINDOW`.
+offsets are computed modulo 2**`NpuConfig.offset_bits` (32, or less on a bus of fewer address bits); every byte must lie
+below the region's size and the region must permit the access, else `WINDOW`.
 
 When a program starts, semaphores are 0, loop and box counts 1, strides, padding and post-processing registers 0.
 Two waits (or two signals) of one instruction must name different semaphores, and instructions that only configure

@@ -38,13 +38,13 @@ from isa.timing import (
 #: Attributes of `NpuConfig` the functional simulator is told when it runs; block sizes it knows from its build.
 _FUNCTIONAL = (
     "act_rows", "wgt_tiles", "acc_rows", "prm_rows", "lut_tables", "gemm_loops", "vector_loops", "queue_depth",
-    "bus_bytes", "vector_queue", "address_bits", "weight_codes", "window_segment",
+    "bus_bytes", "vector_queue", "address_bits", "offset_bits", "weight_codes", "window_segment",
 )  # fmt: skip
 #: Those the cycle-level simulator is told.
 _CYCLE = (
     "block_in", "block_out", "act_rows", "act_banks", "wgt_tiles", "acc_rows", "prm_rows", "lut_tables", "gemm_loops",
     "vector_loops", "queue_depth", "bus_bytes", "burst_beats", "read_outstanding", "write_outstanding", "vector_queue",
-    "vector_passes", "address_bits", "weight_codes",
+    "vector_passes", "address_bits", "offset_bits", "weight_codes",
 )  # fmt: skip
 
 

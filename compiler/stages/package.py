@@ -6,6 +6,7 @@ import numpy as np
 
 from common.version import tilewright_version
 from compiler import cpu
+from compiler.errors import CompileError
 from compiler.graph import Graph, Tensor
 from compiler.notes import notes_of, notes_on
 from compiler.npu.views import View
@@ -31,14 +32,20 @@ def package(
     options: CompileOptions,
     input_ranges: dict[str, tuple[float, float]],
 ) -> Program:
-    """The program: what the stages before it made, and what a user may want to know of the model's tensors."""
+    """The program: what the stages before it made, and what a user may want to know of the model's tensors.
+
+    Raises:
+        CompileError: it needs more memory than the machine has addresses for.
+    """
     target = options.target()
+    instructions, constants = to_bytes(emission.image), memory.constants.blob()
+    _check_reach(config, len(instructions) + len(constants) + memory.arena.size)
     states = {name for state in graph.states for name in (state.begin, state.end)}
     return Program(
         name=graph.name,
         config=config,
-        instructions=to_bytes(emission.image),
-        constants=memory.constants.blob(),
+        instructions=instructions,
+        constants=constants,
         arena_bytes=memory.arena.size,
         host_bytes=memory.host.size,
         buffers=_buffers(graph, memory),
@@ -61,6 +68,16 @@ def package(
             *notes_of(partition.placement.reasons),
         ],
     )
+
+
+def _check_reach(config: NpuConfig, needed: int) -> None:
+    reached = 1 << config.axi_address_bits
+    if needed > reached:
+        raise CompileError(
+            f"instructions, constants and tensors take {needed / 2**20:.1f} MiB; {config.name} reaches "
+            f"{reached / 2**20:.0f} MiB of memory: axi_address_bits must be at least {(needed - 1).bit_length()}, "
+            f"not {config.axi_address_bits}"
+        )
 
 
 def _host_work(segments: dict[int, cpu.Segment]) -> list[KernelWork]:

@@ -11,14 +11,13 @@ from pathlib import Path
 
 from fpga.area.memories import lut_cell, place, scratchpad_memories
 from fpga.bare.resources import Resources, sources_digest
-from hw.interfaces import PC_BITS
+from hw.interfaces import pc_bits
 from isa.config import NpuConfig
 from isa.instructions import INSTRUCTION_BITS, Engine, queue_of
 from isa.timing import TABLE_WORD_BYTES
 
 COUNTS = ("lut", "ff", "dsp", "bram")
 _ENGINES = [e for e in Engine if e != Engine.FETCH]
-_ENTRY_BITS = INSTRUCTION_BITS + PC_BITS
 #: The decoder of coded weights, counted alone with 16 and 32 lanes for ECP5: what it has once, and in each lane.
 _DECODER = {"lut": (912.0, 85.0), "ff": (373.0, 60.0), "dsp": (0.0, 1.0), "bram": (0.0, 1.0)}
 
@@ -35,11 +34,12 @@ def known_cells(config: NpuConfig, family: str) -> dict[str, float]:
     """What needs no calibration: memories whose cells can be counted, the queues of instructions among them; for every
     engine without a queue of its own, the register of a queue's head less; decoder of coded weights, VECTOR_WIDE."""
     queues = _queues(config)
+    entry = INSTRUCTION_BITS + pc_bits(config)  # of a queue
     cells = {
         "lut": float(scratchpad_memories(config, family).lut_cells * lut_cell(family).luts),
-        "ff": float((queues - len(_ENGINES)) * _ENTRY_BITS),
+        "ff": float((queues - len(_ENGINES)) * entry),
         "dsp": 0.0,
-        "bram": float(queues * place(_ENTRY_BITS, config.queue_depth, family, blocks=True).blocks),
+        "bram": float(queues * place(entry, config.queue_depth, family, blocks=True).blocks),
     }
     if config.weight_codes:
         cells |= {name: cells[name] + once + lane * config.weight_codes for name, (once, lane) in _DECODER.items()}

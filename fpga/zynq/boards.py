@@ -14,7 +14,7 @@ from fpga.flows.xilinx7.tools import find
 from fpga.zynq.overlay import OVERLAY, overlay
 from fpga.zynq.processing_systems import WINDOW, ZYNQ7, ZYNQMP, ProcessingSystem
 from fpga.zynq.system import Ps7Top, ZynqSystem
-from isa.config import NpuConfig
+from isa.config import MAX_OFFSET_BITS, NpuConfig
 from isa.timing import MemoryTiming
 
 #: The configuration, for `compile --config`.
@@ -56,11 +56,10 @@ class ZynqBoard(Board):
 
     def check(self, config: NpuConfig) -> None:
         """Raises `FpgaError` for a configuration the memory port cannot serve."""
-        if config.axi_address_bits > self.system.address_bits:
-            raise FpgaError(
-                f"{self.name}: axi_address_bits must be at most {self.system.address_bits}, "
-                f"not {config.axi_address_bits}"
-            )
+        most = self.system.address_bits
+        if not MAX_OFFSET_BITS <= config.axi_address_bits <= most:
+            accepted = most if most == MAX_OFFSET_BITS else f"{MAX_OFFSET_BITS}..{most}"
+            raise FpgaError(f"{self.name}: axi_address_bits must be {accepted}, not {config.axi_address_bits}")
 
     def flow(self) -> Xilinx7:
         """As `Board` says."""

@@ -37,7 +37,7 @@ WIDEST = SMALL.with_(name="formal_256", block_in=8, axi_data_bits=256, act_banks
 def region(b: Bench, config: NpuConfig, name: str) -> tuple[Signal, Signal, Value]:
     """(base, size, end) of a region the host could set: it starts at a beat and ends within the address space."""
     base = b.constant(config.axi_address_bits, f"{name}_base")
-    size = b.constant(32, f"{name}_size")
+    size = b.constant(config.offset_bits, f"{name}_size")
     end = base + size
     b.assume((base & (config.bus_bytes - 1)) == 0)
     b.assume(end <= (1 << config.axi_address_bits))

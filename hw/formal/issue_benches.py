@@ -154,7 +154,7 @@ def semaphores(only: str | None) -> Bench:
     """Two semaphores, four engines; an overflow stops the machine, so what follows it is left out."""
     b = Bench(only)
     n = 2
-    s = Semaphores(SimpleNamespace(semaphores=n))  # type: ignore[arg-type]
+    s = Semaphores(SimpleNamespace(semaphores=n, offset_bits=32))  # type: ignore[arg-type]
     opened(s)
     b.part("semaphores", s)
     granted: dict[Engine, Signal] = {}  # in the cycle before

@@ -178,6 +178,7 @@ struct Nest {
 struct Walker {
     bool active = false, null1 = false, valid2 = false, last2 = false, null2 = false, valid3 = false, last3 = false,
          null3 = false, inside2 = false, turn3 = false;  // turn3: the next burst of the run is being cut
+    uint32_t mask = 0;  // of an offset
     uint32_t now = 0, plane = 0, stride0 = 0, stride1 = 0, left0 = 0, most0 = 0, left1 = 0;
     uint64_t bytes = 0, first2 = 0, address3 = 0, beats2 = 0, beats3 = 0;
     Completion tag1, tag2, tag3;
@@ -192,8 +193,9 @@ struct Walker {
     tw_region region{};
     bool writes = false;
 
-    void configure(uint32_t bus_bytes, uint32_t longest, uint32_t bursts, bool writing) {
+    void configure(uint32_t bus_bytes, uint32_t offset_bits, uint32_t longest, uint32_t bursts, bool writing) {
         writes = writing;
+        mask = uint32_t((uint64_t(1) << offset_bits) - 1);
         bus = bus_bytes;
         low = log2_of(bus_bytes);
         burst_beats = longest;
@@ -217,7 +219,7 @@ struct Walker {
                uint32_t mem_stride0, uint32_t mem_stride1, Completion tag, bool null) {
         active = true;
         region = where;
-        now = plane = offset;
+        now = plane = offset & mask;
         stride0 = mem_stride0;
         stride1 = mem_stride1;
         bytes = nbytes;
@@ -259,11 +261,11 @@ struct Walker {
             if (last1()) active = false;
             if (left0) {
                 left0--;
-                now += stride0;
+                now = (now + stride0) & mask;
             } else {
                 left0 = most0;
                 left1 = (left1 - 1) & 0xffff;
-                now = plane = plane + stride1;
+                now = plane = (plane + stride1) & mask;
             }
         }
         return taken || sent || t2 || t1 || turned;

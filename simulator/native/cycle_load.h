@@ -67,7 +67,7 @@ struct Load {
     void configure(const tw_cycle_config &c) {
         bus = c.bus_bytes;
         row_mask = (1u << c.address_bits) - 1;
-        walker.configure(bus, c.burst_beats, c.out_bursts, false);
+        walker.configure(bus, c.offset_bits, c.burst_beats, c.out_bursts, false);
         descriptors.resize(c.load_descriptors);
         most_descriptors = c.load_descriptors;
         segments.resize(2);

@@ -56,7 +56,7 @@ struct Store {
         block_in = c.block_in;
         act_rows = c.act_rows;
         store_rows = c.store_rows;
-        walker.configure(bus, c.burst_beats, c.out_bursts, true);
+        walker.configure(bus, c.offset_bits, c.burst_beats, c.out_bursts, true);
         requests.resize(2);
         under_way.assign(c.act_read_cycles, {});
         rows.resize(c.store_rows);

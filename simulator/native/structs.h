@@ -24,6 +24,7 @@ typedef struct {
     uint32_t bus_bytes;
     uint32_t vector_queue;
     uint32_t address_bits;
+    uint32_t offset_bits;
     uint32_t weight_codes;
     uint32_t window_segment;
 } tw_config;
@@ -85,6 +86,7 @@ typedef struct {
     uint32_t vector_queue;
     uint32_t vector_passes;
     uint32_t address_bits;
+    uint32_t offset_bits;
     uint32_t weight_codes;
     uint32_t gemm_depth;
     uint32_t gemm_signal;

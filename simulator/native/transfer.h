@@ -62,7 +62,7 @@ inline void Machine::load(tw_word w) {
             heed();
             const uint8_t *data = nullptr;
             if (y >= pad_.top && y < pad_.top + uint64_t(y_loop.count) && data_bytes) {
-                uint32_t offset = uint32_t(tw_load_offset(w) + z * z_loop.stride[1] + int64_t(y - pad_.top) * y_loop.stride[1]);
+                const uint32_t offset = offset_of(tw_load_offset(w) + z * z_loop.stride[1] + int64_t(y - pad_.top) * y_loop.stride[1]);
                 data = span(region, offset, data_bytes, false);
                 r_.bytes_read += bus_bytes_of(offset, data_bytes, c_.bus_bytes);
             }
@@ -99,7 +99,7 @@ inline void Machine::load_coded(tw_word w) {
     for (uint64_t at = 0, cycles = 1;; cycles++) {
         heed();
         if (codes_.needs_beat()) {
-            const uint32_t offset = tw_load_coded_offset(w) & ~uint32_t(bus - 1);
+            const uint32_t offset = offset_of(tw_load_coded_offset(w)) & ~uint32_t(bus - 1);
             if (!data) data = span(tw_load_coded_region(w), offset, beats * bus, false) - bus;
             data += bus;
             r_.bytes_read += bus;
@@ -124,7 +124,7 @@ inline void Machine::store(tw_word w) {
     for (int64_t z = 0; z < z_loop.count; z++)
         for (int64_t y = 0; y < y_loop.count; y++) {
             heed();
-            uint32_t offset = uint32_t(tw_store_offset(w) + z * z_loop.stride[1] + y * y_loop.stride[1]);
+            const uint32_t offset = offset_of(tw_store_offset(w) + z * z_loop.stride[1] + y * y_loop.stride[1]);
             uint8_t *to = span(tw_store_region(w), offset, nbytes, true);
             r_.bytes_written += bus_bytes_of(offset, nbytes, c_.bus_bytes);
             const int64_t first = wrapped(tw_store_row(w) + z * z_loop.stride[0] + y * y_loop.stride[0]);

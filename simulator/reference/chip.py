@@ -45,6 +45,10 @@ class Chip:
     def act_row(self, address: int) -> int:
         return self.row("ACT", address, self.config.act_rows)
 
+    def offset(self, total: int) -> int:
+        """The offset in a region that a sum stands for."""
+        return total % (1 << self.config.offset_bits)
+
     def read(self, region: int, start: int, nbytes: int) -> np.ndarray:
         """uint8: bytes of a region that may be read."""
         data = self.memory.span(region, start, nbytes, False)

@@ -49,7 +49,7 @@ class Load:
                 lines = np.full((run_rows, row_bytes), self.pad["fill"], np.uint8)
                 if top <= y < top + y_loop.count and data_bytes:
                     start = op["offset"] + z * z_loop["mem_stride"] + (y - top) * y_loop["mem_stride"]
-                    data = self.chip.read(op["region"], start % (1 << 32), data_bytes)
+                    data = self.chip.read(op["region"], self.chip.offset(start), data_bytes)
                     lines[left : left + op["count"]] = data.reshape(-1, row_bytes)
                 first = op["row"] + z * z_loop["row_stride"] + y * y_loop["row_stride"]
                 for x in range(run_rows):
@@ -58,7 +58,7 @@ class Load:
     def load_coded(self, op: Op) -> None:
         config, lanes = self.chip.config, self.chip.config.weight_codes
         groups = config.tile_bytes // lanes
-        start = op["offset"] - op["offset"] % config.bus_bytes
+        start = self.chip.offset(op["offset"] - op["offset"] % config.bus_bytes)
         before = self.codes.cycles
 
         def read() -> bytes:

@@ -28,7 +28,9 @@ class Store:
             for y in range(y_loop.count):
                 start = op["offset"] + z * z_loop["mem_stride"] + y * y_loop["mem_stride"]
                 first = op["row"] + z * z_loop["row_stride"] + y * y_loop["row_stride"]
-                data = self.chip.write(op["region"], start % (1 << 32), nbytes).reshape(-1, self.chip.config.block_in)
+                data = self.chip.write(op["region"], self.chip.offset(start), nbytes).reshape(
+                    -1, self.chip.config.block_in
+                )
                 for x in range(op["count"]):
                     data[x] = self.chip.pads.act[self.chip.act_row(first + x)].view(np.uint8)
 

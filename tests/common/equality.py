@@ -38,7 +38,8 @@ VARIANTS: dict[str, NpuConfig] = {
         axi_address_bits=40,
     ),
     "no_units": _TINY.with_(name="no_units", depthwise=0, lut_tables=0),
-    "one_queue": _TINY.with_(name="one_queue", vector_queue=0, queue_depth=5, row_unit=1, wide_results=1),
+    "one_queue": _TINY.with_(
+        name="one_queue", axi_address_bits=21, vector_queue=0, queue_depth=5, row_unit=1, wide_results=1),
     "two_passes": _TINY.with_(
         name="two_passes", block_in=8, block_out=4, axi_data_bits=64, vector_passes=2, act_rows=512, wgt_tiles=64,
         wide_results=1,

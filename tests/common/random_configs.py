@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import fields
 
-from isa.config import MAX_WINDOW_DELAY, ConfigError, NpuConfig
+from isa.config import MAX_WINDOW_DELAY, MIN_ADDRESS_BITS, ConfigError, NpuConfig
 from tests.common.program_generator import ARENA_BYTES
 
 #: The largest blocks that are drawn: beyond, an RTL simulation takes minutes to build.
@@ -56,7 +56,7 @@ def _draw(rng: random.Random) -> dict[str, int]:
         "semaphores": rng.choice([12, 63, rng.randint(12, 63)]),
         "queue_depth": rng.choice([2, 3, rng.randint(2, 40), 256]),
         "axi_data_bits": _power(rng, 32, 256),
-        "axi_address_bits": rng.choice([32, 64, rng.randint(32, 64)]),
+        "axi_address_bits": rng.choice([32, 64, rng.randint(MIN_ADDRESS_BITS, 64)]),
         "burst_beats": _power(rng, 2, 256),
         "read_outstanding": rng.choice([1, rng.randint(1, 64)]),
         "write_outstanding": rng.choice([1, rng.randint(1, 64)]),

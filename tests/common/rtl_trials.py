@@ -143,9 +143,9 @@ class Place:
     @classmethod
     def random(cls, rng: random.Random, config: NpuConfig) -> Place:
         """Anywhere, all bits of an address as likely. Bursts end at 4096 bytes, so shifts are multiples of that."""
-        top = 1 << config.axi_address_bits
-        origin = rng.randrange(top // 2, top - (1 << 24), 4096)
-        return cls(origin, tuple(rng.randrange(0, 1 << rng.randint(13, 31), 4096) for _ in range(REGIONS)))
+        top, most = 1 << config.axi_address_bits, config.offset_bits - 1
+        origin = rng.randrange(top // 2, top - min(1 << 24, top // 4), 4096)
+        return cls(origin, tuple(rng.randrange(0, 1 << rng.randint(13, most), 4096) for _ in range(REGIONS)))
 
     def moved(self, program: GeneratedProgram) -> GeneratedProgram:
         """The program, with regions that begin earlier and instructions that say so."""

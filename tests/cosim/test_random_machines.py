@@ -23,6 +23,7 @@ def test_machines_are_made_again_and_differ() -> None:
         assert len(values) > 1, f"{name} is always {values}"
     odd = [m for m in machines if m.act_rows & (m.act_rows - 1) or m.wgt_tiles & (m.wgt_tiles - 1)]
     assert len(odd) > 20 and any(m.row_unit for m in machines) and any(m.axi_address_bits > 32 for m in machines)
+    assert any(m.offset_bits < 32 for m in machines)
 
 
 @pytest.mark.slow

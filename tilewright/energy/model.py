@@ -19,7 +19,7 @@ import numpy as np
 from fpga.area.memories import SCRATCHPADS, scratchpad_shapes
 from fpga.bare.kept import cache_file, read_json
 from fpga.bare.resources import sources_digest
-from hw.interfaces import PC_BITS
+from hw.interfaces import pc_bits
 from isa.config import NpuConfig
 from isa.instructions import INSTRUCTION_BITS
 from tilewright.energy.events import CAUSES, EVENTS
@@ -79,7 +79,7 @@ def memory_terms(config: NpuConfig) -> dict[str, dict[str, float]]:
     prm *= c.vector_passes
     lut *= c.vector_passes
     bus = sram_pj(c.axi_data_bits, 128 * c.axi_data_bits)
-    entry = INSTRUCTION_BITS + PC_BITS
+    entry = INSTRUCTION_BITS + pc_bits(config)
     queue = sram_pj(entry, entry * c.queue_depth)
     loops = sram_pj(64, 512)
     return {

@@ -50,7 +50,8 @@ def test_presets() -> None:
         ({"semaphores": 64}, "semaphores must be 12..63, not 64"),
         ({"queue_depth": 1}, "queue_depth must be 2..256, not 1"),
         ({"axi_data_bits": 48}, "axi_data_bits must be a power of two in 32..256, not 48"),
-        ({"axi_address_bits": 65}, "axi_address_bits must be 32..64, not 65"),
+        ({"axi_address_bits": 19}, "axi_address_bits must be 20..64, not 19"),
+        ({"axi_address_bits": 65}, "axi_address_bits must be 20..64, not 65"),
         ({"burst_beats": 512}, "burst_beats must be a power of two in 2..256, not 512"),
         ({"axi_data_bits": 256, "burst_beats": 256}, "burst_beats must be at most 128 with a 256-bit bus"),
         ({"read_outstanding": 0}, "read_outstanding must be 1..64, not 0"),
@@ -121,7 +122,7 @@ def test_presets_keep_their_fingerprints() -> None:
     assert preset("base").with_(row_unit=0, window_delay=0).fingerprint == "da3ddc62350e1e64"
     assert preset("large").with_(row_unit=0).fingerprint == "44e8dd6c2e9d11ca"
     assert {name: config.fingerprint for name, config in PRESETS.items()} == {
-        "nano": "6dc1a095129ed3a1",
+        "nano": "79e65978df6d3423",
         "tiny": "2a6f0f461ef2bce5",
         "pynq": "90852d75866ae16d",
         "small": "b9150e9d33ee6839",

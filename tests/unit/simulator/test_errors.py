@@ -1,5 +1,8 @@
 """Every error code and every diagnosis, the same on both paths."""
 
+import re
+
+import numpy as np
 import pytest
 
 from isa.config import NpuConfig, preset
@@ -295,14 +298,46 @@ def test_a_program_beyond_its_region(path: str, offset: int, length: int) -> Non
 
 @pytest.mark.parametrize("base", [(1 << 64) - 64, (1 << 64) - (1 << 14), 1 << 63, (1 << 32) - 64])
 def test_a_region_beyond_the_memory(path: str, base: int) -> None:
-    b = Bench(TINY, path)
-    for device in (b.device, CycleDevice(TINY)):
+    config = TINY.with_(axi_address_bits=64)
+    b = Bench(config, path)
+    for device in (b.device, CycleDevice(config)):
         with pytest.raises(DeviceError) as info:
             device.run([Region(base, 64, read=True)], 0, 0, 4)
         assert info.value.code == ErrorCode.BUS_READ
         with pytest.raises(DeviceError) as info:
             device.run([Region(base, (1 << 32) - 1, read=True)], 0, 1 << 20, 4)
         assert info.value.code == (ErrorCode.BUS_READ if base <= 1 << 63 else ErrorCode.ILLEGAL_OPERAND)
+
+
+@pytest.mark.parametrize("bits", [20, 23, 32])
+def test_what_a_bus_of_few_address_bits_cannot_say(path: str, bits: int) -> None:
+    config = TINY.with_(axi_address_bits=bits)
+    for device in (Bench(config, path).device, CycleDevice(config)):
+        for region, offset, message in (
+            (Region(0, 1 << bits, read=True), 0, f"size below 2**{bits}"),
+            (Region((1 << bits) - 64, 128, read=True), 0, f"must end below 2**{bits}"),
+            (Region(0, 64, read=True), 1 << bits, f"a multiple of 16 below 2**{bits}, not {1 << bits}"),
+        ):
+            with pytest.raises(DeviceError, match=re.escape(message)) as info:
+                device.run([region], 0, offset, 4)
+            assert info.value.code == ErrorCode.ILLEGAL_OPERAND
+
+
+def test_offsets_are_as_wide_as_addresses(path: str) -> None:
+    """What goes below 0, or is above the last address, is an offset in the region again."""
+    config = TINY.with_(axi_address_bits=20)
+    rows, offsets = 3, (40 + (1 << 20), 40 - (1 << 24) & 0xFFFFFFFF, 40 + (7 << 20))
+    for offset in offsets:
+        b = Bench(config, path)
+        b.data[:] = np.arange(b.data.size, dtype=np.uint8)
+        ops = [
+            op("LOAD_DIM", level=0, count=rows, row_stride=1, mem_stride=(3 << 20) + 8),
+            op("LOAD", region=1, target=Memory.ACT, offset=offset, count=1, signal0=1),
+            op("STORE", region=2, row=0, count=rows, offset=(1 << 31) + 4, wait0=1),
+        ]
+        b.run(ops)
+        expected = np.concatenate([b.data[40 + 8 * n :][: config.block_in] for n in range(rows)])
+        assert np.array_equal(b.out[4:][: expected.size], expected)
 
 
 @pytest.mark.parametrize("name", ["watchdog", "timeout"])
