@@ -7,10 +7,8 @@ from math import ceil
 
 from amaranth.lib.wiring import In, Out
 
-#: Bits of a word: the width of the data bus.
-WORD_BITS = 16
-#: Words a READ or WRITE command moves: one every cycle, a command every second one.
-BURST_WORDS = 2
+#: Bits a READ or WRITE command moves, two words of 16 bits or one of 32, and cycles from one to the next.
+COMMAND_BITS, COMMAND_CYCLES = 32, 2
 #: A clock that the controller reaches beside any NPU, near the highest of the chips.
 FAST_HZ = 120_000_000
 #: Setup and hold time at the inputs of the chip with what the board adds, and from the FPGA's clock edge over the clock
@@ -21,10 +19,11 @@ PATH_LEAST, PATH_MOST = 2.5, 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class SdramChip:
-    """An SDR SDRAM with a data bus of WORD_BITS. Times in ns unless the name says otherwise.
+    """An SDR SDRAM. Times in ns unless the name says otherwise.
 
     Attributes:
         name: for messages.
+        word_bits: of a word, the width of the data bus: 16 or 32.
         bank_bits, row_bits, column_bits: of an address.
         activate_to_column: tRCD, ACTIVE to READ or WRITE.
         precharge: tRP.
@@ -42,6 +41,7 @@ class SdramChip:
     """
 
     name: str
+    word_bits: int = 16
     bank_bits: int = 2
     row_bits: int = 13
     column_bits: int = 9
@@ -63,7 +63,12 @@ class SdramChip:
     @property
     def size(self) -> int:
         """Bytes."""
-        return (WORD_BITS // 8) << (self.bank_bits + self.row_bits + self.column_bits)
+        return (self.word_bits // 8) << (self.bank_bits + self.row_bits + self.column_bits)
+
+    @property
+    def burst_words(self) -> int:
+        """Words of a burst."""
+        return COMMAND_BITS // self.word_bits
 
     @property
     def clocks_hz(self) -> tuple[int, int]:
@@ -79,6 +84,12 @@ class SdramChip:
 #: 4 banks x 8192 rows x 512 columns x 16 bits, with the slowest time of every chip of the class that boards carry
 #: (MT48LC16M16A2-75, IS42S16160G-7, AS4C16M16SA-7, W9825G6KH-6).
 SDRAM_32M = SdramChip(name="SDR SDRAM 16M x 16")
+#: 4 banks x 2048 rows x 256 columns x 32 bits: the chip in the package of a GW2AR-18, with the slowest times of its
+#: class (EM638325GD-7, MT48LC2M32B2-7). All rows are refreshed in half the time.
+SDRAM_8M = SdramChip(
+    name="SDR SDRAM 2M x 32", word_bits=32, row_bits=11, column_bits=8, row=70, row_active=49, bank_to_bank=14,
+    refresh=70, refresh_period_ms=32, hold=2.5,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -156,8 +167,8 @@ def pins(chip: SdramChip) -> dict[str, object]:
         "sdram_we": Out(1),
         "sdram_ba": Out(chip.bank_bits),
         "sdram_a": Out(chip.row_bits),
-        "sdram_dqm": Out(WORD_BITS // 8, init=(1 << WORD_BITS // 8) - 1),
-        "sdram_dq_o": Out(WORD_BITS),
+        "sdram_dqm": Out(chip.word_bits // 8, init=(1 << chip.word_bits // 8) - 1),
+        "sdram_dq_o": Out(chip.word_bits),
         "sdram_dq_oe": Out(1),
-        "sdram_dq_i": In(WORD_BITS),
+        "sdram_dq_i": In(chip.word_bits),
     }

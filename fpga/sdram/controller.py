@@ -8,10 +8,10 @@ from amaranth.hdl import Array, C, Cat, Module, Mux, Signal
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
-from fpga.sdram.chip import BURST_WORDS, SdramChip, SdramCycles, pins
+from fpga.sdram.chip import COMMAND_BITS, SdramChip, SdramCycles, pins
 
-#: Bytes of a pair of words, which one READ or WRITE command moves.
-PAIR_BYTES = 4
+#: Bytes of a pair: of two words, or of one that is twice as wide, which one READ or WRITE command moves.
+PAIR_BYTES = COMMAND_BITS // 8
 #: A segment is at most this many pairs, so that REFRESH and the serial bridge do not wait for long.
 SEGMENT_PAIRS = 16
 #: A10 in PRECHARGE: all banks.
@@ -60,7 +60,7 @@ class SdramController(wiring.Component):
     def __init__(self, chip: SdramChip, clock_hz: int, tag_bits: int) -> None:
         self.chip, self.cycles, self.tag_bits = chip, SdramCycles.of(chip, clock_hz), tag_bits
         #: Bits of a pair's address within its row, and altogether.
-        self.column_bits = chip.column_bits - (BURST_WORDS.bit_length() - 1)
+        self.column_bits = chip.column_bits - (chip.burst_words.bit_length() - 1)
         self.pair_bits = self.column_bits + chip.bank_bits + chip.row_bits
         super().__init__(
             {
@@ -87,7 +87,7 @@ class SdramController(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         s, t, chip = self.State, self.cycles, self.chip
-        banks = 1 << chip.bank_bits
+        banks, burst = 1 << chip.bank_bits, chip.burst_words
         state = Signal(s)
         for_columns = Signal()  # whose turn this cycle is
         m.d.sync += for_columns.eq(~for_columns)
@@ -118,8 +118,8 @@ class SdramController(wiring.Component):
         # driven after words were read. Counters stop below 0, so that their sign says that they have ended.
         rows = Array(Signal(chip.row_bits, name=f"row{b}") for b in range(banks))
         is_open = Signal(banks)
-        keep_read = max(BURST_WORDS, t.row_active - t.activate_to_column)
-        keep_write = max(BURST_WORDS - 1 + t.write_recovery, t.row_active - t.activate_to_column)
+        keep_read = max(burst, t.row_active - t.activate_to_column)
+        keep_write = max(burst - 1 + t.write_recovery, t.row_active - t.activate_to_column)
         longest_keep = max(keep_read, keep_write, t.row_active)
         keep = Array(Signal(range(-1, longest_keep - 1), name=f"keep{b}", init=-1) for b in range(banks))
         waits = {
@@ -129,7 +129,7 @@ class SdramController(wiring.Component):
             "mode": chip.mode_cycles - 2,
         }
         wait = Signal(range(-1, max(waits.values()) + 1), init=-1)
-        after_read = t.cas + BURST_WORDS - 1
+        after_read = t.cas + burst - 1
         driven = Signal(range(-1, after_read), init=-1)
         for counter in (*keep, wait, driven):
             with m.If(counter >= 0):
@@ -191,9 +191,8 @@ class SdramController(wiring.Component):
                         m.d.sync += start_refreshes.eq(start_refreshes - 1)
                     m.d.sync += due.eq(tick | (start_refreshes > 1))
 
-        # Columns. The second word of a pair to write is driven in the cycle after.
+        # Columns.
         go, reads = Signal(), Signal()
-        second, second_mask, second_driven = Signal(16), Signal(2), Signal()
         m.d.comb += [
             go.eq(for_columns & moving),
             self.w_take.eq(go & moving_write),
@@ -201,18 +200,8 @@ class SdramController(wiring.Component):
             self.w_tag.eq(moving_tag),
             reads.eq(go & ~moving_write),
         ]
-        low, high = self.w_data[:16], self.w_data[16:]
-        m.d.sync += [
-            second.eq(high), second_mask.eq(self.w_mask[2:]), second_driven.eq(self.w_take),
-            self.sdram_dq_o.eq(Mux(for_columns, low, second)),
-            self.sdram_dq_oe.eq(self.w_take | second_driven),
-            self.sdram_dqm.eq(~working.replicate(2)),
-        ]  # fmt: skip
+        self._drive(m, for_columns, working)
         m.d.comb += [self.sdram_clk_en.eq(1), self.sdram_cs.eq(1)]
-        with m.If(self.w_take):
-            m.d.sync += self.sdram_dqm.eq(self.w_mask[:2])
-        with m.Elif(second_driven):
-            m.d.sync += self.sdram_dqm.eq(second_mask)
         with m.If(go):
             m.d.sync += [
                 command.eq(Mux(moving_write, _WRITE, _READ)), moving.eq(~self.w_last),
@@ -223,27 +212,50 @@ class SdramController(wiring.Component):
             m.d.sync += driven.eq(after_read - 1)
 
         # What a command would need, whether or not there is one: that is known late. The mode is that of sequential
-        # bursts of two words, of writes too.
-        mode = (BURST_WORDS.bit_length() - 1) | t.cas << 4
+        # bursts, of writes too.
+        mode = (burst.bit_length() - 1) | t.cas << 4
         for_a_row = Mux(state == s.OPEN, row, Mux(state == s.CLOSE, 0, Mux(working | due, ALL_BANKS, mode)))
-        for_words = Cat(C(0, BURST_WORDS.bit_length() - 1), moving_column)
+        for_words = Cat(C(0, burst.bit_length() - 1), moving_column)
         m.d.sync += [
             self.sdram_a.eq(Mux(for_columns, for_words, for_a_row)),
             self.sdram_ba.eq(Mux(for_columns, moving_bank, bank)),
         ]
 
         # Words come back; what they belong to follows them.
-        word, word_before = Signal(16), Signal(16)
+        word, word_before = Signal(chip.word_bits), Signal(chip.word_bits)
         m.d.sync += [word.eq(self.sdram_dq_i), word_before.eq(word)]
-        stages = [Signal(2 + self.tag_bits, name=f"passing{stage}") for stage in range(t.cas + t.late + 2 * PIN_CYCLES)]
+        cycles = t.cas + t.late + 2 * PIN_CYCLES + burst - 2
+        stages = [Signal(2 + self.tag_bits, name=f"passing{stage}") for stage in range(cycles)]
         for before, behind in pairwise([Cat(reads, self.w_last, moving_tag), *stages]):
             m.d.sync += behind.eq(before)
         m.d.comb += [
             Cat(self.r_valid, self.r_last, self.r_tag).eq(stages[-1]),
-            self.r_data.eq(Cat(word_before, word)),
+            self.r_data.eq(Cat(word_before, word) if burst == 2 else word),
             self.idle.eq(~held & ~moving & ~Cat(stage[0] for stage in stages).any()),
         ]
         return m
+
+    def _drive(self, m: Module, for_columns: Signal, working: Signal) -> None:
+        """The words to write, and the bytes of them that are not written. Of two words, the second is driven in the
+        cycle after."""
+        nothing = ~working.replicate(len(self.sdram_dqm))
+        if self.chip.burst_words == 1:
+            m.d.sync += [self.sdram_dq_o.eq(self.w_data), self.sdram_dq_oe.eq(self.w_take), self.sdram_dqm.eq(nothing)]
+            with m.If(self.w_take):
+                m.d.sync += self.sdram_dqm.eq(self.w_mask)
+            return
+        second, second_mask, second_driven = Signal(16), Signal(2), Signal()
+        low, high = self.w_data[:16], self.w_data[16:]
+        m.d.sync += [
+            second.eq(high), second_mask.eq(self.w_mask[2:]), second_driven.eq(self.w_take),
+            self.sdram_dq_o.eq(Mux(for_columns, low, second)),
+            self.sdram_dq_oe.eq(self.w_take | second_driven),
+            self.sdram_dqm.eq(nothing),
+        ]  # fmt: skip
+        with m.If(self.w_take):
+            m.d.sync += self.sdram_dqm.eq(self.w_mask[:2])
+        with m.Elif(second_driven):
+            m.d.sync += self.sdram_dqm.eq(second_mask)
 
 
 # RAS, CAS and WE of the commands, asserted = 1.

@@ -1,4 +1,4 @@
-"""An SDRAM with the ports of `fpga.memory`, on a clock of its own."""
+"""An SDRAM with the ports of `fpga.memory`, on a clock of its own or on that of the NPU."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from fpga.sdram.axi import AxiSegments, depths
 from fpga.sdram.chip import SdramChip, pins
 from fpga.sdram.controller import PAIR_BYTES, SdramController
 from fpga.sdram.crossing import AxiCrossing
+from fpga.sdram.queues import AxiQueues
 from isa.config import NpuConfig
 
-#: Clock domain of the chip's controller. It has a reset, in which it may be at any time while `sync` is in reset.
+#: Clock domain of the chip's controller, where it has a clock of its own. It has a reset, in which it may be at any
+#: time while `sync` is in reset.
 MEMORY = "memory"
 #: Parts with resets of their own: the queues' ends on the side of the bus, and what asks for segments.
 _NEAR, _FAR = "bus", "front"
@@ -22,20 +24,21 @@ _SETTLE = 4
 
 
 class SdramMemory(wiring.Component):
-    """An SDRAM from address 0 on. The bridge goes first. Its ports are in `sync`, the chip is in MEMORY, and nothing
-    is assumed of the two clocks.
+    """An SDRAM from address 0 on. The bridge goes first. Its ports are in `sync`, the chip is in `domain`: MEMORY,
+    where nothing is assumed of the two clocks, or also `sync`.
 
     Latency: see docs/fpga.md; after power-on the chip takes SdramChip.start_us and some refreshes before it answers.
 
     Parameters:
         config: widths of the bus.
         chip: the memory.
-        clock_hz: of domain MEMORY.
+        clock_hz: of the chip.
+        shared: the chip is on the clock of `sync`: much smaller.
 
     Ports:
         axi, mem, bus_reset: see `fpga.memory.memory_members`. After `bus_reset` the AXI4 slave takes nothing until
             what was under way has ended.
-        sdram_*: see `fpga.sdram.chip.pins`; in MEMORY.
+        sdram_*: see `fpga.sdram.chip.pins`; in `domain`.
 
     Raises:
         ValueError: the chip does not work at this clock.
@@ -49,8 +52,9 @@ class SdramMemory(wiring.Component):
         CLEAR = 2  # the near ends go back to the start
         RELEASE = 3  # until it is in reset no more
 
-    def __init__(self, config: NpuConfig, chip: SdramChip, clock_hz: int) -> None:
-        self.config, self.chip = config, chip
+    def __init__(self, config: NpuConfig, chip: SdramChip, clock_hz: int, *, shared: bool = False) -> None:
+        self.config, self.chip, self.shared = config, chip, shared
+        self.domain = "sync" if shared else MEMORY
         #: Bytes.
         self.size = chip.size
         #: Ports that lead to the pins of the board.
@@ -61,18 +65,24 @@ class SdramMemory(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.controller = DomainRenamer(MEMORY)(self.controller)
+        m.submodules.controller = DomainRenamer(self.domain)(self.controller)
         controller = self.controller
         for name, member in self.pins.items():
             inward = member.flow == wiring.In  # type: ignore[attr-defined]
             source, target = (self, controller) if inward else (controller, self)
             m.d.comb += getattr(target, name).eq(getattr(source, name))
         near_reset, far_reset, is_open = Signal(init=1), Signal(init=1), Signal()
-        for name, clock, reset in ((_NEAR, "sync", near_reset), (_FAR, MEMORY, far_reset)):
+        resets = ((_NEAR, "sync", near_reset), (_FAR, self.domain, far_reset))
+        for name, clock, reset in resets[self.shared :]:
             domain = ClockDomain(name, local=True)
             m.domains += domain
             m.d.comb += [domain.clk.eq(ClockSignal(clock)), domain.rst.eq(reset)]
-        m.submodules.crossing = crossing = AxiCrossing(self.config, depths(self.config), _NEAR, _FAR)
+        crossing: AxiCrossing | AxiQueues
+        if self.shared:
+            crossing = AxiQueues(self.config, depths(self.config))
+            m.submodules.crossing = DomainRenamer(_FAR)(crossing)
+        else:
+            m.submodules.crossing = crossing = AxiCrossing(self.config, depths(self.config), _NEAR, _FAR)
         front = AxiSegments(self.config, controller.pair_bits)
         m.submodules.front = DomainRenamer(_FAR)(front)
         wiring.connect(m, crossing.far, front.axi)
@@ -85,7 +95,11 @@ class SdramMemory(wiring.Component):
             m.d.comb += [target.valid.eq(source.valid & is_open), source.ready.eq(target.ready & is_open)]
             fields = [f for f in source.signature.members if f not in ("valid", "ready")]
             m.d.comb += [getattr(target, f).eq(getattr(source, f)) for f in fields]
-        self._reset_the_bus(m, near_reset, far_reset, is_open)
+        if self.shared:
+            m.d.sync += far_reset.eq(self.bus_reset | (far_reset & ~controller.idle))
+            m.d.comb += is_open.eq(~far_reset)
+        else:
+            self._reset_the_bus(m, near_reset, far_reset, is_open)
 
         asking, write, pair, data, strobe = self._bridge(m)
         m.d.comb += [
@@ -142,7 +156,7 @@ class SdramMemory(wiring.Component):
         write has taken its word, or the word read is here.
 
         Returns:
-            The request in MEMORY: that there is one, write, pair, data, bytes to write."""
+            The request in `domain`: that there is one, write, pair, data, bytes to write."""
         controller, mem = self.controller, self.mem
         request = {
             "write": (mem.write, Signal()),
@@ -151,8 +165,11 @@ class SdramMemory(wiring.Component):
             "strobe": (mem.strobe, Signal(PAIR_BYTES)),
         }
         asked, asked_there, answered, answered_here = Signal(), Signal(), Signal(), Signal()
-        m.submodules.bridge_asked = FFSynchronizer(asked, asked_there, o_domain=MEMORY)
-        m.submodules.bridge_answered = FFSynchronizer(answered, answered_here)
+        if self.shared:
+            m.d.comb += [asked_there.eq(asked), answered_here.eq(answered)]
+        else:
+            m.submodules.bridge_asked = FFSynchronizer(asked, asked_there, o_domain=MEMORY)
+            m.submodules.bridge_answered = FFSynchronizer(answered, answered_here)
         busy, ends = Signal(), Signal()
         word = Signal(8 * PAIR_BYTES)
         m.d.comb += [
@@ -168,11 +185,14 @@ class SdramMemory(wiring.Component):
 
         seen, asking = Signal(), Signal()
         there = {name: Signal.like(kept, name=f"bridge_{name}") for name, (_, kept) in request.items()}
+        if self.shared:
+            there = {name: kept for name, (_, kept) in request.items()}
         with m.If(asked_there != seen):
-            m.d[MEMORY] += [seen.eq(asked_there), asking.eq(1)]
-            m.d[MEMORY] += [there[name].eq(kept) for name, (_, kept) in request.items()]
+            m.d[self.domain] += [seen.eq(asked_there), asking.eq(1)]
+            if not self.shared:
+                m.d[self.domain] += [there[name].eq(kept) for name, (_, kept) in request.items()]
         with m.If(asking & controller.i_ready):
-            m.d[MEMORY] += asking.eq(0)
+            m.d[self.domain] += asking.eq(0)
         with m.If((controller.w_take & controller.w_tag[0]) | (controller.r_valid & controller.r_tag[0])):
-            m.d[MEMORY] += [answered.eq(seen), word.eq(controller.r_data)]
+            m.d[self.domain] += [answered.eq(seen), word.eq(controller.r_data)]
         return asking, there["write"], there["pair"], there["data"], there["strobe"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fpga.sdram.chip import BURST_WORDS, WORD_BITS
+from fpga.sdram.chip import COMMAND_BITS, COMMAND_CYCLES
 from isa.config import NpuConfig
 from isa.timing import MemoryTiming
 
@@ -10,20 +10,22 @@ from isa.timing import MemoryTiming
 #: the last beat to write: the same, less the words of the beats that wait before it.
 READ_CYCLES = (5, 16)
 WRITE_CYCLES = (4, 10)
+#: The same, altogether, where the chip has the clock of the NPU and no queue between two clocks is passed.
+SHARED_READ_CYCLES, SHARED_WRITE_CYCLES = 14, 9
 
 
-def sdram_timing(config: NpuConfig, clock_hz: int, memory_hz: int) -> MemoryTiming:
+def sdram_timing(config: NpuConfig, clock_hz: int, memory_hz: int, *, shared: bool = False) -> MemoryTiming:
     """What docs/notes/2026-11-sdram.md measured, as a rule: rows are open, there is no refresh, and beats come as fast
     as the chip gives words or the bus takes them.
 
     Args:
         config: width of the bus.
         clock_hz, memory_hz: of the NPU and of the chip.
+        shared: they are one.
     """
     ratio = clock_hz / memory_hz
-    beat = config.bus_bytes * 8 / WORD_BITS  # cycles of the chip
+    beat = COMMAND_CYCLES * config.bus_bytes * 8 / COMMAND_BITS  # cycles of the chip
     interval = max(1.0, beat * ratio)
-    read, write = (
-        round(near + (far + max(0, beat - BURST_WORDS)) * ratio) for near, far in (READ_CYCLES, WRITE_CYCLES)
-    )
+    parts = ((0, SHARED_READ_CYCLES), (0, SHARED_WRITE_CYCLES)) if shared else (READ_CYCLES, WRITE_CYCLES)
+    read, write = (round(near + (far + max(0, beat - COMMAND_CYCLES)) * ratio) for near, far in parts)
     return MemoryTiming(read_latency=read, write_latency=write, read_interval=interval, write_interval=interval)

@@ -36,28 +36,34 @@ def soc_line(
     memory_bytes: int = 0,
     sdram: SdramChip | None = None,
     sdram_hz: int = 0,
+    shared: bool = False,
     clock_hz: int,
     baud: int,
     board_id: str = SIMULATION_ID,
 ) -> SimulatedLine:
     """The SoC of `fpga.soc`, Verilated: with `memory_bytes` of on-chip memory, or with a chip at its pins, which
-    has a clock of `sdram_hz`.
+    has a clock of `sdram_hz`; `shared`: that of the NPU.
 
     Raises:
         BuildError: it cannot be built. ValueError: a size or baud rate that cannot be.
     """
 
     def text() -> str:
-        memory = OnChipMemory(config, memory_bytes) if sdram is None else SdramMemory(config, sdram, sdram_hz)
-        soc = Soc(config, memory, clock_hz=clock_hz, baud=baud, board_id=board_id)
-        return component_text(soc, "soc") if sdram is None else with_sdram_text(soc, sdram, sdram_hz, "soc")
+        def soc(memory: OnChipMemory | SdramMemory) -> Soc:
+            return Soc(config, memory, clock_hz=clock_hz, baud=baud, board_id=board_id)
+
+        if sdram is None:
+            return component_text(soc(OnChipMemory(config, memory_bytes)), "soc")
+        memory = SdramMemory(config, sdram, sdram_hz, shared=shared)
+        return with_sdram_text(soc(memory), sdram, sdram_hz, "soc", shared=shared)
 
     folders = [_ROOT / name for name in ("hw", "isa", "isa/link", "fpga", "fpga/bridge", "fpga/sdram")]
     sources = [*(p for folder in folders for p in folder.glob("*.py")), Path(sdram_model.__file__), sdram_model.MODEL]
-    memory_name = memory_bytes if sdram is None else f"sdram{sdram.size}-{sdram_hz}"
+    own_hz = 0 if shared else sdram_hz
+    memory_name = memory_bytes if sdram is None else f"sdram{sdram.size}-{own_hz}"
     stem = f"soc-{config.fingerprint}-{memory_name}-{clock_hz}-{baud}-{board_id}"
     title = f"the simulation of a SoC with {config.name!r}"
-    return SimulatedLine(stem, title, "soc", text, sorted(sources), clock_hz=clock_hz, baud=baud, memory_hz=sdram_hz)
+    return SimulatedLine(stem, title, "soc", text, sorted(sources), clock_hz=clock_hz, baud=baud, memory_hz=own_hz)
 
 
 def board_line(board: UartBoard, config: NpuConfig, memory: str | None = None) -> tuple[SimulatedLine, int]:
@@ -75,6 +81,7 @@ def board_line(board: UartBoard, config: NpuConfig, memory: str | None = None) -
         memory_bytes=point.memory_kib << 10,
         sdram=board.sdram if point.memory == SDRAM else None,
         sdram_hz=pll.memory_hz,
+        shared=board.sdram_shares_clock,
         clock_hz=pll.output_hz,
         baud=point.baud,
         board_id=board.identity,

@@ -11,7 +11,7 @@ from amaranth.lib import wiring
 from amaranth.lib.cdc import ResetSynchronizer
 from amaranth.lib.wiring import In, Out
 
-from fpga.sdram.chip import WORD_BITS, SdramChip, SdramCycles, pins
+from fpga.sdram.chip import SdramChip, SdramCycles, pins
 from fpga.sdram.memory import MEMORY
 from hw.verilog import component_text
 
@@ -24,26 +24,30 @@ class WithSdram(wiring.Component):
     Parameters:
         component: with these ports.
         chip: the memory.
-        clock_hz: of domain MEMORY.
+        clock_hz: of the chip.
+        shared: as `SdramMemory` has it.
 
     Ports:
         those of the component that do not lead to the chip.
-        memory_clk: clock of MEMORY, which is reset with `sync`.
+        memory_clk: clock of MEMORY, which is reset with `sync`; only where the chip has a clock of its own.
         sdram_fault: number of the first violation, 0 = none; see sdram_chip.sv.
     """
 
-    def __init__(self, component: Any, chip: SdramChip, clock_hz: int) -> None:
-        self.component, self.chip, self.clock_hz = component, chip, clock_hz
+    def __init__(self, component: Any, chip: SdramChip, clock_hz: int, *, shared: bool = False) -> None:
+        self.component, self.chip, self.clock_hz, self.shared = component, chip, clock_hz, shared
+        self.domain = "sync" if shared else MEMORY
         self.pins = pins(chip)
         self.kept = {name: m for name, m in component.signature.members.items() if name not in self.pins}
-        super().__init__({**self.kept, "memory_clk": In(1), "sdram_fault": Out(8)})
+        clock = {} if shared else {"memory_clk": In(1)}
+        super().__init__({**self.kept, **clock, "sdram_fault": Out(8)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        domain = ClockDomain(MEMORY)
-        m.domains += domain
-        m.d.comb += domain.clk.eq(self.memory_clk)
-        m.submodules.reset = ResetSynchronizer(ResetSignal("sync"), domain=MEMORY)
+        if not self.shared:
+            domain = ClockDomain(MEMORY)
+            m.domains += domain
+            m.d.comb += domain.clk.eq(self.memory_clk)
+            m.submodules.reset = ResetSynchronizer(ResetSignal("sync"), domain=MEMORY)
         m.submodules.inner = inner = self.component
         for name, member in self.kept.items():
             if member.is_signature:
@@ -55,15 +59,15 @@ class WithSdram(wiring.Component):
         for name, member in self.pins.items():
             if member.flow == Out:  # type: ignore[attr-defined]
                 at_pin[name] = Signal.like(getattr(inner, name), name=f"pin_{name}")
-                m.d[MEMORY] += at_pin[name].eq(getattr(inner, name))
-        words = Signal(WORD_BITS)
+                m.d[self.domain] += at_pin[name].eq(getattr(inner, name))
+        words = Signal(self.chip.word_bits)
         m.submodules.chip = self._instance(at_pin, words)
         # Data on its way for longer than half a cycle is caught an edge later.
         for edge in range(SdramCycles.of(self.chip, self.clock_hz).late):
-            after = Signal(WORD_BITS, name=f"words{edge}")
-            m.d[MEMORY] += after.eq(words)
+            after = Signal(self.chip.word_bits, name=f"words{edge}")
+            m.d[self.domain] += after.eq(words)
             words = after
-        m.d[MEMORY] += inner.sdram_dq_i.eq(words)
+        m.d[self.domain] += inner.sdram_dq_i.eq(words)
         return m
 
     def _instance(self, at_pin: dict[str, Signal], words: Signal) -> Instance:
@@ -75,6 +79,8 @@ class WithSdram(wiring.Component):
         }  # fmt: skip
         return Instance(
             "sdram_chip",
+            p_WORD_BITS=chip.word_bits,
+            p_BURST=chip.burst_words,
             p_BANK_BITS=chip.bank_bits,
             p_ROW_BITS=chip.row_bits,
             p_COLUMN_BITS=chip.column_bits,
@@ -82,7 +88,7 @@ class WithSdram(wiring.Component):
             p_START_REFRESHES=chip.start_refreshes,
             p_MODE_CYCLES=chip.mode_cycles,
             **{f"p_{name}_PS": round(1000 * value) for name, value in ns.items()},
-            i_clk=~ClockSignal(MEMORY),
+            i_clk=~ClockSignal(self.domain),
             i_power=C(1, 1),
             i_cke=at_pin["sdram_clk_en"],
             **{f"i_{name}_n": ~at_pin[f"sdram_{name}"] for name in ("cs", "ras", "cas", "we")},
@@ -97,6 +103,10 @@ class WithSdram(wiring.Component):
         )
 
 
-def with_sdram_text(component: Any, chip: SdramChip, clock_hz: int, name: str) -> str:
+def with_sdram_text(component: Any, chip: SdramChip, clock_hz: int, name: str, *, shared: bool = False) -> str:
     """Verilog of `WithSdram` as module `name`, and of the chip."""
-    return component_text(WithSdram(component, chip, clock_hz), name) + "\n" + MODEL.read_text(encoding="utf-8")
+    return (
+        component_text(WithSdram(component, chip, clock_hz, shared=shared), name)
+        + "\n"
+        + MODEL.read_text(encoding="utf-8")
+    )

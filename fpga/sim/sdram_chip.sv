@@ -1,4 +1,4 @@
-// An SDR SDRAM of 16-bit words as its data sheets describe it, for simulation: it stores words and checks every command.
+// An SDR SDRAM as its data sheets describe it, for simulation: it stores words and checks every command.
 //
 // Times come in picoseconds and are compared with clock cycles since; nothing here knows the cycles of a controller. The
 // first violation is kept in `fault` until the end:
@@ -11,27 +11,29 @@
 //    7 ACTIVE: tRRD                              15 READ or WRITE in a bank without an open row, or before tRCD
 //    8 PRECHARGE cuts words being read           16 data to write that nobody drives
 module sdram_chip #(
+    parameter integer WORD_BITS = 16, BURST = 2,  // bits of a word, words of a burst: 1 or 2
     parameter integer BANK_BITS = 2, ROW_BITS = 13, COLUMN_BITS = 9,
     parameter integer CLOCK_PS = 10000,
     parameter integer RCD_PS = 20000, RP_PS = 20000, RC_PS = 66000, RAS_PS = 44000, RRD_PS = 15000, WR_PS = 15000,
     parameter integer RFC_PS = 66000, HZ_PS = 6000, START_PS = 200000000, REFRESH_PS = 7812500,
-    parameter integer START_REFRESHES = 8, MODE_CYCLES = 2
+    parameter integer START_REFRESHES = 8, MODE_CYCLES = 2,
+    localparam integer BYTES = WORD_BITS / 8
 ) (
     input clk, power,  // 0 = as before power-on
     input cke, cs_n, ras_n, cas_n, we_n,
     input [BANK_BITS-1:0] ba,
     input [ROW_BITS-1:0] a,
-    input [1:0] dqm,
-    input [15:0] dq_in,
+    input [BYTES-1:0] dqm,
+    input [WORD_BITS-1:0] dq_in,
     input dq_in_driven,
-    output reg [15:0] dq_out,
+    output reg [WORD_BITS-1:0] dq_out,
     output reg dq_out_driven,
     output reg [7:0] fault
 );
     localparam BANKS = 1 << BANK_BITS;
     localparam MISSED = 8;  // refreshes that may be put off
 
-    reg [15:0] words [0:(1 << (BANK_BITS + ROW_BITS + COLUMN_BITS)) - 1];
+    reg [WORD_BITS-1:0] words [0:(1 << (BANK_BITS + ROW_BITS + COLUMN_BITS)) - 1];
     reg [63:0] now;
     reg [63:0] activated [0:BANKS-1], precharged [0:BANKS-1], written [0:BANKS-1], last_read [0:BANKS-1];
     reg [63:0] any_activated, refreshed, moded;
@@ -41,13 +43,13 @@ module sdram_chip #(
     reg [7:0] refreshes;
     reg signed [63:0] debt_ps;
     reg [2:0] latency;
-    reg [1:0] mask_before;  // DQM acts on what is read at the pins two cycles later
+    reg [BYTES-1:0] mask_before;  // DQM acts on what is read at the pins two cycles later
 
-    // A burst of two: its second word, which comes in the cycle after; words read, on their way to the pins.
+    // Of a burst of two: its second word, which comes in the cycle after; words read, on their way to the pins.
     reg second, second_write;
     reg [BANK_BITS-1:0] second_bank;
     reg [COLUMN_BITS-1:0] second_column;
-    reg [15:0] passing [0:2];
+    reg [WORD_BITS-1:0] passing [0:2];
     reg [2:0] passing_driven;
     reg released;  // the bus was let go in the cycle before
 
@@ -89,8 +91,8 @@ module sdram_chip #(
     task move(input writes, input [BANK_BITS-1:0] bank, input [COLUMN_BITS-1:0] column);
         if (writes) begin
             if (!dq_in_driven) violation(16);
-            if (!dqm[0]) words[{row[bank], bank, column}][7:0] = dq_in[7:0];
-            if (!dqm[1]) words[{row[bank], bank, column}][15:8] = dq_in[15:8];
+            for (i = 0; i < BYTES; i = i + 1)
+                if (!dqm[i]) words[{row[bank], bank, column}][8*i +: 8] = dq_in[8*i +: 8];
             written[bank] = now;
         end else begin
             passing[latency - 2] = words[{row[bank], bank, column}];
@@ -105,14 +107,14 @@ module sdram_chip #(
             if (now * CLOCK_PS < START_PS) violation(1);
             if (too_soon(refreshed, RFC_PS) || (moded != 0 && now - moded < MODE_CYCLES)) violation(13);
         end
-        if (command && code == 3'b110) violation(3);  // BURST TERMINATE has no use with bursts of two
+        if (command && code == 3'b110) violation(3);  // BURST TERMINATE has no use with such bursts
 
         // Words read reach the pins, without the bytes DQM takes away. What nobody drives looks like noise.
         if (dq_in_driven && (dq_out_driven || passing_driven[0] || (released && 2 * HZ_PS > CLOCK_PS))) violation(14);
         released = dq_out_driven && !passing_driven[0];
         dq_out_driven = passing_driven[0];
-        dq_out[7:0] = passing_driven[0] && !mask_before[0] ? passing[0][7:0] : ~now[7:0];
-        dq_out[15:8] = passing_driven[0] && !mask_before[1] ? passing[0][15:8] : now[7:0];
+        for (i = 0; i < BYTES; i = i + 1)
+            dq_out[8*i +: 8] = passing_driven[0] && !mask_before[i] ? passing[0][8*i +: 8] : now[7:0] ^ {8{i[0]}} ^ 8'hff;
         passing_driven = passing_driven >> 1;
         passing[0] = passing[1];
         passing[1] = passing[2];
@@ -122,7 +124,7 @@ module sdram_chip #(
             if (!is_open[ba] || too_soon(activated[ba], RCD_PS)) violation(15);
             if (a[10]) violation(3);  // with auto precharge
             move(is_write, ba, a[COLUMN_BITS-1:0]);
-            second = 1;
+            second = BURST == 2;
             second_write = is_write;
             second_bank = ba;
             second_column = {a[COLUMN_BITS-1:1], ~a[0]};
@@ -163,8 +165,8 @@ module sdram_chip #(
         end
         if (is_mode) begin
             if (refreshes < START_REFRESHES) violation(2);
-            // Sequential bursts of two for reads and writes.
-            if (ba != 0 || a[ROW_BITS-1:7] != 0 || a[3:0] != 4'b0001 || (a[6:4] != 2 && a[6:4] != 3)) violation(3);
+            // Sequential bursts for reads and writes.
+            if (ba != 0 || a[ROW_BITS-1:7] != 0 || a[3:0] != BURST - 1 || (a[6:4] != 2 && a[6:4] != 3)) violation(3);
             latency = a[6:4]; initialised = 1; moded = now; debt_ps = 0;
         end
         now = now + 1;

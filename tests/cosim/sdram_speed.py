@@ -8,26 +8,29 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from fpga.sdram.chip import SDRAM_32M
+from fpga.sdram.chip import SDRAM_32M, SdramChip
 from fpga.sdram.memory import SdramMemory
 from fpga.sim.sdram import with_sdram_text
 from isa.config import preset
 from tests.cosim.runner import simulate
 
 
-def measure(name: str, mhz: float, chip_mhz: float, folder: Path) -> dict[str, Any]:
-    """Runs all benches of the memory with the bus of a preset, and clocks of the bus and of the chip in MHz.
+def measure(
+    name: str, mhz: float, chip_mhz: float, folder: Path, *, chip: SdramChip = SDRAM_32M, shared: bool = False
+) -> dict[str, Any]:
+    """Runs all benches of the memory with the bus of a preset, and clocks of the bus and of the chip in MHz; `shared`:
+    they are one.
 
     Returns:
         "latency": (median, maximum) in cycles of the bus; "rate": bytes a cycle of the chip.
     """
     config, hz = preset(name), round(chip_mhz * 1e6)
-    text = with_sdram_text(SdramMemory(config, SDRAM_32M, hz), SDRAM_32M, hz, "memory")
+    text = with_sdram_text(SdramMemory(config, chip, hz, shared=shared), chip, hz, "memory", shared=shared)
     result = folder / "speed.json"
-    settings = {"size": SDRAM_32M.size, "window": 4096, "bus_bytes": config.bus_bytes, "seed": round(chip_mhz)}
+    settings = {"size": chip.size, "window": 4096, "bus_bytes": config.bus_bytes, "seed": round(chip_mhz)}
     benches = "tests.cosim.memory_bench,tests.cosim.sdram_bench"
     more = {"result": result, "cocotb_log_level": "ERROR", "memory_ratio": chip_mhz / mhz}
-    simulate(f"sdram_{name}", text, "memory", benches, **more, **settings)
+    simulate(f"sdram_{name}{shared:d}", text, "memory", benches, **more, **settings)
     found: dict[str, Any] = json.loads(result.read_text())
     return found
 

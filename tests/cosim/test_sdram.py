@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fpga.sdram.chip import SDRAM_32M, SdramCycles
+from fpga.sdram.chip import SDRAM_8M, SDRAM_32M, SdramCycles
 from fpga.sim.sdram import MODEL
 from tests.cosim.runner import simulate
 from tests.cosim.sdram_speed import measure
@@ -26,6 +26,14 @@ def test_sdram(name: str, mhz: int, chip_mhz: int, tmp_path: Path) -> None:
     assert min(rate[kind] for kind in ("read", "write", "both")) > 1.85 and rate["scattered"] > 0.85
     there = 16 + 20 * mhz / chip_mhz
     assert latency["open row"][0] <= there and latency["other row"][1] <= there + 36 * mhz / chip_mhz
+
+
+@pytest.mark.parametrize("mhz", [54, pytest.param(81, marks=pytest.mark.long)])
+def test_a_chip_of_32_bits_on_the_clock_of_the_bus(mhz: int, tmp_path: Path) -> None:
+    speed = measure("tiny", mhz, mhz, tmp_path, chip=SDRAM_8M, shared=True)
+    rate, latency = speed["rate"], speed["latency"]
+    assert min(rate[kind] for kind in ("read", "write", "both")) > 1.85 and rate["scattered"] > 0.85
+    assert latency["open row"][0] <= 20 and latency["other row"][1] <= 40
 
 
 #: (after initialisation, commands, first violation): a command is its name, cycles after the one before, bank, address.
