@@ -13,7 +13,8 @@ from fpga.errors import FpgaError
 
 #: Largest deviation from the frequency asked for.
 TOLERANCE = 0.02
-_ONE_CLOCK = "no second clock from the PLL of this FPGA"
+#: Places of an edge in a cycle that an rPLL can choose from.
+_PHASES = 16
 
 
 class Pll(ABC):
@@ -25,7 +26,7 @@ class Pll(ABC):
 
     @abstractmethod
     def instance(self, clock: Value, output: Signal, locked: Signal, memory: MemoryClock | None = None) -> Instance:
-        """The primitive. Raises `FpgaError` for a `memory` without a `memory_hz`."""
+        """The primitive; `memory` only where there is a `memory_hz`."""
 
 
 class FindPll(Protocol):
@@ -36,9 +37,9 @@ class FindPll(Protocol):
 
 @dataclass(frozen=True)
 class MemoryClock:
-    """The clock of a memory, and the same for a pin, `delay_ns` later."""
+    """The clock of a memory, None if it is that of `sync`, and the same for a pin, `delay_ns` later."""
 
-    clock: Signal
+    clock: Signal | None
     later: Signal
     delay_ns: float
 
@@ -122,7 +123,8 @@ class Ecp5Pll(Pll):
 
 @dataclass(frozen=True)
 class GowinPll(Pll):
-    """rPLL: output = input * fbdiv / idiv, VCO = output * odiv.
+    """rPLL: output = input * fbdiv / idiv, VCO = output * odiv. A memory has the clock of the NPU: `memory_hz` is
+    `output_hz`, and the output CLKOUTP is that of the pin.
 
     Limits of GW2A(R)-18 C8/I7 (data sheet, PLL): phase detector 3..500 MHz, VCO 500..1250 MHz.
     """
@@ -132,30 +134,36 @@ class GowinPll(Pll):
     fbdiv: int
     odiv: int
     device: str
-    memory_hz = 0
+    with_memory: bool = False
 
     @property
     def output_hz(self) -> int:  # type: ignore[override]
         return self.input_hz * self.fbdiv // self.idiv
 
+    @property
+    def memory_hz(self) -> int:  # type: ignore[override]
+        return self.output_hz if self.with_memory else 0
+
     @staticmethod
     def find(input_hz: int, output_hz: int, memory_hz: tuple[int, int] | None = None, /, *, device: str) -> GowinPll:
         """The closest setting. Raises `FpgaError`."""
-        if memory_hz is not None:
-            raise FpgaError(_ONE_CLOCK)
         found = [
-            GowinPll(input_hz, i, f, o, device)
+            GowinPll(input_hz, i, f, o, device, memory_hz is not None)
             for i in range(1, 10)
             if input_hz / i >= 3e6
             for f in range(1, 65)
             for o in (2, 4, 8, 16, 32, 48, 64, 80, 96, 112, 128)
             if 500e6 <= input_hz / i * f * o <= 1250e6
         ]
+        if memory_hz is not None:
+            found = [pll for pll in found if memory_hz[0] <= pll.memory_hz <= memory_hz[1]]
         return _closest(found, output_hz)
 
     def instance(self, clock: Value, output: Signal, locked: Signal, memory: MemoryClock | None = None) -> Instance:
+        others: dict[str, object] = {}
         if memory is not None:
-            raise FpgaError(_ONE_CLOCK)
+            phase = round(memory.delay_ns * 1e-9 * self.output_hz * _PHASES) % _PHASES
+            others = {"p_PSDA_SEL": f"{phase:04b}", "p_DUTYDA_SEL": "1000", "o_CLKOUTP": memory.later}
         tied = {
             f"i_{n}": 0 for n in ("RESET", "RESET_P", "CLKFB", "FBDSEL", "IDSEL", "ODSEL", "DUTYDA", "PSDA", "FDLY")
         }
@@ -171,6 +179,7 @@ class GowinPll(Pll):
             p_FBDIV_SEL=self.fbdiv - 1,
             p_ODIV_SEL=self.odiv,
             p_CLKFB_SEL="internal",
+            **others,
             i_CLKIN=clock,
             o_CLKOUT=output,
             o_LOCK=locked,
@@ -194,13 +203,16 @@ def drive_sync(m: Module, pll: Pll, clock: Value) -> None:
     _drive(m, pll, clock, None)
 
 
+def drive_with_pin(m: Module, pll: Pll, clock: Value, *, later: str, delay_ns: float) -> None:
+    """Clock domain `sync` as `drive_sync` makes it, and `later`, without reset, whose clock comes `delay_ns` later."""
+    pin = ClockDomain(later, reset_less=True)
+    m.domains += pin
+    _drive(m, pll, clock, MemoryClock(None, pin.clk, delay_ns))
+
+
 def drive_with_memory(m: Module, pll: Pll, clock: Value, *, memory: str, later: str, delay_ns: float) -> None:
     """Clock domains `sync` and `memory` from a PLL, in reset until the PLL is locked, and `later`, without reset, whose
-    clock comes `delay_ns` after that of `memory`.
-
-    Raises:
-        FpgaError: the PLL has no clock for a memory.
-    """
+    clock comes `delay_ns` after that of `memory`."""
     inner, pin = ClockDomain(memory), ClockDomain(later, reset_less=True)
     m.domains += [inner, pin]
     locked = _drive(m, pll, clock, MemoryClock(inner.clk, pin.clk, delay_ns))

@@ -71,7 +71,7 @@ class Soc(wiring.Component):
             bridge.rx.eq(self.rx),
             self.tx.eq(bridge.tx),
             bridge.board_id.eq(self.board_id),
-            bridge.memory_bytes.eq(memory.size),
+            bridge.memory_bytes.eq(min(memory.size, 1 << self.config.axi_address_bits)),  # what the NPU reaches of it
             memory.bus_reset.eq(reset),
         ]
         wiring.connect(m, npu.axi, memory.axi)

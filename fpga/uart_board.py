@@ -14,7 +14,7 @@ from amaranth.lib import io
 
 from fpga.board import SDRAM, Board, Design, Point
 from fpga.bridge.uart import bit_time
-from fpga.clocking import FindPll, Pll, drive_sync, drive_with_memory
+from fpga.clocking import FindPll, Pll, drive_sync, drive_with_memory, drive_with_pin
 from fpga.errors import FpgaError
 from fpga.flows import FLOWS
 from fpga.flows.flow import Flow
@@ -77,6 +77,7 @@ class UartBoard(Board):
         loader: what puts a bitstream on it.
         leds: resources used as LEDs, at most as many as the SoC has.
         sdram: the chip at the platform's resource `sdram`, or None.
+        sdram_shares_clock: it has the clock of the NPU, not one of its own.
     """
 
     identity: str
@@ -87,6 +88,7 @@ class UartBoard(Board):
     loader: Loader
     leds: tuple[tuple[str, int], ...] = tuple(("led", n) for n in range(4))
     sdram: SdramChip | None = None
+    sdram_shares_clock: bool = False
 
     def flow(self) -> Flow:
         """That of the family."""
@@ -99,7 +101,8 @@ class UartBoard(Board):
             bit_time(pll.output_hz, point.baud)
         except ValueError as error:
             raise FpgaError(f"{self.name}: {error}") from None
-        return Design(self.top(config, point, pll), pll.output_hz / 1e6, pll.memory_hz / 1e6)
+        own_hz = 0 if self.sdram_shares_clock else pll.memory_hz
+        return Design(self.top(config, point, pll), pll.output_hz / 1e6, own_hz / 1e6)
 
     def top(self, config: NpuConfig, point: Point, pll: Pll) -> Any:
         """The top module of a point."""
@@ -112,12 +115,14 @@ class UartBoard(Board):
             return self.pll(hz)
         if self.sdram is None:
             raise FpgaError(f"{self.name} has no SDRAM that is supported")
-        return self.pll(hz, self.sdram.clocks_hz)
+        return self.pll(hz, (0, self.sdram.clocks_hz[1]) if self.sdram_shares_clock else self.sdram.clocks_hz)
 
     def memory_timing(self, config: NpuConfig, point: Point) -> MemoryTiming:
         """The memory of a point for the cycle-level simulator. Raises `FpgaError` as `clocks`."""
         pll = self.clocks(point)
-        return sdram_timing(config, pll.output_hz, pll.memory_hz) if pll.memory_hz else BLOCK_RAM_TIMING
+        if not pll.memory_hz:
+            return BLOCK_RAM_TIMING
+        return sdram_timing(config, pll.output_hz, pll.memory_hz, shared=self.sdram_shares_clock)
 
 
 class BoardTop(Elaboratable):
@@ -142,7 +147,7 @@ class BoardTop(Elaboratable):
             m.submodules[f"led{n}"] = led = io.Buffer("o", platform.request(resource, number, dir="-"))
             m.d.comb += led.o.eq(soc.leds[n])
         if isinstance(memory, SdramMemory):
-            connect_sdram(m, platform, soc)
+            connect_sdram(m, platform, soc, memory.domain)
         self.connect(m, platform, soc)
         return m
 
@@ -158,20 +163,23 @@ def board_memory(board: UartBoard, config: NpuConfig, point: Point, pll: Pll) ->
     """The memory a point names, with the clocks of `UartBoard.clocks`."""
     if point.memory != SDRAM or board.sdram is None:
         return OnChipMemory(config, point.memory_kib << 10)
-    return SdramMemory(config, board.sdram, pll.memory_hz)
+    return SdramMemory(config, board.sdram, pll.memory_hz, shared=board.sdram_shares_clock)
 
 
 def drive_clocks(m: Module, pll: Pll, clock: Value, memory: OnChipMemory | SdramMemory) -> None:
     """The clock domains of a SoC with this memory, from the clock of the board."""
     if isinstance(memory, SdramMemory):
         delay_ns = memory.controller.cycles.clock_delay
-        drive_with_memory(m, pll, clock, memory=MEMORY, later=SDRAM_CLOCK, delay_ns=delay_ns)
+        if memory.shared:
+            drive_with_pin(m, pll, clock, later=SDRAM_CLOCK, delay_ns=delay_ns)
+        else:
+            drive_with_memory(m, pll, clock, memory=MEMORY, later=SDRAM_CLOCK, delay_ns=delay_ns)
     else:
         drive_sync(m, pll, clock)
 
 
-def connect_sdram(m: Module, platform: Any, soc: Any) -> None:
-    """The pins of the SDRAM, all with registers of MEMORY in them; its clock is that of domain SDRAM_CLOCK."""
+def connect_sdram(m: Module, platform: Any, soc: Any, domain: str = MEMORY) -> None:
+    """The pins of the SDRAM, all with registers of its `domain` in them; its clock is that of domain SDRAM_CLOCK."""
     port = platform.request("sdram", 0, dir="-")
     m.submodules.sdram_clk = clock = io.DDRBuffer("o", port.clk, o_domain=SDRAM_CLOCK)
     m.d.comb += [clock.o[0].eq(1), clock.o[1].eq(0)]
@@ -179,8 +187,8 @@ def connect_sdram(m: Module, platform: Any, soc: Any) -> None:
         if name == "clk":
             continue
         direction: Literal["io", "o"] = "io" if name == "dq" else "o"
-        inner = {"i_domain": MEMORY} if name == "dq" else {}
-        buffer = io.FFBuffer(direction, getattr(port, name), o_domain=MEMORY, **inner)  # type: ignore[arg-type]
+        inner = {"i_domain": domain} if name == "dq" else {}
+        buffer = io.FFBuffer(direction, getattr(port, name), o_domain=domain, **inner)  # type: ignore[arg-type]
         m.submodules[f"sdram_{name}"] = buffer
         if name == "dq":
             m.d.comb += [soc.sdram_dq_i.eq(buffer.i), buffer.o.eq(soc.sdram_dq_o), buffer.oe.eq(soc.sdram_dq_oe)]

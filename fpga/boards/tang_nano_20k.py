@@ -1,22 +1,33 @@
-"""Tang Nano 20K with GW2AR-18 (Sipeed): 27 MHz, serial line through the on-board BL616."""
+"""Tang Nano 20K with GW2AR-18 (Sipeed): 27 MHz, serial line through the on-board BL616, 8 MB SDRAM in the package of
+the FPGA."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Any
 
+from fpga.board import SDRAM, Point
 from fpga.cells import Capacity
 from fpga.clocking import GowinPll
+from fpga.sdram.chip import SDRAM_8M
 from fpga.uart_board import UartBoard, open_fpga_loader
 
 CLOCK_HZ = 27_000_000
 FAMILY = "GW2A-18C"
+#: Pads of the FPGA that lead to the memory in its package (`sip_cst` of apycula's database of the device).
+_SDRAM_PADS = {
+    "clk": "IOR11B", "cke": "IOL13A", "cs_n": "IOL14B", "ras_n": "IOL13B", "cas_n": "IOL14A", "we_n": "IOL12B",
+    "ba": "IOR13A IOR12A", "dqm": "IOL12A IOR11A IOL18A IOR15B",
+    "a": "IOR14A IOR13B IOR14B IOR15A IOL16B IOL17B IOL16A IOL17A IOL15B IOL15A IOR12B",
+    "dq": "IOL3A IOL3B IOL8A IOL8B IOL9A IOL9B IOL11A IOL11B IOR9B IOR9A IOR5B IOR6A IOR5A IOR4B IOR3B IOR3A "
+    "IOL39B IOL39A IOL35B IOL35A IOL30B IOL30A IOL20A IOL18B IOR17A IOR16A IOR16B IOR17B IOR18A IOR18B IOR44A IOR44B",
+}  # fmt: skip
 
 
 def platform() -> Any:
     from amaranth.build import Attrs, Clock, Pins, Resource
     from amaranth.vendor import GowinPlatform
-    from amaranth_boards.resources import LEDResources, UARTResource
+    from amaranth_boards.resources import LEDResources, SDRAMResource, UARTResource
 
     class TangNano20k(GowinPlatform):
         part = "GW2AR-LV18QN88C8/I7"
@@ -27,6 +38,7 @@ def platform() -> Any:
             Resource("clk27", 0, Pins("4", dir="i"), Clock(CLOCK_HZ), Attrs(IO_TYPE="LVCMOS33")),
             *LEDResources(pins="15 16 17 18 19 20", invert=True, attrs=Attrs(IO_TYPE="LVCMOS33")),
             UARTResource(0, rx="70", tx="69", attrs=Attrs(PULL_MODE="UP", IO_TYPE="LVCMOS33")),
+            SDRAMResource(0, **_SDRAM_PADS, attrs=Attrs(IO_TYPE="LVCMOS33")),
         ]
         connectors: list[object] = []
 
@@ -43,4 +55,7 @@ BOARD = UartBoard(
     clock_hz=CLOCK_HZ,
     pll=partial(GowinPll.find, CLOCK_HZ, device=FAMILY),
     loader=open_fpga_loader("tangnano20k"),
+    sdram=SDRAM_8M,
+    sdram_shares_clock=True,
+    points={"nano": Point(clock_mhz=54, memory=SDRAM, memory_kib=SDRAM_8M.size >> 10)},
 )

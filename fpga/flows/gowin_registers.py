@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from fpga.flows.gowin_sites import DIRECT
+from fpga.flows.gowin_sites import DIRECT, in_pins
 from fpga.flows.netlist import Bit, Cell, Module, loads, new_cell, unused
 
 
@@ -92,12 +92,14 @@ def move_registers(module: Module) -> int:
 
 
 def add_wires(module: Module) -> None:
-    """Gives each flip-flop that cannot be in the site of what drives it a LUT of its own, in a module, in place."""
+    """Gives each flip-flop that can be neither in a pin nor in the site of what drives it a LUT of its own, in a
+    module, in place."""
     cells: dict[str, Any] = module["cells"]
     free = {bits[0] for cell in cells.values() for bits in _direct(cell)}  # outputs whose site has no flip-flop yet
     bits = unused(module)
+    pinned = in_pins(cells)
     for name, cell in list(cells.items()):
-        if not cell["type"].startswith("DFF"):
+        if not cell["type"].startswith("DFF") or name in pinned:
             continue
         pins = cell["connections"]
         if pins["D"][0] in free:

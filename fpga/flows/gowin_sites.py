@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any
 
 from fpga.cells import GOWIN
 
+#: Pins, with the ports that have a flip-flop for nextpnr; those that only drive (TBUF) have none.
+PINS = {"IBUF": ("O",), "OBUF": ("I",), "IOBUF": ("O", "I", "OEN")}
 #: Outputs that reach the flip-flop of their own site, by the beginning of the cell's name.
 DIRECT = {"LUT": "F", "ALU": "SUM"}
 
@@ -16,8 +18,9 @@ def lut_sites(cells: Mapping[str, Mapping[str, Any]]) -> int:
     """Sites of LUTs that a mapped netlist takes, at least.
 
     A site holds a LUT, or a bit of a carry chain, and a flip-flop that takes the output of that. A flip-flop with any
-    other input needs the LUT as a wire. A carry chain begins with a site that makes its first carry, ends with one more
-    where something else uses the last, and is filled up to an even number. A distributed RAM takes a tile of 8 sites.
+    other input needs the LUT as a wire, unless it is the register of a pin. A carry chain begins with a site that makes
+    its first carry, ends with one more where something else uses the last, and is filled up to an even number. A
+    distributed RAM takes a tile of 8 sites.
 
     Parameters:
         cells: of the top module, by name, as Yosys writes them in JSON.
@@ -34,7 +37,9 @@ def lut_sites(cells: Mapping[str, Mapping[str, Any]]) -> int:
                 drivers[bits[0]] = name
 
     sites = sum(GOWIN.luts.get(cell["type"], 0) for name, cell in cells.items() if name not in alus)
-    inputs = Counter(drivers.get(c["connections"]["D"][0]) for c in cells.values() if c["type"].startswith("DFF"))
+    pins = in_pins(cells)
+    flip_flops = [c["connections"] for name, c in cells.items() if c["type"].startswith("DFF") and name not in pins]
+    inputs = Counter(drivers.get(connections["D"][0]) for connections in flip_flops)
     sites += sum(count - (driver is not None) for driver, count in inputs.items())
 
     made = {bits[0] for alu in alus.values() if (bits := alu["COUT"])}
@@ -52,3 +57,24 @@ def lut_sites(cells: Mapping[str, Mapping[str, Any]]) -> int:
         length += users[carry] > 0
         sites += length + length % 2
     return sites
+
+
+def in_pins(cells: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    """Flip-flops that nextpnr puts into pins, with the options of the flow: those that alone see an input, or whose
+    output only one pin sees."""
+    seen: dict[Any, list[str]] = defaultdict(list)  # by bit, the cells that read it; "" is a pin
+    inputs = set()
+    for name, cell in cells.items():
+        pin = PINS.get(cell["type"], ())
+        for port, bits in cell["connections"].items():
+            if cell["port_directions"][port] != "output":
+                for bit in bits:
+                    seen[bit].append("" if port in pin else name)
+            elif port in pin:
+                inputs.add(bits[0])
+    flip_flops = [(name, c["connections"]) for name, c in cells.items() if c["type"].startswith("DFF")]
+    return {
+        name
+        for name, pins in flip_flops
+        if (pins["D"][0] in inputs and seen[pins["D"][0]] == [name]) or seen[pins["Q"][0]] == [""]
+    }

@@ -66,8 +66,9 @@ class StandaloneSoc(wiring.Component):
         wiring.connect(m, npu.axi, memory.axi)
         unread(m, *(port for _, _, port in flat_ports(npu.dbg)), npu.irq)  # no timelines on boards; the program asks
 
+        reached = min(memory.size, 1 << self.config.axi_address_bits)
         m.submodules.host = host = Host(
-            self.boot, clock_hz=self.clock_hz, baud=self.baud, memory_bytes=memory.size, flash_bytes=self.flash_bytes
+            self.boot, clock_hz=self.clock_hz, baud=self.baud, memory_bytes=reached, flash_bytes=self.flash_bytes
         )
         wiring.connect(m, host.mem, memory.mem)
         wiring.connect(m, host.axil, npu.axil)

@@ -6,15 +6,14 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import tilewright as tw
 from fpga.sim.axi import AxiBoard
 from isa.config import preset
 from isa.program import Program
+from tests.common.board_networks import digits_model, small_model
 from tests.common.paths import ROOT
-from tests.reference.quantized_models import Model
 
 
 @pytest.fixture
@@ -27,18 +26,13 @@ def axi(tmp_path: Path) -> Iterator[AxiBoard]:
 @pytest.fixture(scope="session")
 def digits() -> Program:
     """The digits network for `tiny`."""
-    return tw.compile(ROOT / "examples/digits/digits_int8.onnx", config="tiny")
+    return tw.compile(digits_model(), config="tiny")
 
 
 @pytest.fixture(scope="session")
 def small() -> Program:
-    """A network for `tiny` of 3 KB, where the way of each byte takes long: Conv, Add and MaxPool."""
-    m = Model(np.int8, seed=1)
-    x = m.input((1, 8, 8, 8), 0.05, 3)
-    y = m.requantized(m.op("Conv", x, m.weights((8, 8, 3, 3)), pads=[1] * 4), 0.05, 1)
-    y = m.requantized(m.op("Add", x, y), 0.06, 2)
-    m.output(m.requantized(m.op("MaxPool", y, kernel_shape=[2, 2], strides=[2, 2]), 0.06, 2))
-    return tw.compile(m.build(), config="tiny")
+    """The network of 3 KB for `tiny`."""
+    return tw.compile(small_model(), config="tiny")
 
 
 @pytest.fixture

@@ -21,9 +21,8 @@ from driver.transport.serial import SerialTransport
 from fpga.board import SDRAM
 from fpga.boards import BOARDS
 from fpga.memory import BLOCK_RAM_TIMING
-from fpga.sdram.chip import SDRAM_32M
 from fpga.sim.pty import SerialBoard, board_line, soc_line
-from isa.config import preset
+from isa.config import NpuConfig, preset
 from isa.device import DeviceError, Region
 from isa.encoding import op
 from isa.instructions import ErrorCode, Memory
@@ -32,6 +31,7 @@ from isa.program import Program
 from isa.timing import MemoryTiming
 from simulator.cycle import CycleDevice
 from tests.common.board_jobs import Job, at_command, check_copy, copy_job, endless_job, in_mid_run, waiting_job
+from tests.common.board_networks import MODELS
 from tilewright.measure.clock import at_board
 from tilewright.runtime.cost import run_npu_steps
 
@@ -63,7 +63,7 @@ NEAR = {"small": 0.03, "digits": 0.005}
 
 def check_cycles(runner: tw.Runner, network: str, program: Program, timing: MemoryTiming) -> None:
     """What a run on the SoC took against the cycle-level simulator with the rule for its memory."""
-    by_rule = run_npu_steps(program, CycleDevice(TINY, timing, functional=False)).cycles
+    by_rule = run_npu_steps(program, CycleDevice(program.config, timing, functional=False)).cycles
     assert runner.counters is not None and runner.counters.cycles == pytest.approx(by_rule, rel=NEAR[network])
 
 
@@ -85,17 +85,20 @@ def test_a_network_gives_the_bytes_of_the_functional_simulator(
         assert runner.load(program).device.transport.repeats == 0
 
 
+@pytest.mark.parametrize("name, config", [("ulx3s_85f", TINY), ("tang_nano_20k", preset("nano"))])
 @pytest.mark.parametrize("network", NETWORKS)
-def test_a_network_in_the_sdram_of_a_board(request: pytest.FixtureRequest, network: str) -> None:
-    """The SoC of `fpga build --board ulx3s_85f --memory sdram` with a chip at its pins: the bytes of the functional
+def test_a_network_in_the_sdram_of_a_board(network: str, name: str, config: NpuConfig) -> None:
+    """The SoC of `fpga build --board NAME --memory sdram` with a chip at its pins: the bytes of the functional
     simulator, both ends of the chip keep theirs, and the chip saw nothing it does not allow."""
-    program: Program = request.getfixturevalue(network)
-    line, baud = board_line(BOARDS["ulx3s_85f"], TINY, SDRAM)
+    program = tw.compile(MODELS[network](), config)
+    chip = BOARDS[name].sdram
+    assert chip is not None
+    line, baud = board_line(BOARDS[name], config, SDRAM)
     rng = np.random.default_rng(1)
     with SerialBoard(line) as board:
-        with BoardDevice(SerialTransport(board.path, baud=baud, seconds=SECONDS), TINY) as dev:
+        with BoardDevice(SerialTransport(board.path, baud=baud, seconds=SECONDS), config) as dev:
             size = dev.transport.size
-            assert size == SDRAM_32M.size == 32 << 20
+            assert size == chip.size
             data = rng.integers(0, 256, 1500, np.uint8)
             for address in (3, size - data.size):
                 dev.write(address, data)
@@ -105,7 +108,7 @@ def test_a_network_in_the_sdram_of_a_board(request: pytest.FixtureRequest, netwo
             expected = tw.Device("functional").run(program, inputs)
             outputs = runner.run(program, inputs)
             assert all(np.array_equal(outputs[name], expected[name]) for name in expected)
-            check_cycles(runner, network, program, at_board("ulx3s_85f", TINY, memory=SDRAM)[1])
+            check_cycles(runner, network, program, at_board(name, config, memory=SDRAM)[1])
         assert line.sdram_fault == 0
 
 

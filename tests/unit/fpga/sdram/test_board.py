@@ -19,7 +19,7 @@ from fpga.errors import FpgaError
 from fpga.flows.ecp5 import CONSTRAINTS, LOG
 from fpga.flows.synthesis import ROUTING
 from fpga.report import timing
-from fpga.sdram.chip import SDRAM_32M, SdramCycles
+from fpga.sdram.chip import SDRAM_8M, SDRAM_32M, SdramCycles
 from fpga.uart_board import SDRAM_PINS, UartBoard, board_memory, connect_sdram, drive_clocks
 from hw.interfaces import flat_ports
 from isa.config import NpuConfig, preset
@@ -32,15 +32,17 @@ def test_points() -> None:
     assert point_of(board, config).memory != SDRAM
     with pytest.raises(FpgaError, match=r"the SDRAM of ulx3s_85f has 32768 KiB: no other size of memory"):
         point_of(board, config, memory=SDRAM, memory_kib=64)
-    with pytest.raises(FpgaError, match=r"tang_nano_20k has no SDRAM that is supported; boards with one: ulx3s_85f"):
-        point_of(BOARDS["tang_nano_20k"], config, memory=SDRAM)
+    with pytest.raises(
+        FpgaError, match=r"orangecrab_85f has no SDRAM that is supported; boards with one: ulx3s_85f, tang_"
+    ):
+        point_of(BOARDS["orangecrab_85f"], config, memory=SDRAM)
 
 
 def test_clocks_that_no_pll_makes(tmp_path: Path) -> None:
     with pytest.raises(FpgaError, match="no PLL setting gives a clock for the memory beside 50 MHz"):
         Ecp5Pll.find(25_000_000, 50_000_000, (900_000_000, 900_000_001))
-    with pytest.raises(FpgaError, match="tang_nano_20k has no SDRAM that is supported"):
-        build(BOARDS["tang_nano_20k"], preset("tiny"), Point(clock_mhz=27, memory_kib=8, memory=SDRAM), tmp_path)
+    with pytest.raises(FpgaError, match="orangecrab_85f has no SDRAM that is supported"):
+        build(BOARDS["orangecrab_85f"], preset("tiny"), Point(clock_mhz=48, memory_kib=8, memory=SDRAM), tmp_path)
 
 
 @pytest.mark.parametrize("mhz", [17, 20, 60, 83, 90, 100, 110, 130])
@@ -57,6 +59,21 @@ def test_the_clocks_of_the_sdram(mhz: int) -> None:
     phases = [values[f"{name}_CPHASE"] + values[f"{name}_FPHASE"] / 8 for name in ("CLKOS", "CLKOS2")]
     assert (phases[1] - phases[0]) * vco_ns == pytest.approx(delay_ns, abs=vco_ns / 16 + 1e-9)
     assert phases[1] < 128
+
+
+@pytest.mark.parametrize("mhz", [27, 41, 54, 81, 108])
+def test_an_sdram_on_the_clock_of_the_npu(mhz: int) -> None:
+    """The clock of the pin is that of the NPU, later by what the chip needs, to a 16th of a cycle (Gowin UG286)."""
+    board = BOARDS["tang_nano_20k"]
+    pll = board.clocks(Point(clock_mhz=mhz, memory_kib=8 << 10, memory=SDRAM))
+    assert pll.memory_hz == pll.output_hz and abs(pll.output_hz / 1e6 - mhz) <= 0.02 * mhz
+    cycles = SdramCycles.of(SDRAM_8M, pll.memory_hz)
+    parameters = pll.instance(Signal(), Signal(), Signal(), MemoryClock(None, Signal(), cycles.clock_delay)).parameters
+    assert int(parameters["PSDA_SEL"], 2) / 16 * 1e9 / pll.memory_hz == pytest.approx(
+        cycles.clock_delay, abs=1e9 / pll.memory_hz / 32
+    )
+    with pytest.raises(FpgaError, match=r"no PLL setting gives 160 MHz; the closest is 132\.00 MHz"):
+        board.clocks(Point(clock_mhz=160, memory_kib=8 << 10, memory=SDRAM))
 
 
 class Alone(Elaboratable):
