@@ -242,11 +242,16 @@ def test_pages_agree() -> None:
     assert f"{int(suite[1]):,} of {int(suite[0]):,} pass, {int(suite[0]) - int(suite[1])} excluded" in readme
     networks = table("docs/cpu-kernels.md")["ResNet-18, MobileNetV2, transformer (float32, 224 x 224)"][0].split(", ")
     assert "float ResNet-18 {}, MobileNetV2 {}, transformer {}".format(*networks) in readme
-    report = dict(
-        re.findall(r"^ (LUT|FF|DSP|block RAM) +(\d+) of", (ROOT / "docs/boards.md").read_text(), re.MULTILINE)
-    )
-    built = table("docs/fpga.md")["tilewright fpga build --board ulx3s_85f --config tiny -o bits"]
-    assert built[:4] == [f"{int(report[name]):,}" for name in ("LUT", "FF", "DSP", "block RAM")]
+    reports = (ROOT / "docs/boards.md").read_text(encoding="utf-8").split("\n board ")[1:]
+    for report in reports:
+        board, config = re.findall(r"^ +(\w+), configuration (\w+) ", report)[0]
+        built = table("docs/fpga.md")[f"tilewright fpga build --board {board} --config {config} -o bits"]
+        assert built[:4] == [
+            f"{float(n):,g}" for n in re.findall(r"^ (?:LUT|FF|DSP|block RAM) +([\d.]+) of", report, re.M)
+        ]
+        clock, highest = re.findall(r"^ clock +([\d.]+) MHz, highest ([\d.]+) MHz", report, re.MULTILINE)[0]
+        assert built[4].startswith(f"{float(clock):g} MHz, highest {highest}")
+    assert len(reports) == 2
 
 
 def test_placed_clocks() -> None:
