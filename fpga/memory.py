@@ -41,6 +41,11 @@ def memory_members(config: NpuConfig) -> dict[str, Any]:
     return {"axi": In(Axi4(config)), "mem": In(MemoryPort()), "bus_reset": In(1)}
 
 
+def reached_bytes(memory: Any, config: NpuConfig) -> int:
+    """How much of a memory the addresses of an NPU reach."""
+    return min(int(memory.size), 1 << config.axi_address_bits)
+
+
 def channel_queues(
     m: Module, slave: Any, channels: Mapping[str, Sequence[str]], depths: Mapping[str, int]
 ) -> tuple[dict[str, Queue], dict[str, dict[str, Signal]]]:

@@ -9,6 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from fpga.bridge.bridge import SerialBridge
+from fpga.memory import reached_bytes
 from hw.connections import unread
 from hw.interfaces import flat_ports
 from hw.npu import Npu
@@ -71,7 +72,7 @@ class Soc(wiring.Component):
             bridge.rx.eq(self.rx),
             self.tx.eq(bridge.tx),
             bridge.board_id.eq(self.board_id),
-            bridge.memory_bytes.eq(min(memory.size, 1 << self.config.axi_address_bits)),  # what the NPU reaches of it
+            bridge.memory_bytes.eq(reached_bytes(memory, self.config)),
             memory.bus_reset.eq(reset),
         ]
         wiring.connect(m, npu.axi, memory.axi)

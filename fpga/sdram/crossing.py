@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value
 from amaranth.lib import wiring
@@ -130,6 +131,45 @@ class CrossedAxi(wiring.Signature):
         super().__init__(members)
 
 
+def crossing_members(config: NpuConfig, depths: dict[str, int]) -> dict[str, Any]:
+    """Ports of what stands between the bus and `AxiSegments`, see `AxiCrossing`."""
+    return {
+        "axi": In(Axi4(config)),
+        "far": Out(CrossedAxi(config)),
+        "w_come": Out(range(2 * depths["w"])),
+        "r_left": Out(range(2 * depths["r"])),
+        "b_left": Out(range(2 * depths["b"])),
+    }
+
+
+Q = TypeVar("Q", bound=Any)
+
+
+def put_queues(m: Module, axi: Any, far: Any, make: Callable[[str, bool, int], Q]) -> dict[str, Q]:
+    """Submodules of `m`: a queue for each channel between `axi` and `far`, by name.
+
+    Parameters:
+        make: a queue, by the name of its channel, whether it leads to `far`, and the width of an entry.
+    """
+    queues = {}
+    for channel, names in CrossedAxi.FIELDS.items():
+        onward = channel in ("ar", "aw", "w")
+        source, target = (axi, far) if onward else (far, axi)
+        i, o = getattr(source, channel), getattr(target, channel)
+        fields: list[Any] = [getattr(i, name) for name in names]
+        queue = queues[channel] = make(channel, onward, sum(map(len, fields)))
+        m.submodules[channel] = queue
+        m.d.comb += [
+            queue.i_valid.eq(i.valid),
+            i.ready.eq(queue.i_ready),
+            queue.i_payload.eq(Cat(*fields)),
+            o.valid.eq(queue.o_valid),
+            queue.o_ready.eq(o.ready),
+            Cat(*[getattr(o, name) for name in names]).eq(queue.o_payload),
+        ]
+    return queues
+
+
 class AxiCrossing(wiring.Component):
     """AXI4 between two clocks.
 
@@ -147,37 +187,16 @@ class AxiCrossing(wiring.Component):
 
     def __init__(self, config: NpuConfig, depths: dict[str, int], near: str, far: str) -> None:
         self.depths, self.near_domain, self.far_domain = depths, near, far
-        super().__init__(
-            {
-                "axi": In(Axi4(config)),
-                "far": Out(CrossedAxi(config)),
-                "w_come": Out(range(2 * depths["w"])),
-                "r_left": Out(range(2 * depths["r"])),
-                "b_left": Out(range(2 * depths["b"])),
-            }
-        )
+        super().__init__(crossing_members(config, depths))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        queues: dict[str, AsyncQueue] = {}
-        for channel, names in CrossedAxi.FIELDS.items():
-            onward = channel in ("ar", "aw", "w")
-            source, target = (self.axi, self.far) if onward else (self.far, self.axi)
-            writer, reader = (self.near_domain, self.far_domain) if onward else (self.far_domain, self.near_domain)
-            i, o = getattr(source, channel), getattr(target, channel)
-            fields: list[Any] = [getattr(i, name) for name in names]
-            queue = queues[channel] = AsyncQueue(
-                sum(map(len, fields)), self.depths[channel], writer=writer, reader=reader
-            )
-            m.submodules[channel] = queue
-            m.d.comb += [
-                queue.i_valid.eq(i.valid),
-                i.ready.eq(queue.i_ready),
-                queue.i_payload.eq(Cat(*fields)),
-                o.valid.eq(queue.o_valid),
-                queue.o_ready.eq(o.ready),
-                Cat(*[getattr(o, name) for name in names]).eq(queue.o_payload),
-            ]
+
+        def queue(channel: str, onward: bool, width: int) -> AsyncQueue:
+            writer, reader = (self.near_domain, self.far_domain)[:: 1 if onward else -1]
+            return AsyncQueue(width, self.depths[channel], writer=writer, reader=reader)
+
+        queues = put_queues(m, self.axi, self.far, queue)
         m.d.comb += [
             self.w_come.eq(queues["w"].come),
             self.r_left.eq(queues["r"].left),

@@ -184,9 +184,10 @@ class SdramMemory(wiring.Component):
             m.d.sync += [busy.eq(1), asked.eq(~asked), *[kept.eq(port) for port, kept in request.values()]]
 
         seen, asking = Signal(), Signal()
-        there = {name: Signal.like(kept, name=f"bridge_{name}") for name, (_, kept) in request.items()}
-        if self.shared:
-            there = {name: kept for name, (_, kept) in request.items()}
+        there = {
+            name: kept if self.shared else Signal.like(kept, name=f"bridge_{name}")
+            for name, (_, kept) in request.items()
+        }
         with m.If(asked_there != seen):
             m.d[self.domain] += [seen.eq(asked_there), asking.eq(1)]
             if not self.shared:

@@ -8,6 +8,7 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from fpga.memory import reached_bytes
 from fpga.soc import LEDS
 from fpga.standalone.host import Host
 from hw.connections import unread
@@ -66,10 +67,10 @@ class StandaloneSoc(wiring.Component):
         wiring.connect(m, npu.axi, memory.axi)
         unread(m, *(port for _, _, port in flat_ports(npu.dbg)), npu.irq)  # no timelines on boards; the program asks
 
-        reached = min(memory.size, 1 << self.config.axi_address_bits)
         m.submodules.host = host = Host(
-            self.boot, clock_hz=self.clock_hz, baud=self.baud, memory_bytes=reached, flash_bytes=self.flash_bytes
-        )
+            self.boot, clock_hz=self.clock_hz, baud=self.baud,
+            memory_bytes=reached_bytes(memory, self.config), flash_bytes=self.flash_bytes,
+        )  # fmt: skip
         wiring.connect(m, host.mem, memory.mem)
         wiring.connect(m, host.axil, npu.axil)
         for name in ("rx", "flash_cipo"):

@@ -147,9 +147,9 @@ class Machine {
         if (r_.stop && __atomic_load_n(r_.stop, __ATOMIC_RELAXED)) throw Fault{TW_ERROR_CODE_TIMEOUT};
     }
 
-    // A row address, wrapped around.
     // The offset in a region that an instruction means by this sum.
     uint32_t offset_of(int64_t sum) const { return uint32_t(sum & ((int64_t(1) << c_.offset_bits) - 1)); }
+    // A row address, wrapped around.
     int64_t wrapped(int64_t address) const { return address & ((int64_t(1) << c_.address_bits) - 1); }
     int64_t checked(MemoryId memory, int64_t address, int64_t rows) const {
         address = wrapped(address);
