@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
+import itertools
 import math
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from compiler.npu.emit.loops import Loop
 from compiler.npu.emit.plan import Pools, TilePlan
 from compiler.npu.emit.tiles import ActTile
 from compiler.npu.layers.accumulators import emit_accumulators, emit_wide, read_add_operand
-from compiler.npu.layers.depthwise_passes import Slots, WindowPass, plan_passes
+from compiler.npu.layers.depthwise_passes import NO_PADS, Pads, Slots, WindowPass, plan_passes
 from compiler.npu.layers.layer import Layer
 from compiler.npu.layers.products import least_constants
 from compiler.npu.layers.rest import Rest
@@ -25,16 +25,28 @@ from compiler.npu.layers.tiling import Bus, OutputRows, PlaneTiling, bands, boxe
 from isa.config import NpuConfig
 
 _TILE_OVERHEAD = 15
+#: Cycles besides its weights of an instruction for an output that misses padding.
+_CORNER_OVERHEAD = 10
 #: Rows of bands that hold only a part of each row, and the parts that rows are cut into.
 _SHORT_BANDS = (1, 2, 4, 6, 8, 12)
 _ROW_PARTS = (2, 3, 4, 8, 16, 32, 64)
 
 
-class WindowTiling(PlaneTiling):
-    """Tiles of a layer in the array's window mode."""
+class WindowTiling(NamedTuple):
+    """Tiles of a layer in the array's window mode: rows, columns and channel blocks of the output, and whether padding
+    between two lines of pushes is pushed once."""
+
+    lines: int
+    columns: int
+    blocks: int
+    shared: bool
+
+    @property
+    def plane(self) -> PlaneTiling:
+        return PlaneTiling(self.lines, self.columns, self.blocks)
 
     def __str__(self) -> str:
-        return f"{super().__str__()} (window)"
+        return f"{self.plane} (window{', shared padding' if self.shared else ''})"
 
 
 @dataclass
@@ -87,15 +99,21 @@ class DepthwiseLayer(Layer):
         short = [lines for lines in _SHORT_BANDS if lines <= height]
         for lines, columns in bands(height, y.w, short, _ROW_PARTS):
             vectors = nbytes * math.prod(window.extent(lines, columns))
-            passes, pushes = plan_passes(Slots.of(config), window, (lines, columns))
             count_bands = -(-height // lines) * -(-y.w // columns)
-            for parts in range(1, y.cb + 1):
+            box = Box(0, 0, 1, 0, lines, 0, columns)
+            ways = [(False, *self._passes(config, box, shared=False))]
+            shared, pushes = self._passes(config, box, shared=True)
+            if any(p.shared for p in shared):
+                ways.append((True, shared, pushes))
+            for parts, way in itertools.product(range(1, y.cb + 1), ways):
                 blocks = -(-y.cb // parts)
                 if parts > 1 and blocks == -(-y.cb // (parts - 1)):
                     continue
+                sharing, passes, pushes = way
+                corners = sum(len(self._missing(p)) for p in passes)
                 several = count_bands * parts * images > 1
                 acc = nbytes * _acc_rows(config, lines * columns, blocks)
-                tiles = 2 * len(passes) * slices * (blocks + min(again, blocks * self._sets))
+                tiles = 2 * slices * (len(passes) * (blocks + min(again, blocks * self._sets)) + corners)
                 if acc > room // (2 if several else 1) or tiles > config.wgt_tiles // 2:
                     continue
                 if blocks > config.prm_rows:
@@ -109,6 +127,8 @@ class DepthwiseLayer(Layer):
                 count = count_bands * -(-y.cb // blocks) * images
                 read = count * (in_rows + add_rows) * config.block_in
                 read += len(passes) * slices * (y.cb + again) * config.tile_bytes
+                # Weights for missing padding come in the way of other layers' weights where the bus is busy.
+                extra = slices * corners * (config.tile_bytes / reading + _CORNER_OVERHEAD)
                 work = max(
                     nbytes * images * count_bands * pushes * (y.cb + again) * slices,
                     read / reading * 1.05,
@@ -117,11 +137,11 @@ class DepthwiseLayer(Layer):
                 )
                 start = latency + (in_rows * config.block_in + tiles * config.tile_bytes / 2) / reading
                 end = nbytes * lines * columns * blocks * (1 if resident_out else config.block_in / writing)
-                cycles = work + start + end + count * _TILE_OVERHEAD
+                cycles = work + start + end + count * (_TILE_OVERHEAD + extra)
                 if every or cycles < best:
-                    best = cycles
+                    best = min(best, cycles)
                     pools = Pools(depth * in_rows, depth * out_rows, depth * add_rows)
-                    yield TilePlan(WindowTiling(lines, columns, blocks), pools, cycles)
+                    yield TilePlan(WindowTiling(lines, columns, blocks, sharing), pools, cycles)
 
     def emit(self, context: Context, plan: TilePlan[Any], rows: OutputRows | None = None) -> None:
         """Channel blocks outside (their weights stay), bands inside."""
@@ -130,8 +150,8 @@ class DepthwiseLayer(Layer):
             y = self.output.first_bytes
             for block in range(0, y.cb, plan.tiling.blocks):
                 for n in images:
-                    for box in boxes(y, plan.tiling, block, n, first, end):
-                        self._emit_tile(context, box)
+                    for box in boxes(y, plan.tiling.plane, block, n, first, end):
+                        self._emit_tile(context, box, plan.tiling.shared)
 
     def input_rows(self, span: tuple[int, int]) -> tuple[int, int]:
         return self.window.span(*span, 0)
@@ -148,7 +168,7 @@ class DepthwiseLayer(Layer):
         if self.products is not None:
             yield least_constants([self.weights], [self.rest], self.bias, self.scale)
 
-    def _emit_tile(self, context: Context, box: Box) -> None:
+    def _emit_tile(self, context: Context, box: Box, shared: bool) -> None:
         config, window = context.config, self.window
         columns, pixels = box.columns, box.lines * box.columns
         parts = [box.behind(byte * self.output.first_bytes.cb) for byte in range(self.output.bytes)]
@@ -161,7 +181,7 @@ class DepthwiseLayer(Layer):
         acc_rows = _acc_rows(config, pixels, box.blocks)
         acc = context.accumulators.take(len(parts) * acc_rows)
         for number, tile in enumerate(tiles):
-            self._push(context, box, tile, acc + number * acc_rows)
+            self._push(context, box, tile, acc + number * acc_rows, shared)
         prm = self._load_params(context, box)
         first, byte_stride = (n * config.block_out // config.block_in for n in (acc, acc_rows))
         strides, counts = (1, columns, pixels), (columns, box.lines, box.blocks)
@@ -175,47 +195,92 @@ class DepthwiseLayer(Layer):
         for part, out in zip(parts, outs, strict=True):
             context.finish_tile(self.output, part, out)
 
-    def _push(self, context: Context, box: Box, tile: ActTile, acc: int) -> None:
+    def _passes(self, config: NpuConfig, out: Box, shared: bool) -> tuple[tuple[WindowPass, ...], int]:
+        """The passes for a box of the output, and their pushes per channel block."""
+        x, box, pads = self.inputs[0], self.window.box(out), NO_PADS
+        if shared and self.rest is None:  # else there is one instruction for each block: each would miss some padding
+            pads = Pads(max(0, -box.y0), max(0, box.y1 - x.h)), Pads(max(0, -box.x0), max(0, box.x1 - x.w))
+        return plan_passes(Slots.of(config), self.window, (out.lines, out.columns), pads)
+
+    def _push(self, context: Context, box: Box, tile: ActTile, acc: int, shared: bool) -> None:
         """Emits the pushes of a tile, whose sums begin at row `acc` of ACC."""
-        config, window = context.config, self.window
-        slices, lanes = config.dw_slices, config.dw_lanes
-        lines, columns, pixels = box.lines, box.columns, box.lines * box.columns
-        acc_dw = acc * config.block_out // lanes
-        passes, _ = plan_passes(Slots.of(config), window, (lines, columns))
+        config = context.config
+        acc_dw = acc * config.block_out // config.dw_lanes
+        passes, _ = self._passes(config, box, shared)
         for number, p in enumerate(passes):
-            push = functools.partial(
-                context.emitter.depthwise, start=(p.rows.reach, p.columns.reach), step=(p.rows.emit, p.columns.emit)
-            )
             again = self._again(box, p)
-            along = (p.columns.pushes(columns), p.columns.push, 0, slices)
-            full, rest = divmod(lines, p.strip)
-            parts = [(0, full, p.strip)] if full else []
+            outputs = (box.lines, box.columns)[p.axis]
+            full, rest = divmod(outputs, p.strip)
+            if full:
+                self._push_strips(context, box, tile, acc_dw, p, range(0, full * p.strip, p.strip), again, number > 0)
             if rest:
-                parts.append((full * p.strip, 1, rest))
-            for first, strips, rows_out in parts:
-                wgt = self._load_weights(context, box, p, rows_out, again)
-                delay = Slots.of(config).delay(p.rows, p.columns, p.rows.pushes(rows_out))
-                origin = tile.base + (first * self.stride[0] + p.rows.first * self.dilation[0]) * tile.line
-                origin += p.columns.first * self.dilation[1]
-                for s in range(slices):
-                    loops: list[Loop] = [
-                        (p.rows.pushes(rows_out), p.rows.push * tile.line, 0, columns * slices),
-                        along,
-                        (strips, p.strip * self.stride[0] * tile.line, 0, p.strip * columns * slices),
-                    ]
-                    several = (box.blocks, tile.plane, 1, pixels * slices)
-                    at = acc_dw + first * columns * slices + s
-                    push(
-                        origin, wgt + s * box.blocks, at, [*loops, several],
-                        lanes_slice=s, delay=delay, accumulate=number > 0,
-                    )  # fmt: skip
-                    single = wgt + slices * box.blocks + s * len(again)
-                    for i, (_, block) in enumerate(again):
-                        block -= box.block
-                        push(
-                            origin + block * tile.plane, single + i, at + block * pixels * slices, loops,
-                            lanes_slice=s, delay=delay, accumulate=True,
-                        )  # fmt: skip
+                last = range(full * p.strip, outputs, rest)
+                self._push_strips(context, box, tile, acc_dw, p, last, again, number > 0)
+
+    def _push_strips(
+        self,
+        context: Context,
+        box: Box,
+        tile: ActTile,
+        acc: int,
+        p: WindowPass,
+        strips: range,
+        again: list[tuple[int, int]],
+        accumulate: bool,
+    ) -> None:
+        """Emits one pass over strips of lines that begin at the outputs `strips` and hold strips.step of them.
+
+        Args:
+            acc: first vector of `dw_lanes` sums in ACC.
+            again: as `_again` has it.
+        """
+        config = context.config
+        slices = config.dw_slices
+        # (outputs, rows of ACT, vectors of ACC) of a row and of a column, the axis of the lines first
+        axes = [(box.lines, tile.line, box.columns * slices), (box.columns, 1, slices)]
+        (_, ahead, sums_ahead), (lines, aside, sums_aside) = axes if p.axis == 0 else axes[::-1]
+        pixels = box.lines * box.columns
+        length = p.length(strips.step)
+        wgt = self._load_weights(context, box, p, length, again)
+        origin = tile.base + p.rows.first * self.dilation[0] * tile.line + p.columns.first * self.dilation[1]
+        origin += strips.start * self.stride[p.axis] * ahead
+        acc += strips.start * sums_ahead
+        loops: list[Loop] = [
+            (length, p.along.push * ahead, 0, sums_ahead),
+            (p.across.pushes(lines), p.across.push * aside, 0, sums_aside),
+            (len(strips), strips.step * self.stride[p.axis] * ahead, 0, strips.step * sums_ahead),
+        ]
+        several = (box.blocks, tile.plane, 1, pixels * slices)
+        start, step = (p.along.reach - p.shared, p.across.reach), (p.along.emit, p.across.emit)
+        delay = Slots.of(config).delay(p.along, p.across, length)
+        first = origin + p.shared * p.along.push * ahead
+        for s in range(slices):
+            context.emitter.depthwise(
+                first, wgt + s * box.blocks, acc + s, [*loops, several],
+                start=start, step=step, lanes_slice=s, delay=delay, accumulate=accumulate,
+            )  # fmt: skip
+            single = wgt + slices * box.blocks + s * len(again)
+            for i, (_, block) in enumerate(again):
+                block -= box.block
+                context.emitter.depthwise(
+                    origin + block * tile.plane, single + i, acc + s + block * pixels * slices, loops,
+                    start=start, step=step, lanes_slice=s, delay=delay, accumulate=True,
+                )  # fmt: skip
+        missing = self._missing(p)
+        for s in range(
+            slices
+        ):  # what the padding before the first line adds, which other blocks have from those before
+            for output in range(len(missing)):
+                context.emitter.depthwise(
+                    origin, wgt + (box.blocks + len(again)) * slices + s * len(missing) + output,
+                    acc + s + output * sums_ahead, [(p.shared, p.along.push * ahead, 0, 0), (1, 0, 0, 0)],
+                    start=(p.shared - 1, 0), step=(1, 1), lanes_slice=s, delay=0, accumulate=True,
+                )  # fmt: skip
+
+    def _missing(self, p: WindowPass) -> np.ndarray:
+        """`p.missing()`, or none where the padding adds nothing."""
+        missing = p.missing()
+        return missing if self.fill else missing[:0]
 
     @property
     def _sets(self) -> int:
@@ -232,37 +297,46 @@ class DepthwiseLayer(Layer):
         )
 
     def _load_weights(
-        self, context: Context, box: Box, p: WindowPass, rows_out: int, again: list[tuple[int, int]]
+        self, context: Context, box: Box, p: WindowPass, length: int, again: list[tuple[int, int]]
     ) -> int:
-        """Tiles [slice][block] of [lane][slot] for one pass with columns of rows.pushes(rows_out) pushes, behind them
-        [slice][once more]."""
+        """Tiles [slice][block] of [lane][slot] for one pass with lines of `length` pushes, behind them
+        [slice][once more] and [slice][output with missing taps], where a tap has the slot of its push of padding."""
         config = context.config
-        slots, height = Slots.of(config), p.rows.pushes(rows_out)
-        key = (id(self), box.block, box.blocks, p.rows, p.columns, height)
-        bi, bo, lanes, slices = config.block_in, config.block_out, config.dw_lanes, config.dw_slices
+        slots = Slots.of(config)
+        key = (id(self), box.block, box.blocks, p.along, p.across, p.axis, length)
+        bi = config.block_in
+        taps = {
+            (slots.slot(p.along, p.across, length, p.along.taps - 1 - i, p.across.taps - 1 - j), _tap(p, i, j))
+            for i in range(p.along.taps)
+            for j in range(p.across.taps)
+        }
 
-        def packed(w: np.ndarray) -> np.ndarray:
-            blocks = len(w) // bi
-            tiles = np.zeros((blocks, slices, bo, bi), np.int8)
-            per_lane = w.reshape(blocks, slices, lanes, *w.shape[1:])
-            for i in range(p.rows.taps):
-                for j in range(p.columns.taps):
-                    back = p.rows.taps - 1 - i, p.columns.taps - 1 - j
-                    slot = slots.slot(p.rows, p.columns, height, *back)
-                    ky, kx = p.rows.first + i * p.rows.every, p.columns.first + j * p.columns.every
-                    tiles[:, :, :lanes, slot] = per_lane[:, :, :, ky, kx]
-            return tiles.transpose(1, 0, 2, 3).reshape(-1, bo, bi)
+        missing = self._missing(p)
+        newest = p.shared - 1
+        corners = [
+            [(newest - output * p.along.emit - i * p.along.lag, _tap(p, i, 0)) for i in np.flatnonzero(row).tolist()]
+            for output, row in enumerate(missing)
+        ]
 
         def make() -> np.ndarray:
-            c0, c1 = box.block * bi, min((box.block + box.blocks) * bi, self.weights.shape[0])
-            w = np.zeros((box.blocks * bi, *self.weights.shape[1:]), np.int8)
-            w[: c1 - c0] = self.weights[c0:c1]
-            if self.rest is None or not again:
-                return packed(w)
-            more = [self.rest.window(s, range(block * bi, (block + 1) * bi), w.shape[1:]) for s, block in again]
-            return np.concatenate([packed(w), packed(np.concatenate(more))])
+            w = self._block_weights(box.block, box.blocks, bi)
+            tiles = [_packed(config, w, taps)]
+            if self.rest is not None and again:
+                more = [self.rest.window(s, range(block * bi, (block + 1) * bi), w.shape[1:]) for s, block in again]
+                tiles.append(_packed(config, np.concatenate(more), taps))
+            if corners:
+                of_outputs = [_packed(config, w[:bi], corner) for corner in corners]
+                tiles.append(np.stack(of_outputs, axis=1).reshape(-1, *of_outputs[0].shape[1:]))
+            return np.concatenate(tiles)
 
-        return context.load_weights(key, (box.blocks + len(again)) * slices, make)
+        return context.load_weights(key, (box.blocks + len(again) + len(missing)) * config.dw_slices, make)
+
+    def _block_weights(self, block: int, blocks: int, block_in: int) -> np.ndarray:
+        """int8 [blocks * block_in, kh, kw], zeros where there are no channels."""
+        c0, c1 = block * block_in, min((block + blocks) * block_in, self.weights.shape[0])
+        w = np.zeros((blocks * block_in, *self.weights.shape[1:]), np.int8)
+        w[: c1 - c0] = self.weights[c0:c1]
+        return w
 
     def _load_params(self, context: Context, box: Box) -> int:
         bi = context.config.block_in
@@ -279,3 +353,19 @@ class DepthwiseLayer(Layer):
 
 def _acc_rows(config: NpuConfig, pixels: int, blocks: int) -> int:
     return -(-pixels * blocks * config.block_in // config.block_out)
+
+
+def _tap(p: WindowPass, i: int, j: int) -> tuple[int, int]:
+    """(row, column) in the kernel of tap i along the lines and j across them."""
+    along, across = p.along.first + i * p.along.every, p.across.first + j * p.across.every
+    return (along, across) if p.axis == 0 else (across, along)
+
+
+def _packed(config: NpuConfig, w: np.ndarray, taps: Iterable[tuple[int, tuple[int, int]]]) -> np.ndarray:
+    """Tiles [slice][block] of [lane][slot], each (slot, tap) of `taps` with its weights of w, [channels, kh, kw]."""
+    blocks = len(w) // config.block_in
+    tiles = np.zeros((blocks, config.dw_slices, config.block_out, config.block_in), np.int8)
+    per_lane = w.reshape(blocks, config.dw_slices, config.dw_lanes, *w.shape[1:])
+    for slot, (ky, kx) in taps:
+        tiles[:, :, : config.dw_lanes, slot] = per_lane[..., ky, kx]
+    return tiles.transpose(1, 0, 2, 3).reshape(-1, config.block_out, config.block_in)

@@ -1,12 +1,16 @@
 """In which order the array's window mode takes the taps of a depthwise convolution.
 
-The window is a shift register of block_in vectors. A band of input rows is pushed column by column, so one column of
-h pushes yields several outputs and all of them use the same tap positions: tap (ky, kx) sits
-(columns to the newest) * h + (rows to the newest) pushes back. A 3x3 at stride 1 with h = 6 costs 6 pushes for 4
-outputs of 16 channels. Where the window has delay lines, a column of taps lies in each of its segments and the lines
-make up for the rest of h, which can be long: 16 pushes for 14 outputs. Kernels that do not fit the window are cut into
-groups of taps that accumulate; with a stride, taps of one parity form a group so that only every second vector is
-pushed.
+The window is a shift register of block_in vectors. A band of the input is pushed line by line, a line being a piece of
+a column or of a row, so one line of h pushes yields several outputs and all of them use the same tap positions: a tap
+sits (lines to the newest) * h + (places in the line to the newest) pushes back. A 3x3 at stride 1 with h = 6 costs 6
+pushes for 4 outputs of 16 channels. Where the window has delay lines, a line of taps lies in each of its segments and
+the delay lines make up for the rest of h, which can be long: 16 pushes for 14 outputs. Kernels that do not fit the
+window are cut into groups of taps that accumulate; with a stride, taps of one parity form a group so that only every
+second vector is pushed.
+
+Where lines go from padding to padding, that behind a line is that before the next one as well, and is pushed once: 15
+pushes for 14 outputs. Before the first line nothing was pushed; what its padding adds to the first outputs follows as
+an instruction of its own (`WindowPass.missing`).
 """
 
 from __future__ import annotations
@@ -16,6 +20,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
+
+import numpy as np
 
 from compiler.npu.layers.sliding_window import SlidingWindow
 from isa.config import NpuConfig
@@ -68,34 +74,74 @@ class Slots:
     def of(cls, config: NpuConfig) -> Slots:
         return cls(config.block_in, config.window_segment, config.window_delay)
 
-    def height(self, rows: TapGroup, columns: TapGroup) -> int | None:
-        """Most pushes in a column, None if nothing limits them; less than `rows.reach` if these taps do not fit."""
-        if columns.reach == 0:
-            return None if rows.reach < self.count else 0
-        together = (self.count - 1 - rows.reach) // columns.reach
-        others = columns.taps - 1
-        # A column of taps may begin that many slots later in its segment than the one before.
-        later = min(self.segment - 1 - rows.reach, self.count - 1 - rows.reach - others * self.segment) // others
-        apart = (self.segment + self.longest + later) // columns.lag if self.longest and later >= 0 else 0
+    def length(self, along: TapGroup, across: TapGroup) -> int | None:
+        """Most pushes in a line, None if nothing limits them; less than `along.reach` if these taps do not fit."""
+        if across.reach == 0:
+            return None if along.reach < self.count else 0
+        together = (self.count - 1 - along.reach) // across.reach
+        others = across.taps - 1
+        # A line of taps may begin that many slots later in its segment than the one before.
+        later = min(self.segment - 1 - along.reach, self.count - 1 - along.reach - others * self.segment) // others
+        apart = (self.segment + self.longest + later) // across.lag if self.longest and later >= 0 else 0
         return max(together, apart)
 
-    def delay(self, rows: TapGroup, columns: TapGroup, height: int) -> int:
-        """What a line has to delay by if a column has `height` pushes."""
-        if columns.reach * height + rows.reach < self.count:
+    def delay(self, along: TapGroup, across: TapGroup, length: int) -> int:
+        """What a delay line has to delay by if a line has `length` pushes."""
+        if across.reach * length + along.reach < self.count:
             return 0
-        return min(columns.lag * height - self.segment, self.longest)
+        return min(across.lag * length - self.segment, self.longest)
 
-    def slot(self, rows: TapGroup, columns: TapGroup, height: int, row: int, column: int) -> int:
-        """Of the tap that is so many taps before the newest."""
-        return column * (columns.lag * height - self.delay(rows, columns, height)) + row * rows.lag
+    def slot(self, along: TapGroup, across: TapGroup, length: int, back: int, lines: int) -> int:
+        """Of the tap that is so many taps of its line, and lines of taps, before the newest."""
+        return lines * (across.lag * length - self.delay(along, across, length)) + back * along.lag
+
+
+class Pads(NamedTuple):
+    """Padding that a box of the input has along an axis, before its first and behind its last vector."""
+
+    before: int
+    behind: int
+
+
+#: Every push of padding is made.
+NO_PADS = (Pads(0, 0), Pads(0, 0))
 
 
 class WindowPass(NamedTuple):
-    """One group of rows with one group of columns; `strip` output rows per column of pushes."""
+    """One group of taps along the lines of pushes with one group across them.
 
-    rows: TapGroup
-    columns: TapGroup
+    Attributes:
+        axis: of the lines: 0 = they are pieces of columns, 1 = of rows.
+        strip: outputs per line of pushes.
+        shared: pushes of padding behind a line that stand for those before the next one.
+    """
+
+    along: TapGroup
+    across: TapGroup
+    axis: int
     strip: int
+    shared: int = 0
+
+    @property
+    def rows(self) -> TapGroup:
+        """Taps along columns."""
+        return (self.along, self.across)[self.axis]
+
+    @property
+    def columns(self) -> TapGroup:
+        """Taps along rows."""
+        return (self.across, self.along)[self.axis]
+
+    def length(self, outputs: int) -> int:
+        """Pushes of a line for so many outputs."""
+        return self.along.pushes(outputs) - self.shared
+
+    def missing(self) -> np.ndarray:
+        """Which taps of the oldest line lie in the padding that is not pushed before the first line, bool
+        [outputs of it that miss some, taps]."""
+        outputs, taps = np.arange(-(-self.shared // self.along.emit))[:, None], np.arange(self.along.taps)
+        found: np.ndarray = outputs * self.along.emit + taps * self.along.lag < self.shared
+        return found
 
 
 def _axis_options(kernel: int, stride: int, dilation: int) -> Iterator[list[TapGroup]]:
@@ -119,45 +165,83 @@ def _axis_options(kernel: int, stride: int, dilation: int) -> Iterator[list[TapG
         yield [TapGroup(t, 1, 1, 1, 1, 1) for t in range(kernel)]
 
 
-@functools.lru_cache(maxsize=1024)
-def plan_passes(slots: Slots, window: SlidingWindow, out: tuple[int, int]) -> tuple[tuple[WindowPass, ...], int]:
-    """The cheapest passes for a band of `out` rows and columns, and their pushes per channel block."""
+@functools.lru_cache(maxsize=4096)
+def plan_passes(
+    slots: Slots, window: SlidingWindow, out: tuple[int, int], pads: tuple[Pads, Pads] = NO_PADS
+) -> tuple[tuple[WindowPass, ...], int]:
+    """The cheapest passes for a band of `out` rows and columns, and their pushes per channel block.
+
+    Args:
+        pads: of the band's input along columns and along rows, as far as it may be pushed once for two lines.
+    """
     kernel, stride, dilation = window.kernel, window.stride, window.dilation
     best: tuple[tuple[WindowPass, ...], int] | None = None
-    for rows in _axis_options(kernel[0], stride[0], dilation[0]):
-        for columns in _axis_options(kernel[1], stride[1], dilation[1]):
-            passes, total = [], 0
-            for r in rows:
-                for c in columns:
-                    choice = _best_strip(slots, r, c, out)
-                    if choice is None:
-                        break
-                    passes.append(WindowPass(r, c, choice[0]))
-                    total += choice[1]
+    for axis in (0, 1):
+        other = 1 - axis
+        extent = window.extent(*out)[axis]
+        for along in _axis_options(kernel[axis], stride[axis], dilation[axis]):
+            shared = [_shared(group, out[axis], dilation[axis], extent, pads[axis]) for group in along]
+            for across in _axis_options(kernel[other], stride[other], dilation[other]):
+                passes, total = [], 0
+                for group, once in zip(along, shared, strict=True):
+                    for lines in across:
+                        choice = _best_pass(slots, group, lines, axis, (out[axis], out[other]), once)
+                        if choice is None:
+                            break
+                        passes.append(choice[0])
+                        total += choice[1]
+                    else:
+                        continue
+                    break
                 else:
-                    continue
-                break
-            else:
-                if best is None or total < best[1]:
-                    best = tuple(passes), total
+                    if best is None or total < best[1]:
+                        best = tuple(passes), total
     assert best is not None  # single taps always fit
     return best
 
 
-def _best_strip(slots: Slots, r: TapGroup, c: TapGroup, out: tuple[int, int]) -> tuple[int, int] | None:
-    """(output rows per column of pushes, pushes) of the cheapest pass, None if these taps do not fit the window.
+def _shared(along: TapGroup, outputs: int, dilation: int, extent: int, pads: Pads) -> int:
+    """Pushes at the end of a line that can stand for those before the next: padding, both of them.
 
-    A plane in n strips takes rows * emit + n * (reach + 1 - emit) pushes per column, and 2 more for each strip.
+    Args:
+        extent: vectors of the input along the line, padding included.
     """
-    if r.reach > _MAX_START or c.reach > _MAX_START:
+    first, pushes = along.first * dilation, along.pushes(outputs)
+    before = -(-(pads.before - first) // along.push)
+    behind = pushes - max(0, -(-(extent - pads.behind - first) // along.push))
+    return max(0, min(before, behind, along.reach))
+
+
+def _best_pass(
+    slots: Slots, along: TapGroup, across: TapGroup, axis: int, out: tuple[int, int], shared: int
+) -> tuple[WindowPass, int] | None:
+    """The cheapest pass over `out` outputs along and across, and its pushes; None if these taps do not fit."""
+    strip = _best_strip(slots, along, across, out)
+    best = None if strip is None else (WindowPass(along, across, axis, strip[0]), strip[1])
+    if shared and max(along.reach, across.reach) <= _MAX_START:
+        whole = WindowPass(along, across, axis, out[0], shared)
+        longest = slots.length(along, across)
+        pushes = whole.length(out[0]) * across.pushes(out[1]) + 2 + len(whole.missing()) * shared
+        fits = longest is None or along.reach < whole.length(out[0]) <= longest
+        if fits and (best is None or pushes < best[1]):
+            best = whole, pushes
+    return best
+
+
+def _best_strip(slots: Slots, along: TapGroup, across: TapGroup, out: tuple[int, int]) -> tuple[int, int] | None:
+    """(outputs per line of pushes, pushes) of the cheapest pass, None if these taps do not fit the window.
+
+    A plane in n strips takes lines * emit + n * (reach + 1 - emit) pushes per line, and 2 more for each strip.
+    """
+    if along.reach > _MAX_START or across.reach > _MAX_START:
         return None
-    longest = slots.height(r, c)  # pushes of a column that fit
+    longest = slots.length(along, across)  # pushes of a line that fit
     if longest is None:
-        longest = r.pushes(out[0])
-    if longest < r.pushes(1):
+        longest = along.pushes(out[0])
+    if longest < along.pushes(1):
         return None
-    most = min(out[0], (longest - r.reach - 1) // r.emit + 1)
-    columns = c.pushes(out[1])
-    per_strip = (r.reach + 1 - r.emit) * columns + 2
+    most = min(out[0], (longest - along.reach - 1) // along.emit + 1)
+    lines = across.pushes(out[1])
+    per_strip = (along.reach + 1 - along.emit) * lines + 2
     strips = -(-out[0] // most) if per_strip > 0 else out[0]
-    return -(-out[0] // strips), out[0] * r.emit * columns + strips * per_strip
+    return -(-out[0] // strips), out[0] * along.emit * lines + strips * per_strip

@@ -1,0 +1,91 @@
+"""Depthwise layers whose padding is pushed once for two lines: every such tiling gives the right bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+
+import numpy as np
+import pytest
+
+from compiler.npu.emit.context import ConstantPool, Context
+from compiler.npu.emit.emitter import Emitter
+from compiler.npu.layers.depthwise import DepthwiseLayer, WindowTiling
+from compiler.npu.layers.layer import Post
+from compiler.npu.schedule.search import Schedule
+from isa.config import PRESETS, NpuConfig
+from tests.unit.compiler.npu.layers.running import planes, run
+
+CONFIGS = {name: PRESETS[name] for name in ("tiny", "small", "wide", "base")}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A layer: sizes as (rows, columns)."""
+
+    config: NpuConfig
+    channels: int
+    size: tuple[int, int]
+    kernel: tuple[int, int]
+    pad: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    fill: int
+
+    @property
+    def out(self) -> tuple[int, int]:
+        axes = zip(self.size, self.kernel, self.pad, self.stride, self.dilation)
+        h, w = ((n + 2 * p - (k - 1) * d - 1) // s + 1 for n, k, p, s, d in axes)
+        return h, w
+
+
+def case(random: Random, config: NpuConfig) -> Case:
+    """One with an output."""
+    while True:
+        pair = lambda least, most: (random.randint(least, most), random.randint(least, most))
+        kernel, dilation = pair(1, 5), (random.choice((1, 1, 2)), random.choice((1, 1, 2)))
+        pad = random.randint(0, (kernel[0] - 1) * dilation[0]), random.randint(0, (kernel[1] - 1) * dilation[1])
+        stride = random.choice(((1, 1), (1, 1), (2, 2), (1, 2), (2, 1)))
+        channels = random.randint(1, 3 * config.block_in)
+        found = Case(config, channels, pair(2, 11), kernel, pad, stride, dilation, random.choice((0, -128, 17)))
+        if min(found.out) > 0:
+            return found
+
+
+def expected(x: np.ndarray, weights: np.ndarray, c: Case) -> np.ndarray:
+    """Sums, int64 [C, H, W], tap by tap."""
+    (top, left), (down, right) = c.pad, c.stride
+    reach = [(k - 1) * d for k, d in zip(c.kernel, c.dilation)]
+    padded = np.pad(x, ((0, 0), (top, top + reach[0]), (left, left + reach[1])), constant_values=c.fill)
+    sums = np.zeros((len(x), *c.out), np.int64)
+    for i, j in np.ndindex(c.kernel):
+        y0, x0 = i * c.dilation[0], j * c.dilation[1]
+        part = padded[:, y0 : y0 + (c.out[0] - 1) * down + 1 : down, x0 : x0 + (c.out[1] - 1) * right + 1 : right]
+        sums += part.astype(np.int64) * weights[:, i, j, None, None]
+    return sums
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_shared_padding(name: str) -> None:
+    random, rng, config = Random(name), np.random.default_rng(1), CONFIGS[name]
+    tilings, missing = 0, 0
+    for _ in range(60):
+        c = case(random, config)
+        x = rng.integers(-128, 128, (c.channels, *c.size)).astype(np.int8)
+        weights = rng.integers(-128, 128, (c.channels, *c.kernel)).astype(np.int8)
+        scale = np.full(c.channels, 2.0**-10, np.float32)
+        layer = DepthwiseLayer(
+            "y", "QConv", [planes("x", c.channels, *c.size, config)], planes("y", c.channels, *c.out, config),
+            Post(zp=3), weights=weights, bias=np.zeros(c.channels, np.int32), scale=scale, pad=c.pad, stride=c.stride,
+            dilation=c.dilation, fill=c.fill,
+        )  # fmt: skip
+        wanted = np.clip(np.rint(expected(x, weights, c) * 2.0**-10) + 3, -128, 127).astype(np.int8)
+        counting = Context(config, Emitter(config, 0, dry=True), ConstantPool(), {"x": 0, "y": 0})
+        shared = [p for p in layer.plans(counting, config.act_rows, every=True) if p.tiling.shared]
+        for plan in random.sample(shared, min(len(shared), 3)):
+            assert isinstance(plan.tiling, WindowTiling)
+            schedule = replace(Schedule.plain([layer]), tiles={0: plan.numbers()})
+            assert (run(config, [layer], schedule, x) == wanted).all(), (c, plan.tiling)
+            tilings += 1
+            missing += c.fill != 0
+    assert tilings > 30 and missing > 20
