@@ -266,16 +266,14 @@ class DepthwiseLayer(Layer):
                     origin + block * tile.plane, single + i, acc + s + block * pixels * slices, loops,
                     start=start, step=step, lanes_slice=s, delay=delay, accumulate=True,
                 )  # fmt: skip
-        missing = self._missing(p)
-        for s in range(
-            slices
-        ):  # what the padding before the first line adds, which other blocks have from those before
-            for output in range(len(missing)):
-                context.emitter.depthwise(
-                    origin, wgt + (box.blocks + len(again)) * slices + s * len(missing) + output,
-                    acc + s + output * sums_ahead, [(p.shared, p.along.push * ahead, 0, 0), (1, 0, 0, 0)],
-                    start=(p.shared - 1, 0), step=(1, 1), lanes_slice=s, delay=0, accumulate=True,
-                )  # fmt: skip
+        # What the padding before the first line adds; other blocks have it from the block before them.
+        missing, tiles = len(self._missing(p)), wgt + (box.blocks + len(again)) * slices
+        for s, output in itertools.product(range(slices), range(missing)):
+            context.emitter.depthwise(
+                origin, tiles + s * missing + output, acc + s + output * sums_ahead,
+                [(p.shared, p.along.push * ahead, 0, 0), (1, 0, 0, 0)],
+                start=(p.shared - 1, 0), step=(1, 1), lanes_slice=s, delay=0, accumulate=True,
+            )  # fmt: skip
 
     def _missing(self, p: WindowPass) -> np.ndarray:
         """`p.missing()`, or none where the padding adds nothing."""
@@ -303,14 +301,13 @@ class DepthwiseLayer(Layer):
         [slice][once more] and [slice][output with missing taps], where a tap has the slot of its push of padding."""
         config = context.config
         slots = Slots.of(config)
-        key = (id(self), box.block, box.blocks, p.along, p.across, p.axis, length)
+        key = (id(self), box.block, box.blocks, p.along, p.across, p.axis, p.shared, length)
         bi = config.block_in
         taps = {
             (slots.slot(p.along, p.across, length, p.along.taps - 1 - i, p.across.taps - 1 - j), _tap(p, i, j))
             for i in range(p.along.taps)
             for j in range(p.across.taps)
         }
-
         missing = self._missing(p)
         newest = p.shared - 1
         corners = [

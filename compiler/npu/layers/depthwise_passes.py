@@ -201,7 +201,8 @@ def plan_passes(
 
 
 def _shared(along: TapGroup, outputs: int, dilation: int, extent: int, pads: Pads) -> int:
-    """Pushes at the end of a line that can stand for those before the next: padding, both of them.
+    """Pushes at the end of a line that can stand for those before the next: padding, both of them, and no more than the
+    outputs of one line miss.
 
     Args:
         extent: vectors of the input along the line, padding included.
@@ -209,7 +210,7 @@ def _shared(along: TapGroup, outputs: int, dilation: int, extent: int, pads: Pad
     first, pushes = along.first * dilation, along.pushes(outputs)
     before = -(-(pads.before - first) // along.push)
     behind = pushes - max(0, -(-(extent - pads.behind - first) // along.push))
-    return max(0, min(before, behind, along.reach))
+    return max(0, min(before, behind, along.reach, outputs * along.emit))
 
 
 def _best_pass(

@@ -11,6 +11,7 @@ import pytest
 from compiler.npu.emit.context import ConstantPool, Context
 from compiler.npu.emit.emitter import Emitter
 from compiler.npu.layers.depthwise import DepthwiseLayer, WindowTiling
+from compiler.npu.layers.depthwise_passes import Pads, TapGroup, _shared
 from compiler.npu.layers.layer import Post
 from compiler.npu.schedule.search import Schedule
 from isa.config import PRESETS, NpuConfig
@@ -47,7 +48,7 @@ def case(random: Random, config: NpuConfig) -> Case:
         pad = random.randint(0, (kernel[0] - 1) * dilation[0]), random.randint(0, (kernel[1] - 1) * dilation[1])
         stride = random.choice(((1, 1), (1, 1), (2, 2), (1, 2), (2, 1)))
         channels = random.randint(1, 3 * config.block_in)
-        found = Case(config, channels, pair(2, 11), kernel, pad, stride, dilation, random.choice((0, -128, 17)))
+        found = Case(config, channels, pair(1, 11), kernel, pad, stride, dilation, random.choice((0, -128, 17)))
         if min(found.out) > 0:
             return found
 
@@ -65,11 +66,17 @@ def expected(x: np.ndarray, weights: np.ndarray, c: Case) -> np.ndarray:
     return sums
 
 
+def test_more_padding_than_outputs() -> None:
+    """A row of one vector under a kernel of five has one output, and two vectors of padding on either side."""
+    taps = TapGroup(first=0, every=1, taps=5, push=1, lag=1, emit=1)
+    assert _shared(taps, outputs=1, dilation=1, extent=5, pads=Pads(2, 2)) == 1
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_shared_padding(name: str) -> None:
     random, rng, config = Random(name), np.random.default_rng(1), CONFIGS[name]
     tilings, missing = 0, 0
-    for _ in range(60):
+    for _ in range(100):
         c = case(random, config)
         x = rng.integers(-128, 128, (c.channels, *c.size)).astype(np.int8)
         weights = rng.integers(-128, 128, (c.channels, *c.kernel)).astype(np.int8)
