@@ -276,9 +276,9 @@ class DepthwiseLayer(Layer):
             )  # fmt: skip
 
     def _missing(self, p: WindowPass) -> np.ndarray:
-        """`p.missing()`, or none where the padding adds nothing."""
+        """`p.missing()`, or none where the padding adds nothing: where all of its bytes are 0."""
         missing = p.missing()
-        return missing if self.fill else missing[:0]
+        return missing if any(self.inputs[0].fills(self.fill)) else missing[:0]
 
     @property
     def _sets(self) -> int:
