@@ -21,6 +21,7 @@ SPINS = 500  # looks at a counter before a thread gives way
 SCHED_YIELD = 24  # number of the system call, Linux on x86-64
 PRIVATE = 1024  # bytes; threads' copies of a buffer start at multiples of it
 _PIECES = 4  # parts of a loop for each thread
+_CLOSED = 1 << 32  # more than there are threads
 
 
 def private_bytes(buffer: Buffer) -> int:
@@ -62,6 +63,8 @@ class Sharing:
         self.busy = False
         self.nbytes = 0
         self._ends: list[tuple[Region, int]] = []  # with how many parts are done at the end
+        # Where it is counted how many threads are inside `everyone`, less _CLOSED for each that has finished.
+        self._gates: list[int] = []
 
     @property
     def wanted(self) -> bool:
@@ -116,10 +119,15 @@ class Sharing:
             wait_for(self.writer, self.writer.at("i8", self.counters, region.offset), least)
 
     def finish(self) -> None:
-        """Waits until all parts of all regions are done; once, at the end of the function."""
+        """Waits until all parts of all regions are done and no thread is inside `everyone`; once, at the end of the
+        function."""
         for region, parts in self._ends:
             self.wait(region, parts)
-        self._ends = []
+        for offset in self._gates:
+            gate = self.writer.at("i8", self.counters, offset)
+            self.writer.op(f"atomicrmw sub ptr {gate}, i64 {_CLOSED} seq_cst", "i64")
+            wait_for(self.writer, gate, 0, modulo=_CLOSED)
+        self._ends, self._gates = [], []
 
     @contextmanager
     def divided(self, extent: int, step: int = 1, within: Sequence[tuple[Operand, int]] = ()) -> Iterator[Operand]:
@@ -164,14 +172,26 @@ class Sharing:
 
     @contextmanager
     def everyone(self) -> Iterator[None]:
-        """Done whole by every thread that comes here."""
-        before, self.busy = self.busy, True
-        yield
-        self.busy = before
+        """Done whole by every thread that comes here before one has finished: where a later one would write, the others
+        may have something else by then."""
+        if not self.wanted:
+            yield
+            return
+        w, offset = self.writer, self.nbytes
+        self.nbytes += LINE
+        self._gates.append(offset)
+        gate = w.at("i8", self.counters, offset)
+        inside = w.op(f"atomicrmw add ptr {gate}, i64 1 seq_cst", "i64", w.fresh("E"))
+        self.busy = True
+        with w.when(w.icmp("sge", inside, 0)):
+            yield
+        w.op(f"atomicrmw sub ptr {gate}, i64 1 seq_cst", "i64")
+        self.busy = False
 
 
-def wait_for(w: Writer, counter: Operand, least: Number) -> None:
-    """Waits until the int64 at an address is not below a number; after a while it lets others have the processor."""
+def wait_for(w: Writer, counter: Operand, least: Number, modulo: int = 0) -> None:
+    """Waits until the int64 at an address is not below a number, or equals it modulo a power of two; after a while it
+    lets others have the processor."""
     target, n = w.module.target, w.fresh("M")
     wait, spin, more, give_way, go = (f"{n}.{name}" for name in ("wait", "spin", "more", "yield", "go"))
     w.jump(wait)
@@ -182,7 +202,8 @@ def wait_for(w: Writer, counter: Operand, least: Number) -> None:
     if target.triple.startswith("x86"):
         w.run(w.declared("@llvm.x86.sse2.pause", "void"), [])
     now = w.op(f"load atomic i64, ptr {counter} seq_cst, align 8", "i64", f"{n}.now")
-    w.branch(w.icmp("sge", now, least, f"{n}.met"), go, more)
+    met = w.icmp("eq", w.op(f"and i64 {now}, {modulo - 1}", "i64"), least) if modulo else w.icmp("sge", now, least)
+    w.branch(met, go, more)
     w.label(more)
     following = w.add(turn, 1, "", f"{n}.next")
     w.branch(w.icmp("sge", following, SPINS, f"{n}.long"), give_way, spin)

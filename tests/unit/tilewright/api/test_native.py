@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -56,6 +57,28 @@ def test_threads_and_program_file(model: onnx.ModelProto, tmp_path: Path) -> Non
     for wrong in ({"threads": 0}, {"threads": 65}, {"threads": 2, "host": "aarch64-linux"}):
         with pytest.raises(tw.UsageError, match="threads"):
             tw.compile_program(model, **wrong)
+
+
+def test_a_thread_that_comes_late_leaves_memory_alone(model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one would write when the others are done with a kernel may lie where they have another kernel's data."""
+    native = NativeModel(model, threads=2)
+    arena = native.segment.memory.arena  # the counters lie behind it
+    entry_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
+    changed: list[int] = []
+
+    class OneAfterTheOther:
+        def run(self, entry: int, table: ctypes.Array[ctypes.c_void_p], workspace: int) -> None:
+            call, counter = entry_type(entry), ctypes.c_int64()
+            call(table, workspace, 0, ctypes.byref(counter))
+            before = ctypes.string_at(workspace, arena)
+            call(table, workspace, 1, ctypes.byref(counter))
+            after = ctypes.string_at(workspace, arena)
+            changed.append(sum(a != b for a, b in zip(before, after)))
+
+    monkeypatch.setattr("compiler.cpu.object.loader.pool_of", lambda threads: OneAfterTheOther())
+    inputs = inputs_of(model)
+    np.testing.assert_allclose(native(inputs)["output"], reference(model, inputs), rtol=1e-4, atol=1e-5)
+    assert changed == [0]
 
 
 def test_processor_without_an_extension(tmp_path: Path) -> None:
