@@ -101,16 +101,15 @@ class DepthwiseLayer(Layer):
             vectors = nbytes * math.prod(window.extent(lines, columns))
             count_bands = -(-height // lines) * -(-y.w // columns)
             box = Box(0, 0, 1, 0, lines, 0, columns)
-            ways = [(False, *self._passes(config, box, shared=False))]
-            shared, pushes = self._passes(config, box, shared=True)
-            if any(p.shared for p in shared):
-                ways.append((True, shared, pushes))
-            for parts, way in itertools.product(range(1, y.cb + 1), ways):
+            passes, pushes = self._passes(config, box, shared=False)
+            ways = [(False, passes, pushes, 0)]  # and how many outputs miss padding
+            passes, pushes = self._passes(config, box, shared=True)
+            if any(p.shared for p in passes):
+                ways.append((True, passes, pushes, sum(len(self._missing(p)) for p in passes)))
+            for parts, (shared, passes, pushes, corners) in itertools.product(range(1, y.cb + 1), ways):
                 blocks = -(-y.cb // parts)
                 if parts > 1 and blocks == -(-y.cb // (parts - 1)):
                     continue
-                sharing, passes, pushes = way
-                corners = sum(len(self._missing(p)) for p in passes)
                 several = count_bands * parts * images > 1
                 acc = nbytes * _acc_rows(config, lines * columns, blocks)
                 tiles = 2 * slices * (len(passes) * (blocks + min(again, blocks * self._sets)) + corners)
@@ -139,9 +138,9 @@ class DepthwiseLayer(Layer):
                 end = nbytes * lines * columns * blocks * (1 if resident_out else config.block_in / writing)
                 cycles = work + start + end + count * (_TILE_OVERHEAD + extra)
                 if every or cycles < best:
-                    best = min(best, cycles)
+                    best = cycles
                     pools = Pools(depth * in_rows, depth * out_rows, depth * add_rows)
-                    yield TilePlan(WindowTiling(lines, columns, blocks, sharing), pools, cycles)
+                    yield TilePlan(WindowTiling(lines, columns, blocks, shared), pools, cycles)
 
     def emit(self, context: Context, plan: TilePlan[Any], rows: OutputRows | None = None) -> None:
         """Channel blocks outside (their weights stay), bands inside."""
@@ -303,25 +302,27 @@ class DepthwiseLayer(Layer):
         slots = Slots.of(config)
         key = (id(self), box.block, box.blocks, p.along, p.across, p.axis, p.shared, length)
         bi = config.block_in
-        taps = {
-            (slots.slot(p.along, p.across, length, p.along.taps - 1 - i, p.across.taps - 1 - j), _tap(p, i, j))
-            for i in range(p.along.taps)
-            for j in range(p.across.taps)
-        }
         missing = self._missing(p)
-        newest = p.shared - 1
-        corners = [
-            [(newest - output * p.along.emit - i * p.along.lag, _tap(p, i, 0)) for i in np.flatnonzero(row).tolist()]
-            for output, row in enumerate(missing)
-        ]
 
         def make() -> np.ndarray:
+            taps = [
+                (slots.slot(p.along, p.across, length, p.along.taps - 1 - i, p.across.taps - 1 - j), _tap(p, i, j))
+                for i, j in np.ndindex(p.along.taps, p.across.taps)
+            ]
             w = self._block_weights(box.block, box.blocks, bi)
             tiles = [_packed(config, w, taps)]
             if self.rest is not None and again:
                 more = [self.rest.window(s, range(block * bi, (block + 1) * bi), w.shape[1:]) for s, block in again]
                 tiles.append(_packed(config, np.concatenate(more), taps))
-            if corners:
+            if len(missing):
+                newest = p.shared - 1
+                corners = [
+                    [
+                        (newest - output * p.along.emit - i * p.along.lag, _tap(p, i, 0))
+                        for i in np.flatnonzero(row).tolist()
+                    ]
+                    for output, row in enumerate(missing)
+                ]
                 of_outputs = [_packed(config, w[:bi], corner) for corner in corners]
                 tiles.append(np.stack(of_outputs, axis=1).reshape(-1, *of_outputs[0].shape[1:]))
             return np.concatenate(tiles)
