@@ -41,17 +41,25 @@ READERS = {
 
 
 class Access(NamedTuple):
-    """Rows start..start+length-1 of a scratchpad, or bytes of the arena (space "memory")."""
+    """Rows start..start+length-1 of a scratchpad, `count` times at a stride; or bytes of the arena (space "memory"),
+    once."""
 
     space: str
     start: int
     length: int
+    count: int = 1
+    stride: int = 0
 
-    def entries(self) -> tuple[int, int]:
-        """First entry of the space that it touches, and the one after the last."""
+    def of(self, rows: np.ndarray) -> np.ndarray:
+        """What it touches of the space's entries (int32, contiguous): a view of them, which may have two axes."""
         if self.space == "memory":
-            return self.start // MEMORY_GRAIN, -(-(self.start + self.length) // MEMORY_GRAIN)
-        return self.start, self.start + self.length
+            return rows[self.start // MEMORY_GRAIN : -(-(self.start + self.length) // MEMORY_GRAIN)]
+        if self.count == 1:
+            return rows[self.start : self.start + self.length]
+        unit = rows.itemsize
+        return np.ndarray(
+            (self.count, self.length), rows.dtype, rows, self.start * unit, (self.stride * unit, unit)
+        )
 
 
 @dataclass
@@ -95,8 +103,8 @@ class _Space:
                     last[engine] = -1
 
 
-#: What an access touches of a space: its first entry, and the one after the last.
-_Touched = tuple[_Space, int, int]
+#: An access, and the space it touches.
+_Touched = tuple[_Space, Access]
 
 
 class Synchroniser:
@@ -136,10 +144,10 @@ class Synchroniser:
         engine = operation.instruction.engine
         placed = self._place(operation, engine, needs)
         index = placed.index
-        for space, lo, hi in map(self._touched, reads):
-            space.read[engine][lo:hi] = space.last_read[engine] = index
-        for space, lo, hi in map(self._touched, writes):
-            space.write[engine][lo:hi] = space.last_write[engine] = index
+        for space, access in map(self._touched, reads):
+            access.of(space.read[engine])[...] = space.last_read[engine] = index
+        for space, access in map(self._touched, writes):
+            access.of(space.write[engine])[...] = space.last_write[engine] = index
         return placed
 
     def forget(self) -> None:
@@ -166,7 +174,7 @@ class Synchroniser:
         return finished
 
     def _touched(self, access: Access) -> _Touched:
-        return self._spaces[access.space], *access.entries()
+        return self._spaces[access.space], access
 
     def needs(self, operation: Op, read: Iterable[Access], written: Iterable[Access]) -> dict[Engine, int]:
         """Per engine, the last of its instructions that must have ended before these accesses and may not have.
@@ -179,34 +187,34 @@ class Synchroniser:
         queue = self._engines[engine]
         known = queue[-1].known if queue else dict.fromkeys(self._engines, -1)
         needs: dict[Engine, int] = {}
-        for other, rows, lo, hi, last in self._earlier(engine, reads, writes):
+        for other, rows, access, last in self._earlier(engine, reads, writes):
             # Most are known to have ended, whichever rows they touched.
             enough = needs.get(other, known[other])
-            if last > enough and hi > lo:
-                found = int(np.maximum.reduce(rows[lo:hi]))
+            if last > enough and access.length > 0:
+                found = int(access.of(rows).max())
                 if found > enough:
                     needs[other] = found
         if len(needs) > 1 and len({self._knowledge(item) for item in needs.items()}) < len(needs):
             # Which of them comes first then decides: the one that touched the first of the rows.
             earlier = self._earlier(engine, reads, writes)
-            met = [other for other, rows, lo, hi, _ in earlier if rows[lo:hi].max(initial=-1) >= 0]
+            met = [other for other, rows, access, _ in earlier if access.of(rows).max(initial=-1) >= 0]
             needs = {other: needs[other] for other in met if other in needs}
         return needs
 
     def _earlier(
         self, engine: Engine, reads: list[_Touched], writes: list[_Touched]
-    ) -> Iterator[tuple[Engine, np.ndarray, int, int, int]]:
+    ) -> Iterator[tuple[Engine, np.ndarray, Access, int]]:
         """What must have ended before these accesses: an engine, the indices of its accesses to each row of a space,
-        the rows that count (first, end), and the highest index of all rows."""
-        for space, lo, hi in reads:
+        the access that counts, and the highest index of all rows."""
+        for space, access in reads:
             for other, rows in space.write.items():
                 if other != engine or engine == Engine.VECTOR:
-                    yield other, rows, lo, hi, space.last_write[other]
-        for space, lo, hi in writes:
+                    yield other, rows, access, space.last_write[other]
+        for space, access in writes:
             for all_rows, last in ((space.write, space.last_write), (space.read, space.last_read)):
                 for other, rows in all_rows.items():
                     if other != engine:
-                        yield other, rows, lo, hi, last[other]
+                        yield other, rows, access, last[other]
 
     def _place(self, operation: Op, engine: Engine, needs: Mapping[Engine, int]) -> Placed:
         """Appends an instruction that waits for what it needs and does not know to have ended."""

@@ -41,34 +41,40 @@ def _fold_nest(reduce: tuple[Loop, ...], outer: tuple[Loop, ...]) -> tuple[tuple
 
 
 def spans(space: str, base: int, dims: Sequence[tuple[int, int]], grain: int = 1) -> list[Access]:
-    """The rows a walk touches, as few contiguous spans.
+    """The rows a walk touches, in few pieces; of memory some more.
 
     Args:
         base: first row.
         dims: (count, stride) per loop, any order.
         grain: rows that belong together at each index.
     """
-    length, starts = _spans(tuple(dims), grain)
-    return [Access(space, base + start, length) for start in starts]
+    length, (count, stride), starts = _spans(tuple(dims), grain, space == "memory")
+    return [Access(space, base + start, length, count, stride) for start in starts]
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _spans(dims: tuple[tuple[int, int], ...], grain: int) -> tuple[int, list[int]]:
-    """Rows of a span, and where the spans begin from the base."""
+def _spans(
+    dims: tuple[tuple[int, int], ...], grain: int, rough: bool
+) -> tuple[int, tuple[int, int], list[int]]:
+    """Rows of a span, how often it is repeated and at which stride, and where such repetitions begin from the base.
+    `rough`: small gaps do not count, and spans are not repeated."""
     base, length = 0, grain
     outer: list[tuple[int, int]] = []
     for count, stride in sorted(((c, s) for c, s in dims if c > 1 and s), key=lambda d: abs(d[1])):
         if stride < 0:
             base += (count - 1) * stride
             stride = -stride
-        if stride <= 2 * length + 2 and not outer:
+        if stride <= (2 * length + 2 if rough else length) and not outer:
             length += (count - 1) * stride
         else:
             outer.append((count, stride))
+    repeated = (1, 0) if rough else max(outer, default=(1, 0))
+    if repeated in outer:
+        outer.remove(repeated)
     starts = [base]
     for count, stride in outer:
         if len(starts) * count > _MAX_SPANS:
             length += (count - 1) * stride
         else:
             starts = [s + i * stride for i in range(count) for s in starts]
-    return length, starts
+    return length, repeated, starts

@@ -337,25 +337,25 @@ class Sequencer:
                 after: set[int] = set()
                 hides: set[int] = set()
                 for access in run.reads:
-                    rows = slice(*access.entries())
                     if access.space in _IN_ORDER:
-                        after.add(int(written[access.space][rows].max(initial=-1)))
+                        after.add(int(access.of(written[access.space]).max(initial=-1)))
                     else:
-                        after |= _numbers(written[access.space][rows])
-                        hides |= _numbers(used[access.space][rows])
+                        after |= _numbers(access.of(written[access.space]))
+                        hides |= _numbers(access.of(used[access.space]))
                 for access in run.writes:
-                    after |= _numbers(used[access.space][slice(*access.entries())])
+                    after |= _numbers(access.of(used[access.space]))
                 run.after, run.hides = sorted(after - {-1}), tuple(hides - {-1})
                 run.behind = max((n for n in run.after if not runs[n].movable), default=-1)
             for access in run.reads:
-                used[access.space][slice(*access.entries())] = number
+                access.of(used[access.space])[...] = number
             for access in run.writes:
-                rows = slice(*access.entries())
-                written[access.space][rows] = used[access.space][rows] = number
+                access.of(written[access.space])[...] = number
+                access.of(used[access.space])[...] = number
 
 
 def _numbers(rows: np.ndarray) -> set[int]:
-    """All numbers in int32 [rows]: neighbours mostly have the same."""
+    """All numbers in int32 [rows] or [times, rows]: neighbours mostly have the same."""
     if not rows.size:
         return set()
-    return {int(rows[0]), *rows[1:][rows[1:] != rows[:-1]].tolist()}
+    flat = rows.reshape(-1)
+    return {int(flat[0]), *flat[1:][flat[1:] != flat[:-1]].tolist()}
