@@ -329,18 +329,22 @@ class Context:
         base = res.rows.start + (box.n * view.cb + box.block) * plane
         return ActTile(base + (res.top + box.y0) * res.columns + res.left + box.x0, plane, res.columns)
 
-    def make_resident(self, view: View, border: Border, fill: int, start: int) -> None:
-        """Puts a tensor into ACT from row `start` (until `drop`), its border filled."""
+    def make_resident(self, view: View, border: Border, start: int) -> None:
+        """Gives a tensor rows of ACT from row `start` on, until `drop`."""
+        lines, columns = border.top + view.h + border.bottom, border.left + view.w + border.right
+        rows = self.heap.take_at(start, view.n * view.cb * lines * columns)
+        self.resident[view.buffer] = Resident(rows, lines, columns, border.top, border.left)
+
+    def fill_border(self, view: View, border: Border, fill: int) -> None:
+        """Fills the border of a tensor that stays in ACT."""
         top, bottom, left, right = border
-        lines, columns = top + view.h + bottom, left + view.w + right
-        plane = lines * columns
-        rows = self.heap.take_at(start, view.n * view.cb * plane)
-        self.resident[view.buffer] = Resident(rows, lines, columns, top, left)
+        res = self.resident[view.buffer]
+        columns, plane = res.columns, res.lines * res.columns
         for number, value in enumerate(view.fills(fill)):
             planes = [(view.n * view.cb, plane)]
             if view.bytes > 1:  # every image has the blocks of the other byte behind these
                 planes = [(view.first_bytes.cb, plane), (view.n, view.cb * plane)]
-            at = start + number * view.first_bytes.cb * plane
+            at = res.rows.start + number * view.first_bytes.cb * plane
             if top:
                 self.emitter.fill(at, planes, top * columns + left, value)
             elif left:

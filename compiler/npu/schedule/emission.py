@@ -62,7 +62,10 @@ def emit_step(context: Context, units: list[LayerGroup], stays: list[Stay], star
                 f"{layer.op} {layer.name!r} does not fit configuration {c.name!r} "
                 f"({c.act_rows} ACT rows, {c.wgt_tiles} tiles, {c.acc_rows} ACC rows): {error}"
             ) from None
-        made[0].first = first  # the borders of residents are filled for the layer that makes them
+        for stay in stays:
+            if stay.first in covered:  # behind the layer's own loads: nothing of it waits for the border
+                stay.fill_border(context)
+        made[0].first = first
         together = made
         if sums is not None and wanted is None:
             together, sums = [*before, *made], None

@@ -33,8 +33,12 @@ class Stay:
     start: int = 0
 
     def settle(self, context: Context) -> None:
-        """Gives it its rows of ACT and fills its border."""
-        context.make_resident(self.view, self.border, self.fill, self.start)
+        """Gives it its rows of ACT."""
+        context.make_resident(self.view, self.border, self.start)
+
+    def fill_border(self, context: Context) -> None:
+        """Fills its border."""
+        context.fill_border(self.view, self.border, self.fill)
 
 
 def resident_candidates(layers: list[Layer], outside: set[str]) -> list[Stay]:
