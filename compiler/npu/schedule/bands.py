@@ -248,6 +248,8 @@ def _emit_band(context: Context, group: LayerGroup, image: int, band: BandRows, 
         if made[1] > made[0]:
             with context.tiles_from(total.ahead):
                 layer.emit(context, _plan(context, layer, made), OutputRows(image, made))
+        if k < len(group.between):
+            _fill(context, group.between[k], band.window[k], made)
         total.read_bytes += emitter.read_bytes - read
         total.write_bytes += emitter.write_bytes - written
         engines = Engine.GEMM, Engine.VECTOR, Engine.LOAD, Engine.STORE
@@ -267,8 +269,8 @@ def _plan(context: Context, layer: Layer, made: tuple[int, int]) -> TilePlan[Any
 def _shift(
     context: Context, tensor: Between, window: tuple[int, int], made: tuple[int, int], buffers: Iterator[int]
 ) -> None:
-    """Makes the next buffer ready for lines `window`: moves those it keeps to its start and fills padding. Lines `made`
-    are then written by the layer."""
+    """Makes the next buffer ready for lines `window`: moves those it keeps to its start. Lines `made` are then written
+    by the layer."""
     view, (low, high) = tensor.view, window
     old = context.bands[view.buffer]
     new = replace(old, start=next(buffers), low=low)
@@ -284,6 +286,12 @@ def _shift(
             Source.ACT, old.row(0, keep[0], -tensor.left), new.row(0, keep[0], -tensor.left),
             [((keep[1] - keep[0]) * columns, 1, 0, 1, 0), (view.cb, plane, 0, plane, 0)],
         )  # fmt: skip
+
+
+def _fill(context: Context, tensor: Between, window: tuple[int, int], made: tuple[int, int]) -> None:
+    """Fills the padding of a buffer with lines `window`, where lines `made` are new."""
+    view, (low, high), new = tensor.view, window, context.bands[tensor.view.buffer]
+    columns, plane, emitter = new.columns, new.plane, context.emitter
     blocks = view.first_bytes.cb
     for number, fill in enumerate(view.fills(tensor.fill)):
         block, planes = number * blocks, (blocks, plane)
