@@ -69,10 +69,14 @@ class Transfers(Writer):
             pad: rows to fill with `fill` to the left and right of every run, and runs of them above and below.
         """
         row_bytes = target.row_bytes(self.config)
+        left, right, top, bottom = pad
         if not any(pad):
             count, y, z = _join_levels(count, y, z, row_bytes)
             fill = 0
-        left, right, top, bottom = pad
+        if top + y[0] + bottom == 1:
+            y = _ONCE
+        if z[0] == 1:
+            z = _ONCE
         lines, data = top + y[0] + bottom, count * y[0]
         self.read_bytes += data * z[0] * row_bytes
         self._count_bus(Engine.LOAD, data * z[0] * row_bytes, y[0] * z[0])
@@ -131,6 +135,7 @@ class Transfers(Writer):
         """One STORE from ACT of `count` rows that follow each other in memory, `y` times `z` times."""
         row_bytes = self.config.block_in
         count, y, z = _join_levels(count, y, z, row_bytes)
+        y, z = (level if level[0] > 1 else _ONCE for level in (y, z))
         self.write_bytes += count * y[0] * z[0] * row_bytes
         self._count_bus(Engine.STORE, count * y[0] * z[0] * row_bytes, y[0] * z[0])
         if self.dry:

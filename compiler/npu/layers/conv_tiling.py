@@ -240,9 +240,13 @@ def conv_plans(
                 if piece_tiles + rest > (config.wgt_tiles // 2 if several else config.wgt_tiles):
                     continue
                 once = count_bands * n == 1 or pieces == 1
+                one_order = count_bands * n == 1 or chunks == 1
+                one_kept = resident_in or pieces == 1
                 for bands_outer, keep in ((True, True), (False, True), (False, False)):
                     if keep and not bands_outer and not once:
                         continue
+                    if every and not bands_outer and (one_order if keep else one_kept and (one_order or once)):
+                        continue  # instructions are those of an order before
                     in_rows = 0 if resident_in else window * (in_blocks if keep else piece)
                     depth = 2 if tiles_total > 1 else 1
                     in_depth = depth if keep else 2  # pieces follow each other even within one tile

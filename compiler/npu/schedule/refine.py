@@ -17,7 +17,9 @@ from compiler.npu.schedule.search import GAIN, Measure, Schedule, measure_schedu
 from isa.config import NpuConfig
 
 #: Tiles of a layer that are measured besides the one the estimate prefers, by effort.
-TILES = (0, 3, 8, 16)
+TILES = (0, 8, 8, 16)
+#: As many of the first layer: nothing of it can be loaded ahead, so its beginning counts, which estimates do not see.
+FIRST_TILES = (0, 12, 24, 48)
 #: Of those with estimates this much above the best.
 MARGIN = 1.1
 #: Cycles (or whatever is measured) of the longest step that is refined, by effort: for longer ones it takes too long.
@@ -60,7 +62,8 @@ def refine(
     for number, (unit, at) in enumerate(alone):
         progress(number / len(alone))
         preferred = options[unit][0][1]
-        near = [tile for tile, cycles in options[unit][1:] if cycles <= MARGIN * preferred][: TILES[effort]]
+        most = (TILES if unit else FIRST_TILES)[effort]
+        near = [tile for tile, cycles in options[unit][1:] if cycles <= MARGIN * preferred][:most]
         if not near:
             continue
         window = max(0, unit - 1), min(unit + 2, len(start.units))
