@@ -203,7 +203,11 @@ def conv_plans(
     out_bytes = 0 if resident_out else out_size
     pieces_tried = list(_pieces(in_blocks))
     short = {lines for lines in even_parts(s.q[0]) if lines in _SHORT_BANDS}
-    for lines, columns in bands(*s.q, short, _ROW_PARTS):
+    cuts = list(bands(*s.q, short, _ROW_PARTS))
+    longer = -(-3 * s.q[0] // 4)
+    if every and longer not in even_parts(s.q[0]):  # and a last band with less to do for VECTOR alone
+        cuts.append((longer, s.q[1]))
+    for lines, columns in cuts:
         pixels = lines * columns
         window = s.bytes * s.input_size(lines, columns)
         count_bands = -(-s.q[0] // lines) * -(-s.q[1] // columns)
@@ -221,9 +225,9 @@ def conv_plans(
             weights_pass = not fits_weights and chunk_tiles > config.wgt_tiles
             in_once = 0 if resident_in else count_bands * n * window * s.x.cb * config.block_in
             others = (out_size if load_operand else 0) + blocks * config.prm_row_bytes
-            products = s.bytes * n * count_bands * pixels * s.rows(chunk) * chunks * in_blocks * s.taps * len(s.phases)
+            products = s.bytes * n * s.q[0] * s.q[1] * s.rows(chunk) * chunks * in_blocks * s.taps * len(s.phases)
             products += n * count_bands * (pixels + _REST_OVERHEAD) * s.rest
-            vectors = n * count_bands * pixels * blocks * len(s.phases) * s.vector_steps
+            vectors = n * s.q[0] * s.q[1] * blocks * len(s.phases) * s.vector_steps
             end = acc + (0 if resident_out else out_rows * config.block_in / writing)
             # What no choice of pieces and order can be below: most candidates need no closer look.
             least = weight_once * (count_bands * n if weights_pass else 1) + in_once + others

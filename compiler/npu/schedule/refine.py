@@ -13,17 +13,19 @@ from compiler.npu.emit.plan import TilePlans
 from compiler.npu.layers.layer import Layer
 from compiler.npu.schedule.decisions import decisions_of
 from compiler.npu.schedule.neighbours import Neighbourhood
-from compiler.npu.schedule.search import GAIN, Measure, Schedule, measure_schedule
+from compiler.npu.schedule.search import GAIN, Budget, Measure, Schedule, measure_schedule
 from isa.config import NpuConfig
 
-#: Tiles of a layer that are measured besides the one the estimate prefers, by effort.
-TILES = (0, 8, 8, 16)
-#: As many of the first layer: nothing of it can be loaded ahead, so its beginning counts, which estimates do not see.
-FIRST_TILES = (0, 12, 24, 48)
+#: Tiles of a layer that are measured besides the one the estimate prefers, by effort: at least, and where a step has
+#: so few instructions that this many measure them in all layers.
+TILES = ((0, 0), (3, 12), (8, 12), (16, 16))
+INSTRUCTIONS = 60_000
 #: Of those with estimates this much above the best.
 MARGIN = 1.1
 #: Cycles (or whatever is measured) of the longest step that is refined, by effort: for longer ones it takes too long.
 LONGEST = (0, 600_000, 20_000_000, 200_000_000)
+#: Units that are measured for a tile of the one in the middle.
+_WINDOW = 3
 
 
 def refine(
@@ -52,6 +54,10 @@ def refine(
 
     if not whole <= LONGEST[effort]:
         return schedule, whole
+    few, many = TILES[effort]
+    counted = Budget(measure, INSTRUCTIONS, lambda done: None)
+    measure_schedule(config, layers, schedule, counted, plans)
+    most = min(many, max(few, INSTRUCTIONS // (_WINDOW * (INSTRUCTIONS - counted.left))))
     start = decisions_of(schedule)
     hood = Neighbourhood(config, layers, outside, plans.memory)
     best = schedule
@@ -62,11 +68,10 @@ def refine(
     for number, (unit, at) in enumerate(alone):
         progress(number / len(alone))
         preferred = options[unit][0][1]
-        most = (TILES if unit else FIRST_TILES)[effort]
         near = [tile for tile, cycles in options[unit][1:] if cycles <= MARGIN * preferred][:most]
         if not near:
             continue
-        window = max(0, unit - 1), min(unit + 2, len(start.units))
+        window = max(0, unit - 1), min(unit - 1 + _WINDOW, len(start.units))
         least = cost(best, window)
         for tile in near:
             tried = replace(best, tiles=best.tiles | {at: tile})
