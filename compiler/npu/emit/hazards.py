@@ -41,25 +41,23 @@ READERS = {
 
 
 class Access(NamedTuple):
-    """Rows start..start+length-1 of a scratchpad, `count` times at a stride; or bytes of the arena (space "memory"),
+    """Rows start..start+length-1 of a scratchpad, `times` times at a stride; or bytes of the arena (space "memory"),
     once."""
 
     space: str
     start: int
     length: int
-    count: int = 1
+    times: int = 1
     stride: int = 0
 
     def of(self, rows: np.ndarray) -> np.ndarray:
         """What it touches of the space's entries (int32, contiguous): a view of them, which may have two axes."""
         if self.space == "memory":
             return rows[self.start // MEMORY_GRAIN : -(-(self.start + self.length) // MEMORY_GRAIN)]
-        if self.count == 1:
+        if self.times == 1:
             return rows[self.start : self.start + self.length]
         unit = rows.itemsize
-        return np.ndarray(
-            (self.count, self.length), rows.dtype, rows, self.start * unit, (self.stride * unit, unit)
-        )
+        return np.ndarray((self.times, self.length), rows.dtype, rows, self.start * unit, (self.stride * unit, unit))
 
 
 @dataclass

@@ -53,9 +53,7 @@ def spans(space: str, base: int, dims: Sequence[tuple[int, int]], grain: int = 1
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _spans(
-    dims: tuple[tuple[int, int], ...], grain: int, rough: bool
-) -> tuple[int, tuple[int, int], list[int]]:
+def _spans(dims: tuple[tuple[int, int], ...], grain: int, rough: bool) -> tuple[int, tuple[int, int], list[int]]:
     """Rows of a span, how often it is repeated and at which stride, and where such repetitions begin from the base.
     `rough`: small gaps do not count, and spans are not repeated."""
     base, length = 0, grain

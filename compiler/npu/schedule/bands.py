@@ -271,7 +271,7 @@ def _shift(
 ) -> None:
     """Makes the next buffer ready for lines `window`: moves those it keeps to its start. Lines `made` are then written
     by the layer."""
-    view, (low, high) = tensor.view, window
+    view, low = tensor.view, window[0]
     old = context.bands[view.buffer]
     new = replace(old, start=next(buffers), low=low)
     context.bands[view.buffer] = new

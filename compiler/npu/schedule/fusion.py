@@ -29,7 +29,7 @@ _START = 150
 #: Rows per band that are tried.
 _STEPS = (1, 2, 4, 7, 8, 14, 16, 28)
 #: Cycles a layer loses where it waits for the one before within a band.
-_HANDOVER = 60
+_HANDOVER = 20
 
 
 class Candidate(NamedTuple):

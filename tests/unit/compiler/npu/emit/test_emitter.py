@@ -19,7 +19,7 @@ def test_nest_with_too_many_levels_is_split() -> None:
 
 def test_products_that_do_not_fit_one_nest_accumulate() -> None:
     emitter = Emitter(PRESETS["tiny"].with_(gemm_loops=5), 0)
-    inner = [(2, 3 * 10**i, 2**i, 0) for i in range(5)]
+    inner = [(2, 4 * 3**i, 2**i, 0) for i in range(5)]
     emitter.gemm(0, 0, 0, [*inner, (2, 7, 100, 0)], [])
     emitter.end_step()
     runs = [line for line in disassemble(emitter.image).splitlines() if "LOOP" not in line]
@@ -39,7 +39,7 @@ def test_dry_emission_counts_the_same_work() -> None:
 
 def test_vector_nest_with_too_many_levels_is_split() -> None:
     """The outermost level becomes an instruction for each index, every address by its own stride."""
-    emitter = Emitter(PRESETS["tiny"].with_(vector_loops=4), 0)
+    emitter = Emitter(PRESETS["tiny"].with_(vector_loops=4, prm_rows=256), 0)
     inner = [(2, 3 * 5**i, 4 * 5**i, 6 * 5**i, 5**i) for i in range(4)]
     emitter.vector(Source.MUL, 100, 300, [*inner, (3, 7, 9, 11, 13)], b=200, prm=1)
     emitter.end_step()

@@ -11,8 +11,9 @@ from compiler.npu.emit.hazards import MEMORY_GRAIN, READERS, WRITERS, Access, Sy
 from isa.assembler import disassemble_one
 from isa.encoding import Op, op
 from isa.instructions import Engine
+from tests.common.accesses import rows_of
 
-ROWS = dict.fromkeys(WRITERS, 16)
+ROWS = dict.fromkeys(WRITERS, 40)
 Accesses = list[Access]
 #: An instruction by name, what it reads and what it writes.
 Run = tuple[str, Accesses, Accesses]
@@ -117,6 +118,13 @@ def test_too_few_semaphores() -> None:
         synchronised(("LOAD", [], act(0)), ("GEMM", act(0), acc(0)), ("VECTOR", acc(0), []), semaphores=1)
 
 
+def random_access(rng: random.Random, space: str) -> Access:
+    start, length = rng.randrange(12), rng.randint(1, 4)
+    if space == "memory":
+        return Access(space, start * MEMORY_GRAIN, length * MEMORY_GRAIN)
+    return Access(space, start, length, rng.randint(1, 3), rng.randint(1, 9))
+
+
 def random_program(rng: random.Random) -> list[Run]:
     names = {Engine.LOAD: "LOAD", Engine.GEMM: "GEMM", Engine.VECTOR: "VECTOR", Engine.STORE: "STORE"}
     runs = []
@@ -126,16 +134,20 @@ def random_program(rng: random.Random) -> list[Run]:
         for table in (READERS, WRITERS):
             spaces = [space for space, engines in table.items() if engine in engines]
             chosen = rng.sample(spaces, rng.randint(0, len(spaces)))
-            scale = {space: MEMORY_GRAIN if space == "memory" else 1 for space in chosen}
-            sides.append([Access(s, rng.randrange(12) * scale[s], rng.randint(1, 4) * scale[s]) for s in chosen])
+            sides.append([random_access(rng, space) for space in chosen])
         runs.append((name, *sides))
     return runs  # type: ignore[return-value]
 
 
 def meet(a: Accesses, b: Accesses) -> bool:
-    return any(
-        x.space == y.space and x.start < y.start + y.length and y.start < x.start + x.length for x in a for y in b
-    )
+    return any(x.space == y.space and rows_of(x) & rows_of(y) for x in a for y in b)
+
+
+def test_rows_between_those_of_an_access_are_free() -> None:
+    columns = [Access("act", 0, 5, times=3, stride=7)]
+    border = [Access("act", 5, 2, times=3, stride=7)]
+    assert text(("VECTOR", [], columns), ("LOAD", [], border)) == ["VECTOR", "LOAD"]
+    assert text(("VECTOR", [], columns), ("LOAD", [], act(6, 2))) == ["VECTOR signal0=1", "LOAD wait0=1"]
 
 
 @pytest.mark.parametrize("seed", range(12))

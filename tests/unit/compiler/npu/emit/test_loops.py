@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import random
 
+import numpy as np
 import pytest
 
+from compiler.npu.emit.hazards import Access
 from compiler.npu.emit.loops import fold_loops, spans
 
 
@@ -26,15 +28,38 @@ def touched(base: int, dims: list[tuple[int, int]], grain: int) -> set[int]:
     return rows
 
 
+def covered(accesses: list[Access]) -> set[int]:
+    """The rows of scratchpad accesses, found by writing them."""
+    rows = np.zeros(2000, np.int32)
+    for access in accesses:
+        access.of(rows)[...] = 1
+    return set(np.flatnonzero(rows))
+
+
+def random_nest(rng: random.Random, strides: list[int], deepest: int = 4) -> tuple[list[tuple[int, int]], int]:
+    return [(rng.randint(1, 6), rng.choice(strides)) for _ in range(rng.randint(0, deepest))], rng.randint(1, 3)
+
+
 @pytest.mark.parametrize("seed", range(50))
 def test_spans_cover_every_row(seed: int) -> None:
-    rng = random.Random(seed)
-    dims = [(rng.randint(1, 6), rng.choice([0, 1, 2, 5, 16, 40, -3])) for _ in range(rng.randint(0, 4))]
-    grain = rng.randint(1, 3)
-    covered = {row for s in spans("act", 500, dims, grain) for row in range(s.start, s.start + s.length)}
-    assert touched(500, dims, grain) <= covered
+    dims, grain = random_nest(random.Random(seed), [0, 1, 2, 5, 16, 40, -3])
+    assert touched(500, dims, grain) <= covered(spans("act", 500, dims, grain))
 
 
-def test_spans_leave_gaps_out() -> None:
-    assert [(s.start, s.length) for s in spans("act", 0, [(4, 1), (3, 100)])] == [(0, 4), (100, 4), (200, 4)]
-    assert [(s.start, s.length) for s in spans("act", 0, [(4, 1), (100, 100)])] == [(0, 9904)]  # too many: one hull
+@pytest.mark.parametrize("seed", range(50))
+def test_spans_of_few_levels_cover_no_other_rows(seed: int) -> None:
+    dims, grain = random_nest(random.Random(seed), [1, 4, 7, 50, -9], deepest=3)
+    assert touched(500, dims, grain) == covered(spans("act", 500, dims, grain))
+
+
+def test_spans_of_memory_are_single_pieces() -> None:
+    assert spans("memory", 64, [(4, 16), (3, 1000)], 16) == [Access("memory", 64 + 1000 * i, 64) for i in range(3)]
+
+
+def test_a_level_that_leaves_gaps_out_is_one_access() -> None:
+    assert spans("act", 0, [(4, 1), (3, 100)]) == [Access("act", 0, 4, 3, 100)]
+    assert spans("act", 0, [(4, 1), (100, 7), (2, 800)]) == [Access("act", at, 4, 100, 7) for at in (0, 800)]
+
+
+def test_of_too_many_pieces_gaps_count() -> None:
+    assert spans("act", 0, [(70, 5), (80, 400)]) == [Access("act", 0, 346, 80, 400)]

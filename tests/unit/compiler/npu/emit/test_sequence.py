@@ -12,6 +12,7 @@ from compiler.npu.emit.sequence import Registers, Run, Sequencer, Setting
 from isa.config import PRESETS, SEMAPHORE_LIMIT
 from isa.encoding import Op, op
 from isa.instructions import BY_NAME, Engine
+from tests.common.accesses import rows_of
 
 CONFIG = PRESETS["tiny"]
 ROWS = dict.fromkeys(WRITERS, 64)
@@ -151,7 +152,9 @@ def test_what_depends_on_each_other_keeps_its_order(seed: int) -> None:
 
     def access(space: str) -> Access:
         start, count = drawn.randrange(8), drawn.randint(1, 3)
-        return Access(space, start * 256, count * 100) if space == "memory" else Access(space, start, count)
+        if space == "memory":
+            return Access(space, start * 256, count * 100)
+        return Access(space, start, 1, count, drawn.randint(1, 2))
 
     runs = []
     for number in range(400):
@@ -186,7 +189,7 @@ def test_what_depends_on_each_other_keeps_its_order(seed: int) -> None:
 
 def _conflict(a: Run, b: Run) -> bool:
     pairs = [(x, y) for x in a.writes for y in (*b.reads, *b.writes)] + [(x, y) for x in a.reads for y in b.writes]
-    return any(x.space == y.space and x.start < y.start + y.length and y.start < x.start + x.length for x, y in pairs)
+    return any(x.space == y.space and rows_of(x) & rows_of(y) for x, y in pairs)
 
 
 def _open_signals(finished: list[Op]) -> list[int]:
