@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from compiler.errors import CompileError
 from compiler.npu.emit.plan import TilePlans
+from compiler.npu.layers.layer import Layer
 from compiler.npu.schedule.refine import refine
 from compiler.npu.schedule.regroup import regroup
 from compiler.npu.schedule.restay import restay
@@ -65,13 +67,43 @@ def schedule_steps(
             plans, effort = found.plans, options.effort
             schedule, cost = search(config, step.tasks, outside, effort, measure, plans, searched)
             if measure is not None and effort:
-                whole = cost if cost is not None else measure_schedule(config, step.tasks, schedule, measure, plans)
-                schedule, whole = refine(config, step.tasks, outside, schedule, whole, effort, measure, plans, refined)
-                schedule, whole = restay(config, step.tasks, outside, schedule, whole, measure, plans, stayed)
-                schedule = regroup(config, step.tasks, outside, schedule, whole, measure, plans, regrouped)
+                first = schedule
+                later = refined, stayed, regrouped
+                schedule, whole = _improve(config, step.tasks, outside, first, cost, effort, measure, plans, later)
+                if effort > 1:  # and from where the default starts: the best policy need not be the best to go on from
+                    usual, cost = search(config, step.tasks, outside, 1, measure, plans)
+                    if usual != first:
+                        other = _improve(config, step.tasks, outside, usual, cost, effort, measure, plans)
+                        schedule, whole = min((schedule, whole), other, key=itemgetter(1))
         verify_schedule(schedule, step, outside)
         found.of[number] = schedule
     return found
+
+
+def _improve(
+    config: NpuConfig,
+    layers: list[Layer],
+    outside: set[str],
+    schedule: Schedule,
+    cost: float | None,
+    effort: int,
+    measure: Measure,
+    plans: TilePlans,
+    progress: Sequence[Callable[[float], None]] = (lambda done: None,) * 3,
+) -> tuple[Schedule, float]:
+    """The schedule with other tiles, residents and groups where exact cycles say that they are better; and its cost.
+
+    Args:
+        outside: buffers read after the step.
+        cost: of the schedule, None if it was not measured.
+        measure: cost function.
+        progress: called with the fraction done, one of three after the other.
+    """
+    refined, stayed, regrouped = progress
+    whole = cost if cost is not None else measure_schedule(config, layers, schedule, measure, plans)
+    schedule, whole = refine(config, layers, outside, schedule, whole, effort, measure, plans, refined)
+    schedule, whole = restay(config, layers, outside, schedule, whole, measure, plans, stayed)
+    return regroup(config, layers, outside, schedule, whole, measure, plans, regrouped)
 
 
 def verify_schedule(schedule: Schedule, step: LayerStep, outside: set[str]) -> None:

@@ -173,15 +173,15 @@ class Layer(ABC):
         return f"{self.op} {self.name}"
 
     def plan(self, context: Context, budget: int, span: tuple[int, int] | None = None) -> TilePlan[Any]:
-        """The plan to take for the layer (or its output rows `span`) within `budget` rows of ACT: the tiling that
-        `Context.tiles` asks for if it fits, else the last of `plans`.
+        """The plan to take for the layer (or its output rows `span`) within `budget` rows of ACT: for all rows the
+        tiling that `Context.tiles` asks for if it fits, else the last of `plans`.
 
         Raises:
             ScratchpadFull: nothing fits.
         """
         budget = _grained(budget)
         where = (context.accumulators.rows, *(context.on_chip(v) for v in (*self.reads, self.output)))
-        wanted = context.tiles.get(id(self)) if span is None else None
+        wanted = context.tiles.get(id(self)) if span in (None, (0, self.output.h)) else None
         what = (self.plan_key, None if span is None else span[1] - span[0], where, wanted)
         key = (what, budget)
         plan = context.plans.get(key)

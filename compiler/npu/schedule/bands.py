@@ -58,6 +58,11 @@ class LayerGroup:
     def fused(self) -> bool:
         return len(self.layers) > 1
 
+    @property
+    def whole(self) -> bool:
+        """Its bands are whole images, so that each layer runs as it would alone."""
+        return self.fused and self.step == self.layers[-1].output.h
+
     def handed_over(self, tensor: Between) -> bool:
         """VECTOR alone makes a tensor between that the array reads."""
         readers = (self.layers[r].datapath for r, _ in tensor.readers)

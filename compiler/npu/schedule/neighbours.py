@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from compiler.npu.emit.context import ConstantPool, Context
 from compiler.npu.emit.emitter import Emitter
+from compiler.npu.emit.tiles import BandTile
 from compiler.npu.layers.layer import Layer, readers
 from compiler.npu.schedule.bands import LayerGroup, group_of
 from compiler.npu.schedule.decisions import Decisions, schedule_of
@@ -84,17 +85,27 @@ class Neighbourhood:
                 after = replace(decisions, tiles=tuple(sorted(tiles.items())))
                 yield Move("tile", at, after, (at, at + 1), cycles / best if best else 1.0)
 
-    def tiles(self, decisions: Decisions, number: int) -> list[tuple[tuple[int, ...], float]]:
-        """Tiles of a layer and their estimated cycles (0 for layers on VECTOR), the usual one first."""
+    def tiles(
+        self, decisions: Decisions, number: int, group: LayerGroup | None = None
+    ) -> list[tuple[tuple[int, ...], float]]:
+        """Tiles of a layer and their estimated cycles (0 for layers on VECTOR), the usual one first.
+
+        Args:
+            group: of whole images, that it belongs to.
+        """
         stays = [replace(self.able[first], start=start) for first, start in decisions.stays]
         alive = [stay for stay in stays if stay.first <= number <= stay.last]
-        key = number, tuple((stay.first, stay.start) for stay in alive)
+        between = () if group is None else tuple(tensor.view.buffer for tensor in group.between)
+        key = number, tuple((stay.first, stay.start) for stay in alive), between
         found = self._tiles.get(key)
         if found is None:
             context = Context(self.config, Emitter(self.config, 0, dry=True, memory=self.memory), ConstantPool(), {})
             for stay in alive:
                 stay.settle(context)
-            plans = self.layers[number].plans(context, context.heap.largest_gap, every=True)
+            context.bands |= {buffer: BandTile(0, 0, 0, 0, 0) for buffer in between}
+            layer = self.layers[number]
+            span = None if group is None else (0, layer.output.h)
+            plans = layer.plans(context, context.heap.largest_gap, span, every=True)
             best = heapq.nsmallest(_TILES, plans, key=lambda plan: plan.cycles)
             found = [(plan.numbers(), plan.cycles) for plan in best]
             self._tiles[key] = found

@@ -61,14 +61,17 @@ def refine(
     start = decisions_of(schedule)
     hood = Neighbourhood(config, layers, outside, plans.memory)
     best = schedule
-    alone = [(unit, at) for unit, ((count, _), at) in enumerate(zip(start.units, start.starts())) if count == 1]
-    options = {unit: hood.tiles(start, at) for unit, at in alone}
-    alone = [(unit, at) for unit, at in alone if options[unit] and options[unit][0][1]]  # those with estimates
-    alone.sort(key=lambda pair: options[pair[0]][0][1])
+    options: dict[tuple[int, int], list[tuple[tuple[int, ...], float]]] = {}
+    for unit, (group, first) in enumerate(zip(schedule.units, start.starts())):
+        if group.whole or not group.fused:
+            for at in range(first, first + len(group.layers)):
+                options[unit, at] = hood.tiles(start, at, group if group.whole else None)
+    alone = [key for key, found in options.items() if found and found[0][1]]  # those with estimates
+    alone.sort(key=lambda key: options[key][0][1])
     for number, (unit, at) in enumerate(alone):
         progress(number / len(alone))
-        preferred = options[unit][0][1]
-        near = [tile for tile, cycles in options[unit][1:] if cycles <= MARGIN * preferred][:most]
+        preferred = options[unit, at][0][1]
+        near = [tile for tile, cycles in options[unit, at][1:] if cycles <= MARGIN * preferred][:most]
         if not near:
             continue
         window = max(0, unit - 1), min(unit - 1 + _WINDOW, len(start.units))

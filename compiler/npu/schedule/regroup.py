@@ -51,8 +51,8 @@ def regroup(
     measure: Measure,
     plans: TilePlans,
     progress: Callable[[float], None] = lambda done: None,
-) -> Schedule:
-    """The schedule, with other groups if they are better in all.
+) -> tuple[Schedule, float]:
+    """The schedule, with other groups if they are better in all; and its cost.
 
     Args:
         outside: buffers read after the step.
@@ -61,13 +61,19 @@ def regroup(
         progress: called with the fraction done.
     """
     if len(layers) < 2 or whole == math.inf:
-        return schedule
+        return schedule, whole
     budget = Budget(measure, INSTRUCTIONS, progress)
     known: dict[Hashable, float] = {}
     lengths: dict[Hashable, int] = {}
 
+    def tiles(of: Candidate) -> dict[int, tuple[int, ...]]:
+        """Those that its layers have in the schedule, by number, where they run as they would alone."""
+        numbers = range(of.first, of.first + len(of.group.layers))
+        kept = of.group.whole or not of.group.fused
+        return {n: schedule.tiles[n] for n in numbers if kept and n in schedule.tiles}
+
     def key(of: Candidate) -> Hashable:
-        return of.key, None if of.group.fused else schedule.tiles.get(of.first)
+        return of.key, tuple((n - of.first, tile) for n, tile in tiles(of).items())
 
     def look(at: Candidate) -> float:
         if key(at) not in known:
@@ -82,10 +88,10 @@ def regroup(
     usual = [numbered[_unit(first, unit)] for first, unit in zip(starts, schedule.units)]
     estimate = sum(candidate.estimate for candidate in usual)
     if work_of(config, layers, schedule, plans)[0] > BUSY * estimate:
-        return schedule
+        return schedule, whole
     alone = sum(look(candidate) for candidate in usual if budget.left > 0)
     if budget.left <= 0:
-        return schedule
+        return schedule, whole
     scale = HOPE * alone / estimate
     shared = max(0.0, alone - whole) / max(1, len(usual) - 1)  # of a unit, with those beside it
 
@@ -107,12 +113,13 @@ def regroup(
             break
         least = found
     if _on_chip(c.group for c in path) < _on_chip(schedule.units):
-        return schedule  # tensors that were on the chip would need room in memory
+        return schedule, whole  # tensors that were on the chip would need room in memory
     if sum(lengths[key(c)] for c in path) > LONGER * sum(lengths[key(c)] for c in usual):
-        return schedule
-    tiles = {c.first: schedule.tiles[c.first] for c in path if not c.group.fused and c.first in schedule.tiles}
-    better = Schedule(schedule.stays, [candidate.group for candidate in path], tiles)
-    return better if measure_schedule(config, layers, better, measure, plans) < GAIN * whole else schedule
+        return schedule, whole
+    kept = {number: tile for candidate in path for number, tile in tiles(candidate).items()}
+    better = Schedule(schedule.stays, [candidate.group for candidate in path], kept)
+    found = measure_schedule(config, layers, better, measure, plans)
+    return (better, found) if found < GAIN * whole else (schedule, whole)
 
 
 def _on_chip(units: Iterable[LayerGroup]) -> int:

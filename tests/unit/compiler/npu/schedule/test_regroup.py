@@ -32,7 +32,7 @@ def inverted() -> tuple[list[Layer], set[str]]:
 
 def regrouped(schedule: Schedule, layers: list[Layer], outside: set[str], how: Measure = measure) -> Schedule:
     whole = measure_schedule(SHORT, layers, schedule, how, TilePlans())
-    return regroup(SHORT, layers, outside, schedule, whole, how, TilePlans())
+    return regroup(SHORT, layers, outside, schedule, whole, how, TilePlans())[0]
 
 
 def test_layers_that_would_better_run_together_do(
@@ -76,4 +76,4 @@ def test_groups_of_a_step_that_computes_all_the_time_are_not_measured(
     assert measured
     measured.clear()
     monkeypatch.setattr(regrouping, "BUSY", 0.1)
-    assert regroup(SHORT, layers, outside, alone, 1e9, counting, TilePlans()) is alone and not measured
+    assert regroup(SHORT, layers, outside, alone, 1e9, counting, TilePlans())[0] is alone and not measured
