@@ -67,14 +67,12 @@ def schedule_steps(
             plans, effort = found.plans, options.effort
             schedule, cost = search(config, step.tasks, outside, effort, measure, plans, searched)
             if measure is not None and effort:
-                first = schedule
                 later = refined, stayed, regrouped
-                schedule, whole = _improve(config, step.tasks, outside, first, cost, effort, measure, plans, later)
-                if effort > 1:  # and from where the default starts: the best policy need not be the best to go on from
+                schedule, whole = _improve(config, step.tasks, outside, schedule, cost, effort, measure, plans, later)
+                if effort > 1:  # what looks best at first need not be best in the end
                     usual, cost = search(config, step.tasks, outside, 1, measure, plans)
-                    if usual != first:
-                        other = _improve(config, step.tasks, outside, usual, cost, effort, measure, plans)
-                        schedule, whole = min((schedule, whole), other, key=itemgetter(1))
+                    other = _improve(config, step.tasks, outside, usual, cost, 1, measure, plans)
+                    schedule, whole = min(other, (schedule, whole), key=itemgetter(1))
         verify_schedule(schedule, step, outside)
         found.of[number] = schedule
     return found
