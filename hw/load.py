@@ -13,7 +13,8 @@ from hw.bursts import BurstWalker, latch_region, run_bits
 from hw.connections import unread
 from hw.engine import EngineShell
 from hw.interfaces import Fault, ReadPort, RegionAccess, pc_bits
-from hw.load_data import LoadData, LoadWrite, descriptor_layout, stride_shape
+from hw.load_data import LoadData
+from hw.load_layouts import LoadWrite, descriptor_layout, stride_shape
 from hw.queue import Queue
 from hw.table import field, header, is_instruction
 from hw.weight_codes import CodedWrite

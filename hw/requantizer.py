@@ -19,6 +19,7 @@ WINDOW_STAGE = 9
 FINAL_STAGE = 10
 
 MANTISSA = 24
+HALF = MANTISSA // 2  # a product is made of four of these
 INTEGER = 9  # magnitudes of 2**(INTEGER - 1) and more saturate whatever is done with them
 FRACTION = 26  # fraction bits of the fixed-point value; the lowest holds "anything below"
 #: float32 exponent bias, such that value = 1.f * 2**(exponent field - BIAS).
@@ -76,19 +77,18 @@ class Requantizer(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        magnitude, nibbles, negative = self._magnitude(m)
+        mantissa, offset = self._normalise(m, magnitude, nibbles)
+        product, below, offset, negative = self._multiply(m, mantissa, offset, negative)
+        mantissa, distance = self._round_product(m, product, below, offset)
+        total = self._fixed_point(m, mantissa, distance, negative)
+        self._round(m, total)
+        return m
 
-        def stage(shape: int | Shape, name: str) -> Signal:
-            return Signal(shape, name=name, reset_less=True)
-
-        def delayed(value: Signal, cycles: int) -> Signal:
-            for _ in range(cycles):
-                later = Signal.like(value, name=value.name + "_d", reset_less=True)
-                m.d.sync += later.eq(value)
-                value = later
-            return value
-
+    def _magnitude(self, m: Module) -> tuple[Signal, Signal, Signal]:
+        """Stage 1: the magnitude, which of its nibbles are not 0, and the sign."""
         # 0 -> 1: magnitude, and which of its nibbles are not 0.
-        magnitude, negative1, nibbles = stage(32, "magnitude"), stage(1, "negative1"), stage(8, "nibbles")
+        magnitude, negative1, nibbles = _stage(32, "magnitude"), _stage(1, "negative1"), _stage(8, "nibbles")
         absolute = Signal(32)
         m.d.comb += absolute.eq((self.acc ^ self.acc[31].replicate(32)) + self.acc[31])
         m.d.sync += [
@@ -96,7 +96,10 @@ class Requantizer(wiring.Component):
             magnitude.eq(absolute),
             nibbles.eq(Cat(absolute.word_select(n, 4).any() for n in range(8))),
         ]
+        return magnitude, nibbles, negative1
 
+    def _normalise(self, m: Module, magnitude: Signal, nibbles: Signal) -> tuple[Signal, Signal]:
+        """Stage 3: the mantissa, and how far its product with 1.f * 2**0 is to be shifted right for fixed point."""
         # 1 -> 2: normalise by 16, 8, 4.
         value, there = magnitude, nibbles
         zeros: list[Signal] = []
@@ -112,7 +115,7 @@ class Requantizer(wiring.Component):
             ]
             value, there = shifted, upper
             zeros.insert(0, empty)
-        partly, zeros2, below2 = stage(32, "partly"), stage(3, "zeros2"), stage(1, "below2")
+        partly, zeros2, below2 = _stage(32, "partly"), _stage(3, "zeros2"), _stage(1, "below2")
         m.d.sync += [partly.eq(value), zeros2.eq(Cat(zeros)), below2.eq(value[:4].any())]
 
         # 2 -> 3: normalise by 2, 1, round to 24 bits.
@@ -124,44 +127,51 @@ class Requantizer(wiring.Component):
             normal.eq(Mux(by2, Mux(by1, partly << 3, partly << 2), Mux(by1, partly << 1, partly))),
         ]
         below = below2 | (partly[4] & ~(by2 & by1)) | (partly[5] & ~by2) | (partly[6] & ~by2 & ~by1)
-        mantissa, offset3 = stage(MANTISSA + 1, "mantissa"), stage(8, "offset3")
+        mantissa, offset3 = _stage(MANTISSA + 1, "mantissa"), _stage(8, "offset3")
         # value = 1.f * 2**(31 - leading zeros). Kept is how far its product with 1.f * 2**0 is to be shifted right to
         # get to fixed point: INTEGER - 1 less the exponent.
         m.d.sync += [
             mantissa.eq(normal[8:] + (normal[7] & (below | normal[8]))),
             offset3.eq(Cat(by1, by2, zeros2) + (self.start if self.rows else START)),
         ]
+        return mantissa, offset3
 
+    def _multiply(
+        self, m: Module, mantissa: Signal, offset3: Signal, negative1: Signal
+    ) -> tuple[Signal, Signal, Signal, Signal]:
+        """Stage 5: the product with the scale, whether anything is below it, and its shift; the sign in stage 4."""
         # 3 -> 4: partial products, exponents. Scales below the normal ones count as 0.
-        half = MANTISSA // 2
         factor = Cat(self.scale[: MANTISSA - 1], C(1, 1))
         exponent = self.scale[MANTISSA - 1 : 31]
         parts: dict[tuple[int, int], Signal] = {}
-        for x, operand in enumerate((mantissa[:half], mantissa[half:])):
-            for y, other in enumerate((factor[:half], factor[half:])):
-                parts[x, y] = part = stage(len(operand) + half, f"part{x}{y}")
+        for x, operand in enumerate((mantissa[:HALF], mantissa[HALF:])):
+            for y, other in enumerate((factor[:HALF], factor[HALF:])):
+                parts[x, y] = part = _stage(len(operand) + HALF, f"part{x}{y}")
                 m.d.sync += part.eq(operand * other)
-        zero4 = stage(1, "zero4")  # not in the parts: nothing but a clock reaches the registers of a multiplier
+        zero4 = _stage(1, "zero4")  # not in the parts: nothing but a clock reaches the registers of a multiplier
         m.d.sync += zero4.eq(exponent == 0)
-        offset4, negative4 = stage(signed(10), "offset4"), stage(1, "negative4")
-        negative3 = delayed(negative1, 2)
+        offset4, negative4 = _stage(signed(10), "offset4"), _stage(1, "negative4")
+        negative3 = _delayed(m, negative1, 2)
         m.d.sync += [offset4.eq(offset3 - exponent), negative4.eq(negative3 ^ self.scale[31])]
 
         # 4 -> 5: product; of its lowest bits only whether there is anything.
-        middle = Signal(2 * half + 2)
-        product, below5 = stage(2 * MANTISSA - half, "product"), stage(1, "below5")
+        middle = Signal(2 * HALF + 2)
+        product, below5 = _stage(2 * MANTISSA - HALF, "product"), _stage(1, "below5")
         m.d.comb += middle.eq(parts[0, 1] + parts[1, 0])
         m.d.sync += [
-            product.eq(Cat(parts[0, 0][half:], parts[1, 1]) + middle),
-            below5.eq(parts[0, 0][:half].any()),
+            product.eq(Cat(parts[0, 0][HALF:], parts[1, 1]) + middle),
+            below5.eq(parts[0, 0][:HALF].any()),
         ]
         with m.If(zero4):
             m.d.sync += [product.eq(0), below5.eq(0)]
-        offset5 = delayed(offset4, 1)
+        offset5 = _delayed(m, offset4, 1)
+        return product, below5, offset5, negative4
 
+    def _round_product(self, m: Module, product: Signal, below5: Signal, offset5: Signal) -> tuple[Signal, Signal]:
+        """Stage 6: the product as a float32 mantissa, and its shift."""
         # 5 -> 6: normalise, round to 24 bits.
         top = product[-1]
-        guard = MANTISSA - 2 - half  # first bit below the mantissa, if `top` is 0
+        guard = MANTISSA - 2 - HALF  # first bit below the mantissa, if `top` is 0
         low5 = below5 | product[:guard].any()
         kept = Signal(MANTISSA)
         increment = Signal()
@@ -175,7 +185,7 @@ class Requantizer(wiring.Component):
                 kept.eq(product[guard + 1 : -1]),
                 increment.eq(product[guard] & (low5 | product[guard + 1])),
             ]
-        mantissa6, distance6 = stage(MANTISSA + 1, "mantissa6"), stage(6, "distance6")
+        mantissa6, distance6 = _stage(MANTISSA + 1, "mantissa6"), _stage(6, "distance6")
         distance = Signal(signed(11))
         large, far = Signal(), Signal()
         m.d.comb += [
@@ -187,10 +197,13 @@ class Requantizer(wiring.Component):
             mantissa6.eq(kept + increment),
             distance6.eq((distance[:6] | far.replicate(6)) & ~large.replicate(6)),
         ]
+        return mantissa6, distance6
 
+    def _fixed_point(self, m: Module, mantissa6: Signal, distance6: Signal, negative4: Signal) -> Signal:
+        """Stage 8: the value in fixed point, with what is added inside."""
         # 6 -> 7: fixed point, 1 + INTEGER.FRACTION bits, inverted if negative.
         width = 1 + INTEGER + FRACTION
-        negative6 = delayed(negative4, 2)
+        negative6 = _delayed(m, negative4, 2)
         shifted = Cat(C(0, width - MANTISSA - 1), mantissa6)
         lost = []
         for bit in reversed(range(6)):
@@ -200,14 +213,14 @@ class Requantizer(wiring.Component):
             lost.append(select & shifted[:reach].any())
             m.d.comb += out.eq(Mux(select, shifted >> (1 << bit), shifted))
             shifted = out
-        fixed, lost7, negative7 = stage(width, "fixed"), stage(3, "lost7"), delayed(negative6, 1)
+        fixed, lost7, negative7 = _stage(width, "fixed"), _stage(3, "lost7"), _delayed(m, negative6, 1)
         m.d.sync += [
             fixed.eq(shifted ^ negative6.replicate(width)),
             lost7.eq(Cat(Cat(lost[:4]).any(), lost[4:])),
         ]
 
         # 7 -> 8: sign, zero point inside.
-        total = stage(signed(width + 1), "total")
+        total = _stage(signed(width + 1), "total")
         value7 = Cat(Mux(lost7.any(), ~negative7, fixed[0]), fixed[1:], negative7).as_signed()
         inside: Value = self.inside_zero_point
         below_one: Value = C(0, FRACTION - 1)
@@ -216,14 +229,17 @@ class Requantizer(wiring.Component):
             below_one = Cat(C(0, FRACTION - 1 - BIAS_FRACTION), self.addend[:BIAS_FRACTION])
         addend = Cat(negative7, below_one, inside).as_signed()
         m.d.sync += total.eq(value7 + addend)
+        return total
 
+    def _round(self, m: Module, total: Signal) -> None:
+        """Stage 11: the nearest integer, with the zero point of other modes, within the limits."""
         # 8 -> 9: distance from the tie, inverted if before it.
         integer8, negative8 = total[FRACTION:].as_signed(), total[-1]
         from_tie = Signal(signed(FRACTION))
         m.d.comb += from_tie.eq(total[:FRACTION] ^ (1 << (FRACTION - 1)))
-        integer, negative9 = stage(signed(INTEGER + 2), "integer"), stage(1, "negative9")
-        magnitude9, before = stage(INTEGER + 1, "magnitude9"), stage(1, "before")
-        apart9 = stage(FRACTION - 1, "apart9")
+        integer, negative9 = _stage(signed(INTEGER + 2), "integer"), _stage(1, "negative9")
+        magnitude9, before = _stage(INTEGER + 1, "magnitude9"), _stage(1, "before")
+        apart9 = _stage(FRACTION - 1, "apart9")
         m.d.sync += [
             integer.eq(integer8),
             negative9.eq(negative8),
@@ -242,9 +258,9 @@ class Requantizer(wiring.Component):
         inside = Cat(~bit | there for bit, there in zip(reached, at_least)).all()
         on_edge = Cat(bit == there for bit, there in zip(reached, exactly)).all()
         after = ~before & ~apart9[0]
-        sum10 = stage(signed(INTEGER + 3), "sum10")
-        near10, within10, edge10 = stage(1, "near10"), stage(1, "within10"), stage(1, "edge10")
-        tie_up10, up10 = stage(1, "tie_up10"), stage(1, "up10")
+        sum10 = _stage(signed(INTEGER + 3), "sum10")
+        near10, within10, edge10 = _stage(1, "near10"), _stage(1, "within10"), _stage(1, "edge10")
+        tie_up10, up10 = _stage(1, "tie_up10"), _stage(1, "up10")
         m.d.sync += [
             sum10.eq(integer + self.zero_point),
             near10.eq(near),
@@ -263,4 +279,17 @@ class Requantizer(wiring.Component):
             m.d.sync += self.result.eq(self.low)
         with m.Else():
             m.d.sync += self.result.eq(y)
-        return m
+
+
+def _stage(shape: int | Shape, name: str) -> Signal:
+    """A register of the pipeline."""
+    return Signal(shape, name=name, reset_less=True)
+
+
+def _delayed(m: Module, value: Signal, cycles: int) -> Signal:
+    """A value some stages later."""
+    for _ in range(cycles):
+        later = Signal.like(value, name=value.name + "_d", reset_less=True)
+        m.d.sync += later.eq(value)
+        value = later
+    return value

@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, connect, flipped
 
 from hw.activations import ActivationScratchpad
-from hw.load_data import LoadWrite
+from hw.load_layouts import LoadWrite
 from hw.scratchpads import AccumulatorScratchpad, ParameterScratchpad, TableScratchpad, WeightScratchpad
 from isa.config import NpuConfig
 from isa.instructions import Memory

@@ -11,7 +11,7 @@ from hw.bursts import BurstWalker, latch_region, run_bits
 from hw.connections import unread
 from hw.engine import EngineShell
 from hw.interfaces import SEMAPHORE_BITS, Axi4, Fault, RegionAccess, RowsRead, pc_bits
-from hw.load_data import rows_per_beat, stride_shape
+from hw.load_layouts import rows_per_beat, stride_shape
 from hw.store_data import StoreAligner, StoreReader
 from hw.table import field, is_instruction
 from isa.config import NpuConfig
