@@ -87,7 +87,8 @@ def _mutants(figures: dict[str, Any]) -> list[str]:
     ]
     lines += ["", "| source | found |", "|---|---|"]
     lines += [f"| `{name}` | {share(m['found'], m['faults'])} |" for name, m in figures["modules"].items()]
-    lines += ["", "Open, not found and not explained:", "", "| fault | place | lines |", "|---|---|---|"]
+    lines += ["", "Open, not found and not explained (lines of the day of the run):", ""]
+    lines += ["| fault | place | lines |", "|---|---|---|"]
     lines += map(_fault, figures["survivors"])
     if figures["waived"]:
         lines += ["", "Not found, in bits that no trial changes, with the reason of the waiver:", ""]
