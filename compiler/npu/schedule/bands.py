@@ -59,9 +59,9 @@ class LayerGroup:
         return len(self.layers) > 1
 
     @property
-    def whole(self) -> bool:
-        """Its bands are whole images, so that each layer runs as it would alone."""
-        return self.fused and self.step == self.layers[-1].output.h
+    def apart(self) -> bool:
+        """Each layer runs as it would alone: there is one, or bands are whole images."""
+        return not self.fused or self.step == self.layers[-1].output.h
 
     def handed_over(self, tensor: Between) -> bool:
         """VECTOR alone makes a tensor between that the array reads."""

@@ -91,7 +91,7 @@ class Neighbourhood:
         """Tiles of a layer and their estimated cycles (0 for layers on VECTOR), the usual one first.
 
         Args:
-            group: of whole images, that it belongs to.
+            group: that it belongs to and runs in as it would alone, where it is known.
         """
         stays = [replace(self.able[first], start=start) for first, start in decisions.stays]
         alive = [stay for stay in stays if stay.first <= number <= stay.last]
@@ -104,7 +104,7 @@ class Neighbourhood:
                 stay.settle(context)
             context.bands |= {buffer: BandTile(0, 0, 0, 0, 0) for buffer in between}
             layer = self.layers[number]
-            span = None if group is None else (0, layer.output.h)
+            span = (0, layer.output.h) if between else None  # of each image
             plans = layer.plans(context, context.heap.largest_gap, span, every=True)
             best = heapq.nsmallest(_TILES, plans, key=lambda plan: plan.cycles)
             found = [(plan.numbers(), plan.cycles) for plan in best]

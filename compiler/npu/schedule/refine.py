@@ -13,8 +13,9 @@ from compiler.npu.emit.plan import TilePlans
 from compiler.npu.layers.layer import Layer
 from compiler.npu.schedule.decisions import decisions_of
 from compiler.npu.schedule.neighbours import Neighbourhood
-from compiler.npu.schedule.search import GAIN, Budget, Measure, Schedule, measure_schedule
+from compiler.npu.schedule.search import GAIN, Measure, Schedule, measure_schedule
 from isa.config import NpuConfig
+from isa.instructions import INSTRUCTION_BYTES
 
 #: Tiles of a layer that are measured besides the one the estimate prefers, by effort: at least, and where a step has
 #: so few instructions that this many measure them in all layers.
@@ -55,17 +56,16 @@ def refine(
     if not whole <= LONGEST[effort]:
         return schedule, whole
     few, many = TILES[effort]
-    counted = Budget(measure, INSTRUCTIONS, lambda done: None)
-    measure_schedule(config, layers, schedule, counted, plans)
-    most = min(many, max(few, INSTRUCTIONS // (_WINDOW * (INSTRUCTIONS - counted.left))))
+    length = measure_schedule(config, layers, schedule, _instructions, plans)
+    most = min(many, max(few, int(INSTRUCTIONS // (_WINDOW * length))))
     start = decisions_of(schedule)
     hood = Neighbourhood(config, layers, outside, plans.memory)
     best = schedule
     options: dict[tuple[int, int], list[tuple[tuple[int, ...], float]]] = {}
     for unit, (group, first) in enumerate(zip(schedule.units, start.starts())):
-        if group.whole or not group.fused:
+        if group.apart:
             for at in range(first, first + len(group.layers)):
-                options[unit, at] = hood.tiles(start, at, group if group.whole else None)
+                options[unit, at] = hood.tiles(start, at, group)
     alone = [key for key, found in options.items() if found and found[0][1]]  # those with estimates
     alone.sort(key=lambda key: options[key][0][1])
     for number, (unit, at) in enumerate(alone):
@@ -84,3 +84,8 @@ def refine(
     if best is schedule or not (found := cost(best)) < GAIN * whole:
         return schedule, whole
     return best, found
+
+
+def _instructions(config: NpuConfig, image: bytes, arena_bytes: int) -> int:
+    """How many a step has, in place of its cycles."""
+    return len(image) // INSTRUCTION_BYTES

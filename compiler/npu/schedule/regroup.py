@@ -69,8 +69,7 @@ def regroup(
     def tiles(of: Candidate) -> dict[int, tuple[int, ...]]:
         """Those that its layers have in the schedule, by number, where they run as they would alone."""
         numbers = range(of.first, of.first + len(of.group.layers))
-        kept = of.group.whole or not of.group.fused
-        return {n: schedule.tiles[n] for n in numbers if kept and n in schedule.tiles}
+        return {n: schedule.tiles[n] for n in numbers if of.group.apart and n in schedule.tiles}
 
     def key(of: Candidate) -> Hashable:
         return of.key, tuple((n - of.first, tile) for n, tile in tiles(of).items())
