@@ -17,21 +17,27 @@ DATA_BYTES = 1 << 14
 
 
 class Bench:
-    """A device with a program region (0), read-only data (1) and writable memory (2), DATA_BYTES each.
+    """A device with regions for a program (0), read-only data (1) and writable memory (2), of so many bytes.
 
     Attributes:
         device: scratchpads may be filled before and looked at after a run.
         data, out: views of regions 1 and 2.
     """
 
-    def __init__(self, config: NpuConfig, path: str = "reference") -> None:
+    def __init__(
+        self,
+        config: NpuConfig,
+        path: str = "reference",
+        program_bytes: int = PROGRAM_BYTES,
+        data_bytes: int = DATA_BYTES,
+    ) -> None:
         self.device = FunctionalDevice(config, path)
         assert self.device.path == path, "no compiler"
-        base = self.device.allocate(PROGRAM_BYTES + 2 * DATA_BYTES)
+        base = self.device.allocate(program_bytes + 2 * data_bytes)
         self.regions = [
-            Region(base, PROGRAM_BYTES, read=True),
-            Region(base + PROGRAM_BYTES, DATA_BYTES, read=True),
-            Region(base + PROGRAM_BYTES + DATA_BYTES, DATA_BYTES, read=True, write=True),
+            Region(base, program_bytes, read=True),
+            Region(base + program_bytes, data_bytes, read=True),
+            Region(base + program_bytes + data_bytes, data_bytes, read=True, write=True),
         ]
         self.data, self.out = (self._view(r) for r in self.regions[1:])
 

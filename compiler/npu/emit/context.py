@@ -208,12 +208,13 @@ class Context:
     def pools(self, sizes: Pools) -> Iterator[None]:
         """Gives one layer room for its tiles, in a heap of its own for each purpose: tiles of a purpose have one size,
         so that nothing fragments. Rows that nobody else wants let LOAD fetch inputs further ahead, and outputs wait
-        longer for STORE."""
+        longer for STORE. Those of a layer in whose midst this one runs are there again afterwards."""
         spare = max(0, self.heap.largest_gap - sum(sizes))
         outputs = min(_MORE_OUTPUTS * sizes.output, spare // 2)
         inputs = min(_MORE_INPUTS * sizes.input, spare - outputs)
         sizes = Pools(sizes.input + inputs, sizes.output + outputs, sizes.operand)
         total = sum(sizes)
+        before, self._pools = self._pools, {}
         block = self.heap.take(total) if total else None
         at = block.start if block is not None else 0
         for name, size in zip(("input", "output", "operand"), sizes, strict=True):
@@ -226,7 +227,7 @@ class Context:
                 block.free()
             if self.sums is not None:
                 self.sums.move(self._pools["output"], self.heap)
-            self._pools.clear()
+            self._pools = before
 
     @contextmanager
     def tiles_from(self, heap: Heap | None) -> Iterator[None]:

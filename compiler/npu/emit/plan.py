@@ -61,6 +61,7 @@ class TilePlans(dict[Hashable, TilePlan[Any]]):
         memory: that they are made for.
         alone, banded: estimated cycles of single layers and work of groups, by the shape of the layers and what is on
             the chip: layers of one shape are looked at once.
+        by_channel: how groups run by channels, by the same.
     """
 
     def __init__(self, memory: MemoryTiming = DEFAULT_MEMORY) -> None:
@@ -68,6 +69,7 @@ class TilePlans(dict[Hashable, TilePlan[Any]]):
         self.memory = memory
         self.alone: dict[Hashable, float] = {}
         self.banded: dict[Hashable, list[BandedWork]] = {}
+        self.by_channel: dict[Hashable, Any] = {}
         self._searched: dict[Hashable, list[tuple[int, TilePlan[Any]]]] = {}
 
     def keep(self, what: Hashable, budget: int, plan: TilePlan[Any]) -> None:

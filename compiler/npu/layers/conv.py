@@ -7,6 +7,7 @@ loaded again.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 from compiler.npu.emit.context import Context
 from compiler.npu.emit.geometry import Border, Box
 from compiler.npu.emit.loops import Loop
-from compiler.npu.emit.plan import TilePlan
+from compiler.npu.emit.plan import Pools, TilePlan
 from compiler.npu.emit.scratch import Allocation
 from compiler.npu.emit.tiles import ActTile
 from compiler.npu.layers.accumulators import emit_accumulators, emit_wide, read_add_operand
@@ -25,7 +26,7 @@ from compiler.npu.layers.conv_tiling import ConvShape, ConvTiling, Phase, conv_p
 from compiler.npu.layers.layer import Layer
 from compiler.npu.layers.products import least_constants
 from compiler.npu.layers.row_sums import RowSums, add_by_tiles
-from compiler.npu.layers.tiling import OutputRows
+from compiler.npu.layers.tiling import OutputPart
 from isa.config import NpuConfig
 
 
@@ -80,9 +81,10 @@ class ConvLayer(Layer):
         sizes = x.c, y.n, y.c, y.h, y.w, x.block, y.bytes
         return ("conv", *phases, self.group, *sizes, self.post.add is not None, zero_point)
 
-    def emit(self, context: Context, plan: TilePlan[Any], rows: OutputRows | None = None) -> None:
+    def emit(self, context: Context, plan: TilePlan[Any], part: OutputPart | None = None) -> None:
         with context.pools(plan.pools):
-            _Emission(context, self, plan.tiling, rows).run()
+            for _ in ConvEmission(context, self, plan.tiling, part).run():
+                pass
 
     @property
     def fusible(self) -> bool:
@@ -118,22 +120,23 @@ class ConvLayer(Layer):
             )
 
 
-class _Emission:
+class ConvEmission:
     """Emission of one layer (or some of its rows), tile by tile, with the input tiles that stay in ACT meanwhile."""
 
-    def __init__(self, context: Context, layer: ConvLayer, tiling: ConvTiling, rows: OutputRows | None) -> None:
+    def __init__(self, context: Context, layer: ConvLayer, tiling: ConvTiling, part: OutputPart | None) -> None:
         self.context = context
         self.layer = layer
         self.tiling = tiling
-        self.s = layer.shape(context.config, None if rows is None else rows.span)
-        self.images = range(self.s.y.n) if rows is None else (rows.image,)
+        self.s = layer.shape(context.config, None if part is None else part.span)
+        self.images = range(self.s.y.n) if part is None else range(part.image, part.image + 1)
         self.constants = ConvConstants(context, layer, self.s)
         self._inputs: dict[tuple[int, int, int, int, int], ActTile] = {}
         self._row_sums = layer.row_sums(context.config)
         self._sums: dict[tuple[int, int, int], Allocation] = {}
 
-    def run(self) -> None:
-        """Emits all tiles in the order of the tiling."""
+    def run(self) -> Iterator[range]:
+        """Emits all tiles in the order of the tiling. Where chunks are outside, or there is one band, gives the channel
+        blocks of each chunk when it has been emitted."""
         s, tiling = self.s, self.tiling
         end, width = s.first + s.q[0], s.q[1]
         bands = [
@@ -149,6 +152,8 @@ class _Emission:
                     self._tile(Box(band[0], *chunk, *band[1:]))
                     if s.grouped:  # every chunk has its own inputs
                         self._drop_inputs()
+                    if len(bands) == 1:
+                        yield range(chunk[0], sum(chunk))
                 self._drop_inputs()
         else:
             for chunk in chunks:
@@ -156,7 +161,34 @@ class _Emission:
                     self._tile(Box(band[0], *chunk, *band[1:]))
                     if len(bands) > 1:
                         self._drop_inputs()
+                yield range(chunk[0], sum(chunk))
             self._drop_inputs()
+
+    def add_channels(self, chosen: range, acc: int) -> None:
+        """Adds the products of some input blocks, which must be in ACT, to sums of the whole output of one image, in
+        ACC from row `acc` on. There is one phase."""
+        q = self._whole()
+        self._products(q, 0, self._size(q, 0), acc, chosen)
+
+    def finish(self, acc: int) -> None:
+        """Makes the output of such sums, as many channel blocks at a time as half of PRM has biases for."""
+        s, whole = self.s, self._whole()
+        size = self._size(whole, 0)
+        some = max(s.unit, min(s.y.cb, self.context.config.prm_rows // 2) // s.unit * s.unit)
+        parts = [whole._replace(block=block, blocks=min(some, s.y.cb - block)) for block in range(0, s.y.cb, some)]
+        depth = min(2, len(parts))
+        out = 0 if self.context.on_chip(self.layer.output) else depth * parts[0].vectors
+        added = self.layer.post.add is not None and not self.context.on_chip(self.layer.post.add.other)
+        with self.context.pools(Pools(0, out, depth * parts[0].vectors * added)):
+            for q in parts:
+                (box,), outs = self._outputs(q)
+                add = read_add_operand(self.context, self.layer.post, box)
+                self._requantise(q, 0, size, acc + math.prod(size) * s.rows(q.block), outs, add)
+                self.context.release(add)
+                self.context.finish_tile(self.layer.output, box, outs[0])
+
+    def _whole(self) -> Box:
+        return Box(self.images[0], 0, self.s.y.cb, self.s.first, self.s.first + self.s.q[0], 0, self.s.q[1])
 
     def _tile(self, q: Box) -> None:
         """Emits one output tile: products of every phase, VECTOR's pass over them, and the store.
@@ -164,46 +196,64 @@ class _Emission:
         Args:
             q: image, channel blocks, and the rows and columns of the phases.
         """
-        s, context, layer = self.s, self.context, self.layer
+        layer = self.layer
+        boxes, outs = self._outputs(q)
+        add: ActTile | None = None
+        for index in range(len(self.s.phases)):
+            size = self._size(q, index)
+            if min(size) <= 0:
+                continue
+            acc = self.context.accumulators.take(self.s.bytes * size[0] * size[1] * self.s.rows(q.blocks))
+            self._products(q, index, size, acc)
+            if add is None:
+                # Only now: a LOAD that waits for room for the operand must not hold up the weights behind it.
+                add = read_add_operand(self.context, layer.post, boxes[0])
+            self._requantise(q, index, size, acc, outs, add)
+        self.context.release(add)
+        for part, out in zip(boxes, outs, strict=True):
+            self.context.finish_tile(layer.output, part, out)
+
+    def _outputs(self, q: Box) -> tuple[list[Box], list[ActTile]]:
+        """What a tile makes, a box for each byte of the values, and room in ACT for it."""
+        s = self.s
         rows, columns = s.step
         y1, x1 = min(q.y1 * rows, s.y.h), min(q.x1 * columns, s.y.w)
         box = Box(q.n, q.block, q.blocks, q.y0 * rows, y1, q.x0 * columns, x1)
         boxes = [box.behind(byte * s.y.cb) for byte in range(s.bytes)]
-        outs = [context.write_tile(layer.output, part) for part in boxes]
-        add: ActTile | None = None
-        for index, phase in enumerate(s.phases):
-            lines = min(q.y1, phase.outputs(0, s.y.h)) - q.y0
-            columns = min(q.x1, phase.outputs(1, s.y.w)) - q.x0
-            if lines <= 0 or columns <= 0:
-                continue
-            acc_rows = lines * columns * s.rows(q.blocks)
-            acc = context.accumulators.take(s.bytes * acc_rows)
-            self._products(q, index, lines, columns, acc)
-            if add is None:
-                # Only now: a LOAD that waits for room for the operand must not hold up the weights behind it.
-                add = read_add_operand(context, layer.post, box)
-            prm = self.constants.params(q, index)
-            first, byte_stride = (n * context.config.block_out // context.config.block_in for n in (acc, acc_rows))
-            strides, counts = (s.wide, columns * s.wide, lines * columns * s.wide), (columns, lines, q.blocks)
-            if s.bytes > 1:
-                emit_wide(context, layer.post, first, byte_stride, strides, counts, outs, prm, s.wide)
-                continue
-            emit_accumulators(
-                context, layer.post, first, strides, counts, outs[0].from_vector(*phase.out_start), phase.out_step,
-                prm, add.from_vector(*phase.out_start) if add is not None else None, s.wide,
-            )  # fmt: skip
-        context.release(add)
-        for part, out in zip(boxes, outs, strict=True):
-            context.finish_tile(layer.output, part, out)
+        return boxes, [self.context.write_tile(self.layer.output, part) for part in boxes]
 
-    def _products(self, q: Box, index: int, lines: int, columns: int, acc: int) -> None:
+    def _size(self, q: Box, index: int) -> tuple[int, int]:
+        """Lines and columns of a tile that a phase has."""
+        s, phase = self.s, self.s.phases[index]
+        return min(q.y1, phase.outputs(0, s.y.h)) - q.y0, min(q.x1, phase.outputs(1, s.y.w)) - q.x0
+
+    def _requantise(
+        self, q: Box, index: int, size: tuple[int, int], acc: int, outs: list[ActTile], add: ActTile | None
+    ) -> None:
+        """Emits VECTOR's pass over the sums of one phase of a tile."""
+        s, context, layer, (lines, columns) = self.s, self.context, self.layer, size
+        acc_rows = lines * columns * s.rows(q.blocks)
+        prm = self.constants.params(q, index)
+        first, byte_stride = (n * context.config.block_out // context.config.block_in for n in (acc, acc_rows))
+        strides, counts = (s.wide, columns * s.wide, lines * columns * s.wide), (columns, lines, q.blocks)
+        if s.bytes > 1:
+            emit_wide(context, layer.post, first, byte_stride, strides, counts, outs, prm, s.wide)
+            return
+        start = self.s.phases[index].out_start
+        emit_accumulators(
+            context, layer.post, first, strides, counts, outs[0].from_vector(*start), self.s.phases[index].out_step,
+            prm, add.from_vector(*start) if add is not None else None, s.wide,
+        )  # fmt: skip
+
+    def _products(self, q: Box, index: int, size: tuple[int, int], acc: int, chosen: range | None = None) -> None:
         """Emits the GEMMs of one phase for a tile: all taps and input blocks, piece by piece of the weights. Each byte
         of the values has sums of its own, made with the same weights.
 
         Args:
             index: number of the phase.
-            lines, columns: of the tile that the phase has.
+            size: lines and columns of the tile that the phase has.
             acc: first row of ACC, of the sums of the first byte.
+            chosen: input blocks whose products come on top of those of the blocks before them, None for all.
         """
         s, tiling, phase = self.s, self.tiling, self.s.phases[index]
         first, count = s.input_range(q.block)
@@ -212,7 +262,7 @@ class _Emission:
         y, x = q.y0 * phase.stride[0] - phase.pad[0], q.x0 * phase.stride[1] - phase.pad[1]
         kh, kw = phase.kernel
         sets = phase.weights.shape[0]
-        pixels = lines * columns
+        pixels = math.prod(size)
         rows = s.rows(q.blocks)
         fills = self.layer.inputs[0].fills(self.layer.fill)
         band, sums, sums_acc = (q.n, q.y0, q.x0), self._row_sums, 0
@@ -220,8 +270,10 @@ class _Emission:
         if new_sums:
             sums_acc = self.context.accumulators.take(pixels * s.narrow)
             self._sums[band] = self.context.room(2 * pixels, "operand")
-        for at in range(0, count, tiling.piece):
-            piece = min(tiling.piece, count - at)
+        lines, columns = size
+        chosen = range(count) if chosen is None else chosen
+        for at in chosen[:: tiling.piece]:
+            piece = min(tiling.piece, chosen.stop - at)
             for byte in range(s.bytes):
                 blocks_at = byte * s.x.cb + first + at
                 key = (q.n, iy0, ix0, blocks_at, piece)

@@ -21,7 +21,7 @@ from compiler.npu.layers.layer import Layer
 from compiler.npu.layers.products import least_constants
 from compiler.npu.layers.rest import Rest
 from compiler.npu.layers.sliding_window import SlidingWindow
-from compiler.npu.layers.tiling import Bus, OutputRows, PlaneTiling, bands, boxes, chosen_rows
+from compiler.npu.layers.tiling import Bus, OutputPart, PlaneTiling, bands, boxes
 from isa.config import NpuConfig
 
 _TILE_OVERHEAD = 15
@@ -63,6 +63,7 @@ class DepthwiseLayer(Layer):
 
     datapath = "window"
     cheapest = True
+    by_channel = True
 
     weights: np.ndarray = field(default_factory=lambda: np.zeros((0, 1, 1), np.int8))
     bias: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
@@ -142,15 +143,11 @@ class DepthwiseLayer(Layer):
                     pools = Pools(depth * in_rows, depth * out_rows, depth * add_rows)
                     yield TilePlan(WindowTiling(lines, columns, blocks, shared), pools, cycles)
 
-    def emit(self, context: Context, plan: TilePlan[Any], rows: OutputRows | None = None) -> None:
+    def emit(self, context: Context, plan: TilePlan[Any], part: OutputPart | None = None) -> None:
         """Channel blocks outside (their weights stay), bands inside."""
-        images, first, end = chosen_rows(self.output, rows)
         with context.pools(plan.pools):
-            y = self.output.first_bytes
-            for block in range(0, y.cb, plan.tiling.blocks):
-                for n in images:
-                    for box in boxes(y, plan.tiling.plane, block, n, first, end):
-                        self._emit_tile(context, box, plan.tiling.shared)
+            for box in boxes(self.output.first_bytes, plan.tiling.plane, part):
+                self._emit_tile(context, box, plan.tiling.shared)
 
     def input_rows(self, span: tuple[int, int]) -> tuple[int, int]:
         return self.window.span(*span, 0)

@@ -15,7 +15,7 @@ from compiler.npu.emit.loops import Loop
 from compiler.npu.emit.plan import Pools, TilePlan
 from compiler.npu.emit.tiles import ActTile
 from compiler.npu.layers.layer import Layer
-from compiler.npu.layers.tiling import OutputRows, PlaneTiling, boxes, chosen_rows, even_parts
+from compiler.npu.layers.tiling import OutputPart, PlaneTiling, boxes, even_parts
 from compiler.npu.views import View
 from isa.instructions import Source
 
@@ -55,13 +55,10 @@ class VectorLayer(Layer):
                     if not every:
                         return
 
-    def emit(self, context: Context, plan: TilePlan[Any], rows: OutputRows | None = None) -> None:
-        images, first, end = chosen_rows(self.output, rows)
+    def emit(self, context: Context, plan: TilePlan[Any], part: OutputPart | None = None) -> None:
         with context.pools(plan.pools):
-            for n in images:
-                for block in range(0, self.output.cb, plan.tiling.blocks):
-                    for box in boxes(self.output, plan.tiling, block, n, first, end):
-                        self.emit_tile(context, box)
+            for box in boxes(self.output, plan.tiling, part):
+                self.emit_tile(context, box)
 
     def _tilings(self, y: View) -> Iterator[PlaneTiling]:
         for parts in range(1, y.cb + 1):
@@ -91,6 +88,8 @@ class ElementLayer(VectorLayer):
         kind: "copy" (or table; one input), "add" or "mul" (two; a broadcast axis has size 1).
         scale: of "mul", one for all lanes.
     """
+
+    by_channel = True
 
     kind: Literal["copy", "add", "mul"] = "copy"
     scale: np.float32 = field(default_factory=lambda: np.float32(1))

@@ -18,7 +18,7 @@ from compiler.npu.emit.geometry import Border
 from compiler.npu.emit.plan import TilePlan
 from compiler.npu.emit.scratch import ScratchpadFull
 from compiler.npu.layers.products import Products
-from compiler.npu.layers.tiling import OutputRows
+from compiler.npu.layers.tiling import OutputPart
 from compiler.npu.views import View
 from isa.instructions import Rounding
 
@@ -82,6 +82,8 @@ class Layer(ABC):
     datapath: ClassVar[Literal["array", "window", "vector"]]
     #: True if the last of `plans` is the one of fewest cycles among those whose pools fit the budget.
     cheapest: ClassVar[bool] = False
+    #: True if a channel of the output needs only that channel of the inputs, and some can be made without the others.
+    by_channel: ClassVar[bool] = False
 
     name: str
     op: str
@@ -108,7 +110,7 @@ class Layer(ABC):
         """
 
     @abstractmethod
-    def emit(self, context: Context, plan: TilePlan[Any], rows: OutputRows | None = None) -> None:
+    def emit(self, context: Context, plan: TilePlan[Any], part: OutputPart | None = None) -> None:
         """Emits the instructions of the layer, or of some rows of its output, by a plan of `plans`."""
 
     # What a kind says where it differs from a layer that reads what it writes, vector by vector.

@@ -14,7 +14,7 @@ from compiler.npu.emit.plan import Pools, TilePlan
 from compiler.npu.emit.plane_sums import emit_sums, sum_rows
 from compiler.npu.layers.elementwise import VectorLayer, uniform_params
 from compiler.npu.layers.sliding_window import SlidingWindow
-from compiler.npu.layers.tiling import OutputRows, PlaneTiling, even_parts
+from compiler.npu.layers.tiling import OutputPart, PlaneTiling, even_parts
 from compiler.npu.views import View
 from isa.instructions import Source
 
@@ -73,6 +73,7 @@ class MeanLayer(VectorLayer):
     """Mean over whole planes by VECTOR's SUM; one bias and one scale for all lanes."""
 
     whole_planes: ClassVar[bool] = True
+    by_channel = True
 
     bias: int = 0
     scale: np.float32 = field(default_factory=lambda: np.float32(1))
@@ -126,6 +127,8 @@ class LargeMeanLayer(MeanLayer):
     """Mean over planes that do not fit into ACT: the array adds up a band of rows after the other, by products with a
     tile of the identity, and VECTOR divides."""
 
+    by_channel = False
+
     def plans(
         self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
     ) -> Iterator[TilePlan[PlaneTiling]]:
@@ -138,7 +141,7 @@ class LargeMeanLayer(MeanLayer):
                 if not every:
                     return
 
-    def emit(self, context: Context, plan: TilePlan[Any], rows: OutputRows | None = None) -> None:
+    def emit(self, context: Context, plan: TilePlan[Any], part: OutputPart | None = None) -> None:
         with context.pools(plan.pools):
             for n in range(self.output.n):
                 for block in range(self.output.cb):

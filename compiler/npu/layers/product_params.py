@@ -22,7 +22,7 @@ from compiler.npu.emit.plan import Pools, TilePlan
 from compiler.npu.layers.accumulators import emit_accumulators
 from compiler.npu.layers.elementwise import uniform_params
 from compiler.npu.layers.layer import Layer, Post
-from compiler.npu.layers.tiling import OutputRows, PlaneTiling, even_parts
+from compiler.npu.layers.tiling import OutputPart, PlaneTiling, even_parts
 from compiler.npu.layers.transposition import Widths
 from compiler.npu.views import View
 from isa.config import NpuConfig
@@ -89,7 +89,7 @@ class ProductParamsLayer(Layer):
                 if not every:
                     return
 
-    def emit(self, context: Context, plan: TilePlan[Any], rows: OutputRows | None = None) -> None:
+    def emit(self, context: Context, plan: TilePlan[Any], part: OutputPart | None = None) -> None:
         with context.pools(plan.pools):
             constants = context.read_tile(self.inputs[0], Box(0, 0, 1, 0, 1, 0, self.inputs[0].w))
             for first in range(0, self.output.n, plan.tiling.lines):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -45,25 +46,23 @@ class PlaneTiling(NamedTuple):
 
 
 @dataclass(frozen=True)
-class OutputRows:
-    """The part of a layer's output that is to be made: rows `span` (first, end) of one image."""
+class OutputPart:
+    """The part of a layer's output that is to be made: rows `span` (first, end) of one image, and of these some channel
+    blocks, None for all."""
 
     image: int
     span: tuple[int, int]
+    blocks: range | None = None
 
 
-def chosen_rows(y: View, rows: OutputRows | None) -> tuple[range, int, int]:
-    """Images, first row and end row to make: those of `rows`, or all of the output `y`."""
-    if rows is None:
-        return range(y.n), 0, y.h
-    return range(rows.image, rows.image + 1), *rows.span
-
-
-def boxes(y: View, tiling: PlaneTiling, block: int, n: int, first: int, end: int) -> Iterator[Box]:
-    """The tiles of rows first..end-1 of one image and of the channel blocks from `block` on that a tile holds."""
-    blocks = min(tiling.blocks, y.cb - block)
-    for y0 in range(first, end, tiling.lines):
-        for x0 in range(0, y.w, tiling.columns):
+def boxes(y: View, tiling: PlaneTiling, part: OutputPart | None) -> Iterator[Box]:
+    """The tiles of a part of the output `y`, None for all of it: channel blocks outside, images and rows inside."""
+    images, (first, end), chosen = range(y.n), (0, y.h), range(y.cb)
+    if part is not None:
+        images, (first, end), chosen = range(part.image, part.image + 1), part.span, part.blocks or chosen
+    for block in chosen[:: tiling.blocks]:
+        blocks = min(tiling.blocks, chosen.stop - block)
+        for n, y0, x0 in itertools.product(images, range(first, end, tiling.lines), range(0, y.w, tiling.columns)):
             yield Box(n, block, blocks, y0, min(y0 + tiling.lines, end), x0, min(x0 + tiling.columns, y.w))
 
 

@@ -14,7 +14,7 @@ from compiler.npu.emit.geometry import Box
 from compiler.npu.emit.plan import Pools, TilePlan
 from compiler.npu.layers.accumulators import emit_accumulators
 from compiler.npu.layers.layer import Layer
-from compiler.npu.layers.tiling import OutputRows, PlaneTiling, even_parts
+from compiler.npu.layers.tiling import OutputPart, PlaneTiling, even_parts
 from compiler.npu.views import View
 from isa.config import NpuConfig
 from isa.instructions import Memory
@@ -76,7 +76,7 @@ class TransposeLayer(Layer):
                     if not every:
                         return
 
-    def emit(self, context: Context, plan: TilePlan[Any], rows: OutputRows | None = None) -> None:
+    def emit(self, context: Context, plan: TilePlan[Any], part: OutputPart | None = None) -> None:
         y, block = self.output, context.config.block_in
         with context.pools(plan.pools):
             identity = context.read_tile(self.inputs[0], Box(0, 0, 1, 0, 1, 0, block))

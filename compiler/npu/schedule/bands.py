@@ -19,8 +19,8 @@ from compiler.npu.emit.plan import TilePlan
 from compiler.npu.emit.scratch import Heap, ScratchpadFull
 from compiler.npu.emit.tiles import BandTile
 from compiler.npu.layers.layer import Layer
-from compiler.npu.layers.tiling import OutputRows
-from compiler.npu.views import View
+from compiler.npu.layers.tiling import OutputPart
+from compiler.npu.views import View, same_box
 from isa.instructions import Engine, Source
 
 #: Part of the largest gap of ACT that second buffers may leave the tensors between with.
@@ -48,7 +48,8 @@ class Between:
 
 @dataclass(frozen=True)
 class LayerGroup:
-    """Layers that run together, `step` rows of the last output at a time; or one layer alone, with step 0."""
+    """Layers that run together, `step` rows of the last output at a time, or by channels (`channels.py`), with step 0;
+    or one layer alone, with step 0."""
 
     layers: tuple[Layer, ...]
     between: tuple[Between, ...] = ()
@@ -59,9 +60,18 @@ class LayerGroup:
         return len(self.layers) > 1
 
     @property
+    def by_channel(self) -> bool:
+        return self.fused and not self.step
+
+    @property
     def apart(self) -> bool:
         """Each layer runs as it would alone: there is one, or bands are whole images."""
         return not self.fused or self.step == self.layers[-1].output.h
+
+    def tiled(self, first: int) -> range:
+        """Numbers of the layers that have tiles of their own, where the group begins with layer `first`: those of a
+        group by channels follow from its first one's."""
+        return range(first, first + (len(self.layers) if self.apart else int(self.by_channel)))
 
     def handed_over(self, tensor: Between) -> bool:
         """VECTOR alone makes a tensor between that the array reads."""
@@ -84,38 +94,50 @@ def group_of(
         outside: buffers that are read outside the step.
     """
     part = layers[first : first + count]
+    if not all(layer.fusible and layer.output.h > 1 for layer in part):
+        return None
     between = []
-    for k, layer in enumerate(part):
-        if not layer.fusible or layer.output.h < 2:
+    for k in range(count - 1):
+        tensor = between_of(layers, k, first, count, readers, outside)
+        if tensor is None:
             return None
-        if k and part[k - 1].output.buffer not in (v.buffer for v in layer.inputs):
-            return None
-        if k == count - 1:
-            break
-        view = layer.output
-        users = readers.get(view.buffer, [])
-        if view.buffer in outside or not users or any(not first + k < u < first + count for u in users):
-            return None
-        roles, borders = [], []
-        for u in users:
-            reader = layers[u]
-            again = [v for v in reader.operands if v.buffer == view.buffer]
-            if any((v.h, v.w, v.n, v.c, v.offset) != (view.h, view.w, view.n, view.c, view.offset) for v in again):
-                return None
-            if again:
-                roles.append((u - first, False))
-            if reader.inputs[0].buffer == view.buffer:
-                if reader.inputs[0] != view:
-                    return None
-                roles.append((u - first, True))
-                borders.append(reader.input_border())
-        fills = {fill for border, fill in borders if any(border)}
-        if len(fills) > 1:
-            return None
-        left = max((b.left for b, _ in borders), default=0)
-        right = max((b.right for b, _ in borders), default=0)
-        between.append(Between(view, k, tuple(roles), left, right, fills.pop() if fills else 0))
+        between.append(tensor)
     return LayerGroup(tuple(part), tuple(between))
+
+
+def between_of(
+    layers: list[Layer], maker: int, first: int, count: int, readers: dict[str, list[int]], outside: set[str]
+) -> Between | None:
+    """The output of layer `maker` of the group first..first+count-1, None if it cannot pass from layer to layer.
+
+    Args:
+        readers, outside: as for `group_of`.
+    """
+    view = layers[first + maker].output
+    if view.buffer not in (v.buffer for v in layers[first + maker + 1].inputs):
+        return None
+    users = readers.get(view.buffer, [])
+    if view.buffer in outside or any(not first + maker < u < first + count for u in users):
+        return None
+    roles, borders = [], []
+    for u in users:
+        reader = layers[u]
+        again = [v for v in reader.operands if v.buffer == view.buffer]
+        if any((v.h, v.w, v.n, v.c, v.offset) != (view.h, view.w, view.n, view.c, view.offset) for v in again):
+            return None
+        if again:
+            roles.append((u - first, False))
+        if reader.inputs[0].buffer == view.buffer:
+            if not same_box(reader.inputs[0], view):
+                return None
+            roles.append((u - first, True))
+            borders.append(reader.input_border())
+    fills = {fill for border, fill in borders if any(border)}
+    if len(fills) > 1:
+        return None
+    left = max((b.left for b, _ in borders), default=0)
+    right = max((b.right for b, _ in borders), default=0)
+    return Between(view, maker, tuple(roles), left, right, fills.pop() if fills else 0)
 
 
 @dataclass(frozen=True)
@@ -252,9 +274,9 @@ def _emit_band(context: Context, group: LayerGroup, image: int, band: BandRows, 
             _shift(context, group.between[k], band.window[k], made, total.buffers)
         if made[1] > made[0]:
             with context.tiles_from(total.ahead):
-                layer.emit(context, _plan(context, layer, made), OutputRows(image, made))
+                layer.emit(context, _plan(context, layer, made), OutputPart(image, made))
         if k < len(group.between):
-            _fill(context, group.between[k], band.window[k], made)
+            fill_padding(context, group.between[k], band.window[k], made)
         total.read_bytes += emitter.read_bytes - read
         total.write_bytes += emitter.write_bytes - written
         engines = Engine.GEMM, Engine.VECTOR, Engine.LOAD, Engine.STORE
@@ -293,7 +315,7 @@ def _shift(
         )  # fmt: skip
 
 
-def _fill(context: Context, tensor: Between, window: tuple[int, int], made: tuple[int, int]) -> None:
+def fill_padding(context: Context, tensor: Between, window: tuple[int, int], made: tuple[int, int]) -> None:
     """Fills the padding of a buffer with lines `window`, where lines `made` are new."""
     view, (low, high), new = tensor.view, window, context.bands[tensor.view.buffer]
     columns, plane, emitter = new.columns, new.plane, context.emitter

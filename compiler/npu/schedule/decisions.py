@@ -5,6 +5,7 @@ A schedule that a long search has found is kept in this form, sent to others, an
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from dataclasses import astuple, dataclass, replace
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from compiler.errors import CompileError
 from compiler.npu.layers.layer import Layer, readers
 from compiler.npu.schedule.bands import LayerGroup, group_of
+from compiler.npu.schedule.channels import channel_group
 from compiler.npu.schedule.residency import Stay, resident_candidates
 from compiler.npu.schedule.search import Schedule
 from compiler.npu.schedule.shape import shape_of
@@ -25,7 +27,8 @@ class Decisions:
 
     Attributes:
         stays: (layer whose output stays in ACT, its first row), by layer.
-        units: (number of layers, rows of the last output per band) of the groups; a layer alone has 0 rows.
+        units: (number of layers, rows of the last output per band) of the groups; a layer alone and a group that runs
+            by channels have 0 rows.
         tiles: (layer, tiling as `TilePlan.numbers` gives it), by layer, where it is not the one the estimate prefers.
     """
 
@@ -88,10 +91,12 @@ def schedule_of(config: NpuConfig, layers: list[Layer], outside: set[str], decis
         if count == 1:
             units.append(LayerGroup((part[0],)))
         else:
-            group = group_of(layers, at, count, read_by, outside)
-            fits = group is not None and step > 0 and step in group.steps([step])
+            make = group_of if step else functools.partial(channel_group, config)
+            group = make(layers, at, count, read_by, outside)
+            fits = group is not None and (step == 0 or step in group.steps([step]))
             if group is None or not fits or any(p.output.buffer in held for p in part[:-1]):
-                raise CompileError(f"layers {at}..{at + count - 1} cannot run {step} rows at a time")
+                how = f"{step} rows at a time" if step else "by channels"
+                raise CompileError(f"layers {at}..{at + count - 1} cannot run {how}")
             units.append(replace(group, step=step))
         at += count
     if at != len(layers) or any(not 0 <= layer < at for layer, _ in decisions.tiles):

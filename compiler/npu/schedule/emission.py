@@ -11,7 +11,8 @@ from compiler.npu.emit.plane_sums import PlaneSums, sum_rows
 from compiler.npu.emit.scratch import ScratchpadFull
 from compiler.npu.layers.layer import Layer
 from compiler.npu.schedule.bands import LayerGroup, emit_group
-from compiler.npu.schedule.residency import Stay
+from compiler.npu.schedule.channels import emit_channels
+from compiler.npu.schedule.residency import Stay, outside_groups
 from compiler.npu.views import View, same_box
 from isa.config import NpuConfig
 from isa.program import Layer as LayerRow
@@ -33,6 +34,7 @@ def emit_step(context: Context, units: list[LayerGroup], stays: list[Stay], star
     Raises:
         CompileError: a layer that no tiling fits.
     """
+    stays = outside_groups(stays, units)
     rows: list[LayerRow] = []
     sums: PlaneSums | None = None  # which the unit before has made for this one
     before: list[LayerRow] = []
@@ -101,7 +103,7 @@ def _wanted_sums(config: NpuConfig, units: list[LayerGroup], stays: list[Stay]) 
     view: View | None = None
     for unit, following in itertools.zip_longest(units, units[1:]):
         before, view = view, None
-        if following is not None and not following.fused and before is None:
+        if following is not None and not following.fused and before is None and not unit.by_channel:
             view = following.layers[0].summed
         if view is not None and (
             view.buffer in near
@@ -126,8 +128,9 @@ def _emit_one(context: Context, layer: Layer) -> LayerRow:
 
 def _emit_group(context: Context, group: LayerGroup) -> list[LayerRow]:
     """Emits fused layers, whose instructions are interleaved."""
-    totals = emit_group(context, group)
-    tiles = itertools.chain([f"fused, {group.step} lines"], itertools.repeat(_TOGETHER))
+    totals = emit_channels(context, group) if group.by_channel else emit_group(context, group)
+    how = "fused, by channels" if group.by_channel else f"fused, {group.step} lines"
+    tiles = itertools.chain([how], itertools.repeat(_TOGETHER))
     return [
         _row(layer, total.read_bytes, total.write_bytes, tile)
         for layer, total, tile in zip(group.layers, totals, tiles)

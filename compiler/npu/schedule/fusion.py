@@ -17,8 +17,9 @@ from compiler.npu.emit.emitter import Emitter
 from compiler.npu.emit.plan import BandedWork
 from compiler.npu.emit.scratch import ScratchpadFull
 from compiler.npu.layers.layer import Layer, readers
+from compiler.npu.schedule import channels
 from compiler.npu.schedule.bands import LayerGroup, emit_group, group_of
-from compiler.npu.schedule.residency import Stay
+from compiler.npu.schedule.residency import Stay, outside_groups
 from compiler.npu.schedule.shape import shape_of
 from isa.instructions import Engine
 
@@ -54,12 +55,14 @@ def candidates(
     outside: set[str],
     estimate: Callable[[BandedWork], float],
     longest: int,
+    chunks: bool = False,
 ) -> list[list[Candidate]]:
     """All candidates, by the number of their last layer.
 
     Args:
         estimate: of a group.
         longest: layers in a group at most.
+        chunks: groups by channels are wanted even where only a measurement can tell whether they bring something.
     """
     read_by = readers(layers)
     held = {s.view.buffer for s in stays}
@@ -77,6 +80,11 @@ def candidates(
             for work in steps:
                 banded = replace(group, step=work.step)
                 options.append(Candidate(first, banded, (key, work.step), estimate(work)))
+        for first in range(end - 2, max(-1, end - 1 - channels.LONGEST), -1):
+            group = channels.channel_group(context.config, layers, first, end - first, read_by, outside)
+            if group is not None and (chunks or channels.hides_weights(context.config, group)):
+                key, cycles = _cost_by_channel(context, group, first, stays)
+                options.append(Candidate(first, group, (key, 0), cycles))
         found.append(options)
     return found
 
@@ -103,17 +111,20 @@ def choose_groups(
     outside: set[str],
     drain: float = 0.25,
     longest: int = 8,
+    chunks: bool = False,
 ) -> tuple[list[LayerGroup], float | None]:
     """Cuts the layers of a step into groups: fused ones, and single layers. And the estimated cycles: infinite if a
     layer does not fit, None where `longest` left no choice.
 
     Args:
         drain: share of a tile's drain through VECTOR that the next layer of a band is charged for.
-        longest: layers in a group at most.
+        longest, chunks: as for `candidates`.
     """
     if longest <= 1:
         return [LayerGroup((layer,)) for layer in layers], None
-    path, cost = cheapest(candidates(context, layers, stays, outside, lambda work: _estimate(work, drain), longest))
+    path, cost = cheapest(
+        candidates(context, layers, stays, outside, lambda work: _estimate(work, drain), longest, chunks)
+    )
     return [candidate.group for candidate in path], cost
 
 
@@ -162,6 +173,21 @@ def _emit_alone(context: Context, layers: list[Layer], index: int, stays: list[S
     except ScratchpadFull:
         return float("inf")
     return _cycles(dry) + _START
+
+
+def _cost_by_channel(context: Context, group: LayerGroup, first: int, stays: list[Stay]) -> tuple[Hashable, float]:
+    """The key of a group that runs by channels, and its estimated cycles."""
+    key = _key(context, group.layers, first, stays)
+    known = context.plans.alone.get(key)
+    if known is None:
+        try:
+            dry = _dry(context, outside_groups(stays, [group]), first, first + len(group.layers))
+            channels.emit_channels(dry, group)
+            known = _cycles(dry) + _START
+        except ScratchpadFull:
+            known = float("inf")
+        context.plans.alone[key] = known
+    return key, known
 
 
 def _work_of_group(

@@ -11,6 +11,7 @@ from compiler.npu.emit.emitter import Emitter
 from compiler.npu.emit.tiles import BandTile
 from compiler.npu.layers.layer import Layer, readers
 from compiler.npu.schedule.bands import LayerGroup, group_of
+from compiler.npu.schedule.channels import channel_group, channel_plans
 from compiler.npu.schedule.decisions import Decisions, schedule_of
 from compiler.npu.schedule.residency import place_residents, resident_candidates
 from compiler.npu.schedule.search import Schedule
@@ -71,10 +72,13 @@ class Neighbourhood:
 
     def _tile_moves(self, decisions: Decisions) -> Iterator[Move]:
         chosen = dict(decisions.tiles)
-        for (count, _), at in zip(decisions.units, decisions.starts()):
-            if count > 1:
+        for (count, step), at in zip(decisions.units, decisions.starts()):
+            if count > 1 and step:
                 continue
-            options = self.tiles(decisions, at)
+            group = (
+                channel_group(self.config, self.layers, at, count, self.readers, self.outside) if count > 1 else None
+            )
+            options = self.tiles(decisions, at, group)
             best = options[0][1] if options else 0.0
             for number, (tile, cycles) in enumerate(options):
                 if tile == chosen.get(at, options[0][0]):
@@ -106,6 +110,8 @@ class Neighbourhood:
             layer = self.layers[number]
             span = (0, layer.output.h) if between else None  # of each image
             plans = layer.plans(context, context.heap.largest_gap, span, every=True)
+            if group is not None and group.by_channel:
+                plans = (way.first for way in channel_plans(context, group))
             best = heapq.nsmallest(_TILES, plans, key=lambda plan: plan.cycles)
             found = [(plan.numbers(), plan.cycles) for plan in best]
             self._tiles[key] = found
@@ -126,34 +132,36 @@ class Neighbourhood:
             if i + 1 == len(decisions.units):
                 continue
             after = decisions.units[i + 1][0]
-            if self._fusible(at, count + after):
-                for other in self._steps(at, count + after):
-                    yield self._regrouped(decisions, "join", i, 2, [(count + after, other)])
+            for other in self._steps(at, count + after):
+                yield self._regrouped(decisions, "join", i, 2, [(count + after, other)])
             for shift in (-1, 1):  # one layer from a unit to its neighbour
                 left, right = count + shift, after - shift
                 if min(left, right) >= 1 and (left > 1 or right > 1):
-                    if not (self._fusible(at, left) and self._fusible(at + left, right)):
-                        continue
                     parts = self._units(at, (left, right), max(step, decisions.units[i + 1][1]) or 8)
                     if parts is not None:
                         yield self._regrouped(decisions, "shift", i, 2, parts)
 
-    def _fusible(self, at: int, count: int) -> bool:
-        return count == 1 or group_of(self.layers, at, count, self.readers, self.outside) is not None
-
     def _units(self, at: int, counts: tuple[int, int], lines: int) -> list[tuple[int, int]] | None:
-        """Two units from layer `at` on, with about `lines` rows per band; None if a fused one has too few rows."""
+        """Two units from layer `at` on, with about `lines` rows per band; None if a fused one cannot run so."""
         units = []
         for count in counts:
             steps = self._steps(at, count)
-            if count > 1 and not steps:
+            if not steps:
                 return None
-            units.append((count, min(steps, key=lambda s: abs(s - lines)) if count > 1 else 0))
+            units.append((count, min(steps, key=lambda s: abs(s - lines))))
             at += count
         return units
 
     def _steps(self, at: int, count: int) -> list[int]:
-        return LayerGroup(tuple(self.layers[at : at + count])).steps(STEPS)
+        """Rows per band that layers can run with as one unit: 0 for one alone, and for a group by channels."""
+        if count == 1:
+            return [0]
+        found = []
+        if group_of(self.layers, at, count, self.readers, self.outside) is not None:
+            found += LayerGroup(tuple(self.layers[at : at + count])).steps(STEPS)
+        if channel_group(self.config, self.layers, at, count, self.readers, self.outside) is not None:
+            found.append(0)
+        return found
 
     def _regrouped(self, decisions: Decisions, kind: str, unit: int, old: int, new: list[tuple[int, int]]) -> Move:
         """Units unit..unit+old-1 replaced. Layers that are fused now have no tiles of their own, and what passes

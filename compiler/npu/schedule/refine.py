@@ -63,9 +63,8 @@ def refine(
     best = schedule
     options: dict[tuple[int, int], list[tuple[tuple[int, ...], float]]] = {}
     for unit, (group, first) in enumerate(zip(schedule.units, start.starts())):
-        if group.apart:
-            for at in range(first, first + len(group.layers)):
-                options[unit, at] = hood.tiles(start, at, group)
+        for at in group.tiled(first):
+            options[unit, at] = hood.tiles(start, at, group)
     alone = [key for key, found in options.items() if found and found[0][1]]  # those with estimates
     alone.sort(key=lambda key: options[key][0][1])
     for number, (unit, at) in enumerate(alone):

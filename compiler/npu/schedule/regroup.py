@@ -36,8 +36,8 @@ INSTRUCTIONS = 80_000
 LONGER = 1.25
 #: What a look at other groups has to bring, for another one.
 BETTER = 0.9995
-#: Share of the estimated time that GEMM or VECTOR works, from which on other groups bring next to nothing.
-BUSY = 0.92
+#: Share of the time that GEMM or VECTOR works, from which on other groups bring next to nothing.
+BUSY = 0.95
 #: What an estimate is multiplied with: candidates that look a little dearer than they are are measured too.
 HOPE = 0.95
 
@@ -63,13 +63,16 @@ def regroup(
     if len(layers) < 2 or whole == math.inf:
         return schedule, whole
     budget = Budget(measure, INSTRUCTIONS, progress)
+    starts = itertools.accumulate((len(unit.layers) for unit in schedule.units), initial=0)
+    units = [_unit(first, unit) for first, unit in zip(starts, schedule.units)]
     known: dict[Hashable, float] = {}
     lengths: dict[Hashable, int] = {}
 
     def tiles(of: Candidate) -> dict[int, tuple[int, ...]]:
-        """Those that its layers have in the schedule, by number, where they run as they would alone."""
-        numbers = range(of.first, of.first + len(of.group.layers))
-        return {n: schedule.tiles[n] for n in numbers if of.group.apart and n in schedule.tiles}
+        """Those that its layers have in the schedule, by number: a group by channels, where the schedule has it."""
+        if of.group.by_channel and _unit(of.first, of.group) not in units:
+            return {}
+        return {n: schedule.tiles[n] for n in of.group.tiled(of.first) if n in schedule.tiles}
 
     def key(of: Candidate) -> Hashable:
         return of.key, tuple((n - of.first, tile) for n, tile in tiles(of).items())
@@ -81,12 +84,11 @@ def regroup(
             lengths[key(at)] = before - budget.left
         return known[key(at)]
 
-    every = candidates(dry_context(config, plans), layers, schedule.stays, outside, closer_estimate, LONGEST)
+    every = candidates(dry_context(config, plans), layers, schedule.stays, outside, closer_estimate, LONGEST, True)
     numbered = {_unit(c.first, c.group): c for options in every for c in options}
-    starts = itertools.accumulate((len(unit.layers) for unit in schedule.units), initial=0)
-    usual = [numbered[_unit(first, unit)] for first, unit in zip(starts, schedule.units)]
+    usual = [numbered[unit] for unit in units]
     estimate = sum(candidate.estimate for candidate in usual)
-    if work_of(config, layers, schedule, plans)[0] > BUSY * estimate:
+    if work_of(config, layers, schedule, plans)[0] > BUSY * whole:
         return schedule, whole
     alone = sum(look(candidate) for candidate in usual if budget.left > 0)
     if budget.left <= 0:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from compiler.npu.emit.context import Context
 from compiler.npu.emit.geometry import Border
 from compiler.npu.layers.layer import Layer
+from compiler.npu.schedule.bands import LayerGroup
 from compiler.npu.views import View, same_box
 from isa.config import NpuConfig
 from isa.program import ARENA_REGION
@@ -91,6 +93,12 @@ def choose_residents(config: NpuConfig, layers: list[Layer], outside: set[str], 
             for i in span:
                 load[i] += stay.rows
     return place_residents(config.act_rows, chosen)
+
+
+def outside_groups(stays: Iterable[Stay], groups: Iterable[LayerGroup]) -> list[Stay]:
+    """The stays but those of tensors that pass between the layers of a group."""
+    between = {tensor.view.buffer for group in groups for tensor in group.between}
+    return [stay for stay in stays if stay.view.buffer not in between]
 
 
 def place_residents(rows: int, stays: list[Stay], spare: int = 8) -> list[Stay]:

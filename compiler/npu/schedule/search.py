@@ -14,7 +14,7 @@ import pickle
 import sys
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from common.errors import TilewrightError
 from common.processes import Command, Outcome, processors, run_all
@@ -26,7 +26,7 @@ from compiler.npu.layers.layer import Layer
 from compiler.npu.schedule.bands import LayerGroup
 from compiler.npu.schedule.emission import emit_step
 from compiler.npu.schedule.fusion import choose_groups
-from compiler.npu.schedule.residency import Stay, choose_residents
+from compiler.npu.schedule.residency import Stay, choose_residents, outside_groups
 from isa.config import NpuConfig
 from isa.encoding import to_bytes
 from isa.instructions import INSTRUCTION_BYTES, Engine
@@ -36,7 +36,9 @@ from isa.timing import MemoryTiming
 #: Bytes of buffers without a view, and of what is read behind a view: rows of operands are padded to tiles.
 _BEYOND = 1 << 20
 #: So many policies are measured in this process.
-_FEW = 2
+_FEW = 3
+#: What groups by channels have to bring at first: there are fewer tiles to choose from later.
+_CHUNKS = 0.995
 #: What a measured change has to bring: the constants lie elsewhere in the end, whose bursts then end elsewhere.
 GAIN = 0.997
 #: (configuration, instruction image, arena bytes) -> exact cycles, or whatever else is to be small.
@@ -51,11 +53,13 @@ class Policy:
         share: of ACT rows that resident tensors may take.
         drain: share of a tile's drain that the next layer of a fused band is charged for.
         longest: layers in a fused group at most, 1 = no fusion.
+        chunks: layers also run together by channels where only exact cycles can tell whether that pays.
     """
 
     share: float = 0.6
     drain: float = 0.25
     longest: int = 8
+    chunks: bool = False
 
 
 @dataclass
@@ -63,6 +67,7 @@ class Schedule:
     """The schedule of one NPU step: what stays in ACT, and which layers run together.
 
     Attributes:
+        stays: without tensors between the layers of a group.
         units: groups of layers in order, every layer in one of them.
         tiles: tilings of layers (by number) where they are not those that the layer's plans prefer.
     """
@@ -70,6 +75,9 @@ class Schedule:
     stays: list[Stay]
     units: list[LayerGroup]
     tiles: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.stays = outside_groups(self.stays, self.units)
 
     @staticmethod
     def plain(layers: list[Layer]) -> Schedule:
@@ -106,7 +114,7 @@ def policies(effort: int) -> list[Policy]:
     """The policies an effort tries; the first is the default."""
     if effort <= 0:
         return [Policy(longest=1)]
-    found = [Policy(), Policy(share=0.8)]
+    found = [Policy(), Policy(share=0.8), Policy(chunks=True)]
     if effort >= 2:
         found += [Policy(share, drain) for share in (0.35, 0.6, 0.8) for drain in (0.0, 0.25, 1.0)]
         found.append(Policy(longest=1))
@@ -130,9 +138,10 @@ def make_schedule(
     config: NpuConfig, layers: list[Layer], outside: set[str], policy: Policy, plans: TilePlans
 ) -> Schedule:
     """Residency and fusion under a policy; under ones with fewer residents and no fusion where that does not fit."""
-    for tried in (policy, Policy(policy.share / 2, policy.drain, policy.longest), Policy(policy.share / 2, longest=1)):
+    for tried in (policy, replace(policy, share=policy.share / 2), Policy(policy.share / 2, longest=1)):
         stays = choose_residents(config, layers, outside, tried.share)
-        units, cost = choose_groups(dry_context(config, plans), layers, stays, outside, tried.drain, tried.longest)
+        context = dry_context(config, plans)
+        units, cost = choose_groups(context, layers, stays, outside, tried.drain, tried.longest, tried.chunks)
         if cost == math.inf:
             continue
         if cost is None:  # nobody has looked at the layers yet
@@ -241,8 +250,9 @@ def search(
         if all(schedule == found[0] for schedule in found[1:]):
             return found[0], None
         measured = [measure_schedule(config, layers, schedule, measure, plans) for schedule in found]
-        least = min(measured)
-        return found[measured.index(least)], least
+        looks = [cycles / (_CHUNKS if policy.chunks else 1) for policy, cycles in zip(options, measured, strict=True)]
+        chosen = looks.index(min(looks))
+        return found[chosen], measured[chosen]
     workers = min(processors(), len(options))
     shares = [options[i::workers] for i in range(workers)]
     report = lambda count: progress(count / len(shares))

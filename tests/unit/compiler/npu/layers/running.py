@@ -13,8 +13,9 @@ from compiler.npu.schedule.emission import emit_step
 from compiler.npu.schedule.search import Schedule
 from compiler.npu.views import View, dense_view
 from isa.config import NpuConfig
+from isa.instructions import INSTRUCTION_BYTES
 from isa.program import ARENA_REGION
-from tests.common.machine_harness import Bench
+from tests.common.machine_harness import DATA_BYTES, PROGRAM_BYTES, Bench
 
 
 def planes(name: str, channels: int, height: int, width: int, config: NpuConfig) -> View:
@@ -45,7 +46,11 @@ def run(config: NpuConfig, layers: Sequence[Layer], schedule: Schedule, x: np.nd
     context = Context(config, emitter, constants, offsets)
     schedule.use_tiles(context, list(layers))
     emit_step(context, schedule.units, schedule.stays)
-    bench = Bench(config)
+    bench = Bench(
+        config,
+        program_bytes=max(PROGRAM_BYTES, len(emitter.image) * INSTRUCTION_BYTES),
+        data_bytes=max(DATA_BYTES, 1 << max(at, constants.size).bit_length()),
+    )
     bench.fill()
     bench.data[: constants.size] = np.frombuffer(constants.blob(), np.uint8)
     bench.out[: first.nbytes] = blocked(x, first).reshape(-1).view(np.uint8)

@@ -72,8 +72,9 @@ def test_groups_of_a_step_that_computes_all_the_time_are_not_measured(
         measured.append(len(image))
         return measure(config, image, arena_bytes)
 
-    regroup(SHORT, layers, outside, alone, 1e9, counting, TilePlans())
+    whole = measure_schedule(SHORT, layers, alone, measure, TilePlans())
+    regroup(SHORT, layers, outside, alone, whole, counting, TilePlans())
     assert measured
     measured.clear()
     monkeypatch.setattr(regrouping, "BUSY", 0.1)
-    assert regroup(SHORT, layers, outside, alone, 1e9, counting, TilePlans())[0] is alone and not measured
+    assert regroup(SHORT, layers, outside, alone, whole, counting, TilePlans())[0] is alone and not measured

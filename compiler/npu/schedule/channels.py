@@ -1,0 +1,346 @@
+"""Channels: layers that run together a few channel blocks at a time.
+
+The first layer, on the array, makes its output chunk by chunk of channel blocks. As soon as a chunk is done, layers
+that work on each channel for itself (depthwise convolutions, means over planes) make theirs of it, so that no more of
+the tensors between is in ACT than two chunks. A matrix product at the end adds what it gets of every chunk to sums that
+stay in ACC: the weights of a fully connected layer, which WGT cannot hold and the array hardly works with, pass by
+while the array is busy with the layer before.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from compiler.npu.emit.context import Context
+from compiler.npu.emit.plan import TilePlan
+from compiler.npu.emit.scratch import Allocation, Heap, ScratchpadFull
+from compiler.npu.emit.tiles import BandTile
+from compiler.npu.layers.conv import ConvEmission, ConvLayer
+from compiler.npu.layers.conv_tiling import ConvTiling
+from compiler.npu.layers.layer import Layer
+from compiler.npu.layers.tiling import OutputPart
+from compiler.npu.schedule.bands import Between, LayerGroup, LayerWork, between_of, fill_padding
+from isa.config import NpuConfig
+
+#: Layers in such a group at most.
+LONGEST = 4
+#: The sums of the last layer may take this part of ACC.
+_SUMS = 2
+#: Chunks of a tensor between that are in ACT at a time: one is made while the one before is read.
+_CHUNKS = 2
+
+
+def channel_group(
+    config: NpuConfig, layers: list[Layer], first: int, count: int, readers: dict[str, list[int]], outside: set[str]
+) -> LayerGroup | None:
+    """Layers first..first+count-1 as a group that runs by channels, None if they cannot.
+
+    Args:
+        readers: numbers of the layers that read each buffer.
+        outside: buffers that are read outside the step.
+    """
+    part = layers[first : first + count]
+    maker, last = part[0], part[-1]
+    if not _on_array(maker) or len(part) < 2:
+        return None
+    if not all(layer.by_channel for layer in part[1:-1]) or not (last.by_channel or _on_array(last)):
+        return None
+    if any(layer.output.bytes > 1 or layer.output.n != maker.output.n for layer in part):
+        return None
+    if not last.by_channel and (any(last.input_border()[0]) or _sum_rows(config, last) > config.acc_rows // _SUMS):
+        return None
+    between = [between_of(layers, number, first, count, readers, outside) for number in range(count - 1)]
+    if any(tensor is None or tensor.readers != ((tensor.maker + 1, True),) for tensor in between):
+        return None
+    return LayerGroup(tuple(part), tuple(tensor for tensor in between if tensor is not None))
+
+
+def hides_weights(config: NpuConfig, group: LayerGroup) -> bool:
+    """A group by channels ends with more weights than WGT holds: alone, the layer would wait for them."""
+    last = group.layers[-1]
+    if not isinstance(last, ConvLayer):
+        return False
+    return _product_tiles(config, last) * last.inputs[0].cb > config.wgt_tiles
+
+
+def _on_array(layer: Layer) -> bool:
+    """It is a convolution of one phase whose weights are constants."""
+    return isinstance(layer, ConvLayer) and layer.fusible
+
+
+def _sum_rows(config: NpuConfig, layer: Layer) -> int:
+    """Rows of ACC that the sums of an image take."""
+    assert isinstance(layer, ConvLayer)
+    s = layer.shape(config, (0, layer.output.h))
+    return int(s.q[0] * s.q[1] * s.rows(s.y.cb))
+
+
+@dataclass
+class _Passing:
+    """A tensor between: two chunks of it are in ACT at a time, with the padding around each plane.
+
+    Attributes:
+        low, high: rows (first, end) of a plane, padding included.
+        chunk: channel blocks.
+        start: first row of ACT.
+    """
+
+    tensor: Between
+    low: int
+    high: int
+    chunk: int
+    start: int = 0
+
+    @staticmethod
+    def of(group: LayerGroup, tensor: Between, chunk: int) -> _Passing:
+        ((reader, _),) = tensor.readers
+        low, high = group.layers[reader].input_rows((0, group.layers[reader].output.h))
+        return _Passing(tensor, min(low, 0), max(high, tensor.view.h), chunk)
+
+    @property
+    def columns(self) -> int:
+        return self.tensor.left + self.tensor.view.w + self.tensor.right
+
+    @property
+    def plane(self) -> int:
+        return (self.high - self.low) * self.columns
+
+    @property
+    def rows(self) -> int:
+        """Of ACT."""
+        return _CHUNKS * self.chunk * self.plane
+
+    def turn(self, context: Context, block: int) -> None:
+        """The chunk from channel block `block` on is the one that is made or read."""
+        slot = block // self.chunk % _CHUNKS
+        start = self.start + (slot * self.chunk - block) * self.plane
+        at = BandTile(start, self.low, self.tensor.left, self.columns, self.plane)
+        context.bands[self.tensor.view.buffer] = at
+
+    def fill(self, context: Context) -> None:
+        """Fills the padding of both chunks: nothing is written there afterwards."""
+        self.turn(context, 0)
+        view = self.tensor.view
+        both = replace(self.tensor, view=replace(view, c=_CHUNKS * self.chunk * view.block))
+        fill_padding(context, both, (self.low, self.high), (0, view.h))
+
+
+class ChannelPlan(NamedTuple):
+    """How a group runs by channels.
+
+    Attributes:
+        first: tiles of the first layer.
+        behind: of those behind it that work by channel.
+    """
+
+    first: TilePlan[ConvTiling]
+    behind: list[TilePlan[Any]]
+
+    @property
+    def chunk(self) -> int:
+        """Channel blocks that are made at a time."""
+        return self.first.tiling.blocks
+
+
+class _Emission:
+    """Emission of a group.
+
+    Args:
+        passing: the tensors between.
+        rooms: of ACT, for the tiles of the layers behind the first that work by channel.
+        acc: first row of ACC for the sums of the last layer.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        group: LayerGroup,
+        way: ChannelPlan,
+        passing: list[_Passing],
+        rooms: list[Heap],
+        acc: int,
+    ) -> None:
+        self.context, self.way, self.passing, self.rooms, self.acc = context, way, passing, rooms, acc
+        self.maker, *self.behind = group.layers
+        self.totals = [LayerWork() for _ in group.layers]
+        blocks = range(self.maker.output.cb)
+        self.chunks = [blocks[at : at + way.chunk] for at in blocks[:: way.chunk]]
+        # Chunks that each layer is behind the first: one more for every layer on the array, so that the array does not
+        # wait for what VECTOR makes of the chunk.
+        self.lags = [*itertools.accumulate(int(layer.datapath != "vector") for layer in self.behind)]
+
+    def run(self) -> None:
+        """Emits all images."""
+        for tensor in self.passing:
+            tensor.fill(self.context)
+        for image in range(self.maker.output.n):
+            self._image(image)
+
+    def _image(self, image: int) -> None:
+        last, whole = self.behind[-1], lambda layer: OutputPart(image, (0, layer.output.h))
+        assert isinstance(self.maker, ConvLayer)
+        sums: ConvEmission | None = None
+        if isinstance(last, ConvLayer):
+            tiling = ConvTiling(last.output.h, last.output.w, last.output.cb, self.way.chunk, True, True)
+            sums = ConvEmission(self.context, last, tiling, whole(last))
+        with self.context.pools(self.way.first.pools):
+            made = ConvEmission(self.context, self.maker, self.way.first.tiling, whole(self.maker)).run()
+            for turn in range(len(self.chunks) + self.lags[-1]):
+                with self._counted(0):
+                    if turn < len(self.chunks):
+                        self.passing[0].turn(self.context, self.chunks[turn].start)
+                    next(made, None)
+                for number, lag in enumerate(self.lags):
+                    if lag <= turn < len(self.chunks) + lag:
+                        self._make(number, image, self.chunks[turn - lag], sums)
+        if sums is not None:
+            with self._counted(len(self.behind)):
+                sums.finish(self.acc)
+
+    def _make(self, number: int, image: int, chunk: range, sums: ConvEmission | None) -> None:
+        """Emits a chunk of one of the layers behind the first."""
+        layer = self.behind[number]
+        for tensor in self.passing[number : number + 2]:
+            tensor.turn(self.context, chunk.start)
+        with self._counted(number + 1):
+            if layer.by_channel:
+                with self.context.tiles_from(self.rooms[number]):
+                    layer.emit(self.context, self.way.behind[number], OutputPart(image, (0, layer.output.h), chunk))
+            elif sums is not None:
+                sums.add_channels(chunk, self.acc)
+
+    @contextmanager
+    def _counted(self, number: int) -> Iterator[None]:
+        """Adds the bytes that are read and written meanwhile to those of a layer."""
+        emitter, total = self.context.emitter, self.totals[number]
+        read, written = emitter.read_bytes, emitter.write_bytes
+        yield
+        total.read_bytes += emitter.read_bytes - read
+        total.write_bytes += emitter.write_bytes - written
+
+
+def emit_channels(context: Context, group: LayerGroup) -> list[LayerWork]:
+    """Emits a group by channels; returns the bytes of each layer.
+
+    Raises:
+        ScratchpadFull: it does not fit.
+    """
+    last = group.layers[-1]
+    sums = 0 if last.by_channel else _sum_rows(context.config, last)
+    acc = context.accumulators.reserve(sums)
+    taken: list[Allocation] = []
+    try:
+        way = _choose(context, group)
+        passing = [_Passing.of(group, tensor, way.chunk) for tensor in group.between]
+        for through in passing:
+            taken.append(context.heap.take_low(through.rows))
+            through.start = taken[-1].start
+        rooms = []
+        for plan in way.behind:
+            taken.append(context.heap.take_low(sum(plan.pools)))
+            rooms.append(Heap(taken[-1].size, taken[-1].start))
+        emission = _Emission(context, group, way, passing, rooms, acc)
+        emission.run()
+    finally:
+        for tensor in group.between:
+            context.bands.pop(tensor.view.buffer, None)
+        for room in taken:
+            room.free()
+        context.accumulators.give_back(sums)
+    return emission.totals
+
+
+def channel_plans(context: Context, group: LayerGroup) -> Iterator[ChannelPlan]:
+    """All ways that fit."""
+    maker, *behind = group.layers
+    assert isinstance(maker, ConvLayer)
+    budget = context.heap.largest_gap
+    between = [tensor.view.buffer for tensor in group.between]
+    context.bands |= {buffer: BandTile(0, 0, 0, 0, 0) for buffer in between}
+    try:
+        whole = maker.output.h, maker.output.w
+        alone = [
+            [*layer.plans(context, budget, (0, layer.output.h), every=True)] for layer in behind if layer.by_channel
+        ]
+        last = 0 if behind[-1].by_channel else _product_tiles(context.config, behind[-1])
+        known: dict[int, tuple[list[TilePlan[Any]], int] | None] = {}
+
+        def behind_a_chunk(blocks: int) -> tuple[list[TilePlan[Any]], int] | None:
+            """Plans of the other layers, and rows of ACT besides those of the first."""
+            others = _within(alone, blocks)
+            if others is None:
+                return None
+            passing = sum(_Passing.of(group, tensor, blocks).rows for tensor in group.between)
+            return others, passing + sum(sum(other.pools) for other in others)
+
+        for plan in maker.plans(context, budget, (0, maker.output.h), every=True):
+            tiling = plan.tiling
+            if tiling.bands_outer and (tiling.lines, tiling.columns) != whole:
+                continue
+            if last * tiling.blocks > context.config.wgt_tiles // 2:
+                continue
+            if tiling.blocks not in known:
+                known[tiling.blocks] = behind_a_chunk(tiling.blocks)
+            found = known[tiling.blocks]
+            if found is not None and found[1] + sum(plan.pools) <= budget:
+                yield ChannelPlan(plan, found[0])
+    finally:
+        for buffer in between:
+            del context.bands[buffer]
+
+
+def _within(alone: Sequence[Sequence[TilePlan[Any]]], chunk: int) -> list[TilePlan[Any]] | None:
+    """Of the plans of each layer the best whose tiles have no more channel blocks than a chunk; None without one."""
+    found = []
+    for plans in alone:
+        fitting = [plan for plan in plans if plan.tiling.blocks <= chunk]
+        if not fitting:
+            return None
+        found.append(min(fitting, key=attrgetter("cycles")))
+    return found
+
+
+def _choose(context: Context, group: LayerGroup) -> ChannelPlan:
+    """The way to take: with the tiles that the first layer is to have if they fit, else the one of fewest estimated
+    cycles, if possible one where the weights of two chunks fit into WGT."""
+    wanted = context.tiles.get(id(group.layers[0]))
+    on_chip = (context.on_chip(view) for layer in group.layers for view in (*layer.reads, layer.output))
+    free = context.accumulators.rows, context.heap.largest_gap
+    key = (*(layer.plan_key for layer in group.layers), *on_chip, *free, wanted)
+    found: ChannelPlan | None = context.plans.by_channel.get(key)
+    if found is None:
+        found = context.plans.by_channel[key] = _chosen(context, group, wanted)
+    return found
+
+
+def _chosen(context: Context, group: LayerGroup, wanted: tuple[int, ...] | None) -> ChannelPlan:
+    """As `_choose`, looked for anew."""
+    ways = [*channel_plans(context, group)]
+    if not ways:
+        raise ScratchpadFull(f"{group.layers[0].name}: no chunk of channels fits")
+    for way in ways:
+        if way.first.numbers() == wanted:
+            return way
+    tiles = _weight_tiles(context.config, group)
+    return min(ways, key=lambda way: (2 * tiles * way.chunk > context.config.wgt_tiles, way.first.cycles))
+
+
+def _weight_tiles(config: NpuConfig, group: LayerGroup) -> int:
+    """Tiles of weights that a channel block has in the matrix products."""
+    first, *_, last = group.layers
+    assert isinstance(first, ConvLayer)
+    s = first.shape(config)
+    tiles = int(-(-s.rows(s.unit) * s.taps * s.in_blocks // s.unit))
+    return tiles + (0 if last.by_channel else _product_tiles(config, last))
+
+
+def _product_tiles(config: NpuConfig, layer: Layer) -> int:
+    """Tiles of weights that the last layer has for a channel block of its input, at most."""
+    assert isinstance(layer, ConvLayer)
+    s = layer.shape(config)
+    return int(s.rows(s.y.cb) * s.taps * (1 + s.rest_sets))
