@@ -38,7 +38,7 @@ _BEYOND = 1 << 20
 #: So many policies are measured in this process.
 _FEW = 3
 #: What groups by channels have to bring at first: there are fewer tiles to choose from later.
-_CHUNKS = 0.995
+_CHUNKS = 0.99
 #: What a measured change has to bring: the constants lie elsewhere in the end, whose bursts then end elsewhere.
 GAIN = 0.997
 #: (configuration, instruction image, arena bytes) -> exact cycles, or whatever else is to be small.
