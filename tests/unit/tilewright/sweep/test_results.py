@@ -81,7 +81,7 @@ def test_points_results_and_reuse(networks: list[Network], tmp_path: Path) -> No
     point = space.point(points[0]["assignment"])
     total = 0.0
     for network in networks:
-        program = tw.compile_program(network.content, point.config, cache=False, tuning="off")
+        program = tw.compile_program(network.content, point.config, cache=False, tuning="off", memory=point.timing)
         with tw.Device("cycle", timing=point.timing) as device:
             device.run(program, tw.random_inputs(program))
             assert device.counters is not None and device.counters.cycles is not None
