@@ -93,7 +93,7 @@ def schedule_of(config: NpuConfig, layers: list[Layer], outside: set[str], decis
         else:
             make = group_of if step else functools.partial(channel_group, config)
             group = make(layers, at, count, read_by, outside)
-            fits = group is not None and (step == 0 or step in group.steps([step]))
+            fits = group is not None and (step == 0 or (step > 0 and step in group.steps([step])))
             if group is None or not fits or any(p.output.buffer in held for p in part[:-1]):
                 how = f"{step} rows at a time" if step else "by channels"
                 raise CompileError(f"layers {at}..{at + count - 1} cannot run {how}")

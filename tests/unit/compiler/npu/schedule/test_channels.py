@@ -8,6 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from compiler.errors import CompileError
 from compiler.npu.emit.context import ConstantPool, Context
 from compiler.npu.emit.emitter import Emitter
 from compiler.npu.layers.conv import ConvLayer
@@ -206,3 +207,16 @@ def test_decisions_keep_such_a_group() -> None:
     assert decisions.units == ((3, 0),)
     again = schedule_of(made.config, made.layers, {"t2"}, Decisions.from_dict(decisions.to_dict()))
     assert again.units == [group]
+    for units in (((3, -1),), ((2, 0), (1, 1), (1, 0))):
+        with pytest.raises(CompileError):
+            schedule_of(made.config, made.layers, {"t2"}, Decisions((), units))
+
+
+@pytest.mark.parametrize("step", [-1, 6])
+def test_bands_have_rows(step: int) -> None:
+    """Neither fewer than one nor as many as the image has."""
+    made = Chain.of(PRESETS["base"], 1, 32, (6, 6))
+    made.conv(64)
+    made.conv(32)
+    with pytest.raises(CompileError, match=f"layers 0..1 cannot run {step} rows at a time"):
+        schedule_of(made.config, made.layers, {"t1"}, Decisions((), ((2, step),)))
