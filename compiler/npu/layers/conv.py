@@ -59,11 +59,10 @@ class ConvLayer(Layer):
     def plans(
         self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
     ) -> Iterator[TilePlan[ConvTiling]]:
-        add = self.post.add
         return conv_plans(
             self.shape(context.config, span), budget, acc_rows=context.accumulators.rows,
             resident_in=context.on_chip(self.inputs[0]), resident_out=context.on_chip(self.output), every=every,
-            load_operand=add is not None and not context.on_chip(add.other), memory=context.memory,
+            load_operand=self.loads_added(context), memory=context.memory,
             row_sums=self.row_sums(context.config) is not None,
         )  # fmt: skip
 
@@ -134,9 +133,9 @@ class ConvEmission:
         self._row_sums = layer.row_sums(context.config)
         self._sums: dict[tuple[int, int, int], Allocation] = {}
 
-    def run(self) -> Iterator[range]:
-        """Emits all tiles in the order of the tiling. Where chunks are outside, or there is one band, gives the channel
-        blocks of each chunk when it has been emitted."""
+    def run(self) -> Iterator[None]:
+        """Emits all tiles in the order of the tiling. Where chunks are outside, or there is one band, it stops behind
+        each chunk."""
         s, tiling = self.s, self.tiling
         end, width = s.first + s.q[0], s.q[1]
         bands = [
@@ -153,7 +152,7 @@ class ConvEmission:
                     if s.grouped:  # every chunk has its own inputs
                         self._drop_inputs()
                     if len(bands) == 1:
-                        yield range(chunk[0], sum(chunk))
+                        yield
                 self._drop_inputs()
         else:
             for chunk in chunks:
@@ -161,7 +160,7 @@ class ConvEmission:
                     self._tile(Box(band[0], *chunk, *band[1:]))
                     if len(bands) > 1:
                         self._drop_inputs()
-                yield range(chunk[0], sum(chunk))
+                yield
             self._drop_inputs()
 
     def add_channels(self, chosen: range, acc: int) -> None:
@@ -178,7 +177,7 @@ class ConvEmission:
         parts = [whole._replace(block=block, blocks=min(some, s.y.cb - block)) for block in range(0, s.y.cb, some)]
         depth = min(2, len(parts))
         out = 0 if self.context.on_chip(self.layer.output) else depth * parts[0].vectors
-        added = self.layer.post.add is not None and not self.context.on_chip(self.layer.post.add.other)
+        added = self.layer.loads_added(self.context)
         with self.context.pools(Pools(0, out, depth * parts[0].vectors * added)):
             for q in parts:
                 (box,), outs = self._outputs(q)
@@ -203,7 +202,7 @@ class ConvEmission:
             size = self._size(q, index)
             if min(size) <= 0:
                 continue
-            acc = self.context.accumulators.take(self.s.bytes * size[0] * size[1] * self.s.rows(q.blocks))
+            acc = self.context.accumulators.take(self.s.bytes * math.prod(size) * self.s.rows(q.blocks))
             self._products(q, index, size, acc)
             if add is None:
                 # Only now: a LOAD that waits for room for the operand must not hold up the weights behind it.

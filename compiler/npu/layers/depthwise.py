@@ -93,7 +93,7 @@ class DepthwiseLayer(Layer):
         resident_in, resident_out = context.on_chip(x), context.on_chip(y)
         room = context.accumulators.rows
         height, images = (y.h, y.n) if span is None else (span[1] - span[0], 1)
-        load_add = self.post.add is not None and not context.on_chip(self.post.add.other)
+        load_add = self.loads_added(context)
         slices, window = config.dw_slices, self.window
         reading, writing, latency = Bus.of(config, context.memory)
         again = len({(tile[0], tile[4]) for tile in self.rest.tiles}) if self.rest is not None else 0

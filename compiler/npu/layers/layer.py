@@ -170,6 +170,10 @@ class Layer(ABC):
         """All views read."""
         return [*self.inputs, *([self.post.add.other] if self.post.add is not None else [])]
 
+    def loads_added(self, context: Context) -> bool:
+        """Whether the second operand of a fused Add comes from memory."""
+        return self.post.add is not None and not context.on_chip(self.post.add.other)
+
     def describe(self) -> str:
         """Op and name, for reports and messages."""
         return f"{self.op} {self.name}"

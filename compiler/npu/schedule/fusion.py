@@ -68,8 +68,9 @@ def candidates(
     held = {s.view.buffer for s in stays}
     found = []
     for end in range(1, len(layers) + 1):
-        key, alone = _cost_alone(context, layers, end - 1, stays)
-        options = [Candidate(end - 1, LayerGroup((layers[end - 1],)), (key, 0), alone)]
+        single = LayerGroup((layers[end - 1],))
+        key, cycles = _cost(context, single, end - 1, stays)
+        options = [Candidate(end - 1, single, (key, 0), cycles)]
         for first in range(end - 2, max(-1, end - 1 - longest), -1):
             if layers[first].output.buffer in held:
                 break
@@ -83,7 +84,7 @@ def candidates(
         for first in range(end - 2, max(-1, end - 1 - channels.LONGEST), -1):
             group = channels.channel_group(context.config, layers, first, end - first, read_by, outside)
             if group is not None and (chunks or channels.hides_weights(context.config, group)):
-                key, cycles = _cost_by_channel(context, group, first, stays)
+                key, cycles = _cost(context, group, first, stays)
                 options.append(Candidate(first, group, (key, 0), cycles))
         found.append(options)
     return found
@@ -156,38 +157,26 @@ def _cycles(context: Context) -> float:
     return work[-1] + _EXPOSED * sum(work[:-1])
 
 
-def _cost_alone(context: Context, layers: list[Layer], index: int, stays: list[Stay]) -> tuple[Hashable, float]:
-    """The key of a layer alone, and its estimated cycles."""
-    key = _key(context, layers[index : index + 1], index, stays)
-    known = context.plans.alone.get(key)
-    if known is None:
-        known = context.plans.alone[key] = _emit_alone(context, layers, index, stays)
-    return key, known
-
-
-def _emit_alone(context: Context, layers: list[Layer], index: int, stays: list[Stay]) -> float:
-    layer = layers[index]
-    try:
-        dry = _dry(context, stays, index, index + 1)
-        layer.emit(dry, layer.plan(dry, dry.heap.largest_gap))
-    except ScratchpadFull:
-        return float("inf")
-    return _cycles(dry) + _START
-
-
-def _cost_by_channel(context: Context, group: LayerGroup, first: int, stays: list[Stay]) -> tuple[Hashable, float]:
-    """The key of a group that runs by channels, and its estimated cycles."""
+def _cost(context: Context, group: LayerGroup, first: int, stays: list[Stay]) -> tuple[Hashable, float]:
+    """The key of a layer alone or of a group that runs by channels, and its estimated cycles."""
     key = _key(context, group.layers, first, stays)
     known = context.plans.alone.get(key)
     if known is None:
-        try:
-            dry = _dry(context, outside_groups(stays, [group]), first, first + len(group.layers))
-            channels.emit_channels(dry, group)
-            known = _cycles(dry) + _START
-        except ScratchpadFull:
-            known = float("inf")
-        context.plans.alone[key] = known
+        known = context.plans.alone[key] = _emit_unbanded(context, group, first, stays)
     return key, known
+
+
+def _emit_unbanded(context: Context, group: LayerGroup, first: int, stays: list[Stay]) -> float:
+    layer = group.layers[0]
+    try:
+        dry = _dry(context, outside_groups(stays, [group]), first, first + len(group.layers))
+        if group.by_channel:
+            channels.emit_channels(dry, group)
+        else:
+            layer.emit(dry, layer.plan(dry, dry.heap.largest_gap))
+    except ScratchpadFull:
+        return float("inf")
+    return _cycles(dry) + _START
 
 
 def _work_of_group(

@@ -95,7 +95,7 @@ class Neighbourhood:
         """Tiles of a layer and their estimated cycles (0 for layers on VECTOR), the usual one first.
 
         Args:
-            group: that it belongs to and runs in as it would alone, where it is known.
+            group: that it belongs to, where it runs in it as it would alone or is the first of a group by channels.
         """
         stays = [replace(self.able[first], start=start) for first, start in decisions.stays]
         alive = [stay for stay in stays if stay.first <= number <= stay.last]
