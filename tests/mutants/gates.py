@@ -5,7 +5,9 @@ A literal is twice the number of a node, plus 1 for its complement; node 0 is th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 FALSE, TRUE = 0, 1
@@ -52,6 +54,34 @@ class Gates:
             return TRUE
         return self.choose(a, a ^ 1, b)
 
+    def cone(self, literals: Iterable[int]) -> list[int]:
+        """The nodes that literals come from, each behind those that it reads."""
+        waiting = [literal >> 1 for literal in literals]
+        found: set[int] = set()
+        while waiting:
+            node = waiting.pop()
+            if node not in found:
+                found.add(node)
+                waiting += [literal >> 1 for literal in self.inputs[node] or ()]
+        return sorted(found)
+
+    def evaluate(self, literals: Iterable[int], draw: Random, cases: int) -> Callable[[int], int]:
+        """What literals are for random variables: a bit for each of so many cases."""
+        every = (1 << cases) - 1
+        values: dict[int, int] = {}
+
+        def value(literal: int) -> int:
+            return values[literal >> 1] ^ (every if literal & 1 else 0)
+
+        for node in self.cone(literals):
+            if not node:
+                values[node] = 0
+            elif (inputs := self.inputs[node]) is None:
+                values[node] = draw.getrandbits(cases)
+            else:
+                values[node] = value(inputs[0]) & value(inputs[1])
+        return value
+
 
 #: Yosys' gates: names of their inputs, and what they make of them.
 KINDS: dict[str, tuple[str, Callable[..., int]]] = {
@@ -67,63 +97,116 @@ KINDS: dict[str, tuple[str, Callable[..., int]]] = {
     "$_ORNOT_": ("AB", lambda g, a, b: g.either(a, b ^ 1)),
     "$_MUX_": ("ABS", Gates.choose),
 }
-_REGISTER = "$_DFF_P_"
+_REGISTER, _READ, _WRITE = "$_DFF_P_", "$memrd_v2", "$memwr_v2"
+
+
+@dataclass(frozen=True)
+class End:
+    """A bit that leaves the gates.
+
+    Attributes:
+        bit: which.
+        when: it matters only when one of these bits is 1; none = always.
+        spoils: inputs of the netlist that are not what they were once it was wrong; None: it is seen from outside.
+    """
+
+    bit: Any
+    when: tuple[Any, ...] = ()
+    spoils: tuple[Any, ...] | None = None
 
 
 class Netlist:
-    """A module of gates, registers and cells of other kinds (memories). What such a cell gives counts as an input of
-    the netlist, what it takes as an output.
+    """A module of gates, registers and memories, whose words are taken for columns of bits: which word a bit is in is
+    not looked at.
 
     Args:
-        module: as yosys' `write_json` has it: its cells are of KINDS, registers of one clock, or others.
+        module: as yosys' `write_json` has it: its cells are of KINDS, registers of one clock, or ports of memories.
         clock: name of the clock.
+        strobes: of outputs that matter only with another one, which.
 
     Attributes:
         cells: (output bit, kind, input bits), inputs before what uses them.
-        registers: (output bit, input bit) by name.
-        outputs: bits by name, which says "output" or "cell": ports, and what cells of other kinds take.
-        inputs: bits that come from outside: ports, cells of other kinds, registers.
+        registers: what goes into them, by the bit that they give.
+        start: what they hold at first, "0" or "1", by the bit that they give, where that is known.
+        inputs: names of bits that come from outside: ports, registers, what is read from memories.
+        ends: by name.
+
+    Raises:
+        ValueError: a cell of another kind.
     """
 
-    def __init__(self, module: Mapping[str, Any], clock: str = "clk") -> None:
-        names = _names(module)
-        self.registers: dict[str, tuple[Any, Any]] = {}
-        self.outputs: dict[str, Any] = {}
+    def __init__(
+        self, module: Mapping[str, Any], clock: str = "clk", strobes: Callable[[str], str | None] = lambda name: None
+    ) -> None:
+        names, start = _names(module)
+        self.registers: dict[Any, Any] = {}
+        self.start: dict[Any, str] = {}
         self.inputs: dict[Any, str] = {}
+        self.ends: dict[str, End] = {}
         waiting: dict[Any, tuple[str, list[Any]]] = {}
         for name, port in module["ports"].items():
+            strobe = strobes(name)
+            when = tuple(module["ports"][strobe]["bits"]) if strobe else ()
             for n, bit in enumerate(port["bits"]):
                 if port["direction"] == "input":
                     self.inputs[bit] = f"{name}[{n}]"
                 else:
-                    self.outputs[f"output {name}[{n}]"] = bit
+                    self.ends[f"output {name}[{n}]"] = End(bit, when)
+        memories: dict[str, list[dict[str, Any]]] = {}
         for name, cell in module["cells"].items():
             ports = cell["connections"]
             if cell["type"] in KINDS:
                 waiting[ports["Y"][0]] = (cell["type"], [ports[p][0] for p in KINDS[cell["type"]][0]])
             elif cell["type"] == _REGISTER:
                 bit = ports["Q"][0]
-                assert names.get(bit, name) not in self.registers
-                self.registers[names.get(bit, name)] = (bit, ports["D"][0])
+                self.registers[bit] = ports["D"][0]
                 self.inputs[bit] = names.get(bit, name)
+                self.ends[f"register {self.inputs[bit]}"] = End(ports["D"][0], (), (bit,))
+                if start.get(bit) in ("0", "1"):
+                    self.start[bit] = start[bit]
+            elif cell["type"] in (_READ, _WRITE):
+                memories.setdefault(cell["parameters"]["MEMID"], []).append(cell | {"name": name})
             else:
-                for port, bits in ports.items():
-                    for n, bit in enumerate(bits):
-                        if cell["port_directions"][port] == "input":
-                            self.outputs[f"cell {name}.{port}[{n}]"] = bit
-                        else:
-                            self.inputs[bit] = f"{name}.{port}[{n}]"
+                raise ValueError(f"cell {name} is of type {cell['type']}, not a gate, register or memory")
+        for cells in memories.values():
+            self._memory(cells)
         self.cells = _in_order(waiting, set(self.inputs))
         assert self.inputs[module["ports"][clock]["bits"][0]] == f"{clock}[0]"
 
+    def _memory(self, cells: Iterable[Mapping[str, Any]]) -> None:
+        """Ports of one. A bit that was written wrongly is wrong wherever this column is read."""
+        read = [cell["connections"]["DATA"] for cell in cells if cell["type"] == _READ]
+        columns = [tuple(bits) for bits in zip(*read, strict=True)]
+        everything = tuple(bit for column in columns for bit in column)
+        for cell in cells:
+            name, ports = cell["name"], cell["connections"]
+            address, enable, data = ports["ADDR"], ports["EN"], ports["DATA"]
+            if cell["type"] == _READ:
+                clocked = set(cell["parameters"]["CLK_ENABLE"]) > {"0"}
+                self.inputs |= {bit: f"{name}.DATA[{n}]" for n, bit in enumerate(data)}
+                spoils, when = tuple(data), tuple(enable) if clocked else ()
+                enables = {0: (enable[0], spoils)} if clocked else {}
+            else:
+                spoils, when = everything, tuple(dict.fromkeys(enable))
+                enables = {n: (bit, columns[n]) for n, bit in enumerate(enable) if columns}
+                self.ends |= {
+                    f"{name}.DATA[{n}]": End(bit, (enable[n],), columns[n]) for n, bit in enumerate(data) if columns
+                }
+            self.ends |= {f"{name}.ADDR[{n}]": End(bit, when, spoils) for n, bit in enumerate(address)}
+            self.ends |= {f"{name}.EN[{n}]": End(bit, (), spoilt) for n, (bit, spoilt) in enables.items()}
 
-def _names(module: Mapping[str, Any]) -> dict[Any, str]:
-    """A name for each bit, one of the sources where there is one."""
+
+def _names(module: Mapping[str, Any]) -> tuple[dict[Any, str], dict[Any, str]]:
+    """A name for each bit, one of the sources where there is one, and what it is at first."""
     found: dict[Any, str] = {}
+    start: dict[Any, str] = {}
     for name, net in sorted(module["netnames"].items(), key=lambda item: (item[1]["hide_name"], len(item[0]))):
+        initial = net.get("attributes", {}).get("init", "")[::-1]
         for n, bit in enumerate(net["bits"]):
             found.setdefault(bit, f"{name}[{n}]")
-    return found
+            if initial[n : n + 1] in ("0", "1"):
+                start[bit] = initial[n]
+    return found, start
 
 
 def _in_order(waiting: Mapping[Any, tuple[str, list[Any]]], known: set[Any]) -> list[tuple[Any, str, list[Any]]]:

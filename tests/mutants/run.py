@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
 import time
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -24,6 +26,8 @@ from tests.mutants.faults import Fault, Sample
 _AT_THE_END = 16
 #: Of the processor, for one fault, after which its process is ended; one takes a second or two.
 SECONDS = 600
+#: Faults that no trial finds and no proof settles, and why.
+REVIEWED = Path(__file__).with_name("reviewed.toml")
 
 
 @dataclass(frozen=True)
@@ -49,11 +53,23 @@ class Found:
         """It is found, or there is nothing to find."""
         return bool(self.trial) or self.nothing
 
+    @property
+    def reviewed(self) -> str:
+        """What somebody has found out about it, who has looked into it: why no trial finds it; "" if nobody has."""
+        return reviewed().get((self.fault.mode, self.fault.place), "")
+
     def waived(self, waivers: Iterable[Waiver]) -> str:
         """Why the bit it is in need not change in any trial, which then cannot see it; "" if there is no reason."""
         signal, _, bit = self.fault.place.rpartition("[")
         point = Point(TOGGLES, TOP, f"{signal}[{bit}:0->1")
         return next((waiver.reason for waiver in waivers if waiver.way != "1->0" and waiver.fits(point)), "")
+
+
+@functools.cache
+def reviewed() -> dict[tuple[str, str], str]:
+    """Reasons, by mode and place of faults."""
+    entries = tomllib.loads(REVIEWED.read_text(encoding="utf-8"))["fault"]
+    return {(entry["mode"], place): entry["reason"] for entry in entries for place in entry["places"]}
 
 
 def look(config: NpuConfig, library: Path, faults: Iterable[Fault], trials: Sequence[Trial]) -> Iterator[Found]:
@@ -120,6 +136,7 @@ def summary(config: NpuConfig, seed: int, count: int, found: Sequence[Found]) ->
     killed = [f for f in found if f.trial]
     waivers = read_waivers(config)
     left = [(f, f.waived(waivers)) for f in found if not f.explained]
+    said = [(f, f.reviewed) for f, waived in left if not waived]
     by_module: dict[str, dict[str, int]] = {}
     for name in sorted({f.fault.module for f in found}):
         here = [f for f in found if f.fault.module == name]
@@ -134,7 +151,8 @@ def summary(config: NpuConfig, seed: int, count: int, found: Sequence[Found]) ->
         "modules": by_module,
         "equivalent": [asdict(f.fault) for f in found if f.nothing],
         "waived": [asdict(f.fault) | {"reason": reason} for f, reason in left if reason],
-        "survivors": [asdict(f.fault) for f, reason in left if not reason],
+        "reviewed": [asdict(f.fault) | {"reason": reason} for f, reason in said if reason],
+        "survivors": [asdict(f.fault) for f, reason in said if not reason],
         "seconds": round(sum(f.seconds for f in found)),
         "each": {f.fault.number: (f.trial, f.seconds, f.nothing) for f in found},
     }

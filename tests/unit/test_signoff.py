@@ -21,14 +21,15 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "seed": 1,
         "sample": 9,
         "faults": 5,
-        "found": 3,
+        "found": 1,
     }
     same = survivor | {"number": 8}
     mutants |= MEASURED | {
         "survivors": [survivor],
         "equivalent": [same],
         "waived": [survivor | {"number": 9, "reason": "nobody gets there"}],
-        "modules": {"hw/queue.py": {"faults": 5, "found": 3}},
+        "reviewed": [survivor | {"number": 10, "reason": "it is always 1"}],
+        "modules": {"hw/queue.py": {"faults": 5, "found": 1}},
     }
     (tmp_path / "mutants.json").write_text(json.dumps(mutants))
     proof = {"proof": "queue", "bound": "all", "properties": ["a", "b"], "proved": False, "faults_found": 0}
@@ -45,10 +46,11 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "| `compiler/npu` | 7 of 8 (87.5 %) | 30 |" in text and "| `compiler/npu/a.py:3` | `1 -> 2` | 9 |" in text
     assert "sources of the compiler `1`, which have changed since then" in text
     assert (
-        "3 of 4 (75.0 %) faults found on `tiny`, among the first 5 of a sample of 9" in text
+        "1 of 4 (25.0 %) faults found on `tiny`, among the first 5 of a sample of 9" in text
         and "| 7 inv | `core.x[3]` | hw/queue.py:9 |" in text
     )
-    assert "and 1 of those not found are in bits" in text and "| 9 inv | `core.x[3]` | nobody gets there |" in text
+    assert "and 1 were looked into by hand: 3 of 4 (75.0 %) are found" in text and "it is always 1 |" in text
+    assert "1 of those not found are in bits" in text and "| 9 inv | `core.x[3]` | nobody gets there |" in text
     assert "; 1 more are proved to change nothing" in text and "| 8 inv | `core.x[3]` | hw/queue.py:9 |" in text
     assert ".venv/bin/python -m tests.mutants --count 4\n" in text
     assert "| `queue` | all | 2 | NO | not run |" in text and "Open: 2 proofs not run" in text
