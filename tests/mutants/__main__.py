@@ -6,6 +6,7 @@ python -m tests.mutants --count 300 --seed 1 --json build/signoff/mutants.json
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from tests.common.equality import CONFIGS
 from tests.common.rtl_all import all_trials
 from tests.common.rtl_trials import Trial
 from tests.mutants.faults import Fault, Sample, sample
-from tests.mutants.run import Found, kept, look, summary
+from tests.mutants.run import Found, kept, left_open, look, summary
 
 
 def _looked(drawn: Sample, chosen: Sequence[Fault], some: Sequence[Trial], prove: bool) -> Iterator[Found]:
@@ -44,13 +45,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the sample (default %(default)s)")
     parser.add_argument("--programs", type=int, default=60, help="random programs at most (default %(default)s)")
     parser.add_argument("--kinds", help="of trials, such as program,error (default: all in tests/common/rtl_all.py)")
+    parser.add_argument("--left", metavar="KINDS", help="of faults that the file of --json left open, look by these "
+                        "kinds alone: the others have been at it (default: all)")  # fmt: skip
     parser.add_argument("--only", type=int, help="number of one fault, with what finds it")
     parser.add_argument("--prove", action="store_true", help="try to prove of those not found that nobody can see them")
     parser.add_argument("--json", type=Path, help="write the figures here, and go on where such a file of the same "
                         "design has ended")  # fmt: skip
     options = parser.parse_args(arguments)
     last = min(options.count, options.first or options.count)
-    kinds = set(options.kinds.split(",")) if options.kinds else set()
+    kinds, late = (set(text.split(",")) if text else set() for text in (options.kinds, options.left))
     if options.only is not None and not 1 <= options.only <= last:
         parser.error(f"--only must be 1..{last}, not {options.only}")
     config = CONFIGS[options.config]
@@ -62,10 +65,15 @@ def main(arguments: list[str]) -> int:
     known = {each.fault.number for each in found}
     chosen = [f for f in faults if options.only in (None, f.number) and f.number not in known]
     some = [trial for trial in all_trials(config, options.programs) if options.kinds is None or trial.kind in kinds]
-    if unknown := kinds - {trial.kind for trial in some}:
+    if unknown := (kinds | late) - {trial.kind for trial in some}:
         parser.error(f"no trials of kind {', '.join(sorted(unknown))}")
+    before = left_open(options.json, drawn, options.seed, options.count) if late and options.json else set()
+    parts = [
+        (trials, [f for f in chosen if (f.number in before) is again])
+        for again, trials in ((True, [trial for trial in some if trial.kind in late]), (False, some))
+    ]
     figures = summary(config, options.seed, options.count, found)
-    for each in _looked(drawn, chosen, some, options.prove):
+    for each in itertools.chain(*(_looked(drawn, faults, trials, options.prove) for trials, faults in parts)):
         found.append(each)
         if options.only or not each.trial:
             lines = ", ".join(each.fault.lines) or "no line"

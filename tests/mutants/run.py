@@ -161,14 +161,22 @@ def summary(config: NpuConfig, seed: int, count: int, found: Sequence[Found]) ->
 def kept(file: Path, drawn: Sample, seed: int, count: int) -> list[Found]:
     """What a file of `summary` says of faults of this sample that are explained, if it is of the same sources; those
     that are not are worth another look, by trials that there are now."""
+    return [each for each in _read(file, drawn, seed, count) if each.explained]
+
+
+def left_open(file: Path, drawn: Sample, seed: int, count: int) -> set[int]:
+    """The numbers of the others."""
+    return {each.fault.number for each in _read(file, drawn, seed, count) if not each.explained}
+
+
+def _read(file: Path, drawn: Sample, seed: int, count: int) -> list[Found]:
     if not file.is_file():
         return []
     figures = json.loads(file.read_text(encoding="utf-8"))
     same = (drawn.config.name, seed, count, digest_of_sources())
     if tuple(figures.get(key) for key in ("config", "seed", "sample", SOURCES)) != same:
         return []
-    found = [
+    return [
         Found(drawn.faults[int(number) - 1], trial, "", seconds, nothing)
         for number, (trial, seconds, nothing) in figures["each"].items()
     ]
-    return [each for each in found if each.explained]

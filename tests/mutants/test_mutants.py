@@ -15,7 +15,7 @@ from tests.common.paths import ROOT
 from tests.coverage.points import read_waivers
 from tests.mutants.__main__ import main
 from tests.mutants.faults import Fault, Sample, fault_of
-from tests.mutants.run import Found, kept, summary
+from tests.mutants.run import Found, kept, left_open, summary
 
 #: Of so many faults drawn with seed 1, by these kinds of trials: all kinds take long without a fault already.
 FAULTS, LEAST = 8, 6
@@ -77,9 +77,9 @@ def test_going_on(tmp_path: Path) -> None:
     drawn = Sample("9-7", preset("nano"), "", faults, [])
     found = [Found(faults[0], "program 0", "bytes", 0.5), Found(faults[1], ""), Found(faults[2], "", nothing=True)]
     file, parser = tmp_path / "found.json", argparse.ArgumentParser()
-    assert kept(file, drawn, 7, 9) == []
+    assert kept(file, drawn, 7, 9) == [] and not left_open(file, drawn, 7, 9)
     write_with_command(file, parser, [], summary(preset("nano"), 7, 9, found))
-    assert kept(file, drawn, 7, 9) == [replace(found[0], how=""), found[2]]
+    assert kept(file, drawn, 7, 9) == [replace(found[0], how=""), found[2]] and left_open(file, drawn, 7, 9) == {2}
     assert kept(file, drawn, 8, 9) == kept(file, replace(drawn, config=preset("tiny")), 7, 9) == []
     file.write_text(file.read_text().replace(digest_of_sources(), "0"))
     assert kept(file, drawn, 7, 9) == []
