@@ -230,7 +230,8 @@ def _stop(config: NpuConfig, make: Make, ops: list[Op], engine: str) -> str:
     for on, where in zip((model, device), regions, strict=True):
         on.write(where[0].base, to_bytes(ops))
     clock = simulate(config, model.timing, model.memory.data, regions[0], (0, 0, len(ops)), **limits)
-    assert clock.error is not None
+    if clock.error is None:  # a memory as large as its rows can be told
+        return ""
     device.start(run_values(Launch(regions[1], 0, 0, len(ops), **limits)))
     values = {r.name: device.read_register(r.name) for r in readable()}
     error = error_of(values)
