@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from common.errors import TilewrightError
 from common.native import Owner
 from hw.sim.build import BuildError, Progress, build
 from isa.config import NpuConfig
@@ -38,6 +39,10 @@ _READ_CYCLES = 8
 EVENT_KINDS = ("step", "start", "end")
 
 
+class RtlError(TilewrightError):
+    """The RTL does what no program can make it do: it is wrong."""
+
+
 @dataclass(frozen=True, order=True)
 class Event:
     """What a debug strobe said. `cycle` counts from 1, the first cycle of BUSY; `pc` is -1 for steps."""
@@ -57,7 +62,8 @@ class _Event(ctypes.Structure):
 
 @functools.cache
 def load_library(path: Path) -> ctypes.CDLL:
-    """The C interface of `harness.cpp`. Calls raise `DeviceError` for registers that are not answered."""
+    """The C interface of `harness.cpp`. Calls raise `DeviceError` for registers that are not answered, and `RtlError`
+    for what no master of AXI may do."""
     library = ctypes.CDLL(str(path))
     handle, u32, u64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
     for name, result, *arguments in (
@@ -67,6 +73,7 @@ def load_library(path: Path) -> ctypes.CDLL:
         ("write", None, handle, u32, u32),
         ("read", u32, handle, u32),
         ("unanswered", ctypes.c_int64, handle),
+        ("broken", ctypes.c_char_p, handle),
         ("run", u32, handle, ctypes.c_void_p, u64, u32, u64),
         ("tick", u32, handle, u64),
         ("reset", None, handle),
@@ -84,6 +91,8 @@ def load_library(path: Path) -> ctypes.CDLL:
         function.restype, function.argtypes = result, arguments
 
     def answered(result: Any, function: Any, arguments: tuple[Any, ...]) -> Any:
+        if rule := library.tw_rtl_broken(arguments[0]):
+            raise RtlError(f"the RTL breaks a rule of AXI: {rule.decode()}")
         offset = library.tw_rtl_unanswered(arguments[0])
         if offset >= 0:
             name = next((r.name for r in REGISTERS if r.offset == offset), f"at {offset:#x}")
@@ -91,7 +100,7 @@ def load_library(path: Path) -> ctypes.CDLL:
             raise DeviceError(problem, ErrorCode.WATCHDOG)
         return result
 
-    for name in ("write", "read", "run"):
+    for name in ("write", "read", "run", "tick"):
         getattr(library, f"tw_rtl_{name}").errcheck = answered
     return library
 

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "Vnpu.h"
+#include "axi_rules.h"
 #include "tilewright_isa.h"
 #include "tilewright_memory.h"
 #include "verilated.h"
@@ -19,6 +21,7 @@
 #include "verilated_vcd_c.h"
 #endif
 
+using tilewright::AxiRules;
 using tilewright::MemoryTiming;
 using tilewright::ReadChannel;
 using tilewright::WriteChannel;
@@ -62,6 +65,8 @@ struct Simulation {
     int64_t unanswered = -1;  // address of a register access that was given up, or before an answer nobody asked for
     int64_t last_write = 0;
     int writes_open = 0;  // to registers, not yet answered
+    AxiRules<Vnpu> rules;
+    const char *broken = nullptr;  // the first rule that was
     bool running = false, log_steps = false, log = false;
     std::vector<Event> events;
     uint64_t trace_from = 0, trace_to = 0;
@@ -139,6 +144,9 @@ struct Simulation {
         t.eval();
         dump(2 * cycle);
 
+        // A beat that no burst is open for ends none.
+        const bool last = t.axi_wvalid && t.axi_wready && (writes->open() ? writes->last() : t.axi_awvalid && !t.axi_awlen);
+        if (const char *rule = rules.broken(t, last); rule && !broken) broken = rule;
         if (t.axil_bvalid && t.axil_bready && --writes_open < 0) unanswered = last_write;
         if (t.axi_rvalid && t.axi_rready) reads->take(cycle, sizeof(t.axi_rdata));
         if (t.axi_arvalid && t.axi_arready) reads->request(cycle, t.axi_araddr, uint32_t(t.axi_arlen) + 1);
@@ -189,7 +197,9 @@ struct Simulation {
         for (int i = 0; i < 4; i++) tick();
         top->rst = 0;
         writes_open = 0;
+        rules.reset();
         tick();
+        broken = nullptr;
     }
 
     // Returns after the edge that takes address and data.
@@ -262,6 +272,9 @@ int64_t tw_rtl_unanswered(void *h) {
     s.unanswered = -1;
     return found;
 }
+
+// The rule of AXI that was broken first since the last call; null if none was.
+const char *tw_rtl_broken(void *h) { return std::exchange(static_cast<Simulation *>(h)->broken, nullptr); }
 
 // Turns on a fault of a design that has some, and begins anew.
 void tw_rtl_fault(void *h, uint32_t number) {

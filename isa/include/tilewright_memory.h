@@ -82,6 +82,8 @@ class WriteChannel {
     uint64_t accepts_from() const { return pace_.from(); }
     bool accepts(uint64_t cycle) const { return cycle >= accepts_from(); }
     uint64_t address() const { return bursts_.front().address; }
+    bool open() const { return !bursts_.empty(); }
+    bool last() const { return bursts_.front().beats == 1; }
     // A beat is accepted. Returns true for the last one of a burst.
     bool take(uint64_t cycle, uint32_t bus_bytes) {
         pace_.take(cycle, t_.write_interval);
