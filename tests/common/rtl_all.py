@@ -11,6 +11,7 @@ from tests.common.rtl_directed import directed
 from tests.common.rtl_far import far
 from tests.common.rtl_meet import meet
 from tests.common.rtl_sharp import sharp
+from tests.common.rtl_transfer import transfer
 from tests.common.rtl_trials import Trial, trials
 from tests.common.rtl_vector import vector
 from tests.common.rtl_wide import wide
@@ -19,5 +20,5 @@ from tests.common.rtl_wide import wide
 def all_trials(config: NpuConfig, programs: int) -> Iterator[Trial]:
     """Random programs and what stops, so many of each (see `trials`), then those made for a purpose."""
     yield from trials(config, programs)
-    for some in (directed, far, sharp, bits, bus, wide, meet, vector):
+    for some in (directed, far, sharp, bits, bus, wide, meet, vector, transfer):
         yield from some(config)
