@@ -1,9 +1,11 @@
 """Trials of how instructions are issued: loops that some instructions configure and others find as they were, engines
-that give and take a semaphore in bursts, counters that overflow beside others, numbers of instructions above 2^15."""
+that give and take a semaphore in bursts, counters that overflow beside others, numbers of instructions above 2^15,
+and what is not issued any more in a run that stops."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import random
 from collections.abc import Iterator, Sequence
@@ -11,15 +13,16 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from isa.config import SEMAPHORE_LIMIT, NpuConfig
-from isa.device import DeviceError
+from isa.device import Counters, DeviceError
 from isa.encoding import Op, op, to_bytes
 from isa.instructions import Engine, Memory, Source
+from isa.timing import MemoryTiming
 from simulator.cycle import CycleDevice
 from tests.common.error_cases import prepare
 from tests.common.rtl_directed import Run, trial
 from tests.common.rtl_far import LATE, compared, stops, syncs
 from tests.common.rtl_far import Run as FarRun
-from tests.common.rtl_trials import ENGINES, Trial
+from tests.common.rtl_trials import ENGINES, Make, Trial
 
 #: Bursts that are tried for one in which engines meet in a way that is new, and the steps of what they wait for.
 _BURSTS, _WAIT = 200, 400
@@ -29,6 +32,8 @@ _COUNTS, _ROOM = 12, 4
 _PROGRAMS, _NESTS, _STEPS = 24, 12, 40
 #: Rows of ACT, WGT tiles, rows of PRM and ACC, in which loops move; results lie behind those of ACT.
 _ROWS = {"act": 64, "wgt": 32, "acc": 16, "a": 64, "b": 64, "dst": 64, "prm": 6}
+#: Numbers of instructions with which a program fills a region that ends within the addresses: each bit by itself is 0.
+_LENGTHS = [0xFFE_FFFF & ~(1 << bit) for bit in range(28)]
 
 
 def issue(config: NpuConfig) -> Iterator[Trial]:
@@ -41,8 +46,13 @@ def issue(config: NpuConfig) -> Iterator[Trial]:
         yield trial("burst", semaphore, config, [Run(_burst(n, semaphore, config), watchdog=600) for n in bursts])
         full = [*_pairs(semaphore, config), *(_burst(n, semaphore, config, overflows=True) for n in range(6))]
         yield trial("full", semaphore, config, [Run(ops, timeout=20_000) for ops in full])
+    fails = op("LOAD", region=6, count=1)  # before anybody looks at all of the program
+    yield Trial("stopped", 0, functools.partial(_stopped, config))
+    for number in range(0, len(_LENGTHS), 8):
+        runs = [FarRun([fails, op("END")], length=length) for length in _LENGTHS[number : number + 8]]
+        yield compared("lengths", number // 8, config, runs)
     for number, ops in enumerate(stops(config)):
-        yield compared("beyond", number, config, [FarRun([*syncs(LATE + 9)[:-1], *ops, op("END")])])
+        yield compared("above", number, config, [FarRun([*syncs(LATE + 9)[:-1], *ops, op("END")])])
 
 
 class _Nest:
@@ -187,3 +197,27 @@ def _pairs(semaphore: int, config: NpuConfig) -> Iterator[list[Op]]:
             engine = ENGINES[(other + semaphore) % len(ENGINES)]
             one = op(f"{engine}_SYNC", signal0=other, signal1=semaphore)
             yield [*[op(f"{engine}_SYNC", signal0=semaphore)] * SEMAPHORE_LIMIT, one, op("END")]
+
+
+def _stopped(config: NpuConfig, make: Make) -> str:
+    """A run ends with an error while the memory has yet to answer what the next instructions wait for: these do not
+    begin when it does, and nothing is written."""
+    late = MemoryTiming(read_latency=900)
+    stores = [op("STORE", region=2, count=60, row=row, offset=4 * row) for row in range(0, 240, 60)]
+    waits = [op("LOAD", region=1, count=9, signal0=1), op("STORE_SYNC", wait0=1), *stores]
+    for ops, limits in (
+        (stores, {"watchdog": 100}),  # FETCH waits, then LOAD
+        (stores, {"timeout": 100}),
+        (waits, {"timeout": 1400}),
+        ([*waits, op("VECTOR", dst=config.act_rows)], {}),
+        ([*waits, op("GEMM", acc=config.acc_rows)], {}),
+    ):
+        run = Run([*ops, op("END")], timing=late, **({"timeout": 5000} | limits))
+        wanted = run.on(CycleDevice(config))[0]
+        kept = Run([op("END")] * len(run.ops)).on(CycleDevice(config))[1]
+        found, there = run.on(make(0))
+        if found != wanted or isinstance(wanted, Counters):
+            return f"{found}, not {wanted}"
+        if there != kept:
+            return f"something is written after {found}"
+    return ""
