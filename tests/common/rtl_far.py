@@ -41,12 +41,12 @@ def far(config: NpuConfig) -> Iterator[Trial]:
         Run([op("VECTOR_SYNC"), op("END")], {3: Region(address + offset, 0x80)}, program=3)
         for address, offset in zip(HIGH, (0x4C, *_OFFSETS), strict=True)
     ]
-    few += [Run(_syncs(n), shift=config.bus_bytes * n) for n in range(48)]
+    few += [Run(syncs(n), shift=config.bus_bytes * n) for n in range(48)]
     for n in range(0, len(few), 8):
         yield compared("far", n // 8, config, few[n : n + 8])
-    for n, ops in enumerate(_stops(config)):
+    for n, ops in enumerate(stops(config)):
         # The others bring what the late instruction has left in registers back to small numbers.
-        early = [*([*_syncs(n)[:-1], *ops, op("END")] for n in (0, 2)), *_outside(config), _copy(), _refused(config)]
+        early = [*([*syncs(n)[:-1], *ops, op("END")] for n in (0, 2)), *_outside(config), _copy(), _refused(config)]
         runs = [Run(_late(ops)), *(_high(config, HIGH[0], some) for some in early)]
         yield compared("late", n, config, runs)
 
@@ -55,7 +55,7 @@ def far(config: NpuConfig) -> Iterator[Trial]:
 _LIMITS = ((0xFFFF_FFFF, 0xFFFF_FFFF), (0xAAAA_AAAA, 0x5555_5555), (0x5555_5555, 0xAAAA_AAAA))
 
 
-def _stops(config: NpuConfig) -> Iterator[list[Op]]:
+def stops(config: NpuConfig) -> Iterator[list[Op]]:
     """Instructions of which the last stops, each in another way, or waits for ever; and none that does."""
     yield [op("END")]
     yield _copy()[:-1]
@@ -76,10 +76,10 @@ def _stops(config: NpuConfig) -> Iterator[list[Op]]:
 
 def _late(ops: Sequence[Op]) -> list[Op]:
     """A program whose instruction LATE is the last one given, after instructions of all engines in turn."""
-    return [*_syncs(LATE + 1 - len(ops))[:-1], *ops, op("END")]
+    return [*syncs(LATE + 1 - len(ops))[:-1], *ops, op("END")]
 
 
-def _syncs(number: int) -> list[Op]:
+def syncs(number: int) -> list[Op]:
     """So many instructions of all engines in turn, and END."""
     return [*[op(f"{ENGINES[n % len(ENGINES)]}_SYNC") for n in range(number)], op("END")]
 
