@@ -154,8 +154,6 @@ def fetch(config: NpuConfig) -> Iterator[Trial]:
         yield _moments(config, number, stops[number::4])
     for number, runs in enumerate(_patience()):
         yield _moments(config, 4 + number, runs)
-    for number, length in enumerate((1 << 15, (1 << 15) + (1 << 14) - 1)):
-        yield compared("endless", number, config, [_without_end(length)])
 
 
 def _with_payload(ops: Sequence[Op], payload: int) -> bytes:
