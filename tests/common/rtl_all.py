@@ -9,6 +9,8 @@ from tests.common.rtl_bits import bits
 from tests.common.rtl_bus import bus
 from tests.common.rtl_directed import directed
 from tests.common.rtl_far import far
+from tests.common.rtl_fetch import fetch
+from tests.common.rtl_host import host
 from tests.common.rtl_issue import issue
 from tests.common.rtl_meet import meet
 from tests.common.rtl_sharp import sharp
@@ -21,5 +23,5 @@ from tests.common.rtl_wide import wide
 def all_trials(config: NpuConfig, programs: int) -> Iterator[Trial]:
     """Random programs and what stops, so many of each (see `trials`), then those made for a purpose."""
     yield from trials(config, programs)
-    for some in (directed, far, sharp, bits, bus, wide, meet, vector, transfer, issue):
+    for some in (directed, far, sharp, bits, bus, wide, meet, vector, transfer, issue, fetch, host):
         yield from some(config)
