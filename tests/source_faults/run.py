@@ -29,8 +29,8 @@ from tests.source_faults.looks import Look, unit_tests
 SECONDS = 120
 MEMORY = 8 << 30
 TINY = preset("tiny")
-#: Files of tests in a folder that are run for each source of it.
-_SMALL = 4
+#: Tests of a folder are run for each of its sources, if there are not more files of them.
+_SMALL = 10
 NO_FAULT, UNIT_TESTS = "no code", "unit tests"
 
 
@@ -70,18 +70,20 @@ def in_python(faults: Sequence[python_faults.Fault], looks: Sequence[Look], *, o
             some.append(tests)
         by, how, seconds = _in_a_child(functools.partial(python_faults.put_in, fault), some)
         if by == UNIT_TESTS:
-            assert not _in_a_child(_nothing, some[-1:])[0], f"{some[-1].name} without a fault"
+            assert _pass(some[-1]), f"{some[-1].name} of {fault.path.name} without a fault"
         yield Found(fault, by, how, seconds, len(some))
 
 
 @functools.cache
 def _own(source: Path) -> Look | None:
-    """The unit tests of a source, which lie where it does: of its name, or in a small folder."""
+    """The unit tests of a source, which lie where it does: those of its name first, then all of a small folder."""
     folder = ROOT / "tests" / "unit" / source.parent.relative_to(ROOT)
-    named = folder / f"test_{source.stem}.py"
-    files = [named] if named.is_file() else sorted(folder.glob("test_*.py"))
-    if not files or len(files) > _SMALL:
+    named, files = folder / f"test_{source.stem}.py", sorted(folder.glob("test_*.py"))
+    if len(files) > _SMALL:
+        files = [named] if named in files else []
+    if not files:
         return None
+    files.sort(key=lambda file: file != named)
     return Look(UNIT_TESTS, functools.partial(unit_tests, list(map(str, files))))
 
 
@@ -106,12 +108,15 @@ def _watched(look: Look, files: set[str]) -> tuple[set[tuple[str, str]], str]:
         sys.setprofile(None)
 
 
-def in_cpp(faults: Sequence[cpp_faults.Fault], clock: Sequence[Look], results: Sequence[Look]) -> Iterator[Found]:
+def in_cpp(
+    faults: Sequence[cpp_faults.Fault], clock: Sequence[Look], results: Sequence[Look], *, own: bool = True
+) -> Iterator[Found]:
     """What becomes of faults in the native simulators, but for those that do not compile, or to the same code as
     without them, which are none.
 
     Args:
         clock, results: looks for faults of the cycle-level simulator, and of the functional one.
+        own: the unit tests of the simulators are run where no look finds it.
 
     Raises:
         AssertionError: a look finds something without a fault.
@@ -125,8 +130,22 @@ def in_cpp(faults: Sequence[cpp_faults.Fault], clock: Sequence[Look], results: S
             folder = Path(scratch)
             by, how, seconds = _in_a_child(lambda fault=fault, folder=folder: _use(fault, folder), looks)
             nothing = not by and _code(fault, folder / "native") == _code(fault, fault.path.parent)
+            if own and not by and not nothing:
+                again = lambda fault=fault, folder=folder: _use(fault, folder / "again")
+                by, how, more = _in_a_child(again, [_OF_THE_SIMULATORS])
+                seconds += more
+                assert not by or _pass(_OF_THE_SIMULATORS), f"{_OF_THE_SIMULATORS.name} without a fault"
         if by != NO_FAULT and not nothing:
-            yield Found(fault, by, how, seconds, len(looks))
+            yield Found(fault, by, how, seconds, len(looks) + own)
+
+
+_OF_THE_SIMULATORS = Look(UNIT_TESTS, functools.partial(unit_tests, [str(ROOT / "tests" / "unit" / "simulator")]))
+
+
+@functools.cache
+def _pass(tests: Look) -> bool:
+    """Whether tests find nothing without a fault."""
+    return not _in_a_child(_nothing, [tests])[0]
 
 
 def _of_the_clock(fault: cpp_faults.Fault) -> bool:

@@ -112,5 +112,5 @@ def test_faults_of_the_simulators_are_found() -> None:
     none = [cpp_faults.Fault(folder / "cycle.h", 1, first, 0, "//", new) for new in ("no", "///")]
     none.append(line("gemm.h", "Walker<3> outer"))
     looks = [list(of_the_simulators(6, clock=clock))[:6] for clock in (True, False)]
-    found = list(in_cpp([*faults, *none], *looks))
+    found = list(in_cpp([*faults, *none], *looks, own=False))
     assert [f.fault for f in found] == faults and all(f.by and f.by != NO_FAULT for f in found)
