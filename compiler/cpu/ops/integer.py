@@ -14,14 +14,11 @@ from compiler.cpu.expr import Expr, Index, Var, const, linear, reduce
 from compiler.cpu.microkernels.gemm import Gemm, PanelOperand, RowOperand, pack_panels, pack_rows
 from compiler.cpu.ops.convolution import (
     Window,
-    by_phases,
     conv_direct,
     direct_operand,
     padded,
     positions,
     split_conv,
-    spread_out,
-    transpose_window,
     window,
     window_at,
     window_details,
@@ -29,6 +26,7 @@ from compiler.cpu.ops.convolution import (
 from compiler.cpu.ops.matmul import batch_index, split_matmul
 from compiler.cpu.ops.movement import pad_constant
 from compiler.cpu.ops.rules import op
+from compiler.cpu.ops.transposed import by_phases, spread_out, transpose_window
 from compiler.cpu.stages.context import CHEAP, Context
 from compiler.cpu.stages.value import Value
 
