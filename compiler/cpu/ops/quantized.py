@@ -7,11 +7,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from compiler.cpu.expr import Buffer, Dynamic, Expr, Index, call, clamp, const, fma, int_range, load, lookup, select
+from compiler.cpu.expr import Buffer, Dynamic, Expr, Index, call, clamp, const, fma, load, lookup, select
 from compiler.cpu.ops.convolution import Window, padded
 from compiler.cpu.ops.integer import conv_sums, fixed, matmul_sums, transposed_sums_integer
 from compiler.cpu.ops.movement import concatenate
-from compiler.cpu.ops.normalization import normalised, normalised_planes, rms_normalised, scaled_by_channel
 from compiler.cpu.ops.pooling import count_at, counts, inside, window_fold
 from compiler.cpu.ops.quantization import saturate
 from compiler.cpu.ops.reduction import lowest, reduced
@@ -23,11 +22,9 @@ from compiler.ops.concat import QConcat
 from compiler.ops.convolution import QConv, QConvTranspose
 from compiler.ops.elementwise import AddConstants, QAdd, QLut, QMul
 from compiler.ops.interpolate import Places, QInterpolate
-from compiler.ops.norm import QNorm, QPlaneNorm
 from compiler.ops.pooling import QAveragePool, QGlobalAveragePool, QMaxPool
 from compiler.ops.product import QMatMul
 from compiler.ops.quantized_op import Clamped, Windowed
-from compiler.ops.softmax import QSoftmax
 from compiler.ops.take import QTake
 from isa import numerics
 
@@ -290,69 +287,6 @@ def q_concat(ctx: Context, op: QConcat) -> None:
 
         values.append(ctx.lazy(v.shape, dtype, fn, v.cost + 3))
     concatenate(ctx, values, op.axis % values[0].rank, ctx.out_shape())
-
-
-@quantized(QSoftmax)
-def q_softmax(ctx: Context, op: QSoftmax) -> None:
-    """Exponentials come from a table of the 256 distances to the maximum: float32 as onnxruntime has them where the op
-    has `levels`, else float64, so that the result is correctly rounded."""
-    x, dtype = ctx.stored(ctx.input()), ctx.out_dtype()
-    (sx, _), (sy, zy) = scalar(ctx, ctx.node.inputs[0]), scalar(ctx, ctx.node.outputs[0])
-    axis, levels = op.axis % x.rank, op.levels
-    low, high = int_range(dtype)
-    exact = levels is None
-    kind = "f64" if exact else "f32"
-    values = np.exp(-np.arange(256) * np.float64(sx)) if exact else numerics.softmax_exponentials(sx, x.shape[axis])
-    table = ctx.constant(values)
-    top = ctx.stored(reduced(ctx, x, [axis], "max", lowest(x.dtype)))
-    flat = lambda idx: [Index(0) if k == axis else i for k, i in enumerate(idx)]
-
-    def exponential(idx: list[Index]) -> Expr:
-        d = ctx.read(top, flat(idx)).to("i64") - ctx.read(x, idx).to("i64")
-        return ctx.read(table, [Index.of(Dynamic(d, 0, 255))])
-
-    e = ctx.lazy(x.shape, kind, exponential, 4)
-    total = ctx.stored(reduced(ctx, e, [axis], "add", const(0.0, kind), strict=not exact))
-
-    def rounded(idx: list[Index]) -> Expr:
-        return saturate(exponential(idx) / ctx.read(total, flat(idx)) / float(sy), zy, dtype, low, high)
-
-    def scaled(idx: list[Index], factor: float, overflows: bool) -> Expr:
-        y = exponential(idx) * factor / ctx.read(total, flat(idx))
-        made = saturate(y, zy, dtype, low, high)
-        if not overflows:
-            return made
-        return select(y < const(math.inf, kind), made, const(numerics.softmax_overflow(zy, low, high), dtype))
-
-    if levels is None:
-        ctx.define(x.shape, dtype, rounded, 8)
-        return
-    factor, overflows = levels, float(values[0]) * levels > float(np.finfo(np.float32).max)
-    ctx.define(x.shape, dtype, lambda idx: scaled(idx, factor, overflows), 8)
-
-
-@quantized(QNorm)
-def q_norm(ctx: Context, op: QNorm) -> None:
-    """In floats, as the ops it was made of."""
-    x, dtype = ctx.input(0), ctx.out_dtype()
-    (sx, zx), (sy, zy) = scalar(ctx, ctx.node.inputs[0]), scalar(ctx, ctx.node.outputs[0])
-    axes = [x.rank - 1]
-    real = ctx.lazy(x.shape, "f32", lambda i: (ctx.read(x, i).to("i32") - zx).to("f32") * float(sx), x.cost + 2)
-    if op.centred:
-        y = normalised(ctx, real, axes, op.epsilon, scaled_by_channel(ctx))
-    else:
-        y = rms_normalised(ctx, real, axes, op.epsilon)
-    ctx.define(x.shape, dtype, lambda i: saturate(ctx.read(y, i) / float(sy), zy, dtype), y.cost + 6)
-
-
-@quantized(QPlaneNorm)
-def q_plane_norm(ctx: Context, op: QPlaneNorm) -> None:
-    """In floats, as the ops it was made of."""
-    x, dtype = ctx.input(0), ctx.out_dtype()
-    (sx, zx), (sy, zy) = scalar(ctx, ctx.node.inputs[0]), scalar(ctx, ctx.node.outputs[0])
-    real = ctx.lazy(x.shape, "f32", lambda i: (ctx.read(x, i).to("i32") - zx).to("f32") * float(sx), x.cost + 2)
-    y = normalised_planes(ctx, real, op.groups, op.epsilon)
-    ctx.define(x.shape, dtype, lambda i: saturate(ctx.read(y, i) / float(sy), zy, dtype), y.cost + 6)
 
 
 @quantized(QTake)
