@@ -1,5 +1,5 @@
 """Devices of one's own: `register` adds a `Backend`, then `--device` and `tw.Device` know it by name."""
 
-from tilewright.runtime.devices import BACKENDS, Backend, register
+from tilewright.runtime.backends import BACKENDS, Backend, register
 
 __all__ = ["BACKENDS", "Backend", "register"]

@@ -21,7 +21,8 @@ from tilewright.cli.programs import Request
 from tilewright.cli.terminal import Notes, Working, stdout_for_json
 from tilewright.errors import UsageError
 from tilewright.files import check_writable
-from tilewright.runtime.devices import Device, Runner, preset_of
+from tilewright.runtime.backends import preset_of
+from tilewright.runtime.devices import Device, Runner
 
 if TYPE_CHECKING:
     from tilewright.dynamic.model import DynamicModel

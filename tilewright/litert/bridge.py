@@ -21,7 +21,8 @@ from tilewright.errors import UsageError
 from tilewright.litert.part import Part, Piece, Target
 from tilewright.litert.plan import Plan, SeenNode, make_plan
 from tilewright.litert.report import Report, log
-from tilewright.runtime.devices import Device, Runner, preset_of
+from tilewright.runtime.backends import preset_of
+from tilewright.runtime.devices import Device, Runner
 
 ERROR_BYTES = 1024
 OPTIONS = ("device", "config", "claim", "effort", "threads", "cache", "model")

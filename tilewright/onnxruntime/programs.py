@@ -14,7 +14,8 @@ from isa.config import NpuConfig
 from isa.program import NpuStep, Program
 from tilewright.errors import InputError
 from tilewright.onnxruntime.options import Options
-from tilewright.runtime.devices import Device, Runner, preset_of
+from tilewright.runtime.backends import preset_of
+from tilewright.runtime.devices import Device, Runner
 
 
 class Devices:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,132 +10,17 @@ import numpy as np
 
 import isa.device
 from common.allocator import MemoryFull
-from isa import host
 from isa.config import NpuConfig
 from isa.device import Counters
 from isa.program import Program
 from tilewright.errors import InputError, UsageError
+from tilewright.runtime.backends import find
 from tilewright.runtime.executor import Executor, RunResult, check_config, initial_states
 from tilewright.runtime.forcing import kept_tensors
 from tilewright.runtime.inputs import misfit
 
 HELD_BYTES = 256 << 20
 """Memory of programs held beside each other."""
-
-
-@dataclass(frozen=True)
-class Backend:
-    """A kind of device.
-
-    Attributes:
-        name: what users say; with `scheme`, an address starting with `name` and "://".
-        summary: one line.
-        make: from configuration, the text after "://" ("" without) and options to a device.
-        module: what must be importable for it.
-        scheme: takes an address; without one it is that of the environment variable TILEWRIGHT_<NAME>.
-        preset: for devices that have a configuration of their own: from an address to the name of the preset.
-    """
-
-    name: str
-    summary: str
-    make: Callable[..., isa.device.Device]
-    module: str
-    scheme: bool = False
-    preset: Callable[[str], str] | None = None
-
-    @property
-    def available(self) -> bool:
-        try:
-            return find_spec(self.module) is not None
-        except ModuleNotFoundError:
-            return False
-
-
-def _imported(module: str, name: str) -> Any:
-    """A class or function of a device's package.
-
-    Imported when a device of the kind is opened: grpc, the serial port and Amaranth take 0.1 to 0.2 s each and are not
-    installed everywhere.
-    """
-    return getattr(import_module(module), name)
-
-
-def _simulator(module: str, name: str) -> Callable[..., isa.device.Device]:
-    """How a device in this machine is made: the class of that name, which takes a configuration and options."""
-    return lambda config, address, **options: _imported(module, name)(config, **options)
-
-
-def _board(config: NpuConfig | None, address: str, **options: Any) -> isa.device.Device:
-    transport = _imported("driver.address", "open_transport")(address)
-    found: isa.device.Device = _imported("driver.board", "BoardDevice")(transport, config, **options)
-    return found
-
-
-def _board_preset(address: str) -> str:
-    with _imported("driver.board", "BoardDevice")(_imported("driver.address", "open_transport")(address)) as device:
-        name: str = device.config.name
-        return name
-
-
-def _remote(config: NpuConfig | None, address: str, **options: Any) -> isa.device.Device:
-    client = import_module("tilewright.remote.client")
-    found: isa.device.Device = client.RemoteDevice(client.Address.parse(address), config, **options)
-    return found
-
-
-def _remote_preset(address: str) -> str:
-    device: Any = _remote(None, address)
-    device.close()
-    found = host.preset_of(device.config.fingerprint)
-    if found is None:
-        raise UsageError(
-            f"{device.name} has configuration {device.config.fingerprint}, which is no preset; give its file with "
-            "--config"
-        )
-    return found.name
-
-
-BACKENDS: dict[str, Backend] = {}
-
-
-def register(backend: Backend) -> None:
-    """Makes a kind of device known to `Device` and the command line."""
-    BACKENDS[backend.name] = backend
-
-
-for _backend in (
-    Backend("functional", "functional simulator: the definition of the ISA, no clock",
-            _simulator("simulator.functional", "FunctionalDevice"), "simulator.functional"),
-    Backend("cycle", "cycle-level simulator: the same bytes with the clock of the RTL",
-            _simulator("simulator.cycle", "CycleDevice"), "simulator.cycle"),
-    Backend("rtl", "the RTL itself in Verilator, built on first use", _simulator("hw.sim.device", "RtlDevice"),
-            "hw.sim.device"),
-    Backend("board", "an FPGA: serial:PORT, uio:NAME, pcie:SLOT or socket:PATH", _board, "driver.board", True,
-            _board_preset),
-    Backend("tcp", "a device that `tilewright serve` shares: HOST:PORT", _remote, "grpc", True, _remote_preset),
-):  # fmt: skip
-    register(_backend)
-
-
-def _find(name: str) -> tuple[Backend, str]:
-    stem, colon, address = name.partition("://")
-    found = BACKENDS.get(stem)
-    if found is not None and found.scheme and not colon:
-        address = os.environ.get(f"TILEWRIGHT_{stem.upper()}", "")
-    if found is None or bool(colon or address) != found.scheme or not found.available:
-        there = ", ".join(f"{b.name}://ADDRESS" if b.scheme else b.name for b in BACKENDS.values() if b.available)
-        raise UsageError(f"unknown device {name!r}; available: {there or 'none'}")
-    return found, address
-
-
-def preset_of(name: str) -> str | None:
-    """The preset a device has by itself, as boards and served ones do; None for devices that take that of the program.
-
-    Raises:
-        UsageError: unknown device. TilewrightError: it does not answer, or its configuration is no preset.
-    """
-    backend, address = _find(name)
-    return backend.preset(address) if backend.preset is not None else None
 
 
 def _as_config(config: NpuConfig | str | Path) -> NpuConfig:
@@ -382,7 +263,7 @@ def open_device(name: str, config: NpuConfig | str | Path | None = None, **optio
     Raises:
         UsageError: unknown or unavailable device. TilewrightError: it cannot be opened.
     """
-    backend, address = _find(name)
+    backend, address = find(name)
     chosen = _as_config(config) if config is not None else None if backend.scheme else NpuConfig.load("base")
     return backend.make(chosen, address, **options)
 
@@ -398,5 +279,5 @@ def Device(name: str = "functional", config: NpuConfig | str | Path | None = Non
     Raises:
         UsageError: unknown or unavailable device; the message lists those there are.
     """
-    backend, address = _find(name)
+    backend, address = find(name)
     return Runner(name, None if config is None else _as_config(config), lambda c: backend.make(c, address, **options))

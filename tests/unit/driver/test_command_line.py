@@ -14,7 +14,7 @@ from isa.config import preset
 from tests.common.board_jobs import waiting_job
 from tests.common.paths import ROOT
 from tilewright.cli import cli
-from tilewright.runtime.devices import preset_of
+from tilewright.runtime.backends import preset_of
 
 pytestmark = pytest.mark.cosim
 

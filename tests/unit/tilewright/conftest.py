@@ -22,7 +22,7 @@ from isa.instructions import Memory
 from isa.program import ARENA_REGION, CONSTANT_REGION, Buffer, CpuStep, Layer, NpuStep, Program, TensorInfo
 from tests.common.onnx_models import model_of
 from tilewright import trust
-from tilewright.runtime import devices, executor
+from tilewright.runtime import backends, executor
 
 SHAPE = (1, 4, 16)
 SIZE = 64  # bytes of an int8 tensor
@@ -166,8 +166,8 @@ def linked(monkeypatch) -> str:
     def make(config: NpuConfig, address: str, **options) -> LinkedDevice:
         return LinkedDevice(FunctionalDevice(config, path="reference"))
 
-    backend = devices.Backend("linked", "test", make, "simulator.functional")
-    monkeypatch.setitem(devices.BACKENDS, "linked", backend)
+    backend = backends.Backend("linked", "test", make, "simulator.functional")
+    monkeypatch.setitem(backends.BACKENDS, "linked", backend)
     return "linked"
 
 

@@ -6,7 +6,7 @@ import click
 from rich.table import Table
 
 from tilewright.cli import arguments, terminal
-from tilewright.runtime.devices import BACKENDS
+from tilewright.runtime.backends import BACKENDS
 
 
 @click.command(

@@ -18,8 +18,9 @@ from tilewright.errors import UsageError
 from tilewright.generate import DECODE, PREFILL, GreedyReference, LanguageModel, Step
 from tilewright.measure.clock import asked, clock_of
 from tilewright.measure.latency import Latency, latency
+from tilewright.runtime.backends import preset_of
 from tilewright.runtime.cost import run_npu_steps
-from tilewright.runtime.devices import Device, Runner, preset_of
+from tilewright.runtime.devices import Device, Runner
 
 
 @dataclass

@@ -16,7 +16,7 @@ import pytest
 from tests.common.waiting import HANG, wait_until
 from tests.unit.tilewright.remote.serving import END, MODEL, place
 from tilewright.remote.client import Address, RemoteDevice, RemoteError
-from tilewright.runtime.devices import preset_of
+from tilewright.runtime.backends import preset_of
 
 
 @pytest.mark.slow
