@@ -15,7 +15,8 @@ import sys
 import time
 
 import tilewright as tw
-from tests.reference.random_quantized import QuantizedGraph, random_quantized_graph
+from tests.reference.graph_builder import QuantizedGraph
+from tests.reference.random_quantized import random_quantized_graph
 from tilewright.checking.report import CheckReport
 
 CONFIGS = ("tiny", "base")
