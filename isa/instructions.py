@@ -105,7 +105,7 @@ ROW_SUM_BITS, ROW_QUOTIENT_BITS = 36, 26
 
 
 class WideByte(IntEnum):
-    """Which byte of its 16-bit results a VECTOR_WIDE instruction makes, as int8; see `isa.numerics.wide_byte`."""
+    """Which byte of its 16-bit results a VECTOR_WIDE instruction makes, as int8; see `isa.wide_numerics.wide_byte`."""
 
     LOW = 0
     HIGH = 1

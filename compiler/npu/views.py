@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from isa import numerics
+from isa import wide_numerics
 from isa.instructions import WideByte
 from isa.program import Layout
 
@@ -83,7 +83,7 @@ class View:
 
     def fills(self, value: int) -> tuple[int, ...]:
         """What the lanes of each byte hold where the tensor's value is `value`."""
-        return (value,) if self.bytes == 1 else tuple(int(numerics.wide_byte(value, byte)) for byte in BYTE_ORDER)
+        return (value,) if self.bytes == 1 else tuple(int(wide_numerics.wide_byte(value, byte)) for byte in BYTE_ORDER)
 
     @property
     def nbytes(self) -> int:

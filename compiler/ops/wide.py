@@ -35,7 +35,7 @@ class Wide(QuantizedOp, abstract=True):
 class QConv16(Wide, Windowed):
     """Convolution: x int16 [N,C,spatial], w constant int8 [O,C/group,kernel], optional bias int64 [O].
 
-    `sat((sum * m + 2^(t-1)) >> t)`, see `isa.numerics.requantize_wide`.
+    `sat((sum * m + 2^(t-1)) >> t)`, see `isa.wide_numerics.requantize_wide`.
 
     Attributes:
         multipliers: m of each output channel, of 15 bits.
@@ -67,7 +67,7 @@ class QConv16(Wide, Windowed):
 class QMatMul16(Wide):
     """Matrix product: x int16 [M,K], w constant int8 [K,N], optional bias int64 [N].
 
-    `sat(round(f64(sum) * factor))`, ties away from zero, see `isa.numerics.requantize_wide_product`.
+    `sat(round(f64(sum) * factor))`, ties away from zero, see `isa.wide_numerics.requantize_wide_product`.
 
     Attributes:
         factors: float64 `sx * sw / sy` of each column.

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from isa import numerics
+from isa import numerics, wide_numerics
 from isa.encoding import Op
 from isa.instructions import BY_NAME, Engine, Source
 from simulator.reference.chip import Chip
@@ -68,11 +68,11 @@ class Vector:
             value = np.zeros(self.chip.config.block_in, np.int64)
             for more in a_inner:
                 row = acc[self.chip.row("ACC", a + more, self.chip.config.acc_vectors)]
-                value = numerics.wrap48((value << 8) + row.astype(np.int64))
+                value = wide_numerics.wrap48((value << 8) + row.astype(np.int64))
             parameters = self.chip.pads.prm[self.chip.row("PRM", prm, self.chip.config.prm_rows)]
-            value = numerics.wrap48(value + parameters[:, 0].view(np.int32).astype(np.int64))
-            result = numerics.requantize_wide_bits(value, parameters[:, 1], op["low"], op["high"])
-            self.chip.pads.act[self.chip.act_row(dst)] = numerics.wide_byte(result, op["byte"])
+            value = wide_numerics.wrap48(value + parameters[:, 0].view(np.int32).astype(np.int64))
+            result = wide_numerics.requantize_wide_bits(value, parameters[:, 1], op["low"], op["high"])
+            self.chip.pads.act[self.chip.act_row(dst)] = wide_numerics.wide_byte(result, op["byte"])
 
     def _source(self, source: Source, a: int, inner: list[int]) -> np.ndarray:
         if source == Source.ACC:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isa import numerics
+from isa import wide_numerics
 from isa.config import NpuConfig
 from isa.device import Counters, Device, Region
 from isa.encoding import Op, op, to_bytes
@@ -60,7 +60,7 @@ class WideConvolution:
         bi, bo = self.config.block_in, self.config.block_out
         o, kh, kw, c = self.w.shape
         bias = self.bias + 128 * self.w.astype(np.int64).reshape(o, -1).sum(1)  # low bytes are 128 less
-        low, scale = numerics.wide_parameters(bias, self.multipliers, self.shifts)
+        low, scale = wide_numerics.wide_parameters(bias, self.multipliers, self.shifts)
         prm = np.stack([low.view(np.uint32), scale], 1)
         tiles = self.w.reshape(o // bo, bo, kh, kw, c // bi, bi).transpose(0, 2, 3, 4, 1, 5)
         x = self.x.astype(np.int64).reshape(*self.x.shape[:2], c // bi, bi).transpose(2, 0, 1, 3)

@@ -10,7 +10,7 @@ import pytest
 
 from compiler.pipeline import compile_graph
 from hw.sim.device import RtlDevice
-from isa import numerics
+from isa import wide_numerics
 from isa.config import NpuConfig, preset
 from isa.device import Device
 from simulator.cycle import CycleDevice
@@ -46,7 +46,7 @@ def convolution(config: NpuConfig, x: tuple[int, int, int], o: int, k: int) -> t
     data = Model(tensors, [Op("CONV_2D", ["x", "w", "b"], ["y"], options, 4)], ["x"], ["y"]).build()
     inputs = values.astype(np.int16)
     (expected,) = LiteRtReference(data).run({"x": inputs[None]}).values()
-    found = [numerics.wide_multiplier(float(f)) for f in numerics.wide_factor(sx, sw, sy)]
+    found = [wide_numerics.wide_multiplier(float(f)) for f in wide_numerics.wide_factor(sx, sw, sy)]
     multipliers, shifts = ([v[i] for v in found] for i in (0, 1))
     return WideConvolution(config, inputs, w.astype(np.int8), bias, multipliers, shifts), expected[0]
 

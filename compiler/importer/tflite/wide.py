@@ -11,7 +11,7 @@ from compiler.importer.tflite.fixed_point import Integers
 from compiler.importer.tflite.handlers import WIDE, handles
 from compiler.importer.tflite.schema import FileOp, FileTensor
 from compiler.ops.wide import HIGHEST, LOWEST, MAX_PRODUCTS, QConv16, QMatMul16
-from isa import numerics
+from isa import wide_numerics
 
 
 def limits(b: TfliteBuilder, t: FileTensor, low: float, high: float) -> tuple[int, int]:
@@ -113,8 +113,8 @@ def _conv(b: TfliteBuilder, shape: tuple[int, ...], data: np.ndarray, scale: np.
     strides = [op.option("StrideH", 1), op.option("StrideW", 1)]
     dilations = [op.option("DilationHFactor", 1), op.option("DilationWFactor", 1)]
     out, pads = windows(b, shape[1:3], kernel, strides, dilations, op.option("Padding", 0))
-    factors = numerics.wide_factor(b.wide_scale(b.source(0)), scale, b.wide_scale(b.target()))
-    found = [numerics.wide_multiplier(float(f)) for f in factors]
+    factors = wide_numerics.wide_factor(b.wide_scale(b.source(0)), scale, b.wide_scale(b.target()))
+    found = [wide_numerics.wide_multiplier(float(f)) for f in factors]
     low, high = clamp(b)
     conv = QConv16(
         kernel=tuple(kernel), strides=tuple(strides), pads=tuple(pads), dilations=tuple(dilations), group=group,
@@ -132,7 +132,7 @@ def _conv(b: TfliteBuilder, shape: tuple[int, ...], data: np.ndarray, scale: np.
 def fully_connected(b: TfliteBuilder, op: FileOp) -> None:
     data, scale = _weights(b, 1, 0)
     shape, (rows, out) = b.shape(0), product_shapes(b, data)
-    factors = numerics.wide_factor(b.wide_scale(b.source(0)), scale, b.wide_scale(b.target()))
+    factors = wide_numerics.wide_factor(b.wide_scale(b.source(0)), scale, b.wide_scale(b.target()))
     low, high = clamp(b)
     product = QMatMul16(factors=tuple(float(f) for f in factors), low=low, high=high)
     n, k = data.shape

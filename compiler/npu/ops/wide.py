@@ -18,7 +18,7 @@ from compiler.npu.ops.weights import bias_unsupported
 from compiler.npu.ops.window import begin_pads, rows_columns, window_unsupported
 from compiler.ops.wide import QConv16
 from compiler.tensor import Tensor
-from isa import numerics
+from isa import wide_numerics
 from isa.config import NpuConfig
 from isa.program import Layout
 
@@ -40,14 +40,16 @@ class Conv16(NpuOp[QConv16]):
         if reason is not None:
             return reason
         most = int(np.max(np.abs(_bias(node))))
-        if most > numerics.WIDE_BIAS_MOST:
-            return f"a bias of {most}, with 128 times the weights; up to {numerics.WIDE_BIAS_MOST} fit a row of PRM"
+        if most > wide_numerics.WIDE_BIAS_MOST:
+            return (
+                f"a bias of {most}, with 128 times the weights; up to {wide_numerics.WIDE_BIAS_MOST} fit a row of PRM"
+            )
         return None
 
     def lower(self, node: TypedNode[QConv16], operands: Operands, tail: list[Node]) -> list[Layer]:
         x, y, op = node.x, node.y, node.op
         data = _weights(node)
-        bias, scale = numerics.wide_parameters(_bias(node), op.multipliers, op.shifts)
+        bias, scale = wide_numerics.wide_parameters(_bias(node), op.multipliers, op.shifts)
         post = Post(low=op.low, high=op.high)
         stride, dilation, pad = rows_columns(op.strides), rows_columns(op.dilations), begin_pads(op)
         depthwise = op.group == x.shape[1] == y.shape[1] and op.group > 1 and bool(operands.config.depthwise)

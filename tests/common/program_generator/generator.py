@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from isa import numerics
+from isa import wide_numerics
 from isa.config import NpuConfig
 from isa.encoding import check, op, to_bytes
 from isa.instructions import Engine, Memory
@@ -124,7 +124,7 @@ class _Generator(Transfers, Products, Vectors):
         if c.wide_results:  # some rows as VECTOR_WIDE has them
             wide = np.repeat(random_bytes.random(pairs // c.block_in + 1) < 0.5, c.block_in)[:pairs]
             factors = random_bytes.integers(1 << 14, 1 << 15, pairs), random_bytes.integers(8, 47, pairs)
-            prm[wide, 1] = numerics.wide_parameters(random_bytes.integers(-1, 2, pairs) << 32, *factors)[1][wide]
+            prm[wide, 1] = wide_numerics.wide_parameters(random_bytes.integers(-1, 2, pairs) << 32, *factors)[1][wide]
         image[PROGRAM_BYTES : PROGRAM_BYTES + PRM_BYTES] = prm.reshape(-1).view(np.uint8)
         for i, scale in enumerate(DUMP_SCALES):
             row = np.zeros((c.block_in, 2), np.uint32)

@@ -1,4 +1,4 @@
-"""The requantiser of VECTOR_WIDE against `isa.numerics.requantize_wide_bits`, value by value."""
+"""The requantiser of VECTOR_WIDE against `isa.wide_numerics.requantize_wide_bits`, value by value."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from hw.requantizer import REQUANTIZE_STAGES, SCALE_STAGE
 from hw.wide_requantizer import LIMIT_STAGE, WideRequantizer
 from isa.instructions import WideByte
-from isa.numerics import requantize_wide_bits, wide_byte
+from isa.wide_numerics import requantize_wide_bits, wide_byte
 from tests.common.rtl_bench import drive, simulate
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
-from isa import numerics
+from isa import numerics, wide_numerics
 from isa.instructions import Rounding
 from isa.wide_bits import WIDE_BIAS_BIT, WIDE_SHIFT_BIT
 from tests.common import onnx_models
@@ -267,13 +267,13 @@ def test_row_scale_is_the_quotient_truncated() -> None:
 
 @pytest.mark.parametrize("name", ["bias", "multiplier", "shift"])
 def test_parameters_of_wide_results_keep_to_their_bits(name):
-    most = {"bias": numerics.WIDE_BIAS_MOST, "multiplier": (1 << 15) - 1, "shift": 64}
-    least = {"bias": -numerics.WIDE_BIAS_MOST, "multiplier": 0, "shift": 1}
+    most = {"bias": wide_numerics.WIDE_BIAS_MOST, "multiplier": (1 << 15) - 1, "shift": 64}
+    least = {"bias": -wide_numerics.WIDE_BIAS_MOST, "multiplier": 0, "shift": 1}
     for limits, step in ((most, 1), (least, -1)):
-        low, pattern = numerics.wide_parameters(**limits)
+        low, pattern = wide_numerics.wide_parameters(**limits)
         upper = int(pattern.view(np.int32)) >> WIDE_BIAS_BIT
         assert int(low) + (upper << 32) == limits["bias"]
         assert int(pattern) & 0x7FFF == limits["multiplier"]
         assert (int(pattern) >> WIDE_SHIFT_BIT & 63) + 1 == limits["shift"]
         with pytest.raises(ValueError, match=f"{name} -?[0-9]+ for VECTOR_WIDE; .* are accepted"):
-            numerics.wide_parameters(**{**limits, name: np.array([1, limits[name] + step])})
+            wide_numerics.wide_parameters(**{**limits, name: np.array([1, limits[name] + step])})

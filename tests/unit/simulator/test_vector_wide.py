@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from isa import numerics
+from isa import wide_numerics
 from isa.encoding import op
 from isa.instructions import WideByte
 from tests.unit.simulator.by_hand import TINY, bench
@@ -16,7 +16,7 @@ def test_vector_wide_bytes_of_rounded_sums(path: str) -> None:
     b.pads.acc[8:16] = [0, 1, -1, 100, 1 << 24, -(1 << 24), -3, 9]
     b.pads.acc[20:28] = [2, 2, 254, -3, 0, 5, 0, 1]
     b.pads.prm[1, :, 0] = 0
-    b.pads.prm[1, :, 1] = numerics.wide_parameters(0, *numerics.wide_multiplier(0.75))[1]
+    b.pads.prm[1, :, 1] = wide_numerics.wide_parameters(0, *wide_numerics.wide_multiplier(0.75))[1]
     nest = [
         op("VECTOR_LOOP", level=0, count=2, a_stride=3),
         op("VECTOR_LOOP", level=1, count=2, a_stride=1, dst_stride=2),
@@ -46,8 +46,8 @@ def test_vector_wide_wraps_at_48_bits_and_shifts_once_a_row(path: str) -> None:
 def test_vector_wide_has_biases_of_42_bits(path: str) -> None:
     b = bench(path, SIXTEEN)
     b.pads.acc[0:4] = [5, -5, 1 << 30, 0]
-    biases = np.array([(1 << 40) - 5, -numerics.WIDE_BIAS_MOST, 1 << 31, -1])
-    low, scale = numerics.wide_parameters(biases, 1 << 14, [46, 46, 39, 15])
+    biases = np.array([(1 << 40) - 5, -wide_numerics.WIDE_BIAS_MOST, 1 << 31, -1])
+    low, scale = wide_numerics.wide_parameters(biases, 1 << 14, [46, 46, 39, 15])
     b.pads.prm[0, :, 0], b.pads.prm[0, :, 1] = low.view(np.uint32), scale
     b.run([op("VECTOR_WIDE", low=-32768, high=32767), op("VECTOR_WIDE", dst=1, byte=1, low=-32768, high=32767)])
     values = 256 * b.pads.act[1].astype(int) + b.pads.act[0] + 128
@@ -59,7 +59,7 @@ def test_vector_wide_without_a_second_row(path: str) -> None:
     b = bench(path, SIXTEEN)
     b.pads.acc[4:8] = [-(1 << 31), (1 << 31) - 1, 1000, -1000]
     b.pads.prm[0, :, 0] = 24
-    b.pads.prm[0, :, 1] = numerics.wide_parameters(0, 1 << 14, 15)[1]  # a half
+    b.pads.prm[0, :, 1] = wide_numerics.wide_parameters(0, 1 << 14, 15)[1]  # a half
     b.run([op("VECTOR_WIDE", a=1, low=-32768, high=32767), op("VECTOR_WIDE", a=1, low=300, high=5, dst=1)])
     assert (b.pads.act[0].astype(int) + 128).tolist() == [0, 255, 0, -488 & 255]
     assert (b.pads.act[1].astype(int) + 128).tolist() == [5] * 4

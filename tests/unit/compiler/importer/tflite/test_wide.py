@@ -8,7 +8,7 @@ import pytest
 import tilewright as tw
 from compiler.errors import UnsupportedError
 from compiler.importer.tflite.schema import read
-from isa import numerics
+from isa import wide_numerics
 from isa.config import NpuConfig, preset
 from tests.common.tflite_models import Model, Op, T, unary
 from tests.unit.compiler.importer.tflite.tflite_ops import MOVES
@@ -71,20 +71,20 @@ def test_movement(case: tuple) -> None:
 
 def test_factors_of_the_reference() -> None:
     """15 bits and a shift, as `QuantizeMultiplier` and the product of 64 bits have them: worked out by hand."""
-    assert numerics.wide_multiplier(1.0) == (1 << 14, 14)
-    assert numerics.wide_multiplier(0.75) == (3 << 13, 15)
-    assert numerics.wide_multiplier(1 - 2.0**-40) == (1 << 14, 14)  # rounds up to 1 with 31 bits
-    assert numerics.wide_multiplier(1 - 2.0**-20) == (0x7FFF, 15)  # would round up to 1 with 15
-    assert numerics.wide_multiplier(2.0**-33) == (0, 15)
+    assert wide_numerics.wide_multiplier(1.0) == (1 << 14, 14)
+    assert wide_numerics.wide_multiplier(0.75) == (3 << 13, 15)
+    assert wide_numerics.wide_multiplier(1 - 2.0**-40) == (1 << 14, 14)  # rounds up to 1 with 31 bits
+    assert wide_numerics.wide_multiplier(1 - 2.0**-20) == (0x7FFF, 15)  # would round up to 1 with 15
+    assert wide_numerics.wide_multiplier(2.0**-33) == (0, 15)
 
 
 def test_rounding_of_sums() -> None:
     """Ties upwards with a multiplier, away from zero with a factor; then the limits."""
-    half, shift = numerics.wide_multiplier(0.5)
+    half, shift = wide_numerics.wide_multiplier(0.5)
     sums = np.array([-5, -3, -1, 1, 3, 5, 1 << 20])
-    assert numerics.requantize_wide(sums, half, shift, -2, 1000).tolist() == [-2, -1, 0, 1, 2, 3, 1000]
-    assert numerics.requantize_wide_product(sums, 0.5, -2, 1000).tolist() == [-2, -2, -1, 1, 2, 3, 1000]
-    assert numerics.requantize_wide_product(1, 0.5 - 2.0**-54, -9, 9) == 0
+    assert wide_numerics.requantize_wide(sums, half, shift, -2, 1000).tolist() == [-2, -1, 0, 1, 2, 3, 1000]
+    assert wide_numerics.requantize_wide_product(sums, 0.5, -2, 1000).tolist() == [-2, -2, -1, 1, 2, 3, 1000]
+    assert wide_numerics.requantize_wide_product(1, 0.5 - 2.0**-54, -9, 9) == 0
 
 
 def test_largest_sums() -> None:
@@ -241,7 +241,7 @@ def test_notes_say_where_it_runs() -> None:
     wide = tw.compile(conv(), SIXTEEN, cache=False)
     assert [layer.where for layer in wide.layers if layer.macs] == ["npu"]
     assert "1 of them run on the NPU" in wide.notes[0] and len(wide.notes) == 1
-    limit = numerics.WIDE_BIAS_MOST - 128 * 4
+    limit = wide_numerics.WIDE_BIAS_MOST - 128 * 4
     for bias, where in ((limit, "npu"), (limit + 1, "cpu")):
         b = T("b", (2,), "int64", 0.00001, data=np.array([bias, 0]))
         made = tw.compile(conv(b=b, y=T("y", (1, 2, 2, 2), "int16", 100.0)), SIXTEEN, cache=False)
