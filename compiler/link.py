@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from compiler.errors import CompileError
-from isa.instructions import INSTRUCTION_BYTES
+from isa.fields import INSTRUCTION_BYTES
 from isa.program import Buffer, CpuStep, EntryPoint, NpuStep, Program, StateInfo, TensorInfo
 
 _ALIGN = 64  # bytes; buffers of host memory begin at multiples of it

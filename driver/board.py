@@ -17,6 +17,8 @@ from driver.errors import BoardReset, BusyError, ProbeError, TransportError
 from driver.transport.base import Transport
 from isa.config import NpuConfig
 from isa.device import Counters, DeviceError, Launch, Region, TakesLaunches
+from isa.error_codes import ErrorCode
+from isa.fields import INSTRUCTION_BYTES
 from isa.host import (
     blocks,
     check_run,
@@ -31,7 +33,6 @@ from isa.host import (
     run_values,
     state_of,
 )
-from isa.instructions import INSTRUCTION_BYTES, ErrorCode
 from isa.registers import REGISTER
 
 #: Seconds a soft reset may take: the bus has long answered everything by then.

@@ -9,7 +9,8 @@ import sys
 
 from isa.config import PRESETS, NpuConfig
 from isa.device import Counters
-from isa.instructions import INSTRUCTION_BYTES, Memory
+from isa.fields import INSTRUCTION_BYTES
+from isa.instructions import Memory
 from isa.program import Program
 from simulator.cycle import CycleDevice
 from tilewright import zoo

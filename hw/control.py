@@ -11,7 +11,8 @@ from amaranth.lib.wiring import In, Out
 
 from hw.interfaces import ERROR_ADDRESS_BITS, CoreStatus, pc_bits
 from isa.config import NpuConfig
-from isa.instructions import Engine, ErrorCode
+from isa.error_codes import ErrorCode
+from isa.instructions import Engine
 from isa.registers import REGISTER
 
 

@@ -22,7 +22,8 @@ from hw.store import Store
 from hw.table import header
 from hw.vector import Vector
 from isa.config import NpuConfig
-from isa.instructions import INSTRUCTION_BITS, Engine, queue_of
+from isa.fields import INSTRUCTION_BITS
+from isa.instructions import Engine, queue_of
 from isa.timing import QUIET_CYCLES
 
 

@@ -8,7 +8,8 @@ from amaranth.lib.wiring import In, Out
 
 from hw.table import header, instructions_on, is_instruction
 from isa.config import NpuConfig
-from isa.instructions import BY_NAME, HEADER, INSTRUCTION_BITS, Engine, Field
+from isa.fields import HEADER, INSTRUCTION_BITS, Field
+from isa.instructions import BY_NAME, Engine
 
 
 class Decoder(wiring.Component):

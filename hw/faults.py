@@ -12,7 +12,8 @@ from amaranth.lib.wiring import In, Out
 
 from hw.interfaces import SEMAPHORE_BITS, ErrorReport, Fault
 from isa.config import NpuConfig
-from isa.instructions import Engine, ErrorCode
+from isa.error_codes import ErrorCode
+from isa.instructions import Engine
 
 #: What FETCH, which has several codes, and the semaphores, which blame an engine, say besides.
 _OTHERS = {"fetch_code": In(8), "overflow_engine": In(range(max(Engine) + 1))}

@@ -11,7 +11,9 @@ from hw.decoder import Decoder
 from hw.interfaces import LENGTH_BITS, Fault, ReadPort, pc_bits
 from hw.queue import BlockQueue
 from isa.config import NpuConfig
-from isa.instructions import INSTRUCTION_BITS, INSTRUCTION_BYTES, Engine, ErrorCode
+from isa.error_codes import ErrorCode
+from isa.fields import INSTRUCTION_BITS, INSTRUCTION_BYTES
+from isa.instructions import Engine
 from isa.timing import FETCH_BUFFER_BYTES, FETCH_SETUP, fetch_burst_bytes
 
 #: Cycles from `start`, which comes a cycle after the run has begun, to the one before the first burst request.

@@ -9,7 +9,8 @@ from amaranth.lib.wiring import In, Out
 from hw.interfaces import EngineControl, Take, pc_bits
 from hw.table import engine_of, header, instructions_of, is_instruction, one_hot
 from isa.config import NpuConfig
-from isa.instructions import INSTRUCTION_BITS, Engine, queue_of
+from isa.fields import INSTRUCTION_BITS
+from isa.instructions import Engine, queue_of
 
 
 class FrontEnd(wiring.Component):

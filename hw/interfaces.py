@@ -14,14 +14,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from isa.config import NpuConfig
-from isa.instructions import (
-    ADDRESS_BITS,
-    HEADER,
-    INSTRUCTION_BITS,
-    INSTRUCTION_BYTES,
-    REGIONS,
-    Engine,
-)
+from isa.fields import HEADER, INSTRUCTION_BITS, INSTRUCTION_BYTES
+from isa.instructions import ADDRESS_BITS, REGIONS, Engine
 from isa.registers import REGISTER_SPACE
 
 #: Bits of an AXI4-Lite byte address.

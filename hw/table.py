@@ -5,7 +5,8 @@ from __future__ import annotations
 from amaranth.hdl import Cat, Value
 
 from isa.config import NpuConfig
-from isa.instructions import BY_NAME, HEADER, INSTRUCTIONS, Engine, Instruction
+from isa.fields import HEADER
+from isa.instructions import BY_NAME, INSTRUCTIONS, Engine, Instruction
 
 _HEADER = {f.name: f for f in HEADER}
 

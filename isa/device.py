@@ -14,7 +14,8 @@ import numpy as np
 from common.allocator import Allocator, MemoryFull
 from common.errors import TilewrightError
 from isa.config import NpuConfig
-from isa.instructions import Engine, ErrorCode
+from isa.error_codes import ErrorCode
+from isa.instructions import Engine
 
 
 @dataclass(frozen=True)

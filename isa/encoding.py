@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from common.errors import TilewrightError
 from isa.config import NpuConfig
-from isa.instructions import BY_NAME, BY_OPCODE, HEADER, INSTRUCTION_BYTES, INSTRUCTIONS, ErrorCode, Field, Instruction
+from isa.error_codes import ErrorCode
+from isa.fields import HEADER, INSTRUCTION_BYTES, Field
+from isa.instructions import BY_NAME, BY_OPCODE, INSTRUCTIONS, Instruction
 
 
 class EncodingError(TilewrightError):

@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from isa.config import PRESETS, NpuConfig
 from isa.device import Counters, DeviceError, EngineCounters, Launch, Region
 from isa.encoding import DecodeError, decode
-from isa.instructions import INSTRUCTION_BYTES, REGIONS, Engine, ErrorCode
+from isa.error_codes import ErrorCode
+from isa.fields import INSTRUCTION_BYTES
+from isa.instructions import REGIONS, Engine
 from isa.registers import IDENTITY, REGISTER, VERSION, Register
 
 #: WATCHDOG of a run that asks for none: a program that waits for ever ends with a diagnosis. With any memory timing, a

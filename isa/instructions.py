@@ -30,15 +30,14 @@ The program must lie in its region as a whole. After an error, scratchpads and w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 
 from isa.codes import CodeMode
-from isa.config import MAX_WINDOW_DELAY, ROW_BITS, SEMAPHORE_LIMIT, TABLE_BYTES, NpuConfig
+from isa.config import MAX_WINDOW_DELAY, ROW_BITS, TABLE_BYTES, NpuConfig
+from isa.fields import HEADER, HEADER_BITS, Field, layout
 
-INSTRUCTION_BITS = 128
-INSTRUCTION_BYTES = INSTRUCTION_BITS // 8
 #: Bits of a row address that are enough for any configuration; see `NpuConfig.address_bits`.
 ADDRESS_BITS = 20
 #: Regions of external memory an instruction can name: base, size and permissions are set by the host.
@@ -119,139 +118,6 @@ class Rounding(IntEnum):
     HALF_AWAY = 2
 
 
-class ErrorCode(IntEnum):
-    """Reasons for a stop, as register ERROR_CODE and the simulators report them.
-
-    Attributes:
-        meaning: when the machine stops with this code.
-        reason: what a message says; `{}` stands for the value of register ERROR_ADDRESS.
-    """
-
-    meaning: str
-    reason: str
-
-    def __new__(cls, code: int, meaning: str = "", reason: str = "") -> ErrorCode:
-        member = int.__new__(cls, code)
-        member._value_, member.meaning, member.reason = code, meaning, reason
-        return member
-
-    NONE = 0, "no error", "no reason recorded"
-    ILLEGAL_OPCODE = (
-        1,
-        "FETCH decoded an opcode that is not in the table, or of a unit the machine lacks",
-        "no such instruction",
-    )
-    ILLEGAL_OPERAND = (
-        2,
-        "a field outside its limits, semaphores where none are taken or twice the same, or a LOAD box without rows",
-        "an operand is out of its limits",
-    )
-    SCRATCHPAD_RANGE = (
-        3,
-        "a row address, modulo 2**20, beyond the memory",
-        "row {} lies beyond its scratchpad",
-    )
-    WINDOW = (
-        4,
-        "an access beyond the size of its region, or without its permission",
-        "address 0x{:x} begins an access its region does not permit",
-    )
-    BUS_READ = 5, "the bus answered a read with an error", "address 0x{:x} was answered with an error"
-    BUS_WRITE = 6, "the bus answered a write with an error", "address 0x{:x} was answered with an error"
-    SEMAPHORE_OVERFLOW = (
-        7,
-        f"a signal to a semaphore that stands at {SEMAPHORE_LIMIT}",
-        "semaphore {} would exceed its limit",
-    )
-    WATCHDOG = (
-        8,
-        "no engine can make progress (or made none for WATCHDOG cycles)",
-        "nothing makes progress; it waits for semaphore {} (0 = none)",
-    )
-    TIMEOUT = 9, "the run takes longer than TIMEOUT", "the run takes longer than it may"
-    NO_END = 10, "FETCH went past the last instruction without an END", "the program has no END"
-    CODE = (
-        11,
-        "the stream of LOAD_CODED ends too early or has beats left over, or there is no table yet",
-        "its stream of coded weights is damaged",
-    )
-
-
-@dataclass(frozen=True)
-class Field:
-    """One bit field. `low` is its lowest bit in the 128-bit word, filled in by the table.
-
-    A value below `at_least`, above the configuration's `at_most`, not below its `below` or not in `enum` is an
-    `ILLEGAL_OPERAND`, found when the instruction is decoded. `at_most` and `below` name `NpuConfig` attributes.
-    """
-
-    name: str
-    bits: int
-    signed: bool = False
-    doc: str = ""
-    low: int = 0
-    enum: type[IntEnum] | None = None
-    at_least: int = 0
-    at_most: str = ""
-    below: str = ""
-
-    @property
-    def minimum(self) -> int:
-        """The lowest value the bits can hold."""
-        return -(1 << (self.bits - 1)) if self.signed else 0
-
-    @property
-    def maximum(self) -> int:
-        """The highest value the bits can hold."""
-        return (1 << (self.bits - self.signed)) - 1
-
-    @property
-    def lowest(self) -> int:
-        """The lowest legal value, on any machine."""
-        return self.at_least or self.minimum
-
-    @property
-    def highest(self) -> tuple[str, int]:
-        """The highest legal value: an attribute of `NpuConfig`, "" for none, plus a number."""
-        if self.enum is not None:
-            return "", max(self.enum)
-        if self.at_most:
-            return self.at_most, 0
-        return (self.below, -1) if self.below else ("", self.maximum)
-
-    def limits(self, config: NpuConfig) -> tuple[int, int]:
-        """The lowest and the highest legal value on a machine."""
-        attribute, number = self.highest
-        return self.lowest, number + (getattr(config, attribute) if attribute else 0)
-
-
-def _layout(fields: tuple[Field, ...], low: int) -> tuple[Field, ...]:
-    placed = []
-    for f in fields:
-        placed.append(replace(f, low=low))
-        low += f.bits
-    if low > INSTRUCTION_BITS:
-        raise ValueError(f"fields end at bit {low}, beyond {INSTRUCTION_BITS}")
-    return tuple(placed)
-
-
-#: In every instruction. A wait takes one count (the instruction starts when both are there, and takes both at once);
-#: a signal gives one count when all writes of the instruction are visible to every engine.
-HEADER: tuple[Field, ...] = _layout(
-    (
-        Field("opcode", 8, doc="engine in the high nibble"),
-        Field("wait0", 6, doc="semaphore to take before start, 0 = none", at_most="semaphores"),
-        Field("wait1", 6, doc="second semaphore to take, 0 = none, else different from wait0", at_most="semaphores"),
-        Field("signal0", 6, doc="semaphore to give when done, 0 = none", at_most="semaphores"),
-        Field(
-            "signal1", 6, doc="second semaphore to give, 0 = none, else different from signal0", at_most="semaphores"
-        ),
-    ),
-    0,
-)
-HEADER_BITS = 32
-
-
 @dataclass(frozen=True)
 class Instruction:
     """One row of the table.
@@ -286,7 +152,7 @@ class Instruction:
 def _i(
     name: str, opcode: int, doc: str, *fields: Field, configures: bool = False, requires: str | None = None
 ) -> Instruction:
-    return Instruction(name, opcode, _layout(fields, HEADER_BITS), doc, configures, requires)
+    return Instruction(name, opcode, layout(fields, HEADER_BITS), doc, configures, requires)
 
 
 def _row(name: str, doc: str) -> Field:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from isa.encoding import DecodeError, decode
-from isa.instructions import INSTRUCTION_BYTES
+from isa.fields import INSTRUCTION_BYTES
 from isa.program_parts import (
     BlockedLayout,
     Buffer,

@@ -14,7 +14,9 @@ import numpy as np
 from common.native import BuildError, shared_library
 from isa.config import NpuConfig
 from isa.device import Counters, DeviceError, EngineCounters, HostMemory, Launch, Region
-from isa.instructions import INSTRUCTION_BYTES, Engine, ErrorCode
+from isa.error_codes import ErrorCode
+from isa.fields import INSTRUCTION_BYTES
+from isa.instructions import Engine
 from isa.timing import DEFAULT_MEMORY, MemoryTiming
 from simulator import native
 from simulator.interruption import Interruptible

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from isa.device import DeviceError, InProcess
-from isa.instructions import ErrorCode
+from isa.error_codes import ErrorCode
 
 
 class Interruptible(InProcess):

@@ -13,7 +13,8 @@ import numpy as np
 from common.native import BuildError, shared_library
 from isa.config import NpuConfig
 from isa.device import Region
-from isa.instructions import Engine, ErrorCode
+from isa.error_codes import ErrorCode
+from isa.instructions import Engine
 from simulator.state import MEMORIES, Blocked, Explainer, ExternalMemory, Fault, RunCounts, Scratchpads
 from simulator.structs import FunctionalRun, check_size, functional_config, pointer, prepare
 

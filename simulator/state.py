@@ -11,8 +11,10 @@ from isa.assembler import disassemble_one
 from isa.config import NpuConfig
 from isa.device import DeviceError, Launch, Region
 from isa.encoding import DecodeError, Op, check, decode
+from isa.error_codes import ErrorCode
+from isa.fields import INSTRUCTION_BYTES
 from isa.host import check_run
-from isa.instructions import INSTRUCTION_BYTES, Engine, ErrorCode
+from isa.instructions import Engine
 
 #: Memories in the order the native status names them; the first four are those of `isa.instructions.Memory`. STAT is
 #: what ROW keeps of rows.

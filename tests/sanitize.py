@@ -25,7 +25,7 @@ import numpy as np
 
 from isa.config import PRESETS, NpuConfig, preset
 from isa.device import DeviceError, Region
-from isa.instructions import INSTRUCTION_BYTES
+from isa.fields import INSTRUCTION_BYTES
 from isa.timing import MemoryTiming
 from simulator import cycle, native
 from simulator.state import Scratchpads

@@ -13,7 +13,8 @@ from fpga.area.memories import lut_cell, place, scratchpad_memories
 from fpga.bare.resources import Resources, sources_digest
 from hw.interfaces import pc_bits
 from isa.config import NpuConfig
-from isa.instructions import INSTRUCTION_BITS, Engine, queue_of
+from isa.fields import INSTRUCTION_BITS
+from isa.instructions import Engine, queue_of
 from isa.timing import TABLE_WORD_BYTES
 
 COUNTS = ("lut", "ff", "dsp", "bram")

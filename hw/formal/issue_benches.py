@@ -15,7 +15,8 @@ from hw.queue import BlockQueue, HeadQueue, Queue
 from hw.semaphores import Semaphores
 from hw.table import header, is_instruction
 from isa.config import SEMAPHORE_LIMIT
-from isa.instructions import INSTRUCTION_BITS, Engine
+from isa.fields import INSTRUCTION_BITS
+from isa.instructions import Engine
 
 #: GEMM and VECTOR have one queue.
 SHARED = SMALL.with_(name="formal_shared", vector_queue=0)

@@ -16,6 +16,8 @@ from common.native import Owner
 from hw.sim.build import BuildError, Progress, build
 from isa.config import NpuConfig
 from isa.device import Counters, DeviceError, HostMemory, InProcess, Launch
+from isa.error_codes import ErrorCode
+from isa.fields import INSTRUCTION_BYTES
 from isa.host import (
     check_run,
     counters_of,
@@ -26,7 +28,7 @@ from isa.host import (
     readable,
     run_values,
 )
-from isa.instructions import BY_NAME, INSTRUCTION_BYTES, Engine, ErrorCode
+from isa.instructions import BY_NAME, Engine
 from isa.registers import REGISTER, REGISTERS
 from isa.timing import DEFAULT_MEMORY, MemoryTiming
 

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 from enum import IntEnum
 
-from isa import codes, instructions
+from isa import codes, error_codes, instructions
 from isa.config import MAX_LOOPS, MAX_LUT_TABLES, MAX_SEMAPHORES, ROW_BITS, SEMAPHORE_LIMIT, NpuConfig
+from isa.fields import HEADER, INSTRUCTION_BYTES, Field
 from isa.generate.c_registers import register_lines
-from isa.instructions import HEADER, INSTRUCTION_BYTES, INSTRUCTIONS, LIMITS, REGIONS, Field
+from isa.instructions import INSTRUCTIONS, LIMITS, REGIONS
 
 _ENUMS: tuple[type[IntEnum], ...] = (
     instructions.Engine,
@@ -19,7 +20,7 @@ _ENUMS: tuple[type[IntEnum], ...] = (
     instructions.RowFunction,
     instructions.WideByte,
     instructions.Rounding,
-    instructions.ErrorCode,
+    error_codes.ErrorCode,
 )
 
 #: Numbers of `isa.codes`.

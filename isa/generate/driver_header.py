@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from isa import instructions, registers
+from isa.error_codes import ErrorCode
+from isa.fields import INSTRUCTION_BYTES
 from isa.generate.c_registers import register_lines
 from isa.host import WATCHDOG_CYCLES
-from isa.instructions import INSTRUCTION_BYTES, REGIONS, ErrorCode
+from isa.instructions import REGIONS
 
 
 def header() -> str:

@@ -10,7 +10,9 @@ from enum import IntEnum
 
 from isa import codes, instructions, registers
 from isa.config import PRESETS, NpuConfig
-from isa.instructions import HEADER, INSTRUCTIONS, ErrorCode, Field
+from isa.error_codes import ErrorCode
+from isa.fields import HEADER, Field
+from isa.instructions import INSTRUCTIONS
 from isa.instructions import Instruction as Row
 
 _ENUMS: tuple[type[IntEnum], ...] = (

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from isa.config import NpuConfig
-from isa.instructions import Engine, ErrorCode
+from isa.error_codes import ErrorCode
+from isa.instructions import Engine
 from simulator.state import ExternalMemory, Fault, RunCounts, Scratchpads, bus_beats
 
 

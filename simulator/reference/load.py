@@ -8,7 +8,8 @@ import numpy as np
 
 from isa import codes
 from isa.encoding import Op
-from isa.instructions import BY_NAME, Engine, ErrorCode, Memory
+from isa.error_codes import ErrorCode
+from isa.instructions import BY_NAME, Engine, Memory
 from simulator.reference.chip import Chip
 from simulator.reference.loops import Loop, loop_of
 from simulator.state import Fault

@@ -17,7 +17,9 @@ import numpy as np
 from isa.config import SEMAPHORE_LIMIT, NpuConfig
 from isa.device import Region
 from isa.encoding import DecodeError, Op, decode
-from isa.instructions import INSTRUCTION_BYTES, Engine, ErrorCode, queue_of
+from isa.error_codes import ErrorCode
+from isa.fields import INSTRUCTION_BYTES
+from isa.instructions import Engine, queue_of
 from simulator.reference.chip import Chip
 from simulator.reference.gemm import Gemm
 from simulator.reference.load import Load

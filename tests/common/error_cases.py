@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from isa.device import Device, DeviceError, Region
 from isa.encoding import Op, op
-from isa.instructions import Engine, ErrorCode, Memory, RowFunction, Source
+from isa.error_codes import ErrorCode
+from isa.instructions import Engine, Memory, RowFunction, Source
 
 SIZE = 1 << 14
 DEPTHWISE = {"step0": 1, "step1": 1}

@@ -10,8 +10,8 @@ import numpy as np
 from isa.config import NpuConfig
 from isa.device import DeviceError, Launch
 from isa.encoding import op, to_bytes
+from isa.fields import INSTRUCTION_BYTES
 from isa.host import mask, run_values
-from isa.instructions import INSTRUCTION_BYTES
 from isa.registers import REGISTERS
 from simulator.functional import FunctionalDevice
 from tests.common.equality import WATCHDOG, case

@@ -16,7 +16,8 @@ from hw.sim.device import RtlDevice
 from isa.config import NpuConfig
 from isa.device import Counters, DeviceError
 from isa.encoding import Op, op, to_bytes
-from isa.instructions import HEADER, INSTRUCTION_BYTES, INSTRUCTIONS, Engine, Instruction
+from isa.fields import HEADER, INSTRUCTION_BYTES
+from isa.instructions import INSTRUCTIONS, Engine, Instruction
 from isa.timing import MemoryTiming
 from simulator.cycle import CycleDevice
 from tests.common.error_cases import SIZE, prepare

@@ -13,7 +13,8 @@ from hw.sim.device import RtlDevice
 from isa.config import NpuConfig
 from isa.device import Counters, DeviceError, Region
 from isa.encoding import Op, op, to_bytes
-from isa.instructions import INSTRUCTION_BYTES, REGIONS, Memory
+from isa.fields import INSTRUCTION_BYTES
+from isa.instructions import REGIONS, Memory
 from isa.timing import MemoryTiming
 from simulator.cycle import CycleDevice
 from tests.common.rtl_trials import ENGINES, Make, Trial

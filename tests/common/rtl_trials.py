@@ -16,8 +16,9 @@ from hw.sim.device import RtlDevice
 from isa.config import NpuConfig
 from isa.device import DeviceError, Launch, Region
 from isa.encoding import op, to_bytes
+from isa.fields import INSTRUCTION_BYTES
 from isa.host import mask, run_values
-from isa.instructions import INSTRUCTION_BYTES, INSTRUCTIONS, REGIONS, Engine
+from isa.instructions import INSTRUCTIONS, REGIONS, Engine
 from isa.registers import REGISTERS
 from simulator.cycle import CycleDevice
 from simulator.functional import FunctionalDevice

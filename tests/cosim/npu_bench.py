@@ -17,7 +17,8 @@ from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiRam, AxiSlave
 from isa.config import NpuConfig
 from isa.device import Region
 from isa.encoding import Op, op, to_bytes
-from isa.instructions import Engine, ErrorCode
+from isa.error_codes import ErrorCode
+from isa.instructions import Engine
 from isa.registers import REGISTER
 from simulator.functional import FunctionalDevice
 from tests.common.program_generator import GeneratedProgram, generate

@@ -12,7 +12,8 @@ from hw.accumulate import ACCUMULATE_STAGES
 from isa import timing as isa_timing
 from isa.device import Counters, Device, DeviceError, Region
 from isa.encoding import Op, op, to_bytes
-from isa.instructions import INSTRUCTIONS, Engine, ErrorCode, Memory
+from isa.error_codes import ErrorCode
+from isa.instructions import INSTRUCTIONS, Engine, Memory
 from isa.timing import MemoryTiming
 from tests.common.equality import CONFIGS, TIMINGS, Trio, case
 from tests.cosim_networks import compare

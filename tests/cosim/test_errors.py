@@ -12,7 +12,8 @@ from hw.sim.device import RtlDevice
 from isa.config import preset
 from isa.device import DeviceError
 from isa.encoding import op, to_bytes
-from isa.instructions import INSTRUCTIONS, Engine, ErrorCode, Source
+from isa.error_codes import ErrorCode
+from isa.instructions import INSTRUCTIONS, Engine, Source
 from isa.timing import MemoryTiming
 from simulator.cycle import CycleDevice
 from simulator.functional import FunctionalDevice

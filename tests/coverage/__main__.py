@@ -18,7 +18,8 @@ from hw.sim.device import RtlDevice
 from isa.config import NpuConfig
 from isa.device import Counters, DeviceError, Launch
 from isa.encoding import decode
-from isa.instructions import INSTRUCTION_BYTES, Engine
+from isa.fields import INSTRUCTION_BYTES
+from isa.instructions import Engine
 from isa.timing import MemoryTiming
 from tests.common.equality import CONFIGS
 from tests.common.rtl_all import all_trials

@@ -6,7 +6,9 @@ from collections.abc import Collection, Iterable, Sequence
 
 from isa.config import NpuConfig
 from isa.encoding import Op
-from isa.instructions import INSTRUCTIONS, Engine, ErrorCode, Field, Instruction
+from isa.error_codes import ErrorCode
+from isa.fields import Field
+from isa.instructions import INSTRUCTIONS, Engine, Instruction
 
 #: Codes that an engine of each kind can stop with.
 _ACCESS = (ErrorCode.SCRATCHPAD_RANGE, ErrorCode.WINDOW)

@@ -9,7 +9,8 @@ import pytest
 import tilewright as tw
 from isa.config import PRESETS
 from isa.encoding import Op
-from isa.instructions import HEADER, Engine, Memory
+from isa.fields import HEADER
+from isa.instructions import Engine, Memory
 from simulator.cycle import CycleDevice
 from simulator.functional import FunctionalDevice
 from tests.common import onnx_models

@@ -10,7 +10,8 @@ import numpy as np
 from isa.codes import CodeMode
 from isa.config import NpuConfig
 from isa.encoding import Op
-from isa.instructions import INSTRUCTION_BYTES, ROW_WRITES, Memory, RowFunction, Source
+from isa.fields import INSTRUCTION_BYTES
+from isa.instructions import ROW_WRITES, Memory, RowFunction, Source
 from isa.program import CONSTANT_REGION, Program
 
 EVENTS = (

@@ -21,7 +21,7 @@ from fpga.bare.kept import cache_file, read_json
 from fpga.bare.resources import sources_digest
 from hw.interfaces import pc_bits
 from isa.config import NpuConfig
-from isa.instructions import INSTRUCTION_BITS
+from isa.fields import INSTRUCTION_BITS
 from tilewright.energy.events import CAUSES, EVENTS
 from tilewright.energy.memories import DRAM_PJ_PER_BYTE, DRAM_SOURCE, sram_pj
 

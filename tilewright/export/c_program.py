@@ -9,7 +9,7 @@ from pathlib import Path
 import isa
 from common.text import plain
 from compiler.cpu.object import elf
-from isa.instructions import INSTRUCTION_BYTES
+from isa.fields import INSTRUCTION_BYTES
 from isa.program import ARENA_REGION, CONSTANT_REGION, PROGRAM_REGION, CpuStep, NpuStep, Program, StateInfo, TensorInfo
 from tilewright import trust
 from tilewright.errors import UsageError

@@ -19,7 +19,8 @@ from common.errors import TilewrightError
 from common.version import tilewright_version
 from isa.config import NpuConfig
 from isa.device import Counters, DeviceError, EngineCounters, HostMemory, Launch, Region, TakesLaunches
-from isa.instructions import Engine, ErrorCode
+from isa.error_codes import ErrorCode
+from isa.instructions import Engine
 from tilewright.errors import ConfigMismatchError, UsageError
 from tilewright.remote import remote_pb2 as pb
 from tilewright.remote.protocol import DEFAULT_PORT, METHOD, OPTIONS, PIECE_BYTES, PROTOCOL, SERVICE, TOKEN_KEY

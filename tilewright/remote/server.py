@@ -20,7 +20,7 @@ import grpc
 from common.errors import TilewrightError
 from common.version import tilewright_version
 from isa.device import Counters, DeviceError, Launch
-from isa.instructions import ErrorCode
+from isa.error_codes import ErrorCode
 from tilewright.errors import UsageError
 from tilewright.remote import remote_pb2 as pb
 from tilewright.remote.protocol import METHOD, OPTIONS, PIECE_BYTES, PROTOCOL, SERVICE, TOKEN_KEY

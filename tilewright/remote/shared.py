@@ -15,8 +15,9 @@ from common.errors import TilewrightError
 from isa.config import NpuConfig
 from isa.device import Counters, Device, DeviceError, Launch, Region
 from isa.encoding import EncodingError, check, from_bytes
+from isa.fields import INSTRUCTION_BYTES
 from isa.host import check_run
-from isa.instructions import INSTRUCTION_BYTES, REGIONS
+from isa.instructions import REGIONS
 
 
 class Refusal(TilewrightError):

@@ -6,7 +6,7 @@ from typing import Any
 
 from isa.config import NpuConfig
 from isa.device import Counters, Device, HostMemory, Region
-from isa.instructions import INSTRUCTION_BYTES
+from isa.fields import INSTRUCTION_BYTES
 from isa.program import ARENA_REGION, CONSTANT_REGION, PROGRAM_REGION, NpuStep, Program
 from isa.timing import DEFAULT_MEMORY, MemoryTiming
 from simulator.cycle import CycleDevice, simulate

@@ -19,7 +19,7 @@ from common.allocator import MemoryFull
 from isa.assembler import disassemble_one
 from isa.device import Counters, Device, DeviceError, EngineCounters, Region
 from isa.encoding import DecodeError, decode
-from isa.instructions import INSTRUCTION_BYTES
+from isa.fields import INSTRUCTION_BYTES
 from isa.program import ARENA_REGION, CONSTANT_REGION, PROGRAM_REGION, Buffer, CpuStep, NpuStep, Program, TensorInfo
 from tilewright import trust
 from tilewright.errors import ConfigMismatchError, UsageError

@@ -15,7 +15,7 @@ from compiler.npu.schedule.decisions import decisions_of
 from compiler.npu.schedule.neighbours import Neighbourhood
 from compiler.npu.schedule.search import GAIN, Measure, Schedule, measure_schedule
 from isa.config import NpuConfig
-from isa.instructions import INSTRUCTION_BYTES
+from isa.fields import INSTRUCTION_BYTES
 
 #: Tiles of a layer that are measured besides the one the estimate prefers, by effort: at least, and where a step has
 #: so few instructions that this many measure them in all layers.

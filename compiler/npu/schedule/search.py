@@ -29,7 +29,8 @@ from compiler.npu.schedule.fusion import choose_groups
 from compiler.npu.schedule.residency import Stay, choose_residents, outside_groups
 from isa.config import NpuConfig
 from isa.encoding import to_bytes
-from isa.instructions import INSTRUCTION_BYTES, Engine
+from isa.fields import INSTRUCTION_BYTES
+from isa.instructions import Engine
 from isa.program import CONSTANT_REGION
 from isa.timing import MemoryTiming
 

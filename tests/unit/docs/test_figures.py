@@ -20,7 +20,8 @@ from fpga import area, fmax
 from fpga.boards import BOARDS
 from isa import timing
 from isa.config import NpuConfig, preset
-from isa.instructions import INSTRUCTION_BYTES, ErrorCode
+from isa.error_codes import ErrorCode
+from isa.fields import INSTRUCTION_BYTES
 from tests.unit.docs.pages import ROOT, Page, pages, read
 from tilewright import zoo
 from tilewright.cli import cli

@@ -14,7 +14,8 @@ from hw.sim.build import build
 from hw.sim.device import RtlDevice, load_library
 from isa.config import preset
 from isa.encoding import op, to_bytes
-from isa.instructions import REGIONS, Engine, ErrorCode, Memory
+from isa.error_codes import ErrorCode
+from isa.instructions import REGIONS, Engine, Memory
 from isa.registers import REGISTER, REGISTERS
 from isa.timing import MemoryTiming
 from tests.common import needs

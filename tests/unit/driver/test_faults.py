@@ -27,7 +27,9 @@ from hw.sim.device import RtlDevice
 from isa.config import preset
 from isa.device import DeviceError, Region
 from isa.encoding import Op, op
-from isa.instructions import INSTRUCTION_BYTES, Engine, ErrorCode, Memory
+from isa.error_codes import ErrorCode
+from isa.fields import INSTRUCTION_BYTES
+from isa.instructions import Engine, Memory
 from isa.program import Program
 from tests.common.board_jobs import SIZE as COPIED
 from tests.common.board_jobs import (

@@ -7,7 +7,9 @@ import pytest
 from hw.decoder import Decoder
 from isa.config import preset
 from isa.encoding import DecodeError, check, decode
-from isa.instructions import BY_NAME, HEADER, INSTRUCTIONS, ErrorCode
+from isa.error_codes import ErrorCode
+from isa.fields import HEADER
+from isa.instructions import BY_NAME, INSTRUCTIONS
 from tests.common.rtl_bench import simulate
 
 CONFIGS = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from isa import instructions
-from isa.instructions import Field
+from isa.fields import Field
 
 ROW = instructions._i(
     "VECTOR_SCALE", 0x34, "Sets the factor of the example.",

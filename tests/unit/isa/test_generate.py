@@ -10,9 +10,11 @@ import pytest
 
 from isa.config import PRESETS, NpuConfig
 from isa.encoding import DecodeError, check, decode, extract
+from isa.error_codes import ErrorCode
+from isa.fields import HEADER, Field
 from isa.generate import files, page
 from isa.generate.outputs import COMMAND, OUTPUTS
-from isa.instructions import HEADER, INSTRUCTIONS, LIMITS, REGIONS, ErrorCode, Field
+from isa.instructions import INSTRUCTIONS, LIMITS, REGIONS
 from isa.registers import REGISTER, REGISTER_SPACE, REGISTERS
 from tests.common import needs
 from tests.common.paths import ROOT

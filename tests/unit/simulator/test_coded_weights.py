@@ -5,7 +5,7 @@ import pytest
 from isa.config import PRESETS
 from isa.device import DeviceError
 from isa.encoding import op
-from isa.instructions import ErrorCode
+from isa.error_codes import ErrorCode
 from simulator.functional import FunctionalDevice
 from tests.common.coded_programs import coded_program
 from tests.common.equality import with_ops

@@ -11,7 +11,8 @@ import pytest
 from isa.config import PRESETS, preset
 from isa.device import Device, DeviceError, Region
 from isa.encoding import Op, op, to_bytes
-from isa.instructions import Engine, ErrorCode, Source
+from isa.error_codes import ErrorCode
+from isa.instructions import Engine, Source
 from isa.program import Layer
 from isa.timing import MemoryTiming
 from simulator.cycle import CycleDevice, Trace

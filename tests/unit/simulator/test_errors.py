@@ -8,7 +8,8 @@ import pytest
 from isa.config import NpuConfig, preset
 from isa.device import DeviceError, Region
 from isa.encoding import Op, op
-from isa.instructions import Engine, ErrorCode, Memory, Source
+from isa.error_codes import ErrorCode
+from isa.instructions import Engine, Memory, Source
 from isa.timing import MemoryTiming
 from simulator import native
 from simulator.cycle import CycleDevice, simulate

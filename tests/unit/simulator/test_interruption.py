@@ -12,7 +12,7 @@ from isa.assembler import assemble
 from isa.config import preset
 from isa.device import DeviceError, Region
 from isa.encoding import to_bytes
-from isa.instructions import ErrorCode
+from isa.error_codes import ErrorCode
 from simulator import native
 from simulator.cycle import CycleDevice
 from simulator.functional import FunctionalDevice

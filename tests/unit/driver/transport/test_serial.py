@@ -25,7 +25,8 @@ from fpga.sim.pty import SerialBoard, board_line, soc_line
 from isa.config import NpuConfig, preset
 from isa.device import DeviceError, Region
 from isa.encoding import op
-from isa.instructions import ErrorCode, Memory
+from isa.error_codes import ErrorCode
+from isa.instructions import Memory
 from isa.link.serial import FLAG, Command, Request
 from isa.program import Program
 from isa.timing import MemoryTiming

@@ -17,7 +17,7 @@ import tilewright as tw
 from isa.assembler import assemble
 from isa.device import DeviceError
 from isa.encoding import to_bytes
-from isa.instructions import ErrorCode
+from isa.error_codes import ErrorCode
 from tests.common.waiting import HANG, wait_until
 from tests.unit.tilewright.remote.serving import END, MODEL, TINY, Stream, connect, place, runner, same, serving
 from tilewright.remote import remote_pb2 as pb

@@ -7,7 +7,7 @@ import tilewright as tw
 from isa.config import PRESETS
 from isa.device import Counters, DeviceError, EngineCounters
 from isa.encoding import op, to_bytes
-from isa.instructions import ErrorCode
+from isa.error_codes import ErrorCode
 from isa.program import NpuStep
 from tilewright.runtime.executor import add_counters
 

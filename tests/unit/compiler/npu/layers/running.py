@@ -13,7 +13,7 @@ from compiler.npu.schedule.emission import emit_step
 from compiler.npu.schedule.search import Schedule
 from compiler.npu.views import View, dense_view
 from isa.config import NpuConfig
-from isa.instructions import INSTRUCTION_BYTES
+from isa.fields import INSTRUCTION_BYTES
 from isa.program import ARENA_REGION
 from tests.common.machine_harness import DATA_BYTES, PROGRAM_BYTES, Bench
 
