@@ -6,7 +6,8 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.interfaces import ColumnsWrite, ScratchpadRead, bits_for
+from hw.interfaces import bits_for
+from hw.scratchpad_ports import ColumnsWrite, ScratchpadRead
 from isa.config import NpuConfig
 from isa.instructions import ADDRESS_BITS
 

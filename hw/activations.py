@@ -10,7 +10,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.connections import unread
-from hw.interfaces import RowsRead, RowWrite, ScratchpadRead, ScratchpadWrite, bits_for
+from hw.interfaces import bits_for
+from hw.scratchpad_ports import RowsRead, RowWrite, ScratchpadRead, ScratchpadWrite
 from hw.scratchpads import memory
 from isa.config import NpuConfig
 from isa.instructions import ADDRESS_BITS

@@ -9,8 +9,9 @@ from hw.accumulate import ACCUMULATE_STAGES, Accumulate
 from hw.array import MacArray
 from hw.engine import EngineShell
 from hw.gemm_steps import GemmSteps
-from hw.interfaces import Fault, ScratchpadRead
+from hw.interfaces import Fault
 from hw.pipeline import Pipeline
+from hw.scratchpad_ports import ScratchpadRead
 from hw.window import Window
 from isa.config import NpuConfig
 from isa.instructions import Engine

@@ -8,8 +8,8 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.interfaces import ScaleWrite
 from hw.row_norm import WRITE_STAGE, RowNormUnit
+from hw.scratchpad_ports import ScaleWrite
 from hw.scratchpads import memory
 from hw.vector_lane import REQUANTIZE_STAGE, SOURCE_STAGE
 from isa.config import NpuConfig

@@ -13,7 +13,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from hw.connections import unread
-from hw.interfaces import ColumnsWrite, ParameterRead, ScaleWrite, ScratchpadRead, ScratchpadWrite, TableRead
+from hw.scratchpad_ports import ColumnsWrite, ParameterRead, ScaleWrite, ScratchpadRead, ScratchpadWrite, TableRead
 from hw.weight_codes import CodedWrite
 from isa.config import WIDE_TABLE, NpuConfig
 from isa.timing import table_chunk_cycles

@@ -10,8 +10,9 @@ from hw.axi_write import AxiWrite
 from hw.bursts import BurstWalker, latch_region, run_bits
 from hw.connections import unread
 from hw.engine import EngineShell
-from hw.interfaces import SEMAPHORE_BITS, Axi4, Fault, RegionAccess, RowsRead, pc_bits
+from hw.interfaces import SEMAPHORE_BITS, Axi4, Fault, RegionAccess, pc_bits
 from hw.load_layouts import rows_per_beat, stride_shape
+from hw.scratchpad_ports import RowsRead
 from hw.store_data import StoreAligner, StoreReader
 from hw.table import field, is_instruction
 from isa.config import NpuConfig

@@ -10,9 +10,10 @@ from amaranth.lib.wiring import In, Out
 
 from hw.buffer import Buffer
 from hw.connections import unread
-from hw.interfaces import Fault, RowsRead, pc_bits
+from hw.interfaces import Fault, pc_bits
 from hw.load_layouts import low_bits, rows_per_beat, stride_shape
 from hw.queue import Queue
+from hw.scratchpad_ports import RowsRead
 from isa.config import NpuConfig
 from isa.timing import ACT_READ_CYCLES, STORE_ROWS
 

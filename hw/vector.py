@@ -9,10 +9,11 @@ from amaranth.lib.wiring import Out, connect, flipped
 
 from hw.connections import unread
 from hw.engine import EngineShell
-from hw.interfaces import Fault, ParameterRead, RowWrite, ScaleWrite, ScratchpadRead, TableRead
+from hw.interfaces import Fault
 from hw.pipeline import Pipeline
 from hw.requantizer import INSIDE_STAGE, START
 from hw.row_unit import MAXIMUM_STAGE, WORD_STAGE, RowUnit, divide_stage, maximum_stage, norm_stage, sum_stage
+from hw.scratchpad_ports import ParameterRead, RowWrite, ScaleWrite, ScratchpadRead, TableRead
 from hw.table import field, header
 from hw.vector_lane import (
     ADD_STAGE,
