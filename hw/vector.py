@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Out, connect, flipped
@@ -15,8 +15,15 @@ from hw.requantizer import INSIDE_STAGE, START
 from hw.row_unit import MAXIMUM_STAGE, WORD_STAGE, RowUnit, divide_stage, maximum_stage, norm_stage, sum_stage
 from hw.scratchpad_ports import ParameterRead, RowWrite, ScaleWrite, ScratchpadRead, TableRead
 from hw.table import field, header
+from hw.vector_contexts import (
+    CONTEXTS,
+    CYCLES_APART,
+    FINISH,
+    FINISH_CONTEXT_STAGE,
+    REQUANTIZE,
+    REQUANTIZE_CONTEXT_STAGE,
+)
 from hw.vector_lane import (
-    ADD_STAGE,
     BIAS_STAGE,
     CONTROL_STAGES,
     LUT_STAGE,
@@ -37,32 +44,11 @@ from isa.instructions import BY_NAME, Engine, Rounding, RowFunction, Source, Wid
 from isa.row_bits import EPSILON_FRACTION
 from isa.timing import VECTOR_DEPTH, VECTOR_SIGNAL
 
-#: Instructions the pipeline can hold, with room to spare: contexts are reused in turn. An instruction takes at least
-#: CYCLES_APART cycles.
-CONTEXTS, CYCLES_APART = 16, 2
 #: Cycles after the step in which the row of ACC is there.
 ACC_STAGE = 1
 #: Cycles after the step in which NORM adds a channel's bias.
 ADDEND_STAGE = REQUANTIZE_STAGE + INSIDE_STAGE
-#: Cycles after the step in which the contexts are there.
-REQUANTIZE_CONTEXT_STAGE = REQUANTIZE_STAGE + INSIDE_STAGE - 1
-FINISH_CONTEXT_STAGE = ADD_STAGE - 1
 assert VECTOR_DEPTH // CYCLES_APART + 2 < CONTEXTS and RESULT_STAGE == VECTOR_DEPTH
-
-
-def _post_layout(*names: str) -> data.StructLayout:
-    """Fields of the configuring instructions, as the pipeline keeps them."""
-    shapes = {}
-    for name in names:
-        f = BY_NAME["VECTOR_ADD"].by_name.get(name) or BY_NAME["VECTOR_POST"].by_name.get(name)
-        f = f or BY_NAME["VECTOR"].by_name[name]
-        shapes[name] = signed(f.bits) if f.signed else f.bits
-    return data.StructLayout(shapes)
-
-
-#: What the requantiser and the stages after it need; kept per instruction, read when a step gets there.
-REQUANTIZE = _post_layout("zp", "lo", "hi", "rounding", "source")
-FINISH = _post_layout("ma", "mb", "c", "shift", "add_lo", "add_hi", "add", "lut", "table")
 
 
 def _lower(low: Value, high: Value) -> Value:
