@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import C, Cat, Module, Mux, Signal
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -18,6 +18,8 @@ from isa.timing import FETCH_BUFFER_BYTES, FETCH_SETUP, fetch_burst_bytes
 
 #: Cycles from `start`, which comes a cycle after the run has begun, to the one before the first burst request.
 SETUP_CYCLES = FETCH_SETUP - 1
+#: Bits of a byte's place in an instruction.
+_INSTRUCTION = (INSTRUCTION_BYTES - 1).bit_length()
 
 
 class Fetch(wiring.Component):
@@ -66,65 +68,76 @@ class Fetch(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         c = self.config
-        bus = c.bus_bytes
-        low = (bus - 1).bit_length()
-        instruction_bits = (INSTRUCTION_BYTES - 1).bit_length()
-        offset = Cat(C(0, instruction_bits), self.offset[instruction_bits:])
+        self._low = (c.bus_bytes - 1).bit_length()
+        offset = Cat(C(0, _INSTRUCTION), self.offset[_INSTRUCTION:])
         m.submodules.decoder = decoder = Decoder(c)
+        # Some are read by `hw.formal`.
+        self.setup = Signal(SETUP_CYCLES)
+        self.active = Signal()
+        self.available = Signal(c.offset_bits)  # bytes from the first instruction to the end of the region
+        self.present = Signal(pc_bits(c))  # instructions of the program, 0 if it leaves its region
+        self.address = Signal(c.axi_address_bits - self._low)  # in beats
+        self.beats_left = Signal(pc_bits(c) + _INSTRUCTION - self._low + 1)
+        beats, skip = self._set_up(m, offset)
+        buffer, popped = self._requests(m, beats)
+        self._words(m, buffer, popped, skip)
+        self._dispatch(m, decoder, offset)
+        unread(m, buffer.i_ready)  # `free` counts
+        return m
 
-        # Setup: how many instructions the region holds, where the first beat is.
-        setup = Signal(SETUP_CYCLES)
-        m.d.sync += setup.eq(Cat(self.start, setup[:-1]))
-        active = Signal()
-        available = Signal(c.offset_bits)  # bytes from the first instruction to the end of the region
-        present = Signal(pc_bits(c))  # instructions of the program, 0 if it leaves its region
-        address = Signal(c.axi_address_bits - low)  # in beats
-        beats_left = Signal(pc_bits(c) + instruction_bits - low + 1)
+    def _set_up(self, m: Module, offset: Value) -> tuple[Signal, Value]:
+        """How many instructions the region holds, where the first beat is. Returns the beats of the whole program, and
+        the instructions before it in its first one."""
+        m.d.sync += self.setup.eq(Cat(self.start, self.setup[:-1]))
         inside = self.allowed & (self.size > offset)
-        with m.If(setup[0]):
+        with m.If(self.setup[0]):
             m.d.sync += [
-                available.eq(Mux(inside, self.size - offset, 0)),
-                address.eq((self.base + offset) >> low),
+                self.available.eq(Mux(inside, self.size - offset, 0)),
+                self.address.eq((self.base + offset) >> self._low),
             ]
-        with m.If(setup[1]):
-            whole = available >> instruction_bits
-            m.d.sync += present.eq(Mux(whole < self.length, 0, self.length))
-        skip = (
-            offset[:low] >> instruction_bits if low > instruction_bits else C(0, 1)
-        )  # instructions before, in its beat
-        beats = Signal.like(beats_left)  # of the whole program
-        with m.If(setup[2]):
-            m.d.sync += [active.eq(1), beats_left.eq(beats)]
-        if low > instruction_bits:
-            per_beat = 1 << (low - instruction_bits)
-            m.d.comb += beats.eq((present + skip + per_beat - 1) >> (low - instruction_bits))
+        with m.If(self.setup[1]):
+            whole = self.available >> _INSTRUCTION
+            m.d.sync += self.present.eq(Mux(whole < self.length, 0, self.length))
+        wide = self._low > _INSTRUCTION
+        skip = offset[: self._low] >> _INSTRUCTION if wide else C(0, 1)
+        beats = Signal.like(self.beats_left)
+        with m.If(self.setup[2]):
+            m.d.sync += [self.active.eq(1), self.beats_left.eq(beats)]
+        if wide:
+            per_beat = 1 << (self._low - _INSTRUCTION)
+            m.d.comb += beats.eq((self.present + skip + per_beat - 1) >> (self._low - _INSTRUCTION))
         else:
-            m.d.comb += beats.eq(present << (instruction_bits - low))
+            m.d.comb += beats.eq(self.present << (_INSTRUCTION - self._low))
+        return beats, skip
 
-        # Requests: bursts end at multiples of `fetch_burst_bytes`, and only beats that fit the buffer are under way.
-        depth = FETCH_BUFFER_BYTES // bus
-        chunk = fetch_burst_bytes(c) // bus
+    def _requests(self, m: Module, beats: Signal) -> tuple[BlockQueue, Signal]:
+        """Bursts end at multiples of `fetch_burst_bytes`, and only beats that fit the buffer are under way. Returns the
+        buffer, and whether a beat leaves it."""
+        c, address, beats_left = self.config, self.address, self.beats_left
+        depth = FETCH_BUFFER_BYTES // c.bus_bytes
+        chunk = fetch_burst_bytes(c) // c.bus_bytes
         chunk_bits = (chunk - 1).bit_length()
         m.submodules.buffer = buffer = BlockQueue(c.axi_data_bits + 1, depth)
         free = Signal(range(depth + 1), init=depth)
         enough = Signal()  # for the next burst
         to_end = Signal(range(chunk + 1))
-        next_beats = Signal(range(chunk + 1))  # of the next burst: what is left, but to the end of the chunk at most
+        # Of the next burst: what is left, but to the end of the chunk at most.
+        self.next_beats = next_beats = Signal(range(chunk + 1))
         m.d.comb += [
             to_end.eq(chunk - address[:chunk_bits]),
             self.read.beats.eq(next_beats),
-            self.read.address.eq(Cat(C(0, low), address)),
-            self.read.valid.eq(active & enough & ~self.halt),
+            self.read.address.eq(Cat(C(0, self._low), address)),
+            self.read.valid.eq(self.active & enough & ~self.halt),
             buffer.i_valid.eq(self.read.beat),
             buffer.i_payload.eq(Cat(self.read.data, self.read.bad)),
         ]
         # The comparison takes a cycle: a burst is asked for in every second one at most.
         asked_now = self.read.valid & self.read.ready
-        m.d.sync += enough.eq(active & (next_beats != 0) & (free >= next_beats) & ~asked_now)
+        m.d.sync += enough.eq(self.active & (next_beats != 0) & (free >= next_beats) & ~asked_now)
         asked = Signal(range(chunk + 1))
         remaining = Signal.like(beats_left)
         m.d.comb += remaining.eq(beats_left - next_beats)
-        with m.If(setup[2]):
+        with m.If(self.setup[2]):
             m.d.sync += next_beats.eq(Mux(beats < to_end, beats, to_end))
         with m.If(asked_now):
             m.d.comb += asked.eq(next_beats)
@@ -136,9 +149,13 @@ class Fetch(wiring.Component):
         popped, left = Signal(), Signal()  # a beat leaves the buffer; left it in the cycle before
         m.d.comb += popped.eq(buffer.o_valid & buffer.o_ready)
         m.d.sync += [left.eq(popped), free.eq(free - asked + left)]
+        return buffer, popped
 
-        # Second stage: one instruction is put together.
+    def _words(self, m: Module, buffer: BlockQueue, popped: Signal, skip: Value) -> None:
+        """Second stage: one instruction is put together."""
+        bus = self.config.bus_bytes
         word, word_bad, word_valid, word_take = Signal(INSTRUCTION_BITS), Signal(), Signal(), Signal()
+        self._word = word, word_bad, word_valid, word_take
         beat, bad = buffer.o_payload[:-1], buffer.o_payload[-1]
         room = ~word_valid | word_take
         if bus < INSTRUCTION_BYTES:
@@ -158,7 +175,7 @@ class Fetch(wiring.Component):
             parts = bus // INSTRUCTION_BYTES
             part = Signal(range(max(2, parts)))
             m.d.comb += buffer.o_ready.eq(room & (part == parts - 1))
-            with m.If(setup[2]):
+            with m.If(self.setup[2]):
                 m.d.sync += part.eq(skip)
             with m.If(word_take):
                 m.d.sync += word_valid.eq(0)
@@ -170,7 +187,10 @@ class Fetch(wiring.Component):
                     part.eq(Mux(part == parts - 1, 0, part + 1)),
                 ]
 
-        # Third stage: checked, waiting for its queue.
+    def _dispatch(self, m: Module, decoder: Decoder, offset: Value) -> None:
+        """Third stage: an instruction is checked and waits for its queue."""
+        active, present = self.active, self.present
+        word, word_bad, word_valid, word_take = self._word
         held, leaves, bus_error, legal, operands_ok = Signal(), Signal(), Signal(), Signal(), Signal()
         sends, ends, bad_one = Signal(), Signal(), Signal()  # what is held is to be dispatched, is END, is wrong
         m.d.comb += [
@@ -209,18 +229,13 @@ class Fetch(wiring.Component):
         with m.Else():
             m.d.comb += self.fault_code.eq(Mux(legal, ErrorCode.ILLEGAL_OPERAND, ErrorCode.ILLEGAL_OPCODE))
         with m.If(beyond | bus_error):
-            m.d.comb += self.fault.address.eq(self.base + offset + (self.pc << instruction_bits))
-        with m.If(setup[2]):
+            m.d.comb += self.fault.address.eq(self.base + offset + (self.pc << _INSTRUCTION))
+        with m.If(self.setup[2]):
             m.d.sync += at_end.eq(present == 0)
         # Whether pc + 1 is `present`, without a carry: where each bit of the sum is that of `present`, the carry out of
         # it is pc & ~present.
-        carries = Cat(C(1, 1), self.pc & ~present)[: pc_bits(c)]
+        carries = Cat(C(1, 1), self.pc & ~present)[: pc_bits(self.config)]
         with m.If(self.step):
             m.d.sync += [self.pc.eq(self.pc + 1), at_end.eq((self.pc ^ present) == carries)]
             with m.If(ends):
                 m.d.sync += [active.eq(0), self.ended.eq(1)]
-        unread(m, buffer.i_ready)  # `free` counts
-        # For `hw.formal`.
-        self.setup, self.active, self.available, self.present = setup, active, available, present
-        self.address, self.beats_left, self.next_beats = address, beats_left, next_beats
-        return m
