@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import add
+from typing import Any, NamedTuple
 
-from amaranth.hdl import Cat, Module, Signal, signed
+from amaranth.hdl import Cat, Module, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import Out
 
@@ -21,6 +22,35 @@ from hw.weight_codes import CodedWrite
 from isa.config import NpuConfig
 from isa.instructions import BY_NAME, Engine, Memory
 from isa.timing import LOAD_DESCRIPTORS
+
+
+class _Box(NamedTuple):
+    """Registers of the box: by level, as LOAD_DIM sets them."""
+
+    counts: list[Signal]
+    row_stride: list[Signal]
+    mem_stride: list[Signal]
+
+
+class _Head(NamedTuple):
+    """The instruction at the head of the queue.
+
+    Attributes:
+        no_rows: its box has none, padding included.
+        empty: it reads nothing.
+        sync: it has no box.
+        one, only: its box is one line; one line of one part.
+        coded: it is LOAD_CODED.
+        bytes: of a run.
+    """
+
+    no_rows: Signal
+    empty: Signal
+    sync: Signal
+    one: Signal
+    only: Signal
+    coded: Signal
+    bytes: Value
 
 
 class Load(EngineShell):
@@ -62,7 +92,7 @@ class Load(EngineShell):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        c, control, run = self.config, self.control, self.run
+        c, control = self.config, self.control
         m.submodules.walker = walker = self.walker
         m.submodules.data = half = self.data
         layout = descriptor_layout(c)
@@ -71,7 +101,34 @@ class Load(EngineShell):
         ready = Signal(init=1)
         m.d.sync += ready.eq(walker.ready_next & (descriptors.level < LOAD_DESCRIPTORS - 1))
 
-        # Configuration registers.
+        box, pad = self._box(m), self.registers(m, "LOAD_PAD")
+        head = self._head(m, box, pad)
+        begin = control.start & (head.sync | ~head.no_rows)
+        # Shown for `hw.formal`.
+        self.kept_region = latch_region(m, self.region, self.run("region"), walker.ready)
+        m.d.comb += [
+            self.operand_fault.error.eq(control.start & ~head.sync & head.no_rows),
+            self.operand_fault.pc.eq(control.pc),
+            self.operand_fault.address.eq(0),
+            control.ready.eq(ready),
+        ]
+        self._walk(m, box, head, begin)
+        m.d.comb += descriptors.i_valid.eq(begin)
+        self._describe(m, data.View(layout, descriptors.i_payload), box, pad, head)
+        m.d.comb += [
+            half.i_valid.eq(descriptors.o_valid),
+            half.i_payload.eq(descriptors.o_payload),
+            descriptors.o_ready.eq(half.i_ready),
+        ]
+        self._data_half(m)
+        m.d.comb += self.activity.running.eq(descriptors.o_valid | half.busy | walker.busy | self.retire.give)
+        # The data half knows where an instruction ends; `ready` has looked at the room.
+        unread(m, walker.o_last, walker.o_null, walker.o_tag, descriptors.i_ready)
+        return m
+
+    def _box(self, m: Module) -> _Box:
+        """The registers of LOAD_DIM."""
+        c, control = self.config, self.control
         count, row_stride, mem_stride = [], [], []
         for k in range(2):
             select = self.configures("LOAD_DIM")
@@ -85,14 +142,17 @@ class Load(EngineShell):
                     row_stride[k].eq(field(control.word, "LOAD_DIM", "row_stride")),
                     mem_stride[k].eq(field(control.word, "LOAD_DIM", "mem_stride")),
                 ]
-        pad = self.registers(m, "LOAD_PAD")
+        return _Box(count, row_stride, mem_stride)
 
-        # An instruction is at the head of the queue at least one cycle before its start; its fields are prepared then.
+    def _head(self, m: Module, box: _Box, pad: dict[str, Signal]) -> _Head:
+        """What is to be known of the instruction at the head of the queue, where it is at least one cycle before its
+        start."""
+        c, control, run, count = self.config, self.control, self.run, box.counts
         no_rows, empty, sync, one, only = Signal(), Signal(), Signal(), Signal(), Signal()
         shift = min((t.row_bytes(c) - 1).bit_length() for t in Memory)  # of the bytes of any row
         if c.weight_codes:
             shift = min(shift, (c.bus_bytes - 1).bit_length())  # and of a beat
-        bytes_ = Signal(walker.run_bits - shift)
+        bytes_ = Signal(self.walker.run_bits - shift)
         wide = Cat(pad["left"], run("count"), pad["right"]).any()
         high = Cat(pad["top"], count[0], pad["bottom"]).any()
         lines = [pad["top"], count[0], pad["bottom"]]
@@ -125,29 +185,28 @@ class Load(EngineShell):
                     only.eq(1),
                     empty.eq(beats == 0),
                 ]
-        # Shown for `hw.formal`.
-        self.kept_region = base, size, allowed = latch_region(m, self.region, run("region"), walker.ready)
+        return _Head(no_rows, empty, sync, one, only, coded, bytes_ << shift)
 
-        begin = control.start & (sync | ~no_rows)
+    def _walk(self, m: Module, box: _Box, head: _Head, begin: Value) -> None:
+        """The address half: bursts of the instruction, window checks, reads."""
+        c, control, run, walker = self.config, self.control, self.run, self.walker
+        base, size, allowed = self.kept_region
+        starts = ~head.sync | head.coded if c.weight_codes else ~head.sync
         m.d.comb += [
-            self.operand_fault.error.eq(control.start & ~sync & no_rows),
-            self.operand_fault.pc.eq(control.pc),
-            self.operand_fault.address.eq(0),
-            control.ready.eq(ready),
-            walker.start.eq(begin & (~sync | coded) & ~empty if c.weight_codes else begin & ~sync & ~empty),
+            walker.start.eq(begin & starts & ~head.empty),
             walker.offset.eq(run("offset")),
-            walker.bytes.eq(bytes_ << shift),
-            walker.count0.eq(count[0]),
-            walker.count1.eq(count[1]),
-            walker.mem_stride0.eq(mem_stride[0]),
-            walker.mem_stride1.eq(mem_stride[1]),
+            walker.bytes.eq(head.bytes),
+            walker.count0.eq(box.counts[0]),
+            walker.count1.eq(box.counts[1]),
+            walker.mem_stride0.eq(box.mem_stride[0]),
+            walker.mem_stride1.eq(box.mem_stride[1]),
             walker.tag.eq(control.pc),
             walker.base.eq(base),
             walker.size.eq(size),
             walker.allowed.eq(allowed),
             walker.halt.eq(control.halt),
             walker.null.eq(0),
-            self.window_fault.error.eq(walker.failed & half.beat_ready & self.read.idle),
+            self.window_fault.error.eq(walker.failed & self.data.beat_ready & self.read.idle),
             self.window_fault.address.eq(walker.error_address),
             self.window_fault.pc.eq(walker.error_tag),
             self.read.valid.eq(walker.o_valid),
@@ -155,47 +214,51 @@ class Load(EngineShell):
             self.read.address.eq(walker.o_address),
             self.read.beats.eq(walker.o_beats),
         ]
-
-        entry = data.View(layout, descriptors.i_payload)
-        m.d.comb += [
-            descriptors.i_valid.eq(begin),
-            entry.null.eq(sync),
-            entry.one.eq(one),
-            entry.only.eq(only),
-            entry.target.eq(run("target")),
-            entry.row.eq(run("row")),
-            entry.count.eq(run("count")),
-            entry.low.eq(run("offset")),
-            entry.count0.eq(count[0]),
-            entry.count1.eq(count[1]),
-            entry.row_stride0.eq(row_stride[0]),
-            entry.row_stride1.eq(row_stride[1]),
-            entry.low_stride0.eq(mem_stride[0]),
-            entry.low_stride1.eq(mem_stride[1]),
-            entry.signal0.eq(header(control.word, "signal0")),
-            entry.signal1.eq(header(control.word, "signal1")),
-            entry.pc.eq(control.pc),
-            half.i_valid.eq(descriptors.o_valid),
-            half.i_payload.eq(descriptors.o_payload),
-            descriptors.o_ready.eq(half.i_ready),
-        ]
-        m.d.comb += [entry[n].eq(s) for n, s in pad.items()]
         if c.weight_codes:
-            m.d.comb += [
-                entry.coded.eq(coded),
-                entry.mode.eq(field(control.word, "LOAD_CODED", "mode")),
-                entry.beats.eq(field(control.word, "LOAD_CODED", "beats")),
-            ]
-            with m.If(coded):
+            with m.If(head.coded):
                 m.d.comb += [
-                    entry.target.eq(Memory.WGT),
                     walker.offset[: (c.bus_bytes - 1).bit_length()].eq(0),
                     walker.count0.eq(1),
                     walker.count1.eq(1),
                 ]
+
+    def _describe(self, m: Module, entry: Any, box: _Box, pad: dict[str, Signal], head: _Head) -> None:
+        """What the data half is told of an instruction."""
+        c, control, run = self.config, self.control, self.run
+        m.d.comb += [
+            entry.null.eq(head.sync),
+            entry.one.eq(head.one),
+            entry.only.eq(head.only),
+            entry.target.eq(run("target")),
+            entry.row.eq(run("row")),
+            entry.count.eq(run("count")),
+            entry.low.eq(run("offset")),
+            entry.count0.eq(box.counts[0]),
+            entry.count1.eq(box.counts[1]),
+            entry.row_stride0.eq(box.row_stride[0]),
+            entry.row_stride1.eq(box.row_stride[1]),
+            entry.low_stride0.eq(box.mem_stride[0]),
+            entry.low_stride1.eq(box.mem_stride[1]),
+            entry.signal0.eq(header(control.word, "signal0")),
+            entry.signal1.eq(header(control.word, "signal1")),
+            entry.pc.eq(control.pc),
+        ]
+        m.d.comb += [entry[n].eq(s) for n, s in pad.items()]
+        if c.weight_codes:
+            m.d.comb += [
+                entry.coded.eq(head.coded),
+                entry.mode.eq(field(control.word, "LOAD_CODED", "mode")),
+                entry.beats.eq(field(control.word, "LOAD_CODED", "beats")),
+            ]
+            with m.If(head.coded):
+                m.d.comb += entry.target.eq(Memory.WGT)
+
+    def _data_half(self, m: Module) -> None:
+        """Its ports, which are those of the engine."""
+        control, half = self.control, self.data
+        if self.config.weight_codes:
             wiring.connect(m, half.codes, wiring.flipped(self.codes))
             wiring.connect(m, half.code_fault, wiring.flipped(self.code_fault))
-
         wiring.connect(m, half.write, wiring.flipped(self.write))
         wiring.connect(m, half.range_fault, wiring.flipped(self.range_fault))
         retired = half.retire
@@ -215,8 +278,4 @@ class Load(EngineShell):
             self.bus_fault.address.eq(self.read.beat_address),
             self.activity.step.eq(half.step),
             self.activity.stalled.eq(half.stalled),
-            self.activity.running.eq(descriptors.o_valid | half.busy | walker.busy | self.retire.give),
         ]
-        # The data half knows where an instruction ends; `ready` has looked at the room.
-        unread(m, walker.o_last, walker.o_null, walker.o_tag, descriptors.i_ready)
-        return m
