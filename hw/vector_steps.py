@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -28,6 +30,56 @@ for _instruction, _first, _b in (("ROW", "function", "number"), ("VECTOR_WIDE", 
     for _own, _vector in ((_first, "source"), (_b, "b"), *_SHARED):
         _mine, _its = BY_NAME[_instruction].by_name[_own], BY_NAME["VECTOR"].by_name[_vector]
         assert (_mine.low, _mine.bits) == (_its.low, _its.bits)
+
+
+class _Instruction(NamedTuple):
+    """What steps depend on of their instruction.
+
+    Attributes:
+        null: it is VECTOR_SYNC, one step without reads.
+        reducing: the steps of a group make one row.
+        uses_b: steps that make a row read b.
+        from_acc: a is read from ACC.
+    """
+
+    null: Value
+    reducing: Value
+    uses_b: Value
+    from_acc: Value
+
+
+class _Word(NamedTuple):
+    """The instruction that comes next.
+
+    Attributes:
+        steps: what its steps depend on.
+        source: of its values; of ROW the function.
+        uses_prm: it uses PRM.
+    """
+
+    steps: _Instruction
+    source: Value
+    uses_prm: Value
+
+
+class _Step(NamedTuple):
+    """The step that is to be made.
+
+    Attributes:
+        active: there is an instruction at work.
+        half: a and b lie in one bank, so a is read alone first, which is no step.
+        reads_acc, reads_a, reads_b: set only while this read is due: from them to the scratchpads it is far enough.
+        granted: the reads that are due are made in this cycle.
+        step: so is the step.
+    """
+
+    active: Signal
+    half: Signal
+    reads_acc: Signal
+    reads_a: Signal
+    reads_b: Signal
+    granted: Signal
+    step: Signal
 
 
 class VectorSteps(wiring.Component):
@@ -88,164 +140,178 @@ class VectorSteps(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        c = self.config
-        control, word = self.control, self.control.word
+        c, control = self.config, self.control
         m.submodules.nest = nest = LoopNest(c.vector_loops, ADDRESSES, outer=("b", "dst", "prm"), bits=c.address_bits)
         m.d.comb += nest.configure.eq(self.configures_loop)
         for name in ("level", "count", *(f"{a}_stride" for a in ADDRESSES)):
-            m.d.comb += getattr(nest, name).eq(field(word, "VECTOR_LOOP", name))
+            m.d.comb += getattr(nest, name).eq(field(control.word, "VECTOR_LOOP", name))
         unread(m, control.configure)  # VECTOR_LOOP is told apart by `configures_loop`
 
-        def run(name: str) -> Value:
-            return field(word, "VECTOR", name)
-
-        # The instruction at work.
-        active, null = Signal(), Signal()  # null: VECTOR_SYNC, one step without reads
-        last_step = null | nest.last
+        is_row, makes_none = self._row_flags(m) if c.row_unit else (C(0, 1), C(0, 1))
+        word = self._decode(m, is_row)
+        null = Signal()
         reducing, uses_b, from_acc = Signal(), Signal(), Signal()
+        work = _Instruction(null, reducing, uses_b, from_acc)
+        now = _Step(*(Signal() for _ in _Step._fields))
+        last_step = work.null | nest.last
+        self._sequence(m, nest, word, work, now, last_step)
+        busy, waits = self._rows(m, is_row, now.active, now.step, word.source) if c.row_unit else (C(0, 1), C(0, 1))
+        self._read(m, nest, work, now, busy)
+        m.d.comb += control.ready.eq(~now.active & ~waits)
+        self._count_passes(m, work)
+        self._name_column(m, nest)
+        makes = self.works & ~work.null
+        m.d.comb += [
+            self.makes.eq(makes),
+            self.end.eq(now.step & last_step),
+            self.first.eq(nest.group_first),
+            self.from_acc.eq(makes & work.from_acc & self.first_pass),
+            self.prm.eq(nest.prm),
+            self.dst.eq(nest.dst),
+        ]
+        self._check_rows(m, nest, work, makes, makes_none)
+        return m
 
-        # About the next step, computed one step ahead: whether it makes a row, and what it reads.
-        # `half`: a and b lie in one bank, so a is read alone first, which is no step.
-        # `reads_*` are set only while a read is due: from them to the scratchpads it is far enough.
-        bank_bits = (c.act_banks - 1).bit_length()
-        result, half = self.result, Signal()
-        reads_acc, reads_a, reads_b = Signal(), Signal(), Signal()
+    def _run(self, name: str) -> Value:
+        """Field of the word, as VECTOR has it."""
+        return field(self.control.word, "VECTOR", name)
 
-        def one_bank(a: Value, b: Value) -> Value:
-            return a[:bank_bits] == b[:bank_bits]
+    def _row_flags(self, m: Module) -> tuple[Value, Value]:
+        """Whether the word is ROW, and whether the instruction at work makes no row of ACT."""
+        is_row, makes_none = Signal(), Signal()
+        m.d.comb += [
+            is_row.eq(header(self.control.word, "opcode") == BY_NAME["ROW"].opcode),
+            makes_none.eq(self.row_maximum | self.row_sum | self.row_moments),
+        ]
+        return is_row, makes_none
 
-        new_source = run("source")
-        new = {
-            "null": header(word, "opcode") == BY_NAME["VECTOR_SYNC"].opcode,
-            "reducing": (new_source == Source.SUM) | (new_source == Source.MAX),
-            "uses_b": run("add") | (new_source == Source.MUL),
-            "from_acc": new_source == Source.ACC,
-        }
-        is_row, makes_none = C(0, 1), C(0, 1)  # ROW; it makes no row of ACT
+    def _decode(self, m: Module, is_row: Value) -> _Word:
+        """What the word says, if it is an instruction."""
+        c, opcode, source = self.config, header(self.control.word, "opcode"), self._run("source")
+        steps = _Instruction(
+            null=opcode == BY_NAME["VECTOR_SYNC"].opcode,
+            reducing=(source == Source.SUM) | (source == Source.MAX),
+            uses_b=self._run("add") | (source == Source.MUL),
+            from_acc=source == Source.ACC,
+        )
+        uses_prm = (source == Source.ACC) | (source == Source.MUL) | (source == Source.SUM) | is_row
         if c.row_unit:
-            is_row, makes_none = Signal(), Signal()
-            m.d.comb += [
-                is_row.eq(header(word, "opcode") == BY_NAME["ROW"].opcode),
-                makes_none.eq(self.row_maximum | self.row_sum | self.row_moments),
-            ]
-            new |= {
-                "reducing": Mux(is_row, Cat(new_source != f for f in ROW_WRITES).all(), new["reducing"]),
-                "uses_b": new["uses_b"] & ~is_row,
-                "from_acc": new["from_acc"] & ~is_row,
-            }
-        is_wide = C(0, 1)
+            steps = steps._replace(
+                reducing=Mux(is_row, Cat(source != f for f in ROW_WRITES).all(), steps.reducing),
+                uses_b=steps.uses_b & ~is_row,
+                from_acc=steps.from_acc & ~is_row,
+            )
         if c.wide_results:
             is_wide = Signal()
-            m.d.comb += is_wide.eq(header(word, "opcode") == BY_NAME["VECTOR_WIDE"].opcode)
-            new |= {
-                "reducing": new["reducing"] | is_wide,
-                "uses_b": new["uses_b"] & ~is_wide,
-                "from_acc": new["from_acc"] | is_wide,
-            }
-        at_work = {"null": null, "reducing": reducing, "uses_b": uses_b, "from_acc": from_acc}
+            m.d.comb += is_wide.eq(opcode == BY_NAME["VECTOR_WIDE"].opcode)
+            steps = steps._replace(
+                reducing=steps.reducing | is_wide,
+                uses_b=steps.uses_b & ~is_wide,
+                from_acc=steps.from_acc | is_wide,
+            )
+            uses_prm = uses_prm | is_wide
+        return _Word(steps, source, uses_prm)
 
-        uses_prm = (new_source == Source.ACC) | (new_source == Source.MUL) | (new_source == Source.SUM)
+    def _prepare(
+        self, m: Module, now: _Step, of: _Instruction, group_last: Value, a: Value, b: Value, due: Value
+    ) -> None:
+        """About the next step, with a and b at these rows: whether it makes a row, and what it reads if `due`."""
+        bank_bits = (self.config.act_banks - 1).bit_length()
+        same = a[:bank_bits] == b[:bank_bits]
+        makes_row = ~of.reducing | group_last
+        needs_b = ~of.null & of.uses_b & makes_row
+        together = of.from_acc | ~same  # a and b, or no a
+        m.d.sync += [
+            self.result.eq(makes_row),
+            now.half.eq(needs_b & ~together),
+            now.reads_acc.eq(due & ~of.null & of.from_acc),
+            now.reads_a.eq(due & ~of.null & ~of.from_acc),
+            now.reads_b.eq(due & needs_b & together),
+        ]
 
-        def of_step(of: dict[str, Value], group_last: Value, same: Value, due: Value) -> list[tuple[Signal, Value]]:
-            makes_row = ~of["reducing"] | group_last
-            needs_b = ~of["null"] & of["uses_b"] & makes_row
-            together = of["from_acc"] | ~same  # a and b, or no a
-            return [
-                (result, makes_row),
-                (half, needs_b & ~together),
-                (reads_acc, due & ~of["null"] & of["from_acc"]),
-                (reads_a, due & ~of["null"] & ~of["from_acc"]),
-                (reads_b, due & needs_b & together),
-            ]
-
-        go, refused, granted, step = Signal(), Signal(), Signal(), Signal()
-        with m.If(granted & half):
-            m.d.sync += [half.eq(0), reads_a.eq(0), reads_b.eq(1)]
-        with m.Elif(granted):
-            m.d.sync += [reads_acc.eq(0), reads_a.eq(0), reads_b.eq(0)]  # until the next step
-        with m.If(step):
-            m.d.sync += [
-                to.eq(value)
-                for to, value in of_step(
-                    at_work, nest.group_last_stepped, one_bank(nest.a_next, nest.b_next), ~last_step
-                )
-            ]
+    def _sequence(
+        self, m: Module, nest: LoopNest, word: _Word, work: _Instruction, now: _Step, last_step: Value
+    ) -> None:
+        """Instructions and their steps, one after the other. What is said of a step is computed one step ahead."""
+        control = self.control
+        with m.If(now.granted & now.half):
+            m.d.sync += [now.half.eq(0), now.reads_a.eq(0), now.reads_b.eq(1)]
+        with m.Elif(now.granted):
+            m.d.sync += [now.reads_acc.eq(0), now.reads_a.eq(0), now.reads_b.eq(0)]  # until the next step
+        with m.If(now.step):
+            self._prepare(m, now, work, nest.group_last_stepped, nest.a_next, nest.b_next, ~last_step)
             with m.If(last_step):
-                m.d.sync += active.eq(0)
+                m.d.sync += now.active.eq(0)
         with m.If(control.start):
-            m.d.sync += active.eq(1)
-        with m.If(~active):  # all but the reads also without a start, so that `start` itself reaches few cells
+            m.d.sync += now.active.eq(1)
+        with m.If(~now.active):  # all but the reads also without a start, so that `start` itself reaches few cells
+            a, b = self._run("a"), self._run("b")
+            self._prepare(m, now, word.steps, nest.group_last_started, a, b, control.start)
+            m.d.sync += [to.eq(value) for to, value in zip(work, word.steps)]
             m.d.sync += [
-                to.eq(value)
-                for to, value in of_step(new, nest.group_last_started, one_bank(run("a"), run("b")), control.start)
-            ]
-            m.d.sync += [to.eq(new[name]) for name, to in at_work.items()]
-            m.d.sync += [
-                self.source.eq(new_source),
-                self.uses_prm.eq(uses_prm | is_row | is_wide if c.wide_results else uses_prm | is_row),
+                self.source.eq(word.source),
+                self.uses_prm.eq(word.uses_prm),
                 self.current_pc.eq(control.pc),
             ]
-        m.d.comb += [nest.start.eq(~active), nest.step.eq(step)]
-        m.d.comb += [getattr(nest, f"{a}_base").eq(run(a)) for a in ADDRESSES]
+        m.d.comb += [nest.start.eq(~now.active), nest.step.eq(now.step)]
+        m.d.comb += [getattr(nest, f"{a}_base").eq(self._run(a)) for a in ADDRESSES]
         # The levels of a group: those below `reduce`.
-        m.d.comb += nest.inner.eq(Cat(new["reducing"] & (run("reduce") > k) for k in range(c.vector_loops)))
+        levels = range(self.config.vector_loops)
+        m.d.comb += nest.inner.eq(Cat(word.steps.reducing & (self._run("reduce") > k) for k in levels))
 
-        busy, waits = self._rows(m, is_row, active, step, new_source) if c.row_unit else (C(0, 1), C(0, 1))
-
-        # Reads and the step. Reads are also asked for while halted: whatever waits for them is halted as well.
-        asks = Signal()
+    def _read(self, m: Module, nest: LoopNest, work: _Instruction, now: _Step, busy: Value) -> None:
+        """Reads and the step. Reads are also asked for while halted: whatever waits for them is halted as well."""
+        go, refused, asks = Signal(), Signal(), Signal()
         m.d.comb += [
             asks.eq(~self.fault.error & ~busy),
-            go.eq(active & ~self.fault.error & ~control.halt),
-            self.acc_read.eq(asks & reads_acc),
-            self.a_read.eq(asks & reads_a),
+            go.eq(now.active & ~self.fault.error & ~self.control.halt),
+            self.acc_read.eq(asks & now.reads_acc),
+            self.a_read.eq(asks & now.reads_a),
             self.a_row.eq(nest.a),
-            self.b_read.eq(asks & reads_b),
+            self.b_read.eq(asks & now.reads_b),
             self.b_row.eq(nest.b),
-            refused.eq((reads_acc & ~self.acc_grant) | (reads_a & ~self.a_grant) | (reads_b & ~self.b_grant)),
-            granted.eq(go & ~busy & ~refused),
-            self.works.eq(granted & ~half),
-            step.eq(self.works & (null | self.last_pass)),
+            refused.eq(
+                (now.reads_acc & ~self.acc_grant) | (now.reads_a & ~self.a_grant) | (now.reads_b & ~self.b_grant)
+            ),
+            now.granted.eq(go & ~busy & ~refused),
+            self.works.eq(now.granted & ~now.half),
+            now.step.eq(self.works & (work.null | self.last_pass)),
             self.stalled.eq(go & ~self.works),
         ]
-        m.d.comb += control.ready.eq(~active & ~waits)
-        if c.vector_passes > 1:
-            with m.If(self.works & ~null):
+
+    def _count_passes(self, m: Module, work: _Instruction) -> None:
+        """Which pass of the step this is."""
+        passes = self.config.vector_passes
+        if passes > 1:
+            with m.If(self.works & ~work.null):
                 m.d.sync += [
                     self.number.eq(self.number + 1),
                     self.first_pass.eq(self.last_pass),
-                    self.last_pass.eq(self.number == c.vector_passes - 2),
+                    self.last_pass.eq(self.number == passes - 2),
                 ]
         else:
             m.d.comb += [self.number.eq(0), self.first_pass.eq(1), self.last_pass.eq(1)]
 
-        columns = self.columns
-        column_bits = (columns - 1).bit_length()
-        narrow = c.block_in < c.block_out  # a vector is one column of the physical row
-        if narrow:
+    def _name_column(self, m: Module, nest: LoopNest) -> None:
+        """Row and column of ACC: where blocks are narrow a vector is one column of the physical row."""
+        c = self.config
+        column_bits = (self.columns - 1).bit_length()
+        if c.block_in < c.block_out:
             m.d.comb += [self.acc_row.eq(nest.a >> column_bits), self.column.eq(nest.a[:column_bits])]
         else:
             m.d.comb += [self.acc_row.eq(nest.a), self.column.eq(0)]
 
-        # Rows beyond their memory: found in the step, reported in the next cycle.
-        makes = self.works & ~null
-        m.d.comb += [
-            self.makes.eq(makes),
-            self.end.eq(step & last_step),
-            self.first.eq(nest.group_first),
-            self.from_acc.eq(makes & from_acc & self.first_pass),
-            self.prm.eq(nest.prm),
-            self.dst.eq(nest.dst),
-        ]
+    def _check_rows(self, m: Module, nest: LoopNest, work: _Instruction, makes: Value, makes_none: Value) -> None:
+        """Rows beyond their memory: found in the step, reported in the next cycle."""
+        c, result = self.config, self.result
         limits = [
-            (nest.a, nest.a >= Mux(from_acc, c.acc_vectors, c.act_rows)),
-            (nest.b, uses_b & result & (nest.b >= c.act_rows)),
+            (nest.a, nest.a >= Mux(work.from_acc, c.acc_vectors, c.act_rows)),
+            (nest.b, work.uses_b & result & (nest.b >= c.act_rows)),
             *([(nest.b, self.row_norm & (nest.b >= c.prm_rows))] if c.row_unit else []),
             (nest.prm, self.uses_prm & result & (nest.prm >= c.prm_rows)),
             (nest.dst, result & ~makes_none & (nest.dst >= c.act_rows)),
         ]
         report_range(m, self.fault, self.current_pc, makes & self.first_pass, limits)
-        return m
 
     def _rows(self, m: Module, is_row: Value, active: Value, step: Value, function: Value) -> tuple[Value, Value]:
         """Which function of ROW is at work. Returns whether a row would end for which the divider is not ready, and
