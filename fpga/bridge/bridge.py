@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from amaranth.hdl import C, Cat, Module, Mux, Shape, Signal, Value
 from amaranth.lib import enum, wiring
 from amaranth.lib.memory import Memory
@@ -27,6 +29,9 @@ from isa.link.serial import (
 )
 from isa.registers import REGISTER_SPACE
 
+#: Lowest bit and bits of the fields of a request's first word.
+_FIELDS = {b.name: (b.low, b.bits) for b in REQUEST}
+
 
 class MemoryPort(wiring.Signature):
     """The serial bridge, as it uses memory. A request is taken where `valid` and `ready` meet; `address` in bytes is a
@@ -45,6 +50,71 @@ class MemoryPort(wiring.Signature):
                 "rdata": In(32),
             }
         )
+
+
+class _Work(NamedTuple):
+    """The request at work.
+
+    Attributes:
+        state: what the bridge does.
+        head: first word of the request.
+        address: of the word at work.  index: its number.
+        status: of the response.
+    """
+
+    state: Any
+    head: Signal
+    address: Signal
+    index: Signal
+    status: Any
+
+    def field(self, name: str) -> Value:
+        """One of the first word."""
+        low, bits = _FIELDS[name]
+        return self.head[low : low + bits]
+
+    @property
+    def command(self) -> Value:
+        """A `Command`."""
+        return self.field("command")
+
+    @property
+    def writes(self) -> Value:
+        """It writes."""
+        return self.command[0]
+
+    @property
+    def space(self) -> Value:
+        """A `Space`."""
+        return self.command[1:3]
+
+    @property
+    def is_last(self) -> Value:
+        """The word at work is."""
+        return self.index == self.field("words")
+
+
+class _Access(NamedTuple):
+    """One access to a space.
+
+    Attributes:
+        answered: ends it.  failed: the answer is an error.  taken: the space has the request.
+        data: what was read.
+        waited: cycles.
+        stale: a read of memory was given up; its answer is still to come.
+        sent_address, sent_data: the NPU has these of a write.
+        word: of the RAM.
+    """
+
+    answered: Signal
+    failed: Signal
+    taken: Signal
+    data: Signal
+    waited: Signal
+    stale: Signal
+    sent_address: Signal
+    sent_data: Signal
+    word: Signal
 
 
 class SerialBridge(wiring.Component):
@@ -96,6 +166,37 @@ class SerialBridge(wiring.Component):
         m = Module()
         s = self.State
         state = Signal(s)
+        unframe, frame = self._line(m, state)
+        head = Signal(32)
+        address = Signal(32)
+        index = Signal(range(MAX_WORDS))
+        status = Signal(Status)
+        work = _Work(state, head, address, index, status)
+        m.submodules.payload = payload = Memory(shape=Shape(32), depth=MAX_WORDS, init=[])
+        store, load = payload.write_port(), payload.read_port()
+        m.d.comb += [load.addr.eq(index), load.en.eq((state == s.FETCH) | (state == s.LOOK))]
+        ended, good = self._request(m, work, unframe, store)
+        board = self._board(m, work, ended & ~good)
+        reset_left = Signal(range(RESET_CYCLES + 1))
+        m.d.comb += self.npu_reset.eq(reset_left != 0)
+        with m.If(reset_left != 0):
+            m.d.sync += reset_left.eq(reset_left - 1)
+        beyond = self._beyond(m, work)
+        access = self._access(m, work, load.data)
+        self._answers(m, work, access, board)
+        with m.Switch(state):
+            with m.Case(s.RECEIVE):
+                m.d.sync += [index.eq(0), access.sent_address.eq(0), access.sent_data.eq(0)]
+                with m.If(ended & good):
+                    m.d.sync += state.eq(s.CHECK)
+            with m.Case(s.CHECK):
+                self._check(m, work, beyond, store)
+            self._execute(m, work, access, store, reset_left)
+            self._respond(m, work, access.word, frame)
+        return m
+
+    def _line(self, m: Module, state: Signal) -> tuple[FrameReceiver, FrameTransmitter]:
+        """UART, frames, and the CRC, which both directions share. Returns the frames that come, and those that go."""
         m.submodules.receiver = receiver = UartReceiver(self.clock_hz, self.baud)
         m.submodules.transmitter = transmitter = UartTransmitter(self.clock_hz, self.baud)
         m.submodules.crc = crc = Crc()
@@ -106,7 +207,7 @@ class SerialBridge(wiring.Component):
         m.d.comb += [
             receiver.rx.eq(self.rx),
             self.tx.eq(transmitter.tx),
-            unframe.enable.eq(state == s.RECEIVE),
+            unframe.enable.eq(state == self.State.RECEIVE),
             crc.clear.eq(unframe.crc_clear | frame.crc_clear),
             crc.i.valid.eq(unframe.crc_i.valid | frame.crc_i.valid),
             crc.i.payload.eq(Mux(frame.busy, frame.crc_i.payload, unframe.crc_i.payload)),
@@ -115,33 +216,28 @@ class SerialBridge(wiring.Component):
             unframe.crc_good.eq(crc.good),
             frame.crc.eq(crc.value),
         ]
+        return unframe, frame
 
-        # The request. Words 0 and 1 are kept in registers, what follows goes to the RAM.
-        head = Signal(32)
-        address = Signal(32)
-        index = Signal(range(MAX_WORDS))
-        request = {b.name: head[b.low : b.low + b.bits] for b in REQUEST}
-        command = request["command"]
-        writes = command[0]
-        space = command[1:3]
-        payload_index = (unframe.index - 2)[: len(index)]
-        m.submodules.payload = payload = Memory(shape=Shape(32), depth=MAX_WORDS, init=[])
-        store, load = payload.write_port(), payload.read_port()
-        m.d.comb += [load.addr.eq(index), load.en.eq((state == s.FETCH) | (state == s.LOOK))]
+    def _request(self, m: Module, work: _Work, unframe: FrameReceiver, store: Any) -> tuple[Value, Value]:
+        """Takes a request: words 0 and 1 are kept in registers, what follows goes to the RAM. Returns whether a frame
+        ended in the cycle before, and whether it was whole."""
+        payload_index = (unframe.index - 2)[: len(work.index)]
         with m.If(unframe.o.valid):
             with m.If(unframe.index == 0):
-                m.d.sync += head.eq(unframe.o.payload)
+                m.d.sync += work.head.eq(unframe.o.payload)
             with m.Elif(unframe.index == 1):
-                m.d.sync += address.eq(unframe.o.payload)
+                m.d.sync += work.address.eq(unframe.o.payload)
             with m.Elif(unframe.index < MAX_WORDS + 2):
                 m.d.comb += [store.en.eq(1), store.addr.eq(payload_index), store.data.eq(unframe.o.payload)]
-        expected = Mux(writes, request["words"] + 4, 3)
-        ended, good = Signal(), Signal()  # a frame did in the cycle before; it was whole
+        expected = Mux(work.writes, work.field("words") + 4, 3)
+        ended, good = Signal(), Signal()
         m.d.sync += [ended.eq(unframe.done), good.eq(unframe.good & (unframe.count == expected))]
+        return ended, good
 
-        # Board registers.
+    def _board(self, m: Module, work: _Work, damaged: Value) -> Signal:
+        """The board register at the address."""
         bad_frames = Signal(16)
-        with m.If(ended & ~good):
+        with m.If(damaged):
             m.d.sync += bad_frames.eq(bad_frames + 1)
         constants: dict[str, Value] = {
             "BRIDGE_IDENTITY": C(IDENTITY, 32),
@@ -152,50 +248,48 @@ class SerialBridge(wiring.Component):
             "BAD_FRAMES": bad_frames,
         }
         board = Signal(32)
-        with m.Switch(address[2:]):
+        with m.Switch(work.address[2:]):
             for r in BOARD_REGISTERS:
                 if r.name in constants:
                     with m.Case(r.offset >> 2):
                         m.d.comb += board.eq(constants[r.name])
-        reset_left = Signal(range(RESET_CYCLES + 1))
-        m.d.comb += self.npu_reset.eq(reset_left != 0)
-        with m.If(reset_left != 0):
-            m.d.sync += reset_left.eq(reset_left - 1)
+        return board
 
-        # What may be executed.
+    def _beyond(self, m: Module, work: _Work) -> Signal:
+        """Whether the request leaves its space."""
         last_byte = Signal(33)
         limit = Signal(32)
-        with m.Switch(space):
+        with m.Switch(work.space):
             with m.Case(Space.BOARD):
                 m.d.comb += limit.eq(BOARD_SPACE)
             with m.Case(Space.NPU):
                 m.d.comb += limit.eq(REGISTER_SPACE)
             with m.Case(Space.MEMORY):
                 m.d.comb += limit.eq(self.memory_bytes)
-        m.d.comb += last_byte.eq(address + Cat(C(3, 2), request["words"]))
+        m.d.comb += last_byte.eq(work.address + Cat(C(3, 2), work.field("words")))
         beyond = Signal()  # known long before it is looked at
         m.d.sync += beyond.eq(last_byte >= limit)
-        session = Signal()
-        previous = Signal(8)
-        status = Signal(Status)
+        return beyond
 
-        # One access to a space: `answered` ends it, with `data` of a read and `failed`.
+    def _access(self, m: Module, work: _Work, loaded: Value) -> _Access:
+        """What memory and NPU are asked."""
         answered, failed, taken = Signal(), Signal(), Signal()
         data = Signal(32)
         waited = Signal(range(ACCESS_CYCLES))
-        stale = Signal()  # a read of memory was given up; its answer is still to come
-        is_last = index == request["words"]
-        accessing = state == s.ACCESS
+        stale = Signal()
+        accessing = work.state == self.State.ACCESS
         sent_address, sent_data = Signal(), Signal()
-        word = Signal(32, reset_less=True)  # of the RAM
-        looked = Signal()  # it leaves the RAM
-        m.d.sync += word.eq(load.data)
+        word = Signal(32, reset_less=True)
+        m.d.sync += word.eq(loaded)
+        address, writes, space = work.address, work.writes, work.space
+        first = Mux(work.index == 0, work.field("first_strobe"), 15)
+        last = Mux(work.is_last, work.field("last_strobe"), 15)
         m.d.comb += [
             self.mem.valid.eq(accessing & (space == Space.MEMORY) & ~(stale & ~writes)),
             self.mem.write.eq(writes),
             self.mem.address.eq(address),
             self.mem.wdata.eq(word),
-            self.mem.strobe.eq(Mux(index == 0, request["first_strobe"], 15) & Mux(is_last, request["last_strobe"], 15)),
+            self.mem.strobe.eq(first & last),
             self.axil.aw.valid.eq(accessing & (space == Space.NPU) & writes & ~sent_address),
             self.axil.w.valid.eq(accessing & (space == Space.NPU) & writes & ~sent_data),
             self.axil.ar.valid.eq(accessing & (space == Space.NPU) & ~writes),
@@ -210,7 +304,12 @@ class SerialBridge(wiring.Component):
         ]
         with m.If(self.mem.rvalid):
             m.d.sync += stale.eq(0)
-        with m.Switch(space):
+        return _Access(answered, failed, taken, data, waited, stale, sent_address, sent_data, word)
+
+    def _answers(self, m: Module, work: _Work, access: _Access, board: Value) -> None:
+        """What the space says."""
+        writes, taken, answered, data = work.writes, access.taken, access.answered, access.data
+        with m.Switch(work.space):
             with m.Case(Space.BOARD):
                 m.d.comb += [taken.eq(1), answered.eq(1), data.eq(board)]
             with m.Case(Space.NPU):
@@ -218,12 +317,12 @@ class SerialBridge(wiring.Component):
                     taken.eq(
                         Mux(
                             writes,
-                            (sent_address | self.axil.aw.ready) & (sent_data | self.axil.w.ready),
+                            (access.sent_address | self.axil.aw.ready) & (access.sent_data | self.axil.w.ready),
                             self.axil.ar.ready,
                         )
                     ),
                     answered.eq(Mux(writes, self.axil.b.valid, self.axil.r.valid)),
-                    failed.eq(Mux(writes, self.axil.b.resp, self.axil.r.resp) != 0),
+                    access.failed.eq(Mux(writes, self.axil.b.resp, self.axil.r.resp) != 0),
                     data.eq(self.axil.r.data),
                 ]
             with m.Case(Space.MEMORY):
@@ -233,81 +332,91 @@ class SerialBridge(wiring.Component):
                     data.eq(self.mem.rdata),
                 ]
 
-        with m.Switch(state):
-            with m.Case(s.RECEIVE):
-                m.d.sync += [index.eq(0), sent_address.eq(0), sent_data.eq(0)]
-                with m.If(ended & good):
-                    m.d.sync += state.eq(s.CHECK)
-            with m.Case(s.CHECK):
-                repeated = session & (previous == request["sequence"]) & writes
-                m.d.sync += [state.eq(s.HEAD), previous.eq(request["sequence"])]
-                with m.If(command == Command.HELLO):
-                    m.d.comb += [store.en.eq(1), store.addr.eq(0), store.data.eq(address)]
-                    m.d.sync += [session.eq(1), status.eq(Status.OK)]
-                with m.Elif(~session):
-                    m.d.sync += status.eq(Status.NO_SESSION)
-                with m.Elif((space == Space.LINK) | command[3:].any()):
-                    m.d.sync += status.eq(Status.COMMAND)
-                with m.Elif((address[:2] != 0) | beyond):
-                    m.d.sync += status.eq(Status.ADDRESS)
-                with m.Elif(~repeated):
-                    m.d.sync += [status.eq(Status.OK), state.eq(s.FETCH)]
-            with m.Case(s.FETCH):
-                m.d.sync += state.eq(s.KEEP)
-            with m.Case(s.KEEP):
-                m.d.sync += [state.eq(s.ACCESS), waited.eq(0)]
-            with m.Case(s.ACCESS):
-                m.d.sync += waited.eq(waited + 1)
-                with m.If(self.axil.aw.ready):
-                    m.d.sync += sent_address.eq(1)
-                with m.If(self.axil.w.ready):
-                    m.d.sync += sent_data.eq(1)
-                with m.If(taken):
-                    m.d.sync += state.eq(s.WAIT)
-                with m.Elif(waited == ACCESS_CYCLES - 1):
-                    m.d.sync += [status.eq(Status.TIMEOUT), state.eq(s.HEAD)]
-            with m.Case(s.WAIT):
-                m.d.sync += [waited.eq(waited + 1), sent_address.eq(0), sent_data.eq(0)]
-                with m.If(answered):
-                    m.d.comb += [store.en.eq(~writes), store.addr.eq(index), store.data.eq(data)]
-                    m.d.sync += state.eq(s.NEXT)
-                    with m.If((space == Space.BOARD) & writes & (address[2:] == BOARD_REGISTER["RESET"].offset >> 2)):
-                        with m.If(word[BOARD_REGISTER["RESET"].bit("NPU").low]):
-                            m.d.sync += reset_left.eq(RESET_CYCLES)
-                    with m.If(failed):
-                        m.d.sync += [status.eq(Status.BUS), state.eq(s.HEAD)]
-                with m.Elif(waited == ACCESS_CYCLES - 1):
-                    m.d.sync += [status.eq(Status.TIMEOUT), state.eq(s.HEAD), stale.eq(space == Space.MEMORY)]
-            with m.Case(s.NEXT):
-                m.d.sync += [index.eq(index + 1), address.eq(address + 4), state.eq(s.FETCH)]
-                with m.If(is_last):
-                    m.d.sync += state.eq(s.HEAD)
-            with m.Case(s.HEAD):
-                silent = writes | (status != Status.OK)
-                values = {
-                    "status": status,
-                    "sequence": request["sequence"],
-                    "words": Mux(silent, 0, request["words"] + 1),
-                }
-                m.d.comb += [frame.i.valid.eq(1), frame.i.payload.last.eq(silent)]
-                for b in RESPONSE:
-                    m.d.comb += frame.i.payload.word[b.low : b.low + b.bits].eq(values[b.name])
-                m.d.sync += index.eq(0)
-                with m.If(frame.i.ready):
-                    m.d.sync += state.eq(Mux(silent, s.FLUSH, s.LOOK))
-            with m.Case(s.LOOK):
-                m.d.sync += looked.eq(~looked)
-                with m.If(looked):
-                    m.d.sync += state.eq(s.SEND)
-            with m.Case(s.SEND):
-                m.d.comb += [
-                    frame.i.valid.eq(1),
-                    frame.i.payload.word.eq(word),
-                    frame.i.payload.last.eq(is_last),
-                ]
-                with m.If(frame.i.ready):
-                    m.d.sync += [index.eq(index + 1), state.eq(Mux(is_last, s.FLUSH, s.LOOK))]
-            with m.Case(s.FLUSH):
-                with m.If(~frame.busy):
-                    m.d.sync += state.eq(s.RECEIVE)
-        return m
+    def _check(self, m: Module, work: _Work, beyond: Value, store: Any) -> None:
+        """Whether the request may be executed. A write that comes again is answered as it was, not executed."""
+        s, state, status, address = self.State, work.state, work.status, work.address
+        session = Signal()
+        previous = Signal(8)
+        repeated = session & (previous == work.field("sequence")) & work.writes
+        m.d.sync += [state.eq(s.HEAD), previous.eq(work.field("sequence"))]
+        with m.If(work.command == Command.HELLO):
+            m.d.comb += [store.en.eq(1), store.addr.eq(0), store.data.eq(address)]
+            m.d.sync += [session.eq(1), status.eq(Status.OK)]
+        with m.Elif(~session):
+            m.d.sync += status.eq(Status.NO_SESSION)
+        with m.Elif((work.space == Space.LINK) | work.command[3:].any()):
+            m.d.sync += status.eq(Status.COMMAND)
+        with m.Elif((address[:2] != 0) | beyond):
+            m.d.sync += status.eq(Status.ADDRESS)
+        with m.Elif(~repeated):
+            m.d.sync += [status.eq(Status.OK), state.eq(s.FETCH)]
+
+    def _execute(self, m: Module, work: _Work, access: _Access, store: Any, reset_left: Signal) -> None:
+        """States of the request, word by word."""
+        s, state, index, status, address = self.State, work.state, work.index, work.status, work.address
+        waited, sent_address, sent_data = access.waited, access.sent_address, access.sent_data
+        with m.Case(s.FETCH):
+            m.d.sync += state.eq(s.KEEP)
+        with m.Case(s.KEEP):
+            m.d.sync += [state.eq(s.ACCESS), waited.eq(0)]
+        with m.Case(s.ACCESS):
+            m.d.sync += waited.eq(waited + 1)
+            with m.If(self.axil.aw.ready):
+                m.d.sync += sent_address.eq(1)
+            with m.If(self.axil.w.ready):
+                m.d.sync += sent_data.eq(1)
+            with m.If(access.taken):
+                m.d.sync += state.eq(s.WAIT)
+            with m.Elif(waited == ACCESS_CYCLES - 1):
+                m.d.sync += [status.eq(Status.TIMEOUT), state.eq(s.HEAD)]
+        with m.Case(s.WAIT):
+            m.d.sync += [waited.eq(waited + 1), sent_address.eq(0), sent_data.eq(0)]
+            with m.If(access.answered):
+                m.d.comb += [store.en.eq(~work.writes), store.addr.eq(index), store.data.eq(access.data)]
+                m.d.sync += state.eq(s.NEXT)
+                resets = address[2:] == BOARD_REGISTER["RESET"].offset >> 2
+                with m.If((work.space == Space.BOARD) & work.writes & resets):
+                    with m.If(access.word[BOARD_REGISTER["RESET"].bit("NPU").low]):
+                        m.d.sync += reset_left.eq(RESET_CYCLES)
+                with m.If(access.failed):
+                    m.d.sync += [status.eq(Status.BUS), state.eq(s.HEAD)]
+            with m.Elif(waited == ACCESS_CYCLES - 1):
+                m.d.sync += [status.eq(Status.TIMEOUT), state.eq(s.HEAD)]
+                m.d.sync += access.stale.eq(work.space == Space.MEMORY)
+        with m.Case(s.NEXT):
+            m.d.sync += [index.eq(index + 1), address.eq(address + 4), state.eq(s.FETCH)]
+            with m.If(work.is_last):
+                m.d.sync += state.eq(s.HEAD)
+
+    def _respond(self, m: Module, work: _Work, word: Value, frame: FrameTransmitter) -> None:
+        """States of the response."""
+        s, state, index, status = self.State, work.state, work.index, work.status
+        looked = Signal()  # `word` leaves the RAM
+        with m.Case(s.HEAD):
+            silent = work.writes | (status != Status.OK)
+            values = {
+                "status": status,
+                "sequence": work.field("sequence"),
+                "words": Mux(silent, 0, work.field("words") + 1),
+            }
+            m.d.comb += [frame.i.valid.eq(1), frame.i.payload.last.eq(silent)]
+            for b in RESPONSE:
+                m.d.comb += frame.i.payload.word[b.low : b.low + b.bits].eq(values[b.name])
+            m.d.sync += index.eq(0)
+            with m.If(frame.i.ready):
+                m.d.sync += state.eq(Mux(silent, s.FLUSH, s.LOOK))
+        with m.Case(s.LOOK):
+            m.d.sync += looked.eq(~looked)
+            with m.If(looked):
+                m.d.sync += state.eq(s.SEND)
+        with m.Case(s.SEND):
+            m.d.comb += [
+                frame.i.valid.eq(1),
+                frame.i.payload.word.eq(word),
+                frame.i.payload.last.eq(work.is_last),
+            ]
+            with m.If(frame.i.ready):
+                m.d.sync += [index.eq(index + 1), state.eq(Mux(work.is_last, s.FLUSH, s.LOOK))]
+        with m.Case(s.FLUSH):
+            with m.If(~frame.busy):
+                m.d.sync += state.eq(s.RECEIVE)
