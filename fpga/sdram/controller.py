@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any, NamedTuple
 
-from amaranth.hdl import Array, C, Cat, Module, Mux, Signal
+from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -18,6 +19,67 @@ SEGMENT_PAIRS = 16
 ALL_BANKS = 1 << 10
 #: Registers a command passes after the decision: here and at the pin; words pass two on their way back.
 PIN_CYCLES = 2
+
+
+class _Refresh(NamedTuple):
+    """What is known of refreshes.
+
+    Attributes:
+        start_refreshes: still to be made after power-on.
+        tick: it is time for one.  due: it has to be made.
+        working: the chip is ready for segments.
+    """
+
+    start_refreshes: Signal
+    tick: Signal
+    due: Signal
+    working: Signal
+
+
+class _Segment(NamedTuple):
+    """The segment whose row is looked after; `held`: there is one."""
+
+    write: Signal
+    tag: Signal
+    column: Signal
+    bank: Signal
+    row: Signal
+    count: Signal
+    held: Signal
+
+
+class _Moving(NamedTuple):
+    """The segment whose words move; `active`: there is one. `left`: pairs less one."""
+
+    active: Signal
+    write: Signal
+    tag: Signal
+    column: Signal
+    bank: Signal
+    left: Signal
+
+
+class _Banks(NamedTuple):
+    """Rows, and what has to be waited for.
+
+    Attributes:
+        rows, is_open: by bank.
+        keep: cycles until a bank may be closed.  keep_read, keep_write: from a command for columns on.
+        waits: cycles from a command for rows to the next, by name.  wait: those left.
+        driven: cycles until words may be driven after words were read.  after_read: from the command on.
+        may_close: banks whose `keep` has ended.
+    """
+
+    rows: Any
+    is_open: Signal
+    keep: Any
+    keep_read: int
+    keep_write: int
+    waits: dict[str, int]
+    wait: Signal
+    after_read: int
+    driven: Signal
+    may_close: Signal
 
 
 class SdramController(wiring.Component):
@@ -86,36 +148,57 @@ class SdramController(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        s, t, chip = self.State, self.cycles, self.chip
-        banks, burst = 1 << chip.bank_bits, chip.burst_words
+        s = self.State
         state = Signal(s)
         for_columns = Signal()  # whose turn this cycle is
         m.d.sync += for_columns.eq(~for_columns)
         command = Cat(self.sdram_we, self.sdram_cas, self.sdram_ras)
         m.d.sync += command.eq(0)
+        start_refreshes = Signal(range(self.chip.start_refreshes + 1), init=self.chip.start_refreshes)
+        tick, due, working = Signal(), Signal(), Signal()
+        refresh = _Refresh(start_refreshes, tick, due, working)
+        self._clock(m, refresh)
+        segment = self._segment()
+        moving = self._moving()
+        banks = self._banks(m)
+        self._rows(m, state, for_columns, command, refresh, segment, moving, banks)
+        reads = self._columns(m, for_columns, command, working, moving, banks)
+        self._address(m, state, for_columns, refresh, segment, moving)
+        self._words(m, segment, moving, reads)
+        return m
 
-        # The clock of refreshes, which also measures the time after power-on.
+    def _clock(self, m: Module, refresh: _Refresh) -> None:
+        """The clock of refreshes, which also measures the time after power-on."""
+        t = self.cycles
         left = Signal(range(t.refresh_interval), init=t.refresh_interval - 1)
         starting = Signal(range(t.start_intervals + 1), init=t.start_intervals)
-        start_refreshes = Signal(range(chip.start_refreshes + 1), init=chip.start_refreshes)
-        tick, due, working = Signal(), Signal(), Signal()
-        m.d.sync += [left.eq(Mux(left == 0, t.refresh_interval - 1, left - 1)), tick.eq((left == 0) & (starting <= 1))]
+        m.d.sync += left.eq(Mux(left == 0, t.refresh_interval - 1, left - 1))
+        m.d.sync += refresh.tick.eq((left == 0) & (starting <= 1))
         with m.If((left == 0) & (starting != 0)):
             m.d.sync += starting.eq(starting - 1)
-        with m.If(tick):
-            m.d.sync += due.eq(1)
+        with m.If(refresh.tick):
+            m.d.sync += refresh.due.eq(1)
 
-        # The segment whose row is looked after, and the one whose words move.
+    def _segment(self) -> _Segment:
+        """Registers of the segment whose row is looked after."""
+        chip = self.chip
         write, tag = Signal(), Signal(self.tag_bits)
         column, bank, row = Signal(self.column_bits), Signal(chip.bank_bits), Signal(chip.row_bits)
         count = Signal(range(SEGMENT_PAIRS))
         held = Signal()
-        moving, moving_write, moving_tag = Signal(), Signal(), Signal(self.tag_bits)
-        moving_column, moving_bank = Signal(self.column_bits), Signal(chip.bank_bits)
-        moving_left = Signal(range(SEGMENT_PAIRS))
+        return _Segment(write, tag, column, bank, row, count, held)
 
-        # Rows that are open; cycles until a bank may be closed, until the next command for rows, until words may be
-        # driven after words were read. Counters stop below 0, so that their sign says that they have ended.
+    def _moving(self) -> _Moving:
+        """Registers of the segment whose words move."""
+        moving, moving_write, moving_tag = Signal(), Signal(), Signal(self.tag_bits)
+        moving_column, moving_bank = Signal(self.column_bits), Signal(self.chip.bank_bits)
+        moving_left = Signal(range(SEGMENT_PAIRS))
+        return _Moving(moving, moving_write, moving_tag, moving_column, moving_bank, moving_left)
+
+    def _banks(self, m: Module) -> _Banks:
+        """Open rows and times to wait. Counters stop below 0, so that their sign says that they have ended."""
+        t, chip = self.cycles, self.chip
+        banks, burst = 1 << chip.bank_bits, chip.burst_words
         rows = Array(Signal(chip.row_bits, name=f"row{b}") for b in range(banks))
         is_open = Signal(banks)
         keep_read = max(burst, t.row_active - t.activate_to_column)
@@ -136,14 +219,28 @@ class SdramController(wiring.Component):
                 m.d.sync += counter.eq(counter - 1)
         may_close = Signal(banks)
         m.d.comb += may_close.eq(Cat(counter < 0 for counter in keep))
+        return _Banks(rows, is_open, keep, keep_read, keep_write, waits, wait, after_read, driven, may_close)
 
-        # Rows.
-        there_row, there_open = Signal(chip.row_bits), Signal()
+    def _rows(
+        self,
+        m: Module,
+        state: Signal,
+        for_columns: Signal,
+        command: Value,
+        refresh: _Refresh,
+        segment: _Segment,
+        moving: _Moving,
+        banks: _Banks,
+    ) -> None:
+        """Commands for rows and for the whole chip: one after the other until the segment may move its words."""
+        s, t, due, working, bank = self.State, self.cycles, refresh.due, refresh.working, segment.bank
+        wait, waits, is_open, may_close = banks.wait, banks.waits, banks.is_open, banks.may_close
+        there_row, there_open = Signal(self.chip.row_bits), Signal()
         m.d.comb += self.i_ready.eq((state == s.IDLE) & working)
         for_rows, refreshing = Signal(), Signal()
         m.d.comb += [
             for_rows.eq(~for_columns & (wait < 0)),
-            refreshing.eq(due & for_rows & ~moving & may_close.all()),
+            refreshing.eq(due & for_rows & ~moving.active & may_close.all()),
         ]
 
         def close_all() -> None:
@@ -154,86 +251,123 @@ class SdramController(wiring.Component):
         with m.Switch(state):
             with m.Case(s.IDLE):
                 with m.If(self.i_valid & working):
-                    next_bank = self.i_pair[self.column_bits :][: chip.bank_bits]
+                    next_bank = self.i_pair[self.column_bits :][: self.chip.bank_bits]
+                    self._take(m, segment)
                     m.d.sync += [
-                        Cat(column, bank, row).eq(self.i_pair), write.eq(self.i_write), tag.eq(self.i_tag),
-                        count.eq(self.i_count), held.eq(1), state.eq(s.LOOK),
-                        there_row.eq(rows[next_bank]), there_open.eq(is_open.bit_select(next_bank, 1)),
+                        state.eq(s.LOOK),
+                        there_row.eq(banks.rows[next_bank]), there_open.eq(is_open.bit_select(next_bank, 1)),
                     ]  # fmt: skip
                 with m.Elif(refreshing):
                     close_all()
-                with m.Elif(~working & for_rows & (start_refreshes == 0)):
+                with m.Elif(~working & for_rows & (refresh.start_refreshes == 0)):
                     m.d.sync += [command.eq(_MODE), wait.eq(waits["mode"]), working.eq(1)]
             with m.Case(s.LOOK):
-                m.d.sync += state.eq(Mux(there_open, Mux(there_row == row, s.READY, s.CLOSE), s.OPEN))
+                m.d.sync += state.eq(Mux(there_open, Mux(there_row == segment.row, s.READY, s.CLOSE), s.OPEN))
             with m.Case(s.CLOSE):
-                with m.If(for_rows & may_close.bit_select(bank, 1) & ~(moving & (moving_bank == bank))):
+                with m.If(for_rows & may_close.bit_select(bank, 1) & ~(moving.active & (moving.bank == bank))):
                     m.d.sync += [command.eq(_PRECHARGE), wait.eq(waits["precharge"]), state.eq(s.OPEN)]
             with m.Case(s.OPEN):
                 with m.If(for_rows):
                     m.d.sync += [
                         command.eq(_ACTIVE), wait.eq(waits["open"]), state.eq(s.READY),
-                        rows[bank].eq(row), is_open.bit_select(bank, 1).eq(1),
-                        keep[bank].eq(t.row_active - 2),
+                        banks.rows[bank].eq(segment.row), is_open.bit_select(bank, 1).eq(1),
+                        banks.keep[bank].eq(t.row_active - 2),
                     ]  # fmt: skip
             with m.Case(s.READY):
                 with m.If(refreshing):
                     close_all()
-                with m.Elif(for_rows & ~moving & ~due & ~(write & (driven >= 0))):
-                    m.d.sync += [
-                        moving.eq(1), moving_write.eq(write), moving_tag.eq(tag), moving_column.eq(column),
-                        moving_bank.eq(bank), moving_left.eq(count), held.eq(0), state.eq(s.IDLE),
-                    ]  # fmt: skip
+                with m.Elif(for_rows & ~moving.active & ~due & ~(segment.write & (banks.driven >= 0))):
+                    self._move(m, segment, moving)
+                    m.d.sync += state.eq(s.IDLE)
             with m.Case(s.REFRESH):
                 with m.If(for_rows):
-                    m.d.sync += [command.eq(_REFRESH), wait.eq(waits["refresh"]), state.eq(Mux(held, s.OPEN, s.IDLE))]
-                    with m.If(start_refreshes != 0):
-                        m.d.sync += start_refreshes.eq(start_refreshes - 1)
-                    m.d.sync += due.eq(tick | (start_refreshes > 1))
+                    next_state = Mux(segment.held, s.OPEN, s.IDLE)
+                    m.d.sync += [command.eq(_REFRESH), wait.eq(waits["refresh"]), state.eq(next_state)]
+                    with m.If(refresh.start_refreshes != 0):
+                        m.d.sync += refresh.start_refreshes.eq(refresh.start_refreshes - 1)
+                    m.d.sync += due.eq(refresh.tick | (refresh.start_refreshes > 1))
 
-        # Columns.
+    def _take(self, m: Module, segment: _Segment) -> None:
+        """A segment comes."""
+        m.d.sync += [
+            Cat(segment.column, segment.bank, segment.row).eq(self.i_pair),
+            segment.write.eq(self.i_write),
+            segment.tag.eq(self.i_tag),
+            segment.count.eq(self.i_count),
+            segment.held.eq(1),
+        ]
+
+    def _move(self, m: Module, segment: _Segment, moving: _Moving) -> None:
+        """The row of the segment is open: its words move from now on."""
+        m.d.sync += [
+            moving.active.eq(1),
+            moving.write.eq(segment.write),
+            moving.tag.eq(segment.tag),
+            moving.column.eq(segment.column),
+            moving.bank.eq(segment.bank),
+            moving.left.eq(segment.count),
+            segment.held.eq(0),
+        ]
+
+    def _columns(
+        self, m: Module, for_columns: Signal, command: Value, working: Signal, moving: _Moving, banks: _Banks
+    ) -> Signal:
+        """READ and WRITE, a pair in every second cycle. Returns whether a pair is read."""
         go, reads = Signal(), Signal()
         m.d.comb += [
-            go.eq(for_columns & moving),
-            self.w_take.eq(go & moving_write),
-            self.w_last.eq(moving_left == 0),
-            self.w_tag.eq(moving_tag),
-            reads.eq(go & ~moving_write),
+            go.eq(for_columns & moving.active),
+            self.w_take.eq(go & moving.write),
+            self.w_last.eq(moving.left == 0),
+            self.w_tag.eq(moving.tag),
+            reads.eq(go & ~moving.write),
         ]
         self._drive(m, for_columns, working)
         m.d.comb += [self.sdram_clk_en.eq(1), self.sdram_cs.eq(1)]
         with m.If(go):
             m.d.sync += [
-                command.eq(Mux(moving_write, _WRITE, _READ)), moving.eq(~self.w_last),
-                moving_column.eq(moving_column + 1), moving_left.eq(moving_left - 1),
-                keep[moving_bank].eq(Mux(moving_write, keep_write - 2, keep_read - 2)),
+                command.eq(Mux(moving.write, _WRITE, _READ)), moving.active.eq(~self.w_last),
+                moving.column.eq(moving.column + 1), moving.left.eq(moving.left - 1),
+                banks.keep[moving.bank].eq(Mux(moving.write, banks.keep_write - 2, banks.keep_read - 2)),
             ]  # fmt: skip
         with m.If(reads):
-            m.d.sync += driven.eq(after_read - 1)
+            m.d.sync += banks.driven.eq(banks.after_read - 1)
+        return reads
 
-        # What a command would need, whether or not there is one: that is known late. The mode is that of sequential
-        # bursts, of writes too.
-        mode = (burst.bit_length() - 1) | t.cas << 4
-        for_a_row = Mux(state == s.OPEN, row, Mux(state == s.CLOSE, 0, Mux(working | due, ALL_BANKS, mode)))
-        for_words = Cat(C(0, burst.bit_length() - 1), moving_column)
+    def _address(
+        self,
+        m: Module,
+        state: Signal,
+        for_columns: Signal,
+        refresh: _Refresh,
+        segment: _Segment,
+        moving: _Moving,
+    ) -> None:
+        """What a command would need, whether or not there is one: that is known late. The mode is that of sequential
+        bursts, of writes too."""
+        s, burst = self.State, self.chip.burst_words
+        mode = (burst.bit_length() - 1) | self.cycles.cas << 4
+        for_all = Mux(refresh.working | refresh.due, ALL_BANKS, mode)
+        for_a_row = Mux(state == s.OPEN, segment.row, Mux(state == s.CLOSE, 0, for_all))
+        for_words = Cat(C(0, burst.bit_length() - 1), moving.column)
         m.d.sync += [
             self.sdram_a.eq(Mux(for_columns, for_words, for_a_row)),
-            self.sdram_ba.eq(Mux(for_columns, moving_bank, bank)),
+            self.sdram_ba.eq(Mux(for_columns, moving.bank, segment.bank)),
         ]
 
-        # Words come back; what they belong to follows them.
-        word, word_before = Signal(chip.word_bits), Signal(chip.word_bits)
+    def _words(self, m: Module, segment: _Segment, moving: _Moving, reads: Signal) -> None:
+        """Words come back; what they belong to follows them."""
+        t, burst = self.cycles, self.chip.burst_words
+        word, word_before = Signal(self.chip.word_bits), Signal(self.chip.word_bits)
         m.d.sync += [word.eq(self.sdram_dq_i), word_before.eq(word)]
         cycles = t.cas + t.late + 2 * PIN_CYCLES + burst - 2
         stages = [Signal(2 + self.tag_bits, name=f"passing{stage}") for stage in range(cycles)]
-        for before, behind in pairwise([Cat(reads, self.w_last, moving_tag), *stages]):
+        for before, behind in pairwise([Cat(reads, self.w_last, moving.tag), *stages]):
             m.d.sync += behind.eq(before)
         m.d.comb += [
             Cat(self.r_valid, self.r_last, self.r_tag).eq(stages[-1]),
             self.r_data.eq(Cat(word_before, word) if burst == 2 else word),
-            self.idle.eq(~held & ~moving & ~Cat(stage[0] for stage in stages).any()),
+            self.idle.eq(~segment.held & ~moving.active & ~Cat(stage[0] for stage in stages).any()),
         ]
-        return m
 
     def _drive(self, m: Module, for_columns: Signal, working: Signal) -> None:
         """The words to write, and the bytes of them that are not written. Of two words, the second is driven in the
