@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Shape, Signal
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Shape, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In
@@ -24,6 +24,7 @@ READ_BEATS = 8
 READ_STAGES = 4
 #: Rows of a bank: as many as a block RAM has at its deepest, so that nothing lies between it and its register.
 BANK_ROWS = 1 << 14
+_IN_BANK = (BANK_ROWS - 1).bit_length()
 #: Entries of the queues of addresses and write data.
 ADDRESSES = 2
 OKAY, DECERR = 0, 3
@@ -75,6 +76,17 @@ def unread_attributes(m: Module, slave: Any) -> None:
         unread(m, channel.burst, channel.size, channel.cache, channel.prot)
 
 
+class _Bridge(NamedTuple):
+    """What the bridge asks for; `word`: 32-bit word of the row."""
+
+    reads: Value
+    writes: Value
+    row: Value
+    word: Value
+    data: Signal
+    strobe: Signal
+
+
 class OnChipMemory(wiring.Component):
     """`size` bytes of block RAM from address 0 on, one read and one write port, both shared: the bridge goes first.
 
@@ -97,51 +109,74 @@ class OnChipMemory(wiring.Component):
         if size < config.bus_bytes or size % config.bus_bytes:
             raise ValueError(f"size must be a positive multiple of {config.bus_bytes} bytes, not {size!r}")
         self.config, self.size = config, size
+        self._rows = size // config.bus_bytes
+        #: Bits of a byte's place in a row.
+        self._low = (config.bus_bytes - 1).bit_length()
         #: Ports that lead to the pins of the board: none.
         self.pins: dict[str, object] = {}
         super().__init__(memory_members(config))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        bus = self.config.bus_bytes
-        rows = self.size // bus
-        low = (bus - 1).bit_length()
-        banks: list[tuple[Any, Any]] = []
-        for first_row in range(0, rows, BANK_ROWS):
-            store = Memory(shape=Shape(8 * bus), depth=min(BANK_ROWS, rows - first_row), init=[])
-            m.submodules[f"store{len(banks)}"] = store
-            banks.append((store.read_port(), store.write_port(granularity=8)))
-        in_bank = (BANK_ROWS - 1).bit_length()
+        banks = self._banks(m)
         channels = {"ar": ("addr", "len", "id"), "aw": ("addr", "id"), "w": ("data", "strb", "last")}
         queues, fields = channel_queues(m, self.axi, channels, {})
-        read_address, read_length, next_read_id = fields["ar"].values()
-        write_address, next_write_id = fields["aw"].values()
-        beat_data, beat_strobe, beat_last = fields["w"].values()
-        reads, writes, beats_in = queues["ar"], queues["aw"], queues["w"]
-        # The bridge's request, a cycle later.
+        bridge = self._bridge(m)
+        m.submodules.beats = beats = Queue(8 * self.config.bus_bytes + 3, READ_BEATS)
+        read_row, asked = self._reads(m, banks, bridge, queues["ar"], fields["ar"])
+        self._beats(m, banks, read_row, asked, beats)
+        beat, write_row, write_outside = self._bursts_written(m, bridge, queues, fields)
+        self._writes(m, banks, bridge, fields["w"], write_row, beat & ~write_outside)
+        unread_attributes(m, self.axi)
+        unread(m, self.axi.aw.len, beats.i_ready)  # beats end with `last`; `under_way` counts them
+        whole = Module()
+        whole.submodules.bus = reset_by(whole, m, self.bus_reset, "bus")
+        return whole
+
+    def _banks(self, m: Module) -> list[tuple[Any, Any]]:
+        """The RAM: a read port and a write port for every BANK_ROWS rows."""
+        banks: list[tuple[Any, Any]] = []
+        for first_row in range(0, self._rows, BANK_ROWS):
+            depth = min(BANK_ROWS, self._rows - first_row)
+            store = Memory(shape=Shape(8 * self.config.bus_bytes), depth=depth, init=[])
+            m.submodules[f"store{len(banks)}"] = store
+            banks.append((store.read_port(), store.write_port(granularity=8)))
+        return banks
+
+    def _bridge(self, m: Module) -> _Bridge:
+        """The bridge's request, a cycle later. It is always taken."""
         bridge = {name: Signal.like(getattr(self.mem, name), name=f"mem_{name}") for name in REQUEST}
         m.d.sync += [register.eq(getattr(self.mem, name)) for name, register in bridge.items()]
-        bridge_row = bridge["address"][low:]
-        word = bridge["address"][2:low]  # 32-bit word of the row
-        bridge_read = bridge["valid"] & ~bridge["write"]
-        bridge_write = bridge["valid"] & bridge["write"]
         m.d.comb += self.mem.ready.eq(1)
+        return _Bridge(
+            reads=bridge["valid"] & ~bridge["write"],
+            writes=bridge["valid"] & bridge["write"],
+            row=bridge["address"][self._low :],
+            word=bridge["address"][2 : self._low],
+            data=bridge["wdata"],
+            strobe=bridge["strobe"],
+        )
 
-        # Reads: the row of the burst, one read a cycle while its beat has room.
+    def _reads(
+        self, m: Module, banks: list[tuple[Any, Any]], bridge: _Bridge, reads: Queue, fields: dict[str, Signal]
+    ) -> tuple[Signal, Value]:
+        """The row of the burst, one read a cycle while its beat has room. Returns the row that is read, a cycle later,
+        and what for: whether for a beat, whether it is the last, whether it lies outside, its id; whether for the
+        bridge, and for which word."""
+        read_address, read_length, next_read_id = fields.values()
         active, outside, read_id = Signal(), Signal(), Signal()
-        row, left = Signal(range(rows)), Signal(8)
-        m.submodules.beats = beats = Queue(8 * bus + 3, READ_BEATS)
+        row, left = Signal(range(self._rows)), Signal(8)
         under_way = Signal(range(READ_BEATS + 1))
         issue, last, taken = Signal(), Signal(), Signal()
         m.d.comb += [
-            issue.eq(active & ~bridge_read & (under_way != READ_BEATS)),
+            issue.eq(active & ~bridge.reads & (under_way != READ_BEATS)),
             last.eq(issue & (left == 0)),
             reads.o_ready.eq(~active | last),
             taken.eq(self.axi.r.valid & self.axi.r.ready),
         ]
         # The blocks of RAM lie all over the FPGA: what goes to them, and what they give, crosses it in its own cycle.
-        read_row, reading = Signal(range(rows), reset_less=True), Signal()
-        m.d.sync += [read_row.eq(Mux(bridge_read, bridge_row, row)), reading.eq(issue | bridge_read)]
+        read_row, reading = Signal(range(self._rows), reset_less=True), Signal()
+        m.d.sync += [read_row.eq(Mux(bridge.reads, bridge.row, row)), reading.eq(issue | bridge.reads)]
         for read_port, _ in banks:
             m.d.comb += [read_port.en.eq(reading), read_port.addr.eq(read_row)]
         with m.If(issue):
@@ -149,32 +184,20 @@ class OnChipMemory(wiring.Component):
         with m.If(last):
             m.d.sync += active.eq(0)
         with m.If(reads.o_valid & reads.o_ready):
-            first = read_address[low:]
-            m.d.sync += [active.eq(1), row.eq(first), left.eq(read_length), outside.eq(first >= rows)]
+            first = read_address[self._low :]
+            m.d.sync += [active.eq(1), row.eq(first), left.eq(read_length), outside.eq(first >= self._rows)]
             m.d.sync += read_id.eq(next_read_id)
         m.d.sync += under_way.eq(under_way + issue - taken)
+        return read_row, Cat(issue, last, outside, read_id, bridge.reads, bridge.word)
 
-        # What was asked for, until the row is there.
-        asked = Cat(issue, last, outside, read_id, bridge_read, word)
+    def _beats(self, m: Module, banks: list[tuple[Any, Any]], read_row: Signal, asked: Value, beats: Queue) -> None:
+        """What was asked for, once the row is there: a beat of the burst, or a word for the bridge."""
         for stage in range(READ_STAGES):
             moved = Signal(len(asked), name=f"asked{stage}")
             m.d.sync += moved.eq(asked)
             asked = moved
         there, there_last, there_outside, there_id, answered = asked[:5]
-        there_word = asked[5:]
-        data = Signal(8 * bus, reset_less=True)
-        near = [Signal(8 * bus, name=f"near{n}", reset_less=True) for n in range(len(banks))]
-        m.d.sync += [register.eq(read_port.data) for register, (read_port, _) in zip(near, banks, strict=True)]
-        if len(banks) == 1:
-            m.d.sync += data.eq(near[0])
-        else:
-            # The bank was named as the row was: two cycles before what it gave is in its register.
-            bank = read_row[in_bank:]
-            for stage in range(2):
-                moved = Signal(len(bank), name=f"bank{stage}", reset_less=True)
-                m.d.sync += moved.eq(bank)
-                bank = moved
-            m.d.sync += data.eq(Array(near)[bank])
+        data = self._data(m, [read_port for read_port, _ in banks], read_row)
         bad = Signal()
         m.d.comb += [
             beats.i_valid.eq(there),
@@ -184,52 +207,83 @@ class OnChipMemory(wiring.Component):
             Cat(self.axi.r.data, self.axi.r.last, self.axi.r.id, bad).eq(beats.o_payload),
             self.axi.r.resp.eq(Mux(bad, DECERR, OKAY)),
             self.mem.rvalid.eq(answered),
-            self.mem.rdata.eq(data.word_select(there_word, 32)),
+            self.mem.rdata.eq(data.word_select(asked[5:], 32)),
         ]
 
-        # Writes, through a register.
+    def _data(self, m: Module, read_ports: list[Any], read_row: Signal) -> Signal:
+        """The row that was read, through a register beside its bank."""
+        bits = 8 * self.config.bus_bytes
+        data = Signal(bits, reset_less=True)
+        near = [Signal(bits, name=f"near{n}", reset_less=True) for n in range(len(read_ports))]
+        m.d.sync += [register.eq(read_port.data) for register, read_port in zip(near, read_ports, strict=True)]
+        if len(read_ports) == 1:
+            m.d.sync += data.eq(near[0])
+        else:
+            # The bank was named as the row was: two cycles before what it gave is in its register.
+            bank: Value = read_row[_IN_BANK:]
+            for stage in range(2):
+                moved = Signal(len(bank), name=f"bank{stage}", reset_less=True)
+                m.d.sync += moved.eq(bank)
+                bank = moved
+            m.d.sync += data.eq(Array(near)[bank])
+        return data
+
+    def _bursts_written(
+        self, m: Module, bridge: _Bridge, queues: dict[str, Queue], fields: dict[str, dict[str, Signal]]
+    ) -> tuple[Signal, Signal, Signal]:
+        """Write bursts and their responses. Returns whether there is a beat, its row, and whether that lies outside."""
+        writes, beats_in = queues["aw"], queues["w"]
+        write_address, next_write_id = fields["aw"].values()
         writing, write_outside = Signal(), Signal()
-        write_row = Signal(range(rows))
+        write_row = Signal(range(self._rows))
         beat = Signal()
         m.d.comb += [
             writes.o_ready.eq(~writing & ~self.axi.b.valid),
-            beats_in.o_ready.eq(writing & ~bridge_write),
+            beats_in.o_ready.eq(writing & ~bridge.writes),
             beat.eq(beats_in.o_valid & beats_in.o_ready),
         ]
         with m.If(self.axi.b.ready):
             m.d.sync += self.axi.b.valid.eq(0)
         with m.If(beat):
             m.d.sync += write_row.eq(write_row + 1)
-            with m.If(beat_last):
+            with m.If(fields["w"]["last"]):
                 m.d.sync += [
                     writing.eq(0),
                     self.axi.b.valid.eq(1),
                     self.axi.b.resp.eq(Mux(write_outside, DECERR, OKAY)),
                 ]
         with m.If(writes.o_valid & writes.o_ready):
-            first = write_address[low:]
-            m.d.sync += [writing.eq(1), write_row.eq(first), write_outside.eq(first >= rows)]
+            first = write_address[self._low :]
+            m.d.sync += [writing.eq(1), write_row.eq(first), write_outside.eq(first >= self._rows)]
             m.d.sync += self.axi.b.id.eq(next_write_id)
-        now_row, now_data = Signal(range(rows), reset_less=True), Signal(8 * bus, reset_less=True)
+        return beat, write_row, write_outside
+
+    def _writes(
+        self,
+        m: Module,
+        banks: list[tuple[Any, Any]],
+        bridge: _Bridge,
+        fields: dict[str, Signal],
+        write_row: Signal,
+        beat: Value,
+    ) -> None:
+        """What the bridge or a beat writes, through a register."""
+        bus = self.config.bus_bytes
+        now_row, now_data = Signal(range(self._rows), reset_less=True), Signal(8 * bus, reset_less=True)
         now_strobe = Signal(bus)
         m.d.sync += [
-            now_row.eq(Mux(bridge_write, bridge_row, write_row)),
-            now_data.eq(Mux(bridge_write, bridge["wdata"].replicate(bus // 4), beat_data)),
+            now_row.eq(Mux(bridge.writes, bridge.row, write_row)),
+            now_data.eq(Mux(bridge.writes, bridge.data.replicate(bus // 4), fields["data"])),
             now_strobe.eq(0),
         ]
-        with m.If(bridge_write):
-            m.d.sync += now_strobe.eq(bridge["strobe"] << (word << 2))
-        with m.Elif(beat & ~write_outside):
-            m.d.sync += now_strobe.eq(beat_strobe)
+        with m.If(bridge.writes):
+            m.d.sync += now_strobe.eq(bridge.strobe << (bridge.word << 2))
+        with m.Elif(beat):
+            m.d.sync += now_strobe.eq(fields["strb"])
         for n, (_, write_port) in enumerate(banks):
-            here = now_row[in_bank:] == n if len(banks) > 1 else Const(1)
+            here = now_row[_IN_BANK:] == n if len(banks) > 1 else Const(1)
             m.d.comb += [
                 write_port.addr.eq(now_row),
                 write_port.data.eq(now_data),
                 write_port.en.eq(now_strobe & here.replicate(bus)),
             ]
-        unread_attributes(m, self.axi)
-        unread(m, self.axi.aw.len, beats.i_ready)  # beats end with `last`; `under_way` counts them
-        whole = Module()
-        whole.submodules.bus = reset_by(whole, m, self.bus_reset, "bus")
-        return whole
