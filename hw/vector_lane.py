@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 
 from amaranth.hdl import C, Cat, Module, Mux, Shape, Signal, Value, signed
@@ -108,6 +107,32 @@ class LaneControl(wiring.Signature):
         super().__init__({name: Out(shape) for name, shape in shapes.items()})
 
 
+def _register(shape: int | Shape, name: str) -> Signal:
+    """One that needs no reset."""
+    return Signal(shape, name=name, reset_less=True)
+
+
+def _delayed(m: Module, value: Value, cycles: int, name: str) -> Value:
+    """The value, so many cycles later."""
+    for n in range(cycles):
+        later = _register(Value.cast(value).shape(), f"{name}_{n}")
+        m.d.sync += later.eq(value)
+        value = later
+    return value
+
+
+def _scaled(m: Module, value: Value, factor: Value, name: str) -> tuple[Signal, Signal]:
+    """Products with the low bits and the rest of the factor, registered."""
+    low, high = _register(signed(8 + SPLIT), f"{name}_low"), _register(signed(32 - SPLIT), f"{name}_high")
+    m.d.sync += [low.eq(value * factor[:SPLIT]), high.eq(value * factor[SPLIT:].as_signed())]
+    return low, high
+
+
+def _summed(value: Value, low: Value, high: Value) -> Value:
+    """value + low + (high << SPLIT), 32 bits."""
+    return (Cat(value[:SPLIT], (value[SPLIT:] + high)[: 32 - SPLIT]) + low)[:32]
+
+
 class VectorLane(wiring.Component):
     """Source, bias, requantiser, Add and table look-up of one lane.
 
@@ -147,28 +172,31 @@ class VectorLane(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
+        v4, mul4, factors4 = self._source(m)
+        if self.rows:
+            m.d.comb += self.word_index.eq(factors4[0])
+        v6, norm5 = self._sum(m, v4, mul4, factors4)
+        v17 = self._requantize(m, v6)
+        total = self._add(m, v17, norm5)
+        added = self._clamp(m, total)
+        plain = _delayed(m, v17, ADD_CYCLES, "plain")
+        v21 = _register(8, "v21")
+        m.d.sync += v21.eq(Mux(self.control.add, added, plain))
+        self._look_up(m, v21)
+        return m
+
+    def _source(self, m: Module) -> tuple[Signal, Signal, list[Signal]]:
+        """3 -> 4: v4 is also the running sum or maximum, 0 in MUL; that of the same element is as many passes old as a
+        step has. Returns v4, whether it is MUL, and its factors."""
         told = self.control
-
-        def register(shape: int | Shape, name: str) -> Signal:
-            return Signal(shape, name=name, reset_less=True)
-
-        def delayed(value: Value, cycles: int, name: str) -> Value:
-            for n in range(cycles):
-                later = register(Value.cast(value).shape(), f"{name}_{n}")
-                m.d.sync += later.eq(value)
-                value = later
-            return value
-
-        # 3 -> 4: v4 is also the running sum or maximum, 0 in MUL; that of the same element is as many passes old as a
-        # step has.
-        v4, mul4 = register(signed(32), "v4"), register(1, "mul4")
+        v4, mul4 = _register(signed(32), "v4"), _register(1, "mul4")
         before = v4
         for n in range(self.passes - 1):
-            older = register(signed(32), f"older{n}")
+            older = _register(signed(32), f"older{n}")
             with m.If(told.valid):
                 m.d.sync += older.eq(before)
             before = older
-        factors4 = [register(signed(9), f"factor{n}") for n in range(2)]
+        factors4 = [_register(signed(9), f"factor{n}") for n in range(2)]
         goes_on, smaller = Signal(), Signal()
         m.d.comb += [
             goes_on.eq(told.sum & ~told.first),
@@ -190,18 +218,22 @@ class VectorLane(wiring.Component):
             factors4[0].eq(self.a - told.za),
             factors4[1].eq(self.b - told.zb),
         ]
+        return v4, mul4, factors4
 
-        if self.rows:
-            m.d.comb += self.word_index.eq(factors4[0])
-
-        # 4 -> 5: the product of MUL, in registers of the multiplier: nothing but a clock reaches them.
-        v5, mul5, product5 = register(signed(32), "v5"), register(1, "mul5"), register(signed(18), "product5")
+    def _sum(self, m: Module, v4: Value, mul4: Value, factors4: list[Signal]) -> tuple[Signal, Value]:
+        """4 -> 6: the product of MUL, and the bias. Returns their sum, and the register of what NORM starts from."""
+        # 4 -> 5: in registers of the multiplier: nothing but a clock reaches them.
+        v5, mul5, product5 = _register(signed(32), "v5"), _register(1, "mul5"), _register(signed(18), "product5")
         m.d.sync += [v5.eq(v4), mul5.eq(mul4), product5.eq(factors4[0] * factors4[1])]
 
-        # 5 -> 6: bias, wrapping. Of product, sum and what NORM starts from two are 0.
-        v6, norm5 = register(signed(32), "v6"), register(signed(32), "norm5") if self.rows else C(0, 32)
+        # 5 -> 6: wrapping. Of product, sum and what NORM starts from two are 0.
+        v6, norm5 = _register(signed(32), "v6"), _register(signed(32), "norm5") if self.rows else C(0, 32)
         m.d.sync += v6.eq((v5 | (product5 & mul5.replicate(32)) | norm5) + self.bias)
+        return v6, norm5
 
+    def _requantize(self, m: Module, v6: Signal) -> Signal:
+        """6 -> 17: the requantiser. Its result, or the value itself."""
+        told = self.control
         m.submodules.requantizer = requantize = requantizer.Requantizer(rows=bool(self.rows))
         if self.rows:
             m.d.comb += [requantize.start.eq(told.start), requantize.addend.eq(self.addend)]
@@ -215,49 +247,45 @@ class VectorLane(wiring.Component):
             requantize.low.eq(told.low),
             requantize.high.eq(told.high),
         ]
-        raw = delayed(v6[:8], requantizer.REQUANTIZE_STAGES, "raw")
+        raw = _delayed(m, v6[:8], requantizer.REQUANTIZE_STAGES, "raw")
         v17 = Signal(signed(8))
         m.d.comb += v17.eq(Mux(told.requantized, requantize.result, raw))
         if self.wide:
-            wide = self._wide(m, register)
+            wide = self._wide(m)
             with m.If(told.wide):
                 m.d.comb += v17.eq(wide)
-        b16 = delayed(self.b, ADD_STAGE - 1 - SOURCE_STAGE, "b")
+        return v17
 
-        # 16 -> 19: integer Add, wrapping. Multipliers in two parts, as wide as a DSP block takes; the second operand is
-        # there earlier, so its part of the sum is made first.
-        def scaled(value: Value, factor: Value, name: str) -> tuple[Signal, Signal]:
-            """Products with the low bits and the rest of the factor, registered."""
-            low, high = register(signed(8 + SPLIT), f"{name}_low"), register(signed(32 - SPLIT), f"{name}_high")
-            m.d.sync += [low.eq(value * factor[:SPLIT]), high.eq(value * factor[SPLIT:].as_signed())]
-            return low, high
-
-        def summed(value: Value, low: Value, high: Value) -> Value:
-            """value + low + (high << SPLIT), 32 bits."""
-            return (Cat(value[:SPLIT], (value[SPLIT:] + high)[: 32 - SPLIT]) + low)[:32]
-
-        offset18, total = register(32, "offset18"), register(signed(32), "total")
+    def _add(self, m: Module, v17: Signal, norm5: Value) -> Signal:
+        """16 -> 19: integer Add, wrapping. Multipliers in two parts, as wide as a DSP block takes; the second operand
+        is there earlier, so its part of the sum is made first. In NORM that part is what it starts from."""
+        told = self.control
+        b16 = _delayed(m, self.b, ADD_STAGE - 1 - SOURCE_STAGE, "b")
+        offset18, total = _register(32, "offset18"), _register(signed(32), "total")
         with_b = Signal(32)
-        m.d.comb += with_b.eq(
-            summed(told.offset, *scaled(Mux(told.norm, self.a, b16) if self.rows else b16, told.mb, "mb"))
-        )
+        second = Mux(told.norm, self.a, b16) if self.rows else b16
+        m.d.comb += with_b.eq(_summed(told.offset, *_scaled(m, second, told.mb, "mb")))
         if self.rows:
             m.d.sync += norm5.eq(Mux(told.norm_sum, with_b, 0))
         m.d.sync += [
             offset18.eq(with_b),
-            total.eq(summed(offset18, *scaled(v17, told.ma, "ma"))),
+            total.eq(_summed(offset18, *_scaled(m, v17, told.ma, "ma"))),
         ]
+        return total
 
-        # 19 -> 20: shift, of which 8 bits are kept, and whether they are all of it.
+    def _clamp(self, m: Module, total: Signal) -> Signal:
+        """19 -> 21: shift and clamp of Add. Returns what is to be registered."""
+        told = self.control
+        # 19 -> 20: 8 bits are kept, and whether they are all of it.
         negative = total[31]
-        low20, wide20, negative20 = register(signed(8), "low20"), register(1, "wide20"), register(1, "negative20")
+        low20, wide20, negative20 = _register(signed(8), "low20"), _register(1, "wide20"), _register(1, "negative20")
         m.d.sync += [
             low20.eq(total >> told.shift),
             wide20.eq(((total[:31] ^ negative.replicate(31)) & told.above).any()),
             negative20.eq(negative),
         ]
 
-        # 20 -> 21: clamp.
+        # 20 -> 21.
         added = Signal(signed(8))
         with m.If(Mux(wide20, ~negative20, low20 >= told.add_high)):
             m.d.comb += added.eq(told.add_high)
@@ -265,27 +293,25 @@ class VectorLane(wiring.Component):
             m.d.comb += added.eq(told.add_low)
         with m.Else():
             m.d.comb += added.eq(low20)
-        plain = delayed(v17, ADD_CYCLES, "plain")
-        v21 = register(8, "v21")
-        m.d.sync += v21.eq(Mux(told.add, added, plain))
+        return added
 
-        # 21 -> 23: table look-up.
-        result = delayed(v21, 2, "result")
+    def _look_up(self, m: Module, v21: Signal) -> None:
+        """21 -> 23: table look-up."""
+        result = _delayed(m, v21, 2, "result")
         if self.tables:
             m.d.comb += self.index.eq(v21)
-            result = Mux(delayed(told.look_up, 1, "lut23"), self.value, result)
+            result = Mux(_delayed(m, self.control.look_up, 1, "lut23"), self.value, result)
         m.d.comb += self.result.eq(result)
-        return m
 
-    def _wide(self, m: Module, register: Callable[[int | Shape, str], Signal]) -> Value:
+    def _wide(self, m: Module) -> Value:
         """VECTOR_WIDE beside the other sources: sum and bias of 48 bits, and its requantiser."""
         told = self.control
-        sums = [register(signed(wide_requantizer.SUM), f"wide4_{n}") for n in range(self.passes)]
+        sums = [_register(signed(wide_requantizer.SUM), f"wide4_{n}") for n in range(self.passes)]
         before = sums[-1]  # that of the same element
         with m.If(told.valid):
             m.d.sync += sums[0].eq(Mux(told.first, 0, before << 8) + self.acc)
             m.d.sync += [older.eq(newer) for newer, older in pairwise(sums)]
-        wide5, wide6 = (register(signed(wide_requantizer.SUM), name) for name in ("wide5", "wide6"))
+        wide5, wide6 = (_register(signed(wide_requantizer.SUM), name) for name in ("wide5", "wide6"))
         m.d.sync += [wide5.eq(sums[0]), wide6.eq(wide5 + self.bias)]
         m.submodules.wide_requantizer = requantize = wide_requantizer.WideRequantizer()
         m.d.comb += [
