@@ -20,8 +20,10 @@ from hw.sim.device import RtlDevice
 from isa.config import NpuConfig
 from isa.device import Device, Launch, Region
 from isa.encoding import Op, op, to_bytes
+from isa.error_codes import ErrorCode
+from isa.fields import HEADER, INSTRUCTION_BYTES, Field
 from isa.host import error_of, mask, run_values
-from isa.instructions import HEADER, INSTRUCTION_BYTES, INSTRUCTIONS, REGIONS, ErrorCode, Field, Instruction
+from isa.instructions import INSTRUCTIONS, REGIONS, Instruction
 from isa.registers import REGISTERS
 from isa.timing import FETCH_BURST_BYTES, MemoryTiming
 from simulator.cycle import Clock, CycleDevice, simulate

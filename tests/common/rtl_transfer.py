@@ -13,8 +13,9 @@ from hw.sim.device import RtlDevice
 from isa.config import NpuConfig
 from isa.device import Counters, DeviceError, Launch, Region
 from isa.encoding import Op, op, to_bytes
+from isa.error_codes import ErrorCode
 from isa.host import counters_of, mask, readable, run_values
-from isa.instructions import BY_NAME, Engine, ErrorCode
+from isa.instructions import BY_NAME, Engine
 from isa.timing import MemoryTiming
 from simulator.cycle import CycleDevice
 from tests.common import rtl_far as far
