@@ -247,7 +247,8 @@ Machine::Moved Machine::cycle(uint64_t now, bool &progress) {
     const bool dispatched = fetch_.offers() && (fetch_.is_end || queues_[target].level() + popped_[target] < c_.queue_depth);
     const bool was_quiet = std::exchange(quiet_engines_, still_ == c_.quiet_cycles);
     const uint32_t was_still = still_;
-    still_ = !quiet || fetch_.offers() ? 0 : std::min(still_ + 1, c_.quiet_cycles);
+    const bool cleared = now == 1;  // the core leaves its reset a cycle after the run has begun
+    still_ = cleared || !quiet || fetch_.offers() ? 0 : std::min(still_ + 1, c_.quiet_cycles);
     moved |= still_ != was_still || was_quiet != quiet_engines_;
     if (was_quiet && fetch_.fails()) {
         const uint64_t at = fetch_.base + fetch_.offset + uint64_t(TW_INSTRUCTION_BYTES) * fetch_.pc;

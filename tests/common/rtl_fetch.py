@@ -292,6 +292,8 @@ def _stops(config: NpuConfig) -> Iterator[Run]:
             late = op(other, region=WRITE, count=300, signal0=1)
             held = [op(f"{engine}_SYNC", wait0=1), *[op(configures, count=1)] * count, fails]
             yield Run(to_bytes([late, *held, bad]))
+    for nothing in ({"length": 0}, {"size": 0}, {"size": INSTRUCTION_BYTES}):  # FETCH has nothing to wait for
+        yield Run(to_bytes([op("END"), op("END")]), **{"length": 2} | nothing)
     for count in range(1, 5):
         yield Run(to_bytes([*_syncs(count), bad]))
         yield Run(to_bytes(_syncs(count)), watchdog=60)
