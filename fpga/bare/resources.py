@@ -78,11 +78,9 @@ def family_named(name: str) -> Family:
     return FAMILIES[name]
 
 
+_TABLES = ("codes", "config", "error_codes", "fields", "instructions", "registers", "row_bits", "timing", "wide_bits")
 #: What decides a design: the RTL and the tables it is generated from.
-DESIGN_SOURCES = (
-    "hw/*",
-    *(f"isa/{name}.py" for name in ("codes", "config", "instructions", "registers", "row_bits", "timing", "wide_bits")),
-)
+DESIGN_SOURCES = ("hw/*", *(f"isa/{name}.py" for name in _TABLES))
 
 
 @functools.cache
