@@ -52,8 +52,8 @@ SHOWN_BY = {
     "tilewright/quantize/metric.py": ("quantize",),
     "tilewright/quantize/prepare.py": ("quantize",),
     "tilewright/quantize/samples.py": ("quantize",),
+    "tilewright/runtime/backends.py": ("run",),
     "tilewright/runtime/executor.py": ("compile",),  # which made the program
-    "tilewright/runtime/devices.py": ("run",),
     "tilewright/sweep/networks.py": ("sweep",),
     "tilewright/sweep/runner.py": ("sweep",),
     "tilewright/standalone/firmware.py": ("compile",),  # which made the program
