@@ -26,7 +26,7 @@ from compiler.cpu.ops.convolution import (
 from compiler.cpu.ops.matmul import batch_index, split_matmul
 from compiler.cpu.ops.movement import pad_constant
 from compiler.cpu.ops.rules import op
-from compiler.cpu.ops.transposed import by_phases, spread_out, transpose_window
+from compiler.cpu.ops.transposed import by_phases, spread_out, transpose_window, turned_weights
 from compiler.cpu.stages.context import CHEAP, Context
 from compiler.cpu.stages.value import Value
 
@@ -374,9 +374,7 @@ def transposed_sums_integer(
     kernel = data.shape[2:]
     w = transpose_window(ctx, x.shape[2:], kernel, shape)
     strides = ctx.ints("strides", [1] * n) or [1] * n
-    cg, mg = x.shape[1] // groups, data.shape[1]
-    d = data.reshape(groups, cg, mg, *kernel).swapaxes(1, 2)
-    d = np.ascontiguousarray(np.flip(d, tuple(range(3, 3 + n)))).reshape(groups * mg, cg, *kernel)
+    d = turned_weights(data, groups)
     convolve = lambda part, window, sub: conv_sums(
         ctx, x, Value(part.shape, "i8"), part, fixed(zx), zw, window, sub, groups
     )

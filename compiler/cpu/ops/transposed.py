@@ -50,6 +50,14 @@ def transpose_window(ctx: Context, x_spatial: Sequence[int], kernel: Sequence[in
     return Window(list(kernel), [1] * n, list(dilations), first, [0] * n)
 
 
+def turned_weights(data: np.ndarray, groups: int) -> np.ndarray:
+    """Weights [C, O/group, kernel] of a transposed convolution as [O, C/group, flipped kernel] of a plain one."""
+    inputs, outputs, *kernel = data.shape
+    grouped = data.reshape(groups, inputs // groups, outputs, *kernel).swapaxes(1, 2)
+    flipped = np.ascontiguousarray(np.flip(grouped, tuple(range(3, 3 + len(kernel)))))
+    return flipped.reshape(groups * outputs, inputs // groups, *kernel)
+
+
 def transposed_sums(
     ctx: Context, x: Value, weights: Value, data: np.ndarray | None, shape: tuple[int, ...], groups: int, fill: Expr
 ) -> Value:
@@ -59,12 +67,12 @@ def transposed_sums(
     strides = ctx.ints("strides", [1] * n) or [1] * n
     cg, mg = x.shape[1] // groups, weights.shape[1]
     dense = x.dtype == "f32" and not (cg * mg <= 4 and groups > 1)
-    if data is not None and dense:
-        turned_data = np.flip(data.reshape(groups, cg, mg, *kernel).swapaxes(1, 2), tuple(range(3, 3 + n)))
+    d = None if data is None else turned_weights(data, groups)
+    if d is not None and dense:
         y = by_phases(
             ctx,
             x,
-            turned_data.reshape(groups * mg, cg, *kernel),
+            d,
             shape,
             "f32",
             lambda part, window, sub: conv_float(ctx, x, Value(part.shape, "f32"), part, window, sub, groups),
@@ -73,13 +81,9 @@ def transposed_sums(
             return y
     spread = spread_out(ctx, x, w, strides, shape, fill)
     flat = Window(w.kernel, w.strides, w.dilations, [0] * n, [0] * n)
-    turned = (groups * mg, cg, *kernel)
-    if data is not None:
-        d = data.reshape(groups, cg, mg, *kernel).swapaxes(1, 2)
-        d = np.ascontiguousarray(np.flip(d, tuple(range(3, 3 + n)))).reshape(turned)
+    if d is not None:
         flipped = ctx.constant(d, stem="weights")
     else:
-        d = None
         source = ctx.stored(weights)
 
         def turn(idx: list[Index]) -> Expr:
@@ -87,7 +91,7 @@ def transposed_sums(
             channel = (o // mg) * cg + c
             return ctx.read(source, [channel, o % mg, *(k - 1 - t for k, t in zip(kernel, taps))])
 
-        flipped = ctx.lazy(turned, weights.dtype, turn, 1)
+        flipped = ctx.lazy((groups * mg, cg, *kernel), weights.dtype, turn, 1)
     if dense:
         return conv_float(ctx, spread, flipped, d, flat, shape, groups)
     kind = {"f16": "f32", "bf16": "f32"}.get(x.dtype, x.dtype)
