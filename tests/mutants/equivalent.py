@@ -181,7 +181,7 @@ def _solved(gates: Gates, unequal: Mapping[str, tuple[int, int]]) -> list[str]:
     options.set(b.Option.PRODUCE_MODELS, True)
     solver = b.Bitwuzla(manager, options)
     boolean = manager.mk_bool_sort()
-    terms: dict[int, Any] = {0: manager.mk_false()}
+    terms: dict[int, Any] = {}
 
     def literal(value: int) -> Any:
         term = terms[value >> 1]

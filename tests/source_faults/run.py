@@ -128,11 +128,11 @@ def in_cpp(
         looks = clock if _of_the_clock(fault) else results
         with tempfile.TemporaryDirectory(prefix="source-faults-") as scratch:
             folder = Path(scratch)
-            by, how, seconds = _in_a_child(lambda fault=fault, folder=folder: _use(fault, folder), looks)
+            use = functools.partial(_use, fault, folder)
+            by, how, seconds = _in_a_child(use, looks)
             nothing = not by and _code(fault, folder / "native") == _code(fault, fault.path.parent)
             if own and not by and not nothing:
-                again = lambda fault=fault, folder=folder: _use(fault, folder / "again")
-                by, how, more = _in_a_child(again, [_OF_THE_SIMULATORS])
+                by, how, more = _in_a_child(use, [_OF_THE_SIMULATORS])  # with what the first one has built
                 seconds += more
                 assert not by or _pass(_OF_THE_SIMULATORS), f"{_OF_THE_SIMULATORS.name} without a fault"
         if by != NO_FAULT and not nothing:
@@ -168,7 +168,7 @@ def _code(fault: cpp_faults.Fault, sources: Path) -> str:
 def _use(fault: cpp_faults.Fault, folder: Path) -> None:
     """From here on the simulators of this process are built from sources with a fault. Raises `BuildError`."""
     sources = folder / "native"
-    shutil.copytree(fault.path.parent, sources)
+    shutil.copytree(fault.path.parent, sources, dirs_exist_ok=True)
     (sources / fault.path.name).write_text(fault.text(), encoding="utf-8")
     os.environ["TILEWRIGHT_CACHE"] = str(folder / "cache")
     for module in (native, cycle):
