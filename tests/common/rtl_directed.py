@@ -17,12 +17,12 @@ from isa.config import NpuConfig
 from isa.device import Counters, DeviceError
 from isa.encoding import Op, op, to_bytes
 from isa.fields import HEADER, INSTRUCTION_BYTES
-from isa.instructions import INSTRUCTIONS, Engine, Instruction
+from isa.instructions import Engine, Instruction
 from isa.timing import MemoryTiming
 from simulator.cycle import CycleDevice
 from tests.common.error_cases import SIZE, prepare
 from tests.common.rtl_trials import Make, Trial
-from tests.coverage.functional import classes
+from tests.coverage.functional import classes, instructions_on
 
 #: A plain instruction of each engine, for which those that configure do so, and what others need to be legal.
 _PLAIN = {
@@ -69,8 +69,7 @@ class Run:
 
 def directed(config: NpuConfig) -> Iterator[Trial]:
     """The trials: fields by instruction, semaphores by engine, and runs that end early."""
-    known = [i for i in INSTRUCTIONS if i.requires is None or getattr(config, i.requires)]
-    for number, instruction in enumerate(known):
+    for number, instruction in enumerate(instructions_on(config)):
         yield trial("fields", number, config, [Run(ops) for ops in _fields(instruction, config)])
     for engine in _PLAIN:
         yield trial("semaphores", engine, config, [Run(ops) for ops in _semaphores(engine, config)])
@@ -117,6 +116,13 @@ def _semaphores(engine: Engine, config: NpuConfig) -> Iterator[list[Op]]:
                 op(sync, **{f"wait{n}": semaphore for n, semaphore in enumerate(signals.values())}),
                 op("END"),
             ]
+
+
+def scale_rows(config: NpuConfig, *scales: float) -> bytes:
+    """Rows of PRM without a bias, each with one scale."""
+    data = np.zeros((len(scales), config.block_in), np.dtype([("bias", "<i4"), ("scale", "<f4")]))
+    data["scale"] = np.array(scales)[:, None]
+    return data.tobytes()
 
 
 def trial(kind: str, number: int, config: NpuConfig, runs: Sequence[Run]) -> Trial:

@@ -42,12 +42,12 @@ def far(config: NpuConfig) -> Iterator[Trial]:
         Run([op("VECTOR_SYNC"), op("END")], {3: Region(address + offset, 0x80)}, program=3)
         for address, offset in zip(HIGH, (0x4C, *_OFFSETS), strict=True)
     ]
-    few += [Run(syncs(n), shift=config.bus_bytes * n) for n in range(48)]
+    few += [Run([*syncs(n), op("END")], shift=config.bus_bytes * n) for n in range(48)]
     for n in range(0, len(few), 8):
         yield compared("far", n // 8, config, few[n : n + 8])
     for n, ops in enumerate(stops(config)):
         # The others bring what the late instruction has left in registers back to small numbers.
-        early = [*([*syncs(n)[:-1], *ops, op("END")] for n in (0, 2)), *_outside(config), _copy(), _refused(config)]
+        early = [*([*syncs(n), *ops, op("END")] for n in (0, 2)), *_outside(config), _copy(), _refused(config)]
         runs = [Run(_late(ops)), *(_high(config, HIGH[0], some) for some in early)]
         yield compared("late", n, config, runs)
 
@@ -77,12 +77,12 @@ def stops(config: NpuConfig) -> Iterator[list[Op]]:
 
 def _late(ops: Sequence[Op]) -> list[Op]:
     """A program whose instruction LATE is the last one given, after instructions of all engines in turn."""
-    return [*syncs(LATE + 1 - len(ops))[:-1], *ops, op("END")]
+    return [*syncs(LATE + 1 - len(ops)), *ops, op("END")]
 
 
 def syncs(number: int) -> list[Op]:
-    """So many instructions of all engines in turn, and END."""
-    return [*[op(f"{ENGINES[n % len(ENGINES)]}_SYNC") for n in range(number)], op("END")]
+    """So many instructions, of all engines in turn."""
+    return [op(f"{ENGINES[n % len(ENGINES)]}_SYNC") for n in range(number)]
 
 
 def _copy() -> list[Op]:

@@ -23,12 +23,14 @@ from isa.encoding import Op, op, to_bytes
 from isa.error_codes import ErrorCode
 from isa.fields import HEADER, INSTRUCTION_BYTES, Field
 from isa.host import error_of, mask, run_values
-from isa.instructions import INSTRUCTIONS, REGIONS, Instruction
+from isa.instructions import REGIONS, Instruction
 from isa.registers import REGISTERS
 from isa.timing import FETCH_BURST_BYTES, MemoryTiming
 from simulator.cycle import Clock, CycleDevice, simulate
 from tests.common.error_cases import CASES
+from tests.common.rtl_far import syncs
 from tests.common.rtl_trials import ENGINES, Make, Trial
+from tests.coverage.functional import instructions_on
 
 #: Bytes that can be read, and so many that can be written; the program lies behind them.
 _DATA = 4096
@@ -227,11 +229,6 @@ def _long_runs(config: NpuConfig) -> Iterator[Run]:
         yield Run(to_bytes(ops), timeout=12_000)
 
 
-def _syncs(number: int) -> list[Op]:
-    """So many instructions, of all engines in turn."""
-    return [op(f"{ENGINES[n % len(ENGINES)]}_SYNC") for n in range(number)]
-
-
 #: Of programs without END: all short ones, and those about powers of two.
 _LENGTHS = [*range(40), *((1 << bit) + d for bit in range(6, 13) for d in (-1, 0, 1))]
 
@@ -239,20 +236,19 @@ _LENGTHS = [*range(40), *((1 << bit) + d for bit in range(6, 13) for d in (-1, 0
 def _without_end(length: int) -> Run:
     """A program of this length, whose END lies behind it."""
     near = MemoryTiming(read_latency=1, write_latency=1)
-    return Run(to_bytes([*_syncs(length), op("END")]), length=length, timeout=0, timing=near)
+    return Run(to_bytes([*syncs(length), op("END")]), length=length, timeout=0, timing=near)
 
 
 def _places(config: NpuConfig) -> Iterator[Run]:
     """A program of several bursts at every place of one, on a memory that answers so late that its bursts wait."""
     for shift in range(0, FETCH_BURST_BYTES, config.bus_bytes):
-        yield Run(to_bytes([*_syncs(99), op("END")]), shift=shift, timing=MemoryTiming(read_latency=200))
+        yield Run(to_bytes([*syncs(99), op("END")]), shift=shift, timing=MemoryTiming(read_latency=200))
 
 
 def _illegal(config: NpuConfig) -> Iterator[Run]:
     """Every field with what is beyond its limits: all of it, or where that is much each bit and each but one; where no
     semaphore may be named, each bit of its number."""
-    known = [i for i in INSTRUCTIONS if i.requires is None or getattr(config, i.requires)]
-    for instruction in known:
+    for instruction in instructions_on(config):
         plain = {f.name: f.at_least for f in instruction.fields} | (
             {"count": 1} if "count" in instruction.by_name else {}
         )
@@ -295,8 +291,8 @@ def _stops(config: NpuConfig) -> Iterator[Run]:
     for nothing in ({"length": 0}, {"size": 0}, {"size": INSTRUCTION_BYTES}):  # FETCH has nothing to wait for
         yield Run(to_bytes([op("END"), op("END")]), **{"length": 2} | nothing)
     for count in range(1, 5):
-        yield Run(to_bytes([*_syncs(count), bad]))
-        yield Run(to_bytes(_syncs(count)), watchdog=60)
+        yield Run(to_bytes([*syncs(count), bad]))
+        yield Run(to_bytes(syncs(count)), watchdog=60)
 
 
 def _patience() -> Iterator[list[Run]]:

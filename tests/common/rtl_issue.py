@@ -52,7 +52,7 @@ def issue(config: NpuConfig) -> Iterator[Trial]:
         runs = [FarRun([fails, op("END")], length=length) for length in _LENGTHS[number : number + 8]]
         yield compared("lengths", number // 8, config, runs)
     for number, ops in enumerate(stops(config)):
-        late = FarRun([*syncs(LATE + 9)[:-1], *ops, op("END")])
+        late = FarRun([*syncs(LATE + 9), *ops, op("END")])
         yield compared("above", number, config, [late, FarRun([*ops, op("END")])])
 
 

@@ -19,7 +19,7 @@ from isa.timing import MemoryTiming
 from simulator.cycle import CycleDevice
 from tests.common.error_cases import outcome, prepare
 from tests.common.requantizer_operands import beside_ties, carries, random_operands
-from tests.common.rtl_directed import Run, trial
+from tests.common.rtl_directed import Run, scale_rows, trial
 from tests.common.rtl_trials import ENGINES, LIMIT, SEMAPHORES, Make, Trial
 
 _PAIR_BYTES = 8  # of PRM: int32 bias, float32 scale
@@ -159,8 +159,6 @@ def _again(config: NpuConfig) -> Iterator[Run]:
     """An accumulator is added to one to six cycles after it was written; all its bits are looked at."""
     rng = np.random.default_rng(0)
     for distance, exponent in itertools.product(range(1, 7), range(0, 20, 4)):
-        scales = np.zeros(config.block_in, np.dtype([("bias", "<i4"), ("scale", "<f4")]))
-        scales["scale"] = 2.0**-exponent
         largest = 127 if exponent > 8 else 1 << exponent // 2  # what is added is about as large as what is shown
         rest = rng.integers(-largest, largest + 1, 40 * config.block_in + config.tile_bytes).astype(np.int8)
         weights = _PAIR_BYTES * config.block_in + 40 * config.block_in
@@ -178,7 +176,7 @@ def _again(config: NpuConfig) -> Iterator[Run]:
             op("STORE", region=2, row=64, count=distance, wait0=3),
             op("END"),
         ]
-        yield Run(ops, data=scales.tobytes() + rest.tobytes())
+        yield Run(ops, data=scale_rows(config, 2.0**-exponent) + rest.tobytes())
 
 
 def _carries(config: NpuConfig, mode: Rounding) -> Iterator[Run]:

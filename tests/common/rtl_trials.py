@@ -18,13 +18,14 @@ from isa.device import DeviceError, Launch, Region
 from isa.encoding import op, to_bytes
 from isa.fields import INSTRUCTION_BYTES
 from isa.host import mask, run_values
-from isa.instructions import INSTRUCTIONS, REGIONS, Engine
+from isa.instructions import REGIONS, Engine
 from isa.registers import REGISTERS
 from simulator.cycle import CycleDevice
 from simulator.functional import FunctionalDevice
 from tests.common.equality import WATCHDOG, Outcome, case, clock_differences, of_events, of_trace, random_timing
 from tests.common.error_cases import CASES, SIZE, outcome, prepare
 from tests.common.program_generator import GeneratedProgram, generate
+from tests.coverage.functional import instructions_on
 
 #: Names of the engines that have instructions, and of the fields with numbers of semaphores.
 ENGINES = [e.name for e in Engine if e != Engine.FETCH]
@@ -217,7 +218,7 @@ def _limits(config: NpuConfig, number: int) -> Trial:
 def _extremes(config: NpuConfig, number: int) -> Trial:
     """Instructions whose fields have the ends of their ranges, or anything between; most stop with an error."""
     rng = random.Random(f"extremes {number}")
-    known = [i for i in INSTRUCTIONS if i.requires is None or getattr(config, i.requires)]
+    known = instructions_on(config)
     engine = rng.choice(list(Engine)[1:])
     ops = []
     for kind in rng.sample([i for i in known if i.engine == engine and not i.name.endswith("_SYNC")] * 3, k=6):

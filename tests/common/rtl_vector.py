@@ -18,7 +18,7 @@ from isa.host import counters_of, error_of, readable, run_values
 from isa.instructions import BY_NAME, Memory, Rounding, Source
 from simulator.cycle import CycleDevice, simulate
 from tests.common.error_cases import SIZE, prepare
-from tests.common.rtl_directed import Run, trial
+from tests.common.rtl_directed import Run, scale_rows, trial
 from tests.common.rtl_trials import LIMIT, Make, Trial
 
 #: Instructions of a program, at most.
@@ -44,20 +44,13 @@ def vector(config: NpuConfig) -> Iterator[Trial]:
     yield trial("counted", 0, config, [Run([*ops, op("END")], timeout=LIMIT) for ops in _counted(config)])
 
 
-def _scales(config: NpuConfig, *scales: float) -> bytes:
-    """Rows of PRM without a bias, each with one scale."""
-    data = np.zeros((len(scales), config.block_in), np.dtype([("bias", "<i4"), ("scale", "<f4")]))
-    data["scale"] = np.array(scales)[:, None]
-    return data.tobytes()
-
-
 # What is computed.
 
 
 def _sums(config: NpuConfig) -> Iterator[Run]:
     """Sums and maxima of few rows and of many, in one level and in two, with scales that show their bits."""
     exponents = range(0, 20, 2)
-    prm = _scales(config, *(2.0**-e for e in exponents))
+    prm = scale_rows(config, *(2.0**-e for e in exponents))
     ops = [
         op("LOAD", region=1, target=Memory.PRM, count=len(exponents)),
         op("LOAD", region=1, offset=len(prm), count=1024, signal0=1),
@@ -80,7 +73,7 @@ def _added(steps: Sequence[tuple[dict[str, int], dict[str, int], int, int]], con
     """Programs with a VECTOR for each of the steps, which are: constants of VECTOR_POST and of VECTOR_ADD, or none, and
     the bytes a and b. Each is made with Add and, from the requantiser with a scale of 1, without."""
     around = np.add.outer(np.arange(256), np.resize(_AROUND, config.block_in)).astype(np.uint8)
-    data = _scales(config, 1) + around.tobytes()
+    data = scale_rows(config, 1) + around.tobytes()
     for first in range(0, len(steps), _ROOM // 4):
         some = steps[first : first + _ROOM // 4]
         ops = [
@@ -181,7 +174,7 @@ def _fresh(config: NpuConfig) -> Iterator[Run]:
         tile[:] = 0
         tile[:, slot] = 1
         full = np.full((config.block_in, config.block_in), fill, np.uint8)
-        data = _scales(config, 1) + full.tobytes() + tile.tobytes()
+        data = scale_rows(config, 1) + full.tobytes() + tile.tobytes()
         window = {"start0": 0, "step0": 1, "step1": 1}
         ops = [
             op("LOAD", region=1, target=Memory.PRM, count=1),
@@ -290,7 +283,7 @@ def _whole_vectors(config: NpuConfig, make: Make) -> str:
 
 def _shown_sums(config: NpuConfig) -> tuple[Run, Run]:
     """Operands of GEMM for `_left`, and what shows rows of ACC."""
-    prm = _scales(config, 2.0**-12)
+    prm = scale_rows(config, 2.0**-12)
     before = [
         op("LOAD", region=1, target=Memory.PRM, count=1),
         op("LOAD", region=1, offset=len(prm), count=500),

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-import numpy as np
-
 from isa.config import NpuConfig
 from isa.device import Region
 from isa.encoding import Op, op
@@ -14,7 +12,7 @@ from isa.instructions import Memory, Source
 from isa.timing import MemoryTiming
 from tests.common import rtl_directed as directed
 from tests.common.error_cases import SIZE
-from tests.common.rtl_directed import trial
+from tests.common.rtl_directed import scale_rows, trial
 from tests.common.rtl_far import Run, compared
 from tests.common.rtl_trials import ENGINES, Trial
 
@@ -66,9 +64,7 @@ def _windows(config: NpuConfig) -> Iterator[directed.Run]:
     """DEPTHWISE with the largest starts and steps, in one level and in the other; what it makes is written."""
     if not config.depthwise:
         return
-    scales = np.zeros(config.block_in, np.dtype([("bias", "<i4"), ("scale", "<f4")]))
-    scales["scale"] = 2.0**-9
-    data = scales.tobytes()  # what is behind it is random
+    data = scale_rows(config, 2.0**-9)  # what is behind it is random
     rows = min(config.act_rows, SIZE // 2 // config.block_in)
     for first, step in ((63, 15), (42, 10), (21, 5), (0, 1)):
         for start, other in itertools.permutations(((first, step), (0, 1))):

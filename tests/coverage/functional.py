@@ -51,7 +51,7 @@ def classes(field: Field, config: NpuConfig) -> dict[str, range]:
 def bins(config: NpuConfig) -> set[str]:
     """Everything there is: `INSTRUCTION.field class`, `ENGINE takes|gives`, `ENGINE fault CODE`."""
     found = {
-        f"{i.name}.{f.name} {name}" for i in _instructions(config) for f in i.fields for name in classes(f, config)
+        f"{i.name}.{f.name} {name}" for i in instructions_on(config) for f in i.fields for name in classes(f, config)
     }
     found |= {f"{e.name} {what}" for e in Engine if e != Engine.FETCH for what in _SEMAPHORES}
     return found | {f"{engine.name} fault {code.name}" for engine, codes in FAULTS.items() for code in codes}
@@ -60,7 +60,8 @@ def bins(config: NpuConfig) -> set[str]:
 _SEMAPHORES = ("takes one", "takes two", "gives one", "gives two", "takes the last", "gives the last")
 
 
-def _instructions(config: NpuConfig) -> list[Instruction]:
+def instructions_on(config: NpuConfig) -> list[Instruction]:
+    """Those that a machine has."""
     return [i for i in INSTRUCTIONS if i.requires is None or getattr(config, i.requires)]
 
 
