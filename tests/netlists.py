@@ -1,10 +1,11 @@
 """The netlist of a board's bitstream against the RTL it is made from and the simulators: the same bytes and cycles.
 
-    python -m tests.netlists                                    tiny on ULX3S: digits, faults in LUTs, random registers
-    python -m tests.netlists --network kws.tflite --faults 0 --json build/signoff/netlist.json
+    python -m tests.netlists                                   tiny on ULX3S: digits, 20 random programs, faults in LUTs
+    python -m tests.netlists --network kws.tflite --programs 200 --json build/signoff/netlist.json
 
 A network is run once on the netlist by the driver, over the serial line. What the driver sent is then played again to
-the Verilated SoC, to the netlist with random values in what is not reset, and to netlists with a wrong bit in a LUT.
+the Verilated SoC, and to the netlist with random values in what is not reset. So are random programs, on a netlist with
+a slower clock, where the line has fewer cycles for a byte; and those to netlists with a wrong bit in a LUT, too.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ import numpy as np
 import tilewright as tw
 from common.measured import write_with_command
 from fpga.boards import BOARDS
-from isa.config import PRESETS
+from isa.config import PRESETS, NpuConfig
 from isa.program import Program
-from tests.common.netlist_runs import Pair, Recording, pair, record, replay
+from tests.common.netlist_runs import Pair, Recording, pair, record, record_programs, replay
 from tests.common.paths import ROOT
 
+#: Clock of the netlist for random programs.
+SLOW_MHZ = 25
 DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
 
@@ -36,6 +39,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--config", default="tiny", choices=PRESETS)
     parser.add_argument("--network", type=Path, default=DIGITS, help="default: digits")
     parser.add_argument("--seeds", type=int, default=1, help="runs with random registers and memories (%(default)s)")
+    parser.add_argument("--programs", type=int, default=20, help="random programs (%(default)s)")
     parser.add_argument("--faults", type=int, default=10, help="wrong bits of LUTs (%(default)s)")
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args(arguments)
@@ -46,18 +50,22 @@ def main(arguments: list[str]) -> int:
     print(f"netlist: {time.process_time() - start:.0f} s", flush=True)
     program = tw.compile(options.network, config=options.config)
     figures = {"board": options.board, "config": options.config, "network": options.network.stem}
-    figures |= measure(made, program, options.seeds, options.faults)
+    figures |= measure(made, program, options.seeds)
+    if options.programs:
+        slow = pair(BOARDS[options.board], PRESETS[options.config], clock_mhz=SLOW_MHZ)
+        figures |= programs(slow, PRESETS[options.config], options.programs, options.faults)
     figures["seconds"] = round(time.process_time() - start)
     for name, value in figures.items():
         print(f"{name}: {value}")
     if options.json:
         write_with_command(options.json, parser, arguments, figures)
-    return int(not (figures["bytes_equal"] and figures["rtl_equal"] and figures["random_equal"] == options.seeds))
+    right = figures["bytes_equal"] and figures["rtl_equal"] and figures["random_equal"] == options.seeds
+    return int(not (right and not figures.get("programs_wrong") and figures.get("programs_rtl_equal", True)))
 
 
-def measure(made: Pair, program: Program, seeds: int, faults: int) -> dict[str, Any]:
+def measure(made: Pair, program: Program, seeds: int) -> dict[str, Any]:
     """Figures of one network: whether outputs are those of the functional simulator, whether all that the driver reads
-    is the RTL's, how many runs with random registers give the same, and how many wrong LUTs do not."""
+    is the RTL's, and how many runs with random registers give the same."""
     netlist = made.netlist
     recording = record(netlist, made.baud, program)
     expected = tw.Device("functional").run(program, tw.random_inputs(program, 0))
@@ -74,12 +82,29 @@ def measure(made: Pair, program: Program, seeds: int, faults: int) -> dict[str, 
         "seeds": seeds,
         "random_equal": sum(_with_random(made, recording, seed) == answers for seed in range(1, seeds + 1)),
         "random_registers": netlist.scrambled if seeds else 0,
-        "faults": faults,
     }
-    rng = random.Random(1)
-    chosen = [(rng.randrange(len(netlist.luts)), rng.randrange(16)) for _ in range(faults)]
-    figures["faults_found"] = sum(_with_fault(made, recording, answers, *fault) != answers for fault in chosen)
     return figures
+
+
+def programs(made: Pair, config: NpuConfig, count: int, faults: int) -> dict[str, Any]:
+    """Figures of random programs: those that leave other bytes than the functional simulator, whether all that the
+    driver reads, counters too, is the RTL's, how many bits of LUTs decided something, and how many of those change any
+    of the answers if they are wrong."""
+    recording = record_programs(made.netlist, made.baud, config, range(count))
+    made.netlist.start()
+    answers = replay(made.netlist, recording)
+    seen = [made.netlist.seen(lut) for lut in range(len(made.netlist.luts))]
+    named = [(lut, bit) for lut, mask in enumerate(seen) for bit in range(16) if mask >> bit & 1]
+    chosen = random.Random(1).sample(named, faults)
+    return {
+        "programs": count,
+        "programs_wrong": len(recording.wrong),
+        "programs_rtl_equal": replay(made.rtl, recording) == answers,
+        "bits": sum(1 << inputs for inputs in made.netlist.lut_inputs),
+        "bits_named": len(named),
+        "faults": faults,
+        "faults_found": sum(_with_fault(made, recording, answers, *fault) != answers for fault in chosen),
+    }
 
 
 def _with_random(made: Pair, recording: Recording, seed: int) -> bytes:

@@ -75,6 +75,7 @@ struct Netlist {
 
     std::vector<uint16_t> small_words;  // 16 of each small RAM
     std::vector<uint64_t> products;
+    std::vector<uint32_t> seen;  // of each LUT, the bits of its table that its inputs have named
     std::vector<uint32_t> words, latch;  // latch: two ports of each block
     std::vector<int32_t> next_nets;
     std::vector<uint8_t> next_values;
@@ -100,6 +101,7 @@ struct Netlist {
         find_levels();
         small_words.resize(16 * small_rams.size());
         products.resize(multipliers.size());
+        seen.resize(luts.size());
         words.resize(WORDS * blocks.size());
         latch.resize(2 * blocks.size());
         if (!in_loop) power_on();  // a loop may never come to rest
@@ -221,7 +223,9 @@ struct Netlist {
         evaluations++;
         if (node < first_register) {
             const Lut &lut = luts[node];
-            set(lut.out, lut.init >> bits(lut.in) & 1);
+            uint32_t index = bits(lut.in);
+            seen[node] |= 1u << index;
+            set(lut.out, lut.init >> index & 1);
         } else if (node < first_read) {
             const Register &r = registers[node - first_register];
             if (r.flags & 2 && in_reset(r)) set(r.q, r.flags & 1);
@@ -408,6 +412,7 @@ struct Netlist {
         for (size_t i = 0; i < blocks.size(); i++)
             for (int word = 0; word < WORDS; word++) words[WORDS * i + word] = uint32_t(blocks[i].init[word]);
         std::fill(latch.begin(), latch.end(), 0);
+        std::fill(seen.begin(), seen.end(), 0);
         evaluate_all();
     }
 
@@ -503,6 +508,9 @@ void tw_netlist_flip(void *h, int32_t lut, int32_t bit) {
     netlist.touch(lut);
     netlist.settle();
 }
+
+// Which bits of the table of a LUT its inputs have named since the start: bit i of the result is that of bit i.
+uint32_t tw_netlist_seen(void *h, int32_t lut) { return static_cast<Board *>(h)->netlist.seen[lut]; }
 
 void tw_netlist_send(void *h, const uint8_t *bytes, size_t count) { static_cast<Board *>(h)->uart.send(bytes, count); }
 

@@ -17,7 +17,7 @@ from common.native import Owner, shared_library
 from fpga.errors import FpgaError
 from fpga.flows.netlist import Module
 from fpga.flows.synthesis import NAME, NETLIST
-from fpga.sim.ecp5_cells import numbers_of
+from fpga.sim.ecp5_cells import ONE, ZERO, numbers_of
 
 _HERE = Path(__file__).resolve().parent
 _SOURCE = _HERE / "netlist.cpp"
@@ -41,6 +41,7 @@ def _library() -> ctypes.CDLL:
         ("start", number, handle, u64),
         ("reset", None, handle),
         ("flip", None, handle, number, number),
+        ("seen", ctypes.c_uint32, handle, number),
         ("send", None, handle, ctypes.c_char_p, size),
         ("run", size, handle, u64, ctypes.c_char_p, size),
         ("queued", size, handle),
@@ -81,6 +82,7 @@ class NetlistLine(Owner):
     Attributes:
         scrambled: registers that were random at the start.
         luts: names of the cells that are a LUT4.
+        lut_inputs: how many inputs each of them has, constants and repeated ones not counted.
 
     Raises:
         BuildError: no C++ compiler. FpgaError: cells without a model, more than one clock, loops in the logic.
@@ -92,6 +94,7 @@ class NetlistLine(Owner):
         if missing:
             raise FpgaError(f"the netlist has no pin {missing[0]}")
         self.luts = numbers.lut_names
+        self.lut_inputs = [len({*lut[:4]} - {ZERO, ONE}) for lut in numbers.luts[: len(self.luts)]]
         tables = [np.ascontiguousarray(table) for table in numbers.tables()]
         counts = (ctypes.c_int32 * len(tables))(*(len(table) for table in tables))
         addresses = (ctypes.c_void_p * len(tables))(*(table.ctypes.data for table in tables))
@@ -114,6 +117,11 @@ class NetlistLine(Owner):
         if not (0 <= lut < len(self.luts) and 0 <= bit < 16):
             raise ValueError(f"lut and bit must be 0..{len(self.luts) - 1} and 0..15, not {lut} and {bit}")
         self._library.tw_netlist_flip(self._handle, lut, bit)
+
+    def seen(self, lut: int) -> int:
+        """Bits of a LUT, by its place in `luts`, that its inputs have named since the start: bit i stands for bit i. A
+        run does not depend on the others."""
+        return int(self._library.tw_netlist_seen(self._handle, lut))
 
     @property
     def evaluations(self) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -21,10 +23,16 @@ from fpga.sim.pty import SerialBoard, soc_line
 from fpga.uart_board import UartBoard
 from isa.config import NpuConfig
 from isa.device import Counters
+from isa.fields import INSTRUCTION_BYTES
 from isa.program import Program
+from simulator.functional import FunctionalDevice
+from tests.common.equality import case
+from tilewright.runtime.devices import open_device
 
 #: How long an answer may take: the simulation is slow, and this machine may be busy.
 SECONDS = 600.0
+#: What is read of the memory at once, in bytes, after a random program.
+PAGE = 64
 #: Cycles that a replay goes on for after the last byte in either direction, at most, besides those of two runs of the
 #: network: the host that was recorded may have been held up for much longer.
 GAP = 6_000
@@ -89,32 +97,86 @@ class Recorder:
 
 @dataclass
 class Recording:
-    """What a driver sent for a run of a network, and what it made of the answers."""
+    """What a driver sent, and what came back.
+
+    Attributes:
+        longest: cycles of the longest run.
+    """
 
     sent: list[tuple[int, bytes]]
     received: bytes
+    longest: int
+
+
+@dataclass
+class NetworkRecording(Recording):
+    """And what the driver made of the answers for a network."""
+
     outputs: dict[str, np.ndarray]
     counters: Counters
 
 
-def record(line: Line, baud: int, program: Program, seed: int = 0) -> Recording:
+@dataclass
+class ProgramsRecording(Recording):
+    """And which random programs left other bytes than the functional simulator, by their seeds; None stands for a look
+    at all that they may write, at the end."""
+
+    wrong: list[int | None]
+
+
+def record(line: Line, baud: int, program: Program, seed: int = 0) -> NetworkRecording:
     """Runs a network once on a board with this line, by the driver."""
     recorder = Recorder(line)
     inputs = tw.random_inputs(program, seed)
-    with (
-        SerialBoard(recorder) as board,
-        tw.Device(f"board://serial:{board.path}?seconds={SECONDS}&baud={baud}", program.config) as device,
-    ):
+    with SerialBoard(recorder) as board, tw.Device(_address(board, baud), program.config) as device:
         outputs = device.run(program, inputs)
         assert device.counters is not None
         counters = device.counters
-    return Recording(recorder.sent, bytes(recorder.received), outputs, counters)
+    return NetworkRecording(recorder.sent, bytes(recorder.received), counters.cycles or 0, outputs, counters)
+
+
+def record_programs(line: Line, baud: int, config: NpuConfig, seeds: Sequence[int]) -> ProgramsRecording:
+    """Runs random programs one after the other on a board with this line, by the driver. All have the data of the first
+    one, and what those before them have stored: a byte takes longer on the line than a program on the machine."""
+    recorder, functional = Recorder(line), FunctionalDevice(config)
+    wrong: list[int | None] = []
+    longest = 0
+    with SerialBoard(recorder) as board, closing(open_device(_address(board, baud), config)) as device:
+        memory, base = np.zeros(0, np.uint8), 0
+        for seed in seeds:
+            program, _ = case(seed, config)
+            if memory.size:
+                code = slice(0, len(program.ops) * INSTRUCTION_BYTES)
+                memory[code] = program.memory[code]
+                device.write(base, memory[code])
+            else:
+                memory = program.memory.copy()
+                base = device.allocate(memory.size)
+                device.write(base, memory)
+            program = replace(program, memory=memory)
+            functional.free_all()
+            expected = program.run(functional)
+            counters = device.run([replace(w, base=base + w.base) for w in program.windows], 0, 0, len(program.ops))
+            longest = max(longest, counters.cycles or 0)
+            # What is changed is read at once, all that could have been at the end.
+            changed = np.flatnonzero((expected != memory).reshape(-1, PAGE).any(axis=1)) * PAGE
+            if any((device.read(base + at, PAGE) != expected[at : at + PAGE]).any() for at in changed.tolist()):
+                wrong.append(seed)
+            memory = expected
+        places = [slice(w.base, w.base + w.size) for w in program.windows if w.write]
+        if any((device.read(base + place.start, place.stop - place.start) != memory[place]).any() for place in places):
+            wrong.append(None)
+    return ProgramsRecording(recorder.sent, bytes(recorder.received), longest, wrong)
+
+
+def _address(board: SerialBoard, baud: int) -> str:
+    return f"board://serial:{board.path}?seconds={SECONDS}&baud={baud}"
 
 
 def replay(line: Line, recording: Recording, expected: bytes | None = None) -> bytes:
     """What a line answers to what was recorded. Bytes are sent when they were then, but for long pauses of the host.
     With `expected`, it ends where the answers become different."""
-    received, gap = b"", GAP + 2 * (recording.counters.cycles or 0)
+    received, gap = b"", GAP + 2 * recording.longest
     for waited, data in [*recording.sent, (_AFTER, b"")]:  # until all has been answered
         quiet = 0
         while waited > 0 and quiet < gap:

@@ -16,14 +16,14 @@ from fpga.errors import FpgaError
 from fpga.sim.netlist import read_netlist
 from isa.config import preset
 from isa.program import Program
-from tests.common.netlist_runs import Pair, Recording, pair, record, replay
+from tests.common.netlist_runs import Pair, Recording, pair, record, record_programs, replay
 from tests.common.paths import ROOT
 from tests.reference.quantized_models import Model
 
 pytestmark = pytest.mark.cosim
 BOARD = BOARDS["ulx3s_85f"]
 #: A slow clock has fewer cycles for each byte of the line.
-SLOW = {"clock_mhz": 25, "memory_kib": 16}
+SLOW = {"clock_mhz": 25, "memory_kib": 128}
 #: The machine with the smallest netlist.
 LEAST = preset("nano").with_(
     name="least", depthwise=0, lut_tables=0, act_rows=512, wgt_tiles=64, prm_rows=8, queue_depth=4
@@ -76,9 +76,29 @@ def test_random_values_in_what_is_not_reset(both: Pair, recording: Recording, an
 
 
 @pytest.mark.long
+def test_random_programs(both: Pair) -> None:
+    netlist = both.netlist
+    netlist.start()
+    recording = record_programs(netlist, both.baud, LEAST, range(2))
+    assert not recording.wrong and recording.longest > 1000
+    netlist.start()
+    answers = replay(netlist, recording)
+    assert answers == replay(both.rtl, recording) != b""
+    # Bits that no value has named decide nothing, even all at once.
+    unseen = [(lut, bit) for lut in range(len(netlist.luts)) for bit in range(16) if not netlist.seen(lut) >> bit & 1]
+    assert len(unseen) > len(netlist.luts)
+    netlist.start()
+    for fault in unseen:
+        netlist.flip(*fault)
+    assert replay(netlist, recording) == answers
+    for fault in unseen:
+        netlist.flip(*fault)
+
+
+@pytest.mark.long
 def test_a_reset_of_the_board(both: Pair, recording: Recording, answers: bytes) -> None:
     both.netlist.start(3)
-    replay(both.netlist, Recording(recording.sent[: len(recording.sent) // 2], b"", {}, recording.counters))
+    replay(both.netlist, Recording(recording.sent[: len(recording.sent) // 2], b"", recording.longest))
     both.netlist.reset()
     assert replay(both.netlist, recording) == answers
     both.netlist.start()
