@@ -27,8 +27,8 @@ from isa.program import Program
 from tests.common.netlist_runs import Pair, Recording, pair, record, record_programs, replay
 from tests.common.paths import ROOT
 
-#: Clock of the netlist for random programs.
-SLOW_MHZ = 25
+#: The point of the netlist for random programs: 83 cycles for a byte of the line.
+SLOW = {"clock_mhz": 25, "baud": 3_000_000}
 DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
 
@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> int:
     figures = {"board": options.board, "config": options.config, "network": options.network.stem}
     figures |= measure(made, program, options.seeds)
     if options.programs:
-        slow = pair(BOARDS[options.board], PRESETS[options.config], clock_mhz=SLOW_MHZ)
+        slow = pair(BOARDS[options.board], PRESETS[options.config], **SLOW)
         figures |= programs(slow, PRESETS[options.config], options.programs, options.faults)
     figures["seconds"] = round(time.process_time() - start)
     for name, value in figures.items():

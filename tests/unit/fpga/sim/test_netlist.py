@@ -23,7 +23,7 @@ from tests.reference.quantized_models import Model
 pytestmark = pytest.mark.cosim
 BOARD = BOARDS["ulx3s_85f"]
 #: A slow clock has fewer cycles for each byte of the line.
-SLOW = {"clock_mhz": 25, "memory_kib": 128}
+SLOW = {"clock_mhz": 25, "memory_kib": 128, "baud": 3_000_000}
 #: The machine with the smallest netlist.
 LEAST = preset("nano").with_(
     name="least", depthwise=0, lut_tables=0, act_rows=512, wgt_tiles=64, prm_rows=8, queue_depth=4
@@ -76,14 +76,14 @@ def test_random_values_in_what_is_not_reset(both: Pair, recording: Recording, an
 
 
 @pytest.mark.long
-def test_random_programs(both: Pair) -> None:
-    netlist = both.netlist
-    netlist.start()
-    recording = record_programs(netlist, both.baud, LEAST, range(2))
+def test_random_programs() -> None:
+    made = pair(BOARD, LEAST, **SLOW)  # programs may read rows that were never loaded, so that nothing may have run
+    netlist = made.netlist
+    recording = record_programs(netlist, made.baud, LEAST, range(2))
     assert not recording.wrong and recording.longest > 1000
     netlist.start()
     answers = replay(netlist, recording)
-    assert answers == replay(both.rtl, recording) != b""
+    assert answers == replay(made.rtl, recording) != b""
     # Bits that no value has named decide nothing, even all at once.
     unseen = [(lut, bit) for lut in range(len(netlist.luts)) for bit in range(16) if not netlist.seen(lut) >> bit & 1]
     assert len(unseen) > len(netlist.luts)
@@ -91,8 +91,6 @@ def test_random_programs(both: Pair) -> None:
     for fault in unseen:
         netlist.flip(*fault)
     assert replay(netlist, recording) == answers
-    for fault in unseen:
-        netlist.flip(*fault)
 
 
 @pytest.mark.long
