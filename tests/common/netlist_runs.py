@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +17,8 @@ import tilewright as tw
 from common.store import cache_folder, sources_digest
 from fpga.board import Point
 from fpga.build import point_of
-from fpga.flows.synthesis import NETLIST
+from fpga.flows.ecp5 import CONSTRAINTS
+from fpga.flows.synthesis import NETLIST, STATISTICS
 from fpga.sim.netlist import NetlistLine, read_netlist
 from fpga.sim.pty import SerialBoard, soc_line
 from fpga.uart_board import UartBoard
@@ -38,8 +39,11 @@ PAGE = 64
 GAP = 6_000
 #: And after the last byte that was sent, whatever comes back.
 _AFTER = 1 << 24
-#: The sources that decide a netlist.
-_SOURCES = ("hw/*.py", "isa/*.py", "isa/link/*.py", "fpga/*.py", "fpga/*/*.py", "fpga/flows/techmap/*")
+#: The sources that decide a netlist: those of `fpga/sim` only read it.
+_SOURCES = (
+    *("hw/*.py", "isa/*.py", "isa/link/*.py", "fpga/*.py", "fpga/flows/*.py", "fpga/flows/techmap/*"),
+    *(f"fpga/{part}/*.py" for part in ("bare", "boards", "bridge", "sdram", "standalone", "zynq")),
+)
 
 
 class Line(Protocol):
@@ -193,16 +197,33 @@ def replay(line: Line, recording: Recording, expected: bytes | None = None) -> b
 
 def synthesised(board: UartBoard, config: NpuConfig, point: Point) -> Path:
     """A folder with the netlist of a design for a board, made as a build makes it, once for these sources."""
-    key = hashlib.sha256(f"{board.name} {config.fingerprint} {point} {sources_digest(*_SOURCES)}".encode()).hexdigest()
-    folder = cache_folder() / "netlists" / key[:24]
-    if not (folder / NETLIST).is_file():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(dir=folder.parent))
-        flow = board.flow()
+    flow = board.flow()
+
+    def make(scratch: Path) -> None:
         flow.generate(board.design(config, point).top, scratch)
         flow.synthesise(scratch)
+
+    return made_once(board, config, point, "netlists", (STATISTICS, CONSTRAINTS, NETLIST), make)
+
+
+def made_once(
+    board: UartBoard,
+    config: NpuConfig,
+    point: Point,
+    group: str,
+    files: Sequence[str],
+    make: Callable[[Path], None],
+) -> Path:
+    """A folder with files of a design, which `make` leaves in an empty folder, once for these sources."""
+    key = hashlib.sha256(f"{board.name} {config.fingerprint} {point} {sources_digest(*_SOURCES)}".encode()).hexdigest()
+    folder = cache_folder() / group / key[:24]
+    if not all((folder / name).is_file() for name in files):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(dir=folder.parent))
+        make(scratch)
         folder.mkdir(exist_ok=True)
-        (scratch / NETLIST).replace(folder / NETLIST)  # at once: a second process sees the whole or nothing
+        for name in files:
+            (scratch / name).replace(folder / name)  # at once: a second process sees the whole or nothing
         shutil.rmtree(scratch)
     return folder
 

@@ -14,7 +14,7 @@ MEASURED = {"day": "2026-11-23", "sources": digest_of_sources()}
 
 
 def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert page(tmp_path).count("Open: not measured.") == 10
+    assert page(tmp_path).count("Open: not measured.") == 11
     survivor = {"number": 7, "mode": "inv", "place": "core.x[3]", "lines": ["hw/queue.py:9"]}
     mutants = {
         "command": "python -m tests.mutants --count 4",
@@ -43,7 +43,7 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     in_sources = {"command": "python -m tests.source_faults", "seed": 1} | MEASURED | {"sources": "1"} | parts
     (tmp_path / "python_faults.json").write_text(json.dumps(in_sources))
     text = page(tmp_path)
-    assert text.count("Open: not measured.") == 7
+    assert text.count("Open: not measured.") == 8
     assert "| `compiler/npu` | 7 of 8 (87.5 %) | 30 |" in text and "| `compiler/npu/a.py:3` | `1 -> 2` | 9 |" in text
     assert "sources of the compiler `1`, which have changed since then" in text
     assert (
@@ -75,6 +75,13 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files["kinds"] |= {"tflite": {"works": 1, "failed": 2}}
     (tmp_path / "files.json").write_text(json.dumps(MEASURED | files))
     assert "| `tflite` | 3 | 1 | 0 | 2 |" in page(tmp_path) and "100,000 are wanted of `tflite`." in page(tmp_path)
+    routed = {"network": "digits", "config": "tiny", "board": "ulx3s_85f", "cycles": 1000, "seeds": 1, "faults": 0}
+    routed |= {"bytes_equal": True, "rtl_equal": False, "random_equal": 1, "random_registers": 5, "cells": 15_000}
+    routed |= MEASURED | {"command": "python -m tests.netlists --routed", "changed": 3, "differences": 0, "lost": 4}
+    (tmp_path / "netlist_routed.json").write_text(json.dumps(routed))
+    text = page(tmp_path)
+    assert "| 1,000 | equal | DIFFERENT | 1 of 1 equal (5 registers) | not run |" in text
+    assert "15,000 cells" in text and "3 are changed" in text and "0 are different" in text and "4 are lost" in text
     (tmp_path / "fuzz.json").write_text("{}")
     assert main(["--folder", str(tmp_path), "--page", str(tmp_path / "page.md")]) == 2
     assert "fuzz.json is not what python -m tests.fuzz writes" in capsys.readouterr().err
@@ -93,6 +100,7 @@ def test_figures_do_not_get_worse() -> None:
         assert len(shares) == 1 and float("".join(shares[0])) >= least, (name, shares)
     assert "| NO |" not in text and "DIFFERENT" not in text
     assert set(re.findall(r"([0-9,]+) differ\.", text)) == {"0"}
+    assert set(re.findall(r"([0-9,]+) are (?:different|changed|lost)\b", text)) == {"0"}
 
 
 def test_faults_looked_into_by_hand() -> None:

@@ -11,23 +11,17 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from fpga.boards import BOARDS
 from fpga.errors import FpgaError
 from fpga.sim.netlist import read_netlist
 from isa.config import preset
 from isa.program import Program
 from tests.common.netlist_runs import Pair, Recording, pair, record, record_programs, replay
 from tests.common.paths import ROOT
-from tests.reference.quantized_models import Model
+from tests.unit.fpga.sim.least import BOARD, LEAST, least_network
 
 pytestmark = pytest.mark.cosim
-BOARD = BOARDS["ulx3s_85f"]
 #: A slow clock has fewer cycles for each byte of the line.
 SLOW = {"clock_mhz": 25, "memory_kib": 128, "baud": 3_000_000}
-#: The machine with the smallest netlist.
-LEAST = preset("nano").with_(
-    name="least", depthwise=0, lut_tables=0, act_rows=512, wgt_tiles=64, prm_rows=8, queue_depth=4
-)
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +34,7 @@ def both() -> Iterator[Pair]:
 
 @pytest.fixture(scope="module")
 def network() -> Program:
-    """Conv, Add and MaxPool."""
-    m = Model(np.int8, seed=1)
-    x = m.input((1, 8, 4, 4), 0.05, 3)
-    y = m.requantized(m.op("Conv", x, m.weights((8, 8, 3, 3)), pads=[1] * 4), 0.05, 1)
-    y = m.requantized(m.op("Add", x, y), 0.06, 2)
-    m.output(m.requantized(m.op("MaxPool", y, kernel_shape=[2, 2], strides=[2, 2]), 0.06, 2))
-    return tw.compile(m.build(), config=LEAST)
+    return least_network()
 
 
 @pytest.fixture(scope="module")

