@@ -80,7 +80,7 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     routed |= MEASURED | {"command": "python -m tests.netlists --routed", "changed": 3, "differences": 0, "lost": 4}
     (tmp_path / "netlist_routed.json").write_text(json.dumps(routed))
     text = page(tmp_path)
-    assert "| 1,000 | equal | DIFFERENT | 1 of 1 equal (5 registers) | not run |" in text
+    assert "| 1,000 | equal | DIFFERENT | 1 of 1 equal (5 registers) |" in text
     assert "15,000 cells" in text and "3 are changed" in text and "0 are different" in text and "4 are lost" in text
     (tmp_path / "fuzz.json").write_text("{}")
     assert main(["--folder", str(tmp_path), "--page", str(tmp_path / "page.md")]) == 2
