@@ -2,6 +2,7 @@
 
 python -m tests.source_faults --python 100 --cpp 0 --json build/signoff/python_faults.json
 python -m tests.source_faults --python 0 --cpp 50 --json build/signoff/cpp_faults.json
+python -m tests.source_faults --only compiler/npu/views.py:104
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, TypeVar
 from common.measured import SOURCES, digest_of_sources, write_with_command
 from tests.source_faults import CPP, PYTHON, cpp_faults, python_faults
 from tests.source_faults.looks import of_the_compiler, of_the_simulators
+from tests.source_faults.reviewed import reviewed
 from tests.source_faults.run import Found, in_cpp, in_python
 
 Some = TypeVar("Some", python_faults.Fault, cpp_faults.Fault)
@@ -28,6 +30,10 @@ def drawn(faults: Iterable[Some], count: int, seed: int) -> list[Some]:
     return sorted(place, key=place.__getitem__)[:count]
 
 
+def _with(part: str, faults: Iterable[Some]) -> list[Some]:
+    return [fault for fault in faults if part in fault.name or part in fault.where]
+
+
 def summary(seed: int, found: Sequence[Found]) -> dict[str, Any]:
     """Figures, as JSON knows them, of each of the two that has faults."""
     figures: dict[str, Any] = {"seed": seed}
@@ -37,14 +43,19 @@ def summary(seed: int, found: Sequence[Found]) -> dict[str, Any]:
         if not here:
             continue
         sources += files
-        left = [f for f in here if not f.by]
+        left = [(f, reviewed().get(f.fault.name, "")) for f in here if not f.by]
         figures[name] = {
             "faults": len(here),
             "found": len(here) - len(left),
             "seconds": round(sum(f.seconds for f in here)),
-            "survivors": [{"where": f.where, "what": f.fault.what, "looks": f.looks} for f in left],
+            "survivors": [_told(f) | {"looks": f.looks} for f, reason in left if not reason],
+            "reviewed": [_told(f) | {"reason": reason} for f, reason in left if reason],
         }
     return figures | {SOURCES: digest_of_sources(sources)}
+
+
+def _told(found: Found) -> dict[str, Any]:
+    return {"name": found.fault.name, "where": found.fault.where, "what": found.fault.what}
 
 
 def main(arguments: list[str]) -> int:
@@ -55,18 +66,29 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the samples (default %(default)s)")
     parser.add_argument("--layers", type=int, default=4, help="layers of each kind (default %(default)s, at most 8)")
     parser.add_argument("--programs", type=int, default=60, help="random programs (default %(default)s)")
+    parser.add_argument("--only", metavar="PART", help="all faults with this in their name or place, in place of the "
+                        "samples, with what finds them")  # fmt: skip
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args(arguments)
-    python = drawn((f for path in PYTHON for f in python_faults.faults_of(path)), options.python, options.seed)
-    cpp = drawn((f for path in CPP for f in cpp_faults.faults_of(path)), options.cpp, options.seed)
+    python = [fault for path in PYTHON for fault in python_faults.faults_of(path)]
+    cpp = [fault for path in CPP for fault in cpp_faults.faults_of(path)]
+    if options.only is None:
+        python, cpp = drawn(python, options.python, options.seed), drawn(cpp, options.cpp, options.seed)
+    else:
+        python, cpp = _with(options.only, python), _with(options.only, cpp)
+        if not python and not cpp:
+            parser.error(f"no fault has {options.only} in its name or place")
     clock, results = (list(of_the_simulators(options.programs, clock=kind)) for kind in (True, False))
     found: list[Found] = []
     for each in itertools.chain(
         in_python(python, of_the_compiler(options.layers)) if python else (), in_cpp(cpp, clock, results) if cpp else ()
     ):
         found.append(each)
-        if not each.by:
-            print(f"{each.where}: {each.fault.what}: NOT FOUND by {each.looks} looks", flush=True)
+        if options.only is not None:
+            print(f"name = '{each.fault.name}'\ncode = '{each.fault.code.strip()}'")
+        if options.only is not None or not each.by:
+            by = f"{each.by} {each.how}" if each.by else f"NOT FOUND by {each.looks} looks"
+            print(f"{each.fault.where}: {each.fault.what}: {by}", flush=True)
         if options.json:  # after each, so that a run that is ended leaves what it has found out
             write_with_command(options.json, parser, arguments, summary(options.seed, found))
     for name, figures in summary(options.seed, found).items():

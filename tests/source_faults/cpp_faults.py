@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.common.paths import ROOT
+
 #: What becomes what; only where it stands between blanks, which pointers, templates and signs do not.
 _OPERATORS = {
     "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&", "+": "-", "-": "+",
@@ -48,6 +50,11 @@ class Fault:
     def name(self) -> str:
         """What no change of another line changes."""
         return f"{self.path.name} {self.code.strip()} {self.column} {self.what}"
+
+    @property
+    def where(self) -> str:
+        """Its file and line, as editors take them."""
+        return f"{self.path.relative_to(ROOT)}:{self.line}"
 
     def text(self) -> str:
         """The source with it."""

@@ -53,6 +53,16 @@ class Fault:
         """What no change of another function changes."""
         return f"{self.path.relative_to(ROOT)} {self.function} {self.index} {self.what}"
 
+    @property
+    def where(self) -> str:
+        """Its file and line, as editors take them."""
+        return f"{self.path.relative_to(ROOT)}:{self.line}"
+
+    @property
+    def code(self) -> str:
+        """Its line."""
+        return self.path.read_text(encoding="utf-8").splitlines()[self.line - 1]
+
 
 def faults_of(path: Path) -> list[Fault]:
     """All faults that can be put into a file."""

@@ -44,10 +44,6 @@ class Found:
     seconds: float
     looks: int
 
-    @property
-    def where(self) -> str:
-        return f"{self.fault.path.relative_to(ROOT)}:{self.fault.line}"
-
 
 def in_python(faults: Sequence[python_faults.Fault], looks: Sequence[Look], *, own: bool = True) -> Iterator[Found]:
     """What becomes of faults in Python: the looks that call the function of each, the quickest first, then, with

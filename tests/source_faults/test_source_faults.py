@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.source_faults import CPP, PYTHON, cpp_faults, python_faults
-from tests.source_faults.__main__ import drawn, summary
+from tests.source_faults.__main__ import drawn, main, summary
 from tests.source_faults.looks import Look, of_the_compiler, of_the_simulators
+from tests.source_faults.reviewed import read_reviewed, reviewed
 from tests.source_faults.run import NO_FAULT, Found, in_cpp, in_python
 
 #: Faults of the sample of this test, how many at least are found, and how many may be left of those that a golden text
@@ -81,14 +84,52 @@ def test_samples_stay() -> None:
     assert all(cpp_faults.faults_of(path) for path in CPP if path.name != "codes.h")
 
 
-def test_summary() -> None:
+def test_summary(monkeypatch: pytest.MonkeyPatch) -> None:
     fault = python_faults.Fault(PYTHON[0], "f", 0, 7, "1 -> 2")
     other = cpp_faults.Fault(CPP[0], 3, "x + 1", 4, "1", "2")
     assert summary(4, []).keys() == {"seed", "sources"}
-    figures = summary(4, [Found(fault, "golden x", "another text", 0.4, 9), Found(other, "", "", 1.2, 5)])
-    assert figures["compiler/npu"] == {"faults": 1, "found": 1, "seconds": 0, "survivors": []}
-    where = f"simulator/native/{CPP[0].name}:3"
-    assert figures["simulator/native"]["survivors"] == [{"where": where, "what": "1 -> 2", "looks": 5}]
+    found = Found(other, "", "", 1.2, 5)
+    figures = summary(4, [Found(fault, "golden x", "another text", 0.4, 9), found])
+    assert figures["compiler/npu"] == {"faults": 1, "found": 1, "seconds": 0, "survivors": [], "reviewed": []}
+    told = {"name": other.name, "where": f"simulator/native/{CPP[0].name}:3", "what": "1 -> 2"}
+    assert figures["simulator/native"]["survivors"] == [told | {"looks": 5}]
+    monkeypatch.setattr("tests.source_faults.__main__.reviewed", lambda: {other.name: "nobody calls it"})
+    assert summary(4, [found])["simulator/native"]["reviewed"] == [told | {"reason": "nobody calls it"}]
+    assert not summary(4, [found])["simulator/native"]["survivors"]
+
+
+def test_looked_into_by_hand(tmp_path: Path) -> None:
+    """Explanations are of faults that are in the sources, and of the lines that somebody has seen."""
+    reviewed()  # those there are
+    python, cpp = python_faults.faults_of(PYTHON[-1])[0], cpp_faults.faults_of(CPP[-1])[0]
+    entry = lambda fault, code: f"[[fault]]\nname = {fault.name!r}\ncode = {code!r}\nreason = 'It\tis so.'\n"
+    good = entry(python, python.code.strip()) + entry(cpp, cpp.code.strip())
+    path = tmp_path / "some.toml"
+    path.write_text(good)
+    assert read_reviewed(path) == {python.name: "It is so.", cpp.name: "It is so."}
+    other = replace(python, index=10_000)
+    for wrong, why in (
+        (entry(other, "x"), f"some.toml: {other.name}: no fault has this name"),
+        (good + good, "twice"),
+        (entry(cpp, "another line"), "without `another line`"),
+    ):
+        path.write_text(wrong)
+        with pytest.raises(ValueError, match=re.escape(why)):
+            read_reviewed(path)
+
+
+def test_only(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """All faults of one place, with what finds them."""
+    monkeypatch.setattr("tests.source_faults.__main__.of_the_compiler", lambda _: [])
+    monkeypatch.setattr("tests.source_faults.run._own", lambda _: None)
+    wanted = python_faults.faults_of(PYTHON[-1])[0]
+    assert main(["--only", wanted.name]) == 0
+    assert capsys.readouterr().out.startswith(
+        f"name = '{wanted.name}'\ncode = '{wanted.code.strip()}'\n{wanted.where}: "
+    )
+    with pytest.raises(SystemExit):
+        main(["--only", "no such place"])
+    assert "no fault has no such place in its name or place" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -97,7 +138,7 @@ def test_faults_of_the_compiler_are_found() -> None:
     faults = drawn((f for path in PYTHON for f in python_faults.faults_of(path)), SAMPLE, 1)
     looks = [look for look in of_the_compiler(0) if look.name.startswith("golden")]
     found = list(in_python(faults, looks, own=False))
-    left = [f"{f.where}: {f.fault.what}" for f in found if not f.by and f.looks]
+    left = [f"{f.fault.where}: {f.fault.what}" for f in found if not f.by and f.looks]
     assert len(left) <= MOST, left
     assert sum(bool(f.by) for f in found) >= LEAST
 

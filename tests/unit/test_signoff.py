@@ -39,12 +39,19 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
     (tmp_path / "formal.json").write_text(json.dumps(formal))
     left = {"where": "compiler/npu/a.py:3", "what": "1 -> 2", "looks": 9}
-    parts = {"compiler/npu": {"faults": 8, "found": 7, "seconds": 30, "survivors": [left]}}
+    known = {"where": "compiler/npu/b.py:4", "what": "Lt -> LtE", "reason": "both are as good"}
+    part = {"faults": 9, "found": 7, "seconds": 30, "survivors": [left], "reviewed": [known]}
+    parts = {"compiler/npu": part}
     in_sources = {"command": "python -m tests.source_faults", "seed": 1} | MEASURED | {"sources": "1"} | parts
     (tmp_path / "python_faults.json").write_text(json.dumps(in_sources))
     text = page(tmp_path)
     assert text.count("Open: not measured.") == 8
-    assert "| `compiler/npu` | 7 of 8 (87.5 %) | 30 |" in text and "| `compiler/npu/a.py:3` | `1 -> 2` | 9 |" in text
+    assert "| `compiler/npu` | 7 of 9 (77.8 %) | 8 of 9 (88.9 %) | 30 |" in text
+    assert (
+        "not explained:\n\n| place | fault | looks |\n|---|---|---|\n| `compiler/npu/a.py:3` | `1 -> 2` | 9 |" in text
+    )
+    assert "by hand (`tests/source_faults/reviewed.toml`):" in text
+    assert "| `compiler/npu/b.py:4` | `Lt -> LtE` | both are as good |" in text
     assert "sources of the compiler `1`, which have changed since then" in text
     assert (
         "1 of 4 (25.0 %) faults found on `tiny`, among the first 5 of a sample of 9" in text
