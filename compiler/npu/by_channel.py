@@ -28,8 +28,8 @@ from isa.config import NpuConfig
 
 #: Steps of a float32 by which a scale may be off.
 _NEIGHBOURS = 64
-_FUNCTIONS = {"PRelu": (0,), "Mul": (0, 1), "Div": (0,), "Add": (0, 1), "Sub": (0, 1)}
-"""Which operands may be the tensor."""
+_FUNCTIONS = {"PRelu": (0,), "Mul": (0, 1), "Div": (0,), "Add": (0, 1), "Sub": (1,)}
+"""Which operands may be the tensor: of x - constant, Add has been made before."""
 #: Of a channel's bias: sums of products are exact far beyond.
 _MOST_ADDED = 1 << 22
 
@@ -76,7 +76,7 @@ def _replaced(wiring: Wiring, config: NpuConfig, quantizer: Node) -> list[Node] 
             origin = (*function.origin, *quantizer.origin)
             by_channel = _ByChannel(wiring.graph, function, x, y, factors.reshape(-1), origin)
             if function.op in ("Add", "Sub"):
-                return by_channel.sum(minus=function.op == "Sub" and index == 1)
+                return by_channel.sum(minus=function.op == "Sub")
             return by_channel.nodes()
     return None
 
@@ -102,9 +102,8 @@ class _ByChannel:
         low, high = limits(self.x.dtype)
         centred = np.arange(low, high + 1) - int(self.from_quant.zero_point)
         floats = centred.astype(np.float32) * np.float32(self.from_quant.scale)
-        added = -self.factors if self.function.op == "Sub" and not minus else self.factors
         with np.errstate(over="ignore"):  # what is infinite is quantised to a limit
-            wanted = quantize((-floats if minus else floats)[:, None] + added, self.to_quant, self.y.dtype)
+            wanted = quantize((-floats if minus else floats)[:, None] + self.factors, self.to_quant, self.y.dtype)
         found = [self._weight(-centred if minus else centred, column) for column in wanted.astype(np.int64).T]
         if None in found:
             return None

@@ -86,8 +86,8 @@ class Layouts:
         source = self.find(before.inputs[0]) if before is not None and before.op in MOVES else None
         if before is None or source is None:
             return None
-        rows = replace(graph.tensor(name), name=f"{name}@columns", shape=(*shape[:-2], shape[-1], shape[-2]))
-        return heads_of(graph, before, Node("Transpose", move.inputs, [rows.name], {"perm": perm}), source, rows)
+        rows = Node("Transpose", move.inputs, [f"{name}@columns"], {"perm": perm})
+        return heads_of(graph, before, rows, source, replace(graph.tensor(name), name=rows.outputs[0]))
 
     def __str__(self) -> str:
         lines = []

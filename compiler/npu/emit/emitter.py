@@ -130,9 +130,9 @@ class Emitter(Transfers):
         if lut is not None:
             fields["table"] = lut
         if fields:
-            self._set("VECTOR_POST", 0, **fields)
+            self._set("VECTOR_POST", **fields)
         if add and constants is not None:
-            self._set("VECTOR_ADD", 0, **constants)
+            self._set("VECTOR_ADD", **constants)
         uses_b = add or source == Source.MUL
         if not uses_b:
             b = 0
@@ -236,9 +236,9 @@ class Emitter(Transfers):
         if table is not None:
             fields["table"] = table
         if function != RowFunction.MAXIMUM and fields:
-            self._set("VECTOR_POST", 0, **fields)
+            self._set("VECTOR_POST", **fields)
         if constants is not None:
-            self._set("VECTOR_ADD", 0, **constants)
+            self._set("VECTOR_ADD", **constants)
         reads = spans("act", a, [(loop[0], loop[1]) for loop in nest])
         places = spans("prm", prm, [(loop[0], loop[4]) for loop in rest])
         writes: list[Access] = []

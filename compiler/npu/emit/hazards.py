@@ -38,6 +38,8 @@ READERS = {
     "acc": (Engine.VECTOR,),
     "memory": (Engine.LOAD,),
 }
+#: Index of an instruction that there is not: before the first.
+_NEVER = -1
 
 
 class Access(NamedTuple):
@@ -80,25 +82,25 @@ class Placed:
 
 class _Space:
     """The last accesses to a scratchpad or to memory: per engine and row the index of the last instruction that wrote
-    or read it, -1 for none.
+    or read it.
 
     Attributes:
         last_write, last_read: per engine, the highest index of all rows.
     """
 
     def __init__(self, name: str, rows: int) -> None:
-        self.write = {e: np.full(rows, -1, np.int32) for e in WRITERS[name]}
-        self.read = {e: np.full(rows, -1, np.int32) for e in READERS[name]}
-        self.last_write = dict.fromkeys(WRITERS[name], -1)
-        self.last_read = dict.fromkeys(READERS[name], -1)
+        self.write = {e: np.full(rows, _NEVER, np.int32) for e in WRITERS[name]}
+        self.read = {e: np.full(rows, _NEVER, np.int32) for e in READERS[name]}
+        self.last_write = dict.fromkeys(WRITERS[name], _NEVER)
+        self.last_read = dict.fromkeys(READERS[name], _NEVER)
 
     def forget(self) -> None:
         """Nothing was accessed yet."""
         for rows, last in ((self.write, self.last_write), (self.read, self.last_read)):
             for engine in rows:
-                if last[engine] >= 0:
-                    rows[engine].fill(-1)
-                    last[engine] = -1
+                if last[engine] > _NEVER:
+                    rows[engine].fill(_NEVER)
+                    last[engine] = _NEVER
 
 
 #: An access, and the space it touches.
@@ -183,7 +185,7 @@ class Synchroniser:
         engine = operation.instruction.engine
         reads, writes = [self._touched(a) for a in read], [self._touched(a) for a in written]
         queue = self._engines[engine]
-        known = queue[-1].known if queue else dict.fromkeys(self._engines, -1)
+        known = queue[-1].known if queue else dict.fromkeys(self._engines, _NEVER)
         needs: dict[Engine, int] = {}
         for other, rows, access, last in self._earlier(engine, reads, writes):
             # Most are known to have ended, whichever rows they touched.
@@ -195,7 +197,7 @@ class Synchroniser:
         if len(needs) > 1 and len({self._knowledge(item) for item in needs.items()}) < len(needs):
             # Which of them comes first then decides: the one that touched the first of the rows.
             earlier = self._earlier(engine, reads, writes)
-            met = [other for other, rows, access, _ in earlier if access.of(rows).max(initial=-1) >= 0]
+            met = [other for other, rows, access, _ in earlier if access.of(rows).max(initial=_NEVER) > _NEVER]
             needs = {other: needs[other] for other in met if other in needs}
         return needs
 
@@ -217,7 +219,7 @@ class Synchroniser:
     def _place(self, operation: Op, engine: Engine, needs: Mapping[Engine, int]) -> Placed:
         """Appends an instruction that waits for what it needs and does not know to have ended."""
         queue = self._engines[engine]
-        known = dict(queue[-1].known) if queue else dict.fromkeys(self._engines, -1)
+        known = dict(queue[-1].known) if queue else dict.fromkeys(self._engines, _NEVER)
         waits: list[tuple[Engine, int]] = []
         # Latest requirements first: what they know often covers the others.
         for other, last in sorted(needs.items(), key=lambda item: -self._knowledge(item)):
@@ -249,7 +251,7 @@ class Synchroniser:
     def _place_exact(self, operation: Op, engine: Engine, waits: list[tuple[Engine, int]]) -> Placed:
         """Appends an instruction with waits for just these instructions (engine, index)."""
         queue = self._engines[engine]
-        known = dict(queue[-1].known) if queue else dict.fromkeys(self._engines, -1)
+        known = dict(queue[-1].known) if queue else dict.fromkeys(self._engines, _NEVER)
         placed = Placed(operation, engine, len(queue), known)
         for other, index in waits:
             semaphore = self._channel(other, engine)

@@ -70,6 +70,10 @@ class BandTile:
         return self.start + block * self.plane + (y - self.low) * self.columns + self.left + x
 
 
+#: Of a tensor that will be in ACT, as long as that is all that matters.
+SOMEWHERE = BandTile(0, 0, 0, 0, 0)
+
+
 class Sums(Protocol):
     """What wants the finished tiles of a tensor, as `compiler.npu.emit.plane_sums.PlaneSums` does."""
 

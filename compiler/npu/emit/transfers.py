@@ -85,7 +85,7 @@ class Transfers(Writer):
             return
         self._set("LOAD_DIM", 0, level=0, count=y[0], row_stride=y[1], mem_stride=y[2])
         self._set("LOAD_DIM", 1, level=1, count=z[0], row_stride=z[1], mem_stride=z[2])
-        self._set("LOAD_PAD", 0, left=left, right=right, top=top, bottom=bottom, fill=fill & 0xFF)
+        self._set("LOAD_PAD", left=left, right=right, top=top, bottom=bottom, fill=fill & 0xFF)
         writes = spans(_SPACE[target], row, ((lines, y[1]), (z[0], z[1])), left + count + right)
         reads = []
         if data and place.region == ARENA_REGION:

@@ -93,7 +93,7 @@ class Writer:
             elif self._registers.get(name, level)["count"] != 1:
                 self._set(name, level, level=level, count=1)
 
-    def _set(self, name: str, key: int, **values: int) -> None:
+    def _set(self, name: str, key: int = 0, **values: int) -> None:
         """Sets a register before the next run, unless it has these values. `key` tells levels apart."""
         setting = Setting(name, key, values)
         if self._registers.change(setting) or name.startswith("LOAD"):

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from compiler.npu.emit.context import Context
 from compiler.npu.emit.plan import TilePlan
 from compiler.npu.emit.scratch import Allocation, Heap, ScratchpadFull
-from compiler.npu.emit.tiles import BandTile
+from compiler.npu.emit.tiles import SOMEWHERE, BandTile
 from compiler.npu.layers.conv import ConvEmission, ConvLayer
 from compiler.npu.layers.conv_tiling import ConvTiling
 from compiler.npu.layers.layer import Layer
@@ -261,7 +261,7 @@ def channel_plans(context: Context, group: LayerGroup) -> Iterator[ChannelPlan]:
     assert isinstance(maker, ConvLayer)
     budget = context.heap.largest_gap
     between = [tensor.view.buffer for tensor in group.between]
-    context.bands |= {buffer: BandTile(0, 0, 0, 0, 0) for buffer in between}
+    context.bands |= dict.fromkeys(between, SOMEWHERE)
     try:
         whole = maker.output.h, maker.output.w
         alone = [

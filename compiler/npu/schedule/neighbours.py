@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from compiler.npu.emit.context import ConstantPool, Context
 from compiler.npu.emit.emitter import Emitter
-from compiler.npu.emit.tiles import BandTile
+from compiler.npu.emit.tiles import SOMEWHERE
 from compiler.npu.layers.layer import Layer, readers
 from compiler.npu.schedule.bands import LayerGroup, group_of
 from compiler.npu.schedule.channels import channel_group, channel_plans
@@ -106,7 +106,7 @@ class Neighbourhood:
             context = Context(self.config, Emitter(self.config, 0, dry=True, memory=self.memory), ConstantPool(), {})
             for stay in alive:
                 stay.settle(context)
-            context.bands |= {buffer: BandTile(0, 0, 0, 0, 0) for buffer in between}
+            context.bands |= dict.fromkeys(between, SOMEWHERE)
             layer = self.layers[number]
             span = (0, layer.output.h) if between else None  # of each image
             plans = layer.plans(context, context.heap.largest_gap, span, every=True)

@@ -27,7 +27,7 @@ def model(op: str, dtype: type, scale: float, factors: np.ndarray, dequantised: 
         )
     else:
         own = m.const(factors, np.float32)
-    y = m.op(op, *((own, x) if op == "Mul" and dequantised else (x, own)))
+    y = m.op(op, *((own, x) if op in ("Add", "Mul") and dequantised else (x, own)))
     y = m.requantized(y, scale, least + 130)
     m.output(y)
     m.output(m.requantized(m.op("Conv", y, m.weights((8, CHANNELS, 1, 1))), 0.3, least + 128))

@@ -45,16 +45,17 @@ def test_heads_of_one_product(
     assert checked(m.build(), m.feeds(), config) == 1
 
 
-@pytest.mark.parametrize("masked", [False, True])
-def test_heads_of_three_products(masked: bool) -> None:
-    """As BERT has them, with a softmax between the products, or a mask before it."""
+@pytest.mark.parametrize(("masked", "rows"), [(False, [1, TOKENS]), (True, [1, TOKENS]), (False, [TOKENS])])
+def test_heads_of_three_products(masked: bool, rows: list[int]) -> None:
+    """As BERT has them, with a softmax between the products, or a mask before it; joined to rows with a batch or
+    without."""
     heads, depth = 4, 8
     m = Model(np.int8, 5)
     x = m.input((1, TOKENS, 32))
 
     def part(perm: list[int]) -> str:
-        rows = m.requantized(m.op("MatMul", x, m.weights((32, heads * depth))), 0.05, 3)
-        divided = m.op("Reshape", rows, m.const([1, TOKENS, heads, depth], np.int64))
+        made = m.requantized(m.op("MatMul", x, m.weights((32, heads * depth))), 0.05, 3)
+        divided = m.op("Reshape", made, m.const([1, TOKENS, heads, depth], np.int64))
         return str(m.op("Transpose", divided, perm=perm))
 
     scores = m.requantized(m.op("MatMul", part([0, 2, 1, 3]), part([0, 2, 3, 1])), 0.1, 7)
@@ -63,7 +64,7 @@ def test_heads_of_three_products(masked: bool) -> None:
         scores = m.requantized(m.op("Add", scores, m.requantized(hidden, 0.17, 0)), 0.19, 7)
     shares = m.requantized(m.op("Softmax", scores, axis=-1), 1 / 256, -128)
     mixed = m.op("Transpose", m.requantized(m.op("MatMul", shares, part([0, 2, 1, 3])), 0.02, 0), perm=[0, 2, 1, 3])
-    mixed = m.op("Reshape", mixed, m.const([1, TOKENS, heads * depth], np.int64))
+    mixed = m.op("Reshape", mixed, m.const([*rows, heads * depth], np.int64))
     m.output(m.requantized(m.op("MatMul", mixed, m.weights((heads * depth, 24))), 0.03, 0))
     assert checked(m.build(), m.feeds(), "base") == 1
 

@@ -31,6 +31,16 @@ def test_reasons() -> None:
     assert placement.reasons == {z: "the machine has no row unit"}
 
 
+def test_reason_of_a_node_without_a_name() -> None:
+    """ONNX need not name nodes: it is told by its result."""
+    net = Net()
+    z = net.softmax(net.conv(net.plane(4, 4), 4))
+    graph = net.done(z)
+    for node in graph.nodes:
+        node.name = ""
+    assert placed(graph).reasons == {z: "the machine has no row unit"}
+
+
 def test_switched_off_and_excluded() -> None:
     net = Net()
     a = net.conv(net.plane(4, 4), 4)

@@ -79,6 +79,16 @@ def test_nothing_joins_what_others_read() -> None:
     assert names(work_of(net.done(net.table(a), a)))[0] == [a]  # an output of the model
 
 
+@pytest.mark.parametrize("first", [False, True])
+def test_an_operand_that_is_repeated_does_not_join(first: bool) -> None:
+    """The pass of a convolution walks an operand along with its result, vector by vector."""
+    net = Net()
+    a = net.conv(net.plane(4, 4), 4)
+    row = net.input((1, 4, 1, 4), np.int8)
+    b = net.finish("QAdd", [row, a] if first else [a, row], (1, 4, 4, 4), np.int8, out_min=-128, out_max=127)
+    assert names(work_of(net.done(b))) == [[a], [b]]
+
+
 def test_add_of_a_value_with_itself() -> None:
     net = Net()
     a = net.conv(net.plane(4, 4), 4)

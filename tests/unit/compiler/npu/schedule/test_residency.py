@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -65,6 +66,18 @@ def test_residents_take_no_more_than_their_share() -> None:
         for share in (2 * rows / 1024, 1.9 * rows / 1024, 0.9 * rows / 1024)
     ]
     assert chosen == [["m", "y"], ["m"], []]
+
+
+def test_short_lives_stay_first() -> None:
+    """Where there is room for one at a time, tensors that are read at once save most traffic, wherever they are."""
+    names = "abcde"
+    views = [X, *(planes(name) for name in names)]
+    layers = [table(x, y) for x, y in itertools.pairwise(views)]
+    layers[3] = ElementLayer("d", "QAdd", [views[3], views[1]], views[4], Post())  # which `a` waits for
+    rows = X.n * X.cb * X.h * X.w
+    machine = PRESETS["tiny"].with_(act_rows=1024)
+    chosen = choose_residents(machine, layers, {"e"}, share=1.9 * rows / 1024)
+    assert [stay.view.buffer for stay in chosen] == ["b", "d"]
 
 
 def test_lives_that_meet_are_kept_apart() -> None:
