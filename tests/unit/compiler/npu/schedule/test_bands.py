@@ -1,14 +1,24 @@
-"""Which rows each layer of a fused group makes per band, and what its neighbours find of them."""
+"""Which rows each layer of a fused group makes per band, what its neighbours find of them, and what that costs."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
+import pytest
+
+from compiler.npu.emit.context import ConstantPool, Context
+from compiler.npu.emit.emitter import Emitter
 from compiler.npu.layers.layer import Layer, Post, readers
 from compiler.npu.layers.pooling import MaxPoolLayer, MeanLayer
-from compiler.npu.schedule.bands import LayerGroup, band_ranges, group_of
+from compiler.npu.schedule.bands import LayerGroup, LayerWork, band_ranges, emit_group, group_of
+from compiler.npu.schedule.search import Schedule
 from compiler.npu.views import View, dense_view
+from isa.config import PRESETS, NpuConfig
+from isa.instructions import Engine
 from isa.program import ARENA_REGION
+from tests.unit.compiler.npu.layers.running import run
+from tests.unit.compiler.npu.schedule.test_channels import Chain
 
 
 def planes(name: str, height: int, width: int = 8) -> View:
@@ -56,3 +66,77 @@ def test_what_others_read_stays_outside() -> None:
 def test_planes_of_one_row_are_not_fused() -> None:
     x, m, y = planes("x", 8), planes("m", 8), planes("y", 1, 1)
     assert group([pool(x, m), MeanLayer("y", "QGlobalAveragePool", [m], y, Post())]) is None
+
+
+def chain(random: Random, config: NpuConfig, seed: int) -> Chain:
+    """Two to four layers of any kind that can be fused, on planes of two rows or more."""
+    size = random.randint(2, 12), random.randint(1, 9)
+    made = Chain.of(config, seed, random.randint(1, 2 * config.block_in), size)
+    for _ in range(random.randint(2, 4)):
+        kind = random.randrange(4)
+        if kind == 0:
+            stride = random.choice((1, 2)) if made.x.shape[1] > 4 else 1
+            made.depthwise(*random.choice(((3, 1), (2, 1), (5, 2))), stride=stride)
+        elif kind == 1:
+            made.largest(3, 1)
+        elif kind == 2:
+            made.table()
+        else:
+            made.conv(random.randint(1, 2 * config.block_out), *random.choice(((1, 0), (3, 1), (2, 1))))
+    return made
+
+
+@pytest.mark.parametrize("name", ["tiny", "small", "wide"])
+def test_bands_of_any_height_give_the_right_bytes(name: str) -> None:
+    """Padding is made around every band, with the value of each reader, and lines that are kept are those that were
+    made."""
+    random, config, bands = Random(name), PRESETS[name], 0
+    for seed in range(24):
+        made = chain(random, config, seed)
+        found = group(made.layers, (made.layers[-1].output.buffer,))
+        if found is None:
+            continue
+        x = Chain.of(config, seed, *_input(made)).x
+        banded = replace(found, step=random.randint(1, made.layers[-1].output.h - 1))
+        assert (run(config, made.layers, Schedule([], [banded]), x) == made.x).all(), (seed, made.layers, banded.step)
+        bands += len(band_ranges(banded))
+    assert bands > 60
+
+
+def _input(made: Chain) -> tuple[int, tuple[int, int]]:
+    view = made.layers[0].inputs[0]
+    return view.c, (view.h, view.w)
+
+
+def work(config: NpuConfig, group: LayerGroup, dry: bool) -> tuple[list[LayerWork], dict[Engine, int]]:
+    """Of the layers of a group, and of the engines."""
+    views = {view.buffer for layer in group.layers for view in (*layer.reads, layer.output)}
+    emitter = Emitter(config, 1 << 16, dry=dry)
+    return emit_group(Context(config, emitter, ConstantPool(), dict.fromkeys(views, 0)), group), emitter.work
+
+
+@pytest.mark.parametrize("images", [1, 3])
+@pytest.mark.parametrize("step", [1, 2, 4, 8, 16])
+def test_bands_cost_what_emitting_them_takes(step: int, images: int) -> None:
+    """Of 16, 8, 4, 2 or one band a few are looked at; all those between the first and the last are alike, but that
+    padding below the image may be filled in more than one. Weights, which stay, count for every image."""
+    config = PRESETS["tiny"]
+    made = Chain.of(config, 1, 6, (16, 7))
+    made.conv(5, kernel=3, pad=1)
+    made.largest(3, 1)
+    made.conv(9)
+    several = [_of_images(layer, images) for layer in made.layers]
+    found = group(several, ("t2",))
+    assert found is not None
+    (guessed, cycles), (written, exact) = (work(config, replace(found, step=step), dry) for dry in (True, False))
+    for engine in (Engine.GEMM, Engine.VECTOR, Engine.STORE):
+        assert cycles[engine] == exact[engine] > 0
+    assert 0.99 < cycles[Engine.LOAD] / exact[Engine.LOAD] < (1.01 if images == 1 else 1.3)
+    for one, other in zip(guessed, written, strict=True):
+        assert [band[:2] for band in one.steps] == [band[:2] for band in other.steps]
+    assert all(len(layer.steps) == images * 16 // step for layer in guessed)
+
+
+def _of_images(layer: Layer, images: int) -> Layer:
+    several = lambda view: replace(view, n=images)
+    return replace(layer, inputs=[several(view) for view in layer.inputs], output=several(layer.output))
