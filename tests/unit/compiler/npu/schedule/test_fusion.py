@@ -1,17 +1,24 @@
-"""Layers of one shape are looked at once, whatever their weights and names are."""
+"""Groups of layers: which there are, what they are thought to take; layers of one shape are looked at once, whatever
+their weights and names are."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from compiler.npu.emit.context import ConstantPool, Context
 from compiler.npu.emit.emitter import Emitter
+from compiler.npu.emit.plan import TilePlans
 from compiler.npu.layers.conv import ConvLayer
 from compiler.npu.layers.conv_tiling import Phase
-from compiler.npu.layers.layer import Post
-from compiler.npu.schedule.fusion import choose_groups
+from compiler.npu.layers.layer import Layer, Post
+from compiler.npu.schedule.fusion import Candidate, candidates, choose_groups, closer_estimate
+from compiler.npu.schedule.search import Budget, Schedule, dry_context, measure_units
 from isa.config import PRESETS
 from tests.unit.compiler.npu.layers.running import planes
+from tests.unit.compiler.npu.net import Net
+from tests.unit.compiler.npu.schedule.test_refine import layers_of
+from tilewright.runtime.cost import measure
 
 TINY = PRESETS["tiny"]
 
@@ -41,3 +48,41 @@ def test_layers_of_one_shape_are_looked_at_once() -> None:
 def test_no_choice_no_cost() -> None:
     context = Context(TINY, Emitter(TINY, 0, dry=True), ConstantPool(), {"x": 0, "a": 0})
     assert choose_groups(context, [conv("a")], [], {"a"}, longest=1)[1] is None and not context.plans.alone
+
+
+SHORT = PRESETS["small"].with_(name="short of rows", act_rows=1024)
+
+
+@pytest.fixture(scope="module")
+def four() -> tuple[list[Layer], set[str]]:
+    """Layers that widen, work by channel and narrow, in planes that do not fit ACT."""
+    net = Net()
+    x = net.conv(net.conv(net.conv(net.plane(16, 16), 32, kernel=3), 48), 48, kernel=3, group=48)
+    net.graph.outputs.append(net.conv(x, 16))
+    return layers_of(net, SHORT)
+
+
+def every(layers: list[Layer], outside: set[str]) -> list[list[Candidate]]:
+    return candidates(dry_context(SHORT, TilePlans()), layers, [], outside, closer_estimate, 8)
+
+
+def test_all_neighbours_are_looked_at(four: tuple[list[Layer], set[str]]) -> None:
+    """A group ends with the layer it is found under, whichever layer it begins with; all these layers can be fused."""
+    layers, outside = four
+    found = every(layers, outside)
+    assert len(found) == len(layers)
+    for end, options in enumerate(found, 1):
+        assert all([*c.group.layers] == layers[c.first : end] for c in options)
+        assert {c.first for c in options} >= {end - 1, max(0, end - 2), max(0, end - 3)}
+
+
+def test_estimates_come_near_the_cycles(four: tuple[list[Layer], set[str]]) -> None:
+    """Of layers alone and of groups, whatever rows their bands have: of most within 5 %."""
+    layers, outside = four
+    plain, budget = Schedule.plain(layers), Budget(measure, 1 << 30, lambda done: None)
+    ratios = [
+        one.estimate / measure_units(SHORT, layers, plain, [one.group], one.first, budget, TilePlans())
+        for options in every(layers, outside) for one in options
+    ]  # fmt: skip
+    assert len(ratios) > 15 and all(0.85 < ratio < 1.35 for ratio in ratios)
+    assert np.median(np.abs(np.array(ratios) - 1)) < 0.05
