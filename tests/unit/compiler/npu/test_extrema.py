@@ -7,7 +7,7 @@ import pytest
 
 import tilewright as tw
 from isa.config import PRESETS
-from isa.program import CpuStep, NpuStep
+from isa.program import CpuStep, NpuStep, Program
 from tests.common import onnx_models
 from tests.reference.quantized_models import Model
 
@@ -19,8 +19,8 @@ def conv(m: Model, x: str, inputs: int, scale: float = 0.5, outputs: int = CHANN
     return m.requantized(m.op("Conv", x, m.weights((outputs, inputs, 1, 1))), scale, zero)
 
 
-def turns(m: Model, config: str) -> int:
-    """Steps of the NPU, once the bytes were found to be onnxruntime's; nothing happens between them but conversions."""
+def compared(m: Model, config: str) -> Program:
+    """The program, once its bytes were found to be onnxruntime's."""
     proto, feeds = m.build(), m.feeds()
     program, session = tw.compile_program(proto, config, cache=False), onnx_models.session(proto)
     got, timed = (tw.Device(kind, PRESETS[config]).run(program, feeds) for kind in ("functional", "cycle"))
@@ -28,6 +28,12 @@ def turns(m: Model, config: str) -> int:
     for output, expected in zip(session.get_outputs(), session.run(None, feeds), strict=True):
         np.testing.assert_array_equal(got[output.name], expected)
         assert len(np.unique(expected)) > 12
+    return program
+
+
+def turns(m: Model, config: str) -> int:
+    """Steps of the NPU; nothing happens between them but conversions."""
+    program = compared(m, config)
     assert not any("Max" in o or "Min" in o for s in program.steps if isinstance(s, CpuStep) for o in s.ops)
     return sum(isinstance(step, NpuStep) for step in program.steps)
 
@@ -111,3 +117,20 @@ def test_of_what_is_one_itself(axes: list[int]) -> None:
     y = m.requantized(m.op("ReduceMax", y, m.const(axes, np.int64), keepdims=1), 0.5, -8)
     m.output(conv(m, y, 1 if 1 in axes else CHANNELS, 0.2, 40))
     assert turns(m, "base") == 1
+
+
+@pytest.mark.parametrize("scale", [0.5, 0.3])
+@pytest.mark.parametrize("op", ["ReduceMax", "ReduceMin"])
+def test_of_planes_with_their_channels_last(op: str, scale: float) -> None:
+    """Also where what was turned is read with another scale than it was written with: by the host, and equal."""
+    m = Model(np.int8, seed=7)
+    x = m.op("Conv", m.input((2, 8, 6, 7), 0.05), m.weights((CHANNELS, 8, 1, 1)))
+    zero = m.const(3, np.int8)
+    x = m.op("Transpose", m.op("QuantizeLinear", x, m.const(0.5, np.float32), zero), perm=[0, 2, 3, 1])
+    x = m.op("DequantizeLinear", x, m.const(scale, np.float32), zero)
+    y = m.requantized(m.op(op, x, m.const([1, 2], np.int64), keepdims=1), scale, 3)
+    m.output(conv(m, m.op("Transpose", y, perm=[0, 3, 1, 2]), CHANNELS, 0.5))
+    if scale == 0.5:
+        assert turns(m, "base") == 1
+    else:
+        compared(m, "base")
