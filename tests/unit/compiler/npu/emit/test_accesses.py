@@ -1,0 +1,153 @@
+"""What the emitter says an instruction reads and writes is what it does: all else may be anything, and stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import numpy as np
+import pytest
+
+from compiler.npu.emit.emitter import Emitter
+from compiler.npu.emit.hazards import Access
+from compiler.npu.emit.sequence import Run
+from compiler.npu.emit.transfers import Place
+from isa.config import NpuConfig
+from isa.instructions import Memory, RowFunction, Source, WideByte
+from isa.program import ARENA_REGION
+from tests.common.accesses import rows_of
+from tests.common.equality import VARIANTS
+from tests.common.machine_harness import DATA_BYTES, Bench
+
+#: With the row unit, and results of two bytes.
+CONFIG = VARIANTS["one_queue"]
+NARROW = VARIANTS["narrow_in"]  # whose rows of GEMM and of VECTOR differ
+#: What ROW finds of a norm.
+_NORM = 1 << 16
+Emit = Callable[[Emitter, Random], None]
+
+
+def arrays(bench: Bench) -> dict[str, np.ndarray]:
+    """By the names of spaces, as views [rows, ...] as accesses count them."""
+    return {name.lower(): array for name, array in bench.pads.arrays().items()} | {"memory": bench.out}
+
+
+def masks(bench: Bench, accesses: list[Access]) -> dict[str, np.ndarray]:
+    found = {name: np.zeros(len(array), bool) for name, array in arrays(bench).items()}
+    for access in accesses:
+        found[access.space][sorted(rows_of(access))] = True
+    return found
+
+
+def check(config: NpuConfig, emit: Emit, seed: int) -> None:
+    emitter = Emitter(config, DATA_BYTES)
+    runs: list[Run] = []
+    assert emitter._sequencer is not None
+    usual = emitter._sequencer.add
+
+    def add(run: Run) -> None:
+        runs.append(run)
+        usual(run)
+
+    emitter._sequencer.add = add  # type: ignore[method-assign]
+    emit(emitter, Random(seed))
+    emitter.end_step()
+    benches = [Bench(config), Bench(config)]
+    # What one instruction of the row unit leaves for the next, which is on the same engine.
+    maxima = np.random.default_rng(2).integers(-128, 128, config.prm_rows)
+    for number, bench in enumerate(benches):
+        bench.fill(number)
+        bench.pads.maxima[:], bench.pads.norms[:] = maxima, _NORM
+        bench.data[:] = benches[0].data
+    one, other = map(arrays, benches)
+    reads = masks(benches[0], [access for run in runs for access in run.reads])
+    writes = masks(benches[0], [access for run in runs for access in run.writes])
+    for name, rows in one.items():
+        used = reads[name] | writes[name]
+        other[name][used] = rows[used]
+    before = [{name: rows.copy() for name, rows in each.items()} for each in (one, other)]
+    for bench in benches:
+        bench.run(emitter.image, end=False)
+    for name, rows in one.items():
+        np.testing.assert_array_equal(rows[writes[name]], other[name][writes[name]], f"{name} depends on other rows")
+        for now, then in zip((one, other), before, strict=True):
+            np.testing.assert_array_equal(now[name][~writes[name]], then[name][~writes[name]], f"other rows of {name}")
+    pads = benches[0].pads
+    left = (pads.maxima != maxima).any() or (pads.norms != _NORM).any()
+    assert left or any((one[name] != before[0][name]).any() for name in one)
+
+
+def gemm(emitter: Emitter, random: Random) -> None:
+    count = lambda: random.randint(1, 3)
+    reduce = [(count(), random.randint(0, 9), random.randint(0, 5), 0) for _ in range(2)]
+    outer = [(count(), random.randint(0, 9), random.randint(0, 5), random.randint(1, 7)) for _ in range(2)]
+    emitter.gemm(5, 3, 4, reduce, outer, accumulate=random.random() < 0.5)
+
+
+def depthwise(emitter: Emitter, random: Random) -> None:
+    pushes = [(random.randint(3, 5), random.randint(0, 5), 0, 0), (random.randint(1, 3), random.randint(1, 9), 0, 2)]
+    outer = [(2, random.randint(1, 20), random.randint(0, 3), random.randint(8, 12))]
+    emitter.depthwise(
+        5, 3, 4, [(pushes[0][0], pushes[0][1], 0, 1), pushes[1], *outer], start=(2, 0), step=(1, 1), lanes_slice=0,
+        delay=0, accumulate=False,
+    )  # fmt: skip
+
+
+def vector(emitter: Emitter, random: Random) -> None:
+    source, far = random.choice([Source.ACC, Source.ACT, Source.MUL, Source.MAX, Source.SUM]), random.randint
+    reduce = [(2, far(1, 5), 0, 0, 0)] if source in (Source.MAX, Source.SUM) else []
+    loops = [(far(1, 3), far(0, 9), far(0, 9), far(1, 9), far(0, 2)) for _ in range(2)]
+    emitter.vector(
+        source, 2, 100, loops, b=50, prm=1, reduce=reduce, add=random.random() < 0.5 and source != Source.MUL,
+        lut=random.choice((None, 1)),
+    )  # fmt: skip
+
+
+def wide(emitter: Emitter, random: Random) -> None:
+    far = random.randint
+    loops = [(far(1, 3), far(0, 5), far(1, 9), far(0, 2)) for _ in range(2)]
+    emitter.vector_wide(
+        random.choice([*WideByte]), 2, 100, loops, prm=1, reduce=[(2, far(1, 9), 0, 0)], low=-3000, high=3000
+    )
+
+
+def row(function: RowFunction) -> Emit:
+    def emit(emitter: Emitter, random: Random) -> None:
+        far = random.randint
+        table = None if function == RowFunction.MAXIMUM else 0
+        loops = [(far(2, 3), far(1, 9), 0, far(1, 9), far(1, 2))]
+        reduce = [] if function in (RowFunction.EXP, RowFunction.NORM) else [(far(1, 3), far(1, 9), 0, 0, 0)]
+        emitter.row(function, 2, loops, prm=1, table=table, dst=100, reduce=reduce)
+
+    return emit
+
+
+def load(emitter: Emitter, random: Random) -> None:
+    far, target = random.randint, random.choice((Memory.ACT, Memory.ACT, Memory.WGT, Memory.PRM))
+    bytes_ = target.row_bytes(emitter.config)
+    y, z = (far(1, 3), far(4, 6), far(4, 6) * bytes_), (far(1, 2), far(20, 30), far(20, 25) * bytes_)
+    pad = (far(0, 1), far(0, 1), far(0, 1), far(0, 1)) if target == Memory.ACT else (0, 0, 0, 0)
+    emitter.load(Place(ARENA_REGION, 64), target, 3, far(1, 4), y=y, z=z, pad=pad, fill=far(-128, 127))
+
+
+def store(emitter: Emitter, random: Random) -> None:
+    far, bytes_ = random.randint, emitter.config.block_in
+    y, z = (far(1, 3), far(0, 6), far(4, 6) * bytes_), (far(1, 2), far(0, 30), far(20, 25) * bytes_)
+    emitter.store(Place(ARENA_REGION, 64), 3, far(1, 4), y=y, z=z)
+
+
+def fill(emitter: Emitter, random: Random) -> None:
+    emitter.fill(3, [(random.randint(1, 3), 9), (random.randint(1, 3), 40)], random.randint(1, 9), 77)
+
+
+@pytest.mark.parametrize("config", [CONFIG, NARROW], ids=lambda config: config.name)
+@pytest.mark.parametrize("emit", [gemm, depthwise, vector, wide, load, store, fill], ids=lambda emit: emit.__name__)
+def test_instructions_touch_what_they_say(emit: Emit, config: NpuConfig) -> None:
+    for seed in range(16):
+        check(config, emit, seed)
+
+
+@pytest.mark.parametrize("function", [*RowFunction], ids=lambda function: function.name)
+def test_functions_of_rows_touch_what_they_say(function: RowFunction) -> None:
+    for seed in range(8):
+        check(CONFIG, row(function), seed)
