@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.npu.blocks.tables import Table, pack_tables, unpack_tables
+from compiler.npu.blocks.tables import OUTSIDE, Table, pack_tables, reach, unpack_tables
 from isa.program import Layout
 
 SHAPES = [
@@ -39,3 +39,15 @@ def test_there_and_back(shape: tuple[int, ...], layout: Layout) -> None:
     np.testing.assert_array_equal(vectors[:, :5], channels_last.reshape(n * h * w, 5))
     assert not vectors[:, 5:].any()
     np.testing.assert_array_equal(relayout(packed, shape, unpack_tables(shape, layout, 4)), plain)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_how_far_a_source_is_read_beyond_its_ends(seed: int) -> None:
+    """Every index that a table gives, by all axes of the result."""
+    rng = np.random.default_rng(seed)
+    entry = {axis: rng.integers(-4, 6, rng.integers(1, 5)).astype(np.int32) for axis in range(rng.integers(1, 4))}
+    size = int(rng.integers(1, 8))
+    every = sum(np.ix_(*entry.values()))
+    before, behind = max(0, -int(np.min(every))), max(0, int(np.max(every)) - (size - 1))
+    entry[0] = np.append(entry[0], np.int32(OUTSIDE))  # what is filled is read nowhere
+    assert reach(entry, size) == (before, behind)

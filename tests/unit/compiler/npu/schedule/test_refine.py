@@ -3,6 +3,7 @@ steps."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from compiler.npu.emit.plan import TilePlans
@@ -56,6 +57,18 @@ def test_products_begin_before_the_layer_before_is_done() -> None:
     found = refined(usual, layers, outside)
     before, after = (measure_schedule(WIDE, layers, s, measure, TilePlans()) for s in (usual, found))
     assert after < 0.98 * before and decisions_of(found).tiles and not decisions_of(usual).tiles
+
+
+def test_a_layer_with_one_tiling_alone() -> None:
+    """It has nothing to choose from, and the others are chosen for as they are without it."""
+    net = separable()
+    x = net.finish("QGlobalAveragePool", [net.graph.outputs.pop()], (1, 64, 1, 1), np.int8)
+    net.graph.outputs.append(net.conv(x, 4))
+    layers, outside = layers_of(net, WIDE)
+    usual = make_schedule(WIDE, layers, outside, Policy(), TilePlans())
+    found = refined(usual, layers, outside)
+    before, after = (measure_schedule(WIDE, layers, s, measure, TilePlans()) for s in (usual, found))
+    assert after < 0.98 * before
 
 
 def test_steps_that_take_long_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
