@@ -12,6 +12,7 @@ from compiler.npu.emit.emitter import Emitter
 from compiler.npu.emit.hazards import Access
 from compiler.npu.emit.sequence import Run
 from compiler.npu.emit.transfers import Place
+from isa import numerics
 from isa.config import NpuConfig
 from isa.instructions import Memory, RowFunction, Source, WideByte
 from isa.program import ARENA_REGION
@@ -22,6 +23,9 @@ from tests.common.machine_harness import DATA_BYTES, Bench
 #: With the row unit, and results of two bytes.
 CONFIG = VARIANTS["one_queue"]
 NARROW = VARIANTS["narrow_in"]  # whose rows of GEMM and of VECTOR differ
+#: Results that show what they are made of: nothing is clamped that need not be.
+_POST = {"zp": 3, "lo": -128, "hi": 127, "add_lo": -128, "add_hi": 127, "za": 5, "zb": -7}
+_CONSTANTS = {"ma": 3, "mb": 5, "c": 1, "shift": 3}
 #: What ROW finds of a norm.
 _NORM = 1 << 16
 Emit = Callable[[Emitter, Random], None]
@@ -59,6 +63,9 @@ def check(config: NpuConfig, emit: Emit, seed: int) -> None:
         bench.fill(number)
         bench.pads.maxima[:], bench.pads.norms[:] = maxima, _NORM
         bench.data[:] = benches[0].data
+        scales = 2.0 ** np.random.default_rng(3 + number).uniform(-12, -4, bench.pads.prm.shape[:2])
+        scales[: config.prm_rows // 2] *= 2.0**-17  # of sums beyond those of bytes: what is in ACC is of 32 bits
+        bench.pads.prm[..., 1] = numerics.scale_bits(scales)
     one, other = map(arrays, benches)
     reads = masks(benches[0], [access for run in runs for access in run.reads])
     writes = masks(benches[0], [access for run in runs for access in run.writes])
@@ -97,9 +104,10 @@ def vector(emitter: Emitter, random: Random) -> None:
     source, far = random.choice([Source.ACC, Source.ACT, Source.MUL, Source.MAX, Source.SUM]), random.randint
     reduce = [(2, far(1, 5), 0, 0, 0)] if source in (Source.MAX, Source.SUM) else []
     loops = [(far(1, 3), far(0, 9), far(0, 9), far(1, 9), far(0, 2)) for _ in range(2)]
+    first = 1 if source == Source.ACC else emitter.config.prm_rows // 2
     emitter.vector(
-        source, 2, 100, loops, b=50, prm=1, reduce=reduce, add=random.random() < 0.5 and source != Source.MUL,
-        lut=random.choice((None, 1)),
+        source, 2, 100, loops, b=50, prm=first, reduce=reduce, add=random.random() < 0.5 and source != Source.MUL,
+        lut=random.choice((None, 1)), post=lambda: _POST, constants=_CONSTANTS,
     )  # fmt: skip
 
 
@@ -117,7 +125,9 @@ def row(function: RowFunction) -> Emit:
         table = None if function == RowFunction.MAXIMUM else 0
         loops = [(far(2, 3), far(1, 9), 0, far(1, 9), far(1, 2))]
         reduce = [] if function in (RowFunction.EXP, RowFunction.NORM) else [(far(1, 3), far(1, 9), 0, 0, 0)]
-        emitter.row(function, 2, loops, prm=1, table=table, dst=100, reduce=reduce)
+        emitter.row(
+            function, 2, loops, prm=1, table=table, dst=100, reduce=reduce, post=lambda: _POST, constants=_CONSTANTS
+        )
 
     return emit
 
