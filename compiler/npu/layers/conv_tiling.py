@@ -243,14 +243,11 @@ def conv_plans(
                 rest = min(s.rest, piece_tiles * s.rest_sets)  # at most, whatever part of the weights it is
                 if piece_tiles + rest > (config.wgt_tiles // 2 if several else config.wgt_tiles):
                     continue
-                once = count_bands * n == 1 or pieces == 1
                 one_order = count_bands * n == 1 or chunks == 1
-                one_kept = resident_in or pieces == 1
-                for bands_outer, keep in ((True, True), (False, True), (False, False)):
-                    if keep and not bands_outer and not once:
-                        continue
-                    if every and not bands_outer and (one_order if keep else one_kept and (one_order or once)):
-                        continue  # instructions are those of an order before
+                for bands_outer in (True, False):
+                    keep = bands_outer or pieces == 1
+                    if every and not bands_outer and one_order and (resident_in or keep):
+                        continue  # instructions are those of the order before
                     in_rows = 0 if resident_in else window * (in_blocks if keep else piece)
                     depth = 2 if tiles_total > 1 else 1
                     in_depth = depth if keep else 2  # pieces follow each other even within one tile
@@ -260,9 +257,7 @@ def conv_plans(
                     weight_bytes = weight_once
                     if weights_pass or (bands_outer and not fits_weights):
                         weight_bytes *= count_bands * n
-                    in_bytes = in_once
-                    if not bands_outer and (count_bands * n != 1 or not keep):
-                        in_bytes *= chunks
+                    in_bytes = in_once * (1 if bands_outer else chunks)
                     read = weight_bytes + in_bytes + others
                     start = latency + piece_tiles * tile_cycles
                     start += 0 if resident_in else window * piece * config.block_in / reading
