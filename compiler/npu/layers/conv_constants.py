@@ -124,17 +124,17 @@ class ConvConstants:
         w = s.phases[index].weights
         sets, _, _, kh, kw = w.shape
         o0, o1 = block * bi, min(block * bi + rows * bo, s.y.c)
-        dense = np.zeros((sets, rows * bo, piece * bi, kh, kw), np.int8)
         if not s.grouped:
+            dense = np.zeros((sets, rows * bo, piece * bi, kh, kw), np.int8)
             c0, c1 = first * bi, min((first + piece) * bi, w.shape[2])
             dense[:, : o1 - o0, : c1 - c0] = w[:, o0:o1, c0:c1]
         else:
             outs, ins = s.y.c // self.layer.group, s.x.c // self.layer.group
+            whole = np.zeros((sets, rows * bo, s.x.cb * bi, kh, kw), np.int8)
             for o in range(o0, o1):
-                base = o // outs * ins - first * bi
-                lo, hi = max(0, -base), min(ins, piece * bi - base)
-                if hi > lo:
-                    dense[:, o - o0, base + lo : base + hi] = w[:, o, lo:hi]
+                c = o // outs * ins
+                whole[:, o - o0, c : c + ins] = w[:, o]
+            dense = whole[:, :, first * bi : (first + piece) * bi]
         split = dense.reshape(sets, rows, bo, piece, bi, kh, kw)
         packed = split.transpose(1, 0, 5, 6, 3, 2, 4).reshape(-1, bo, bi)
         rest = s.phases[index].rest
