@@ -21,7 +21,7 @@ from compiler.npu.layers.layer import Layer
 from compiler.npu.layers.products import least_constants
 from compiler.npu.layers.rest import Rest
 from compiler.npu.layers.sliding_window import SlidingWindow
-from compiler.npu.layers.tiling import Bus, OutputPart, PlaneTiling, bands, boxes
+from compiler.npu.layers.tiling import Bus, OutputPart, PlaneTiling, bands, boxes, even_parts
 from isa.config import NpuConfig
 
 _TILE_OVERHEAD = 15
@@ -107,11 +107,9 @@ class DepthwiseLayer(Layer):
             passes, pushes = self._passes(config, box, shared=True)
             if any(p.shared for p in passes):
                 ways.append((True, passes, pushes, sum(len(self._missing(p)) for p in passes)))
-            for parts, (shared, passes, pushes, corners) in itertools.product(range(1, y.cb + 1), ways):
-                blocks = -(-y.cb // parts)
-                if parts > 1 and blocks == -(-y.cb // (parts - 1)):
-                    continue
-                several = count_bands * parts * images > 1
+            for blocks, (shared, passes, pushes, corners) in itertools.product(even_parts(y.cb), ways):
+                count = count_bands * -(-y.cb // blocks) * images
+                several = count > 1
                 acc = nbytes * _acc_rows(config, lines * columns, blocks)
                 tiles = 2 * slices * (len(passes) * (blocks + min(again, blocks * self._sets)) + corners)
                 if acc > room // (2 if several else 1) or tiles > config.wgt_tiles // 2:
@@ -124,7 +122,6 @@ class DepthwiseLayer(Layer):
                 depth = 2 if several else 1
                 if depth * (in_rows + out_rows + add_rows) > budget:
                     continue
-                count = count_bands * -(-y.cb // blocks) * images
                 read = count * (in_rows + add_rows) * config.block_in
                 read += len(passes) * slices * (y.cb + again) * config.tile_bytes
                 # Weights for missing padding come in the way of other layers' weights where the bus is busy.
