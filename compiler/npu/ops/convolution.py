@@ -138,7 +138,6 @@ class ConvTranspose(NpuOp[QConvTranspose]):
                 (ky0, ny, pad_y), (kx0, nx, pad_x) = axes
                 if ny == 0 or nx == 0:
                     taps = np.zeros((*sets.shape[:3], 1, 1), np.int8)
-                    pad_y = pad_x = 0
                 else:
                     taps = sets[:, :, :, ky0 :: stride[0], kx0 :: stride[1]]
                 inner = dilation if stride == (1, 1) else (1, 1)
