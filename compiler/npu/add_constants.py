@@ -118,7 +118,7 @@ def _edges(a: np.ndarray, b: np.ndarray, target: np.ndarray) -> tuple[np.ndarray
         first[axis], second[axis] = slice(None, -1), slice(1, None)
         edge[tuple(first)] |= step
         edge[tuple(second)] |= step
-    edge[[0, 0, -1, -1], [0, -1, 0, -1]] = True
+    edge[[0, -1], [0, -1]] = True  # where the sums are least and greatest: multipliers are positive
     ea, eb = np.nonzero(edge)
     return a[ea, 0], b[0, eb], target[ea, eb]
 
