@@ -136,7 +136,7 @@ class Neighbourhood:
                 yield self._regrouped(decisions, "join", i, 2, [(count + after, other)])
             for shift in (-1, 1):  # one layer from a unit to its neighbour
                 left, right = count + shift, after - shift
-                if min(left, right) >= 1 and (left > 1 or right > 1):
+                if min(left, right) >= 1:
                     parts = self._units(at, (left, right), max(step, decisions.units[i + 1][1]) or 8)
                     if parts is not None:
                         yield self._regrouped(decisions, "shift", i, 2, parts)
