@@ -29,6 +29,10 @@ class ActTile(NamedTuple):
         return ActTile(self.base + y * self.line + x * self.step, self.plane, self.line, self.step)
 
 
+#: In place of an operand that a pass does not have.
+NO_TILE = ActTile(0, 0, 0, 0)
+
+
 @dataclass
 class Resident:
     """Where a tensor lies that stays in ACT, with a border of padding around each plane.

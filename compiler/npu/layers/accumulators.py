@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from compiler.npu.emit.context import Context
 from compiler.npu.emit.geometry import Box
 from compiler.npu.emit.loops import Loop
-from compiler.npu.emit.tiles import ActTile
+from compiler.npu.emit.tiles import NO_TILE, ActTile
 from compiler.npu.layers.layer import Post
 from compiler.npu.views import BYTE_ORDER
 from isa.instructions import Source
@@ -42,7 +42,7 @@ def emit_accumulators(
         slices: channel blocks that lie side by side in one ACC row (stride 1).
     """
     table = context.load_table(post.lut)
-    b = add if add is not None else ActTile(0, 0, 0, 0)
+    b = add if add is not None else NO_TILE
     constants = post.add.constants if post.add is not None else None
     for block, row, loops in _nests(acc_strides, counts, out, out_steps, b, slices):
         context.emitter.vector(
@@ -69,7 +69,7 @@ def emit_wide(
         outs: tiles of the output's bytes. Other arguments are those of `emit_accumulators`.
     """
     for byte, out in zip(BYTE_ORDER, outs, strict=True):
-        for block, row, loops in _nests(acc_strides, counts, out, (1, 1), ActTile(0, 0, 0, 0), slices):
+        for block, row, loops in _nests(acc_strides, counts, out, (1, 1), NO_TILE, slices):
             nest = [(count, a, dst, params) for count, a, _, dst, params in loops]
             context.emitter.vector_wide(
                 byte, acc + row, out.base + block * out.plane, nest, prm=prm + block,

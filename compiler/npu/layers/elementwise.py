@@ -13,7 +13,7 @@ from compiler.npu.emit.context import Context
 from compiler.npu.emit.geometry import Box
 from compiler.npu.emit.loops import Loop
 from compiler.npu.emit.plan import Pools, TilePlan
-from compiler.npu.emit.tiles import ActTile
+from compiler.npu.emit.tiles import NO_TILE, ActTile
 from compiler.npu.layers.layer import Layer
 from compiler.npu.layers.tiling import OutputPart, PlaneTiling, boxes, even_parts
 from compiler.npu.views import View
@@ -101,7 +101,7 @@ class ElementLayer(VectorLayer):
         table = context.load_table(self.post.lut)
         mul = self.kind == "mul"
         prm = uniform_params(context, 0, self.scale) if mul else 0
-        other = b if b is not None else ActTile(0, 0, 0, 0)
+        other = b if b is not None else NO_TILE
         context.emitter.vector(
             Source.MUL if mul else Source.ACT, a.base, out.base, walk(box, a, other, out), b=other.base, prm=prm,
             add=self.kind == "add", lut=table, rounding=self.post.rounding, post=self.post.fields,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from compiler.npu.emit.context import Context
 from compiler.npu.emit.geometry import Box
-from compiler.npu.layers.elementwise import VectorLayer
+from compiler.npu.emit.tiles import NO_TILE
+from compiler.npu.layers.elementwise import VectorLayer, walk
 from compiler.npu.layers.tiling import PlaneTiling
 from compiler.npu.views import View
 from isa.instructions import RowFunction, Source
@@ -54,8 +55,7 @@ class SoftmaxLayer(VectorLayer):
         )
         if self.post.lut is not None:  # where the results lie: ROW has the tables to itself
             context.emitter.vector(
-                Source.ACT, out.base, out.base,
-                [(box.blocks, out.plane, 0, out.plane, 0), (box.columns, out.step, 0, out.step, 0)],
+                Source.ACT, out.base, out.base, walk(box, out, NO_TILE, out)[::-1],
                 lut=context.load_table(self.post.lut), post=self.post.fields,
             )  # fmt: skip
         context.release(a)
