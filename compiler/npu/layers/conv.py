@@ -170,15 +170,12 @@ class ConvEmission:
         self._products(q, 0, self._size(q, 0), acc, chosen)
 
     def finish(self, acc: int) -> None:
-        """Makes the output of such sums, as many channel blocks at a time as half of PRM has biases for."""
+        """Makes the output of such sums, some channel blocks at a time (`finishing`)."""
         s, whole = self.s, self._whole()
         size = self._size(whole, 0)
-        some = max(s.unit, min(s.y.cb, self.context.config.prm_rows // 2) // s.unit * s.unit)
+        some, pools = finishing(self.context, self.layer)
         parts = [whole._replace(block=block, blocks=min(some, s.y.cb - block)) for block in range(0, s.y.cb, some)]
-        depth = min(2, len(parts))
-        out = 0 if self.context.on_chip(self.layer.output) else depth * parts[0].vectors
-        added = self.layer.loads_added(self.context)
-        with self.context.pools(Pools(0, out, depth * parts[0].vectors * added)):
+        with self.context.pools(pools):
             for q in parts:
                 (box,), outs = self._outputs(q)
                 add = read_add_operand(self.context, self.layer.post, box)
@@ -353,3 +350,12 @@ class ConvEmission:
         for room in self._sums.values():
             room.free()
         self._sums.clear()
+
+
+def finishing(context: Context, layer: ConvLayer) -> tuple[int, Pools]:
+    """Channel blocks that are made at a time of the sums of one image, as many as half of PRM has biases for, and the
+    rows of ACT that they take."""
+    s = layer.shape(context.config)
+    some = max(s.unit, min(s.y.cb, context.config.prm_rows // 2) // s.unit * s.unit)
+    rows = min(2, -(-s.y.cb // some)) * min(some, s.y.cb) * s.y.h * s.y.w
+    return some, Pools(0, 0 if context.on_chip(layer.output) else rows, rows * layer.loads_added(context))

@@ -20,7 +20,7 @@ from compiler.npu.emit.context import Context
 from compiler.npu.emit.plan import TilePlan
 from compiler.npu.emit.scratch import Allocation, Heap, ScratchpadFull
 from compiler.npu.emit.tiles import SOMEWHERE, BandTile
-from compiler.npu.layers.conv import ConvEmission, ConvLayer
+from compiler.npu.layers.conv import ConvEmission, ConvLayer, finishing
 from compiler.npu.layers.conv_tiling import ConvTiling
 from compiler.npu.layers.layer import Layer
 from compiler.npu.layers.tiling import OutputPart
@@ -268,6 +268,7 @@ def channel_plans(context: Context, group: LayerGroup) -> Iterator[ChannelPlan]:
             [*layer.plans(context, budget, (0, layer.output.h), every=True)] for layer in behind if layer.by_channel
         ]
         last = 0 if behind[-1].by_channel else _product_tiles(context.config, behind[-1])
+        end = 0 if behind[-1].by_channel else _rows_at_end(context, behind[-1])
         known: dict[int, tuple[list[TilePlan[Any]], int] | None] = {}
 
         def behind_a_chunk(blocks: int) -> tuple[list[TilePlan[Any]], int] | None:
@@ -287,11 +288,17 @@ def channel_plans(context: Context, group: LayerGroup) -> Iterator[ChannelPlan]:
             if tiling.blocks not in known:
                 known[tiling.blocks] = behind_a_chunk(tiling.blocks)
             found = known[tiling.blocks]
-            if found is not None and found[1] + sum(plan.pools) <= budget:
+            if found is not None and found[1] + max(sum(plan.pools), end) <= budget:
                 yield ChannelPlan(plan, found[0])
     finally:
         for buffer in between:
             del context.bands[buffer]
+
+
+def _rows_at_end(context: Context, layer: Layer) -> int:
+    """Rows of ACT in which the last layer makes its output, when the first one needs its own no more."""
+    assert isinstance(layer, ConvLayer)
+    return sum(finishing(context, layer)[1])
 
 
 def _within(alone: Sequence[Sequence[TilePlan[Any]]], chunk: int) -> list[TilePlan[Any]] | None:
