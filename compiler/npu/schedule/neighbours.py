@@ -73,11 +73,9 @@ class Neighbourhood:
     def _tile_moves(self, decisions: Decisions) -> Iterator[Move]:
         chosen = dict(decisions.tiles)
         for (count, step), at in zip(decisions.units, decisions.starts()):
-            if count > 1 and step:
+            if step:  # its layers have no tiles of their own
                 continue
-            group = (
-                channel_group(self.config, self.layers, at, count, self.readers, self.outside) if count > 1 else None
-            )
+            group = channel_group(self.config, self.layers, at, count, self.readers, self.outside)
             options = self.tiles(decisions, at, group)
             best = options[0][1] if options else 0.0
             for number, (tile, cycles) in enumerate(options):

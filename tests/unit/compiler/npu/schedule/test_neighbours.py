@@ -1,0 +1,118 @@
+"""Schedules one decision away: each can run, changes what it says and nothing else, and can be taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from compiler.npu.emit.plan import TilePlans
+from compiler.npu.layers.layer import Layer
+from compiler.npu.schedule.decisions import Decisions, decisions_of
+from compiler.npu.schedule.emission import emit_step
+from compiler.npu.schedule.neighbours import Move, Neighbourhood
+from compiler.npu.schedule.search import Policy, Schedule, dry_context, make_schedule
+from isa.config import preset
+from tests.unit.compiler.npu.net import Net
+from tests.unit.compiler.npu.schedule.test_refine import layers_of
+
+SMALL = preset("base").with_(name="few rows", act_rows=2048)
+KINDS = {"tile", "step", "join", "cut", "shift", "keep", "release"}
+
+
+@pytest.fixture(scope="module")
+def step() -> tuple[list[Layer], set[str]]:
+    """Layers that can run together, in bands and by channels, and tensors of which ACT holds some."""
+    net = Net()
+    x = net.plane(24, 12)
+    for _ in range(2):
+        y = net.conv(net.conv(x, 48), 48, kernel=3, group=48)
+        x = net.add(net.conv(y, 24), x)
+    net.graph.outputs.append(net.conv(x, 8, stride=2))
+    return layers_of(net, SMALL)
+
+
+def walk(near: Neighbourhood, start: Decisions, count: int) -> Iterator[tuple[Decisions, list[Move]]]:
+    """Decisions, and the moves from there, each as likely by kind."""
+    random = Random(1)
+    for _ in range(count):
+        moves = list(near.moves(start))
+        yield start, moves
+        kind = random.choice(sorted({move.kind for move in moves}))
+        start = random.choice([move for move in moves if move.kind == kind]).decisions
+
+
+def units(of: Decisions) -> dict[int, tuple[int, int]]:
+    """Each layer's group: its first layer, how many, and rows per band."""
+    return {n: (at, *unit) for at, unit in zip(of.starts(), of.units) for n in range(at, at + unit[0])}
+
+
+def test_moves_change_what_they_say(step: tuple[list[Layer], set[str]]) -> None:
+    layers, outside = step
+    near, kinds = Neighbourhood(SMALL, layers, outside), set()
+    for before, moves in walk(near, decisions_of(Schedule.plain(layers)), 60):
+        others = [move.decisions for move in moves if move.kind != "tile"]
+        assert len({before, *others}) == len(others) + 1
+        for move in moves:
+            after = move.decisions
+            kinds.add(move.kind)
+            assert decisions_of(near.schedule(after)) == after, move  # can run, and nothing of it is left out
+            changed = {n for a, b in ((before, after), (after, before)) for n, _ in set(a.tiles) - set(b.tiles)}
+            changed |= {n for n, unit in units(after).items() if units(before)[n] != unit}
+            for first, _ in set(before.stays) ^ set(after.stays):
+                in_group = move.kind not in ("keep", "release")  # what passes between layers of a group is theirs
+                last = move.span[1] - 1 if in_group else near.able[first].last
+                changed |= set(range(first, last + 1))
+            assert changed and changed <= set(range(*move.span)) and move.layer in range(*move.span), move
+    assert kinds == KINDS
+
+
+@pytest.mark.parametrize(("kind", "back"), [("join", "cut"), ("shift", "shift"), ("step", "step"), ("keep", "release")])
+def test_moves_can_be_taken_back(step: tuple[list[Layer], set[str]], kind: str, back: str) -> None:
+    layers, outside = step
+    near, taken = Neighbourhood(SMALL, layers, outside), 0
+
+    def what(decisions: Decisions) -> list[int]:
+        """The groups, or what stays in ACT: where it does may change with what else does."""
+        return [first for first, _ in (decisions.stays if kind == "keep" else decisions.units)]
+
+    for before, moves in walk(near, decisions_of(Schedule.plain(layers)), 12):
+        for move in (m for m in moves if m.kind == kind):
+            assert what(before) in [what(m.decisions) for m in near.moves(move.decisions) if m.kind == back], move
+            taken += 1
+    assert taken > 3
+
+
+def test_the_first_tile_is_the_usual_one(step: tuple[list[Layer], set[str]]) -> None:
+    """Whatever stays in ACT beside it."""
+    layers, outside = step
+    near = Neighbourhood(SMALL, layers, outside)
+    for schedule in (Schedule.plain(layers), make_schedule(SMALL, layers, outside, Policy(), TilePlans())):
+        decisions = decisions_of(schedule)
+        for number, layer in enumerate(layers):
+            context = dry_context(SMALL, TilePlans())
+            for stay in schedule.stays:
+                if stay.first <= number <= stay.last:
+                    stay.settle(context)
+            options = near.tiles(decisions, number)
+            assert options[0][0] == layer.plan(context, context.heap.largest_gap).numbers()
+            assert [cycles for _, cycles in options] == sorted(cycles for _, cycles in options)
+
+
+def test_tiles_of_a_group_by_channels_are_those_it_runs_with(step: tuple[list[Layer], set[str]]) -> None:
+    layers, outside = step
+    near = Neighbourhood(SMALL, layers, outside)
+    for count in (2, 3):
+        decisions = Decisions((), ((count, 0), *((1, 0),) * (len(layers) - count)))
+        moves = [m.decisions.tiles for m in near.moves(decisions) if m.kind == "tile" and m.layer == 0]
+        assert len(moves) > 3
+        for ((number, tile),) in moves:
+            schedule, context = (
+                near.schedule(replace(decisions, tiles=((number, tile),))),
+                dry_context(SMALL, TilePlans()),
+            )
+            schedule.use_tiles(context, layers)
+            emit_step(context, schedule.units, schedule.stays)
+            assert [way.first.numbers() for way in context.plans.by_channel.values()] == [tile]
