@@ -157,14 +157,12 @@ def _average(node: TypedNode[QAveragePool | QGlobalAveragePool], n: int) -> tupl
 
 def half_away_factor(n: int, x: Tensor) -> np.float32 | None:
     """The scale of an average of n values with `half_away`, proven for every sum."""
-    return _half_away_factor(n, x.dtype == np.uint8)
+    return _half_away_factor(n, *limits(x.dtype))
 
 
 @functools.lru_cache(maxsize=256)
-def _half_away_factor(n: int, unsigned: bool) -> np.float32 | None:
-    if n > 1 << 14:
-        return None
-    return numerics.half_away_scale(n, 0 if unsigned else -128 * n, (255 if unsigned else 127) * n)
+def _half_away_factor(n: int, low: int, high: int) -> np.float32 | None:
+    return None if n > 1 << 14 else numerics.half_away_scale(n, low * n, high * n)
 
 
 def mean_rule(op: QGlobalAveragePool, x: Tensor, y: Tensor) -> tuple[np.float32, Rounding] | None:
