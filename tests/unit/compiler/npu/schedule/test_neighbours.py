@@ -55,17 +55,23 @@ def test_moves_change_what_they_say(step: tuple[list[Layer], set[str]]) -> None:
     for before, moves in walk(near, decisions_of(Schedule.plain(layers)), 60):
         others = [move.decisions for move in moves if move.kind != "tile"]
         assert len({before, *others}) == len(others) + 1
+        usual = {
+            at: near.tiles(before, at, near.schedule(before).units[n]) for n, at in enumerate(before.starts()[:-1])
+        }
         for move in moves:
             after = move.decisions
             kinds.add(move.kind)
             assert decisions_of(near.schedule(after)) == after, move  # can run, and nothing of it is left out
             changed = {n for a, b in ((before, after), (after, before)) for n, _ in set(a.tiles) - set(b.tiles)}
             changed |= {n for n, unit in units(after).items() if units(before)[n] != unit}
-            for first, _ in set(before.stays) ^ set(after.stays):
-                in_group = move.kind not in ("keep", "release")  # what passes between layers of a group is theirs
-                last = move.span[1] - 1 if in_group else near.able[first].last
-                changed |= set(range(first, last + 1))
-            assert changed and changed <= set(range(*move.span)) and move.layer in range(*move.span), move
+            if move.kind in ("keep", "release"):  # else what passes between the layers of a group
+                for first, _ in set(before.stays) ^ set(after.stays):
+                    changed |= set(range(first, near.able[first].last + 1))
+            assert (min(changed), max(changed) + 1) == move.span and move.layer in range(*move.span), move
+            if move.kind == "tile":
+                cycles = [cycles for tile, cycles in usual[move.layer] if (move.layer, tile) in after.tiles]
+                least = usual[move.layer][0][1]
+                assert move.estimate in [found / least for found in cycles or [least]]
     assert kinds == KINDS
 
 
