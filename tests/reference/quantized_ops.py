@@ -182,9 +182,19 @@ def q_max_pool(graph: Graph, node: Node, args: list[np.ndarray]) -> np.ndarray:
     return view.max(axis=tuple(range(-len(attrs["kernel"]), 0)))
 
 
+def _half_away(sums: np.ndarray, count: int) -> np.ndarray:
+    """LiteRT's integer division: ties away from zero."""
+    return np.sign(sums) * ((2 * np.abs(sums) + count) // (2 * count))
+
+
 def q_average_pool(graph: Graph, node: Node, args: list[np.ndarray]) -> np.ndarray:
     """onnxruntime's order: dequantise, sum in float32 tap by tap, divide by the count, by the scale, add zy."""
     attrs, qx, qy = node.attributes, quant(graph, node.inputs[0]), quant(graph, node.outputs[0])
+    if attrs["half_away"]:
+        assert not any(attrs["pads"])
+        inside = _windows(args[0].astype(np.int64), attrs["kernel"], attrs["strides"], (1,) * len(attrs["kernel"]))
+        axes = tuple(range(-len(attrs["kernel"]), 0))
+        return _clamped(graph, node, _half_away(inside.sum(axes), int(np.prod(attrs["kernel"]))))
     real = (args[0].astype(np.int32) - qx.zero_point).astype(F32) * F32(qx.scale)
     ones = (1,) * len(attrs["kernel"])
     view = _windows(_padded(real, attrs["pads"], 0.0), attrs["kernel"], attrs["strides"], ones)
@@ -200,8 +210,12 @@ def q_average_pool(graph: Graph, node: Node, args: list[np.ndarray]) -> np.ndarr
 
 def q_global_average_pool(graph: Graph, node: Node, args: list[np.ndarray]) -> np.ndarray:
     qx, qy = quant(graph, node.inputs[0]), quant(graph, node.outputs[0])
-    axes = tuple(range(2, args[0].ndim))
+    axes, attrs = tuple(range(2, args[0].ndim)), node.attributes
     count = int(np.prod(args[0].shape[2:]))
+    if attrs["half_away"] or attrs["offset"] is not None:  # of the stored integers, zero points and all
+        total = args[0].astype(np.int64).sum(axes, keepdims=bool(attrs["keepdims"]))
+        mean = F32(total.astype(F32) * F32(attrs["factor"] or 0)) + F32(attrs["offset"] or 0)
+        return _clamped(graph, node, _half_away(total, count) if attrs["half_away"] else np.rint(mean))
     acc = centred(graph, node.inputs[0], args[0]).sum(axes, keepdims=bool(node.attributes["keepdims"]))
     scale = F32(F32(qx.scale) / F32(F32(qy.scale) * F32(count)))
     dtype = graph.tensor(node.outputs[0]).dtype

@@ -7,7 +7,7 @@ import numpy as np
 from compiler.graph import Graph
 from tests.network.layer_cases.case import Case
 from tests.network.layer_cases.joins import chain, concat, elementwise, mixed_concat, parts, rows_concat
-from tests.network.layer_cases.planes import interpolate, large_mean, plane_norm, pool, take
+from tests.network.layer_cases.planes import interpolate, large_mean, litert_average, plane_norm, pool, take
 from tests.network.layer_cases.products import conv, conv_transpose, heads, matmul, wide_conv
 from tests.network.layer_cases.rows import norm, softmax
 
@@ -18,6 +18,12 @@ def few_outside(case: Case) -> None:
     """Layers with weights of which few do not fit in int8."""
     case.few_outside = True
     (conv, conv, conv_transpose, matmul, chain)[case.integer(0, 4)](case)
+
+
+def depthwise_outside(case: Case) -> None:
+    """Depthwise layers with such weights."""
+    case.few_outside = True
+    conv(case, depthwise=True)
 
 
 _KINDS = (
@@ -34,12 +40,14 @@ _KINDS = (
     take,
     interpolate,
     large_mean,
+    litert_average,
     mixed_concat,
     softmax,
     norm,
     wide_conv,
     plane_norm,
     few_outside,
+    depthwise_outside,
 )
 KINDS = {f.__name__: f for f in _KINDS}
 

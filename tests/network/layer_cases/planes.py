@@ -6,7 +6,7 @@ import numpy as np
 
 from compiler.graph import Quant
 from compiler.ops.interpolate import Places
-from tests.network.layer_cases.case import Case, lut, small_conv, spatial
+from tests.network.layer_cases.case import Case, lut, move, small_conv, spatial
 
 
 def pool(case: Case) -> None:
@@ -43,6 +43,43 @@ def pool(case: Case) -> None:
         y = case.finish("QGlobalAveragePool", [x], (n, c, *([1] * rank)), dtype, keepdims=1, **case.limits(dtype))
     if case.chance(0.3):
         y = lut(case, y)
+    case.graph.outputs.append(y)
+
+
+def litert_average(case: Case) -> None:
+    """Averages by LiteRT's rules: of windows, of planes, and of channels that were moved into the place of planes."""
+    dtype, size = case.dtype(), (case.integer(1, 14), case.integer(1, 14))
+    x = case.input((case.integer(1, 2), case.integer(1, 50), *size), dtype)
+    kind = case.integer(0, 3)
+    if kind == 3:
+        x = small_conv(case, x, case.integer(2, 40), 1, dtype)
+        n, c, *size = shape = case.graph.tensor(x).shape
+        x = move(case, "Transpose", x, [], [[n, *size, c]], perm=[0, 2, 3, 1])[0]
+        planes = [1, n * size[0] * size[1], c, 1]
+        x = move(case, "Reshape", x, [planes], [planes])[0]
+    t = case.graph.tensor(x)
+    limits = case.limits(dtype)
+    if kind == 0:
+        kernel, strides = ([case.integer(1, min(s, 5)) for s in size], [case.integer(1, 3) for _ in size])
+        out = [(s - k) // by + 1 for s, k, by in zip(size, kernel, strides)]
+        y = case.finish(
+            "QAveragePool", [x], (*t.shape[:2], *out), dtype, quant=t.quant, kernel=kernel, strides=strides,
+            half_away=True, **limits,
+        )  # fmt: skip
+    elif kind == 1:
+        y = case.finish("QGlobalAveragePool", [x], (*t.shape[:2], 1, 1), dtype, quant=t.quant, half_away=True, **limits)
+    else:
+        assert t.quant is not None
+        n, zx, to = np.float32(t.shape[2] * t.shape[3]), np.float32(t.quant.zero_point), case.quant(dtype)
+        factor = np.float32(t.quant.scale / to.scale) * (np.float32(1) / n)
+        offset = np.float32(to.zero_point) - np.float32(np.float32(n * zx) * factor)
+        y = case.finish(
+            "QGlobalAveragePool", [x], t.shape[:2], dtype, quant=to, keepdims=False, factor=float(factor),
+            offset=float(offset), **limits,
+        )  # fmt: skip
+    if kind == 3:
+        back = [shape[0], 1, *shape[2:]]
+        y = small_conv(case, move(case, "Reshape", y, [back], [back])[0], case.integer(1, 40), 3)
     case.graph.outputs.append(y)
 
 

@@ -8,12 +8,12 @@ from compiler.graph import Quant
 from tests.network.layer_cases.case import Case, lut, move, spatial
 
 
-def conv(case: Case) -> None:
+def conv(case: Case, depthwise: bool = False) -> None:
     rank = 1 if case.chance(0.2) else 2
     size = tuple(case.integer(1, 14) for _ in range(rank))
     group = case.integer(2, 4) if case.chance(0.25) else 1
     c, o = case.integer(1, 40) * group, case.integer(1, 40) * group
-    if case.chance(0.3):
+    if case.chance(0.3) or depthwise:
         group = c = o = case.integer(2, 70)
     n = case.integer(1, 2)
     attrs = spatial(case, size, 5)

@@ -6,12 +6,17 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from compiler.graph import Quant
 from compiler.pipeline import compile_graph
 from isa.config import PRESETS
 from isa.program import CpuStep, NpuStep
+from simulator.functional import FunctionalDevice
 from tests.common import onnx_models
+from tests.network.layer_cases.case import move, small_conv
+from tests.reference import quantized_ops
 from tests.reference.quantized_models import Model
 from tests.unit.compiler.npu.net import Net
+from tilewright.runtime.executor import Executor
 
 CHANNELS = 20
 
@@ -200,3 +205,27 @@ def test_a_vector_is_rows_as_well(channels: int) -> None:
     y = m.requantized(m.op("ReduceMean", x, m.const([2, 3], np.int64), keepdims=0), 0.05, 3)
     m.output(m.requantized(m.op("MatMul", y, m.weights((channels, 40))), 0.01 if channels > 1 else 0.002, 3))
     assert turns(m, "base", 9) == 1
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_of_channels_by_litert_rule(dtype: type) -> None:
+    """It adds the zero point before it rounds; the sums of 15 channels find a scale for it in either type."""
+    net, zero = Net(), int(np.iinfo(dtype).min) + 117
+    x = small_conv(net, net.input((1, 8, 5, 7), dtype), 15, 1, dtype)
+    flat = move(net, "Transpose", x, [], [[1, 5, 7, 15]], perm=[0, 2, 3, 1])[0]
+    flat = move(net, "Reshape", flat, [[1, 35, 15, 1]], [[1, 35, 15, 1]])[0]
+    quant = net.graph.tensor(x).quant
+    assert quant is not None
+    to, info = Quant.of(np.float32(0.0487), zero), np.iinfo(dtype)
+    factor = np.float32(quant.scale / to.scale) * (np.float32(1) / np.float32(15))
+    offset = np.float32(zero) - np.float32(np.float32(15 * int(quant.zero_point)) * factor)
+    limits = {"out_min": int(info.min), "out_max": int(info.max)}
+    y = net.finish("QGlobalAveragePool", [flat], (1, 35), dtype, quant=to, keepdims=False, factor=float(factor),
+                   offset=float(offset), **limits)  # fmt: skip
+    last = small_conv(net, move(net, "Reshape", y, [[1, 1, 5, 7]], [[1, 1, 5, 7]])[0], 24, 1, dtype)
+    graph = net.done(last)
+    program = compile_graph(graph, PRESETS["base"])
+    assert sum(isinstance(step, NpuStep) for step in program.steps) == 1
+    inputs = {graph.inputs[0]: net.rng.integers(info.min, info.max + 1, (1, 8, 5, 7)).astype(dtype)}
+    found = Executor(program, FunctionalDevice(PRESETS["base"])).run(inputs).outputs[last]
+    np.testing.assert_array_equal(found, quantized_ops.run(graph, inputs)[last])
