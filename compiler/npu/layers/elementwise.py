@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -40,6 +41,10 @@ class VectorLayer(Layer):
         """The box of the first input that a box of the output needs."""
         return box
 
+    def most_input(self, tiling: PlaneTiling) -> int:
+        """Vectors of the first input that a tile needs at most."""
+        return self.input_box(Box(0, 0, tiling.blocks, 0, tiling.lines, 0, tiling.columns)).vectors
+
     def plans(
         self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
     ) -> Iterator[TilePlan[PlaneTiling]]:
@@ -72,11 +77,11 @@ class VectorLayer(Layer):
             yield PlaneTiling(1, -(-y.w // parts), 1)
 
     def _pools(self, context: Context, tiling: PlaneTiling, depth: int) -> Pools:
-        box = Box(0, 0, tiling.blocks, 0, tiling.lines, 0, tiling.columns)
+        vectors = math.prod(tiling)
         return Pools(
-            0 if context.on_chip(self.inputs[0]) else depth * self.input_box(box).vectors,
-            0 if context.on_chip(self.output) else depth * box.vectors,
-            depth * box.vectors if any(not context.on_chip(v) for v in self.operands) else 0,
+            0 if context.on_chip(self.inputs[0]) else depth * self.most_input(tiling),
+            0 if context.on_chip(self.output) else depth * vectors,
+            depth * vectors if any(not context.on_chip(v) for v in self.operands) else 0,
         )
 
 

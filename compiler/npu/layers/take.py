@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from compiler.npu.emit.context import Context
 from compiler.npu.emit.geometry import Box
 from compiler.npu.layers.elementwise import VectorLayer
+from compiler.npu.layers.tiling import PlaneTiling
 from isa.instructions import Source
 
 
@@ -65,6 +67,9 @@ class TakeLayer(VectorLayer):
     def input_box(self, box: Box) -> Box:
         return box._replace(**_bounds("y", self.rows[box.y0 : box.y1]), **_bounds("x", self.columns[box.x0 : box.x1]))
 
+    def most_input(self, tiling: PlaneTiling) -> int:
+        return tiling.blocks * _most(self.rows, tiling.lines) * _most(self.columns, tiling.columns)
+
     def input_rows(self, span: tuple[int, int]) -> tuple[int, int]:
         rows = self.rows[span[0] : span[1]]
         return min(rows), max(rows) + 1
@@ -95,6 +100,12 @@ class TakeLayer(VectorLayer):
                 )  # fmt: skip
         context.release(a)
         context.finish_tile(self.output, box, out)
+
+
+def _most(places: Sequence[int], count: int) -> int:
+    """From the first to the last of so many places behind each other, wherever they begin: at most."""
+    some = sliding_window_view(np.array(places), min(count, len(places)))
+    return int((some.max(axis=1) - some.min(axis=1)).max()) + 1
 
 
 def _bounds(axis: str, places: Sequence[int]) -> dict[str, int]:

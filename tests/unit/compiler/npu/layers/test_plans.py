@@ -13,8 +13,10 @@ from compiler.npu.emit.scratch import ScratchpadFull
 from compiler.npu.layers.conv import ConvLayer
 from compiler.npu.layers.conv_tiling import Phase
 from compiler.npu.layers.depthwise import DepthwiseLayer
+from compiler.npu.layers.elementwise import ElementLayer
 from compiler.npu.layers.layer import Layer, Post
 from compiler.npu.layers.pooling import MaxPoolLayer
+from compiler.npu.layers.take import TakeLayer
 from compiler.npu.schedule.search import Schedule
 from compiler.npu.views import View
 from isa.config import PRESETS
@@ -67,9 +69,22 @@ def max_pool() -> tuple[Layer, np.ndarray]:
     return MaxPoolLayer("y", "QMaxPool", inputs, output, Post(), kernel=(3, 3), pad=(1, 1)), windows(-128).max((-1, -2))
 
 
+def take() -> tuple[Layer, np.ndarray]:
+    """Columns reversed and rows repeated."""
+    inputs, output = views(CHANNELS)
+    rows, columns = (0, 0, 2, 2, 4), (4, 3, 2, 1, 0)
+    return TakeLayer("y", "QTake", inputs, output, Post(), rows=rows, columns=columns), X[:, rows][:, :, columns]
+
+
+def table() -> tuple[Layer, np.ndarray]:
+    inputs, output = views(CHANNELS)
+    lut = RNG.integers(0, 256, 256).astype(np.uint8)
+    return ElementLayer("y", "QLut", inputs, output, Post(lut=lut.tobytes())), lut[X.view(np.uint8)].view(np.int8)
+
+
 #: Makes a layer, and what it makes of `X`.
 Kind = Callable[[], tuple[Layer, np.ndarray]]
-KINDS: list[Kind] = [conv, depthwise, max_pool]
+KINDS: list[Kind] = [conv, depthwise, max_pool, take, table]
 
 
 def counting() -> Context:
@@ -113,10 +128,19 @@ def test_plans_found_for_more_rows_are_those_of_fewer(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_plans_of_some_rows_are_those_of_as_many_others(kind: Kind) -> None:
+    layer, _ = kind()
+    for every in (False, True):
+        first, last = (list(layer.plans(counting(), 100, span, every=every)) for span in ((0, 2), (3, 5)))
+        assert first and first == last
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_budget_that_nothing_fits(kind: Kind) -> None:
+    """A vector and its result are what VECTOR needs at least."""
     layer, _ = kind()
     with pytest.raises(ScratchpadFull, match="y: no tile fits"):
-        layer.plan(counting(), 2)
+        layer.plan(counting(), 1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -129,3 +153,15 @@ def test_wanted_tilings_are_taken_where_they_fit(kind: Kind) -> None:
     assert layer.plan(context, 384).tiling == other.tiling
     context.tiles[id(layer)] = (999,) * len(other.tiling)
     assert layer.plan(context, 384).tiling == usual.tiling
+
+
+@pytest.mark.parametrize(
+    "rows", [(0, 0, 0, 2, 2, 4, 7, 7, 8, 9, 11, 11), (11, 11, 11, 11, 3, 3, 3, 0, 5, 10, 10, 2), (0,) * 8]
+)
+@pytest.mark.parametrize("act_rows", [64, 96, 128])
+def test_rows_that_need_more_of_the_input_than_the_first_ones(rows: tuple[int, ...], act_rows: int) -> None:
+    """And tiles are let go when they have been read: there are many, and few rows of ACT."""
+    few, x = TINY.with_(name="few rows", act_rows=act_rows), RNG.integers(-128, 128, (CHANNELS, 12, 12)).astype(np.int8)
+    inputs, output = [planes("x", CHANNELS, 12, 12, few)], planes("y", CHANNELS, len(rows), 12, few)
+    layer = TakeLayer("y", "QTake", inputs, output, Post(), rows=rows, columns=tuple(range(12)))
+    assert np.array_equal(run(few, [layer], Schedule.plain([layer]), x), x[:, rows])
