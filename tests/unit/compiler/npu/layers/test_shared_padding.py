@@ -22,7 +22,7 @@ CONFIGS = {name: PRESETS[name] for name in ("tiny", "small", "wide", "base")}
 
 @dataclass(frozen=True)
 class Case:
-    """A layer: sizes as (rows, columns)."""
+    """A layer: sizes as (rows, columns). `less` outputs are made than with as much padding behind as before."""
 
     config: NpuConfig
     channels: int
@@ -32,11 +32,12 @@ class Case:
     stride: tuple[int, int]
     dilation: tuple[int, int]
     fill: int
+    less: tuple[int, int]
 
     @property
     def out(self) -> tuple[int, int]:
-        axes = zip(self.size, self.kernel, self.pad, self.stride, self.dilation)
-        h, w = ((n + 2 * p - (k - 1) * d - 1) // s + 1 for n, k, p, s, d in axes)
+        axes = zip(self.size, self.kernel, self.pad, self.stride, self.dilation, self.less)
+        h, w = ((n + 2 * p - (k - 1) * d - 1) // s + 1 - few for n, k, p, s, d, few in axes)
         return h, w
 
 
@@ -48,7 +49,8 @@ def case(random: Random, config: NpuConfig) -> Case:
         pad = random.randint(0, (kernel[0] - 1) * dilation[0]), random.randint(0, (kernel[1] - 1) * dilation[1])
         stride = random.choice(((1, 1), (1, 1), (2, 2), (1, 2), (2, 1)))
         channels = random.randint(1, 3 * config.block_in)
-        found = Case(config, channels, pair(1, 11), kernel, pad, stride, dilation, random.choice((0, -128, 17)))
+        size, fill, less = pair(1, 11), random.choice((0, -128, 17)), random.choice(((0, 0), (0, 0), pair(0, 2)))
+        found = Case(config, channels, size, kernel, pad, stride, dilation, fill, less)
         if min(found.out) > 0:
             return found
 
