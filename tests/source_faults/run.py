@@ -30,7 +30,7 @@ SECONDS = 120
 MEMORY = 8 << 30
 TINY = preset("tiny")
 #: Tests of a folder are run for each of its sources, if there are not more files of them.
-_SMALL = 10
+_SMALL = 12
 NO_FAULT, UNIT_TESTS = "no code", "unit tests"
 
 
