@@ -18,6 +18,10 @@ from tests.reference import quantized_ops
 from tests.unit.compiler.npu.net import Net
 from tilewright.runtime.executor import Executor
 
+BASE = PRESETS["base"]
+#: Also one with rows of accumulators for two blocks of channels.
+MACHINES = {**PRESETS, "double": BASE.with_(name="double", block_in=8, block_out=16, act_rows=16384)}
+
 
 class Zero(Net):
     """A network whose tensors have a zero point in turn."""
@@ -44,7 +48,10 @@ def test_int8_parts() -> None:
 
 @pytest.mark.parametrize("keep", ["outputs", "all"])
 @pytest.mark.parametrize("zeros", [(-128,), (127, -128), (1, 17, -6), (0, 5), (64, -100, 96)])
-@pytest.mark.parametrize(("config", "exchanged"), [("base", False), ("base", True), ("tiny", False), ("small", True)])
+@pytest.mark.parametrize(
+    ("config", "exchanged"),
+    [("base", False), ("base", True), ("tiny", False), ("small", True), ("wide", True), ("double", False)],
+)
 def test_biases_at_the_ends_of_their_range(
     config: str, exchanged: bool, zeros: tuple[int, ...], keep: Literal["outputs", "all"]
 ) -> None:
@@ -71,8 +78,8 @@ def test_biases_at_the_ends_of_their_range(
         graph.inputs[1]: (rows.swapaxes(1, 2) if exchanged else rows).astype(np.int8),
     }
     expected = quantized_ops.run(graph, inputs)[scores]
-    program = compile_graph(graph, PRESETS[config], CompileOptions(keep=keep))
+    program = compile_graph(graph, MACHINES[config], CompileOptions(keep=keep))
     on_cpu = [op.split()[0] for step in program.steps if isinstance(step, CpuStep) for op in step.ops]
     assert "PackMatMulParams" not in on_cpu
-    got = Executor(program, FunctionalDevice(PRESETS[config])).run(inputs).outputs[scores]
+    got = Executor(program, FunctionalDevice(MACHINES[config])).run(inputs).outputs[scores]
     assert len(np.unique(expected)) > 10 and np.array_equal(got, expected)
