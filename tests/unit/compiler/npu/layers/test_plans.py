@@ -10,6 +10,7 @@ import pytest
 from compiler.npu.emit.context import ConstantPool, Context
 from compiler.npu.emit.emitter import Emitter
 from compiler.npu.emit.scratch import ScratchpadFull
+from compiler.npu.emit.tiles import SOMEWHERE
 from compiler.npu.layers.conv import ConvLayer
 from compiler.npu.layers.conv_tiling import Phase
 from compiler.npu.layers.depthwise import DepthwiseLayer
@@ -133,6 +134,40 @@ def test_plans_of_some_rows_are_those_of_as_many_others(kind: Kind) -> None:
     for every in (False, True):
         first, last = (list(layer.plans(counting(), 100, span, every=every)) for span in ((0, 2), (3, 5)))
         assert first and first == last
+
+
+@pytest.mark.parametrize("kind", [conv, depthwise])
+def test_the_next_tile_is_loaded_while_one_is_made(kind: Kind) -> None:
+    """So each is in ACT twice, but for the only one; nothing that is there already or stays there takes rows."""
+    layer, _ = kind()
+    blocks, in_blocks = layer.output.cb, layer.inputs[0].cb
+    for there in ((), ("x",), ("y",)):
+        context, singles = counting(), 0
+        context.bands |= dict.fromkeys(there, SOMEWHERE)
+        for plan in layer.plans(context, 4000, every=True):
+            t, window = plan.tiling, (plan.tiling.lines + 2) * (plan.tiling.columns + 2)
+            single = (t.lines, t.columns, t.blocks) == (SIZE, SIZE, blocks)
+            kept = getattr(t, "keep_input", True)
+            inputs = window * (t.blocks if kind is depthwise else in_blocks if kept else t.piece)
+            assert plan.pools.output == ("y" not in there) * t.lines * t.columns * t.blocks * (1 if single else 2)
+            assert plan.pools.input == ("x" not in there) * inputs * (1 if single and kept else 2)
+            singles += single
+        assert singles
+
+
+def test_orders_of_tiles_are_those_that_differ() -> None:
+    layer, _ = conv()
+    orders: dict[tuple[int, ...], list[bool]] = {}
+    for plan in layer.plans(counting(), 4000, every=True):
+        t = plan.tiling
+        orders.setdefault((t.lines, t.columns, t.blocks, t.piece), []).append(t.bands_outer)
+    seen = set()
+    for (lines, columns, blocks, piece), found in orders.items():
+        one = (lines, columns) == (SIZE, SIZE) or blocks == layer.output.cb
+        whole = piece == layer.inputs[0].cb
+        assert set(found) == ({True} if one and whole else {True, False})
+        seen.add((one, whole))
+    assert len(seen) == 4
 
 
 @pytest.mark.parametrize("kind", KINDS)
