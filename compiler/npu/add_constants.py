@@ -118,7 +118,7 @@ def _edges(a: np.ndarray, b: np.ndarray, target: np.ndarray) -> tuple[np.ndarray
         first[axis], second[axis] = slice(None, -1), slice(1, None)
         edge[tuple(first)] |= step
         edge[tuple(second)] |= step
-    edge[[0, -1], [0, -1]] = True  # where the sums are least and greatest: multipliers are positive
+    edge[[0, -1], [0, -1]] = True  # the least sum and the greatest
     ea, eb = np.nonzero(edge)
     return a[ea, 0], b[0, eb], target[ea, eb]
 
@@ -131,7 +131,7 @@ def _multipliers(a_type: StoredType, b_type: StoredType, y_type: StoredType) -> 
         return
     for shift in range(23, 7, -1):
         ma, mb = round(ra * 2**shift), round(rb * 2**shift)
-        if max(abs(ma), abs(mb)) + 3 <= _MULTIPLIER_LIMIT and (abs(ma) + abs(mb) + 8) * 128 < 1 << 30:
+        if (ma + mb + 8) * 128 < 1 << 30:  # neither is below 0, so each fits as well
             yield from ((ma + da, mb + db, shift) for da, db in _NEIGHBOURS)
 
 

@@ -66,6 +66,21 @@ def test_pairs_beside_a_step_decide() -> None:
     assert bound > 20
 
 
+@pytest.mark.parametrize(
+    "ratios", [(1.0, 1.0), (0.3, 0.004), (2.0**-12, 1.0), (700.0, 3.0), (1e-9, 1e-9), (2.0**14, 1.0)]
+)
+def test_multipliers_have_as_many_bits_as_fit(ratios: tuple[float, float]) -> None:
+    """Those of most bits first; sums of products stay below 2**30, so that c can be as large."""
+    types: list[StoredType] = [(0.01 * ratio, 5, 0) for ratio in ratios]
+    found = list(_multipliers(types[0], types[1], (0.01, -3, 0)))
+    shifts = [shift for _, _, shift in found]
+    assert shifts == sorted(shifts, reverse=True) and set(shifts) == set(range(8, max(shifts) + 1))
+    for ma, mb, shift in found:
+        assert max(abs(ma), abs(mb)) < 1 << 23 and (abs(ma) + abs(mb)) * 128 < 1 << 30
+        assert max(abs(m / 2**shift - ratio) for m, ratio in zip((ma, mb), ratios)) < 4 * 2.0**-shift
+    assert max(shifts) == 23 or sum(ratios) * 2 ** (max(shifts) + 1) * 128 > 0.99 * (1 << 30)
+
+
 def test_corners_decide_where_all_results_are_one() -> None:
     q = np.arange(-128, 128)
     a, b, _ = _edges(q[:, None], q[None, :], np.full((256, 256), 5))
