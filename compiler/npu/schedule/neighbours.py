@@ -6,15 +6,14 @@ import heapq
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 
-from compiler.npu.emit.context import ConstantPool, Context
-from compiler.npu.emit.emitter import Emitter
+from compiler.npu.emit.plan import TilePlans
 from compiler.npu.emit.tiles import SOMEWHERE
 from compiler.npu.layers.layer import Layer, readers
 from compiler.npu.schedule.bands import LayerGroup, group_of
 from compiler.npu.schedule.channels import channel_group, channel_plans
 from compiler.npu.schedule.decisions import Decisions, schedule_of
 from compiler.npu.schedule.residency import place_residents, resident_candidates
-from compiler.npu.schedule.search import Schedule
+from compiler.npu.schedule.search import Schedule, dry_context
 from isa.config import NpuConfig
 from isa.timing import DEFAULT_MEMORY, MemoryTiming
 
@@ -101,7 +100,7 @@ class Neighbourhood:
         key = number, tuple((stay.first, stay.start) for stay in alive), between
         found = self._tiles.get(key)
         if found is None:
-            context = Context(self.config, Emitter(self.config, 0, dry=True, memory=self.memory), ConstantPool(), {})
+            context = dry_context(self.config, TilePlans(self.memory))
             for stay in alive:
                 stay.settle(context)
             context.bands |= dict.fromkeys(between, SOMEWHERE)

@@ -104,6 +104,7 @@ def test_the_first_tile_is_the_usual_one(step: tuple[list[Layer], set[str]]) -> 
                     stay.settle(context)
             options = near.tiles(decisions, number)
             assert options[0][0] == layer.plan(context, context.heap.largest_gap).numbers()
+            assert len(options) == min(16, len([*layer.plans(context, context.heap.largest_gap, every=True)]))
             assert [cycles for _, cycles in options] == sorted(cycles for _, cycles in options)
 
 
