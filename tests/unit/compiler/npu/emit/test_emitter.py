@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
 from compiler.npu.emit.emitter import Emitter
 from isa.assembler import disassemble
 from isa.config import PRESETS
-from isa.instructions import Source
+from isa.device import Region
+from isa.encoding import to_bytes
+from isa.instructions import ROW_WRITES, RowFunction, Source, WideByte
+from simulator.cycle import CycleDevice
+from tests.common.equality import VARIANTS, of_trace
 
 
 def test_nest_with_too_many_levels_is_split() -> None:
@@ -58,3 +66,42 @@ def test_depthwise_nest_with_too_many_levels_is_split() -> None:
     runs = [o for o in emitter.image if o.name == "DEPTHWISE"]
     found = [tuple(o[name] for name in ("act", "wgt", "acc")) for o in runs]
     assert found == [(100 + 7 * i, 200 + 9 * i, 300 + 11 * i) for i in range(3)]
+
+
+LONG: dict[str, Callable[[Emitter], None]] = {
+    "GEMM": lambda emitter: emitter.gemm(0, 0, 0, [(4, 1, 1, 0)], [(10, 3, 0, 1), (8, 20, 0, 10)]),
+    "DEPTHWISE": lambda emitter: emitter.depthwise(
+        0, 0, 0, [(10, 1, 0, 1), (9, 10, 0, 10), (3, 2, 1, 90)], start=(2, 2), step=(1, 1), lanes_slice=0, delay=0,
+        accumulate=False,
+    ),
+    "VECTOR": lambda emitter: emitter.vector(Source.ACT, 0, 270, [(20, 2, 0, 1, 0), (12, 30, 0, 20, 0)]),
+    "VECTOR_WIDE": lambda emitter: emitter.vector_wide(
+        WideByte.HIGH, 0, 0, [(20, 3, 1, 0), (12, 1, 20, 0)], prm=0, reduce=[(2, 1, 0, 0)], low=-9, high=9
+    ),
+}  # fmt: skip
+LONG |= {
+    f"ROW {function.name}": lambda emitter, function=function: emitter.row(
+        function, 0, [(20, 5, 0, 6, 0)], prm=0, dst=500, reduce=[(4, 1, 0, 0, 0)] if function not in ROW_WRITES else []
+    )
+    for function in RowFunction
+}
+
+
+@pytest.mark.parametrize(
+    ("machine", "name"), [*(("one_queue", name) for name in LONG), ("one_lane", "GEMM"), ("one_lane", "VECTOR")]
+)
+def test_work_is_what_the_cycle_level_simulator_counts(machine: str, name: str) -> None:
+    """Of instructions long enough that it does not matter how they begin and end: within a tenth, but for the row unit,
+    whose rows end one after the other. The second machine makes several passes over a vector."""
+    config = VARIANTS[machine]
+    emitter, device = Emitter(config, 0), CycleDevice(config, functional=False)
+    LONG[name](emitter)
+    emitter.end_step()
+    base = device.allocate(1 << 14)
+    device.write(base, to_bytes(emitter.image))
+    device.run([Region(base, 1 << 14, read=True)] * 3, 0, 0, len(emitter.image), trace=True)
+    (at,) = (n for n, o in enumerate(emitter.image) if o.name == name.split()[0])
+    engine = emitter.image[at].instruction.engine
+    times = of_trace(device.trace, emitter.image)
+    cycles = times[engine, "end", at] - times[engine, "start", at]
+    assert abs(emitter.work[engine] / cycles - 1) < (0.3 if "ROW" in name else 0.1), (emitter.work[engine], cycles)

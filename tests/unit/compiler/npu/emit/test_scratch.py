@@ -82,3 +82,13 @@ def test_ring_hands_out_no_reserved_rows() -> None:
         ring.reserve(14)
     ring.give_back(4)
     assert ring.take(16) == 0
+
+
+def test_a_full_heap_has_no_gap() -> None:
+    heap = Heap(8)
+    rows = heap.take(8)
+    assert (heap.free_rows, heap.largest_gap) == (0, 0)
+    with pytest.raises(ScratchpadFull):
+        heap.take(1)
+    rows.free()
+    assert heap.largest_gap == 8
