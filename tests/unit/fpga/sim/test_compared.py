@@ -18,7 +18,7 @@ from fpga.sim.ecp5_routed import numbers_of, pins_of
 from fpga.sim.netlist import read_netlist
 from fpga.sim.trellis import Configuration
 from tests.common.lit_design import LitDesign
-from tests.common.routed_runs import UNPACKED, read_routed, unpack
+from tests.common.routed_runs import UNPACKED, unpack
 from tests.unit.fpga.example_board import BOARD
 
 pytestmark = pytest.mark.slow
@@ -54,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_same(folder: Path) -> None:
-    written, module = Configuration(folder / CONFIGURATION), read_routed(folder)
+    written, module = Configuration(folder / CONFIGURATION), read_netlist(folder, ROUTED)
     assert {cell["type"] for cell in module["cells"].values()} == {
         "TRELLIS_COMB", "TRELLIS_FF", "TRELLIS_RAMW", "DP16KD", "MULT18X18D", "EHXPLLL", "TRELLIS_IO", "DCCA",
     }  # fmt: skip
@@ -74,7 +74,7 @@ def test_the_same(folder: Path) -> None:
     ],
 )
 def test_settings_that_nextpnr_would_change(folder: Path, kind: str, setting: str) -> None:
-    before, after = read_netlist(folder), read_routed(folder)
+    before, after = read_netlist(folder), read_netlist(folder, ROUTED)
     changes = "INITVAL" if setting == "INIT" else setting
     names = before["cells"].keys() & after["cells"].keys()
     for name in sorted(names):
@@ -127,13 +127,13 @@ def test_what_is_another_setting_is_found(
 ) -> None:
     text = (folder / CONFIGURATION).read_text(encoding="utf-8")
     (tmp_path / CONFIGURATION).write_text(_other(pattern, new, text), encoding="utf-8")
-    lines = list(differences(read_routed(folder), Configuration(tmp_path / CONFIGURATION)))
+    lines = list(differences(read_netlist(folder, ROUTED), Configuration(tmp_path / CONFIGURATION)))
     assert lines and all(found in line for line in lines), lines
 
 
 def test_connections_that_are_others_are_found(folder: Path, tmp_path: Path) -> None:
     """Each switch that is open is missed, as are two that are exchanged."""
-    text, module = (folder / CONFIGURATION).read_text(encoding="utf-8"), read_routed(folder)
+    text, module = (folder / CONFIGURATION).read_text(encoding="utf-8"), read_netlist(folder, ROUTED)
     switches = re.findall(r"^arc: (?!L_|R_|G_|F\d F\d_SLICE|.*PLLREFS).*$", text, flags=re.MULTILINE)
     for line in random.Random(2).sample(switches, 20):
         start = text.index(f"\n{line}\n", text.rindex("\n.tile ", 0, text.index(f"\n{line}\n")))

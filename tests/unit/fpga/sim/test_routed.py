@@ -14,13 +14,13 @@ import pytest
 
 import tilewright as tw
 from fpga.build import point_of
-from fpga.flows.ecp5 import CONFIGURATION, CONSTRAINTS
+from fpga.flows.ecp5 import CONFIGURATION, CONSTRAINTS, ROUTED
 from fpga.sim.compared import changed, differences, lost
-from fpga.sim.netlist import read_netlist
+from fpga.sim.netlist import NetlistLine, read_netlist
 from fpga.sim.trellis import Configuration
 from isa.program import Program
-from tests.common.netlist_runs import Pair, Recording, record, replay, synthesised
-from tests.common.routed_runs import UNPACKED, read_routed, routed, routed_line, routed_pair
+from tests.common.netlist_runs import Pair, Recording, pair, placed_cells, record, replay
+from tests.common.routed_runs import UNPACKED, cells_in, routed, routed_cells
 from tests.unit.fpga.sim.least import BOARD, LEAST, least_network
 
 #: Routing takes four CPU minutes, once for the sources.
@@ -37,7 +37,7 @@ def folder() -> Path:
 
 @pytest.fixture(scope="module")
 def both() -> Iterator[Pair]:
-    made = routed_pair(BOARD, LEAST, **SLOW)
+    made = pair(BOARD, LEAST, routed_cells, **SLOW)
     yield made
     made.netlist.close()
     made.rtl.close()
@@ -96,15 +96,15 @@ def test_multipliers_without_their_register_are_found(
     (tmp_path / CONFIGURATION).write_text(text.replace("REG_OUTPUT_CLK CLK0", "REG_OUTPUT_CLK NONE"), encoding="utf-8")
     shutil.copy(folder / CONSTRAINTS, tmp_path)
     hz = BOARD.clocks(POINT).output_hz
-    with closing(routed_line(tmp_path, clock_hz=hz, baud=both.baud)) as line:
+    with closing(NetlistLine(cells_in(tmp_path), clock_hz=hz, baud=both.baud)) as line:
         assert replay(line, recording, answers) != answers
 
 
 def test_the_configuration_is_that_of_the_netlist(folder: Path) -> None:
-    module, written = read_routed(folder), Configuration(folder / CONFIGURATION)
+    module, written = read_netlist(folder, ROUTED), Configuration(folder / CONFIGURATION)
     assert len(module["cells"]) > 10_000
     assert list(differences(module, written)) == []
-    assert list(changed(read_netlist(synthesised(BOARD, LEAST, POINT)), module)) == []
+    assert list(changed(placed_cells(BOARD, LEAST, POINT), module)) == []
 
 
 def test_the_bitstream_has_all_of_the_configuration(folder: Path, tmp_path: Path) -> None:
@@ -122,5 +122,5 @@ def test_the_bitstream_has_all_of_the_configuration(folder: Path, tmp_path: Path
 def test_another_setting_is_a_difference(folder: Path, tmp_path: Path, setting: str, other: str) -> None:
     text = (folder / CONFIGURATION).read_text(encoding="utf-8")
     (tmp_path / CONFIGURATION).write_text(text.replace(setting, other, 1), encoding="utf-8")
-    lines = list(differences(read_routed(folder), Configuration(tmp_path / CONFIGURATION)))
+    lines = list(differences(read_netlist(folder, ROUTED), Configuration(tmp_path / CONFIGURATION)))
     assert len(lines) == 1 and other.split()[0].split("_")[0] in lines[0]
