@@ -71,12 +71,10 @@ class Recorder:
 
     Attributes:
         sent: cycles since the last bytes, and bytes.
-        received: everything that came back.
     """
 
     line: Line
     sent: list[tuple[int, bytes]] = field(default_factory=list)
-    received: bytearray = field(default_factory=bytearray)
     waited: int = 0
 
     @property
@@ -94,9 +92,7 @@ class Recorder:
 
     def run(self, cycles: int) -> bytes:
         self.waited += cycles
-        found = self.line.run(cycles)
-        self.received += found
-        return found
+        return self.line.run(cycles)
 
     def reset(self) -> None:
         self.line.reset()
@@ -107,14 +103,13 @@ class Recorder:
 
 @dataclass
 class Recording:
-    """What a driver sent, and what came back.
+    """What a driver sent.
 
     Attributes:
         longest: cycles of the longest run.
     """
 
     sent: list[tuple[int, bytes]]
-    received: bytes
     longest: int
 
 
@@ -142,7 +137,7 @@ def record(line: Line, baud: int, program: Program, seed: int = 0) -> NetworkRec
         outputs = device.run(program, inputs)
         assert device.counters is not None
         counters = device.counters
-    return NetworkRecording(recorder.sent, bytes(recorder.received), counters.cycles or 0, outputs, counters)
+    return NetworkRecording(recorder.sent, counters.cycles or 0, outputs, counters)
 
 
 def record_programs(line: Line, baud: int, config: NpuConfig, seeds: Sequence[int]) -> ProgramsRecording:
@@ -176,7 +171,7 @@ def record_programs(line: Line, baud: int, config: NpuConfig, seeds: Sequence[in
         places = [slice(w.base, w.base + w.size) for w in program.windows if w.write]
         if any((device.read(base + place.start, place.stop - place.start) != memory[place]).any() for place in places):
             wrong.append(None)
-    return ProgramsRecording(recorder.sent, bytes(recorder.received), longest, wrong)
+    return ProgramsRecording(recorder.sent, longest, wrong)
 
 
 def _address(board: SerialBoard, baud: int) -> str:

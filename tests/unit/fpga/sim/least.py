@@ -1,6 +1,8 @@
-"""The smallest machine on a board, and a network for it, for tests of netlists."""
+"""The smallest machine on a board, a network for it, and what holds of any netlist of it."""
 
 from __future__ import annotations
+
+import random
 
 import numpy as np
 
@@ -8,6 +10,7 @@ import tilewright as tw
 from fpga.boards import BOARDS
 from isa.config import preset
 from isa.program import Program
+from tests.common.netlist_runs import NetworkRecording, Pair, replay
 from tests.reference.quantized_models import Model
 
 BOARD = BOARDS["ulx3s_85f"]
@@ -25,3 +28,37 @@ def least_network() -> Program:
     y = m.requantized(m.op("Add", x, y), 0.06, 2)
     m.output(m.requantized(m.op("MaxPool", y, kernel_shape=[2, 2], strides=[2, 2]), 0.06, 2))
     return tw.compile(m.build(), config=LEAST)
+
+
+def check_bytes_and_cycles(both: Pair, network: Program, recording: NetworkRecording, answers: bytes) -> None:
+    """Outputs are those of the functional simulator, and all that the driver reads is the RTL's."""
+    expected = tw.Device("functional").run(network, tw.random_inputs(network, 0))
+    assert all(np.array_equal(recording.outputs[name], expected[name]) for name in expected)
+    # What the driver has read includes every counter, so cycles are equal too.
+    assert recording.counters.cycles and answers == replay(both.rtl, recording) != b""
+
+
+def check_random_values(both: Pair, recording: NetworkRecording, answers: bytes) -> None:
+    """What is not reset does not matter."""
+    both.netlist.start(1)
+    assert both.netlist.scrambled > 1000
+    assert replay(both.netlist, recording) == answers
+    both.netlist.start()
+
+
+def check_wrong_bits(both: Pair, recording: NetworkRecording, answers: bytes) -> None:
+    """One of 60 wrong bits of LUTs is found. Most belong to values that the inputs of their LUT never have together: of
+    the first 12 of the netlist that is placed, 3 are found."""
+    rng = random.Random(1)
+    found = 0
+    for _ in range(60):
+        fault = (rng.randrange(len(both.netlist.luts)), rng.randrange(16))
+        both.netlist.start()
+        both.netlist.flip(*fault)
+        found += replay(both.netlist, recording, answers) != answers
+        both.netlist.flip(*fault)
+        if found:
+            break
+    both.netlist.start()
+    assert replay(both.netlist, recording) == answers
+    assert found

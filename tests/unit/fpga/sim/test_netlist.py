@@ -3,7 +3,6 @@ it between Amaranth and the placement."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +14,9 @@ from fpga.errors import FpgaError
 from fpga.sim.netlist import read_netlist
 from isa.config import preset
 from isa.program import Program
-from tests.common.netlist_runs import Pair, Recording, pair, record, record_programs, replay
+from tests.common.netlist_runs import NetworkRecording, Pair, Recording, pair, record, record_programs, replay
 from tests.common.paths import ROOT
-from tests.unit.fpga.sim.least import BOARD, LEAST, least_network
+from tests.unit.fpga.sim.least import BOARD, LEAST, check_bytes_and_cycles, check_random_values, check_wrong_bits
 
 pytestmark = pytest.mark.cosim
 #: A slow clock has fewer cycles for each byte of the line.
@@ -32,35 +31,12 @@ def both() -> Iterator[Pair]:
     made.rtl.close()
 
 
-@pytest.fixture(scope="module")
-def network() -> Program:
-    return least_network()
+def test_bytes_and_cycles(both: Pair, network: Program, recording: NetworkRecording, answers: bytes) -> None:
+    check_bytes_and_cycles(both, network, recording, answers)
 
 
-@pytest.fixture(scope="module")
-def recording(both: Pair, network: Program) -> Recording:
-    both.netlist.start()
-    return record(both.netlist, both.baud, network)
-
-
-@pytest.fixture(scope="module")
-def answers(both: Pair, recording: Recording) -> bytes:
-    both.netlist.start()
-    return replay(both.netlist, recording)
-
-
-def test_bytes_and_cycles(both: Pair, network: Program, recording: Recording, answers: bytes) -> None:
-    expected = tw.Device("functional").run(network, tw.random_inputs(network, 0))
-    assert all(np.array_equal(recording.outputs[name], expected[name]) for name in expected)
-    # What the driver has read includes every counter, so cycles are equal too.
-    assert recording.counters.cycles and answers == replay(both.rtl, recording) != b""
-
-
-def test_random_values_in_what_is_not_reset(both: Pair, recording: Recording, answers: bytes) -> None:
-    both.netlist.start(1)
-    assert both.netlist.scrambled > 1000
-    assert replay(both.netlist, recording) == answers
-    both.netlist.start()
+def test_random_values_in_what_is_not_reset(both: Pair, recording: NetworkRecording, answers: bytes) -> None:
+    check_random_values(both, recording, answers)
 
 
 @pytest.mark.long
@@ -82,29 +58,16 @@ def test_random_programs() -> None:
 
 
 @pytest.mark.long
-def test_a_reset_of_the_board(both: Pair, recording: Recording, answers: bytes) -> None:
+def test_a_reset_of_the_board(both: Pair, recording: NetworkRecording, answers: bytes) -> None:
     both.netlist.start(3)
-    replay(both.netlist, Recording(recording.sent[: len(recording.sent) // 2], b"", recording.longest))
+    replay(both.netlist, Recording(recording.sent[: len(recording.sent) // 2], recording.longest))
     both.netlist.reset()
     assert replay(both.netlist, recording) == answers
     both.netlist.start()
 
 
-def test_wrong_bits_of_luts_are_found(both: Pair, recording: Recording, answers: bytes) -> None:
-    """Most belong to values that the inputs of their LUT never have together: of the first 12, 3 are found."""
-    rng = random.Random(1)
-    found = 0
-    for _ in range(60):
-        fault = (rng.randrange(len(both.netlist.luts)), rng.randrange(16))
-        both.netlist.start()
-        both.netlist.flip(*fault)
-        found += replay(both.netlist, recording, answers) != answers
-        both.netlist.flip(*fault)
-        if found:
-            break
-    both.netlist.start()
-    assert replay(both.netlist, recording) == answers
-    assert found
+def test_wrong_bits_of_luts_are_found(both: Pair, recording: NetworkRecording, answers: bytes) -> None:
+    check_wrong_bits(both, recording, answers)
     with pytest.raises(ValueError, match="must be 0"):
         both.netlist.flip(0, 16)
 

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-import tilewright as tw
 from fpga.build import point_of
 from fpga.flows.ecp5 import CONFIGURATION, CONSTRAINTS, ROUTED
 from fpga.sim.compared import changed, differences, lost
 from fpga.sim.netlist import NetlistLine, read_netlist
 from fpga.sim.trellis import Configuration
 from isa.program import Program
-from tests.common.netlist_runs import Pair, Recording, pair, placed_cells, record, replay
+from tests.common.netlist_runs import NetworkRecording, Pair, pair, placed_cells, replay
 from tests.common.routed_runs import UNPACKED, cells_in, routed, routed_cells
-from tests.unit.fpga.sim.least import BOARD, LEAST, least_network
+from tests.unit.fpga.sim.least import BOARD, LEAST, check_bytes_and_cycles, check_random_values, check_wrong_bits
 
 #: Routing takes four CPU minutes, once for the sources.
 pytestmark = [pytest.mark.cosim, pytest.mark.long]
@@ -43,53 +40,20 @@ def both() -> Iterator[Pair]:
     made.rtl.close()
 
 
-@pytest.fixture(scope="module")
-def network() -> Program:
-    return least_network()
+def test_bytes_and_cycles(both: Pair, network: Program, recording: NetworkRecording, answers: bytes) -> None:
+    check_bytes_and_cycles(both, network, recording, answers)
 
 
-@pytest.fixture(scope="module")
-def recording(both: Pair, network: Program) -> Recording:
-    both.netlist.start()
-    return record(both.netlist, both.baud, network)
+def test_random_values_in_what_is_not_reset(both: Pair, recording: NetworkRecording, answers: bytes) -> None:
+    check_random_values(both, recording, answers)
 
 
-@pytest.fixture(scope="module")
-def answers(both: Pair, recording: Recording) -> bytes:
-    both.netlist.start()
-    return replay(both.netlist, recording)
-
-
-def test_bytes_and_cycles(both: Pair, network: Program, recording: Recording, answers: bytes) -> None:
-    expected = tw.Device("functional").run(network, tw.random_inputs(network, 0))
-    assert all(np.array_equal(recording.outputs[name], expected[name]) for name in expected)
-    assert recording.counters.cycles and answers == replay(both.rtl, recording) != b""
-
-
-def test_random_values_in_what_is_not_reset(both: Pair, recording: Recording, answers: bytes) -> None:
-    both.netlist.start(1)
-    assert both.netlist.scrambled > 1000
-    assert replay(both.netlist, recording) == answers
-    both.netlist.start()
-
-
-def test_wrong_bits_of_luts_are_found(both: Pair, recording: Recording, answers: bytes) -> None:
-    rng = random.Random(1)
-    found = 0
-    for _ in range(60):
-        fault = (rng.randrange(len(both.netlist.luts)), rng.randrange(16))
-        both.netlist.start()
-        both.netlist.flip(*fault)
-        found += replay(both.netlist, recording, answers) != answers
-        both.netlist.flip(*fault)
-        if found:
-            break
-    both.netlist.start()
-    assert found
+def test_wrong_bits_of_luts_are_found(both: Pair, recording: NetworkRecording, answers: bytes) -> None:
+    check_wrong_bits(both, recording, answers)
 
 
 def test_multipliers_without_their_register_are_found(
-    folder: Path, tmp_path: Path, both: Pair, recording: Recording, answers: bytes
+    folder: Path, tmp_path: Path, both: Pair, recording: NetworkRecording, answers: bytes
 ) -> None:
     text = (folder / CONFIGURATION).read_text(encoding="utf-8")
     assert "REG_OUTPUT_CLK CLK0" in text

@@ -1,0 +1,26 @@
+"""The least network on a netlist, recorded once for the tests of a file: each makes its own `both`."""
+
+from __future__ import annotations
+
+import pytest
+
+from isa.program import Program
+from tests.common.netlist_runs import NetworkRecording, Pair, record, replay
+from tests.unit.fpga.sim.least import least_network
+
+
+@pytest.fixture(scope="module")
+def network() -> Program:
+    return least_network()
+
+
+@pytest.fixture(scope="module")
+def recording(both: Pair, network: Program) -> NetworkRecording:
+    both.netlist.start()
+    return record(both.netlist, both.baud, network)
+
+
+@pytest.fixture(scope="module")
+def answers(both: Pair, recording: NetworkRecording) -> bytes:
+    both.netlist.start()
+    return replay(both.netlist, recording)
