@@ -67,26 +67,17 @@ inline void Machine::load(tw_word w) {
                 r_.bytes_read += bus_bytes_of(offset, data_bytes, c_.bus_bytes);
             }
             const int64_t first = wrapped(tw_load_row(w) + z * z_loop.stride[0] + int64_t(y) * y_loop.stride[0]);
-            if (first + int64_t(run_rows) <= rows) {
-                uint8_t *to = memory + first * bytes;
-                if (data) {
-                    std::memset(to, fill, pad_.left * bytes);
-                    std::memcpy(to + pad_.left * bytes, data, data_bytes);
-                    std::memset(to + pad_.left * bytes + data_bytes, fill, pad_.right * bytes);
-                } else {
-                    std::memset(to, fill, run_rows * bytes);
-                }
-                written(target, first, int64_t(run_rows));
-                continue;
+            if (first + int64_t(run_rows) > rows)  // after an error, rows may hold anything
+                checked(MemoryId(target), std::max(first, rows), rows);
+            uint8_t *to = memory + first * bytes;
+            if (data) {
+                std::memset(to, fill, pad_.left * bytes);
+                std::memcpy(to + pad_.left * bytes, data, data_bytes);
+                std::memset(to + pad_.left * bytes + data_bytes, fill, pad_.right * bytes);
+            } else {
+                std::memset(to, fill, run_rows * bytes);
             }
-            for (uint64_t x = 0; x < run_rows; x++) {
-                int64_t row = checked(MemoryId(target), first + int64_t(x), rows);
-                if (data && x >= pad_.left && x < pad_.left + count)
-                    std::memcpy(memory + row * bytes, data + (x - pad_.left) * bytes, bytes);
-                else
-                    std::memset(memory + row * bytes, fill, bytes);
-                written(target, row, 1);
-            }
+            written(target, first, int64_t(run_rows));
         }
 }
 

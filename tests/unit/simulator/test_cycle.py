@@ -104,6 +104,16 @@ def test_a_timeout_of_just_enough_cycles() -> None:
     assert fails(PROGRAM, timeout=cycles - 1).code == ErrorCode.TIMEOUT
 
 
+@pytest.mark.parametrize("latency", [20, 300])
+def test_a_burst_that_is_asked_for_is_progress(latency: int) -> None:
+    """From the request to the first beat, `latency` cycles later, nothing else is (docs/machine.md)."""
+    device, ops = CycleDevice(TINY, MemoryTiming(read_latency=latency)), [op("LOAD", region=1, count=1)]
+    assert run(device, ops, watchdog=latency)
+    with pytest.raises(DeviceError) as info:
+        run(device, ops, watchdog=latency - 1)
+    assert info.value.code == ErrorCode.WATCHDOG
+
+
 def test_a_layer_that_is_stored_for_longer_than_the_next_one_takes_has_the_cycles_up_to_then() -> None:
     times = np.zeros((3, 4), np.uint64)
     times[:, 2], times[:, 3] = (1, 40, 60), (90, 70, 120)

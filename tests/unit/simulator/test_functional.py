@@ -83,6 +83,22 @@ def test_trace_sees_every_instruction_in_order() -> None:
     assert seen == [(1, "GEMM_LOOP"), (2, "LOAD_SYNC"), (0, "STORE_SYNC"), (3, "GEMM")]
 
 
+@pytest.mark.parametrize("path", ["fast", "reference"])
+def test_a_full_queue_keeps_all_in_order(path: str) -> None:
+    """As many loads as a queue holds wait for the first of them, three times over: its ring goes round. Each writes a
+    row and, for the next one to write over, that behind it."""
+    b, depth = Bench(TINY, path), TINY.queue_depth
+    count = 3 * depth
+    b.data[: 8 * count] = np.arange(8 * count) % 251 - 125
+    ops = []
+    for n in range(count):
+        ops.append(op("LOAD", region=1, offset=8 * n, row=n, count=2, wait0=int(n % depth == 0)))
+        if (n + 1) % depth == 0:
+            ops.append(op("GEMM_SYNC", signal0=1))
+    b.run(ops)
+    assert np.array_equal(b.pads.act[:count], b.data[: 8 * count].view(np.int8).reshape(-1, 8)[:, :4])
+
+
 def test_memory_may_grow_between_runs() -> None:
     device = FunctionalDevice(TINY)
     program = device.allocate(64)

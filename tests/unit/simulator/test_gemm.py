@@ -56,3 +56,22 @@ def test_gemm_reduce_all_and_none(path: str) -> None:
     rows = b.pads.acc.reshape(-1, 4)
     assert rows[10].tolist() == [6, 12, 18, 24]
     assert rows[20:23].tolist() == [[1, 2, 3, 4], [2, 4, 6, 8], [3, 6, 9, 12]]
+
+
+def test_gemm_sums_of_more_steps_than_a_list_holds() -> None:
+    """Three summed levels of 1,050,600 steps: the reference would take minutes, numpy knows the sum."""
+    act, wgt, times = 102, 103, 100
+    assert act * wgt * times > 1 << 20
+    b = bench("fast")
+    rng = np.random.default_rng(0)
+    rows = b.pads.act[7 : 7 + act] = rng.integers(-128, 128, (act, 4), np.int8)
+    tiles = b.pads.wgt[5 : 5 + wgt] = rng.integers(-128, 128, (wgt, 4, 4), np.int8)
+    loops = [
+        op("GEMM_LOOP", level=0, count=act, act_stride=1),
+        op("GEMM_LOOP", level=1, count=wgt, wgt_stride=1),
+        op("GEMM_LOOP", level=2, count=times),
+    ]
+    total = times * (tiles.sum(axis=0, dtype=np.int64) @ rows.sum(axis=0, dtype=np.int64))
+    for accumulate, wanted in ((0, total), (1, 2 * total)):
+        b.run([*loops, op("GEMM", act=7, wgt=5, acc=3, reduce=3, accumulate=accumulate)])
+        assert b.pads.acc.reshape(-1, 4)[3].tolist() == wanted.astype(np.int32).tolist()
