@@ -26,6 +26,11 @@ def digest_of_sources(sources: Iterable[Path] | None = None) -> str:
     return found.hexdigest()[:12]
 
 
+def today() -> str:
+    """The day, UTC."""
+    return time.strftime("%Y-%m-%d", time.gmtime())
+
+
 def write_with_command(
     path: Path, parser: ArgumentParser, arguments: Sequence[str], figures: Mapping[str, Any]
 ) -> None:
@@ -40,5 +45,5 @@ def write_with_command(
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     values = {COMMAND: f"{parser.prog} {shlex.join(arguments)}".strip(), SOURCES: digest_of_sources()} | dict(figures)
-    values[DAY] = time.strftime("%Y-%m-%d", time.gmtime())
+    values[DAY] = today()
     write_atomically(path, json.dumps(values, indent=2) + "\n")

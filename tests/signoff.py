@@ -200,11 +200,13 @@ def _fuzz(figures: dict[str, Any], programs: int, machines: int = 0) -> list[str
 
 
 def _files(figures: dict[str, Any]) -> list[str]:
-    lines = ["| kind | files | work | refused with one line | failed |", "|---|---|---|---|---|"]
+    titles = ("kind", "files", "work", "refused with one line", "failed", "day", "sources")
+    lines, few = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"], []
     for kind, found in figures["kinds"].items():
         counts = [found.get(what, 0) for what in (WORKS, REFUSED, FAILED)]
-        lines.append(f"| `{kind}` | {sum(counts):,} | {' | '.join(f'{count:,}' for count in counts)} |")
-    few = [kind for kind, found in figures["kinds"].items() if sum(found.values()) < _FILES]
+        shown = (f"{count:,}" for count in (sum(counts), *counts))
+        lines.append(f"| `{kind}` | {' | '.join(shown)} | {found[DAY]} | `{found[SOURCES]}` |")
+        few += [kind] * (sum(counts) < _FILES)
     if few:
         lines += ["", f"Open: {_FILES:,} are wanted of {', '.join(f'`{kind}`' for kind in few)}."]
     return lines

@@ -15,10 +15,11 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from common.measured import SOURCES, digest_of_sources, write_with_command
+from common.measured import DAY, SOURCES, digest_of_sources, today, write_with_command
 from tests.common.paths import ROOT
 from tests.file_fuzz.attempt import FAILED, REFUSED, WORKS, attempt
 from tests.file_fuzz.kinds import KINDS
@@ -105,21 +106,20 @@ def main(arguments: list[str]) -> int:
             + ", ".join(f"{n} {what}" for what, n in sorted(counter.items()))
         )
     if options.json:
-        digest, found = digest_of_sources(READERS), {kind: dict(counter) for kind, counter in counts.items()}
-        kept = _kept(options.json, digest)
-        write_with_command(options.json, parser, arguments, {SOURCES: digest, "kinds": kept | found})
+        told = {SOURCES: digest_of_sources(READERS), DAY: today()}
+        found = {kind: dict(counter) | told for kind, counter in counts.items()}
+        write_with_command(
+            options.json, parser, arguments, {SOURCES: told[SOURCES], "kinds": _kept(options.json) | found}
+        )
     bad = sum(len(cases) for cases in failures.values())
     total = sum(sum(counter.values()) for counter in counts.values())
     print(f"{total} files, {bad} failed, {time.monotonic() - start:.0f} s")
     return min(bad, 100)
 
 
-def _kept(file: Path, digest: str) -> dict[str, dict[str, int]]:
-    """Kinds in the file of a run before, on the same sources."""
-    if not file.is_file():
-        return {}
-    there = json.loads(file.read_text(encoding="utf-8"))
-    kinds: dict[str, dict[str, int]] = there["kinds"] if there[SOURCES] == digest else {}
+def _kept(file: Path) -> dict[str, dict[str, Any]]:
+    """Kinds in the file of runs before, each with the sources and the day of its own."""
+    kinds: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["kinds"] if file.is_file() else {}
     return kinds
 
 

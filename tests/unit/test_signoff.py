@@ -76,12 +76,16 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Open: 3,000 programs are wanted." in page(tmp_path)
     (tmp_path / "fuzz_rtl.json").write_text(json.dumps(fuzz | {"programs": 3000}))
     assert "3,000 programs are wanted" not in page(tmp_path)
-    files = {"command": "python -m tests.file_fuzz", "kinds": {"onnx": {"works": 40_000, "refused": 60_000}}}
+    files = {"command": "python -m tests.file_fuzz", "kinds": {"onnx": {"works": 40_000, "refused": 60_000} | MEASURED}}
     (tmp_path / "files.json").write_text(json.dumps(MEASURED | files))
-    assert "| `onnx` | 100,000 | 40,000 | 60,000 | 0 |" in page(tmp_path) and "are wanted of" not in page(tmp_path)
-    files["kinds"] |= {"tflite": {"works": 1, "failed": 2}}
+    assert "| `onnx` | 100,000 | 40,000 | 60,000 | 0 | 2026-11-23 |" in page(tmp_path) and "are wanted of" not in page(
+        tmp_path
+    )
+    files["kinds"] |= {"tflite": {"works": 1, "failed": 2} | MEASURED}
     (tmp_path / "files.json").write_text(json.dumps(MEASURED | files))
-    assert "| `tflite` | 3 | 1 | 0 | 2 |" in page(tmp_path) and "100,000 are wanted of `tflite`." in page(tmp_path)
+    assert "| `tflite` | 3 | 1 | 0 | 2 | 2026-11-23 |" in page(tmp_path) and "100,000 are wanted of `tflite`." in page(
+        tmp_path
+    )
     routed = {"network": "digits", "config": "tiny", "board": "ulx3s_85f", "cycles": 1000, "seeds": 1, "faults": 0}
     routed |= {"bytes_equal": True, "rtl_equal": False, "random_equal": 1, "random_registers": 5, "cells": 15_000}
     routed |= MEASURED | {"command": "python -m tests.netlists --routed", "changed": 3, "differences": 0, "lost": 4}
