@@ -10,6 +10,7 @@ import onnx
 import onnx.inliner
 from google.protobuf.message import DecodeError
 
+from compiler.equations import check_equations
 from compiler.errors import CompileError, StagingError, UnsupportedError
 from compiler.external_data import load_external_data
 from compiler.limits import check_nodes
@@ -95,6 +96,10 @@ def load(source: str | Path | bytes | onnx.ModelProto, name: str) -> onnx.ModelP
         if missing:
             raise UnsupportedError(f"{name}: {missing}") from error
         raise CompileError(f"{name}: not a valid ONNX model: {one_line(error)}") from error
+    try:
+        check_equations(model)
+    except CompileError as error:
+        raise CompileError(f"{name}: {error}") from None
     if model.functions:
         try:
             model = onnx.inliner.inline_local_functions(model)

@@ -11,7 +11,7 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -21,11 +21,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from common.measured import DAY, SOURCES, digest_of_sources, today, write_with_command
 from tests.common.paths import ROOT
-from tests.file_fuzz.attempt import FAILED, REFUSED, WORKS, attempt
+from tests.file_fuzz.attempt import FAILED, REFUSED, SECONDS, WORKS, attempt
 from tests.file_fuzz.kinds import KINDS
 
 #: Memory of a process: a file that asks for more than this is a failure.
 MEMORY = 6 << 30
+#: Seconds after which a file is one that hangs, though the alarm of `attempt` has not ended it.
+HANG = 2 * SECONDS
 #: Share of the cases, by kind: those that compile take longest.
 _WEIGHTS = {"tflite": 2, "onnx": 2}
 _CHUNK = 25
@@ -144,7 +146,8 @@ def _outcomes(pieces: list[Chunk], jobs: int, folder: Path) -> Iterator[tuple[Ch
     for _ in range(min(jobs, len(pieces))):
         begin()
     while running:
-        for connection in wait(list(running)):
+        end_hung([process for process, _ in running.values()], folder)
+        for connection in wait(list(running), HANG / 10):
             assert isinstance(connection, Connection)
             process, chunk = running[connection]
             try:
@@ -160,6 +163,18 @@ def _outcomes(pieces: list[Chunk], jobs: int, folder: Path) -> Iterator[tuple[Ch
             feed(connection, process)
 
 
+def _hangs(at: Path) -> bool:
+    """Whether a process has been at the file that `at` names for too long."""
+    return at.exists() and time.time() - at.stat().st_mtime > HANG
+
+
+def end_hung(processes: Sequence[BaseProcess], folder: Path) -> None:
+    """Kills those that hang: code in C hears no alarm."""
+    for process in processes:
+        if _hangs(folder / str(process.pid) / "at"):
+            process.kill()
+
+
 def _crashed(
     chunk: Chunk, process: BaseProcess, folder: Path, queue: list[Chunk]
 ) -> tuple[Chunk, list[tuple[int, str, str]]]:
@@ -170,7 +185,8 @@ def _crashed(
         queue.append((kind, seed + 1, behind))
     if first < seed:
         queue.append((kind, first, seed))
-    return (kind, seed, seed + 1), [(seed, f"the process ended with {process.exitcode}", "")]
+    how = f"slower than {HANG} s" if _hangs(at) else f"the process ended with {process.exitcode}"
+    return (kind, seed, seed + 1), [(seed, how, "")]
 
 
 def _serve(connection: multiprocessing.connection.Connection) -> None:

@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError, EncodeError
 from onnx import numpy_helper
 
 from common.quiet import quiet
+from compiler.equations import check_equations
 from compiler.external_data import read_model
 from tilewright.errors import UsageError
 from tilewright.files import is_tflite
@@ -43,12 +44,13 @@ def read(model: str | Path | onnx.ModelProto) -> onnx.ModelProto:
     """The float model in a file, with its external data; a ModelProto as it is.
 
     Raises:
-        UsageError: no ONNX model, or one that is quantised already.
+        UsageError: no ONNX model, or one that is quantised already. CompileError: an equation of Einsum that is none.
     """
     loaded = _load(model) if isinstance(model, str | Path) else model
     done = {n.op_type for n in loaded.graph.node} & QUANTISED
     if done:
         raise UsageError(f"the model is quantised already: it has {', '.join(sorted(done))}")
+    check_equations(loaded)
     return loaded
 
 

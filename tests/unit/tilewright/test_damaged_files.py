@@ -2,7 +2,11 @@
 
 import contextlib
 import json
+import multiprocessing
+import os
+import signal
 import sqlite3
+import time
 import zipfile
 from pathlib import Path
 
@@ -18,6 +22,7 @@ from isa.program import Program, ProgramError
 from tests.common import onnx_models
 from tests.file_fuzz.attempt import REFUSED, WORKS, attempt
 from tests.file_fuzz.kinds import KINDS
+from tests.file_fuzz.run import HANG, end_hung
 from tilewright.cli.fixed_values import parse
 from tilewright.cli.group import one_line
 from tilewright.cli.input_files import InputFiles
@@ -46,6 +51,23 @@ def test_mutated(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_once_not_refused(kind: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert attempt(kind, seed, tmp_path)[0] == REFUSED
+
+
+def test_a_process_that_hears_no_alarm_is_ended(tmp_path: Path) -> None:
+    """As in C code that never returns: only what has been at its file for too long."""
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=time.sleep, args=(1000,), daemon=True) for _ in range(2)]
+    for process, age in zip(processes, (0, HANG + 60), strict=True):
+        process.start()
+        at = tmp_path / str(process.pid) / "at"
+        at.parent.mkdir()
+        at.write_text("onnx 7")
+        os.utime(at, (time.time() - age,) * 2)
+    end_hung(processes, tmp_path)
+    processes[1].join()
+    assert processes[1].exitcode == -signal.SIGKILL and processes[0].is_alive()
+    processes[0].kill()
+    processes[0].join()
 
 
 def test_names_in_a_database_that_are_no_text(tmp_path: Path) -> None:
