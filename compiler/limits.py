@@ -30,6 +30,8 @@ MAX_STEP = 1 << 24
 MAX_CONSTANT = 1 << 24
 #: Positions along an axis that is resampled, or pooled with averages: kernels hold a table of them.
 MAX_POSITIONS = 1 << 16
+#: The same of an axis that is padded with what is in the tensor, such as its mirror image.
+MAX_PADDED = 1 << 22
 
 #: Scales of activations, from its inverse: products and ratios of three stay normal float32 numbers.
 MAX_SCALE = 2.0**40
@@ -77,6 +79,12 @@ def check_positions(what: str, op: str, shape: Sequence[int]) -> None:
     long = [int(n) for n in shape[2:] if n > MAX_POSITIONS]
     if op in _TABLED and long:
         raise CompileError(f"{what}: {long[0]} positions along an axis; {op} accepts up to {MAX_POSITIONS}")
+
+
+def check_padded(what: str, mode: str, positions: int) -> None:
+    """Raises `CompileError` for an axis that is padded with what is in the tensor, where a table of it is too long."""
+    if positions > MAX_PADDED:
+        raise CompileError(f"{what}: {positions} positions along an axis; mode {mode!r} accepts up to {MAX_PADDED}")
 
 
 def check_operands(what: str, count: int) -> None:

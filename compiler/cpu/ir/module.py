@@ -41,7 +41,7 @@ class Module:
         raw = np.ascontiguousarray(array).tobytes()
         name = f"@d{hashlib.sha256(raw).hexdigest()[:20]}"
         if name not in self.globals:
-            text = "".join(f"\\{b:02X}" for b in raw)
+            text = "\\" * bool(raw) + raw.hex("\\").upper()  # a backslash before each byte
             self.globals[name] = f'{name} = internal constant [{len(raw)} x i8] c"{text}", align 64'
         return name
 

@@ -10,7 +10,7 @@ from compiler.cpu.expr import Assignment, Expr, Index, Var, const, linear, looku
 from compiler.cpu.ops.rules import op
 from compiler.cpu.stages.context import Context
 from compiler.cpu.stages.value import Value
-from compiler.limits import MAX_CONSTANT
+from compiler.limits import MAX_CONSTANT, check_padded
 
 
 @op("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
@@ -176,8 +176,11 @@ def pad(ctx: Context) -> None:
             x = ctx.lazy(inner, x.dtype, lambda idx: ctx.read(source, [i + c for i, c in zip(idx, crop)]))
         ctx.bind(pad_constant(ctx, x, [max(b, 0) for b in before], list(shape), fill))
         return
-    tables = []
-    for n, b, total in zip(x.shape, before, shape):
+    tables: dict[int, list[int]] = {}  # of axes that are padded
+    for axis, (n, b, total) in enumerate(zip(x.shape, before, shape)):
+        if b == 0 and total == n:
+            continue
+        check_padded(f"Pad {ctx.node.name!r}", mode, total)
         at = np.arange(total) - b
         if mode == "edge":
             at = np.clip(at, 0, n - 1)
@@ -189,9 +192,13 @@ def pad(ctx: Context) -> None:
             at = np.mod(at, n)
         else:
             raise ctx.unsupported(f"mode={mode!r}", "'constant', 'edge', 'reflect', 'wrap'")
-        tables.append(at)
+        tables[axis] = at.tolist()
     source = ctx.stored(x)
-    ctx.define(shape, x.dtype, lambda idx: ctx.read(source, [lookup(t.tolist(), i) for t, i in zip(tables, idx)]), 2)
+
+    def fn(idx: list[Index]) -> Expr:
+        return ctx.read(source, [lookup(tables[k], i) if k in tables else i for k, i in enumerate(idx)])
+
+    ctx.define(shape, x.dtype, fn, 2)
 
 
 @op("Expand")

@@ -1,14 +1,18 @@
 """What a small model may ask of the compiler: limits with the node, the value and what is accepted."""
 
+import contextlib
 from collections.abc import Sequence
 
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from compiler.errors import CompileError
 from compiler.importer import import_onnx
+from compiler.options import CompileOptions
+from compiler.pipeline import compile_graph
+from isa.config import preset
 from tests.common.onnx_models import model_of
 
 Node = helper.make_node
@@ -48,6 +52,18 @@ def pool(op: str, length: int, outputs: Sequence[str] = ("y",), **attributes: ob
 def test_refused(model: onnx.ModelProto, says: str) -> None:
     with pytest.raises(CompileError, match=says):
         import_onnx(model)
+
+
+@pytest.mark.parametrize("mode", ["reflect", "edge", "wrap"])
+def test_padding_with_what_is_there(mode: str) -> None:
+    """Only an axis that is padded has a table."""
+    pads = numpy_helper.from_array(np.array([1, 0, 1, 0], np.int64), "pads")
+    for length, refused in (((1 << 22) - 1, True), (8, False)):
+        model = model_of([Node("Pad", ["x", "pads"], ["y"], name="p", mode=mode)], {"x": [length, 8]}, ["y"])
+        model.graph.initializer.append(pads)
+        says = f"Pad 'p': 4194305 positions along an axis; mode '{mode}' accepts up to 4194304"
+        with pytest.raises(CompileError, match=says) if refused else contextlib.nullcontext():
+            compile_graph(import_onnx(model), preset("tiny"), CompileOptions())
 
 
 def test_functions_within_the_limit() -> None:
