@@ -36,6 +36,10 @@ MAX_PADDED = 1 << 22
 #: Scales of activations, from its inverse: products and ratios of three stay normal float32 numbers.
 MAX_SCALE = 2.0**40
 
+#: A number of an axis, from either end: onnx drops the upper half of larger ones.
+MAX_AXIS = 1 << 20
+
+_AXES = ("axis", "axes", "perm", "batch_axis", "time_axis", "batch_dims")
 _STEPS = ("strides", "dilations", "pads", "output_padding")
 _TABLED = ("Resize", "AveragePool")
 
@@ -51,19 +55,19 @@ def check_shape(what: str, name: str, shape: Iterable[int]) -> None:
 
 
 def check_attributes(what: str, attributes: Mapping[str, Any]) -> None:
-    """Raises `CompileError` for a window or a step that no tensor of MAX_ELEMENTS needs."""
+    """Raises `CompileError` for a window, a step or an axis that no tensor of MAX_ELEMENTS has."""
     kernel = attributes.get("kernel_shape")
     if isinstance(kernel, Sequence) and math.prod(max(int(k), 0) for k in kernel) > MAX_WINDOW:
         raise CompileError(
             f"{what}: kernel_shape={[int(k) for k in kernel]} has {math.prod(int(k) for k in kernel)} positions; "
             f"up to {MAX_WINDOW} are accepted"
         )
-    for name in _STEPS:
-        values = attributes.get(name)
-        if isinstance(values, Sequence) and not isinstance(values, str):
-            for value in values:
-                if not -MAX_STEP <= int(value) <= MAX_STEP:
-                    raise CompileError(f"{what}: {name} has {int(value)}; up to {MAX_STEP} is accepted")
+    for names, most in ((_STEPS, MAX_STEP), (_AXES, MAX_AXIS)):
+        for name in names:
+            values = attributes.get(name)
+            for value in [values] if isinstance(values, int) else values if isinstance(values, list | tuple) else ():
+                if not -most <= int(value) <= most:
+                    raise CompileError(f"{what}: {name} has {int(value)}; up to {most} is accepted")
 
 
 def check_indexed(what: str, kernel: Sequence[int]) -> None:

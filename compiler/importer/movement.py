@@ -243,6 +243,15 @@ def _check_axes(builder: OnnxBuilder, node: OnnxNode) -> None:
             normal_axes(node, [int(node.attrs[name])], len(builder.shape(node.input(0))))
 
 
+@handles("Transpose")
+def transpose(builder: OnnxBuilder, node: OnnxNode) -> None:
+    """As it is, with each axis once: onnx takes fewer, or one that is not there, if they are no more than there are."""
+    perm, rank = node.attrs.get("perm"), len(builder.shape(node.input(0)))
+    if perm is not None and sorted(perm) != list(range(rank)):
+        raise CompileError(f"{node.label}: perm={list(perm)} must name each of the {rank} axes of its input once")
+    builder.passthrough(node)
+
+
 @handles("GatherND")
 def gather_nd(builder: OnnxBuilder, node: OnnxNode) -> None:
     """As it is, with batches that there are: onnx's shape inference crashes where there are fewer than none."""

@@ -21,6 +21,9 @@ def recurrent(builder: OnnxBuilder, node: OnnxNode) -> None:
         raise CompileError(
             f"{node.label}: activations={attrs['activations']} must have {len(_DEFAULTS[node.op]) * count} entries"
         )
+    for k, name in enumerate("XWR"):
+        if len(shape := builder.shape(node.input(k))) != 3:
+            raise CompileError(f"{node.label}: {name} has shape {list(shape)}; 3 dimensions are accepted")
     if "hidden_size" not in attrs:
         attrs["hidden_size"] = builder.shape(node.input(2))[-1]
     inputs, outputs = list(node.inputs), list(node.outputs)

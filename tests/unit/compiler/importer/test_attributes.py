@@ -16,10 +16,10 @@ import tilewright as tw
 from compiler.errors import CompileError
 from tests.common import onnx_models
 
-#: Beyond the axes of any tensor, to either side, none, and too many.
-NUMBERS = (5, -9, 0, 1000, -1)
+#: Beyond the axes of any tensor, to either side, none, too many, and 0 in the lower half.
+NUMBERS = (5, -9, 0, 1000, -1, -(1 << 63))
 #: Of the cases, those that every run of the tests has.
-EVERY = 60
+EVERY = 80
 
 
 def damaged() -> Iterator[tuple[str, onnx.ModelProto]]:
@@ -45,6 +45,11 @@ def damaged() -> Iterator[tuple[str, onnx.ModelProto]]:
                 else:
                     into.f = number
                 yield f"{node.op_type} {attribute.name}={number}", changed
+            for numbers in (list(attribute.ints)[:-1], [*attribute.ints, *attribute.ints[-1:]]):
+                if numbers and attribute.type == AttributeProto.INTS:
+                    changed = copy.deepcopy(model)
+                    changed.graph.node[0].attribute[place].ints[:] = numbers
+                    yield f"{node.op_type} {attribute.name}={numbers}", changed
 
 
 def outcome(model: onnx.ModelProto) -> str:

@@ -47,6 +47,11 @@ def pool(op: str, length: int, outputs: Sequence[str] = ("y",), **attributes: ob
         (model_of([Node("Add", ["x", "z"], ["y"])], {"x": [1 << 20, 1], "z": [1 << 20]}, ["y"]), "too large"),
         (model_of([Node("Concat", ["x"] * 20_001, ["y"], axis=0)], {"x": [4]}, ["y"]), "20001 inputs .* up to 20000"),
         (doubling(40), "more than 50000 nodes"),
+        (model_of([Node("Gather", ["x", "i"], ["y"], axis=-(1 << 63))], {"x": [4], "i": [1]}, ["y"]), "axis has -9223"),
+        (model_of([Node("Transpose", ["x"], ["y"], perm=[0, 2])], {"x": [4, 2, 3]}, ["y"]), "each of the 3 axes"),
+        (model_of([Node("Transpose", ["x"], ["y"], perm=[0, 1, 1])], {"x": [4, 2, 3]}, ["y"]), "each of the 3 axes"),
+        (model_of([Node("RNN", ["x", "w", "r"], ["y"], hidden_size=2)],
+                  {"x": [3, 1, 4], "w": [1, 2, 4], "r": [2, 2]}, ["y"]), r"R has shape \[2, 2\]; 3 dimensions"),
     ],
 )  # fmt: skip
 def test_refused(model: onnx.ModelProto, says: str) -> None:
