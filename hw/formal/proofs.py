@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import replace
 
-from hw.formal import bus_benches, bus_proofs, issue_proofs, loop_proofs, register_proofs
+from hw.formal import bus_benches, bus_proofs, issue_proofs, loop_proofs, register_proofs, requantizer_proofs
 from hw.formal.proof import Proof
 from isa.config import NpuConfig
 
@@ -20,6 +20,7 @@ _BUS = {proof.name: proof for proof in bus_proofs.PROOFS}
 PROOFS: tuple[Proof, ...] = (
     *issue_proofs.PROOFS,
     *loop_proofs.PROOFS,
+    *requantizer_proofs.PROOFS,
     *bus_proofs.PROOFS,
     *register_proofs.PROOFS,
     *(
