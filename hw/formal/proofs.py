@@ -5,7 +5,15 @@ from __future__ import annotations
 import functools
 from dataclasses import replace
 
-from hw.formal import bus_benches, bus_proofs, issue_proofs, loop_proofs, register_proofs, requantizer_proofs
+from hw.formal import (
+    bus_benches,
+    bus_proofs,
+    issue_proofs,
+    lane_proofs,
+    loop_proofs,
+    register_proofs,
+    requantizer_proofs,
+)
 from hw.formal.proof import Proof
 from isa.config import NpuConfig
 
@@ -21,6 +29,7 @@ PROOFS: tuple[Proof, ...] = (
     *issue_proofs.PROOFS,
     *loop_proofs.PROOFS,
     *requantizer_proofs.PROOFS,
+    *lane_proofs.PROOFS,
     *bus_proofs.PROOFS,
     *register_proofs.PROOFS,
     *(

@@ -59,7 +59,7 @@ def convert(only: str | None) -> Bench:
     acc, start = b.free(signed(32), "acc"), b.free(8, "start")
     _drive(b, part, acc=acc, start=start)
     there = later(b, C(1), 3, "there")
-    number = later(b, acc, 3, "number").as_signed()
+    number = later(b, acc, 3, "number")
     magnitude = Signal(32, name="of")
     b.m.d.comb += magnitude.eq(Mux(number < 0, -number, number))
     # With the highest bit at place p the value is 1.f * 2**p.
@@ -148,7 +148,7 @@ def rounded(only: str | None, mode: Rounding) -> Bench:
     double = whole[36]
     kept = Mux(double, even(whole, 13), even(whole, 12))
     exponent = Signal(signed(12), name="exponent")
-    b.m.d.comb += exponent.eq(INTEGER - 1 - then(offset, "offset").as_signed() + double)
+    b.m.d.comb += exponent.eq(INTEGER - 1 - then(offset, "offset") + double)
     width = INTEGER + 1 + FRACTION
     x, total = Signal(width, name="x"), Signal(width + 1, name="total")
     large = exponent >= INTEGER
@@ -156,7 +156,7 @@ def rounded(only: str | None, mode: Rounding) -> Bench:
     b.m.d.comb += x.eq(
         Mux(kept == 0, 0, Mux(large | (exact >> (INTEGER + FRACTION)).any(), 1 << (INTEGER + FRACTION), exact))
     )
-    minus, zp = then(negative, "negative"), then(zero_point, "zero_point").as_signed()
+    minus, zp = then(negative, "negative"), then(zero_point, "zero_point")
     if inside:
         signed_sum = Mux(minus, -x, x) + (zp << FRACTION)
         minus = signed_sum < 0
@@ -168,7 +168,7 @@ def rounded(only: str | None, mode: Rounding) -> Bench:
     else:
         integer = even(x, FRACTION)
     y = Mux(minus, -integer, integer) + zp
-    least, most = then(low, "least").as_signed(), then(high, "most").as_signed()
+    least, most = then(low, "least"), then(high, "most")
     expected = Mux(y > most, most, Mux(y < least, least, y))
     b.check("result", implies(later(b, C(1), 7, "there"), part.result == expected))
     return b
