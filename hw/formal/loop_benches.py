@@ -20,9 +20,11 @@ def loop_nest(only: str | None) -> Bench:
     nest = LoopNest(_LEVELS, ("a", "b"), ("b",), _BITS)
     b.part("nest", nest, b_gate=C((1 << _LEVELS) - 1, _LEVELS))
     levels, shape = range(_LEVELS), signed(_BITS)
-    active, ends = Signal(name="active"), Signal(name="ends")
+    active, ends, begun = Signal(name="active"), Signal(name="ends"), Signal(name="begun")
     b.assume((nest.level < _LEVELS) & (nest.count != 0))
-    b.assume(implies(nest.step, active) & implies(nest.start, ~active | (nest.step & ends)))
+    # VECTOR starts its nest in every cycle until there is an instruction: the last one before a step counts.
+    b.assume(implies(nest.step, active) & implies(nest.start, ~begun & ~nest.step | (nest.step & ends)))
+    b.m.d.sync += begun.eq((begun | nest.step) & ~nest.start & ~(nest.step & ends))
     with b.m.If(nest.start):
         b.m.d.sync += active.eq(1)
     with b.m.Elif(nest.step & ends):
