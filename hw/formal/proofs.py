@@ -13,6 +13,7 @@ from hw.formal import (
     loop_proofs,
     register_proofs,
     requantizer_proofs,
+    steps_proofs,
 )
 from hw.formal.proof import Proof
 from isa.config import NpuConfig
@@ -30,6 +31,7 @@ PROOFS: tuple[Proof, ...] = (
     *loop_proofs.PROOFS,
     *requantizer_proofs.PROOFS,
     *lane_proofs.PROOFS,
+    *steps_proofs.PROOFS,
     *bus_proofs.PROOFS,
     *register_proofs.PROOFS,
     *(

@@ -1,0 +1,187 @@
+"""Bench of the steps of VECTOR: which rows of which memory an instruction reads and names, in which order."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
+
+from hw.formal.bench import Bench, implies, opened
+from hw.formal.bus_benches import SMALL
+from hw.interfaces import EngineControl
+from hw.loop_nest import LoopNest
+from hw.table import field, header, is_instruction
+from hw.vector_steps import ADDRESSES, VectorSteps
+from isa.config import NpuConfig
+from isa.instructions import BY_NAME, Source
+
+#: A vector is a row of ACC, and a step is made in one pass.
+WHOLE = SMALL.with_(name="formal_whole", vector_passes=1)
+#: Four passes; a vector is one column of two of a row of ACC.
+PASSES = SMALL.with_(name="formal_passes", vector_passes=4, block_out=8)
+
+
+class _Steps(VectorSteps):
+    """Shows the registers of the instruction and the step at work."""
+
+    def _read(self, m: Module, nest: LoopNest, work: Any, now: Any, busy: Value) -> None:
+        self.work, self.now = work, now
+        super()._read(m, nest, work, now, busy)
+
+
+class _Loops:
+    """In place of the nest, what `loop_nest` proves of it: a row of each operand, which a step changes to what was said
+    to be next, and flags of groups. Rows and flags are any.
+
+    Attributes:
+        rows: of every operand, in the step that is to be made.
+        first, last: of its group.  ends: the step is the last.
+    """
+
+    def __init__(self, b: Bench, nest: LoopNest, bits: int) -> None:
+        nest.elaborate = lambda platform: Module()  # type: ignore[method-assign]
+        moves = nest.start | nest.step
+        self.rows: dict[str, Value] = {}
+        for a in ADDRESSES:
+            row, following = Signal(bits, name=f"row_{a}"), b.free(bits, f"following_{a}")
+            with b.m.If(moves):
+                b.m.d.sync += row.eq(Mux(nest.start, getattr(nest, f"{a}_base"), following))
+            b.m.d.comb += [getattr(nest, a).eq(row), getattr(nest, f"{a}_next").eq(following)]
+            self.rows[a] = row
+        flags = []
+        for name in ("last", "group_first", "group_last"):
+            flag, following = Signal(name=f"is_{name}"), b.free(1, f"following_{name}")
+            with b.m.If(moves):
+                b.m.d.sync += flag.eq(following)
+            b.m.d.comb += getattr(nest, name).eq(flag)
+            flags.append(flag)
+        b.m.d.comb += [nest.group_last_started.eq(following), nest.group_last_stepped.eq(following)]
+        self.ends, self.first, self.last = flags
+
+
+def _instructions(b: Bench, part: VectorSteps, config: NpuConfig) -> None:
+    """What the front end and the decoder guarantee: `front_end`, and the limits of the instruction table."""
+    control = part.control
+    word = control.word
+    b.assume(~(part.configures_loop & control.start))
+    b.assume(implies(part.configures_loop, is_instruction(word, "VECTOR_LOOP")))
+    b.assume(implies(part.configures_loop, field(word, "VECTOR_LOOP", "level") < config.vector_loops))
+    b.assume(implies(part.configures_loop, field(word, "VECTOR_LOOP", "count") != 0))
+    b.assume(implies(control.start, control.ready & is_instruction(word, "VECTOR", "VECTOR_SYNC")))
+    b.assume(implies(control.start, field(word, "VECTOR", "source") <= max(Source)))
+    b.assume(implies(control.start, field(word, "VECTOR", "reduce") <= config.vector_loops))
+    # It was at the head of the queue in the cycle before.
+    there = (word == b.past(word, "word")) & (control.pc == b.past(control.pc, "pc"))
+    b.assume(implies(control.start, there & ~b.past(part.configures_loop, "configured")))
+
+
+def steps(only: str | None, config: NpuConfig) -> Bench:
+    """Instructions with any loops, from a scratchpad that grants what it likes, halted in any cycle."""
+    b = Bench(only)
+    columns = max(config.block_in, config.block_out) // min(config.block_in, config.block_out)
+    part = _Steps(config, EngineControl(config, 3), columns)
+    module = opened(part)
+    b.part("steps", part)
+    _instructions(b, part, config)
+    control, word, start = part.control, part.control.word, part.control.start
+
+    def kept(value: Any, name: str) -> Signal:
+        """Of the instruction at work."""
+        signal = Signal(Value.cast(value).shape(), name=name)
+        with b.m.If(start):
+            b.m.d.sync += signal.eq(value)
+        return signal
+
+    coming = field(word, "VECTOR", "source")
+    source, adds = kept(coming, "source"), kept(field(word, "VECTOR", "add"), "adds")
+    null = kept(header(word, "opcode") == BY_NAME["VECTOR_SYNC"].opcode, "null")
+    pc = kept(control.pc, "pc_at_work")
+    active, step, fault = Signal(name="active"), Signal(name="step"), Signal(name="faulty")
+    nest = module.submodules.nest
+    loops = _Loops(b, nest, config.address_bits)
+    reduces = (source == Source.SUM) | (source == Source.MAX)
+    with b.m.If(start):
+        b.m.d.sync += active.eq(1)
+    with b.m.Elif(step & (null | loops.ends)):
+        b.m.d.sync += active.eq(0)
+
+    # What the step needs, and how far it is.
+    makes_row = ~reduces | loops.last
+    from_acc = source == Source.ACC
+    needs_b = (adds | (source == Source.MUL)) & makes_row
+    one_bank = (loops.rows["a"] ^ loops.rows["b"]) & (config.act_banks - 1) == 0
+    uses_prm = from_acc | (source == Source.MUL) | (source == Source.SUM)
+    alone = ~null & ~from_acc & needs_b & one_bank  # a is read before b
+    has_a, turn = Signal(name="has_a"), Signal(range(config.vector_passes), name="turn")
+    reads = active & ~null & (turn == 0)
+    due = {
+        "acc": reads & from_acc,
+        "a": reads & ~from_acc & ~has_a,
+        "b": reads & needs_b & (has_a | ~alone),
+    }
+    refused = reduce(lambda x, y: x | y, (due[name] & ~getattr(part, f"{name}_grant") for name in due))
+    goes = active & ~fault & ~control.halt & ~refused
+    works = goes & (has_a | ~alone | (turn != 0))
+    with b.m.If(goes):
+        b.m.d.sync += has_a.eq(alone & ~has_a & (turn == 0))
+    last_pass = turn == config.vector_passes - 1
+    b.m.d.comb += step.eq(works & (null | last_pass))
+    with b.m.If(works & ~null):
+        b.m.d.sync += turn.eq(Mux(last_pass, 0, turn + 1))
+    work, now = part.work, part.now
+    b.invariant(
+        (now.active == active) & implies(~active | null, (turn == 0) & ~has_a) & implies(has_a, alone & (turn == 0))
+    )
+    of = (work.null == null) & (work.reducing == reduces) & (work.from_acc == from_acc)
+    b.invariant(implies(active, of & (work.uses_b == (adds | (source == Source.MUL)))))
+    b.invariant(implies(active, (part.source == source) & (part.uses_prm == uses_prm) & (part.current_pc == pc)))
+    b.invariant(implies(active, (part.result == makes_row) & (now.half == (alone & ~has_a & (turn == 0)))))
+    b.invariant(Cat(now.reads_acc, now.reads_a, now.reads_b) == Cat(due.values()))
+    b.invariant((part.number == turn) & (turn < config.vector_passes))
+    b.invariant((part.first_pass == (turn == 0)) & (part.last_pass == (turn == config.vector_passes - 1)))
+    for name, expected in due.items():
+        b.check("reads", getattr(part, f"{name}_read") == (expected & ~fault))
+    b.check("reads", implies(part.a_read, part.a_row == loops.rows["a"]))
+    b.check("reads", implies(part.b_read, part.b_row == loops.rows["b"]))
+    b.check("reads", implies(part.acc_read, part.acc_row * columns + part.column == loops.rows["a"]))
+    b.check("steps", (part.works == works) & (part.makes == (works & ~null)))
+    # The nest is told what the instruction says.
+    groups = (coming == Source.SUM) | (coming == Source.MAX)
+    levels = Cat(groups & (k < field(word, "VECTOR", "reduce")) for k in range(config.vector_loops))
+    b.check("nest", implies(start, nest.start & (nest.inner == levels)) & (nest.step == step))
+    b.check(
+        "nest",
+        implies(
+            start,
+            Cat(getattr(nest, f"{a}_base") == field(word, "VECTOR", a)[: config.address_bits] for a in ADDRESSES).all(),
+        ),
+    )
+    b.check("nest", implies(nest.start, ~active) & (nest.configure == part.configures_loop))
+    for name in ("level", "count", *(f"{a}_stride" for a in ADDRESSES)):
+        wide = field(word, "VECTOR_LOOP", name)
+        b.check("nest", getattr(nest, name).as_unsigned() == wide[: len(getattr(nest, name))])
+    b.check("steps", part.stalled == (active & ~fault & ~control.halt & ~works))
+    b.check("steps", implies(works & ~null, part.from_acc == (from_acc & (turn == 0))))
+    b.check("steps", implies(works, (part.source == source) & (part.current_pc == pc)))
+    makes = works & ~null
+    b.check("steps", implies(makes, (part.first_pass == (turn == 0)) & (part.last_pass == last_pass)))
+    b.check("steps", implies(makes, part.number == turn))
+    b.check("rows", implies(makes, (part.result == makes_row) & (part.first == loops.first)))
+    b.check("rows", implies(makes, (part.uses_prm == uses_prm) & (part.prm == loops.rows["prm"])))
+    b.check("rows", implies(makes, part.dst == loops.rows["dst"]))
+    b.check("end", (part.end == (step & (null | loops.ends))) & (part.control.ready == ~active))
+    # The first row beyond its memory, in the order of the checks.
+    rows = loops.rows
+    beyond = (
+        (rows["a"], rows["a"] >= Mux(from_acc, config.acc_vectors, config.act_rows)),
+        (rows["b"], needs_b & (rows["b"] >= config.act_rows)),
+        (rows["prm"], uses_prm & makes_row & (rows["prm"] >= config.prm_rows)),
+        (rows["dst"], makes_row & (rows["dst"] >= config.act_rows)),
+    )
+    b.m.d.sync += fault.eq(makes & (turn == 0) & Cat(bad for _, bad in beyond).any())
+    first_bad = reduce(lambda x, y: Mux(y[1], y[0], x), reversed(beyond), C(0, config.address_bits))
+    b.check("range", part.fault.error == fault)
+    named = (part.fault.address == b.past(first_bad, "bad_row")) & (part.fault.pc == b.past(pc, "bad_pc"))
+    b.check("range", implies(fault, named))
+    return b

@@ -1,0 +1,51 @@
+"""Proofs about the steps of VECTOR."""
+
+from __future__ import annotations
+
+import functools
+
+from hw.formal import steps_benches
+from hw.formal.engine import Cut
+from hw.formal.proof import Proof, Property
+
+_PROPERTIES = (
+    Property(
+        "reads",
+        "VECTOR: a step asks for row a of ACC or ACT, and for b where MUL or Add makes a row, until granted; a "
+        "before b where both are in one bank; and for nothing else",
+        Cut("steps.works"),
+    ),
+    Property(
+        "steps",
+        "VECTOR: a step is made, pass by pass, in the cycle in which its last read is granted; VECTOR_SYNC is one "
+        "without reads",
+        Cut("steps.works"),
+    ),
+    Property(
+        "rows",
+        "VECTOR: a step makes a row unless it is one of a sum or maximum before the last of its group, and names its "
+        "first step, the row and PRM of the nest",
+        Cut("steps.result"),
+    ),
+    Property(
+        "nest",
+        "VECTOR: the nest has the loops, the first rows and the levels of a group of the instruction, and goes on once "
+        "for every step",
+        Cut("steps.works"),
+    ),
+    Property(
+        "end",
+        "VECTOR: an instruction ends with the last step of its nest, once, and the next one may start then",
+        Cut("steps.works"),
+    ),
+    Property(
+        "range",
+        "VECTOR: of a, b, PRM and dst, the first used by a step and beyond its memory is reported a cycle after it",
+        Cut("steps.row0"),
+    ),
+)
+
+PROOFS: tuple[Proof, ...] = tuple(
+    Proof(name, functools.partial(steps_benches.steps, config=config), True, 1, _PROPERTIES)
+    for name, config in (("vector_steps", steps_benches.WHOLE), ("vector_steps_passes", steps_benches.PASSES))
+)
