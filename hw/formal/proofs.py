@@ -14,6 +14,7 @@ from hw.formal import (
     register_proofs,
     requantizer_proofs,
     steps_proofs,
+    vector_proofs,
 )
 from hw.formal.proof import Proof
 from isa.config import NpuConfig
@@ -32,6 +33,7 @@ PROOFS: tuple[Proof, ...] = (
     *requantizer_proofs.PROOFS,
     *lane_proofs.PROOFS,
     *steps_proofs.PROOFS,
+    *vector_proofs.PROOFS,
     *bus_proofs.PROOFS,
     *register_proofs.PROOFS,
     *(
