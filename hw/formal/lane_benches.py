@@ -30,17 +30,22 @@ class _Lane:
     stage and is free.
 
     Attributes:
-        requantizer: its ports; what it gives is free.
+        requantizer: its ports; what it gives is free (`answer`, and `wide_answer` of that of VECTOR_WIDE).
         source: one of `Source`.
     """
 
-    def __init__(self, b: Bench, passes: int, rows: int, **inputs: Any) -> None:
-        self.part = lane = VectorLane(passes=passes, rows=rows)
+    def __init__(self, b: Bench, passes: int, rows: int, wide: bool = False, **inputs: Any) -> None:
+        self.part = lane = VectorLane(passes=passes, rows=rows, wide=wide)
         module = opened(lane)
         self.requantizer = requantizer = module.submodules.requantizer
         requantizer.elaborate = lambda platform: Module()
         self.answer = b.free(signed(8), "requantized")
         b.m.d.comb += requantizer.result.eq(self.answer)
+        if wide:
+            self.wide_answer = b.free(8, "wide_requantized")
+            other = module.submodules.wide_requantizer
+            other.elaborate = lambda platform: Module()
+            b.m.d.comb += other.result.eq(self.wide_answer)
         self.source = source = b.free(3, "source")
         b.assume(source <= max(Source))
         for name in ("mul", "sum", "max"):
@@ -100,19 +105,19 @@ def digits(value: Value, factor: Value) -> tuple[Value, Value]:
     return value * factor[:SPLIT], value * factor[SPLIT:].as_signed()
 
 
-def finish(only: str | None) -> Bench:
+def finish(only: str | None, wide: bool = False) -> Bench:
     """From what the requantiser gives, or the value itself, to the result: integer Add and table look-up. Parameters of
     a step are free a cycle before ADD_STAGE and enter at their stages."""
     b = Bench(only)
     ma, mb, c = b.free(signed(24), "ma"), b.free(signed(24), "mb"), b.free(signed(32), "c")
     shift, low, high = b.free(5, "shift"), b.free(signed(8), "add_low"), b.free(signed(8), "add_high")
-    flags = {name: b.free(1, name) for name in ("requantized", "add", "look_up")}
+    flags = {name: b.free(1, name) for name in ("requantized", "add", "look_up", *(("wide",) if wide else ()))}
     b.assume(low <= high)
     told = {"ma": ma, "mb": mb, "offset": c, "shift": shift, "add_low": low, "add_high": high} | flags
     told["above"] = Cat(k >= shift + 7 for k in range(31))
     begin = ADD_STAGE - 1
     inputs = {f"control__{name}": later(b, value, CONTROL_STAGES[name] - begin, name) for name, value in told.items()}
-    lane = _Lane(b, 1, 0, **inputs)
+    lane = _Lane(b, 1, 0, wide, **inputs)
     # The value as it is, and operand b, which come from earlier stages.
     plain = later(b, lane.requantizer.acc[:8], ADD_STAGE - REQUANTIZE_STAGE, "plain")
     operand = later(b, lane.part.b, begin - SOURCE_STAGE, "operand")
@@ -123,6 +128,9 @@ def finish(only: str | None) -> Bench:
 
     chosen = Signal(signed(8), name="chosen")
     b.m.d.comb += chosen.eq(Mux(from_add(flags["requantized"], "requantized"), lane.answer, plain))
+    if wide:
+        with b.m.If(from_add(flags["wide"], "wide")):
+            b.m.d.comb += chosen.eq(lane.wide_answer)
     total = Signal(signed(32), name="sum")
     # Each product is the sum of those with the digits of the factor that the part has.
     low_b, high_b = (b.past(part, name) for part, name in zip(digits(operand, mb), ("low_b", "high_b")))

@@ -39,28 +39,31 @@ PROOFS: tuple[Proof, ...] = (
         )
         for name, parameters in _SOURCES.items()
     ),
-    Proof(
-        "lane_finish",
-        lane_benches.finish,
-        False,
-        23,
-        (
-            Property(
-                "index",
-                "Lane: v is the requantiser's result or the value itself; with Add clamp((v*ma + b*mb + c) >> shift); "
-                "the table is asked for v & 255",
-                Cut("lane.wide20", 18),
+    *(
+        Proof(
+            name,
+            functools.partial(lane_benches.finish, wide=wide),
+            False,
+            23,
+            (
+                Property(
+                    "index",
+                    "Lane: v is the requantiser's result or the value itself; with Add it becomes "
+                    "clamp((v*ma + b*mb + c) >> shift); the table is asked for v & 255",
+                    Cut("lane.wide20", 18),
+                ),
+                Property(
+                    "told",
+                    "Lane: scale, zero points, mode and limits reach the requantiser as they are",
+                    None,
+                ),
+                Property(
+                    "result",
+                    "Lane: the result is what the table gave, where it is looked up, else v",
+                    Cut("lane.result_0", 23),
+                ),
             ),
-            Property(
-                "told",
-                "Lane: scale, zero points, mode and limits reach the requantiser as they are",
-                None,
-            ),
-            Property(
-                "result",
-                "Lane: the result is what the table gave, where it is looked up, else v",
-                Cut("lane.result_0", 23),
-            ),
-        ),
+        )
+        for name, wide in (("lane_finish", False), ("lane_finish_wide", True))
     ),
 )

@@ -15,6 +15,7 @@ from hw.formal import (
     requantizer_proofs,
     steps_proofs,
     vector_proofs,
+    wide_proofs,
 )
 from hw.formal.proof import Proof
 from isa.config import NpuConfig
@@ -34,6 +35,7 @@ PROOFS: tuple[Proof, ...] = (
     *lane_proofs.PROOFS,
     *steps_proofs.PROOFS,
     *vector_proofs.PROOFS,
+    *wide_proofs.PROOFS,
     *bus_proofs.PROOFS,
     *register_proofs.PROOFS,
     *(

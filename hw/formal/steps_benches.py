@@ -20,6 +20,10 @@ from isa.instructions import BY_NAME, Source
 WHOLE = SMALL.with_(name="formal_whole", vector_passes=1)
 #: Four passes; a vector is one column of two of a row of ACC.
 PASSES = SMALL.with_(name="formal_passes", vector_passes=4, block_out=8)
+#: With results of 16 bits.
+WIDE = WHOLE.with_(name="formal_wide", wide_results=1)
+#: What a step comes from.
+_RUNS = ("VECTOR", "VECTOR_SYNC", "VECTOR_WIDE")
 
 
 class _Steps(VectorSteps):
@@ -68,9 +72,8 @@ def _instructions(b: Bench, part: VectorSteps, config: NpuConfig) -> None:
     b.assume(implies(part.configures_loop, is_instruction(word, "VECTOR_LOOP")))
     b.assume(implies(part.configures_loop, field(word, "VECTOR_LOOP", "level") < config.vector_loops))
     b.assume(implies(part.configures_loop, field(word, "VECTOR_LOOP", "count") != 0))
-    b.assume(implies(control.start, control.ready & is_instruction(word, "VECTOR", "VECTOR_SYNC")))
-    b.assume(implies(control.start, field(word, "VECTOR", "source") <= max(Source)))
-    b.assume(implies(control.start, field(word, "VECTOR", "reduce") <= config.vector_loops))
+    b.assume(implies(control.start, control.ready & is_instruction(word, *_RUNS[: 2 + config.wide_results])))
+    b.assume(implies(is_instruction(word, "VECTOR"), field(word, "VECTOR", "source") <= max(Source)))
     # It was at the head of the queue in the cycle before.
     there = (word == b.past(word, "word")) & (control.pc == b.past(control.pc, "pc"))
     b.assume(implies(control.start, there & ~b.past(part.configures_loop, "configured")))
@@ -100,7 +103,8 @@ def steps(only: str | None, config: NpuConfig) -> Bench:
     active, step, fault = Signal(name="active"), Signal(name="step"), Signal(name="faulty")
     nest = module.submodules.nest
     loops = _Loops(b, nest, config.address_bits)
-    reduces = (source == Source.SUM) | (source == Source.MAX)
+    is_wide = kept(is_instruction(word, "VECTOR_WIDE"), "is_wide") if config.wide_results else C(0)
+    reduces = is_wide | (source == Source.SUM) | (source == Source.MAX)
     with b.m.If(start):
         b.m.d.sync += active.eq(1)
     with b.m.Elif(step & (null | loops.ends)):
@@ -108,8 +112,9 @@ def steps(only: str | None, config: NpuConfig) -> Bench:
 
     # What the step needs, and how far it is.
     makes_row = ~reduces | loops.last
-    from_acc = source == Source.ACC
-    needs_b = (adds | (source == Source.MUL)) & makes_row
+    from_acc = is_wide | (source == Source.ACC)
+    uses_b = ~is_wide & (adds | (source == Source.MUL))
+    needs_b = uses_b & makes_row
     one_bank = (loops.rows["a"] ^ loops.rows["b"]) & (config.act_banks - 1) == 0
     uses_prm = from_acc | (source == Source.MUL) | (source == Source.SUM)
     alone = ~null & ~from_acc & needs_b & one_bank  # a is read before b
@@ -134,7 +139,7 @@ def steps(only: str | None, config: NpuConfig) -> Bench:
         (now.active == active) & implies(~active | null, (turn == 0) & ~has_a) & implies(has_a, alone & (turn == 0))
     )
     of = (work.null == null) & (work.reducing == reduces) & (work.from_acc == from_acc)
-    b.invariant(implies(active, of & (work.uses_b == (adds | (source == Source.MUL)))))
+    b.invariant(implies(active, of & (work.uses_b == uses_b)))
     b.invariant(implies(active, (part.source == source) & (part.uses_prm == uses_prm) & (part.current_pc == pc)))
     b.invariant(implies(active, (part.result == makes_row) & (now.half == (alone & ~has_a & (turn == 0)))))
     b.invariant(Cat(now.reads_acc, now.reads_a, now.reads_b) == Cat(due.values()))
@@ -148,6 +153,8 @@ def steps(only: str | None, config: NpuConfig) -> Bench:
     b.check("steps", (part.works == works) & (part.makes == (works & ~null)))
     # The nest is told what the instruction says.
     groups = (coming == Source.SUM) | (coming == Source.MAX)
+    if config.wide_results:
+        groups |= is_instruction(word, "VECTOR_WIDE")
     levels = Cat(groups & (k < field(word, "VECTOR", "reduce")) for k in range(config.vector_loops))
     b.check("nest", implies(start, nest.start & (nest.inner == levels)) & (nest.step == step))
     b.check(

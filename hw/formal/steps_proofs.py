@@ -45,7 +45,12 @@ _PROPERTIES = (
     ),
 )
 
+_MACHINES = (
+    ("vector_steps", steps_benches.WHOLE),
+    ("vector_steps_passes", steps_benches.PASSES),
+    ("vector_steps_wide", steps_benches.WIDE),
+)
 PROOFS: tuple[Proof, ...] = tuple(
     Proof(name, functools.partial(steps_benches.steps, config=config), True, 1, _PROPERTIES)
-    for name, config in (("vector_steps", steps_benches.WHOLE), ("vector_steps_passes", steps_benches.PASSES))
+    for name, config in _MACHINES
 )

@@ -59,7 +59,8 @@ def _started(b: Bench, part: EngineShell) -> dict[str, Signal]:
         with b.m.If(control.start):
             b.m.d.sync += record[name].eq(value)
     b.assume(implies(control.start, is_instruction(word, "VECTOR", "VECTOR_SYNC") & control.ready))
-    b.assume(implies(control.start, (now["source"] <= max(Source)) & (now["rounding"] <= max(Rounding))))
+    legal = (now["source"] <= max(Source)) & (now["rounding"] <= max(Rounding))
+    b.assume(implies(is_instruction(word, "VECTOR"), legal))
     there = (word == b.past(word, "word")) & (control.pc == b.past(control.pc, "pc"))
     b.assume(implies(control.start, there & ~b.past(control.configure.any(), "configured")))
     return record

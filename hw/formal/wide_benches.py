@@ -1,0 +1,79 @@
+"""Benches of VECTOR_WIDE: its requantiser, and the sums of a lane that go into it."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Array, C, Cat, Const, Module, Mux, Signal, Value, signed
+
+from hw.formal.bench import Bench, implies, opened
+from hw.formal.requantizer_benches import later
+from hw.requantizer import REQUANTIZE_STAGES, SCALE_STAGE
+from hw.vector_lane import REQUANTIZE_STAGE, SOURCE_STAGE, VectorLane
+from hw.wide_requantizer import LIMIT_STAGE, MULTIPLIER, SUM, WideRequantizer
+from isa.wide_bits import WIDE_BIAS_BIT, WIDE_SHIFT_BIT
+
+
+def requantizer(only: str | None) -> Bench:
+    """The requantiser with any value, scale and limits. A product is the sum of the products with the two digits of the
+    value that the part has."""
+    b = Bench(only)
+    part = WideRequantizer()
+    acc, scale = b.free(signed(SUM), "acc"), b.free(32, "scale")
+    low, high, upper = b.free(signed(16), "low"), b.free(signed(16), "high"), b.free(1, "upper")
+    at_limits = LIMIT_STAGE - SCALE_STAGE
+    b.part(
+        "part",
+        part,
+        acc=acc,
+        scale=scale,
+        low=later(b, low, at_limits, "low"),
+        high=later(b, high, at_limits, "high"),
+        upper=later(b, upper, at_limits, "upper"),
+    )
+    # In the cycle in which the scale is there.
+    value = Signal(signed(SUM), name="value")
+    b.m.d.comb += value.eq(later(b, acc, SCALE_STAGE, "value") + (scale[WIDE_BIAS_BIT:].as_signed() << 32))
+    half = SUM // 2
+    whole, factor = b.past(value, "whole"), b.past(scale[:MULTIPLIER], "factor")
+    digits = (whole[:half] * factor, whole[half:].as_signed() * Cat(factor, Const(0, 1)).as_signed())
+    digits = tuple(b.past(x, f"digit{n}") for n, x in enumerate(digits))
+    product = Signal(signed(SUM + MULTIPLIER), name="exact")
+    b.m.d.comb += product.eq((digits[1] << half) + digits[0])
+    # round(product / 2**t), ties upwards.
+    shift = later(b, scale[WIDE_SHIFT_BIT:WIDE_BIAS_BIT], 2, "shift")
+    rounded = (product + (C(1) << shift)) >> shift >> 1
+    least, most = later(b, low, 2, "least"), later(b, high, 2, "most")
+    y = Signal(signed(16), name="y")
+    b.m.d.comb += y.eq(Mux(rounded > most, most, Mux(rounded < least, Mux(least > most, most, least), rounded)))
+    result = Signal(8, name="expected")
+    b.m.d.comb += result.eq(Mux(later(b, upper, 2, "which"), y >> 8, (y & 255) - 128))
+    there = later(b, C(1), REQUANTIZE_STAGES, "there")
+    b.check("result", implies(there, part.result == later(b, result, REQUANTIZE_STAGES - SCALE_STAGE - 2, "result")))
+    return b
+
+
+def sums(only: str | None, passes: int) -> Bench:
+    """The sums of a lane, of any groups, in `passes`."""
+    b = Bench(only)
+    lane = VectorLane(passes=passes, wide=True)
+    module = opened(lane)
+    for each in (module.submodules.requantizer, module.submodules.wide_requantizer):
+        each.elaborate = lambda platform: Module()
+    b.part("lane", lane)
+    told, wide = lane.control, module.submodules.wide_requantizer
+    turn = Signal(range(passes), name="turn")
+    with b.m.If(told.valid):
+        b.m.d.sync += turn.eq(Mux(turn == passes - 1, 0, turn + 1))
+    so_far = Array(Signal(signed(SUM), name=f"so_far{n}") for n in range(passes))
+    value = Signal(signed(SUM), name="v")
+    b.m.d.comb += value.eq(Mux(told.first, 0, so_far[turn] << 8) + lane.acc)
+    some = Signal(name="some")
+    with b.m.If(told.valid):
+        b.m.d.sync += [so_far[turn].eq(value), some.eq(1)]
+    b.assume(implies(told.valid & ~some, told.first))
+    cycles = REQUANTIZE_STAGE - SOURCE_STAGE
+    there = later(b, told.valid, cycles, "there")
+    given: Value = later(b, value, cycles, "given") + b.past(lane.bias, "bias")
+    b.check("value", implies(there, wide.acc == given[:SUM].as_signed()))
+    answer, other = b.free(8, "wide_result"), b.free(signed(8), "other_result")
+    b.m.d.comb += [wide.result.eq(answer), module.submodules.requantizer.result.eq(other)]
+    return b
