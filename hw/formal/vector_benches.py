@@ -16,14 +16,13 @@ from typing import Any
 from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value
 from amaranth.lib.wiring import Out
 
-from hw.engine import EngineShell
 from hw.formal.bench import Bench, implies, opened
 from hw.formal.requantizer_benches import later
 from hw.table import field, header, instructions_of, is_instruction
 from hw.vector import ACC_STAGE, Vector
 from hw.vector_lane import BIAS_STAGE, CONTROL_STAGES, LUT_STAGE, READ_STAGE, RESULT_STAGE, SCALE_STAGE, SOURCE_STAGE
 from isa.config import NpuConfig
-from isa.instructions import Engine, Rounding, Source
+from isa.instructions import Engine, Rounding, Source, WideByte
 from isa.timing import GIVE_CYCLES, TAKE_CYCLES, VECTOR_SIGNAL
 
 # A step that a signal allows comes in the cycle after the data of the write at the earliest.
@@ -34,7 +33,7 @@ assert VECTOR_SIGNAL + GIVE_CYCLES + TAKE_CYCLES + 1 > RESULT_STAGE + 1
 _OF_STEP = ("result", "first", "prm", "dst", "column")
 
 
-def _started(b: Bench, part: EngineShell) -> dict[str, Signal]:
+def _started(b: Bench, part: Vector) -> dict[str, Signal]:
     """What the instruction at work says, with what was configured before it, by field; assumes what the front end and
     the decoder guarantee."""
     control, word = part.control, part.control.word
@@ -51,16 +50,20 @@ def _started(b: Bench, part: EngineShell) -> dict[str, Signal]:
                 b.m.d.sync += following.eq(value)
             with b.m.If(control.start):
                 b.m.d.sync += record[f.name].eq(following)
-    now = {name: field(word, "VECTOR", name) for name in ("source", "add", "lut", "rounding")}
+    is_vector, is_wide = is_instruction(word, "VECTOR"), is_instruction(word, "VECTOR_WIDE")
+    now = {name: field(word, "VECTOR", name) for name in ("source", "rounding")}
+    now |= {name: field(word, "VECTOR", name) & is_vector for name in ("add", "lut")}
+    now |= {f"wide_{name}": field(word, "VECTOR_WIDE", name) for name in ("low", "high", "byte")} | {"wide": is_wide}
     now |= {name: header(word, name) for name in ("signal0", "signal1")}
     now |= {"null": is_instruction(word, "VECTOR_SYNC"), "pc": control.pc}
     for name, value in now.items():
         record[name] = Signal(Value.cast(value).shape(), name=f"now_{name}")
         with b.m.If(control.start):
             b.m.d.sync += record[name].eq(value)
-    b.assume(implies(control.start, is_instruction(word, "VECTOR", "VECTOR_SYNC") & control.ready))
+    runs = is_vector | is_instruction(word, "VECTOR_SYNC") | (is_wide if part.config.wide_results else 0)
+    b.assume(implies(control.start, runs & control.ready))
     legal = (now["source"] <= max(Source)) & (now["rounding"] <= max(Rounding))
-    b.assume(implies(is_instruction(word, "VECTOR"), legal))
+    b.assume(implies(is_vector, legal) & implies(is_wide, field(word, "VECTOR_WIDE", "byte") <= max(WideByte)))
     there = (word == b.past(word, "word")) & (control.pc == b.past(control.pc, "pc"))
     b.assume(implies(control.start, there & ~b.past(control.configure.any(), "configured")))
     return record
@@ -72,7 +75,7 @@ class _Steps:
     Attributes:
         makes: a pass is made.  number: which.  said: of its step.  ends: it is the last of its instruction.
         reads_a: a is read, for this step or one that is to come.
-        source, uses_prm: of the instruction.
+        from_acc, uses_prm: of the instruction.
         valid: the pass made a cycle ago is not found to be wrong.  dead: one was, cycles ago.
     """
 
@@ -100,26 +103,27 @@ class _Steps:
             with b.m.If(self.makes & (turn == 0)):
                 b.m.d.sync += kept.eq(coming)
             said[name] = Mux(turn == 0, coming, kept)
-        source = record["source"]
-        reads_a = b.free(1, "reads_a") & active & ~null & (turn == 0) & ~fault & (source != Source.ACC)
+        # VECTOR_WIDE has its byte where VECTOR has its source; it takes ACC.
+        source, from_acc = record["source"], record["wide"] | (record["source"] == Source.ACC)
+        reads_a = b.free(1, "reads_a") & active & ~null & (turn == 0) & ~fault & ~from_acc
         fresh = Signal(name="fresh")  # a was read for this step
         b.m.d.sync += fresh.eq((fresh | reads_a) & ~self.makes)
-        b.assume(implies(self.makes & (turn == 0) & (source != Source.ACC), fresh | reads_a))
+        b.assume(implies(self.makes & (turn == 0) & ~from_acc, fresh | reads_a))
         b.assume(implies(fault, b.past(self.makes & (turn == 0), "may_be_wrong")))
         self.dead = Signal(name="dead")
         b.m.d.sync += self.dead.eq(self.dead | fault)
-        uses_prm = (source == Source.ACC) | (source == Source.MUL) | (source == Source.SUM)
+        uses_prm = from_acc | (source == Source.MUL) | (source == Source.SUM)
         outputs = said | {
             "control__ready": ~active, "current_pc": record["pc"], "works": works, "makes": self.makes,
             "end": ends, "first_pass": turn == 0, "last_pass": last_pass, "number": turn, "a_read": reads_a,
-            "from_acc": self.makes & (turn == 0) & (source == Source.ACC), "source": source, "uses_prm": uses_prm,
+            "from_acc": self.makes & (turn == 0) & from_acc, "source": source, "uses_prm": uses_prm,
             "fault__error": fault,
         }  # fmt: skip
         for path, member, value in steps.signature.flatten(steps):
             if member.flow == Out:
                 name = "__".join(map(str, path))
                 b.m.d.comb += value.eq(outputs.get(name, 0))
-        self.said, self.ends, self.uses_prm, self.source, self.reads_a = said, ends, uses_prm, source, reads_a
+        self.said, self.ends, self.uses_prm, self.from_acc, self.reads_a = said, ends, uses_prm, from_acc, reads_a
         self.valid = b.past(self.makes, "made") & ~fault  # a cycle later
 
 
@@ -151,7 +155,7 @@ def whole(only: str | None, config: NpuConfig) -> Bench:
             name, implies(alive & later(b, made.valid & b.past(also, "also"), stage - 1, f"{name}_there"), condition)
         )
 
-    rounding, source = record["rounding"], made.source
+    rounding, source = record["rounding"], record["source"]
     inside = rounding == Rounding.EVEN_ZERO_POINT_INSIDE
     low, high, add_low, add_high = (record[name] for name in ("lo", "hi", "add_lo", "add_hi"))
     expected = {
@@ -179,11 +183,21 @@ def whole(only: str | None, config: NpuConfig) -> Bench:
         "look_up": record["lut"],
     }
     told = lanes[0].control
+    if config.wide_results:
+        expected |= {"wide": record["wide"], "upper": record["wide_byte"] == WideByte.HIGH}
+        expected |= {"wide_low": record["wide_low"], "wide_high": record["wide_high"].as_signed()}
+    # What an instruction of 16 bits does not look at.
+    others = ("inside_zero_point", "zero_point", "window", "away", "low", "high", "requantized")
     for name, value in expected.items():
         stage = CONTROL_STAGES[name]
         was = Signal(value.shape(), name=f"expected_{name}")
         b.m.d.comb += was.eq(value)
-        check("parameters", stage, getattr(told, name) == after(was, stage, name))
+        check(
+            "parameters",
+            stage,
+            getattr(told, name) == after(was, stage, name),
+            also=~record["wide"] if name in others else 1,
+        )
     b.check("valid", implies(alive, told.valid == later(b, made.valid, SOURCE_STAGE - 1, "valid")))
 
     _operands(b, part, made, lanes, check, after)
@@ -231,7 +245,7 @@ def _operands(b: Bench, part: Vector, made: _Steps, lanes: list, check: Any, aft
         "a": (part.a.data, after(made.reads_a, READ_STAGE, "reads_a")),
         "b": (part.b.data, begins),
     }
-    from_acc = after(made.source == Source.ACC, SOURCE_STAGE, "from_acc")
+    from_acc = after(made.from_acc, SOURCE_STAGE, "from_acc")
     for name, (data, comes) in rows.items():
         kept = Signal(len(data), name=f"row_{name}")
         here = Mux(comes, data, kept)

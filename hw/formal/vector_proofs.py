@@ -53,5 +53,9 @@ _PASSES = steps_benches.PASSES.with_(vector_passes=2)
 
 PROOFS: tuple[Proof, ...] = tuple(
     Proof(name, functools.partial(vector_benches.whole, config=config), False, cycles, _PROPERTIES, quick=False)
-    for name, config, cycles in (("vector", steps_benches.WHOLE, 28), ("vector_passes", _PASSES, 30))
+    for name, config, cycles in (
+        ("vector", steps_benches.WHOLE, 28),
+        ("vector_passes", _PASSES, 30),
+        ("vector_wide", steps_benches.WIDE, 28),
+    )
 )
