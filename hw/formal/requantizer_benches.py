@@ -14,6 +14,7 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
 from hw.formal.bench import Bench, implies
 from hw.requantizer import BIAS, HALF, INTEGER, MANTISSA, START, Requantizer
 from isa.instructions import Rounding
+from isa.row_bits import BIAS_FRACTION
 
 #: Fraction bits of every product that is not 0: the least has the exponent -126, and 24 bits.
 FRACTION = 126 + MANTISSA - 1
@@ -111,17 +112,22 @@ def _float(value: Value, bits: int) -> Value:
     return select(cases, value)[:bits]
 
 
-def rounded(only: str | None, mode: Rounding) -> Bench:
+def rounded(only: str | None, mode: Rounding | None) -> Bench:
     """Stages 6 to 11, with any product that `multiply` makes. Magnitudes from 2**9 on count as 2**9, which is beyond
-    both limits with any zero point."""
+    both limits with any zero point; without a mode it is NORM, of which `isa.row_norm.normalise` says the same with the
+    mantissa at 2**8, and what is added inside is any bias."""
     b = Bench(only)
-    part, m = _stages(b, False)
+    norm = mode is None
+    part, m = _stages(b, norm)
     product, below, offset = b.free(36, "product"), b.free(1, "below"), b.free(signed(10), "offset")
     negative, zero_point = b.free(1, "negative"), b.free(signed(8), "zero_point")
     low, high = b.free(signed(8), "low"), b.free(signed(8), "high")
     b.assume(Mux(product == 0, ~below, product >= 1 << 34))
-    b.assume((offset <= INTEGER - 1 + 126) & (offset >= INTEGER - 1 - 159))
+    b.assume((offset <= INTEGER - 1 + 126) & (offset >= INTEGER - 1 - (190 if norm else 159)))
     b.assume(low <= high)
+    if norm:
+        addend = b.free(signed(32), "addend")
+        _drive(b, part, addend=later(b, addend, 3, "addend"))
     sign_in = Signal(name="given_negative")  # it leaves the multiplier a cycle before the product
     ins = [Signal.like(x, name=f"given_{x.name}") for x in (product, below, offset)]
     b.m.d.comb += [to.eq(b.past(x, f"in_{x.name}")) for to, x in zip(ins, (product, below, offset))]
@@ -151,8 +157,12 @@ def rounded(only: str | None, mode: Rounding) -> Bench:
     b.m.d.comb += exponent.eq(INTEGER - 1 - then(offset, "offset") + double)
     width = INTEGER + 1 + FRACTION
     x, total = Signal(width, name="x"), Signal(width + 1, name="total")
-    large = exponent >= INTEGER
-    exact = kept << Mux(large, 0, exponent + 126)[:8].as_unsigned()
+    large, top = exponent >= INTEGER, INTEGER - 1
+    if norm:
+        large, capped = C(0), Mux(exponent > top, top, exponent)
+    else:
+        capped = Mux(large, 0, exponent)
+    exact = kept << (capped + 126)[:8].as_unsigned()
     b.m.d.comb += x.eq(
         Mux(kept == 0, 0, Mux(large | (exact >> (INTEGER + FRACTION)).any(), 1 << (INTEGER + FRACTION), exact))
     )
@@ -163,6 +173,11 @@ def rounded(only: str | None, mode: Rounding) -> Bench:
         b.m.d.comb += total.eq(Mux(minus, -signed_sum, signed_sum))
         integer = even(_float(total, width + 1), FRACTION)
         zp = C(0)
+    elif norm:
+        signed_sum = Mux(minus, -x, x) + (then(addend, "added") << (FRACTION - BIAS_FRACTION))
+        minus = signed_sum < 0
+        b.m.d.comb += total.eq(Mux(minus, -signed_sum, signed_sum))
+        integer = even(total, FRACTION)
     elif mode == Rounding.HALF_AWAY:
         integer = (x + (1 << (FRACTION - 1))) >> FRACTION
     else:

@@ -9,10 +9,11 @@ from hw.formal.engine import Cut
 from hw.formal.proof import Proof, Property
 from isa.instructions import Rounding
 
-_MODES = {
+_MODES: dict[Rounding | None, str] = {
     Rounding.EVEN: "clamp(round(f32(product)) + zp), ties to even",
     Rounding.EVEN_ZERO_POINT_INSIDE: "clamp(round(f32(f32(product) + zp))), ties to even",
     Rounding.HALF_AWAY: "clamp(round(f32(product)) + zp), ties away from zero",
+    None: "clamp(round(f32(product) + bias / 2**23) + zp), ties to even, of products below 2**9",
 }
 
 PROOFS: tuple[Proof, ...] = (
@@ -49,11 +50,15 @@ PROOFS: tuple[Proof, ...] = (
     ),
     *(
         Proof(
-            f"requantizer_{mode.name.lower()}",
+            f"requantizer_{mode.name.lower() if mode is not None else 'norm'}",
             functools.partial(requantizer_benches.rounded, mode=mode),
             False,
             9,
-            (Property("result", f"Requantiser, {mode.name}: {text}", Cut("part.near10")),),
+            (
+                Property(
+                    "result", f"Requantiser, {mode.name if mode is not None else 'NORM'}: {text}", Cut("part.near10")
+                ),
+            ),
             quick=False,
         )
         for mode, text in _MODES.items()
