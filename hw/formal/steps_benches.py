@@ -11,10 +11,11 @@ from hw.formal.bench import Bench, implies, opened
 from hw.formal.bus_benches import SMALL
 from hw.interfaces import EngineControl
 from hw.loop_nest import LoopNest
-from hw.table import field, header, is_instruction
-from hw.vector_steps import ADDRESSES, VectorSteps
+from hw.table import field, header, instructions_on, is_instruction
+from hw.vector_steps import ADDRESSES, ROW_FUNCTIONS, VectorSteps
 from isa.config import NpuConfig
-from isa.instructions import BY_NAME, Source
+from isa.instructions import BY_NAME, ROW_WRITES, Engine, RowFunction, Source
+from isa.timing import ROW_DIVIDE_CYCLES, row_norm_write
 
 #: A vector is a row of ACC, and a step is made in one pass.
 WHOLE = SMALL.with_(name="formal_whole", vector_passes=1)
@@ -22,8 +23,13 @@ WHOLE = SMALL.with_(name="formal_whole", vector_passes=1)
 PASSES = SMALL.with_(name="formal_passes", vector_passes=4, block_out=8)
 #: With results of 16 bits.
 WIDE = WHOLE.with_(name="formal_wide", wide_results=1)
-#: What a step comes from.
-_RUNS = ("VECTOR", "VECTOR_SYNC", "VECTOR_WIDE")
+#: With the instruction of the row unit.
+ROWS = WHOLE.with_(name="formal_rows", row_unit=1, lut_tables=4)
+
+
+def _runs(config: NpuConfig) -> list[str]:
+    """What steps come from."""
+    return [i.name for i in instructions_on(config) if i.engine == Engine.VECTOR and not i.configures]
 
 
 class _Steps(VectorSteps):
@@ -64,7 +70,7 @@ class _Loops:
         self.ends, self.first, self.last = flags
 
 
-def _instructions(b: Bench, part: VectorSteps, config: NpuConfig) -> None:
+def _instructions(b: Bench, part: Any, config: NpuConfig) -> None:
     """What the front end and the decoder guarantee: `front_end`, and the limits of the instruction table."""
     control = part.control
     word = control.word
@@ -72,11 +78,34 @@ def _instructions(b: Bench, part: VectorSteps, config: NpuConfig) -> None:
     b.assume(implies(part.configures_loop, is_instruction(word, "VECTOR_LOOP")))
     b.assume(implies(part.configures_loop, field(word, "VECTOR_LOOP", "level") < config.vector_loops))
     b.assume(implies(part.configures_loop, field(word, "VECTOR_LOOP", "count") != 0))
-    b.assume(implies(control.start, control.ready & is_instruction(word, *_RUNS[: 2 + config.wide_results])))
+    b.assume(implies(control.start, control.ready & is_instruction(word, *_runs(config))))
     b.assume(implies(is_instruction(word, "VECTOR"), field(word, "VECTOR", "source") <= max(Source)))
     # It was at the head of the queue in the cycle before.
+    b.assume(implies(is_instruction(word, "ROW"), field(word, "ROW", "function") <= max(RowFunction)))
     there = (word == b.past(word, "word")) & (control.pc == b.past(control.pc, "pc"))
     b.assume(implies(control.start, there & ~b.past(part.configures_loop, "configured")))
+
+
+def _dividing(
+    b: Bench, part: Any, makes_row: Value, is_row: Value, norm: Value, function: Value, step: Value, config: Any
+) -> tuple[Value, Value]:
+    """Whether a row would end before the divider is ready, and whether the word may not start yet: ROW waits for what
+    is in the pipeline and for STAT, everything waits for NORM."""
+    for name, functions in ROW_FUNCTIONS.items():
+        is_it = is_row & Cat(function == f for f in functions).any()
+        b.check("rows", implies(part.works, getattr(part, f"row_{name}") == is_it))
+    moments = is_row & ((function == RowFunction.MOMENTS) | (function == RowFunction.POWER))
+    ends = makes_row & (moments | (is_row & (function == RowFunction.EXP_SUM)))
+    result = []
+    for name, ended, cycles in (
+        ("divides", ends, ROW_DIVIDE_CYCLES - 1),
+        ("norms", moments & makes_row, row_norm_write(config)),
+    ):
+        since = Signal(range(cycles + 1), init=cycles, name=f"since_{name}")  # such a row ended
+        b.m.d.sync += since.eq(Mux(step & ended, 0, Mux(since == cycles, cycles, since + 1)))
+        result.append(since != cycles)
+    coming = is_instruction(part.control.word, "ROW")
+    return ends & result[0], (part.running & (coming | norm)) | (coming & result[1])
 
 
 def steps(only: str | None, config: NpuConfig) -> Bench:
@@ -104,7 +133,10 @@ def steps(only: str | None, config: NpuConfig) -> Bench:
     nest = module.submodules.nest
     loops = _Loops(b, nest, config.address_bits)
     is_wide = kept(is_instruction(word, "VECTOR_WIDE"), "is_wide") if config.wide_results else C(0)
-    reduces = is_wide | (source == Source.SUM) | (source == Source.MAX)
+    is_row = kept(is_instruction(word, "ROW"), "is_row") if config.row_unit else C(0)
+    norm = is_row & (source == RowFunction.NORM)
+    writes = ~is_row | norm | (source == RowFunction.EXP)
+    reduces = Mux(is_row, ~writes, is_wide | (source == Source.SUM) | (source == Source.MAX))
     with b.m.If(start):
         b.m.d.sync += active.eq(1)
     with b.m.Elif(step & (null | loops.ends)):
@@ -112,11 +144,11 @@ def steps(only: str | None, config: NpuConfig) -> Bench:
 
     # What the step needs, and how far it is.
     makes_row = ~reduces | loops.last
-    from_acc = is_wide | (source == Source.ACC)
-    uses_b = ~is_wide & (adds | (source == Source.MUL))
+    from_acc = is_wide | ~is_row & (source == Source.ACC)
+    uses_b = ~is_wide & ~is_row & (adds | (source == Source.MUL))
     needs_b = uses_b & makes_row
     one_bank = (loops.rows["a"] ^ loops.rows["b"]) & (config.act_banks - 1) == 0
-    uses_prm = from_acc | (source == Source.MUL) | (source == Source.SUM)
+    uses_prm = is_row | from_acc | (source == Source.MUL) | (source == Source.SUM)
     alone = ~null & ~from_acc & needs_b & one_bank  # a is read before b
     has_a, turn = Signal(name="has_a"), Signal(range(config.vector_passes), name="turn")
     reads = active & ~null & (turn == 0)
@@ -126,7 +158,8 @@ def steps(only: str | None, config: NpuConfig) -> Bench:
         "b": reads & needs_b & (has_a | ~alone),
     }
     refused = reduce(lambda x, y: x | y, (due[name] & ~getattr(part, f"{name}_grant") for name in due))
-    goes = active & ~fault & ~control.halt & ~refused
+    busy, waits = _dividing(b, part, makes_row, is_row, norm, source, step, config) if config.row_unit else (C(0), C(0))
+    goes = active & ~fault & ~control.halt & ~refused & ~busy
     works = goes & (has_a | ~alone | (turn != 0))
     with b.m.If(goes):
         b.m.d.sync += has_a.eq(alone & ~has_a & (turn == 0))
@@ -146,13 +179,16 @@ def steps(only: str | None, config: NpuConfig) -> Bench:
     b.invariant((part.number == turn) & (turn < config.vector_passes))
     b.invariant((part.first_pass == (turn == 0)) & (part.last_pass == (turn == config.vector_passes - 1)))
     for name, expected in due.items():
-        b.check("reads", getattr(part, f"{name}_read") == (expected & ~fault))
+        b.check("reads", getattr(part, f"{name}_read") == (expected & ~fault & ~busy))
     b.check("reads", implies(part.a_read, part.a_row == loops.rows["a"]))
     b.check("reads", implies(part.b_read, part.b_row == loops.rows["b"]))
     b.check("reads", implies(part.acc_read, part.acc_row * columns + part.column == loops.rows["a"]))
     b.check("steps", (part.works == works) & (part.makes == (works & ~null)))
     # The nest is told what the instruction says.
     groups = (coming == Source.SUM) | (coming == Source.MAX)
+    if config.row_unit:
+        whole_rows = Cat(field(word, "ROW", "function") == f for f in ROW_WRITES).any()
+        groups = Mux(is_instruction(word, "ROW"), ~whole_rows, groups)
     if config.wide_results:
         groups |= is_instruction(word, "VECTOR_WIDE")
     levels = Cat(groups & (k < field(word, "VECTOR", "reduce")) for k in range(config.vector_loops))
@@ -177,14 +213,15 @@ def steps(only: str | None, config: NpuConfig) -> Bench:
     b.check("rows", implies(makes, (part.result == makes_row) & (part.first == loops.first)))
     b.check("rows", implies(makes, (part.uses_prm == uses_prm) & (part.prm == loops.rows["prm"])))
     b.check("rows", implies(makes, part.dst == loops.rows["dst"]))
-    b.check("end", (part.end == (step & (null | loops.ends))) & (part.control.ready == ~active))
+    b.check("end", (part.end == (step & (null | loops.ends))) & (part.control.ready == (~active & ~waits)))
     # The first row beyond its memory, in the order of the checks.
     rows = loops.rows
     beyond = (
         (rows["a"], rows["a"] >= Mux(from_acc, config.acc_vectors, config.act_rows)),
         (rows["b"], needs_b & (rows["b"] >= config.act_rows)),
+        (rows["b"], norm & (rows["b"] >= config.prm_rows)),
         (rows["prm"], uses_prm & makes_row & (rows["prm"] >= config.prm_rows)),
-        (rows["dst"], makes_row & (rows["dst"] >= config.act_rows)),
+        (rows["dst"], makes_row & writes & (rows["dst"] >= config.act_rows)),
     )
     b.m.d.sync += fault.eq(makes & (turn == 0) & Cat(bad for _, bad in beyond).any())
     first_bad = reduce(lambda x, y: Mux(y[1], y[0], x), reversed(beyond), C(0, config.address_bits))

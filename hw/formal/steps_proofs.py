@@ -50,7 +50,17 @@ _MACHINES = (
     ("vector_steps_passes", steps_benches.PASSES),
     ("vector_steps_wide", steps_benches.WIDE),
 )
-PROOFS: tuple[Proof, ...] = tuple(
-    Proof(name, functools.partial(steps_benches.steps, config=config), True, 1, _PROPERTIES)
-    for name, config in _MACHINES
+PROOFS: tuple[Proof, ...] = (
+    *(
+        Proof(name, functools.partial(steps_benches.steps, config=config), True, 1, _PROPERTIES)
+        for name, config in _MACHINES
+    ),
+    Proof(
+        "vector_steps_row",
+        functools.partial(steps_benches.steps, config=steps_benches.ROWS),
+        False,
+        22,
+        _PROPERTIES,
+        quick=False,
+    ),
 )
