@@ -18,8 +18,9 @@ from amaranth.lib.wiring import Out
 
 from hw.formal.bench import Bench, implies, opened
 from hw.formal.requantizer_benches import later
+from hw.requantizer import START
 from hw.table import field, header, instructions_of, is_instruction
-from hw.vector import ACC_STAGE, Vector
+from hw.vector import ACC_STAGE, ADDEND_STAGE, Vector
 from hw.vector_lane import BIAS_STAGE, CONTROL_STAGES, LUT_STAGE, READ_STAGE, RESULT_STAGE, SCALE_STAGE, SOURCE_STAGE
 from isa.config import NpuConfig
 from isa.instructions import Engine, Rounding, Source, WideByte
@@ -186,6 +187,9 @@ def whole(only: str | None, config: NpuConfig) -> Bench:
     if config.wide_results:
         expected |= {"wide": record["wide"], "upper": record["wide_byte"] == WideByte.HIGH}
         expected |= {"wide_low": record["wide_low"], "wide_high": record["wide_high"].as_signed()}
+    if config.row_unit:  # ROW is not among the instructions here
+        expected |= dict.fromkeys(("norm", "norm_sum", "exponential"), C(0)) | {"start": C(START)}
+        check("parameters", ADDEND_STAGE, Cat(lane.addend for lane in lanes) == 0)
     # What an instruction of 16 bits does not look at.
     others = ("inside_zero_point", "zero_point", "window", "away", "low", "high", "requantized")
     for name, value in expected.items():

@@ -56,6 +56,7 @@ PROOFS: tuple[Proof, ...] = tuple(
     for name, config, cycles in (
         ("vector", steps_benches.WHOLE, 28),
         ("vector_passes", _PASSES, 30),
+        ("vector_row", steps_benches.ROWS, 28),
         ("vector_wide", steps_benches.WIDE, 28),
     )
 )
