@@ -12,8 +12,6 @@ from hw.formal.proofs import PROOFS as NPU
 from tests.common.paths import ROOT
 
 FEW_CYCLES = 20
-#: Proofs about the whole NPU.
-WHOLE = ("reset",)
 PROOFS = NPU + BOARDS
 BY_NAME = {proof.name: proof for proof in PROOFS}
 
@@ -28,7 +26,7 @@ def test_holds(proof) -> None:
 @pytest.mark.parametrize(
     "proof, name",
     [
-        pytest.param(p, q.name, id=f"{p.name}-{q.name}", marks=pytest.mark.long if p.name in WHOLE else ())
+        pytest.param(p, q.name, id=f"{p.name}-{q.name}", marks=() if p.quick else pytest.mark.long)
         for p in PROOFS
         for q in p.properties
         if q.fault and q.fault.depth <= FEW_CYCLES
