@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from itertools import chain, count
 from typing import Any
 
 from amaranth.back import rtlil
-from amaranth.hdl import Assert, Assume, Cat, ClockDomain, Instance, Module, Mux, ResetInserter, Shape, Signal, Value
+from amaranth.hdl import (
+    Assert,
+    Assume,
+    Cat,
+    ClockDomain,
+    Fragment,
+    Instance,
+    Module,
+    Mux,
+    ResetInserter,
+    Shape,
+    Signal,
+    Value,
+)
 from amaranth.lib.wiring import Out
 
 from hw.queue import Queue
@@ -16,6 +30,18 @@ def opened(part: Any) -> Module:
     module: Module = part.elaborate(None)
     part.elaborate = lambda platform: module
     return module
+
+
+def registers(module: Module) -> dict[str, Signal]:
+    """Registers of an opened part by name, without those of its submodules: for invariants about what the part does not
+    show. The second one of a name has `$1` behind it, and so on."""
+    found: dict[str, Signal] = {}
+    for statement in Fragment.get(module, None).statements.get("sync", ()):
+        for signal in statement._lhs_signals():
+            names = chain((signal.name,), (f"{signal.name}${n}" for n in count(1)))
+            name = next(name for name in names if found.get(name, signal) is signal)
+            found[name] = signal
+    return found
 
 
 class Bench:

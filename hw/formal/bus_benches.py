@@ -115,12 +115,12 @@ def _regions(b: Bench, part: Any) -> tuple[dict[str, Any], list[Any], list[Any],
     return {f"region__{name}": value for name, value in told.items()}, bases, ends, allowed
 
 
-def _instructions(b: Bench, part: Any, engine: str) -> None:
+def instructions(b: Bench, part: Any, engine: str, c: NpuConfig = SMALL) -> None:
     """What the front end and the decoder guarantee: legal instructions of this engine, started when it is ready."""
     control = part.control
-    b.m.submodules.decoder = decoder = Decoder(SMALL)
+    b.m.submodules.decoder = decoder = Decoder(c)
     b.m.d.comb += decoder.word.eq(control.word)
-    mine = is_instruction(control.word, engine, f"{engine}_SYNC")
+    mine = is_instruction(control.word, *(i.name for i in instructions_of(Engine[engine], configures=False)))
     b.assume(implies(control.configure.any() | control.start, decoder.legal & decoder.operands_ok))
     b.assume(decoder.engine == Engine[engine])
     b.assume(
@@ -169,7 +169,7 @@ def load_window(only: str | None) -> Bench:
             b.m.d.comb += value.eq(b.free(len(value), f"data_{'_'.join(path)}"))
     opened(load)
     b.part("load", load, **inputs)
-    _instructions(b, load, "LOAD")
+    instructions(b, load, "LOAD")
     _window(b, load, "LOAD", 0, *values)
     b.check("window", load.read.valid == load.walker.o_valid)
     b.check("window", load.read.address == load.walker.o_address)
@@ -184,7 +184,7 @@ def store_window(only: str | None) -> Bench:
     inputs, *values = _regions(b, store)
     opened(store)
     b.part("store", store, **inputs)
-    _instructions(b, store, "STORE")
+    instructions(b, store, "STORE")
     _window(b, store, "STORE", 2 * SEMAPHORE_BITS, *values)
     return b
 
@@ -207,7 +207,7 @@ def load_accepts(only: str | None) -> Bench:
     b.part("read", read, fetch__valid=0, r__data=0, r__resp=0, r__last=None, halt=halt,
            **{f"load__{name}": None for name in driven})  # fmt: skip
     connect(b.m, load.read, read.load)
-    _instructions(b, load, "LOAD")
+    instructions(b, load, "LOAD")
     b.assume(~(load.control.configure.any() & is_instruction(load.control.word, "LOAD_PAD")))
     with b.m.If(load.operand_fault.error | load.window_fault.error | load.range_fault.error):
         b.m.d.sync += halt.eq(1)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hw.formal.bench import Bench
 from hw.formal.engine import Cut, FormalError, Model
+from isa.config import NpuConfig
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,17 @@ class Proof:
     cycles: int
     properties: tuple[Property, ...]
     quick: bool = True  # part of the tests; the others run with `make formal`
+    of: str = ""  # the proof that this one does again on another machine
 
     @property
     def bound(self) -> str:
         return f"unbounded, induction over {self.cycles}" if self.induction else f"{self.cycles} cycles"
+
+
+def on(proof: Proof, config: NpuConfig, suffix: str) -> Proof:
+    """The same on another machine; `make formal` runs it, and tests do not."""
+    bench = functools.partial(proof.bench, c=config)
+    return replace(proof, name=f"{proof.name}_{suffix}", bench=bench, quick=False, of=proof.name)
 
 
 @contextlib.contextmanager

@@ -10,10 +10,13 @@ from hw.formal import (
     bus_proofs,
     issue_proofs,
     lane_proofs,
+    load_proofs,
     loop_proofs,
+    move_proofs,
     register_proofs,
     requantizer_proofs,
     steps_proofs,
+    store_proofs,
     vector_proofs,
     wide_proofs,
 )
@@ -38,6 +41,9 @@ PROOFS: tuple[Proof, ...] = (
     *wide_proofs.PROOFS,
     *bus_proofs.PROOFS,
     *register_proofs.PROOFS,
+    *move_proofs.PROOFS,
+    *load_proofs.PROOFS,
+    *store_proofs.PROOFS,
     *(
         _wide(_BUS[name], config)
         for name in ("axi_read", "axi_write")

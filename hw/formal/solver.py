@@ -6,6 +6,7 @@ assertions go through the interface of the library, only terms and declarations 
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator
 
@@ -20,6 +21,19 @@ def commands(lines: Iterable[str]) -> Iterator[str]:
         if depth == 0 and text.strip():
             yield text.strip()
             text = ""
+
+
+def terms(text: str) -> list[str]:
+    """The terms of a list, without its brackets."""
+    found: list[str] = []
+    depth = 0
+    for part in re.findall(r"\|[^|]*\||[()]|[^\s()|]+|\s+", text):
+        if depth == 0 and not part.isspace():
+            found.append("")
+        if found and not (depth == 0 and part.isspace()):
+            found[-1] += part
+        depth += (part == "(") - (part == ")")
+    return found
 
 
 def main() -> None:
@@ -44,9 +58,9 @@ def main() -> None:
             solver.pop(int(rest))
         elif name == "check-sat":
             print(str(solver.check_sat()).rpartition(".")[2].lower(), flush=True)
-        elif name == "get-value":
-            term = rest.strip()[1:-1]
-            print(f"(({term} {solver.get_value(parser.parse_term(term))}))", flush=True)
+        elif name == "get-value":  # of all terms of a trace at once
+            values = (f"({term} {solver.get_value(parser.parse_term(term))})" for term in terms(rest.strip()[1:-1]))
+            print(f"({' '.join(values)})", flush=True)
         elif name == "exit":
             return
         elif name not in ("set-option", "set-logic"):
