@@ -1,7 +1,10 @@
-"""The cells of an ECP5 netlist as the numbers that `netlist.cpp` simulates.
+"""The cells of an ECP5 netlist as the numbers that `netlist.h` simulates.
 
 What a cell does is written from Lattice's documents (ECP5 family data sheet; sysMEM and sysDSP usage guides), and from
 what yosys says of its own cells where a document is silent: the carry cell, and the halves of a read of 36 bits.
+
+Clocks are outputs of one PLL, or there is one clock alone. Their edges are counted in eighths of a cycle of the PLL's
+oscillator, in which its outputs can be shifted.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ BLOCK_WORDS, INIT_WORDS, INIT_BITS = 1024, 16, 20
 SET, ASYNC, ENABLE_INVERTED, RESET_INVERTED, RESET_NEEDS_ENABLE = 1, 2, 4, 8, 16
 WRITE_MODES = {"NORMAL": 0, "WRITETHROUGH": 1, "READBEFOREWRITE": 2}
 _READ_WIDTHS = (1, 2, 4, 9, 18, 36)
+#: Outputs of the PLL, the one that the others are counted from first; steps of a cycle of its oscillator.
+_PLL_OUTPUTS, _STEPS = ("CLKOP", "CLKOS", "CLKOS2", "CLKOS3"), 8
 
 
 @dataclass
@@ -32,11 +37,12 @@ class Numbers:
     Attributes:
         nets: how many, constants included.
         luts: LUT4 first, in the order of `lut_names`, then parts of other cells: five inputs, output, table.
-        registers, small_rams, multipliers, blocks: see `netlist.cpp`.
+        registers, small_rams, multipliers, blocks: see `netlist.h`.
         pins: net of each port of the module, by name.
         locked: the net that says that the PLL runs.
         lut_names: of the cells that are a LUT4.
-        clocks: nets of the clocks.
+        clocks: number of each clock, by its net; 0 is the one that cycles are counted in.
+        edges: period of each clock, and its first edge after one of clock 0.
     """
 
     nets: int = 2
@@ -48,7 +54,8 @@ class Numbers:
     pins: dict[str, int] = field(default_factory=dict)
     locked: int = ZERO
     lut_names: list[str] = field(default_factory=list)
-    clocks: set[int] = field(default_factory=set)
+    clocks: dict[int, int] = field(default_factory=dict)
+    edges: list[tuple[int, int]] = field(default_factory=list)
 
     def tables(self) -> list[np.ndarray]:
         """int32, cells x numbers, in the order of the arguments of `tw_netlist_create`."""
@@ -60,7 +67,7 @@ def numbers_of(module: Module) -> Numbers:
     """The cells of a flat module.
 
     Raises:
-        FpgaError: a kind of cell, or a setting of one, that is not simulated; or more than one clock.
+        FpgaError: a kind of cell, or a setting of one, that is not simulated; or clocks that are not of one PLL.
     """
     return _Reader(module).numbers
 
@@ -95,6 +102,7 @@ class _Reader:
     def __init__(self, module: Module) -> None:
         self.numbers = Numbers()
         self._nets: dict[Bit, int] = dict(_CONSTANT)
+        self._outputs_of_pll: dict[int, tuple[int, int]] = {}
         self.cells: dict[str, Cell] = module["cells"]
         makers = {
             "LUT4": self.lut, "CCU2C": self.carry, "PFUMX": self.select, "L6MUX21": self.select,
@@ -102,7 +110,8 @@ class _Reader:
             "DP16KD": self.block, "EHXPLLL": self.pll, "TRELLIS_IO": self.pin,
             "$scopeinfo": self.nothing,
         }  # fmt: skip
-        for name, cell in sorted(self.cells.items(), key=lambda item: item[1]["type"] != "LUT4"):
+        first = {"EHXPLLL": 0, "LUT4": 1}
+        for name, cell in sorted(self.cells.items(), key=lambda item: first.get(item[1]["type"], 2)):
             if cell["type"] not in makers:
                 raise FpgaError(f"cell {name}: no model of {cell['type']}; there are {', '.join(makers)}")
             makers[cell["type"]](name, cell)
@@ -111,8 +120,8 @@ class _Reader:
                 label = name if len(port["bits"]) == 1 else f"{name}[{index}]"
                 self.numbers.pins.setdefault(label, self.net(bit))
         self.numbers.nets = max(self._nets.values()) + 1
-        if len(self.numbers.clocks) != 1:
-            raise FpgaError(f"a netlist is simulated with one clock, this one has {len(self.numbers.clocks)}")
+        if not self.numbers.clocks:
+            raise FpgaError("the netlist has no clock")
 
     def net(self, bit: Bit) -> int:
         return self._nets.setdefault(bit, len(self._nets) - len(_CONSTANT) + 2)
@@ -124,10 +133,17 @@ class _Reader:
     def inputs(self, cell: Cell, ports: Iterable[str]) -> list[int]:
         return [self.input(cell, port) for port in ports]
 
-    def clock(self, cell: Cell, port: str, inverted: bool) -> None:
+    def clock(self, cell: Cell, port: str, inverted: bool) -> int:
+        """The number of a clock."""
         if inverted:
             raise FpgaError(f"a netlist is simulated with rising edges alone, {cell['type']} has a falling one")
-        self.numbers.clocks.add(self.input(cell, port))
+        net, clocks = self.input(cell, port), self.numbers.clocks
+        if net not in clocks:
+            if clocks and net not in self._outputs_of_pll:
+                raise FpgaError("a netlist is simulated with clocks of one PLL, this one has others")
+            clocks[net] = len(clocks)
+            self.numbers.edges.append(self._outputs_of_pll.get(net, (1, 0)))
+        return clocks[net]
 
     # Logic.
 
@@ -157,7 +173,7 @@ class _Reader:
     # What keeps a state.
 
     def register(self, name: str, cell: Cell) -> None:
-        self.clock(cell, "CLK", text(cell, "CLKMUX", "CLK") == "INV")
+        clock = self.clock(cell, "CLK", text(cell, "CLKMUX", "CLK") == "INV")
         flags = SET * (text(cell, "REGSET", "RESET") == "SET")
         mode = text(cell, "SRMODE", "LSR_OVER_CE")
         flags |= {"LSR_OVER_CE": 0, "CE_OVER_LSR": RESET_NEEDS_ENABLE, "ASYNC": ASYNC}[mode]
@@ -168,17 +184,17 @@ class _Reader:
         if text(cell, "LSRMODE", "LSR") != "LSR":
             raise FpgaError(f"cell {name}: no model of a register that loads at its reset")
         ports = [self.input(cell, "DI"), enable, self.input(cell, "LSR"), self.input(cell, "Q")]
-        self.numbers.registers.append([*ports, flags])
+        self.numbers.registers.append([*ports, flags, clock])
 
     def small_ram(self, name: str, cell: Cell) -> None:
-        self.clock(cell, "WCK", text(cell, "WCKMUX", "WCK") == "INV")
+        clock = self.clock(cell, "WCK", text(cell, "WCKMUX", "WCK") == "INV")
         write = text(cell, "WREMUX", "WRE")
         if write == "INV":
             raise FpgaError(f"cell {name}: no model of an inverted write enable")
         nets = [self.input(cell, port, i) for port in ("RAD", "WAD", "DI", "DO") for i in range(4)]
         enable = {"0": ZERO, "1": ONE}.get(write, self.input(cell, "WRE"))
         words = number(cell, "INITVAL")
-        self.numbers.small_rams.append([*nets, enable, words & 0xFFFFFFFF, words >> 32])
+        self.numbers.small_rams.append([*nets, enable, words & 0xFFFFFFFF, words >> 32, clock])
 
     def multiplier(self, name: str, cell: Cell) -> None:
         """A product, perhaps with the register behind it that `fpga.flows.block_registers` gives it."""
@@ -187,24 +203,27 @@ class _Reader:
                 raise FpgaError(f"cell {name}: no model of a multiplier with registers before it")
         if text(cell, "REG_PIPELINE_CLK", "NONE") != "NONE":
             raise FpgaError(f"cell {name}: no model of a multiplier with a register inside")
-        clock = text(cell, "REG_OUTPUT_CLK", "NONE")
-        if clock != "NONE":
-            self.clock(cell, clock, False)
+        source, clock = text(cell, "REG_OUTPUT_CLK", "NONE"), 0
+        registered = source != "NONE"
+        if registered:
+            clock = self.clock(cell, source, False)
             if (self.input(cell, "CE0"), self.input(cell, "RST0")) != (ONE, ZERO):
                 raise FpgaError(f"cell {name}: no model of a multiplier whose register has an enable or a reset")
         nets = self.inputs(cell, (f"{letter}{i}" for letter in "AB" for i in range(18)))
         nets += self.inputs(cell, ("SIGNEDA", "SIGNEDB"))
-        self.numbers.multipliers.append([*nets, *self.inputs(cell, (f"P{i}" for i in range(36))), int(clock != "NONE")])
+        nets += self.inputs(cell, (f"P{i}" for i in range(36)))
+        self.numbers.multipliers.append([*nets, int(registered), clock])
 
     def block(self, name: str, cell: Cell) -> None:
         ports: list[int] = []
+        clocks: list[int] = []
         written = False
         for letter in "AB":
             width = number(cell, f"DATA_WIDTH_{letter}", 18)
             select = self.inputs(cell, (f"CS{letter}{i}" for i in range(3)))
             if width not in _READ_WIDTHS or any(select) or text(cell, f"CSDECODE_{letter}", "0b000") != "0b000":
                 raise FpgaError(f"cell {name}: no model of a port of {width} bits, or one that is selected")
-            self.clock(cell, f"CLK{letter}", text(cell, f"CLK{letter}MUX", f"CLK{letter}") == "INV")
+            clocks.append(self.clock(cell, f"CLK{letter}", text(cell, f"CLK{letter}MUX", f"CLK{letter}") == "INV"))
             enables = [self._enable(cell, name, f"{kind}{letter}") for kind in ("CE", "WE", "OCE", "RST")]
             ports += self.inputs(cell, (f"AD{letter}{i}" for i in range(14)))
             ports += self.inputs(cell, (f"DI{letter}{i}" for i in range(18)))
@@ -215,7 +234,9 @@ class _Reader:
             written = written or enables[1] != ZERO
             if enables[3] != ZERO and text(cell, "RESETMODE", "SYNC") != "SYNC":
                 raise FpgaError(f"cell {name}: no model of a reset without a clock")
-        self.numbers.blocks.append([*ports, int(written), *block_words(cell)])
+        if clocks[0] != clocks[1]:
+            raise FpgaError(f"cell {name}: no model of a block RAM with two clocks")
+        self.numbers.blocks.append([*ports, int(written), *block_words(cell), clocks[0]])
 
     def _enable(self, cell: Cell, name: str, port: str) -> int:
         if text(cell, f"{port}MUX", port) != port:
@@ -225,7 +246,18 @@ class _Reader:
     # What stands around.
 
     def pll(self, name: str, cell: Cell) -> None:
+        """Its outputs: the first one is clock 0."""
         self.numbers.locked = self.input(cell, "LOCK")
+        start = self._phase(cell, _PLL_OUTPUTS[0])
+        for output in _PLL_OUTPUTS:
+            if text(cell, f"{output}_ENABLE", "DISABLED") == "ENABLED" and output in cell["connections"]:
+                period = _STEPS * number(cell, f"{output}_DIV", 1)
+                edges = period, (self._phase(cell, output) - start) % period
+                self._outputs_of_pll[self.input(cell, output)] = edges
+        self.clock(cell, _PLL_OUTPUTS[0], False)
+
+    def _phase(self, cell: Cell, output: str) -> int:
+        return _STEPS * number(cell, f"{output}_CPHASE") + number(cell, f"{output}_FPHASE")
 
     def pin(self, name: str, cell: Cell) -> None:
         """A buffer at a pin: input and output are the same wire, a pin of both kinds has no model."""

@@ -1,4 +1,4 @@
-"""The cells of a routed ECP5 as the numbers that `netlist.cpp` simulates: read from the configuration alone.
+"""The cells of a routed ECP5 as the numbers that `netlist.h` simulates: read from the configuration alone.
 
 What is not in the configuration is not simulated: connections are followed back, switch by switch, from the pins. What
 slices, block RAMs and multipliers do is what `ecp5_cells` says; names of their wires are those of `trellis`.
@@ -30,7 +30,7 @@ _LOCATED = re.compile(r'LOCATE COMP "([^"]+)" SITE "([^"]+)"')
 #: Pins of the third slice that take the data of the four LUTs of a small RAM. Its other four, of the same names as the
 #: inputs of those LUTs, take the address of a write. No document says so: it is what nextpnr does.
 RAM_DATA = ("C5", "A5", "D5", "B5")
-#: Which number of a port of `netlist.cpp` its write enable is: behind address, data, outputs and the clock's enable.
+#: Which number of a port of `netlist.h` its write enable is: behind address, data, outputs and the clock's enable.
 _WRITE_ENABLE = 14 + 18 + 18 + 1
 #: Which block of a row begins in a tile, by the type of the tile.
 _BLOCKS = {"MIB_EBR0": 0, "MIB_EBR2": 1, "MIB_EBR4": 2, "MIB_EBR6": 3}
@@ -145,13 +145,17 @@ class _Reader:
         if value not in values:
             raise FpgaError(f"column {place[0]}, row {place[1]}: no model of {name} {value}")
 
-    def clock(self, place: tuple[int, int], name: str) -> None:
-        """A clock is the output of the PLL, or a pin, behind the network of clocks."""
+    def clock(self, place: tuple[int, int], name: str) -> int:
+        """The number of a clock, which is the output of the PLL, or a pin, behind the network of clocks."""
         source = self.configuration.source((*place, name))
         if not isinstance(source, tuple) or not re.fullmatch(r"JCLKO(P|S\d?)_PLL|JPADDI[A-D]_PIO", source[2]):
             raise FpgaError(f"column {place[0]}, row {place[1]}: the clock {name} comes from {source}")
-        self.numbers.clocks.add(self._nets.setdefault(source, self._next))
-        self._next = max(self._next, self._nets[source] + 1)
+        net, clocks = self._nets.setdefault(source, self._next), self.numbers.clocks
+        self._next = max(self._next, net + 1)
+        if net not in clocks:
+            clocks[net] = len(clocks)
+            self.numbers.edges.append((1, 0))
+        return clocks[net]
 
     def pin(self, column: int, row: int, letter: str) -> int:
         """An output if something drives its pad; an input if nothing does."""
@@ -244,14 +248,13 @@ class _Reader:
             flags |= ecp5_cells.ASYNC * (self.setting(place, f"{line[2]}.SRMODE") == "ASYNC")
         if clock := self.configuration.arcs.get((*place, f"MUXCLK{part}")):
             self.expect(place, f"{clock[2]}.CLKMUX", "CLK")
-        self.clock(place, f"CLK{part}_SLICE")
-        self.numbers.registers.append([data, enable, reset, net, flags])
+        self.numbers.registers.append([data, enable, reset, net, flags, self.clock(place, f"CLK{part}_SLICE")])
 
     def small_ram(self, place: tuple[int, int], cell: int, net: int, table: int) -> None:
         """One bit of 16 words; address and data of a write come through the third slice, which is not a LUT then."""
         self.expect(place, "SLICEC.MODE", "RAMW")
         self.expect(place, "CLK1.CLKMUX", "CLK")
-        self.clock(place, "CLK1")
+        number = self.clock(place, "CLK1")
         if self.configuration.settings[place].get("LSR1.LSRMUX", "LSR") != "LSR":  # a reset of registers too
             raise FpgaError(f"column {place[0]}, row {place[1]}: no model of an enable that is inverted with a reset")
         kind = self.setting(place, "SLICEA.WREMUX")
@@ -264,7 +267,7 @@ class _Reader:
         words = sum((table >> i & 1) << 4 * i for i in range(16))
         halves = words & 0xFFFFFFFF, words >> 32
         read = self.lut_inputs(place, cell)
-        self.numbers.small_rams.append([*read, *written, *data, net, ZERO, ZERO, ZERO, enable, *halves])
+        self.numbers.small_rams.append([*read, *written, *data, net, ZERO, ZERO, ZERO, enable, *halves, number])
 
     def once(self, place: tuple[int, int], what: str) -> bool:
         """Cells with several outputs are made at the first."""
@@ -280,17 +283,17 @@ class _Reader:
         self.expect(place, f"{name}.MODE", "MULT18X18D")
         for part in ("INPUTA", "INPUTB", "INPUTC", "PIPELINE"):
             self.expect(place, f"{name}.REG_{part}_CLK", "NONE")
-        clock = self.setting(place, f"{name}.REG_OUTPUT_CLK")
+        clock, number = self.setting(place, f"{name}.REG_OUTPUT_CLK"), 0
         if clock != "NONE":
             self.expect(place, f"{name}.{clock}MUX", clock)
-            self.clock(place, f"J{clock}_MULT18")
+            number = self.clock(place, f"J{clock}_MULT18")
             held = [self.inverted(place, f"{name}.{pin}MUX", pin, f"J{pin}_MULT18") for pin in ("CE0", "RST0")]
             if held != [ONE, ZERO]:
                 raise FpgaError(f"{name} at {place}: no model of a register with an enable or a reset")
         pins = [f"{letter}{i}" for letter in "AB" for i in range(18)] + ["SIGNEDA", "SIGNEDB"]
         inputs = [self.input(place, f"J{pin}_MULT18") for pin in pins]
         outputs = [self.net((*place, f"JP{i}_MULT18")) for i in range(36)]
-        self.numbers.multipliers.append([*inputs, *outputs, int(clock != "NONE")])
+        self.numbers.multipliers.append([*inputs, *outputs, int(clock != "NONE"), number])
 
     def inverted(self, place: tuple[int, int], setting: str, plain: str, wire: str) -> int:
         """An input behind a switch that inverts it."""
@@ -306,7 +309,11 @@ class _Reader:
         mode = self.setting(place, f"{name}.MODE")
         ports = [number for letter in "AB" for number in self.port(place, name, letter, mode == "PDPW16KD")]
         written = any(ports[at] != ZERO for at in (_WRITE_ENABLE, _WRITE_ENABLE + len(ports) // 2))
-        self.numbers.blocks.append([*ports, int(written), *self.configuration.content_of(place, name)])
+        clocks = [self.clock(place, f"JCLK{letter}_EBR") for letter in "AB"]
+        if clocks[0] != clocks[1]:
+            raise FpgaError(f"{name} at {place}: no model of a block RAM with two clocks")
+        words = self.configuration.content_of(place, name)
+        self.numbers.blocks.append([*ports, int(written), *words, clocks[0]])
 
     def port(self, place: tuple[int, int], name: str, letter: str, wide: bool) -> list[int]:
         """A port of a block RAM; of a wide one, A writes 36 bits whenever its clock is enabled, and B reads."""
@@ -314,7 +321,6 @@ class _Reader:
             if self.input(place, f"JCS{letter}{i}_EBR") != (ZERO, ONE)[int(bit)]:
                 raise FpgaError(f"{name} at {place}: no model of a port that is selected")
         self.expect(place, f"{name}.CLK{letter}MUX", f"CLK{letter}")
-        self.clock(place, f"JCLK{letter}_EBR")
         enables = [
             (ZERO, ONE)[letter == "A"]
             if wide and kind == "WE"

@@ -21,7 +21,7 @@ from fpga.flows.synthesis import NAME, NETLIST
 from fpga.sim.ecp5_cells import ONE, ZERO, Numbers, numbers_of
 
 _HERE = Path(__file__).resolve().parent
-_SOURCE = _HERE / "netlist.cpp"
+_SOURCES = [_HERE / name for name in ("netlist.cpp", "netlist.h", "clocks.h", "uart.h")]
 #: Pins of the serial line, as Amaranth names them.
 RX, TX = "uart_0__rx__io", "uart_0__tx__io"
 
@@ -29,14 +29,14 @@ RX, TX = "uart_0__rx__io", "uart_0__tx__io"
 @functools.cache
 def _library() -> ctypes.CDLL:
     flags = ("-O3", "-march=native")
-    path = shared_library(
-        _SOURCE, flags, [_SOURCE, _HERE / "uart.h"], group="rtl", name="netlist", title="the simulator of netlists"
-    )
+    title = "the simulator of netlists"
+    path = shared_library(_SOURCES[0], flags, _SOURCES, group="rtl", name="netlist", title=title)
     library = ctypes.CDLL(str(path))
     handle, size, number, u64 = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_uint64
     tables, counts = ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_int32)
+    edges = ctypes.c_void_p
     for name, result, *arguments in (
-        ("create", handle, number, counts, tables, ctypes.c_double, number, number, number),
+        ("create", handle, number, number, edges, counts, tables, ctypes.c_double, number, number, number),
         ("destroy", None, handle),
         ("loops", number, handle),
         ("start", number, handle, u64),
@@ -71,11 +71,11 @@ def read_netlist(directory: Path, name: str = NETLIST) -> Module:
 
 
 class NetlistLine(Owner):
-    """A netlist with one clock, a serial line and, perhaps, a PLL; the same methods as `SimulatedLine`.
+    """A netlist with a serial line and, perhaps, a PLL, which all clocks are of; the same methods as `SimulatedLine`.
 
     Args:
         cells: a flat module of ECP5 cells, or what has been read of a routed one (`ecp5_routed`).
-        clock_hz: of the one clock, behind the PLL.
+        clock_hz: of the clock of the serial line: the first output of the PLL, or the one clock there is.
         baud: of the serial line.
         seed: not 0 = at the start, registers that no reset reaches and memories have random contents, and what is read
             from a word of a block RAM while it is written is random.
@@ -86,7 +86,7 @@ class NetlistLine(Owner):
         lut_inputs: how many inputs each of them has, constants and repeated ones not counted.
 
     Raises:
-        BuildError: no C++ compiler. FpgaError: cells without a model, more than one clock, loops in the logic.
+        BuildError: no C++ compiler. FpgaError: cells without a model, clocks that are not of one PLL, loops in the logic.
     """
 
     def __init__(self, cells: Module | Numbers, *, clock_hz: int, baud: int, seed: int = 0) -> None:
@@ -101,7 +101,10 @@ class NetlistLine(Owner):
         addresses = (ctypes.c_void_p * len(tables))(*(table.ctypes.data for table in tables))
         self._library = _library()
         pins = (numbers.pins[RX], numbers.pins[TX], numbers.locked)
-        made = self._library.tw_netlist_create(numbers.nets, counts, addresses, clock_hz / baud, *pins)
+        edges = np.array(numbers.edges, np.int64)
+        made = self._library.tw_netlist_create(
+            numbers.nets, len(edges), edges.ctypes.data, counts, addresses, clock_hz / baud, *pins
+        )
         self._own(made, self._library.tw_netlist_destroy)
         if loops := self._library.tw_netlist_loops(self._handle):
             raise FpgaError(f"{loops} cells of the netlist are in loops without a register")
@@ -131,7 +134,7 @@ class NetlistLine(Owner):
 
     @property
     def cycles(self) -> int:
-        """Clock cycles since the start."""
+        """Cycles of the clock of the serial line since the start."""
         return int(self._library.tw_netlist_cycles(self._handle))
 
     # As `SimulatedLine`.
