@@ -2,6 +2,7 @@
 
     python -m tests.netlists                                   tiny on ULX3S: digits, 20 random programs, faults in LUTs
     python -m tests.netlists --network kws.tflite --programs 200 --json build/signoff/netlist.json
+    python -m tests.netlists --config small                    one with the board's SDRAM, on a clock of its own
     python -m tests.netlists --routed                          the netlist that is in the bitstream, after routing
 
 A network is run once on the netlist by the driver, over the serial line. What the driver sent is then played again to
@@ -75,18 +76,21 @@ def main(arguments: list[str]) -> int:
         write_with_command(options.json, parser, arguments, figures)
     right = figures["bytes_equal"] and figures["rtl_equal"] and figures["random_equal"] == options.seeds
     right = right and not figures.get("programs_wrong") and figures.get("programs_rtl_equal", True)
+    right = right and not any(figures.get(name) for name in ("sdram_fault", "programs_sdram_fault"))
     return int(not right or any(figures.get(name) for name in DIFFERENCES))
 
 
 def measure(made: Pair, program: Program, seeds: int) -> dict[str, Any]:
     """Figures of one network: whether outputs are those of the functional simulator, whether all that the driver reads
-    is the RTL's, and how many runs with random registers give the same."""
+    is the RTL's, and how many runs with random registers give the same. With an SDRAM, the first of its rules that was
+    broken, and the commands that were checked."""
     netlist = made.netlist
     recording = record(netlist, made.baud, program)
     expected = tw.Device("functional").run(program, tw.random_inputs(program, 0))
     netlist.start()
     answers = replay(netlist, recording)
     cycles, evaluations = netlist.cycles, netlist.evaluations
+    chip = {"sdram_fault": netlist.sdram_fault, "sdram_commands": netlist.sdram_commands}
     return {
         "luts": len(netlist.luts),
         "cycles": recording.counters.cycles,
@@ -95,8 +99,9 @@ def measure(made: Pair, program: Program, seeds: int) -> dict[str, Any]:
         "line_cycles": cycles,
         "evaluations": evaluations,
         "seeds": seeds,
-        "random_equal": sum(_with_random(made, recording, seed) == answers for seed in range(1, seeds + 1)),
+        "random_equal": sum(_equal_with_random(made, recording, answers, seed) for seed in range(1, seeds + 1)),
         "random_registers": netlist.scrambled if seeds else 0,
+        **(chip if netlist.memory_edges else {}),
     }
 
 
@@ -107,6 +112,7 @@ def programs(made: Pair, config: NpuConfig, count: int, faults: int) -> dict[str
     recording = record_programs(made.netlist, made.baud, config, range(count))
     made.netlist.start()
     answers = replay(made.netlist, recording)
+    fault = made.netlist.sdram_fault
     seen = [made.netlist.seen(lut) for lut in range(len(made.netlist.luts))]
     named = [(lut, bit) for lut, mask in enumerate(seen) for bit in range(16) if mask >> bit & 1]
     chosen = random.Random(1).sample(named, faults)
@@ -114,6 +120,7 @@ def programs(made: Pair, config: NpuConfig, count: int, faults: int) -> dict[str
         "programs": count,
         "programs_wrong": len(recording.wrong),
         "programs_rtl_equal": replay(made.rtl, recording) == answers,
+        "programs_sdram_fault": fault,
         "bits": sum(1 << inputs for inputs in made.netlist.lut_inputs),
         "bits_named": len(named),
         "faults": faults,
@@ -138,9 +145,9 @@ def compare(board: UartBoard, config: NpuConfig) -> dict[str, Any]:
     return {"cells": len(module["cells"]), **{name: len(lines) for name, lines in found.items()}}
 
 
-def _with_random(made: Pair, recording: Recording, seed: int) -> bytes:
+def _equal_with_random(made: Pair, recording: Recording, expected: bytes, seed: int) -> bool:
     made.netlist.start(seed)
-    return replay(made.netlist, recording)
+    return replay(made.netlist, recording) == expected and not made.netlist.sdram_fault
 
 
 def _with_fault(made: Pair, recording: Recording, expected: bytes, lut: int, bit: int) -> bytes:

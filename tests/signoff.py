@@ -128,6 +128,13 @@ def _fault(fault: dict[str, Any]) -> str:
 
 
 def _netlist(figures: dict[str, Any]) -> list[str]:
+    lines = _netlist_runs(figures)
+    if figures.get("programs", 0) < _PROGRAMS:
+        return [*lines, f"Open: random programs (of {_PROGRAMS} that are wanted)."]
+    return lines[:-1]
+
+
+def _netlist_runs(figures: dict[str, Any]) -> list[str]:
     words = {True: "equal", False: "DIFFERENT"}
     cells = [
         f"`{figures['network']}`, `{figures['config']}` on `{figures['board']}`",
@@ -152,12 +159,18 @@ def _netlist(figures: dict[str, Any]) -> list[str]:
             f"{figures['faults']} such bits inverted, {figures['faults_found']} change what the driver reads.",
             "",
         ]
-    few = f", random programs (of {_PROGRAMS} that are wanted)" * (figures.get("programs", 0) < _PROGRAMS)
-    return [*lines, f"Open: SDRAM (two clocks){few}."]
+    if counts := figures.get("sdram_commands"):
+        faults = [fault for kind in ("sdram_fault", "programs_sdram_fault") if (fault := figures.get(kind))]
+        lines += [
+            f"The model of the SDRAM has checked {sum(counts.values()):,} commands of the network at the pins, in ns: "
+            f"{' and '.join(['BROKEN', *faults]) if faults else 'no rule of its data sheet was broken'}.",
+            "",
+        ]
+    return lines
 
 
 def _routed(figures: dict[str, Any]) -> list[str]:
-    lines = _netlist(figures)[:-1]
+    lines = _netlist_runs(figures)
     changed, differences, lost = (f"{figures[name]:,}" for name in ("changed", "differences", "lost"))
     return [
         *lines,
@@ -225,6 +238,7 @@ BLOCKS = (
     Block("formal", "Proofs", "hw.formal", _npu_proofs),
     Block("formal_boards", "Proofs about boards", "fpga.formal", _board_proofs, ("boards", SOURCES_OF_BOARDS)),
     Block("netlist", "Netlist", "tests.netlists", _netlist),
+    Block("netlist_sdram", "Netlist with SDRAM", "tests.netlists", _netlist),
     Block("netlist_routed", "Netlist after routing", "tests.netlists", _routed),
     Block("fuzz", "Random machines", "tests.fuzz", partial(_fuzz, programs=100_000, machines=300)),
     Block("fuzz_rtl", "Random programs on RTL", "tests.fuzz", partial(_fuzz, programs=3_000)),

@@ -38,7 +38,8 @@ class Numbers:
         nets: how many, constants included.
         luts: LUT4 first, in the order of `lut_names`, then parts of other cells: five inputs, output, table.
         registers, small_rams, multipliers, blocks: see `netlist.h`.
-        pins: net of each port of the module, by name.
+        pins: net of each port of the module, by name: what comes in, or what an output drives.
+        outputs: of each that is an output, what it drives, and what is 1 while it does not.
         locked: the net that says that the PLL runs.
         lut_names: of the cells that are a LUT4.
         clocks: number of each clock, by its net; 0 is the one that cycles are counted in.
@@ -52,6 +53,7 @@ class Numbers:
     multipliers: list[list[int]] = field(default_factory=list)
     blocks: list[list[int]] = field(default_factory=list)
     pins: dict[str, int] = field(default_factory=dict)
+    outputs: dict[str, tuple[int, int]] = field(default_factory=dict)
     locked: int = ZERO
     lut_names: list[str] = field(default_factory=list)
     clocks: dict[int, int] = field(default_factory=dict)
@@ -103,15 +105,17 @@ class _Reader:
         self.numbers = Numbers()
         self._nets: dict[Bit, int] = dict(_CONSTANT)
         self._outputs_of_pll: dict[int, tuple[int, int]] = {}
+        self._driven_pads: dict[Bit, tuple[int, int]] = {}
         self.cells: dict[str, Cell] = module["cells"]
         makers = {
             "LUT4": self.lut, "CCU2C": self.carry, "PFUMX": self.select, "L6MUX21": self.select,
             "TRELLIS_FF": self.register, "TRELLIS_DPR16X4": self.small_ram, "MULT18X18D": self.multiplier,
-            "DP16KD": self.block, "EHXPLLL": self.pll, "TRELLIS_IO": self.pin,
+            "DP16KD": self.block, "EHXPLLL": self.pll, "ODDRX1F": self.clock_out, "TRELLIS_IO": self.pin,
             "$scopeinfo": self.nothing,
         }  # fmt: skip
-        first = {"EHXPLLL": 0, "LUT4": 1}
-        for name, cell in sorted(self.cells.items(), key=lambda item: first.get(item[1]["type"], 2)):
+        # Nets that have two names get one before they are used.
+        order = {"EHXPLLL": 0, "ODDRX1F": 1, "TRELLIS_IO": 2, "LUT4": 3}
+        for name, cell in sorted(self.cells.items(), key=lambda item: order.get(item[1]["type"], 4)):
             if cell["type"] not in makers:
                 raise FpgaError(f"cell {name}: no model of {cell['type']}; there are {', '.join(makers)}")
             makers[cell["type"]](name, cell)
@@ -119,6 +123,8 @@ class _Reader:
             for index, bit in enumerate(port["bits"]):
                 label = name if len(port["bits"]) == 1 else f"{name}[{index}]"
                 self.numbers.pins.setdefault(label, self.net(bit))
+                if bit in self._driven_pads:
+                    self.numbers.outputs[label] = self._driven_pads[bit]
         self.numbers.nets = max(self._nets.values()) + 1
         if not self.numbers.clocks:
             raise FpgaError("the netlist has no clock")
@@ -259,16 +265,25 @@ class _Reader:
     def _phase(self, cell: Cell, output: str) -> int:
         return _STEPS * number(cell, f"{output}_CPHASE") + number(cell, f"{output}_FPHASE")
 
+    def clock_out(self, name: str, cell: Cell) -> None:
+        """A register of both edges that gives a clock to a pin: high in the first half of each cycle."""
+        if (self.inputs(cell, ("D0", "D1", "RST")), cell["connections"]["Q"][0] in self._nets) != (
+            [ONE, ZERO, ZERO],
+            False,
+        ):
+            raise FpgaError(f"cell {name}: no model of ODDRX1F but as a clock")
+        self.clock(cell, "SCLK", False)
+        self._nets[cell["connections"]["Q"][0]] = self.input(cell, "SCLK")
+
     def pin(self, name: str, cell: Cell) -> None:
-        """A buffer at a pin: input and output are the same wire, a pin of both kinds has no model."""
+        """A buffer at a pin, the same wire as what is inside; of one that is input and output, as the input."""
         (pad,) = cell["connections"]["B"]
         direction = text(cell, "DIR", "INPUT")
-        if direction == "BIDIR":
-            raise FpgaError(f"cell {name}: no model of a pin that is input and output")
-        inner = self.input(cell, "O" if direction == "INPUT" else "I")
         if pad in self._nets:
             raise FpgaError(f"cell {name}: a pin with two buffers")
-        self._nets[pad] = inner
+        self._nets[pad] = self.input(cell, "I" if direction == "OUTPUT" else "O")
+        if direction != "INPUT":
+            self._driven_pads[pad] = self.input(cell, "I"), self.input(cell, "T")
 
     def nothing(self, name: str, cell: Cell) -> None:
         pass

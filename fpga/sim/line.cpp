@@ -61,33 +61,44 @@ struct Line {
     VerilatedContext context;
     std::unique_ptr<Vnpu> top;
     Uart uart;
-    double memory_ratio;  // cycles of memory_clk in one of clk; 0 = there is none
-    uint64_t memory_edges = 0;
+    // Times are whole numbers of one unit. Rising edges of clk are at 0, 2 * half, ...; memory_half 0: no memory_clk.
+    int64_t half, memory_half, memory_next;
+    int64_t time = 0;
+    bool memory_level = false;
     uint64_t cycle = 0;
 
-    Line(double cycles_per_bit, double ratio) : top(new Vnpu(&context)), uart(cycles_per_bit), memory_ratio(ratio) {
+    Line(double cycles_per_bit, int64_t half, int64_t memory_half, int64_t memory_first)
+        : top(new Vnpu(&context)), uart(cycles_per_bit), half(half), memory_half(memory_half), memory_next(memory_first) {
         reset();
     }
     ~Line() { top->final(); }
 
-    // Edges of memory_clk up to a time in cycles.
-    void memory_until(double time) {
-        while (memory_ratio > 0 && double(memory_edges) / (2 * memory_ratio) < time) {
-            set_memory_clock(*top, ++memory_edges & 1, 0);
+    void memory_edge() {
+        set_memory_clock(*top, memory_level = !memory_level, 0);
+        memory_next += memory_half;
+    }
+
+    // An edge of clk, after those of memory_clk that come before it. Of two at the same time, neither sees what the other
+    // one does.
+    void edge(bool level, int64_t at) {
+        while (memory_half && memory_next < at) {
+            memory_edge();
             top->eval();
         }
+        if (level) {
+            uart.sample(cycle, top->tx);
+            connect(*top, flash, 0);
+        }
+        if (memory_half && memory_next == at) memory_edge();
+        top->clk = level;
+        top->eval();
     }
 
     void tick() {
         top->rx = uart.drive(cycle, top->rx);
-        memory_until(double(cycle));
-        top->clk = 0;
-        top->eval();
-        memory_until(double(cycle) + 0.5);
-        uart.sample(cycle, top->tx);
-        connect(*top, flash, 0);
-        top->clk = 1;
-        top->eval();
+        edge(false, time - half);
+        edge(true, time);
+        time += 2 * half;
         cycle++;
     }
 
@@ -102,7 +113,9 @@ struct Line {
 
 extern "C" {
 
-void *tw_line_create(double cycles_per_bit, double memory_ratio) { return new Line(cycles_per_bit, memory_ratio); }
+void *tw_line_create(double cycles_per_bit, int64_t half, int64_t memory_half, int64_t memory_first) {
+    return new Line(cycles_per_bit, half, memory_half, memory_first);
+}
 
 void tw_line_destroy(void *h) { delete static_cast<Line *>(h); }
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
 from common.native import Owner
@@ -18,7 +20,7 @@ def _load(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     handle, size = ctypes.c_void_p, ctypes.c_size_t
     for name, result, *arguments in (
-        ("create", handle, ctypes.c_double, ctypes.c_double),
+        ("create", handle, ctypes.c_double, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64),
         ("destroy", None, handle),
         ("reset", None, handle),
         ("faults", None, handle, ctypes.c_uint32),
@@ -33,6 +35,21 @@ def _load(path: Path) -> ctypes.CDLL:
     return library
 
 
+@dataclass(frozen=True)
+class MemoryEdges:
+    """Two clocks: their periods in some unit, and how long after a rising edge of clk one of memory_clk is."""
+
+    clock: int
+    memory: int
+    first: int = 0
+
+    @staticmethod
+    def of(clock_hz: int, memory_hz: int) -> MemoryEdges | None:
+        """Of clocks that have an edge at the same time; None without the second one."""
+        ratio = Fraction(memory_hz, clock_hz)
+        return MemoryEdges(ratio.numerator, ratio.denominator) if memory_hz else None
+
+
 class SimulatedLine(Owner):
     """A design with ports clk, rst, rx, tx, and perhaps memory_clk. Built on first use.
 
@@ -43,7 +60,7 @@ class SimulatedLine(Owner):
         verilog: makes its text.
         sources: Python files the text depends on.
         clock_hz, baud: of the design; decide the cycles of a bit.
-        memory_hz: of memory_clk, which has edges wherever they fall between those of clk.
+        memory: edges of memory_clk, if the design has it.
 
     Raises:
         BuildError: no Verilator or no C++ compiler.
@@ -59,11 +76,12 @@ class SimulatedLine(Owner):
         *,
         clock_hz: int,
         baud: int,
-        memory_hz: int = 0,
+        memory: MemoryEdges | None = None,
     ) -> None:
         design = Design(stem, title, top, _HERE / "line.cpp", verilog, sources)
         self._library = _load(build_library(design))
-        self._own(self._library.tw_line_create(clock_hz / baud, memory_hz / clock_hz), self._library.tw_line_destroy)
+        edges = (memory.clock, memory.memory, 2 * memory.first) if memory else (1, 0, 0)
+        self._own(self._library.tw_line_create(clock_hz / baud, *edges), self._library.tw_line_destroy)
         self.cycles_per_byte = -(-10 * clock_hz // baud)
 
     def send(self, data: bytes) -> None:

@@ -18,10 +18,12 @@ from common.native import Owner, shared_library
 from fpga.errors import FpgaError
 from fpga.flows.netlist import Module
 from fpga.flows.synthesis import NAME, NETLIST
+from fpga.sdram.chip import SdramChip
 from fpga.sim.ecp5_cells import ONE, ZERO, Numbers, numbers_of
+from fpga.sim.sdram_pins import COMMANDS, SDRAM, memory_edges, nets_of, rules_of
 
 _HERE = Path(__file__).resolve().parent
-_SOURCES = [_HERE / name for name in ("netlist.cpp", "netlist.h", "clocks.h", "uart.h")]
+_SOURCES = [_HERE / name for name in ("netlist.cpp", "netlist.h", "clocks.h", "sdram.h", "sdram_pins.h", "uart.h")]
 #: Pins of the serial line, as Amaranth names them.
 RX, TX = "uart_0__rx__io", "uart_0__tx__io"
 
@@ -34,9 +36,9 @@ def _library() -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     handle, size, number, u64 = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_uint64
     tables, counts = ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_int32)
-    edges = ctypes.c_void_p
+    data = ctypes.c_void_p
     for name, result, *arguments in (
-        ("create", handle, number, number, edges, counts, tables, ctypes.c_double, number, number, number),
+        ("create", handle, number, number, data, counts, tables, ctypes.c_double, number, number, number, data, data),
         ("destroy", None, handle),
         ("loops", number, handle),
         ("start", number, handle, u64),
@@ -48,6 +50,8 @@ def _library() -> ctypes.CDLL:
         ("queued", size, handle),
         ("evaluations", u64, handle),
         ("cycles", u64, handle),
+        ("broken", ctypes.c_char_p, handle, ctypes.POINTER(ctypes.c_int64)),
+        ("commands", u64, handle, number),
     ):
         function = getattr(library, f"tw_netlist_{name}")
         function.restype, function.argtypes = result, arguments
@@ -77,6 +81,7 @@ class NetlistLine(Owner):
         cells: a flat module of ECP5 cells, or what has been read of a routed one (`ecp5_routed`).
         clock_hz: of the clock of the serial line: the first output of the PLL, or the one clock there is.
         baud: of the serial line.
+        sdram: at the pins of the resource `sdram`, or None.
         seed: not 0 = at the start, registers that no reset reaches and memories have random contents, and what is read
             from a word of a block RAM while it is written is random.
 
@@ -84,12 +89,16 @@ class NetlistLine(Owner):
         scrambled: registers that were random at the start.
         luts: names of the cells that are a LUT4.
         lut_inputs: how many inputs each of them has, constants and repeated ones not counted.
+        memory_edges: edges of the clocks of the serial line and of the SDRAM's controller; None without one.
 
     Raises:
-        BuildError: no C++ compiler. FpgaError: cells without a model, clocks that are not of one PLL, loops in the logic.
+        BuildError: no C++ compiler. FpgaError: cells without a model, clocks that are not of one PLL, loops in the
+            logic, an SDRAM without its pins, or pins that are input and output without it.
     """
 
-    def __init__(self, cells: Module | Numbers, *, clock_hz: int, baud: int, seed: int = 0) -> None:
+    def __init__(
+        self, cells: Module | Numbers, *, clock_hz: int, baud: int, sdram: SdramChip | None = None, seed: int = 0
+    ) -> None:
         numbers = cells if isinstance(cells, Numbers) else numbers_of(cells)
         missing = [name for name in (RX, TX) if name not in numbers.pins]
         if missing:
@@ -99,11 +108,19 @@ class NetlistLine(Owner):
         tables = [np.ascontiguousarray(table) for table in numbers.tables()]
         counts = (ctypes.c_int32 * len(tables))(*(len(table) for table in tables))
         addresses = (ctypes.c_void_p * len(tables))(*(table.ctypes.data for table in tables))
+        for name, (net, off) in numbers.outputs.items():
+            if not (sdram and name.startswith(SDRAM)) and (off != ZERO or numbers.pins[name] != net):
+                raise FpgaError(f"no model of what is at pin {name}, which is not always an output")
         self._library = _library()
         pins = (numbers.pins[RX], numbers.pins[TX], numbers.locked)
         edges = np.array(numbers.edges, np.int64)
+        self._has_sdram = sdram is not None
+        self.memory_edges = memory_edges(numbers) if sdram else None
+        self._unit_ns = 1e9 / clock_hz / numbers.edges[0][0]
+        chip = [rules_of(sdram, self._unit_ns), nets_of(numbers)] if sdram else []
+        chip_addresses = [array.ctypes.data for array in chip] if chip else [None, None]
         made = self._library.tw_netlist_create(
-            numbers.nets, len(edges), edges.ctypes.data, counts, addresses, clock_hz / baud, *pins
+            numbers.nets, len(edges), edges.ctypes.data, counts, addresses, clock_hz / baud, *pins, *chip_addresses
         )
         self._own(made, self._library.tw_netlist_destroy)
         if loops := self._library.tw_netlist_loops(self._handle):
@@ -136,6 +153,19 @@ class NetlistLine(Owner):
     def cycles(self) -> int:
         """Cycles of the clock of the serial line since the start."""
         return int(self._library.tw_netlist_cycles(self._handle))
+
+    @property
+    def sdram_fault(self) -> str:
+        """The first rule of the SDRAM that was broken since the start, and when; empty = none."""
+        time = ctypes.c_int64()
+        rule = self._library.tw_netlist_broken(self._handle, ctypes.byref(time)) if self._has_sdram else None
+        return f"{rule.decode()}, after {time.value * self._unit_ns:.1f} ns" if rule else ""
+
+    @property
+    def sdram_commands(self) -> dict[str, int]:
+        """How many commands the SDRAM has had since the start, by name."""
+        numbered = enumerate(COMMANDS if self._has_sdram else ())
+        return {name: int(self._library.tw_netlist_commands(self._handle, number)) for number, name in numbered}
 
     # As `SimulatedLine`.
 

@@ -15,7 +15,7 @@ from fpga.memory import OnChipMemory
 from fpga.sdram.chip import SdramChip
 from fpga.sdram.memory import SdramMemory
 from fpga.sim import sdram as sdram_model
-from fpga.sim.line import SimulatedLine
+from fpga.sim.line import MemoryEdges, SimulatedLine
 from fpga.sim.sdram import with_sdram_text
 from fpga.soc import SIMULATION_ID, Soc
 from fpga.uart_board import UartBoard
@@ -36,13 +36,14 @@ def soc_line(
     memory_bytes: int = 0,
     sdram: SdramChip | None = None,
     sdram_hz: int = 0,
+    edges: MemoryEdges | None = None,
     shared: bool = False,
     clock_hz: int,
     baud: int,
     board_id: str = SIMULATION_ID,
 ) -> SimulatedLine:
     """The SoC of `fpga.soc`, Verilated: with `memory_bytes` of on-chip memory, or with a chip at its pins, which
-    has a clock of `sdram_hz`; `shared`: that of the NPU.
+    has a clock of `sdram_hz`; `shared`: that of the NPU. `edges`: of both clocks, if where they lie matters.
 
     Raises:
         BuildError: it cannot be built. ValueError: a size or baud rate that cannot be.
@@ -55,7 +56,7 @@ def soc_line(
         if sdram is None:
             return component_text(soc(OnChipMemory(config, memory_bytes)), "soc")
         memory = SdramMemory(config, sdram, sdram_hz, shared=shared)
-        return with_sdram_text(soc(memory), sdram, sdram_hz, "soc", shared=shared)
+        return with_sdram_text(soc(memory), sdram, sdram_hz, "soc", shared=shared, from_lock=True)
 
     folders = [_ROOT / name for name in ("hw", "isa", "isa/link", "fpga", "fpga/bridge", "fpga/sdram")]
     sources = [*(p for folder in folders for p in folder.glob("*.py")), Path(sdram_model.__file__), sdram_model.MODEL]
@@ -63,7 +64,8 @@ def soc_line(
     memory_name = memory_bytes if sdram is None else f"sdram{sdram.size}-{own_hz}"
     stem = f"soc-{config.fingerprint}-{memory_name}-{clock_hz}-{baud}-{board_id}"
     title = f"the simulation of a SoC with {config.name!r}"
-    return SimulatedLine(stem, title, "soc", text, sorted(sources), clock_hz=clock_hz, baud=baud, memory_hz=own_hz)
+    edges = edges or MemoryEdges.of(clock_hz, own_hz)
+    return SimulatedLine(stem, title, "soc", text, sorted(sources), clock_hz=clock_hz, baud=baud, memory=edges)
 
 
 def board_line(board: UartBoard, config: NpuConfig, memory: str | None = None) -> tuple[SimulatedLine, int]:

@@ -6,7 +6,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from amaranth.hdl import C, ClockDomain, ClockSignal, Instance, Module, ResetSignal, Signal
+from amaranth.hdl import C, ClockDomain, ClockSignal, DomainRenamer, Instance, Module, ResetSignal, Signal
 from amaranth.lib import wiring
 from amaranth.lib.cdc import ResetSynchronizer
 from amaranth.lib.wiring import In, Out
@@ -16,6 +16,8 @@ from fpga.sdram.memory import MEMORY
 from hw.verilog import component_text
 
 MODEL = Path(__file__).resolve().parent / "sdram_chip.sv"
+#: The clock of `sync`, with the reset that a board makes for it.
+_RELEASED = "released"
 
 
 class WithSdram(wiring.Component):
@@ -26,6 +28,8 @@ class WithSdram(wiring.Component):
         chip: the memory.
         clock_hz: of the chip.
         shared: as `SdramMemory` has it.
+        from_lock: both clocks get their resets from `rst` as they get them on a board from the lock of the PLL; else
+            `sync` has `rst` itself. Not where the clock is shared.
 
     Ports:
         those of the component that do not lead to the chip.
@@ -33,8 +37,11 @@ class WithSdram(wiring.Component):
         sdram_fault: number of the first violation, 0 = none; see sdram_chip.sv.
     """
 
-    def __init__(self, component: Any, chip: SdramChip, clock_hz: int, *, shared: bool = False) -> None:
+    def __init__(
+        self, component: Any, chip: SdramChip, clock_hz: int, *, shared: bool = False, from_lock: bool = False
+    ) -> None:
         self.component, self.chip, self.clock_hz, self.shared = component, chip, clock_hz, shared
+        self.from_lock = from_lock and not shared
         self.domain = "sync" if shared else MEMORY
         self.pins = pins(chip)
         self.kept = {name: m for name, m in component.signature.members.items() if name not in self.pins}
@@ -48,7 +55,15 @@ class WithSdram(wiring.Component):
             m.domains += domain
             m.d.comb += domain.clk.eq(self.memory_clk)
             m.submodules.reset = ResetSynchronizer(ResetSignal("sync"), domain=MEMORY)
-        m.submodules.inner = inner = self.component
+        inner = self.component
+        if self.from_lock:
+            released = ClockDomain(_RELEASED)
+            m.domains += released
+            m.d.comb += released.clk.eq(ClockSignal("sync"))
+            m.submodules.released = ResetSynchronizer(ResetSignal("sync"), domain=_RELEASED)
+            m.submodules.inner = DomainRenamer({"sync": _RELEASED})(inner)
+        else:
+            m.submodules.inner = inner
         for name, member in self.kept.items():
             if member.is_signature:
                 wiring.connect(m, getattr(inner, name), wiring.flipped(getattr(self, name)))
@@ -103,10 +118,7 @@ class WithSdram(wiring.Component):
         )
 
 
-def with_sdram_text(component: Any, chip: SdramChip, clock_hz: int, name: str, *, shared: bool = False) -> str:
-    """Verilog of `WithSdram` as module `name`, and of the chip."""
-    return (
-        component_text(WithSdram(component, chip, clock_hz, shared=shared), name)
-        + "\n"
-        + MODEL.read_text(encoding="utf-8")
-    )
+def with_sdram_text(component: Any, chip: SdramChip, clock_hz: int, name: str, **how: bool) -> str:
+    """Verilog of `WithSdram` as module `name`, and of the chip. `how`: as `WithSdram` has it."""
+    text = component_text(WithSdram(component, chip, clock_hz, **how), name)
+    return f"{text}\n{MODEL.read_text(encoding='utf-8')}"

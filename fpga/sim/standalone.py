@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fpga.board import SDRAM, Point
 from fpga.sim import sdram as sdram_model
-from fpga.sim.line import SimulatedLine
+from fpga.sim.line import MemoryEdges, SimulatedLine
 from fpga.sim.sdram import with_sdram_text
 from fpga.standalone import core
 from fpga.standalone.boards import StandaloneBoard, standalone_soc
@@ -41,5 +41,5 @@ def standalone_line(board: StandaloneBoard, config: NpuConfig, point: Point) -> 
     stem = f"alone-{config.fingerprint}-{memory_name}-{clock_hz}-{point.baud}-{boot}"
     title = f"the simulation of a SoC with a core and {config.name!r}"
     sources += [Path(sdram_model.__file__), sdram_model.MODEL]
-    rates = {"clock_hz": clock_hz, "baud": point.baud, "memory_hz": pll.memory_hz}
-    return SimulatedLine(stem, title, "soc", text, sorted(sources), **rates)
+    edges = MemoryEdges.of(clock_hz, pll.memory_hz)
+    return SimulatedLine(stem, title, "soc", text, sorted(sources), clock_hz=clock_hz, baud=point.baud, memory=edges)

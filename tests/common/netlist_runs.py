@@ -15,7 +15,7 @@ import numpy as np
 
 import tilewright as tw
 from common.store import cache_folder, sources_digest
-from fpga.board import Point
+from fpga.board import SDRAM, Point
 from fpga.build import point_of
 from fpga.flows.ecp5 import CONSTRAINTS
 from fpga.flows.netlist import Module
@@ -243,15 +243,33 @@ def placed_cells(board: UartBoard, config: NpuConfig, point: Point) -> Module:
     return read_netlist(synthesised(board, config, point))
 
 
-def pair(board: UartBoard, config: NpuConfig, cells: Cells = placed_cells, **changes: int | float) -> Pair:
-    """Both forms of what a board gets: the point of the board with some of its values changed.
+def pair(
+    board: UartBoard,
+    config: NpuConfig,
+    cells: Cells = placed_cells,
+    *,
+    memory: str | None = None,
+    **changes: int | float,
+) -> Pair:
+    """Both forms of what a board gets: the point of the board with some of its values changed. Two clocks have their
+    edges at the same times in both.
 
     Args:
         cells: reads or makes those of the netlist.
+        memory: one of `fpga.board.MEMORIES`, None = the board's own choice.
     """
-    point = replace(point_of(board, config), **changes)  # type: ignore[arg-type]
-    hz = board.clocks(point).output_hz
-    netlist = NetlistLine(cells(board, config, point), clock_hz=hz, baud=point.baud)
-    memory = point.memory_kib << 10
-    rtl = soc_line(config, memory_bytes=memory, clock_hz=hz, baud=point.baud, board_id=board.identity)
+    point = replace(point_of(board, config, memory=memory), **changes)  # type: ignore[arg-type]
+    pll = board.clocks(point)
+    hz, sdram = pll.output_hz, board.sdram if point.memory == SDRAM else None
+    netlist = NetlistLine(cells(board, config, point), clock_hz=hz, baud=point.baud, sdram=sdram)
+    rtl = soc_line(
+        config,
+        memory_bytes=point.memory_kib << 10,
+        sdram=sdram,
+        sdram_hz=pll.memory_hz,
+        edges=netlist.memory_edges,
+        clock_hz=hz,
+        baud=point.baud,
+        board_id=board.identity,
+    )
     return Pair(netlist, rtl, point.baud)
