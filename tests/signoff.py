@@ -163,7 +163,7 @@ def _netlist_runs(figures: dict[str, Any]) -> list[str]:
         faults = [fault for kind in ("sdram_fault", "programs_sdram_fault") if (fault := figures.get(kind))]
         lines += [
             f"The model of the SDRAM has checked {sum(counts.values()):,} commands of the network at the pins, in ns: "
-            f"{' and '.join(['BROKEN', *faults]) if faults else 'no rule of its data sheet was broken'}.",
+            f"{'BROKEN: ' + '; '.join(faults) if faults else 'no rule of its data sheet was broken'}.",
             "",
         ]
     return lines

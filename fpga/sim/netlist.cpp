@@ -114,6 +114,8 @@ size_t tw_netlist_run(void *h, uint64_t cycles, uint8_t *bytes, size_t most) {
 
 size_t tw_netlist_queued(void *h) { return static_cast<Board *>(h)->uart.to_send.size(); }
 
+int32_t tw_netlist_level(void *h, int32_t net) { return static_cast<Board *>(h)->netlist.value[net]; }
+
 uint64_t tw_netlist_evaluations(void *h) { return static_cast<Board *>(h)->netlist.evaluations; }
 
 uint64_t tw_netlist_cycles(void *h) { return static_cast<Board *>(h)->cycle; }

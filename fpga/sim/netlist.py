@@ -48,6 +48,7 @@ def _library() -> ctypes.CDLL:
         ("send", None, handle, ctypes.c_char_p, size),
         ("run", size, handle, u64, ctypes.c_char_p, size),
         ("queued", size, handle),
+        ("level", number, handle, number),
         ("evaluations", u64, handle),
         ("cycles", u64, handle),
         ("broken", ctypes.c_char_p, handle, ctypes.POINTER(ctypes.c_int64)),
@@ -103,6 +104,7 @@ class NetlistLine(Owner):
         missing = [name for name in (RX, TX) if name not in numbers.pins]
         if missing:
             raise FpgaError(f"the netlist has no pin {missing[0]}")
+        self._pins = numbers.pins
         self.luts = numbers.lut_names
         self.lut_inputs = [len({*lut[:4]} - {ZERO, ONE}) for lut in numbers.luts[: len(self.luts)]]
         tables = [np.ascontiguousarray(table) for table in numbers.tables()]
@@ -115,9 +117,9 @@ class NetlistLine(Owner):
         pins = (numbers.pins[RX], numbers.pins[TX], numbers.locked)
         edges = np.array(numbers.edges, np.int64)
         self._has_sdram = sdram is not None
-        self.memory_edges = memory_edges(numbers) if sdram else None
         self._unit_ns = 1e9 / clock_hz / numbers.edges[0][0]
         chip = [rules_of(sdram, self._unit_ns), nets_of(numbers)] if sdram else []
+        self.memory_edges = memory_edges(numbers) if sdram else None
         chip_addresses = [array.ctypes.data for array in chip] if chip else [None, None]
         made = self._library.tw_netlist_create(
             numbers.nets, len(edges), edges.ctypes.data, counts, addresses, clock_hz / baud, *pins, *chip_addresses
@@ -143,6 +145,10 @@ class NetlistLine(Owner):
         """Bits of a LUT, by its place in `luts`, that its inputs have named since the start: bit i stands for bit i. A
         run does not depend on the others."""
         return int(self._library.tw_netlist_seen(self._handle, lut))
+
+    def level(self, pin: str) -> int:
+        """Of a pin, by its name, as the netlist drives or reads it."""
+        return int(self._library.tw_netlist_level(self._handle, self._pins[pin]))
 
     @property
     def evaluations(self) -> int:

@@ -14,7 +14,7 @@ MEASURED = {"day": "2026-11-23", "sources": digest_of_sources()}
 
 
 def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert page(tmp_path).count("Open: not measured.") == 11
+    assert page(tmp_path).count("Open: not measured.") == 12
     survivor = {"number": 7, "mode": "inv", "place": "core.x[3]", "lines": ["hw/queue.py:9"]}
     mutants = {
         "command": "python -m tests.mutants --count 4",
@@ -45,7 +45,7 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     in_sources = {"command": "python -m tests.source_faults", "seed": 1} | MEASURED | {"sources": "1"} | parts
     (tmp_path / "python_faults.json").write_text(json.dumps(in_sources))
     text = page(tmp_path)
-    assert text.count("Open: not measured.") == 8
+    assert text.count("Open: not measured.") == 9
     assert "| `compiler/npu` | 7 of 9 (77.8 %) | 8 of 9 (88.9 %) | 30 |" in text
     assert (
         "not explained:\n\n| place | fault | looks |\n|---|---|---|\n| `compiler/npu/a.py:3` | `1 -> 2` | 9 |" in text
@@ -93,6 +93,14 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = page(tmp_path)
     assert "| 1,000 | equal | DIFFERENT | 1 of 1 equal (5 registers) |" in text
     assert "15,000 cells" in text and "3 are changed" in text and "0 are different" in text and "4 are lost" in text
+    counts = {"sdram_fault": "", "sdram_commands": {"READ": 2000, "WRITE": 1}}
+    (tmp_path / "netlist_sdram.json").write_text(json.dumps(routed | counts | {"rtl_equal": True}))
+    text = page(tmp_path)
+    assert "| 1,000 | equal | equal | 1 of 1 equal (5 registers) |" in text and "Open: random programs (of 200" in text
+    assert "has checked 2,001 commands of the network at the pins, in ns: no rule of its data sheet was broken." in text
+    counts["sdram_fault"] = "ACTIVE too soon, after 5.0 ns"
+    (tmp_path / "netlist_sdram.json").write_text(json.dumps(routed | counts))
+    assert "in ns: BROKEN: ACTIVE too soon, after 5.0 ns." in page(tmp_path)
     (tmp_path / "fuzz.json").write_text("{}")
     assert main(["--folder", str(tmp_path), "--page", str(tmp_path / "page.md")]) == 2
     assert "fuzz.json is not what python -m tests.fuzz writes" in capsys.readouterr().err
@@ -109,7 +117,7 @@ def test_figures_do_not_get_worse() -> None:
     for name, least in LEAST.items():
         shares = re.findall(rf"^\| {name} \| .*?\(([0-9.]+) %\)|\(([0-9.]+) %\) {name}", text, re.MULTILINE)
         assert len(shares) == 1 and float("".join(shares[0])) >= least, (name, shares)
-    assert "| NO |" not in text and "DIFFERENT" not in text
+    assert "| NO |" not in text and "DIFFERENT" not in text and "BROKEN" not in text
     assert set(re.findall(r"([0-9,]+) differ\.", text)) == {"0"}
     assert set(re.findall(r"([0-9,]+) are (?:different|changed|lost)\b", text)) <= {"0"}
 
