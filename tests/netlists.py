@@ -23,6 +23,7 @@ import numpy as np
 
 import tilewright as tw
 from common.measured import write_with_command
+from fpga.board import SDRAM
 from fpga.boards import BOARDS
 from fpga.build import point_of
 from fpga.flows.ecp5 import CONFIGURATION, ROUTED
@@ -59,6 +60,8 @@ def main(arguments: list[str]) -> int:
         parser.error(f"{options.network}: no such file")
     start = time.process_time()
     board, config = BOARDS[options.board], PRESETS[options.config]
+    if options.routed and point_of(board, config).memory == SDRAM:
+        parser.error("after routing, registers in pins are not simulated: no design with SDRAM")
     made = pair(board, config, routed_cells if options.routed else placed_cells)
     print(f"netlist: {time.process_time() - start:.0f} s", flush=True)
     program = tw.compile(options.network, config=options.config)
