@@ -59,12 +59,13 @@ def nets_of(numbers: Numbers) -> np.ndarray:
     """`SdramNets`, int32.
 
     Raises:
-        FpgaError: a pin is missing, or its clock is not one of the netlist.
+        FpgaError: a pin is missing or has no register, registers are on several clocks, or the chip's is none.
     """
     clock = numbers.clocks.get(numbers.outputs.get(CLOCK, (ZERO, ZERO))[0])
     if clock is None:
         raise FpgaError(f"pin {CLOCK} of the netlist is not a clock")
-    found: list[int] = [clock]
+    width = sum(label.startswith(f"{SDRAM}dq__io") for label in numbers.outputs)
+    found: list[int] = [clock, registers_of(numbers), width]
     controls = [_driven(numbers.outputs, f"{SDRAM}{name}__io") for name in _CONTROLS]
     found += [net for net, _ in controls] + [off for _, off in controls]
     for name, most in _WIDE.items():
@@ -80,17 +81,26 @@ def nets_of(numbers: Numbers) -> np.ndarray:
     return np.array(found, np.int32)
 
 
-def memory_edges(numbers: Numbers) -> MemoryEdges:
-    """Edges of the first clock and of the one that the pins of the SDRAM have their registers on.
+def registers_of(numbers: Numbers) -> int:
+    """The number of the clock of the registers at the pins.
 
     Raises:
-        FpgaError: they are not on one clock.
+        FpgaError: a pin without a register, or registers on several clocks.
     """
-    nets = {net for label, (net, _) in numbers.outputs.items() if label.startswith(SDRAM) and label != CLOCK}
-    clocks = {clock for *_, q, _, clock in numbers.registers if q in nets}
-    if len(clocks) != 1:
-        raise FpgaError(f"the pins of the SDRAM have registers on {len(clocks)} clocks")
-    period, first = numbers.edges[clocks.pop()]
+    written = {q: clock for *_, q, _, clock in numbers.registers}
+    read = {d: clock for d, *_, clock in numbers.registers}
+    labels = [label for label in numbers.outputs if label.startswith(SDRAM) and label != CLOCK]
+    driven = {net for label in labels for net in numbers.outputs[label]} - {ZERO, ONE}
+    taken = {numbers.pins[label] for label in labels if numbers.pins[label] not in driven} - {ZERO, ONE}
+    clocks = {written.get(net) for net in driven} | {read.get(net) for net in taken}
+    if len(clocks) != 1 or (clock := clocks.pop()) is None:
+        raise FpgaError("the pins of the SDRAM do not all have registers, on one clock")
+    return clock
+
+
+def memory_edges(numbers: Numbers) -> MemoryEdges:
+    """Edges of the first clock and of that of the registers at the pins. Raises FpgaError as `registers_of`."""
+    period, first = numbers.edges[registers_of(numbers)]
     return MemoryEdges(numbers.edges[0][0], period, first)
 
 

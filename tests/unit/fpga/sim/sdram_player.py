@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fpga.flows.netlist import Bit
+from fpga.flows.netlist import Bit, Module
 from fpga.sdram.chip import SdramChip
 from fpga.sim.ecp5_cells import BLOCK_WORDS
 from fpga.sim.netlist import NetlistLine
@@ -74,6 +74,11 @@ def precharge(bank: int = 0) -> Step:
 
 def player(steps: Sequence[Step], chip: SdramChip = CHIP, *, later: int = LATER, seed: int = 0) -> NetlistLine:
     """Plays the steps once, then nothing. Data that comes back is at the pins `led_*`."""
+    return NetlistLine(player_cells(steps, chip, later), clock_hz=HZ, baud=HZ // 10, sdram=chip, seed=seed)
+
+
+def player_cells(steps: Sequence[Step], chip: SdramChip = CHIP, later: int = LATER) -> Module:
+    """The netlist of `player`."""
     hand = Hand()
     clock, chip_clock = hand.pll(CLKOP=(DIVIDER, 3), CLKOS=(DIVIDER, 3 + later))
     assert len(steps) < BLOCK_WORDS
@@ -103,10 +108,8 @@ def player(steps: Sequence[Step], chip: SdramChip = CHIP, *, later: int = LATER,
     for i in range(chip.word_bits):
         bit: Bit = data[i] if i < DATA_BITS else "0"
         pins = hand.register(clock, bit), hand.register(clock, off, high=True)
-        back = hand.pin_both(f"sdram_0__dq__io[{i}]", *pins)
-        if i < DATA_BITS:
-            hand.pin_out(f"led_{i}__io", hand.register(clock, back))
-    return NetlistLine(hand.module, clock_hz=HZ, baud=HZ // 10, sdram=chip, seed=seed)
+        hand.pin_out(f"led_{i}__io", hand.register(clock, hand.pin_both(f"sdram_0__dq__io[{i}]", *pins)))
+    return hand.module
 
 
 def played(line: NetlistLine, cycles: int) -> list[int]:

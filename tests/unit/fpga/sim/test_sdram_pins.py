@@ -10,7 +10,9 @@ import pytest
 from fpga.errors import FpgaError
 from fpga.sdram.chip import SdramChip
 from fpga.sim import sdram_pins
+from fpga.sim.ecp5_cells import numbers_of
 from fpga.sim.netlist import NetlistLine
+from fpga.sim.sdram_pins import registers_of
 from tests.unit.fpga.sim.hand_netlists import Hand
 from tests.unit.fpga.sim.sdram_player import (
     CHIP,
@@ -23,6 +25,7 @@ from tests.unit.fpga.sim.sdram_player import (
     load_mode,
     played,
     player,
+    player_cells,
     precharge,
     read,
     write,
@@ -183,3 +186,10 @@ def test_pins_that_are_missing() -> None:
     hand.pin_out("led_0__io", hand.toggle(clock))
     with pytest.raises(FpgaError, match="sdram_0__clk__io of the netlist is not a clock"):
         NetlistLine(hand.module, clock_hz=HZ, baud=HZ // 10, sdram=CHIP)
+
+
+def test_pins_without_registers() -> None:
+    numbers = numbers_of(player_cells([]))
+    numbers.registers[-1][-1] += 1
+    with pytest.raises(FpgaError, match="do not all have registers, on one clock"):
+        registers_of(numbers)
