@@ -28,7 +28,8 @@ struct SdramAtPins {
         netlist.settle();
     }
 
-    // After them: what the chip has at its inputs.
+    // After them: what the chip has at its inputs. Before the first edge of their registers, pins are what the configuration
+    // of the FPGA makes them, 0, whatever value the registers are given: the chip's clock is disabled.
     void after(int64_t time, uint32_t which, const Netlist &netlist) {
         if (!(which >> nets.registers & 1)) return;
         bool floating = netlist.bits(nets.off) | netlist.bits(nets.bank_off) | netlist.bits(nets.address_off) |
