@@ -37,7 +37,7 @@ class Numbers:
     Attributes:
         nets: how many, constants included.
         luts: LUT4 first, in the order of `lut_names`, then parts of other cells: five inputs, output, table.
-        registers, small_rams, multipliers, blocks: see `netlist.h`.
+        registers, small_rams, multipliers, blocks: see `cells.h`.
         pins: net of each port of the module, by name: what comes in, or what an output drives.
         outputs: of each that is an output, what it drives, and what is 1 while it does not.
         locked: the net that says that the PLL runs.

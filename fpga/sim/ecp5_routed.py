@@ -30,7 +30,7 @@ _LOCATED = re.compile(r'LOCATE COMP "([^"]+)" SITE "([^"]+)"')
 #: Pins of the third slice that take the data of the four LUTs of a small RAM. Its other four, of the same names as the
 #: inputs of those LUTs, take the address of a write. No document says so: it is what nextpnr does.
 RAM_DATA = ("C5", "A5", "D5", "B5")
-#: Which number of a port of `netlist.h` its write enable is: behind address, data, outputs and the clock's enable.
+#: Which number of a port of `cells.h` its write enable is: behind address, data, outputs and the clock's enable.
 _WRITE_ENABLE = 14 + 18 + 18 + 1
 #: Which block of a row begins in a tile, by the type of the tile.
 _BLOCKS = {"MIB_EBR0": 0, "MIB_EBR2": 1, "MIB_EBR4": 2, "MIB_EBR6": 3}

@@ -4,7 +4,6 @@
 // are the constants. Between two edges of clocks, what is combinational is evaluated in the order of its depth, and only
 // where an input has changed; at an edge of a clock, only its registers and memories of which an input has changed since
 // the last. What has edges at the same time takes the values from before them, whichever clock it has.
-// Mirrored by fpga/sim/ecp5_cells.py, which says what the numbers of a cell are.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -12,48 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "cells.h"
+
 namespace {
-
-using Numbers = const int32_t *;
-
-struct Lut {
-    int32_t in[5], out;
-    uint32_t init;
-};
-
-// Flags: 1 = the value of a reset, 2 = a reset needs no clock, 4, 8 = enable and reset are inverted, 16 = a reset needs the
-// enable.
-struct Register {
-    int32_t d, enable, reset, q, flags, clock;
-};
-
-struct SmallRam {
-    int32_t read[4], write[4], in[4], out[4], enable;
-    int32_t init[2], clock;
-};
-
-struct Multiplier {
-    int32_t a[18], b[18], a_signed, b_signed, out[36], registered, clock;
-};
-
-// One port of a block RAM. `writes`: 0 = the output stays in a write, 1 = it shows what is written, 2 = what was there.
-struct Port {
-    int32_t address[14], in[18], out[18], clock_enable, write_enable, output_enable, reset;
-    int32_t width, registered, writes;
-};
-
-constexpr int WORDS = 1024;  // of 18 bits
-
-struct Block {
-    Port port[2];
-    int32_t written;  // whether anything can write it
-    int32_t init[WORDS], clock;
-};
-
-template <class T> std::vector<T> cells(Numbers numbers, int32_t count) {
-    const T *first = reinterpret_cast<const T *>(numbers);
-    return std::vector<T>(first, first + count);
-}
 
 struct Netlist {
     std::vector<uint8_t> value;

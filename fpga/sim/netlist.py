@@ -23,7 +23,9 @@ from fpga.sim.ecp5_cells import ONE, ZERO, Numbers, numbers_of
 from fpga.sim.sdram_pins import COMMANDS, SDRAM, memory_edges, nets_of, rules_of
 
 _HERE = Path(__file__).resolve().parent
-_SOURCES = [_HERE / name for name in ("netlist.cpp", "netlist.h", "clocks.h", "sdram.h", "sdram_pins.h", "uart.h")]
+_SOURCES = [
+    _HERE / name for name in ("netlist.cpp", "cells.h", "netlist.h", "clocks.h", "sdram.h", "sdram_pins.h", "uart.h")
+]
 #: Pins of the serial line, as Amaranth names them.
 RX, TX = "uart_0__rx__io", "uart_0__tx__io"
 
