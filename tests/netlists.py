@@ -1,13 +1,13 @@
 """The netlist of a board's bitstream against the RTL it is made from and the simulators: the same bytes and cycles.
 
     python -m tests.netlists                                   tiny on ULX3S: digits, 20 random programs, faults in LUTs
-    python -m tests.netlists --network kws.tflite --programs 200 --json build/signoff/netlist.json
+    python -m tests.netlists --network digits ds_cnn --programs 200 --json build/signoff/netlist.json
     python -m tests.netlists --config small                    one with the board's SDRAM, on a clock of its own
     python -m tests.netlists --routed                          the netlist that is in the bitstream, after routing
 
-A network is run once on the netlist by the driver, over the serial line. What the driver sent is then played again to
-the Verilated SoC, and to the netlist with random values in what is not reset. So are random programs, on a netlist with
-a slower clock, where the line has fewer cycles for a byte; and those to netlists with a wrong bit in a LUT, too.
+A network is run once on the netlist by the driver, over the serial line. What the driver sent is then played to the
+Verilated SoC, and again to the netlist with random values in what is not reset. So are random programs, on a netlist
+with a slower clock, where the line has fewer cycles for a byte; and those to netlists with a wrong bit in a LUT, too.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 import tilewright as tw
 from common.measured import write_with_command
@@ -36,12 +37,13 @@ from isa.program import Program
 from tests.common.netlist_runs import Pair, Recording, pair, placed_cells, record, record_programs, replay
 from tests.common.paths import ROOT
 from tests.common.routed_runs import UNPACKED, routed, routed_cells
+from tilewright import zoo
 
 #: The point of the netlist for random programs: 83 cycles for a byte of the line.
 SLOW = {"clock_mhz": 25, "baud": 3_000_000}
 #: Kinds of differences between netlists before and after routing, the configuration and the bitstream.
 DIFFERENCES = ("changed", "differences", "lost")
-DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"
+DIGITS = "digits"
 
 
 def main(arguments: list[str]) -> int:
@@ -49,24 +51,29 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.netlists", description=__doc__.splitlines()[0])
     parser.add_argument("--board", default="ulx3s_85f", choices=[n for n, b in BOARDS.items() if b.family == "ecp5"])
     parser.add_argument("--config", default="tiny", choices=PRESETS)
-    parser.add_argument("--network", type=Path, default=DIGITS, help="default: digits")
+    parser.add_argument("--network", nargs="+", default=["digits"], metavar="NETWORK",
+                        help="files, names of the zoo, or digits, which is the default")  # fmt: skip
     parser.add_argument("--seeds", type=int, default=1, help="runs with random registers and memories (%(default)s)")
     parser.add_argument("--programs", type=int, default=20, help="random programs (%(default)s)")
     parser.add_argument("--faults", type=int, default=10, help="wrong bits of LUTs (%(default)s)")
     parser.add_argument("--routed", action="store_true", help="place and route it first (10 CPU minutes for tiny)")
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args(arguments)
-    if not options.network.is_file():
-        parser.error(f"{options.network}: no such file")
+    for name in options.network:
+        if name not in (DIGITS, *zoo.ZOO) and not Path(name).is_file():
+            parser.error(f"{name}: no such file, nor a network of the zoo")
     start = time.process_time()
     board, config = BOARDS[options.board], PRESETS[options.config]
     if options.routed and point_of(board, config).memory == SDRAM:
         parser.error("after routing, registers in pins are not simulated: no design with SDRAM")
     made = pair(board, config, routed_cells if options.routed else placed_cells)
     print(f"netlist: {time.process_time() - start:.0f} s", flush=True)
-    program = tw.compile(options.network, config=options.config)
-    figures = {"board": options.board, "config": options.config, "network": options.network.stem}
-    figures |= measure(made, program, options.seeds)
+    figures: dict[str, Any] = {"board": options.board, "config": options.config, "luts": len(made.netlist.luts)}
+    figures["networks"] = []
+    for name in options.network:
+        network = measure(made, tw.compile(model_of(name), config=options.config), options.seeds)
+        figures["networks"].append({"network": Path(name).stem, **network})
+        print(figures["networks"][-1], flush=True)
     if options.programs:  # what is routed has the clock that it is routed for
         slow = made if options.routed else pair(board, config, **SLOW)
         figures |= programs(slow, config, options.programs, options.faults)
@@ -77,10 +84,17 @@ def main(arguments: list[str]) -> int:
         print(f"{name}: {value}")
     if options.json:
         write_with_command(options.json, parser, arguments, figures)
-    right = figures["bytes_equal"] and figures["rtl_equal"] and figures["random_equal"] == options.seeds
+    right = all(n["bytes_equal"] and n["rtl_equal"] and n["random_equal"] == n["seeds"] for n in figures["networks"])
     right = right and not figures.get("programs_wrong") and figures.get("programs_rtl_equal", True)
-    right = right and not any(figures.get(name) for name in ("sdram_fault", "programs_sdram_fault"))
+    right = right and not any(part.get("sdram_fault") for part in (figures, *figures["networks"]))
     return int(not right or any(figures.get(name) for name in DIFFERENCES))
+
+
+def model_of(name: str) -> Path | onnx.ModelProto:
+    """A network by its name or its file."""
+    if name == DIGITS:
+        return ROOT / "examples" / "digits" / "digits_int8.onnx"
+    return zoo.build_quantized(name) if name in zoo.ZOO else Path(name)
 
 
 def measure(made: Pair, program: Program, seeds: int) -> dict[str, Any]:
@@ -88,14 +102,12 @@ def measure(made: Pair, program: Program, seeds: int) -> dict[str, Any]:
     is the RTL's, and how many runs with random registers give the same. With an SDRAM, the first of its rules that was
     broken, and the commands that were checked."""
     netlist = made.netlist
+    netlist.start()
     recording = record(netlist, made.baud, program)
     expected = tw.Device("functional").run(program, tw.random_inputs(program, 0))
-    netlist.start()
-    answers = replay(netlist, recording)
-    cycles, evaluations = netlist.cycles, netlist.evaluations
+    cycles, evaluations, answers = netlist.cycles, netlist.evaluations, recording.answers
     chip = {"sdram_fault": netlist.sdram_fault, "sdram_commands": netlist.sdram_commands}
     return {
-        "luts": len(netlist.luts),
         "cycles": recording.counters.cycles,
         "bytes_equal": all(np.array_equal(recording.outputs[name], expected[name]) for name in expected),
         "rtl_equal": replay(made.rtl, recording) == answers,
@@ -113,9 +125,7 @@ def programs(made: Pair, config: NpuConfig, count: int, faults: int) -> dict[str
     driver reads, counters too, is the RTL's, how many bits of LUTs decided something, and how many of those change any
     of the answers if they are wrong."""
     recording = record_programs(made.netlist, made.baud, config, range(count))
-    made.netlist.start()
-    answers = replay(made.netlist, recording)
-    fault = made.netlist.sdram_fault
+    answers, fault = recording.answers, made.netlist.sdram_fault
     seen = [made.netlist.seen(lut) for lut in range(len(made.netlist.luts))]
     named = [(lut, bit) for lut, mask in enumerate(seen) for bit in range(16) if mask >> bit & 1]
     chosen = random.Random(1).sample(named, faults)
@@ -123,7 +133,7 @@ def programs(made: Pair, config: NpuConfig, count: int, faults: int) -> dict[str
         "programs": count,
         "programs_wrong": len(recording.wrong),
         "programs_rtl_equal": replay(made.rtl, recording) == answers,
-        "programs_sdram_fault": fault,
+        "sdram_fault": fault,
         "bits": sum(1 << inputs for inputs in made.netlist.lut_inputs),
         "bits_named": len(named),
         "faults": faults,

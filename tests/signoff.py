@@ -136,15 +136,18 @@ def _netlist(figures: dict[str, Any]) -> list[str]:
 
 def _netlist_runs(figures: dict[str, Any]) -> list[str]:
     words = {True: "equal", False: "DIFFERENT"}
-    cells = [
-        f"`{figures['network']}`, `{figures['config']}` on `{figures['board']}`",
-        f"{figures['cycles']:,}",
-        words[figures["bytes_equal"]],
-        words[figures["rtl_equal"]],
-        f"{figures['random_equal']} of {figures['seeds']} equal ({figures['random_registers']:,} registers)",
-    ]
     titles = ("network", "cycles", "bytes", "RTL", "random registers")
-    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|", f"| {' | '.join(cells)} |", ""]
+    lines = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
+    for run in figures["networks"]:
+        cells = [
+            f"`{run['network']}`, `{figures['config']}` on `{figures['board']}`",
+            f"{run['cycles']:,}",
+            words[run["bytes_equal"]],
+            words[run["rtl_equal"]],
+            f"{run['random_equal']} of {run['seeds']} equal ({run['random_registers']:,} registers)",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines.append("")
     lines += [
         "Bytes: outputs, with the functional simulator. RTL: all that the driver reads, with the Verilated SoC.",
         "",
@@ -159,10 +162,10 @@ def _netlist_runs(figures: dict[str, Any]) -> list[str]:
             f"{figures['faults']} such bits inverted, {figures['faults_found']} change what the driver reads.",
             "",
         ]
-    if counts := figures.get("sdram_commands"):
-        faults = [fault for kind in ("sdram_fault", "programs_sdram_fault") if (fault := figures.get(kind))]
+    if count := sum(sum(run.get("sdram_commands", {}).values()) for run in figures["networks"]):
+        faults = [fault for part in (*figures["networks"], figures) if (fault := part.get("sdram_fault"))]
         lines += [
-            f"The model of the SDRAM has checked {sum(counts.values()):,} commands of the network at the pins, in ns: "
+            f"The model of the SDRAM has checked {count:,} commands of the networks at the pins, in ns: "
             f"{'BROKEN: ' + '; '.join(faults) if faults else 'no rule of its data sheet was broken'}.",
             "",
         ]

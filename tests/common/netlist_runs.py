@@ -67,15 +67,17 @@ class Line(Protocol):
 
 @dataclass
 class Recorder:
-    """A line that remembers what it was sent, and how many cycles it ran before.
+    """A line that remembers what it was sent, how many cycles it ran before, and what it answered.
 
     Attributes:
         sent: cycles since the last bytes, and bytes.
+        answers: all bytes that have come back.
     """
 
     line: Line
     sent: list[tuple[int, bytes]] = field(default_factory=list)
     waited: int = 0
+    answers: bytearray = field(default_factory=bytearray)
 
     @property
     def cycles_per_byte(self) -> int:
@@ -92,7 +94,9 @@ class Recorder:
 
     def run(self, cycles: int) -> bytes:
         self.waited += cycles
-        return self.line.run(cycles)
+        found = self.line.run(cycles)
+        self.answers += found
+        return found
 
     def reset(self) -> None:
         self.line.reset()
@@ -103,7 +107,7 @@ class Recorder:
 
 @dataclass
 class Recording:
-    """What a driver sent.
+    """What a driver sent, and what it was answered.
 
     Attributes:
         longest: cycles of the longest run.
@@ -111,6 +115,7 @@ class Recording:
 
     sent: list[tuple[int, bytes]]
     longest: int
+    answers: bytes
 
 
 @dataclass
@@ -137,7 +142,7 @@ def record(line: Line, baud: int, program: Program, seed: int = 0) -> NetworkRec
         outputs = device.run(program, inputs)
         assert device.counters is not None
         counters = device.counters
-    return NetworkRecording(recorder.sent, counters.cycles or 0, outputs, counters)
+    return NetworkRecording(recorder.sent, counters.cycles or 0, bytes(recorder.answers), outputs, counters)
 
 
 def record_programs(line: Line, baud: int, config: NpuConfig, seeds: Sequence[int]) -> ProgramsRecording:
@@ -171,7 +176,7 @@ def record_programs(line: Line, baud: int, config: NpuConfig, seeds: Sequence[in
         places = [slice(w.base, w.base + w.size) for w in program.windows if w.write]
         if any((device.read(base + place.start, place.stop - place.start) != memory[place]).any() for place in places):
             wrong.append(None)
-    return ProgramsRecording(recorder.sent, longest, wrong)
+    return ProgramsRecording(recorder.sent, longest, bytes(recorder.answers), wrong)
 
 
 def _address(board: SerialBoard, baud: int) -> str:

@@ -78,28 +78,28 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "3,000 programs are wanted" not in page(tmp_path)
     files = {"command": "python -m tests.file_fuzz", "kinds": {"onnx": {"works": 40_000, "refused": 60_000} | MEASURED}}
     (tmp_path / "files.json").write_text(json.dumps(MEASURED | files))
-    assert "| `onnx` | 100,000 | 40,000 | 60,000 | 0 | 2026-11-23 |" in page(tmp_path) and "are wanted of" not in page(
-        tmp_path
-    )
+    text = page(tmp_path)
+    assert "| `onnx` | 100,000 | 40,000 | 60,000 | 0 | 2026-11-23 |" in text and "are wanted of" not in text
     files["kinds"] |= {"tflite": {"works": 1, "failed": 2} | MEASURED}
     (tmp_path / "files.json").write_text(json.dumps(MEASURED | files))
-    assert "| `tflite` | 3 | 1 | 0 | 2 | 2026-11-23 |" in page(tmp_path) and "100,000 are wanted of `tflite`." in page(
-        tmp_path
-    )
-    routed = {"network": "digits", "config": "tiny", "board": "ulx3s_85f", "cycles": 1000, "seeds": 1, "faults": 0}
-    routed |= {"bytes_equal": True, "rtl_equal": False, "random_equal": 1, "random_registers": 5, "cells": 15_000}
+    text = page(tmp_path)
+    assert "| `tflite` | 3 | 1 | 0 | 2 | 2026-11-23 |" in text and "100,000 are wanted of `tflite`." in text
+    run = {"network": "digits", "cycles": 1000, "seeds": 1, "bytes_equal": True, "rtl_equal": False, "random_equal": 1}
+    run |= {"random_registers": 5}
+    routed = {"networks": [run, run | {"network": "other"}], "config": "tiny", "board": "ulx3s_85f", "cells": 15_000}
     routed |= MEASURED | {"command": "python -m tests.netlists --routed", "changed": 3, "differences": 0, "lost": 4}
     (tmp_path / "netlist_routed.json").write_text(json.dumps(routed))
     text = page(tmp_path)
-    assert "| 1,000 | equal | DIFFERENT | 1 of 1 equal (5 registers) |" in text
+    assert "| `digits`, `tiny` on `ulx3s_85f` | 1,000 | equal | DIFFERENT | 1 of 1 equal (5 registers) |" in text
+    assert "| `other`, `tiny` on `ulx3s_85f` | 1,000 |" in text
     assert "15,000 cells" in text and "3 are changed" in text and "0 are different" in text and "4 are lost" in text
-    counts = {"sdram_fault": "", "sdram_commands": {"READ": 2000, "WRITE": 1}}
-    (tmp_path / "netlist_sdram.json").write_text(json.dumps(routed | counts | {"rtl_equal": True}))
+    run |= {"sdram_fault": "", "sdram_commands": {"READ": 2000, "WRITE": 1}, "rtl_equal": True}
+    (tmp_path / "netlist_sdram.json").write_text(json.dumps(routed | {"networks": [run]}))
     text = page(tmp_path)
     assert "| 1,000 | equal | equal | 1 of 1 equal (5 registers) |" in text and "Open: random programs (of 200" in text
-    assert "has checked 2,001 commands of the network at the pins, in ns: no rule of its data sheet was broken." in text
-    counts["sdram_fault"] = "ACTIVE too soon, after 5.0 ns"
-    (tmp_path / "netlist_sdram.json").write_text(json.dumps(routed | counts))
+    assert "has checked 2,001 commands of the networks at the pins, in ns: no rule of its data sheet was brok" in text
+    run["sdram_fault"] = "ACTIVE too soon, after 5.0 ns"
+    (tmp_path / "netlist_sdram.json").write_text(json.dumps(routed | {"networks": [run]}))
     assert "in ns: BROKEN: ACTIVE too soon, after 5.0 ns." in page(tmp_path)
     (tmp_path / "fuzz.json").write_text("{}")
     assert main(["--folder", str(tmp_path), "--page", str(tmp_path / "page.md")]) == 2
