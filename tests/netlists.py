@@ -13,6 +13,7 @@ with a slower clock, where the line has fewer cycles for a byte; and those to ne
 from __future__ import annotations
 
 import argparse
+import functools
 import random
 import sys
 import time
@@ -66,16 +67,18 @@ def main(arguments: list[str]) -> int:
     board, config = BOARDS[options.board], PRESETS[options.config]
     if options.routed and point_of(board, config).memory == SDRAM:
         parser.error("after routing, registers in pins are not simulated: no design with SDRAM")
-    made = pair(board, config, routed_cells if options.routed else placed_cells)
+    new = functools.partial(pair, board, config, routed_cells if options.routed else placed_cells)
+    made = new()
     print(f"netlist: {time.process_time() - start:.0f} s", flush=True)
     figures: dict[str, Any] = {"board": options.board, "config": options.config, "luts": len(made.netlist.luts)}
     figures["networks"] = []
     for name in options.network:
+        made = made if not figures["networks"] else new()  # the RTL keeps what the last one has left in its memories
         network = measure(made, tw.compile(model_of(name), config=options.config), options.seeds)
         figures["networks"].append({"network": Path(name).stem, **network})
         print(figures["networks"][-1], flush=True)
     if options.programs:  # what is routed has the clock that it is routed for
-        slow = made if options.routed else pair(board, config, **SLOW)
+        slow = new() if options.routed else new(**SLOW)
         figures |= programs(slow, config, options.programs, options.faults)
     if options.routed:
         figures |= compare(board, config)
