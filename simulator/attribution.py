@@ -107,6 +107,12 @@ def fused_row(group: Sequence[Layer]) -> Layer:
     return replace(group[0], name=" + ".join(names), op="+".join(layer.op for layer in group), **sums)
 
 
+def bounds_of(groups: Sequence[Sequence[Layer]], config: NpuConfig, memory: MemoryTiming) -> list[int]:
+    """The part of each group in the bound: what of a group must wait for all before it, a row of all does not say."""
+    parts = iter(shares([layer for group in groups for layer in group], config, memory))
+    return [sum(next(parts) for _ in group) for group in groups]
+
+
 def attribute(
     ops: Sequence[Op],
     layers: Iterable[Layer],
@@ -126,7 +132,7 @@ def attribute(
     """
     groups = {group[0].first: group for group in fused_layers(layers)}
     fused = [fused_row(group) for group in groups.values()]
-    bounds = dict(zip(groups, shares(fused, config, memory)))
+    bounds = dict(zip(groups, bounds_of(list(groups.values()), config, memory)))
     products = window_products(ops, config, constants)
     rows = []
     for trace in traces:

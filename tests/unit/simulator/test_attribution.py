@@ -16,7 +16,7 @@ from isa.instructions import Memory, Source
 from isa.program import Layer, Program
 from isa.timing import DEFAULT_MEMORY, MemoryTiming, gemm_signal
 from simulator import attribution
-from simulator.attribution import LOSSES, LayerLosses, attribute, fused_layers, fused_row
+from simulator.attribution import LOSSES, LayerLosses, attribute, bounds_of, fused_layers, fused_row
 from simulator.blame import segments
 from simulator.bound import bound_cycles
 from simulator.cycle import CycleDevice, Trace
@@ -214,3 +214,14 @@ def test_fused_layers_are_one_row() -> None:
     row = fused_row(groups[0])
     assert (row.name, row.macs, row.read_bytes, row.write_bytes, row.minimum_bytes) == ("a + b", 150, 5, 7, 9)
     assert (row.first, row.count) == (0, 10)
+
+
+def test_the_bound_of_a_row_knows_what_waits_inside_of_it() -> None:
+    """The last layer reads more than scratchpads hold, and can begin only behind all others, also if it is fused."""
+    config = PRESETS["base"]
+    layers = [Layer(name, "QConv", "npu", minimum_steps=50_000, minimum_bytes=1000) for name in "ab"]
+    layers.append(Layer("c", "QMatMul", "npu", minimum_steps=100, minimum_bytes=2_000_000, after_all=True))
+    whole = bound_cycles(layers, config)
+    assert whole == 100_000 + (2_000_000 - config.scratchpad_bytes) // config.bus_bytes
+    for groups in ([layers[:1], layers[1:]], [layers], [[layer] for layer in layers]):
+        assert sum(bounds_of(groups, config, DEFAULT_MEMORY)) == whole
