@@ -197,7 +197,11 @@ def _proofs(figures: dict[str, Any]) -> list[str]:
 
 
 def _npu_proofs(figures: dict[str, Any]) -> list[str]:
-    return [*_proofs(figures), "", "Not proved: the effect of each instruction, but for the rows that loops name."]
+    return [
+        *_proofs(figures),
+        "",
+        "Not proved: the arithmetic of ROW and of the weights that LOAD_CODED makes of words; that a run ends.",
+    ]
 
 
 def _board_proofs(figures: dict[str, Any]) -> list[str]:

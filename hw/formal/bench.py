@@ -44,6 +44,13 @@ def registers(module: Module) -> dict[str, Signal]:
     return found
 
 
+def inner(module: Module, name: str) -> Signal:
+    """A signal that an opened part drives and does not show."""
+    found = [signal for signal in module._driving if signal.name == name]
+    assert len(found) == 1, (name, found)
+    return found[0]
+
+
 class Bench:
     """One part and its surroundings.
 

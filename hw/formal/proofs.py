@@ -8,6 +8,7 @@ from dataclasses import replace
 from hw.formal import (
     bus_benches,
     bus_proofs,
+    gemm_proofs,
     issue_proofs,
     lane_proofs,
     load_proofs,
@@ -34,6 +35,7 @@ _BUS = {proof.name: proof for proof in bus_proofs.PROOFS}
 PROOFS: tuple[Proof, ...] = (
     *issue_proofs.PROOFS,
     *loop_proofs.PROOFS,
+    *gemm_proofs.PROOFS,
     *requantizer_proofs.PROOFS,
     *lane_proofs.PROOFS,
     *steps_proofs.PROOFS,

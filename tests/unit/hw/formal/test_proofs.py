@@ -61,3 +61,7 @@ def test_terms_are_split() -> None:
 def test_commands_are_split_at_brackets() -> None:
     text = ["; comment (\n", "(push 1)\n", "(assert (= x\n", "  #b0))\n", "\n", "(check-sat)\n"]
     assert list(solver.commands(iter(text))) == ["(push 1)", "(assert (= x\n  #b0))", "(check-sat)"]
+
+
+def test_terms_are_split_at_spaces_outside_of_brackets() -> None:
+    assert list(solver.terms("a (f (g b) c)  |d (e| ")) == ["a", "(f (g b) c)", "|d (e|"]
