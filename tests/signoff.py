@@ -158,8 +158,8 @@ def _netlist_runs(figures: dict[str, Any]) -> list[str]:
             f"functional simulator; all that the driver reads, counters too, is {words[figures['programs_rtl_equal']]} "
             "to the RTL's.",
             "",
-            f"Their values name {figures['bits_named']:,} of {figures['bits']:,} bits of the LUTs. Of "
-            f"{figures['faults']} such bits inverted, {figures['faults_found']} change what the driver reads.",
+            f"Values of the first {figures['faulted']} name {figures['bits_named']:,} of {figures['bits']:,} bits of the "
+            f"LUTs. Of {figures['faults']} such bits inverted, {figures['faults_found']} change what the driver reads.",
             "",
         ]
     if count := sum(sum(run.get("sdram_commands", {}).values()) for run in figures["networks"]):
