@@ -158,7 +158,7 @@ def _netlist_runs(figures: dict[str, Any]) -> list[str]:
             f"functional simulator; all that the driver reads, counters too, is {words[figures['programs_rtl_equal']]} "
             "to the RTL's.",
             "",
-            f"Values of the first {figures['faulted']} name {figures['bits_named']:,} of {figures['bits']:,} bits of the "
+            f"Values of the first {figures['faulted']} name {figures['bits_named']:,} of {figures['bits']:,} bits of "
             f"LUTs. Of {figures['faults']} such bits inverted, {figures['faults_found']} change what the driver reads.",
             "",
         ]

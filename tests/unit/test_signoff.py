@@ -101,6 +101,12 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run["sdram_fault"] = "ACTIVE too soon, after 5.0 ns"
     (tmp_path / "netlist_sdram.json").write_text(json.dumps(routed | {"networks": [run]}))
     assert "in ns: BROKEN: ACTIVE too soon, after 5.0 ns." in page(tmp_path)
+    programs = {"programs": 200, "programs_wrong": 1, "programs_rtl_equal": False, "faults": 5, "faults_found": 4}
+    programs |= {"faulted": 20, "bits": 90_000, "bits_named": 12_345}
+    (tmp_path / "netlist.json").write_text(json.dumps(routed | programs))
+    text = page(tmp_path)
+    assert "200 random programs one after the other: 1 leave other bytes" in text and "is DIFFERENT to" in text
+    assert "the first 20 name 12,345 of 90,000 bits of LUTs. Of 5 such bits inverted, 4 change" in text
     (tmp_path / "fuzz.json").write_text("{}")
     assert main(["--folder", str(tmp_path), "--page", str(tmp_path / "page.md")]) == 2
     assert "fuzz.json is not what python -m tests.fuzz writes" in capsys.readouterr().err
