@@ -38,6 +38,14 @@ _WINDOW = (
         None,
     ),
 )
+_ARRAY = (
+    Property(
+        "sums",
+        "`MacArray`: a product given in cycle t is there in t + `array_stages`: for every output the sum of weight "
+        "times operand, signed",
+        Cut("array.valid1"),
+    ),
+)
 _SUMS = (
     Property(
         "writes",
@@ -141,26 +149,13 @@ PROOFS: tuple[Proof, ...] = (
         ),
         quick=False,
     ),
-    _on("gemm_steps", step_benches.SQUARE, 10, _STEPS, induction=False),
-    _on("gemm_steps", step_benches.TALL, 9, _STEPS, induction=False),
-    _on("gemm_steps", step_benches.FLAT, 9, _STEPS, induction=False),
+    _on("gemm_steps", step_benches.SQUARE, 13, _STEPS, induction=False),
+    _on("gemm_steps", step_benches.TALL, 12, _STEPS, induction=False),
+    _on("gemm_steps", step_benches.FLAT, 12, _STEPS, induction=False),
     _on("gemm_window", benches.SQUARE, 4, _WINDOW, induction=True, quick=True),
     _on("gemm_window", benches.FLAT, 14, _WINDOW, induction=False),
-    _on(
-        "gemm_array",
-        benches.SQUARE,
-        7,
-        (
-            Property(
-                "sums",
-                "`MacArray`: a product given in cycle t is there in t + `array_stages`: for every output the sum of "
-                "weight times operand, signed",
-                Cut("array.valid1"),
-            ),
-        ),
-        induction=False,
-    ),
-    _on("gemm_sums", benches.SQUARE, 8, _SUMS, induction=True),
+    *(_on("gemm_array", size, 7, _ARRAY, induction=False) for size in (benches.SQUARE, benches.TALL, benches.FLAT)),
+    _on("gemm_sums", benches.SQUARE, 8, _SUMS, induction=True, quick=True),
     _on("gemm_sums", benches.TALL, 8, _SUMS, induction=True),
     _on("gemm_sums", benches.FLAT, 9, _SUMS, induction=True),
     Proof(
