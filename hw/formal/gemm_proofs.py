@@ -149,7 +149,7 @@ PROOFS: tuple[Proof, ...] = (
         ),
         quick=False,
     ),
-    _on("gemm_steps", step_benches.SQUARE, 13, _STEPS, induction=False),
+    _on("gemm_steps", step_benches.SQUARE, 12, _STEPS, induction=False),
     _on("gemm_steps", step_benches.TALL, 12, _STEPS, induction=False),
     _on("gemm_steps", step_benches.FLAT, 12, _STEPS, induction=False),
     _on("gemm_window", benches.SQUARE, 4, _WINDOW, induction=True, quick=True),
