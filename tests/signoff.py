@@ -158,10 +158,14 @@ def _netlist_runs(figures: dict[str, Any]) -> list[str]:
             f"functional simulator; all that the driver reads, counters too, is {words[figures['programs_rtl_equal']]} "
             "to the RTL's.",
             "",
-            f"Values of the first {figures['faulted']} name {figures['bits_named']:,} of {figures['bits']:,} bits of "
-            f"LUTs. Of {figures['faults']} such bits inverted, {figures['faults_found']} change what the driver reads.",
-            "",
         ]
+        if figures["faults"]:
+            lines += [
+                f"Values of the first {figures['faulted']} name {figures['bits_named']:,} of {figures['bits']:,} bits "
+                f"of LUTs. Of {figures['faults']} such bits inverted, {figures['faults_found']} change what the driver "
+                "reads.",
+                "",
+            ]
     if count := sum(sum(run.get("sdram_commands", {}).values()) for run in figures["networks"]):
         faults = [fault for part in (*figures["networks"], figures) if (fault := part.get("sdram_fault"))]
         lines += [
