@@ -44,13 +44,6 @@ def registers(module: Module) -> dict[str, Signal]:
     return found
 
 
-def inner(module: Module, name: str) -> Signal:
-    """A signal that an opened part drives and does not show."""
-    found = [signal for signal in module._driving if signal.name == name]
-    assert len(found) == 1, (name, found)
-    return found[0]
-
-
 class Bench:
     """One part and its surroundings.
 
@@ -79,11 +72,14 @@ class Bench:
         self.m.submodules[f"any_{name}"] = Instance("$anyconst", p_WIDTH=Shape.cast(shape).width, o_Y=signal)
         return signal
 
-    def past(self, value: Any, name: str) -> Signal:
-        """`value` one cycle ago; 0 in the first."""
-        signal = Signal(Shape.cast(Value.cast(value).shape()), name=name)
-        self.m.d.sync += signal.eq(value)
-        return signal
+    def past(self, value: Any, name: str, cycles: int = 1) -> Value:
+        """`value` so many cycles ago; 0 before the first. To be asked for outside of conditions."""
+        now = Value.cast(value)
+        for n in range(cycles):
+            before = Signal(now.shape(), name=name if cycles == 1 else f"{name}_{n}")
+            self.m.d.sync += before.eq(now)
+            now = before
+        return now
 
     def part(self, name: str, part: Any, *, reset: Signal | None = None, **inputs: Any) -> Any:
         """Adds a part; inputs that are not given are free. Ports of interfaces are named `interface__port`. `reset`
@@ -98,6 +94,15 @@ class Bench:
                 self.m.d.comb += value.eq(driver)
         assert not inputs, inputs
         return part
+
+    def cut(self, part: Any, name: str, **bits: int) -> None:
+        """Leaves a part of the one that is looked at empty: its outputs are free, of those in `bits` so many of the
+        lowest ones. Ports are named as in `part`."""
+        part.elaborate = lambda platform: Module()
+        for path, member, value in part.signature.flatten(part):
+            if member.flow == Out:
+                port, output = "__".join(map(str, path)), Value.cast(value)
+                self.m.d.comb += output.eq(self.free(bits.get(port, len(output)), f"{name}_{port}"))
 
     def assume(self, condition: Any) -> None:
         """Only runs where this holds in every cycle are looked at."""

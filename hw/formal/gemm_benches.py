@@ -17,11 +17,10 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
-from amaranth.lib.wiring import Out
+from amaranth.hdl import Array, Cat, Mux, Signal, Value
 
 from hw.array import MacArray
-from hw.formal.bench import Bench, contents, implies, inner, opened
+from hw.formal.bench import Bench, contents, implies, opened, registers
 from hw.formal.bus_benches import SMALL
 from hw.gemm import Gemm
 from hw.interfaces import SEMAPHORE_BITS
@@ -43,36 +42,12 @@ TALL = SMALL.with_(name="formal_4x8", block_out=8)
 FLAT = SMALL.with_(name="formal_8x4", block_in=8, window_delay=3)
 
 
-class Late:
-    """Values some cycles ago; 0 before the first. One chain of registers for each value, to be asked for outside of
-    conditions."""
-
-    def __init__(self, b: Bench) -> None:
-        self.b = b
-        self.chains: dict[str, list[Value]] = {}
-
-    def __call__(self, name: str, value: Any, cycles: int) -> Value:
-        chain = self.chains.setdefault(name, [Value.cast(value)])
-        while len(chain) <= cycles:
-            chain.append(self.b.past(chain[-1], f"{name}_ago{len(chain)}"))
-        return chain[cycles]
-
-
-def loosen(b: Bench, name: str, part: Any, **bits: int) -> None:
-    """Cuts a part out of one that is opened: its outputs are free, of those with `bits` the lowest ones."""
-    part.elaborate = lambda platform: Module()
-    for path, member, value in part.signature.flatten(part):
-        if member.flow == Out:
-            port = "__".join(map(str, path))
-            b.m.d.comb += value.eq(b.free(bits.get(port, value.shape()), f"{name}_{port}"))
-
-
 def _gemm(b: Bench, c: NpuConfig, **inputs: Any) -> tuple[Gemm, Any, Value]:
     """GEMM whose steps and products are cut out, the steps, and whether there was no error until this cycle."""
     gemm = Gemm(c)
     steps = opened(gemm).submodules.steps
-    loosen(b, "steps", steps, row=2)
-    loosen(b, "array", gemm.array)
+    b.cut(steps, "steps", row=2)
+    b.cut(gemm.array, "array")
     b.part("gemm", gemm, **inputs)
     b.assume(implies(steps.mac | steps.end, steps.step) & implies(steps.step, ~steps.fault.error))
     return gemm, steps, no_error(b, steps)
@@ -140,17 +115,21 @@ def instructions(
     return started, ended
 
 
+def _counts(b: Bench, steps: Any, cycles: int) -> Value:
+    """Whether there was a step so many cycles ago whose product counts, and which has no row beyond its memory."""
+    return b.past(steps.mac & steps.emits, "product", cycles) & ~b.past(steps.fault.error, "wrong", cycles - 1)
+
+
 def gemm_window(only: str | None, c: NpuConfig = SQUARE) -> Bench:
     """What the array is given for a step. Of the window's vectors the solver marks one at a time: where it is follows
     from the pushes since then."""
     b = Bench(only)
-    late = Late(b)
     gemm, steps, good = _gemm(b, c)
     lanes = c.dw_lanes
     shifts = windows(b, c, steps, good, b.assume)
 
     def at(name: str, stage: int) -> Value:
-        return late(name, getattr(steps, name), stage)
+        return b.past(getattr(steps, name), name, stage)
 
     # The vector comes ACT_READ_CYCLES after the step, and is in the window a cycle later.
     read, operand = ACT_READ_CYCLES, ACT_READ_CYCLES + 1
@@ -172,10 +151,10 @@ def gemm_window(only: str | None, c: NpuConfig = SQUARE) -> Bench:
     shifting = Signal(name="shifting")  # the last step was one of DEPTHWISE
     with b.m.If(at("mac", read)):
         b.m.d.sync += shifting.eq(pushed)
-    array, fine = gemm.array, late("good", good, operand)
-    counts = fine & late("product", steps.mac & steps.emits, operand) & ~late("wrong", steps.fault.error, operand - 1)
+    array, fine = gemm.array, b.past(good, "good", operand)
+    counts = fine & _counts(b, steps, operand)
     b.check("products", implies(fine, array.valid == counts))
-    given, depthwise = late("vector", vector, 1), at("depthwise", operand)
+    given, depthwise = b.past(vector, "vector"), at("depthwise", operand)
     for i, slot in enumerate(array.slots):
         every = Cat(given.word_select(i, 8) for _ in range(len(slot) // 8))
         b.check("activations", implies(counts & ~depthwise, slot == every))
@@ -185,10 +164,10 @@ def gemm_window(only: str | None, c: NpuConfig = SQUARE) -> Bench:
         b.check("window", implies(counts & depthwise, holds))
         b.invariant(implies(fine & shifting, holds))
     b.invariant(implies(fine & shifting, pushes != 0) & (pushes <= most) & (behind <= most))
-    b.invariant(implies(fine & late("shifts", shifts, read), shifting))
+    b.invariant(implies(fine & b.past(shifts, "shifts", read), shifting))
     b.invariant(implies(fine & shifting & there, (behind < pushes) | (behind == most)))
     for o, row in enumerate(array.rows):
-        b.check("weights", implies(counts, row == late(f"weights{o}", gemm.wgt.data[o], 1)))
+        b.check("weights", implies(counts, row == b.past(gemm.wgt.data[o], f"weights{o}")))
     b.check("reads", (gemm.act.valid == steps.act_read) & (gemm.act.row == steps.act_row))
     b.check("reads", (gemm.wgt.valid == steps.wgt_read) & (gemm.wgt.row == steps.wgt_row))
     return b
@@ -203,16 +182,15 @@ def _in_fours(terms: list[Value]) -> Value:
 def gemm_array(only: str | None, c: NpuConfig = SQUARE) -> Bench:
     """Products that come whenever they like."""
     b = Bench(only)
-    late = Late(b)
     array = b.part("array", MacArray(c))
     stages = array_stages(c)
-    given = late("valid", array.valid, stages)
+    given = b.past(array.valid, "valid", stages)
     for o, (row, total) in enumerate(zip(array.rows, array.sums)):
         terms: list[Value] = []
         for i, slot in enumerate(array.slots):
             weight = row.word_select(i, 8).as_signed()
             terms.append(weight * slot.word_select(o % c.dw_lanes if c.depthwise else 0, 8).as_signed())
-        b.check("sums", implies(given, total == late(f"sum{o}", _in_fours(terms), stages)))
+        b.check("sums", implies(given, total == b.past(_in_fours(terms), f"sum{o}", stages)))
     return b
 
 
@@ -220,14 +198,13 @@ def gemm_sums(only: str | None, c: NpuConfig = SQUARE) -> Bench:
     """One column of one row of ACC, beside a sum that is complete in one cycle: in that in which the array has the
     products of a step, which are free."""
     b = Bench(only)
-    late = Late(b)
     lanes, columns = c.dw_lanes, max(c.block_in, c.block_out) // c.dw_lanes
     row, column = b.constant(ADDRESS_BITS, "row"), b.constant(range(columns), "column")
     b.assume(column < columns)
     initial, width = b.constant(32 * lanes, "initial"), 32 * lanes
     data = [Signal(width, name=f"acc_data{n}") for n in range(columns)]
     gemm, steps, good = _gemm(b, c, **{f"acc__data__{n}": value for n, value in enumerate(data)})
-    accumulate = opened(gemm.accumulate)
+    sums = registers(opened(gemm.accumulate))
     group = groups(b, steps, good, b.assume)
     depth = gemm_depth(c)
 
@@ -243,11 +220,11 @@ def gemm_sums(only: str | None, c: NpuConfig = SQUARE) -> Bench:
         b.m.d.comb += value.eq(Mux(shows & (column == n), shown, b.free(width, f"other{n}")))
 
     def at(name: str) -> Value:
-        return late(name, getattr(steps, name), depth)
+        return b.past(getattr(steps, name), name, depth)
 
     # A step, all at once, on what was written until then.
-    fine = late("good", good, depth)
-    counts = fine & late("product", steps.mac & steps.emits, depth) & ~late("wrong", steps.fault.error, depth - 1)
+    fine = b.past(good, "good", depth)
+    counts = fine & _counts(b, steps, depth)
     whole = (c.block_out > c.block_in) & ~at("depthwise")  # the group has every column of its row
     mine = counts & (at("row") == row) & (whole | (at("column") == column))
     products = Cat(Cat(s, s[-1].replicate(32 - len(s))) for s in gemm.array.sums)
@@ -259,7 +236,7 @@ def gemm_sums(only: str | None, c: NpuConfig = SQUARE) -> Bench:
         b.m.d.comb += result.word_select(n, 32).eq(terms[0] + terms[1])
     with b.m.If(mine):
         b.m.d.sync += total.eq(result)
-    was_fine = late("good", good, depth + 1)
+    was_fine = b.past(good, "good", depth + 1)
     b.check("writes", implies(was_fine, writes == b.past(mine & at("last"), "complete")))
     b.check("sums", implies(was_fine & writes, written == total))
     # The register with the sum is equal after every step of the place.
@@ -267,9 +244,9 @@ def gemm_sums(only: str | None, c: NpuConfig = SQUARE) -> Bench:
     ours = Signal(name="ours")  # it was the last step
     with b.m.If(counts):
         b.m.d.sync += [part.eq(Mux(whole, column, 0)), ours.eq(mine)]
-    running = Cat(inner(accumulate, f"group{g}") for g in range(gemm.accumulate.groups)).word_select(part, width)
+    running = Cat(sums[f"group{g}"] for g in range(gemm.accumulate.groups)).word_select(part, width)
     b.invariant(implies(was_fine & ours, running == total))
-    begun = {name: late(f"group_{name}", value, depth) for name, value in group.items()}
+    begun = {name: b.past(value, f"group_{name}", depth) for name, value in group.items()}
     wholly = (c.block_out > c.block_in) & ~begun["depthwise"]
     of_place = (begun["row"] == row) & (wholly | (begun["column"] == column))
     b.invariant(implies(begun["begun"] & fine, (ours == of_place) & implies(ours, part == Mux(wholly, column, 0))))
@@ -279,7 +256,6 @@ def gemm_sums(only: str | None, c: NpuConfig = SQUARE) -> Bench:
 def gemm_retire(only: str | None, c: NpuConfig = SQUARE) -> Bench:
     """Instructions by number, of which the solver chooses one. The queue has room for more than the pipeline holds."""
     b = Bench(only)
-    late = Late(b)
     gemm, steps, good = _gemm(b, c)
     shell = opened(gemm)
     ends = shell.submodules.ends
@@ -294,33 +270,33 @@ def gemm_retire(only: str | None, c: NpuConfig = SQUARE) -> Bench:
     with b.m.If(control.start & (started == number)):
         b.m.d.sync += said.eq(Cat(signals, control.pc))
     says = Cat(retire.signal0, retire.signal1, retire.pc)
-    at_work = [late("end", steps.end, n) for n in range(1, gemm_signal(c) + 1)]
+    at_work = [b.past(steps.end, "end", n) for n in range(1, gemm_signal(c) + 1)]
     b.check("once", implies(good, retire.give == at_work[-1]))
     b.check("order", implies(good & retire.give & (given == number), says == said))
     b.check("running", implies(good, gemm.activity.running == (started != given)))
-    for n, end in enumerate(at_work, 1):
-        b.invariant(inner(shell, f"end_{n}") == end)
     b.invariant(implies(begun & ((started - 1)[:8] == number), said == ends.i_payload))
     b.invariant((ends.i_valid == begun) & implies(good & begun, started != ended))
     b.invariant(implies(good, (ended - given)[:8] == reduce(add, at_work)))
     b.invariant(implies(good, ends.level == (started - given - begun)[:8]))
     for n, (there, entry) in enumerate(contents(b, ends, "ends")):
         b.invariant(implies(good & there & ((given + n)[:8] == number), entry == said))
+    held = registers(shell)  # when the queue has the ports that its contents are seen by
+    for n, end in enumerate(at_work, 1):
+        b.invariant(held[f"end_{n}"] == end)
     return b
 
 
 def gemm_settled(only: str | None, c: NpuConfig = SQUARE) -> Bench:
     """Writes, each with the number of its instruction."""
     b = Bench(only)
-    late = Late(b)
     gemm, steps, good = _gemm(b, c)
     started, ended = instructions(b, gemm.control, steps, good, b.assume)
     given = Signal(8, name="given")
     b.m.d.sync += given.eq(given + gemm.retire.give)
-    at_work = [late("end", steps.end, n) for n in range(1, gemm_signal(c) + 1)]
+    at_work = [b.past(steps.end, "end", n) for n in range(1, gemm_signal(c) + 1)]
     b.invariant(implies(good, (ended - given)[:8] == reduce(add, at_work)))
     # What the first step that the signals allow would miss: a write in its cycle or later.
-    allowed = late("given", given, GIVE_CYCLES + TAKE_CYCLES)
-    ahead = late("started", started, gemm_depth(c) + 1) - 1 - allowed  # numbers go round
+    allowed = b.past(given, "given", GIVE_CYCLES + TAKE_CYCLES)
+    ahead = b.past(started, "started", gemm_depth(c) + 1) - 1 - allowed  # numbers go round
     b.check("settled", implies(good & gemm.acc_write.mask.any(), ~ahead[7]))
     return b

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Array, C, Cat, Mux, Signal, Value, signed
 
 from hw.formal.bench import Bench, implies, opened
-from hw.formal.requantizer_benches import later
 from hw.vector_lane import (
     ADD_STAGE,
     CONTROL_STAGES,
@@ -38,14 +37,12 @@ class _Lane:
         self.part = lane = VectorLane(passes=passes, rows=rows, wide=wide)
         module = opened(lane)
         self.requantizer = requantizer = module.submodules.requantizer
-        requantizer.elaborate = lambda platform: Module()
-        self.answer = b.free(signed(8), "requantized")
-        b.m.d.comb += requantizer.result.eq(self.answer)
+        b.cut(requantizer, "requantizer")
+        self.answer = requantizer.result
         if wide:
-            self.wide_answer = b.free(8, "wide_requantized")
             other = module.submodules.wide_requantizer
-            other.elaborate = lambda platform: Module()
-            b.m.d.comb += other.result.eq(self.wide_answer)
+            b.cut(other, "wide_requantizer")
+            self.wide_answer = other.result
         self.source = source = b.free(3, "source")
         b.assume(source <= max(Source))
         for name in ("mul", "sum", "max"):
@@ -91,8 +88,8 @@ def source(only: str | None, passes: int, rows: int = 0) -> Bench:
     b.assume(implies(told.valid & reduces & ~begins, some & (source == before)))
     b.assume(implies(turn != 0, (source == before) & (begins == began)))  # of a step in all its passes
     cycles = REQUANTIZE_STAGE - SOURCE_STAGE
-    there, then = later(b, told.valid, cycles, "there"), later(b, source, cycles, "source_then")
-    given = later(b, value, cycles, "given") + b.past(part.bias, "bias")
+    there, then = b.past(told.valid, "there", cycles), b.past(source, "source_then", cycles)
+    given = b.past(value, "given", cycles) + b.past(part.bias, "bias")
     requantized = (then == Source.ACC) | (then == Source.MUL) | (then == Source.SUM)
     b.check("value", implies(there & requantized, lane.requantizer.acc == given[:32].as_signed()))
     # The others are taken as they are.
@@ -116,15 +113,15 @@ def finish(only: str | None, wide: bool = False) -> Bench:
     told = {"ma": ma, "mb": mb, "offset": c, "shift": shift, "add_low": low, "add_high": high} | flags
     told["above"] = Cat(k >= shift + 7 for k in range(31))
     begin = ADD_STAGE - 1
-    inputs = {f"control__{name}": later(b, value, CONTROL_STAGES[name] - begin, name) for name, value in told.items()}
+    inputs = {f"control__{name}": b.past(value, name, CONTROL_STAGES[name] - begin) for name, value in told.items()}
     lane = _Lane(b, 1, 0, wide, **inputs)
     # The value as it is, and operand b, which come from earlier stages.
-    plain = later(b, lane.requantizer.acc[:8], ADD_STAGE - REQUANTIZE_STAGE, "plain")
-    operand = later(b, lane.part.b, begin - SOURCE_STAGE, "operand")
+    plain = b.past(lane.requantizer.acc[:8], "plain", ADD_STAGE - REQUANTIZE_STAGE)
+    operand = b.past(lane.part.b, "operand", begin - SOURCE_STAGE)
 
     def from_add(value: Value, name: str) -> Value:
         """A parameter in ADD_STAGE."""
-        return later(b, value, 1, f"{name}_at_add")
+        return b.past(value, f"{name}_at_add")
 
     chosen = Signal(signed(8), name="chosen")
     b.m.d.comb += chosen.eq(Mux(from_add(flags["requantized"], "requantized"), lane.answer, plain))
@@ -144,14 +141,14 @@ def finish(only: str | None, wide: bool = False) -> Bench:
     before = Signal(8, name="before_table")
     b.m.d.comb += before.eq(Mux(from_add(flags["add"], "add"), clamped, chosen))
     index = LUT_STAGE - ADD_STAGE
-    b.check("index", implies(later(b, C(1), ADD_STAGE, "there"), lane.part.index == later(b, before, index, "index")))
+    b.check("index", implies(b.past(C(1), "there", ADD_STAGE), lane.part.index == b.past(before, "index", index)))
     for name in ("inside_zero_point", "window", "away", "zero_point", "low", "high"):
         b.check("told", getattr(lane.requantizer, name) == getattr(lane.part.control, name))
     b.check("told", lane.requantizer.scale == lane.part.scale)
     result = Mux(
-        later(b, flags["look_up"], RESULT_STAGE + 1 - begin, "looks_up"),
+        b.past(flags["look_up"], "looks_up", RESULT_STAGE + 1 - begin),
         lane.part.value,
-        later(b, lane.part.index, 2, "plain_result"),
+        b.past(lane.part.index, "plain_result", 2),
     )
-    b.check("result", implies(later(b, C(1), RESULT_STAGE, "result_there"), lane.part.result == result))
+    b.check("result", implies(b.past(C(1), "result_there", RESULT_STAGE), lane.part.result == result))
     return b

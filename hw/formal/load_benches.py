@@ -18,8 +18,6 @@ the next. Invariants put the registers of a part beside the reference.
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import and_
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,7 +27,7 @@ from amaranth.lib import data
 from hw.buffer import Buffer
 from hw.formal.bench import Bench, implies, opened, registers
 from hw.formal.bus_benches import instructions
-from hw.formal.move_benches import MOVES, Lines, Turn, bare, followed, per_memory, turn
+from hw.formal.move_benches import MOVES, Lines, Turn, assume_readiness, check_region, dims, followed, per_memory, turn
 from hw.load import Load
 from hw.load_data import LoadData, Part
 from hw.load_layouts import descriptor_layout, segment_layout
@@ -51,28 +49,18 @@ def load_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
     b = Bench(only)
     load = _Load(c)
     walker, half, control = load.walker, load.data, load.control
-    bare(b, walker, "walker")
-    bare(b, half, "half")
+    b.cut(walker, "walker")
+    b.cut(half, "half")
     descriptors: Any = opened(load).submodules.descriptors
     opened(descriptors)
     b.part("load", load)
     instructions(b, load, "LOAD", c)
     if not c.weight_codes:
         b.assume(~is_instruction(control.word, "LOAD_CODED"))
-    later = b.past(C(1), "later")
-    # What `walker_runs` says of its readiness.
-    was_ready = ~later | b.past(walker.ready_next | (walker.ready & ~walker.start), "was_ready")
-    b.assume(implies(was_ready, walker.ready))
-
-    # Registers of LOAD_DIM and LOAD_PAD.
-    dims = [{n: Signal.like(field(control.word, "LOAD_DIM", n), name=f"{n}{k}", init=n == "count")
-             for n in ("count", "row_stride", "mem_stride")} for k in range(2)]  # fmt: skip
+    assume_readiness(b, walker)
+    box = dims(b, control, "LOAD_DIM")
     pads = {f.name: Signal(f.bits, name=f"pad_{f.name}") for f in BY_NAME["LOAD_PAD"].fields}
     sets = control.configure.any()
-    for k in range(2):
-        level = field(control.word, "LOAD_DIM", "level") == k
-        with b.m.If(sets & is_instruction(control.word, "LOAD_DIM") & level):
-            b.m.d.sync += [register.eq(field(control.word, "LOAD_DIM", n)) for n, register in dims[k].items()]
     with b.m.If(sets & is_instruction(control.word, "LOAD_PAD")):
         b.m.d.sync += [register.eq(field(control.word, "LOAD_PAD", n)) for n, register in pads.items()]
 
@@ -80,17 +68,17 @@ def load_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
         """What `isa` says of an instruction."""
         of = {n: field(word, "LOAD", n) for n in ("region", "offset", "target", "row", "count")}
         coded = is_instruction(word, "LOAD_CODED") if c.weight_codes else C(0)
-        parts, lines = (pads["left"], of["count"], pads["right"]), pads["top"] + dims[0]["count"] + pads["bottom"]
+        parts, lines = (pads["left"], of["count"], pads["right"]), pads["top"] + box[0]["count"] + pads["bottom"]
         beats = field(word, "LOAD_CODED", "beats")
         return SimpleNamespace(
             **of,
             coded=coded,
             beats=beats,
             box=is_instruction(word, "LOAD"),
-            rows=(sum(parts, C(0)) != 0) & (lines != 0) & (dims[1]["count"] != 0),
+            rows=(sum(parts, C(0)) != 0) & (lines != 0) & (box[1]["count"] != 0),
             one=lines == 1,
-            one_segment=(lines == 1) & (sum((p != 0 for p in parts), C(0)) == 1) & (dims[1]["count"] == 1),
-            reads=Mux(coded, beats != 0, (of["count"] != 0) & (dims[0]["count"] != 0)),
+            one_segment=(lines == 1) & (sum((p != 0 for p in parts), C(0)) == 1) & (box[1]["count"] == 1),
+            reads=Mux(coded, beats != 0, (of["count"] != 0) & (box[0]["count"] != 0)),
             bytes=Mux(
                 coded,
                 beats * c.bus_bytes,
@@ -112,15 +100,9 @@ def load_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
     b.check("bursts", implies(w.start, (w.bytes == now.bytes) & (w.tag == control.pc)))
     for k in range(2):
         count, stride = getattr(w, f"count{k}"), getattr(w, f"mem_stride{k}").as_unsigned()
-        box = (count == dims[k]["count"]) & (stride == dims[k]["mem_stride"].as_unsigned()[: c.offset_bits])
-        b.check("bursts", implies(w.start, Mux(now.coded, count == 1, box)))
-    # Its region, as long as it has a box.
-    names = ("base", "size", "allowed")
-    kept = {n: Signal.like(getattr(w, n), name=f"kept_{n}") for n in names}
-    with b.m.If(w.start):
-        b.m.d.sync += [kept[n].eq(getattr(load.region, n)) for n in names]
-    same = reduce(and_, (getattr(w, n) == kept[n] for n in names))
-    b.check("region", implies(start, load.region.number == now.region) & implies(~w.ready, same))
+        told_box = (count == box[k]["count"]) & (stride == box[k]["mem_stride"].as_unsigned()[: c.offset_bits])
+        b.check("bursts", implies(w.start, Mux(now.coded, count == 1, told_box)))
+    check_region(b, load, now.region)
     # The data half.
     d = data.View(descriptor_layout(c), descriptors.i_payload)
     b.check("told", descriptors.i_valid == begin)
@@ -137,10 +119,10 @@ def load_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
     for name, register in pads.items():
         b.check("told", implies(begin & now.box, d[name] == register))
     for k in range(2):
-        row_stride, low_stride = dims[k]["row_stride"].as_unsigned(), dims[k]["mem_stride"].as_unsigned()
+        row_stride, low_stride = box[k]["row_stride"].as_unsigned(), box[k]["mem_stride"].as_unsigned()
         bits = len(d[f"row_stride{k}"])
         strides = (d[f"row_stride{k}"].as_unsigned() == row_stride[:bits]) & (d[f"low_stride{k}"] == low_stride[:low])
-        b.check("told", implies(begin & now.box, (d[f"count{k}"] == dims[k]["count"]) & strides))
+        b.check("told", implies(begin & now.box, (d[f"count{k}"] == box[k]["count"]) & strides))
     if c.weight_codes:
         b.check("told", implies(begin, d.coded == now.coded))
         mode = field(control.word, "LOAD_CODED", "mode")
@@ -170,14 +152,14 @@ def load_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
 
     for name, register in pads.items():
         b.invariant(load.pad[name] == register)
-    for k, dim in enumerate(dims):
+    for k, dim in enumerate(box):
         row_stride, mem_stride = load.box.row_stride[k].as_unsigned(), load.box.mem_stride[k].as_unsigned()
         strides = (row_stride == dim["row_stride"].as_unsigned()[: len(row_stride)]) & (
             mem_stride == dim["mem_stride"].as_unsigned()[: len(mem_stride)]
         )
         b.invariant((load.box.counts[k] == dim["count"]) & strides)
     # What is known of the head a cycle before it starts; its room in the queue.
-    was, quiet, head = told(b.past(control.word, "was_word")), later & ~b.past(sets, "was_set"), load.head
+    was, quiet, head = told(b.past(control.word, "was_word")), b.past(~sets, "stayed"), load.head
     b.invariant(implies(quiet, (head.coded == was.coded) & (head.bytes == was.bytes) & (head.one == was.one)))
     b.invariant(implies(quiet & (was.box | was.coded), head.empty == ~was.reads))
     b.invariant(implies(quiet & was.box, (head.no_rows == ~was.rows) & ~head.sync & (head.only == was.one_segment)))
@@ -186,7 +168,6 @@ def load_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
     level, depth = descriptors.level, descriptors.depth
     b.invariant((level <= depth) & (descriptors.full == (level == depth)) & (descriptors.held == (level != 0)))
     b.invariant(implies(control.ready, w.ready & (level < depth)))
-    b.invariant(implies(~w.ready, same))
     return b
 
 
@@ -232,7 +213,7 @@ def load_segments(only: str | None, c: NpuConfig = MOVES) -> Bench:
     with b.m.If(begin):
         b.m.d.sync += d.eq(incoming)
 
-    def legal(d: Any) -> Value:  # what `load_bursts` says of descriptors
+    def legal(d: Any) -> Value:  # what `load_starts` says of descriptors
         lines, parts = d.top + d.count0 + d.bottom, (d.left, d.count, d.right)
         one_part = sum((p != 0 for p in parts), C(0)) == 1
         box = (lines != 0) & Cat(parts).any() & (d.count1 != 0) & (d.one == (lines == 1))

@@ -15,7 +15,7 @@ from hw.axi_read import AxiRead
 from hw.buffer import Buffer
 from hw.formal.bench import Bench, contents, implies, opened, registers
 from hw.formal.load_benches import consistent
-from hw.formal.move_benches import MOVES, MOVES_CODED, Turn, bare, followed, per_memory, turn
+from hw.formal.move_benches import MOVES, MOVES_CODED, Turn, followed, per_memory, turn
 from hw.load_data import LoadData, _chunk_layout
 from hw.load_layouts import segment_layout
 from hw.weight_codes import WeightCodes
@@ -49,7 +49,7 @@ def load_steps(only: str | None, c: NpuConfig = MOVES) -> Bench:
     chunks: Any = module.submodules.chunks
     decoder: Any = module.submodules.decoder if c.weight_codes else None
     if decoder is not None:
-        bare(b, decoder, "decoder")  # of it is known what `load_codes` says
+        b.cut(decoder, "decoder")  # of it is known what `load_codes` says
         says = Cat(decoder.beat_ready, decoder.step, decoder.last, decoder.beyond, decoder.fault).any()
         b.assume(implies(says, decoder.valid) & implies(decoder.last | decoder.beyond, decoder.step))
         b.assume(~(decoder.last & decoder.beyond))
@@ -329,9 +329,9 @@ def load_codes(only: str | None, c: NpuConfig = MOVES_CODED) -> Bench:
     held = registers(module)
     lanes = [getattr(module.submodules, f"lane{i}") for i in range(c.weight_codes)]
     for i, lane in enumerate(lanes):
-        bare(b, lane, f"lane{i}")
+        b.cut(lane, f"lane{i}")
     builder: Any = module.submodules.builder
-    bare(b, builder, "builder")
+    b.cut(builder, "builder")
     b.assume(implies(builder.done | builder.pop, builder.active))
     b.part("codes", p)
     parts = c.tile_bytes // c.weight_codes

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value
-from amaranth.lib.wiring import Out
 
 from hw.buffer import Buffer
 from hw.bursts import BurstWalker, _Box, _Rest, _Run, run_bits
 from hw.formal.bench import Bench, contents, implies, opened, registers
 from hw.formal.bus_benches import SMALL
 from hw.queue import Queue
+from hw.table import field, is_instruction
 from isa.config import NpuConfig
 from isa.instructions import Memory
 
@@ -86,13 +86,32 @@ def per_memory(target: Value, values: list[Value | int]) -> Value:
     return Array(Value.cast(v) for v in values)[target]
 
 
-def bare(b: Bench, part: Any, name: str) -> None:
-    """Leaves a part of the one that is looked at empty: its outputs are whatever the solver likes."""
-    part.elaborate = lambda platform: Module()
-    for path, member, value in part.signature.flatten(part):
-        if member.flow == Out:
-            port = Value.cast(value)
-            b.m.d.comb += port.eq(b.free(len(port), f"{name}_{'_'.join(path)}"))
+def dims(b: Bench, control: Any, name: str) -> list[dict[str, Signal]]:
+    """Registers of LOAD_DIM or STORE_DIM, by level and field."""
+    made = [{n: Signal.like(field(control.word, name, n), name=f"{n}{k}", init=n == "count")
+             for n in ("count", "row_stride", "mem_stride")} for k in range(2)]  # fmt: skip
+    for k, registers_ in enumerate(made):
+        level = field(control.word, name, "level") == k
+        with b.m.If(control.configure.any() & is_instruction(control.word, name) & level):
+            b.m.d.sync += [register.eq(field(control.word, name, n)) for n, register in registers_.items()]
+    return made
+
+
+def assume_readiness(b: Bench, walker: Any) -> None:
+    """What `walker_runs` says of the readiness of a walker that was cut out."""
+    first = ~b.past(C(1), "begun")
+    b.assume(implies(first | b.past(walker.ready_next | (walker.ready & ~walker.start), "was_ready"), walker.ready))
+
+
+def check_region(b: Bench, part: Any, number: Value) -> None:
+    """The walker has the region that the instruction names, as it is at its start, as long as it has a box."""
+    w, names = part.walker, ("base", "size", "allowed")
+    kept = {n: Signal.like(getattr(w, n), name=f"kept_{n}") for n in names}
+    with b.m.If(w.start):
+        b.m.d.sync += [kept[n].eq(getattr(part.region, n)) for n in names]
+    same = Cat(getattr(w, n) == kept[n] for n in names).all()
+    b.check("region", implies(part.control.start, part.region.number == number) & implies(~w.ready, same))
+    b.invariant(implies(~w.ready, same))
 
 
 class _Walker(BurstWalker):

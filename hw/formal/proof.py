@@ -35,17 +35,16 @@ class Proof:
     cycles: int
     properties: tuple[Property, ...]
     quick: bool = True  # part of the tests; the others run with `make formal`
-    of: str = ""  # the proof that this one does again on another machine
 
     @property
     def bound(self) -> str:
         return f"unbounded, induction over {self.cycles}" if self.induction else f"{self.cycles} cycles"
 
 
-def on(proof: Proof, config: NpuConfig, suffix: str) -> Proof:
-    """The same on another machine; `make formal` runs it, and tests do not."""
+def on(proof: Proof, config: NpuConfig, suffix: str, *, quick: bool = False) -> Proof:
+    """The same on another machine."""
     bench = functools.partial(proof.bench, c=config)
-    return replace(proof, name=f"{proof.name}_{suffix}", bench=bench, quick=False, of=proof.name)
+    return replace(proof, name=f"{proof.name}_{suffix}", bench=bench, quick=quick)
 
 
 @contextlib.contextmanager

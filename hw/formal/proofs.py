@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from dataclasses import replace
-
 from hw.formal import (
     bus_benches,
     bus_proofs,
@@ -21,15 +18,7 @@ from hw.formal import (
     vector_proofs,
     wide_proofs,
 )
-from hw.formal.proof import Proof
-from isa.config import NpuConfig
-
-
-def _wide(proof: Proof, config: NpuConfig) -> Proof:
-    """The same behind a wider bus."""
-    bench = functools.partial(proof.bench, c=config)
-    return replace(proof, name=f"{proof.name}_{config.axi_data_bits}", bench=bench)
-
+from hw.formal.proof import Proof, on
 
 _BUS = {proof.name: proof for proof in bus_proofs.PROOFS}
 PROOFS: tuple[Proof, ...] = (
@@ -47,7 +36,7 @@ PROOFS: tuple[Proof, ...] = (
     *load_proofs.PROOFS,
     *store_proofs.PROOFS,
     *(
-        _wide(_BUS[name], config)
+        on(_BUS[name], config, str(config.axi_data_bits), quick=True)
         for name in ("axi_read", "axi_write")
         for config in (bus_benches.WIDE, bus_benches.WIDEST)
     ),

@@ -20,13 +20,6 @@ from isa.row_bits import BIAS_FRACTION
 FRACTION = 126 + MANTISSA - 1
 
 
-def later(b: Bench, value: Any, cycles: int, name: str) -> Value:
-    """`value` so many cycles ago."""
-    for n in range(cycles):
-        value = b.past(value, f"{name}_{n}")
-    return Value.cast(value)
-
-
 def select(cases: list[tuple[Any, Any]], otherwise: Any) -> Value:
     """The value of the first case whose condition holds."""
     result = Value.cast(otherwise)
@@ -59,8 +52,8 @@ def convert(only: str | None) -> Bench:
     mantissa, offset = part._normalise(m, *part._magnitude(m)[:2])
     acc, start = b.free(signed(32), "acc"), b.free(8, "start")
     _drive(b, part, acc=acc, start=start)
-    there = later(b, C(1), 3, "there")
-    number = later(b, acc, 3, "number")
+    there = b.past(C(1), "there", 3)
+    number = b.past(acc, "number", 3)
     magnitude = Signal(32, name="of")
     b.m.d.comb += magnitude.eq(Mux(number < 0, -number, number))
     # With the highest bit at place p the value is 1.f * 2**p.
@@ -84,19 +77,19 @@ def multiply(only: str | None) -> Bench:
     ins = [Signal.like(x, name=f"given_{x.name}") for x in (mantissa, offset, negative)]
     b.m.d.comb += [to.eq(x) for to, x in zip(ins, (mantissa, offset, negative))]
     product, below, distance, sign = part._multiply(m, *ins)
-    there = later(b, C(1), 3, "there")
+    there = b.past(C(1), "there", 3)
     # The sum of the products of digits, made of the same digits as those of the part; what is below the second digit of
     # the sum comes from the lowest product alone.
     fraction = Cat(scale[:23], C(1, 1))
     digits = [[mantissa[:HALF], mantissa[HALF:]], [fraction[:HALF], fraction[HALF:]]]
-    places = [[later(b, x * y, 2, f"digits{i}{j}") for j, y in enumerate(digits[1])] for i, x in enumerate(digits[0])]
-    exponent = later(b, scale[23:31], 2, "exponent")
+    places = [[b.past(x * y, f"digits{i}{j}", 2) for j, y in enumerate(digits[1])] for i, x in enumerate(digits[0])]
+    exponent = b.past(scale[23:31], "exponent", 2)
     upper = (places[0][0] >> HALF) + (places[1][1] << HALF) + (places[0][1] + places[1][0])
     zero = exponent == 0
     b.check("product", implies(there, product == Mux(zero, 0, upper[: len(product)])))
     b.check("product", implies(there, below == Mux(zero, 0, places[0][0][:HALF].any())))
-    b.check("exponent", implies(there, distance == later(b, offset, 2, "shift") - exponent))
-    was = later(b, negative, 3, "was_negative")
+    b.check("exponent", implies(there, distance == b.past(offset, "shift", 2) - exponent))
+    was = b.past(negative, "was_negative", 3)
     b.check("sign", implies(there, sign == was ^ b.past(scale, "scale_before")[31]))
     b.check("normal", implies(there, Mux(product == 0, ~below, product >= 1 << 34)))
     return b
@@ -127,7 +120,7 @@ def rounded(only: str | None, mode: Rounding | None) -> Bench:
     b.assume(low <= high)
     if norm:
         addend = b.free(signed(32), "addend")
-        _drive(b, part, addend=later(b, addend, 3, "addend"))
+        _drive(b, part, addend=b.past(addend, "addend", 3))
     sign_in = Signal(name="given_negative")  # it leaves the multiplier a cycle before the product
     ins = [Signal.like(x, name=f"given_{x.name}") for x in (product, below, offset)]
     b.m.d.comb += [to.eq(b.past(x, f"in_{x.name}")) for to, x in zip(ins, (product, below, offset))]
@@ -138,16 +131,16 @@ def rounded(only: str | None, mode: Rounding | None) -> Bench:
     _drive(
         b,
         part,
-        inside_zero_point=later(b, zero_point, 3, "inside_zero_point") if inside else 0,
-        zero_point=0 if inside else later(b, zero_point, 5, "outside_zero_point"),
+        inside_zero_point=b.past(zero_point, "inside_zero_point", 3) if inside else 0,
+        zero_point=0 if inside else b.past(zero_point, "outside_zero_point", 5),
         window=int(inside),
         away=int(mode == Rounding.HALF_AWAY),
-        low=later(b, low, 6, "low"),
-        high=later(b, high, 6, "high"),
+        low=b.past(low, "low", 6),
+        high=b.past(high, "high", 6),
     )
 
     def then(value: Value, name: str) -> Value:
-        return later(b, value, 7, f"{name}_then")
+        return b.past(value, f"{name}_then", 7)
 
     # f32(product) = mantissa * 2**(exponent - 23); the product has 46 - 12 bits behind its 1.
     whole = Cat(then(below, "below"), then(product, "product"))
@@ -185,7 +178,7 @@ def rounded(only: str | None, mode: Rounding | None) -> Bench:
     y = Mux(minus, -integer, integer) + zp
     least, most = then(low, "least"), then(high, "most")
     expected = Mux(y > most, most, Mux(y < least, least, y))
-    b.check("result", implies(later(b, C(1), 7, "there"), part.result == expected))
+    b.check("result", implies(b.past(C(1), "there", 7), part.result == expected))
     return b
 
 

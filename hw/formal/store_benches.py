@@ -22,7 +22,7 @@ from amaranth.lib import data
 
 from hw.formal.bench import Bench, contents, implies, opened, registers
 from hw.formal.bus_benches import instructions
-from hw.formal.move_benches import MOVES, Lines, bare
+from hw.formal.move_benches import MOVES, Lines, assume_readiness, check_region, dims
 from hw.interfaces import SEMAPHORE_BITS
 from hw.load_layouts import low_bits, rows_per_beat
 from hw.store import Store
@@ -37,24 +37,16 @@ def store_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
     b = Bench(only)
     store = Store(c)
     w, write, control = store.walker, store.write, store.control
-    bare(b, w, "walker")
-    bare(b, write, "write")
+    b.cut(w, "walker")
+    b.cut(write, "write")
     module = opened(store)
     reader, aligner = module.submodules.reader, module.submodules.aligner
-    bare(b, reader, "reader")
-    bare(b, aligner, "aligner")
+    b.cut(reader, "reader")
+    b.cut(aligner, "aligner")
     b.part("store", store)
     instructions(b, store, "STORE", c)
-    later = b.past(C(1), "later")
-    was_ready = ~later | b.past(w.ready_next | (w.ready & ~w.start), "was_ready")
-    b.assume(implies(was_ready, w.ready))
-
-    dims = [{n: Signal.like(field(control.word, "STORE_DIM", n), name=f"{n}_{k}", init=n == "count")
-             for n in ("count", "row_stride", "mem_stride")} for k in range(2)]  # fmt: skip
-    for k in range(2):
-        level = field(control.word, "STORE_DIM", "level") == k
-        with b.m.If(control.configure.any() & level):
-            b.m.d.sync += [register.eq(field(control.word, "STORE_DIM", n)) for n, register in dims[k].items()]
+    assume_readiness(b, w)
+    levels = dims(b, control, "STORE_DIM")
 
     start, box = control.start, is_instruction(control.word, "STORE")
     now = SimpleNamespace(**{n: field(control.word, "STORE", n) for n in ("region", "offset", "row", "count")})
@@ -68,7 +60,7 @@ def store_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
     b.check("reads", (r.start == (start & box)) & implies(r.start, r.ready & (r.pc == control.pc)))
     b.check("reads", implies(r.start, (r.row == now.row[: c.address_bits]) & (r.count == now.count)))
     b.check("reads", implies(r.start, r.low == now.offset[:low]))
-    for k, dim in enumerate(dims):
+    for k, dim in enumerate(levels):
         rows, bytes_ = dim["row_stride"].as_unsigned(), dim["mem_stride"].as_unsigned()
         b.check("bursts", implies(start & box, getattr(w, f"count{k}") == dim["count"]))
         b.check(
@@ -78,12 +70,7 @@ def store_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
         row_stride, low_stride = getattr(r, f"row_stride{k}").as_unsigned(), getattr(r, f"low_stride{k}")
         strides = (row_stride == rows[: len(row_stride)]) & (low_stride == bytes_[:low])
         b.check("reads", implies(r.start, (getattr(r, f"count{k}") == dim["count"]) & strides))
-    names = ("base", "size", "allowed")
-    kept = {n: Signal.like(getattr(w, n), name=f"kept_{n}") for n in names}
-    with b.m.If(w.start):
-        b.m.d.sync += [kept[n].eq(getattr(store.region, n)) for n in names]
-    same = reduce(and_, (getattr(w, n) == kept[n] for n in names))
-    b.check("region", implies(start, store.region.number == now.region) & implies(~w.ready, same))
+    check_region(b, store, now.region)
 
     # What passes from one to the other.
     a, bad = aligner, r.fault.error
@@ -118,13 +105,13 @@ def store_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
     b.check("faults", bus & (store.bus_fault.pc == write.error_tag[2 * SEMAPHORE_BITS :]))
 
     # What the part keeps beside what is kept here.
-    for k, dim in enumerate(dims):
+    for k, dim in enumerate(levels):
         count, stride = getattr(r, f"count{k}"), getattr(r, f"row_stride{k}").as_unsigned()
         memory = getattr(w, f"mem_stride{k}").as_unsigned()
         b.invariant((count == dim["count"]) & (stride == dim["row_stride"].as_unsigned()[: len(stride)]))
         b.invariant(memory == dim["mem_stride"].as_unsigned()[: len(memory)])
     was = b.past(control.word, "was_word")
-    b.invariant(implies(later, w.null == is_instruction(was, "STORE_SYNC")) & implies(~w.ready, same))
+    b.invariant(implies(b.past(C(1), "later"), w.null == is_instruction(was, "STORE_SYNC")))
     return b
 
 

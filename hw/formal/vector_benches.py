@@ -17,7 +17,6 @@ from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value
 from amaranth.lib.wiring import Out
 
 from hw.formal.bench import Bench, implies, opened
-from hw.formal.requantizer_benches import later
 from hw.requantizer import START
 from hw.table import field, header, instructions_of, is_instruction
 from hw.vector import ACC_STAGE, ADDEND_STAGE, Vector
@@ -135,11 +134,9 @@ def whole(only: str | None, config: NpuConfig) -> Bench:
     module = opened(part)
     steps = module.submodules.steps
     lanes = [getattr(module.submodules, f"lane{l}") for l in range(config.vector_lanes)]
-    results = []
     for l, lane in enumerate(lanes):
-        lane.elaborate = lambda platform: Module()
-        results.append(b.free(8, f"result{l}"))
-        b.m.d.comb += [lane.result.eq(results[l]), lane.index.eq(b.free(8, f"index{l}"))]
+        b.cut(lane, f"lane{l}")
+    results = [lane.result for lane in lanes]
     b.part("vector", part)
     record = _started(b, part)
     made = _Steps(b, steps, record, config)
@@ -148,13 +145,11 @@ def whole(only: str | None, config: NpuConfig) -> Bench:
 
     def after(value: Any, stage: int, name: str) -> Value:
         """What was so in the cycle of the step, `stage` cycles ago."""
-        return later(b, value, stage, f"{name}_{stage}_after")
+        return b.past(value, f"{name}_{stage}_after", stage)
 
     def check(name: str, stage: int, condition: Any, also: Any = 1) -> None:
         """It holds `stage` cycles after a step that is not found to be wrong."""
-        b.check(
-            name, implies(alive & later(b, made.valid & b.past(also, "also"), stage - 1, f"{name}_there"), condition)
-        )
+        b.check(name, implies(alive & b.past(made.valid & b.past(also, "also"), f"{name}_there", stage - 1), condition))
 
     rounding, source = record["rounding"], record["source"]
     inside = rounding == Rounding.EVEN_ZERO_POINT_INSIDE
@@ -202,7 +197,7 @@ def whole(only: str | None, config: NpuConfig) -> Bench:
             getattr(told, name) == after(was, stage, name),
             also=~record["wide"] if name in others else 1,
         )
-    b.check("valid", implies(alive, told.valid == later(b, made.valid, SOURCE_STAGE - 1, "valid")))
+    b.check("valid", implies(alive, told.valid == b.past(made.valid, "valid", SOURCE_STAGE - 1)))
 
     _operands(b, part, made, lanes, check, after)
     # PRM: asked for two cycles before it is there.
@@ -215,7 +210,7 @@ def whole(only: str | None, config: NpuConfig) -> Bench:
             & (port.number == after(number, ask, f"{name}_number"))
         )
         check("prm", ask, asked, made.uses_prm)
-        got = later(b, port.data, stage - ask - 1, f"{name}_got")
+        got = b.past(port.data, f"{name}_got", stage - ask - 1)
         if name == "bias":
             got = Mux(after(made.uses_prm, stage, "uses_prm"), got, 0)
         check("prm", stage, Cat(getattr(lane, name) for lane in lanes) == got)
@@ -223,13 +218,13 @@ def whole(only: str | None, config: NpuConfig) -> Bench:
     check("table", LUT_STAGE, implies(after(made.said["result"], LUT_STAGE, "row"), part.table.valid))
 
     last = made.makes & (made.number == config.vector_passes - 1) & made.said["result"]
-    was_last = later(b, made.valid & b.past(last, "last"), RESULT_STAGE - 1, "was_last")
+    was_last = b.past(made.valid & b.past(last, "last"), "was_last", RESULT_STAGE - 1)
     b.check("write", implies(alive, part.write.valid == was_last))
     b.check("write", implies(alive & was_last, part.write.row == after(made.said["dst"], RESULT_STAGE, "dst")))
-    row = [later(b, Cat(results), n, f"results{n}") for n in reversed(range(config.vector_passes))]
+    row = [b.past(Cat(results), f"results{n}", n) for n in reversed(range(config.vector_passes))]
     b.check("write", implies(b.past(was_last, "written"), part.write.data == Cat(row)))
 
-    b.check("retire", part.retire.give == later(b, made.ends, VECTOR_SIGNAL, "ended"))
+    b.check("retire", part.retire.give == b.past(made.ends, "ended", VECTOR_SIGNAL))
     for name in ("signal0", "signal1", "pc"):
         of = after(record[name], VECTOR_SIGNAL, name)
         b.check("retire", implies(part.retire.give, getattr(part.retire, name) == of))
@@ -245,7 +240,7 @@ def _operands(b: Bench, part: Vector, made: _Steps, lanes: list, check: Any, aft
     at = ACC_STAGE
     column = Array(columns)[after(made.said["column"], at, "column")] if len(columns) > 1 else columns[0]
     rows = {
-        "acc": (later(b, column, READ_STAGE - at, "column_row"), begins),
+        "acc": (b.past(column, "column_row", READ_STAGE - at), begins),
         "a": (part.a.data, after(made.reads_a, READ_STAGE, "reads_a")),
         "b": (part.b.data, begins),
     }

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Array, C, Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Array, C, Cat, Const, Mux, Signal, Value, signed
 
 from hw.formal.bench import Bench, implies, opened
-from hw.formal.requantizer_benches import later
 from hw.requantizer import REQUANTIZE_STAGES, SCALE_STAGE
 from hw.vector_lane import REQUANTIZE_STAGE, SOURCE_STAGE, VectorLane
 from hw.wide_requantizer import LIMIT_STAGE, MULTIPLIER, SUM, WideRequantizer
@@ -25,13 +24,13 @@ def requantizer(only: str | None) -> Bench:
         part,
         acc=acc,
         scale=scale,
-        low=later(b, low, at_limits, "low"),
-        high=later(b, high, at_limits, "high"),
-        upper=later(b, upper, at_limits, "upper"),
+        low=b.past(low, "low", at_limits),
+        high=b.past(high, "high", at_limits),
+        upper=b.past(upper, "upper", at_limits),
     )
     # In the cycle in which the scale is there.
     value = Signal(signed(SUM), name="value")
-    b.m.d.comb += value.eq(later(b, acc, SCALE_STAGE, "value") + (scale[WIDE_BIAS_BIT:].as_signed() << 32))
+    b.m.d.comb += value.eq(b.past(acc, "value", SCALE_STAGE) + (scale[WIDE_BIAS_BIT:].as_signed() << 32))
     half = SUM // 2
     whole, factor = b.past(value, "whole"), b.past(scale[:MULTIPLIER], "factor")
     digits = (whole[:half] * factor, whole[half:].as_signed() * Cat(factor, Const(0, 1)).as_signed())
@@ -39,15 +38,15 @@ def requantizer(only: str | None) -> Bench:
     product = Signal(signed(SUM + MULTIPLIER), name="exact")
     b.m.d.comb += product.eq((digits[1] << half) + digits[0])
     # round(product / 2**t), ties upwards.
-    shift = later(b, scale[WIDE_SHIFT_BIT:WIDE_BIAS_BIT], 2, "shift")
+    shift = b.past(scale[WIDE_SHIFT_BIT:WIDE_BIAS_BIT], "shift", 2)
     rounded = (product + (C(1) << shift)) >> shift >> 1
-    least, most = later(b, low, 2, "least"), later(b, high, 2, "most")
+    least, most = b.past(low, "least", 2), b.past(high, "most", 2)
     y = Signal(signed(16), name="y")
     b.m.d.comb += y.eq(Mux(rounded > most, most, Mux(rounded < least, Mux(least > most, most, least), rounded)))
     result = Signal(8, name="expected")
-    b.m.d.comb += result.eq(Mux(later(b, upper, 2, "which"), y >> 8, (y & 255) - 128))
-    there = later(b, C(1), REQUANTIZE_STAGES, "there")
-    b.check("result", implies(there, part.result == later(b, result, REQUANTIZE_STAGES - SCALE_STAGE - 2, "result")))
+    b.m.d.comb += result.eq(Mux(b.past(upper, "which", 2), y >> 8, (y & 255) - 128))
+    there = b.past(C(1), "there", REQUANTIZE_STAGES)
+    b.check("result", implies(there, part.result == b.past(result, "result", REQUANTIZE_STAGES - SCALE_STAGE - 2)))
     return b
 
 
@@ -56,8 +55,8 @@ def sums(only: str | None, passes: int) -> Bench:
     b = Bench(only)
     lane = VectorLane(passes=passes, wide=True)
     module = opened(lane)
-    for each in (module.submodules.requantizer, module.submodules.wide_requantizer):
-        each.elaborate = lambda platform: Module()
+    for name in ("requantizer", "wide_requantizer"):
+        b.cut(getattr(module.submodules, name), name)
     b.part("lane", lane)
     told, wide = lane.control, module.submodules.wide_requantizer
     turn = Signal(range(passes), name="turn")
@@ -71,9 +70,7 @@ def sums(only: str | None, passes: int) -> Bench:
         b.m.d.sync += [so_far[turn].eq(value), some.eq(1)]
     b.assume(implies(told.valid & ~some, told.first))
     cycles = REQUANTIZE_STAGE - SOURCE_STAGE
-    there = later(b, told.valid, cycles, "there")
-    given: Value = later(b, value, cycles, "given") + b.past(lane.bias, "bias")
+    there = b.past(told.valid, "there", cycles)
+    given: Value = b.past(value, "given", cycles) + b.past(lane.bias, "bias")
     b.check("value", implies(there, wide.acc == given[:SUM].as_signed()))
-    answer, other = b.free(8, "wide_result"), b.free(signed(8), "other_result")
-    b.m.d.comb += [wide.result.eq(answer), module.submodules.requantizer.result.eq(other)]
     return b

@@ -28,7 +28,6 @@ def test_holds(proof) -> None:
     [
         pytest.param(p, q.name, id=f"{p.name}-{q.name}", marks=() if p.quick else pytest.mark.long)
         for p in PROOFS
-        if not p.of
         for q in p.properties
         if q.fault and q.fault.depth <= FEW_CYCLES
     ],
