@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from isa.program import Program
-from tests.common.netlist_runs import NetworkRecording, Pair, record, replay
+from tests.common.netlist_runs import NetworkRecording, Pair, record
 from tests.unit.fpga.sim.least import least_network
 
 
@@ -18,9 +18,3 @@ def network() -> Program:
 def recording(both: Pair, network: Program) -> NetworkRecording:
     both.netlist.start()
     return record(both.netlist, both.baud, network)
-
-
-@pytest.fixture(scope="module")
-def answers(both: Pair, recording: NetworkRecording) -> bytes:
-    both.netlist.start()
-    return replay(both.netlist, recording)

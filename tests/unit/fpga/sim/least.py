@@ -30,23 +30,23 @@ def least_network() -> Program:
     return tw.compile(m.build(), config=LEAST)
 
 
-def check_bytes_and_cycles(both: Pair, network: Program, recording: NetworkRecording, answers: bytes) -> None:
+def check_bytes_and_cycles(both: Pair, network: Program, recording: NetworkRecording) -> None:
     """Outputs are those of the functional simulator, and all that the driver reads is the RTL's."""
     expected = tw.Device("functional").run(network, tw.random_inputs(network, 0))
     assert all(np.array_equal(recording.outputs[name], expected[name]) for name in expected)
     # What the driver has read includes every counter, so cycles are equal too.
-    assert recording.counters.cycles and answers == replay(both.rtl, recording) != b""
+    assert recording.counters.cycles and recording.answers == replay(both.rtl, recording) != b""
 
 
-def check_random_values(both: Pair, recording: NetworkRecording, answers: bytes) -> None:
+def check_random_values(both: Pair, recording: NetworkRecording) -> None:
     """What is not reset does not matter."""
     both.netlist.start(1)
     assert both.netlist.scrambled > 1000
-    assert replay(both.netlist, recording) == answers
+    assert replay(both.netlist, recording) == recording.answers
     both.netlist.start()
 
 
-def check_wrong_bits(both: Pair, recording: NetworkRecording, answers: bytes) -> None:
+def check_wrong_bits(both: Pair, recording: NetworkRecording) -> None:
     """One of 60 wrong bits of LUTs is found. Most belong to values that the inputs of their LUT never have together: of
     the first 12 of the netlist that is placed, 3 are found."""
     rng = random.Random(1)
@@ -55,10 +55,10 @@ def check_wrong_bits(both: Pair, recording: NetworkRecording, answers: bytes) ->
         fault = (rng.randrange(len(both.netlist.luts)), rng.randrange(16))
         both.netlist.start()
         both.netlist.flip(*fault)
-        found += replay(both.netlist, recording, answers) != answers
+        found += replay(both.netlist, recording, recording.answers) != recording.answers
         both.netlist.flip(*fault)
         if found:
             break
     both.netlist.start()
-    assert replay(both.netlist, recording) == answers
+    assert replay(both.netlist, recording) == recording.answers
     assert found

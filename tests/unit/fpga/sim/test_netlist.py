@@ -4,6 +4,7 @@ it between Amaranth and the placement."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from fpga.errors import FpgaError
 from fpga.sim.netlist import read_netlist
 from isa.config import preset
 from isa.program import Program
-from tests.common.netlist_runs import NetworkRecording, Pair, Recording, pair, record, record_programs, replay
+from tests.common.netlist_runs import NetworkRecording, Pair, pair, record, record_programs, replay
 from tests.common.paths import ROOT
 from tests.unit.fpga.sim.least import BOARD, LEAST, check_bytes_and_cycles, check_random_values, check_wrong_bits
 
@@ -31,12 +32,12 @@ def both() -> Iterator[Pair]:
     made.rtl.close()
 
 
-def test_bytes_and_cycles(both: Pair, network: Program, recording: NetworkRecording, answers: bytes) -> None:
-    check_bytes_and_cycles(both, network, recording, answers)
+def test_bytes_and_cycles(both: Pair, network: Program, recording: NetworkRecording) -> None:
+    check_bytes_and_cycles(both, network, recording)
 
 
-def test_random_values_in_what_is_not_reset(both: Pair, recording: NetworkRecording, answers: bytes) -> None:
-    check_random_values(both, recording, answers)
+def test_random_values_in_what_is_not_reset(both: Pair, recording: NetworkRecording) -> None:
+    check_random_values(both, recording)
 
 
 @pytest.mark.long
@@ -45,29 +46,27 @@ def test_random_programs() -> None:
     netlist = made.netlist
     recording = record_programs(netlist, made.baud, LEAST, range(2))
     assert not recording.wrong and recording.longest > 1000
-    netlist.start()
-    answers = replay(netlist, recording)
-    assert answers == replay(made.rtl, recording) != b""
+    assert recording.answers == replay(made.rtl, recording) != b""
     # Bits that no value has named decide nothing, even all at once.
     unseen = [(lut, bit) for lut in range(len(netlist.luts)) for bit in range(16) if not netlist.seen(lut) >> bit & 1]
     assert len(unseen) > len(netlist.luts)
     netlist.start()
     for fault in unseen:
         netlist.flip(*fault)
-    assert replay(netlist, recording) == answers
+    assert replay(netlist, recording) == recording.answers
 
 
 @pytest.mark.long
-def test_a_reset_of_the_board(both: Pair, recording: NetworkRecording, answers: bytes) -> None:
+def test_a_reset_of_the_board(both: Pair, recording: NetworkRecording) -> None:
     both.netlist.start(3)
-    replay(both.netlist, Recording(recording.sent[: len(recording.sent) // 2], recording.longest))
+    replay(both.netlist, replace(recording, sent=recording.sent[: len(recording.sent) // 2]))
     both.netlist.reset()
-    assert replay(both.netlist, recording) == answers
+    assert replay(both.netlist, recording) == recording.answers
     both.netlist.start()
 
 
-def test_wrong_bits_of_luts_are_found(both: Pair, recording: NetworkRecording, answers: bytes) -> None:
-    check_wrong_bits(both, recording, answers)
+def test_wrong_bits_of_luts_are_found(both: Pair, recording: NetworkRecording) -> None:
+    check_wrong_bits(both, recording)
     with pytest.raises(ValueError, match="must be 0"):
         both.netlist.flip(0, 16)
 

@@ -32,9 +32,9 @@ def both() -> Iterator[Pair]:
     made.rtl.close()
 
 
-def test_bytes_and_cycles(both: Pair, network: Program, recording: NetworkRecording, answers: bytes) -> None:
+def test_bytes_and_cycles(both: Pair, network: Program, recording: NetworkRecording) -> None:
     counts, fault = both.netlist.sdram_commands, both.netlist.sdram_fault
-    check_bytes_and_cycles(both, network, recording, answers)
+    check_bytes_and_cycles(both, network, recording)
     assert not fault
     assert counts["LOAD MODE"] == 1 and min(counts[name] for name in ("ACTIVE", "READ", "WRITE")) > 30
     nanoseconds = both.netlist.cycles * 1e9 / 25_000_000 - 1000 * CHIP.start_us
@@ -42,19 +42,19 @@ def test_bytes_and_cycles(both: Pair, network: Program, recording: NetworkRecord
 
 
 @pytest.mark.long
-def test_random_values_in_what_is_not_reset(both: Pair, recording: NetworkRecording, answers: bytes) -> None:
-    check_random_values(both, recording, answers)
+def test_random_values_in_what_is_not_reset(both: Pair, recording: NetworkRecording) -> None:
+    check_random_values(both, recording)
     both.netlist.start(2)
-    assert replay(both.netlist, recording) == answers and not both.netlist.sdram_fault
+    assert replay(both.netlist, recording) == recording.answers and not both.netlist.sdram_fault
     both.netlist.start()
 
 
 @pytest.mark.long
-def test_a_reset_of_the_board(both: Pair, recording: NetworkRecording, answers: bytes) -> None:
+def test_a_reset_of_the_board(both: Pair, recording: NetworkRecording) -> None:
     both.netlist.start(3)
     both.netlist.run(20_000)
     both.netlist.reset()
-    assert replay(both.netlist, recording) == answers and not both.netlist.sdram_fault
+    assert replay(both.netlist, recording) == recording.answers and not both.netlist.sdram_fault
     both.netlist.start()
 
 
@@ -63,9 +63,7 @@ def test_random_programs() -> None:
     made = pair(BOARD, LEAST, memory=SDRAM, **SLOW)
     recording = record_programs(made.netlist, made.baud, LEAST, range(2))
     assert not recording.wrong and recording.longest > 1000
-    made.netlist.start()
-    answers = replay(made.netlist, recording)
-    assert answers == replay(made.rtl, recording) != b""
+    assert recording.answers == replay(made.rtl, recording) != b""
     assert not made.netlist.sdram_fault
 
 

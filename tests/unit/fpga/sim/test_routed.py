@@ -40,20 +40,20 @@ def both() -> Iterator[Pair]:
     made.rtl.close()
 
 
-def test_bytes_and_cycles(both: Pair, network: Program, recording: NetworkRecording, answers: bytes) -> None:
-    check_bytes_and_cycles(both, network, recording, answers)
+def test_bytes_and_cycles(both: Pair, network: Program, recording: NetworkRecording) -> None:
+    check_bytes_and_cycles(both, network, recording)
 
 
-def test_random_values_in_what_is_not_reset(both: Pair, recording: NetworkRecording, answers: bytes) -> None:
-    check_random_values(both, recording, answers)
+def test_random_values_in_what_is_not_reset(both: Pair, recording: NetworkRecording) -> None:
+    check_random_values(both, recording)
 
 
-def test_wrong_bits_of_luts_are_found(both: Pair, recording: NetworkRecording, answers: bytes) -> None:
-    check_wrong_bits(both, recording, answers)
+def test_wrong_bits_of_luts_are_found(both: Pair, recording: NetworkRecording) -> None:
+    check_wrong_bits(both, recording)
 
 
 def test_multipliers_without_their_register_are_found(
-    folder: Path, tmp_path: Path, both: Pair, recording: NetworkRecording, answers: bytes
+    folder: Path, tmp_path: Path, both: Pair, recording: NetworkRecording
 ) -> None:
     text = (folder / CONFIGURATION).read_text(encoding="utf-8")
     assert "REG_OUTPUT_CLK CLK0" in text
@@ -61,7 +61,7 @@ def test_multipliers_without_their_register_are_found(
     shutil.copy(folder / CONSTRAINTS, tmp_path)
     hz = BOARD.clocks(POINT).output_hz
     with closing(NetlistLine(cells_in(tmp_path), clock_hz=hz, baud=both.baud)) as line:
-        assert replay(line, recording, answers) != answers
+        assert replay(line, recording, recording.answers) != recording.answers
 
 
 def test_the_configuration_is_that_of_the_netlist(folder: Path) -> None:
