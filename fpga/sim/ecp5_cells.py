@@ -59,6 +59,13 @@ class Numbers:
     clocks: dict[int, int] = field(default_factory=dict)
     edges: list[tuple[int, int]] = field(default_factory=list)
 
+    def clock(self, net: int, edges: tuple[int, int] = (1, 0)) -> int:
+        """The number of a clock, which may be a new one with these edges."""
+        if net not in self.clocks:
+            self.clocks[net] = len(self.clocks)
+            self.edges.append(edges)
+        return self.clocks[net]
+
     def tables(self) -> list[np.ndarray]:
         """int32, cells x numbers, in the order of the arguments of `tw_netlist_create`."""
         kinds = (self.luts, self.registers, self.small_rams, self.multipliers, self.blocks)
@@ -144,12 +151,9 @@ class _Reader:
         if inverted:
             raise FpgaError(f"a netlist is simulated with rising edges alone, {cell['type']} has a falling one")
         net, clocks = self.input(cell, port), self.numbers.clocks
-        if net not in clocks:
-            if clocks and net not in self._outputs_of_pll:
-                raise FpgaError("a netlist is simulated with clocks of one PLL, this one has others")
-            clocks[net] = len(clocks)
-            self.numbers.edges.append(self._outputs_of_pll.get(net, (1, 0)))
-        return clocks[net]
+        if clocks and net not in clocks and net not in self._outputs_of_pll:
+            raise FpgaError("a netlist is simulated with clocks of one PLL, this one has others")
+        return self.numbers.clock(net, self._outputs_of_pll.get(net, (1, 0)))
 
     # Logic.
 

@@ -150,12 +150,9 @@ class _Reader:
         source = self.configuration.source((*place, name))
         if not isinstance(source, tuple) or not re.fullmatch(r"JCLKO(P|S\d?)_PLL|JPADDI[A-D]_PIO", source[2]):
             raise FpgaError(f"column {place[0]}, row {place[1]}: the clock {name} comes from {source}")
-        net, clocks = self._nets.setdefault(source, self._next), self.numbers.clocks
+        net = self._nets.setdefault(source, self._next)
         self._next = max(self._next, net + 1)
-        if net not in clocks:
-            clocks[net] = len(clocks)
-            self.numbers.edges.append((1, 0))
-        return clocks[net]
+        return self.numbers.clock(net)
 
     def pin(self, column: int, row: int, letter: str) -> int:
         """An output if something drives its pad; an input if nothing does."""
