@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fpga.formal import memory_benches, zynq_benches
+from fpga.formal import memory_benches, sdram_proofs, zynq_benches
 from hw.formal.engine import Cut
 from hw.formal.proof import Proof, Property
 
@@ -178,4 +178,5 @@ PROOFS: tuple[Proof, ...] = (
             ),
         ),
     ),
+    *sdram_proofs.PROOFS,
 )

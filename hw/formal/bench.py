@@ -32,11 +32,11 @@ def opened(part: Any) -> Module:
     return module
 
 
-def registers(module: Module) -> dict[str, Signal]:
+def registers(module: Module, domain: str = "sync") -> dict[str, Signal]:
     """Registers of an opened part by name, without those of its submodules: for invariants about what the part does not
     show. The second one of a name has `$1` behind it, and so on."""
     found: dict[str, Signal] = {}
-    for statement in Fragment.get(module, None).statements.get("sync", ()):
+    for statement in Fragment.get(module, None).statements.get(domain, ()):
         for signal in statement._lhs_signals():
             names = chain((signal.name,), (f"{signal.name}${n}" for n in count(1)))
             name = next(name for name in names if found.get(name, signal) is signal)
