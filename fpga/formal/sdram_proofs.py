@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 
 from fpga.formal.crossing_benches import READER_EDGES, WRITER_EDGES, crossing
+from fpga.formal.sdram_benches import rules
+from fpga.sdram.chip import LONGEST_WAIT, SDRAM_8M, SDRAM_32M, SdramChip
 from hw.formal.engine import Cut
 from hw.formal.proof import Proof, Property
 
@@ -34,8 +36,8 @@ def _crossing(name: str, depth: int, *, quick: bool) -> Proof:
         ),
         Property(
             "gray",
-            "`AsyncQueue`: of a pointer that the other side sees, an edge of its own clock changes at most one bit, and "
-            "nothing else any",
+            "`AsyncQueue`: of a pointer that the other side sees, an edge of its own clock changes at most one bit, "
+            "and nothing else any",
             Cut("queue.produced_gray"),
         ),
         Property(
@@ -54,7 +56,73 @@ def _crossing(name: str, depth: int, *, quick: bool) -> Proof:
     return Proof(name, functools.partial(crossing, depth=depth), True, 1, properties, quick=quick)
 
 
+def _rules(name: str, chip: SdramChip, hz: int, *, quick: bool) -> Proof:
+    properties = (
+        Property(
+            "start",
+            "SDRAM: no command before the time after power-on, the bytes are masked; then PRECHARGE of all banks, "
+            "the REFRESH commands, LOAD MODE once, and only then rows",
+            Cut("controller.left"),
+        ),
+        Property(
+            "mode",
+            "SDRAM: the mode is bursts of one pair, with the CAS latency of the clock",
+            Cut("controller.sdram_a", 50),
+        ),
+        Property(
+            "commands",
+            "SDRAM: there is no other command than those six, and the chip's clock is enabled",
+            Cut("controller.sdram_we"),
+        ),
+        Property(
+            "recovery",
+            "SDRAM: no command before tRFC after REFRESH and tMRD after LOAD MODE",
+            Cut("controller.sdram_cas", 50),
+        ),
+        Property(
+            "active",
+            "SDRAM: ACTIVE only for a bank without an open row, tRP after its PRECHARGE, tRC after its last ACTIVE, "
+            "tRRD after that of any bank",
+            Cut("controller.sdram_ras"),
+        ),
+        Property(
+            "precharge",
+            "SDRAM: a row is closed tRAS after its ACTIVE, tWR after its last word was written, and no word that is "
+            "read is cut",
+            Cut("controller.may_close", 60),
+        ),
+        Property(
+            "refresh",
+            "SDRAM: REFRESH and LOAD MODE only when no bank has an open row, tRP after PRECHARGE",
+            Cut("controller.sdram_ras", 60),
+        ),
+        Property(
+            "columns",
+            "SDRAM: READ and WRITE only in a bank with an open row, tRCD after its ACTIVE, without precharge, behind "
+            "the words of the one before",
+            Cut("controller.is_open", 60),
+        ),
+        Property(
+            "interval",
+            "SDRAM: from LOAD MODE on one REFRESH for every interval of the data sheet, at most "
+            f"{LONGEST_WAIT} cycles after it; no row is open for 100 us",
+            Cut("controller.left", 40),
+        ),
+        Property(
+            "bus",
+            "SDRAM: the FPGA drives data exactly with the words of a WRITE, and not before the chip has let go of "
+            "those of a READ",
+            Cut("controller.sdram_dq_oe"),
+        ),
+    )
+    return Proof(name, functools.partial(rules, chip=chip, hz=hz), True, 1, properties, quick=quick)
+
+
+#: Clocks with either CAS latency, those of boards among them.
+_CLOCKS = {25_000_000: False, 100_000_000: False, 120_000_000: True, 133_000_000: False}
 PROOFS: tuple[Proof, ...] = (
     _crossing("crossing", 4, quick=True),
     *(_crossing(f"crossing_{n}", n, quick=n < 32) for n in (8, 16, 32, 64)),
+    *(_rules(f"sdram_rules_{hz // 1_000_000}", SDRAM_32M, hz, quick=quick) for hz, quick in _CLOCKS.items()),
+    _rules("sdram_rules_wide", SDRAM_8M, 54_000_000, quick=True),
 )
