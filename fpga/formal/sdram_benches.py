@@ -88,6 +88,17 @@ def controller(only: str | None, b: Bench, chip: SdramChip, hz: int) -> tuple[Sd
     return c, inside
 
 
+def rows_known(b: Bench, i: Inside) -> None:
+    """What the controller knows of the row of its segment, and of the bank whose words move."""
+    state, segment, moving, banks = i.state, i.segment, i.moving, i.banks
+    there = banks.is_open.bit_select(segment.bank, 1)
+    b.invariant(implies((state == _S.READY) | (state == _S.CLOSE), there))
+    b.invariant(implies(state == _S.LOOK, there == i.register["there_open"]))
+    b.invariant(implies(moving.active, banks.is_open.bit_select(moving.bank, 1)))
+    b.invariant(implies(moving.active & (state == _S.OPEN), moving.bank != segment.bank))
+    b.invariant((state <= _S.REFRESH) & implies(state == _S.REFRESH, (banks.is_open == 0) & ~moving.active))
+
+
 def rules(only: str | None, chip: SdramChip = SDRAM_32M, hz: int = 120_000_000) -> Bench:
     """Every rule of the data sheet, for a bank that the solver chooses."""
     b = Bench(only)
@@ -172,11 +183,7 @@ def rules(only: str | None, chip: SdramChip = SDRAM_32M, hz: int = 120_000_000) 
     b.invariant(Mux(state == _S.READY, wait + any_activated.now >= apart - 3, any_activated.now >= apart - 1))
     b.invariant(implies(banks.is_open.any(), (refreshed.now == rfc) & (moded.now == chip.mode_cycles)))
     b.invariant(implies(moved.now < burst, i.for_columns == moved.now[0]))
-    there = banks.is_open.bit_select(segment.bank, 1)
-    b.invariant(implies((state == _S.READY) | (state == _S.CLOSE), there))
-    b.invariant(implies(moving.active & (state == _S.OPEN), moving.bank != segment.bank))
-    b.invariant(implies(state == _S.LOOK, there == i.register["there_open"]))
-    b.invariant(implies(moving.active, banks.is_open.bit_select(moving.bank, 1)))
+    rows_known(b, i)
     b.invariant(implies(moving.active & (moving.bank == bank), activated.now >= rcd - 1))
     b.invariant(implies(moving.active & moving.write, any_read.now >= cas + burst))
     if burst == 2:
@@ -196,12 +203,12 @@ def _invariants_of_start(
     b.invariant((starting <= t.start_intervals) & implies(starting == 0, elapsed == top) & (left < t.refresh_interval))
     quiet = (state == _S.IDLE) & ~tick & ~due & (wanted == every) & ~p.any
     b.invariant(implies(starting != 0, (elapsed == passed) & quiet))
-    b.invariant((working == has_mode) & (wanted + refreshes == every) & (state <= _S.REFRESH))
+    b.invariant((working == has_mode) & (wanted + refreshes == every))
     none = ~i.segment.held & ~i.moving.active & (i.banks.is_open == 0) & (i.segment.bank == 0)
     b.invariant(
         implies(~working, i.banks.may_close.all() & none & (begun | (state == _S.IDLE))) & implies(working, wanted == 0)
     )
-    b.invariant(implies(begun, due & (i.banks.is_open == 0) & ~i.moving.active))
+    b.invariant(implies(begun, due))
     b.invariant(implies(begun | (wanted != every), all_closed | (p.precharge & p.all_banks)))
     b.invariant(i.segment.held == ((state != _S.IDLE) & ~(begun & ~i.segment.held)))
 

@@ -6,6 +6,7 @@ import functools
 
 from fpga.formal.crossing_benches import READER_EDGES, WRITER_EDGES, crossing
 from fpga.formal.sdram_benches import rules
+from fpga.formal.sdram_order_benches import order
 from fpga.sdram.chip import LONGEST_WAIT, SDRAM_8M, SDRAM_32M, SdramChip
 from hw.formal.engine import Cut
 from hw.formal.proof import Proof, Property
@@ -118,6 +119,41 @@ def _rules(name: str, chip: SdramChip, hz: int, *, quick: bool) -> Proof:
     return Proof(name, functools.partial(rules, chip=chip, hz=hz), True, 1, properties, quick=quick)
 
 
+def _order(name: str, chip: SdramChip, hz: int, *, quick: bool) -> Proof:
+    properties = (
+        Property(
+            "order",
+            "SDRAM: the pairs of the segments that were taken are read and written in order, each once, and no others: "
+            "with their bank, their column, and their row open",
+            Cut("controller.sdram_ba", 60),
+        ),
+        Property(
+            "writes",
+            "SDRAM: a pair is taken in the cycle before its WRITE, with its tag and marked if it is the last of its "
+            "segment; its words and masks are at the pins with the WRITE and behind it",
+            Cut("controller.sdram_dqm", 60),
+        ),
+        Property(
+            "reads",
+            "SDRAM: for every READ, CAS latency and registers of the pins later, one answer: the words that the chip "
+            "gave, none of them masked, with the tag and the mark of their segment",
+            Cut("controller.passing0"),
+        ),
+        Property(
+            "idle",
+            "SDRAM: `idle` only while every segment that was taken is done and answered",
+            Cut("controller.idle", 50),
+        ),
+        Property(
+            "memory",
+            "SDRAM: with a chip that keeps its words, a read gives of every byte what the last write that did "
+            "not mask it wrote there before",
+            Cut("controller.sdram_dq_o", 70),
+        ),
+    )
+    return Proof(name, functools.partial(order, chip=chip, hz=hz), True, 3, properties, quick=quick)
+
+
 #: Clocks with either CAS latency, those of boards among them.
 _CLOCKS = {25_000_000: False, 100_000_000: False, 120_000_000: True, 133_000_000: False}
 PROOFS: tuple[Proof, ...] = (
@@ -125,4 +161,6 @@ PROOFS: tuple[Proof, ...] = (
     *(_crossing(f"crossing_{n}", n, quick=n < 32) for n in (8, 16, 32, 64)),
     *(_rules(f"sdram_rules_{hz // 1_000_000}", SDRAM_32M, hz, quick=quick) for hz, quick in _CLOCKS.items()),
     _rules("sdram_rules_wide", SDRAM_8M, 54_000_000, quick=True),
+    *(_order(f"sdram_order_{hz // 1_000_000}", SDRAM_32M, hz, quick=quick) for hz, quick in _CLOCKS.items()),
+    _order("sdram_order_wide", SDRAM_8M, 54_000_000, quick=True),
 )
