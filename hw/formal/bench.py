@@ -34,7 +34,7 @@ def opened(part: Any) -> Module:
 
 def registers(module: Module, domain: str = "sync") -> dict[str, Signal]:
     """Registers of an opened part by name, without those of its submodules: for invariants about what the part does not
-    show. The second one of a name has `$1` behind it, and so on."""
+    show. The second one of a name has `$1` behind it, and so on. With the domain `comb` it is what is no register."""
     found: dict[str, Signal] = {}
     for statement in Fragment.get(module, None).statements.get(domain, ()):
         for signal in statement._lhs_signals():
