@@ -13,8 +13,10 @@ from amaranth.hdl import Array, C, Cat, Mux, Signal, Value, signed
 from hw.formal.bench import Bench, implies, opened
 from hw.vector_lane import (
     ADD_STAGE,
+    BIAS_STAGE,
     CONTROL_STAGES,
     LUT_STAGE,
+    PRODUCT_STAGE,
     REQUANTIZE_STAGE,
     RESULT_STAGE,
     SOURCE_STAGE,
@@ -22,6 +24,7 @@ from hw.vector_lane import (
     VectorLane,
 )
 from isa.instructions import Source
+from isa.row_bits import FACTOR_BITS
 
 
 class _Lane:
@@ -51,8 +54,8 @@ class _Lane:
         # What is not the value is 0, see `VectorOperands`.
         inputs["acc"] = Mux(source == Source.ACC, self.acc, 0)
         inputs["a"] = Mux(source == Source.ACC, 0, self.a)
-        if rows:  # ROW is another matter
-            inputs |= dict.fromkeys(("control__norm", "control__norm_sum", "control__exponential"), 0)
+        if rows:  # ROW only where it is given
+            inputs = dict.fromkeys(("control__norm", "control__norm_sum", "control__exponential"), 0) | inputs
         b.part("lane", lane, **inputs)
 
 
@@ -94,6 +97,37 @@ def source(only: str | None, passes: int, rows: int = 0) -> Bench:
     b.check("value", implies(there & requantized, lane.requantizer.acc == given[:32].as_signed()))
     # The others are taken as they are.
     b.check("plain", implies(there & ~requantized, lane.requantizer.acc[:8] == given[:8]))
+    return b
+
+
+def of_rows(only: str | None, rows: int) -> Bench:
+    """Steps of ROW, among others: NORM with any factor and offset, words of a wide table."""
+    b = Bench(only)
+    norm, exponential = b.free(1, "norm"), b.free(1, "exponential")
+    factor, offset = b.free(FACTOR_BITS, "factor"), b.free(signed(32), "offset")
+    told = {
+        "norm": norm,
+        "norm_sum": b.past(norm, "norm_sum"),
+        "exponential": exponential,
+        "mb": Mux(norm, factor, b.free(signed(24), "mb")),
+        "offset": offset,
+    }
+    lane = _Lane(b, 1, rows, **{f"control__{name}": value for name, value in told.items()})
+    part = lane.part
+    b.assume(implies(norm, part.control.valid & (lane.source != Source.MUL)))
+    b.assume(implies(b.past(norm, "in_sum", BIAS_STAGE - SOURCE_STAGE), part.bias == 0))
+    cycles = REQUANTIZE_STAGE - SOURCE_STAGE
+    # Of the multiplier, which is that of Add's operand b: the solver finds products with the same factors only.
+    operand = Mux(norm, part.a, b.past(part.b, "operand", ADD_STAGE - 1 - SOURCE_STAGE))
+    products = zip(("low", "high"), digits(operand, part.control.mb))
+    low, high = (b.past(x, f"{name}_product") for name, x in products)
+    start = Signal(signed(32), name="starts_from")
+    b.m.d.comb += start.eq(offset + (high << SPLIT) + low)
+    there = b.past(norm, "norm_there", cycles) & ~exponential
+    b.check("norm", implies(there, lane.requantizer.acc == b.past(start, "start_there", cycles - 1)))
+    b.check("word", implies(exponential, lane.requantizer.acc == part.word))
+    index = b.past(part.a - part.control.za, "index_before", PRODUCT_STAGE - SOURCE_STAGE)
+    b.check("index", implies(b.past(C(1), "index_there"), part.word_index == index[:8]))
     return b
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 
-from hw.formal.bench import Bench, implies, registers
+from hw.formal.bench import Bench, implies, opened, registers
 from hw.formal.row_reference import (
     Reference,
     State,
@@ -35,7 +35,7 @@ from hw.row_norm import (
 )
 from hw.row_unit import RowUnit
 from isa.config import NpuConfig
-from isa.instructions import ROW_QUOTIENT_BITS, ROW_SUM_BITS
+from isa.instructions import ADDRESS_BITS, ROW_QUOTIENT_BITS, ROW_SUM_BITS
 from isa.row_bits import (
     COUNT_BITS,
     EPSILON_FRACTION,
@@ -177,8 +177,9 @@ def divide(only: str | None, c: NpuConfig) -> Bench:
     b = Bench(only)
     part, norms = RowUnit(c), RowNormUnit(c)
     m = _unit(b, part)
-    total, root, ask = b.free(ROW_SUM_BITS, "total"), b.free(norms.root.shape(), "root"), b.free(1, "ask")
-    b.m.d.comb += [norms.root.eq(root), norms.ask.eq(ask)]
+    m.submodules.norms = norms
+    b.cut(norms, "norms")
+    total, root, ask = b.free(ROW_SUM_BITS, "total"), norms.root, norms.ask
     part._divide(m, total, norms)
     begin, place, number, exponent = _inputs(b, part, "divide", "divide_prm", "number", "exponent").values()
     row = _Load(b, begin | ask, ROW_DIVIDE_CYCLES)
@@ -304,4 +305,82 @@ def offset(only: str | None, c: NpuConfig) -> Bench:
     products = tuple(b.past(x, f"product{n}", cycles) for n, x in enumerate(products))
     expected = Reference(b.m, "r").offset(of_digits(products))
     b.check("offset", implies(b.past(C(1), "there", cycles), found == expected))
+    return b
+
+
+class _Stages(RowNormUnit):
+    """With units that give anything.
+
+    Attributes:
+        load_radicand, load_root: they begin with a row.  told_mean: of the offset.
+        mean, exponent, offset: what units give.
+    """
+
+    def __init__(self, b: Bench, config: NpuConfig) -> None:
+        super().__init__(config)
+        self.exponent, self.mean, self.offset = (
+            b.free(bits, name) for bits, name in ((EXPONENT_BITS, "exponent"), (MEAN_BITS, "mean"), (32, "offset"))
+        )
+
+    def _radicand(self, m: Module) -> Value:
+        return C(0, RADICAND_BITS)
+
+    def _shifted(self, m: Module, radicand: Value, load: Value) -> tuple[Value, Value]:
+        self.load_radicand = load
+        return C(0, RADICAND_BITS), self.exponent
+
+    def _root(self, m: Module, radicand: Value, load: Value) -> None:
+        self.load_root = load
+
+    def _mean(self, m: Module) -> Value:
+        return self.mean
+
+    def _offset(self, m: Module, mean: Value) -> Value:
+        self.told_mean = mean
+        return self.offset
+
+
+def stages(only: str | None, c: NpuConfig) -> Bench:
+    """One row of many, and STAT at its place."""
+    b = Bench(only)
+    part = _Stages(b, c)
+    module = opened(part)
+    start, chosen, place = b.free(1, "start"), b.free(1, "chosen"), b.free(ADDRESS_BITS, "place")
+    b.part("part", part, start=start, place=place)
+    pause = Signal(range(ROW_DIVIDE_CYCLES), name="pause")  # until the next row may come
+    b.m.d.sync += pause.eq(Mux(start, ROW_DIVIDE_CYCLES - 1, pause - pause.any()))
+    b.assume(implies(start, (pause == 0) & (place < c.prm_rows)) & (part.read < c.prm_rows))
+    looks, since = Signal(name="looks"), Signal(range(WRITE_STAGE + 2), name="since")
+    begins = start & chosen & ~looks
+    now = Mux(begins, 0, since)
+    with b.m.If(begins | looks):
+        b.m.d.sync += [looks.eq(1), since.eq(Mux(now > WRITE_STAGE, now, now + 1))]
+    there = begins | looks
+
+    def at(stage: int) -> Value:
+        return there & (now == stage)
+
+    def kept(value: Value, stage: int, name: str) -> Signal:
+        signal = Signal(value.shape(), name=f"row_{name}")
+        with b.m.If(at(stage)):
+            b.m.d.sync += signal.eq(value)
+        return signal
+
+    for stage, load in ((RADICAND_STAGE, part.load_radicand), (ROOT_STAGE, part.load_root), (ASK_STAGE, part.ask)):
+        b.check("loads", load == b.past(start, f"start{stage}", stage))
+    b.check("mean", implies(at(FACTOR_STAGE), part.told_mean == kept(part.mean, MEAN_STAGE, "mean")))
+    factor, exponent = kept(part.factor, FACTOR_STAGE, "factor"), kept(part.exponent, ROOT_STAGE, "exponent")
+    offset, row = kept(part.offset, WRITE_STAGE, "offset"), kept(place, 0, "place")
+    written = there & (now > WRITE_STAGE)
+    # Until another row is written there.
+    gone, other = Signal(name="gone"), b.past(start, "other", WRITE_STAGE)
+    with b.m.If(written & other & (b.past(place, "other_place", WRITE_STAGE) == row)):
+        b.m.d.sync += gone.eq(1)
+    expected = Cat(factor, offset, exponent)
+    store = module.submodules.norm_rows.read_port(domain="comb")
+    b.m.d.comb += store.addr.eq(row)
+    b.invariant(implies(looks, (since != 0) & (row < c.prm_rows)) & implies(written & ~gone, store.data == expected))
+    asked = b.past(written & ~gone & (part.read == row), "asked")
+    got = Cat(part.factor_now, part.offset_now, part.exponent_now)
+    b.check("kept", implies(asked, got == expected))
     return b

@@ -4,6 +4,7 @@ import math
 import random
 from typing import Any
 
+import pytest
 from amaranth.hdl import Module, Mux, Signal, Value
 
 from hw.formal import row_reference
@@ -35,6 +36,7 @@ def edged(rng: random.Random, bits: int) -> int:
     return rng.getrandbits(rng.randint(0, bits) or 1) % (1 << bits)
 
 
+@pytest.mark.slow
 def test_quotients_of_sums() -> None:
     rng = random.Random(1)
     m, total, number, exponent = Module(), Signal(ROW_SUM_BITS), Signal(18), Signal(8)
@@ -51,6 +53,7 @@ def test_quotients_of_sums() -> None:
     simulate(m, bench, clock_hz=None)
 
 
+@pytest.mark.slow
 def test_norms_of_sums() -> None:
     rng = random.Random(2)
     m = Module()
