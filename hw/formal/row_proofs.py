@@ -10,7 +10,6 @@ from hw.formal.bench import Bench
 from hw.formal.engine import Cut
 from hw.formal.proof import Proof, Property, on
 from hw.row_norm import WRITE_STAGE
-from isa.config import NpuConfig
 
 _ROWS = steps_benches.ROWS
 #: With trees of two registers.
@@ -19,7 +18,7 @@ _MANY = _ROWS.with_(name="formal_rows_16", block_in=16)
 
 def _proof(
     name: str,
-    bench: Callable[[str | None, NpuConfig], Bench],
+    bench: Callable[..., Bench],
     induction: bool,
     cycles: int,
     *properties: Property,
