@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from hw.formal import lane_benches, row_benches, steps_benches
+from hw.formal import lane_benches, row_benches, row_told_benches, steps_benches
 from hw.formal.bench import Bench
 from hw.formal.engine import Cut
 from hw.formal.proof import Proof, Property, on
@@ -153,6 +153,47 @@ PROOFS: tuple[Proof, ...] = (
                 Cut("lane.acc"),
             ),
             Property("index", "Lane, ROW: the wide table is asked for (a - za) & 255", Cut("lane.factor0")),
+        ),
+    ),
+    _proof(
+        "row_told",
+        row_told_benches.told,
+        False,
+        25,
+        Property(
+            "maximum",
+            "ROW: the row unit is told of every vector of MAXIMUM, of no other, whether it is the first or the last of "
+            "its row, and of its place, when its maximum is there",
+            Cut("vector.row_maximum_5", 12),
+        ),
+        Property(
+            "sums",
+            "ROW: so it is of vectors of EXP_SUM, MOMENTS and POWER, and of the end of their rows, when the sums are "
+            "there",
+            Cut("vector.row_moments_8", 14),
+        ),
+        Property(
+            "vectors",
+            "ROW: it gets the lanes' values and words, only those of the tail of a last vector, and is asked for MAX "
+            "and STAT of the step",
+            Cut("vector.result_3", 12),
+        ),
+        Property(
+            "norm",
+            "ROW: lanes get factor, offset and exponent of the step's STAT in NORM, and bias of its PRM behind the "
+            "product",
+            Cut("vector.row_factor_2", 12),
+        ),
+        Property(
+            "exponential",
+            "ROW: EXP requantises words; of EXP_SUM and EXP the maximum of the step's MAX is subtracted",
+            Cut("vector.exponential_3", 12),
+        ),
+        Property("write", "ROW: of its functions EXP and NORM write rows", Cut("vector.results_21", 25)),
+        Property(
+            "instruction",
+            "ROW: the row unit is told what the instruction says, and epsilon of VECTOR_ADD before it",
+            Cut("vector.number", 8),
         ),
     ),
 )
