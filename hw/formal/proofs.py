@@ -5,6 +5,7 @@ from __future__ import annotations
 from hw.formal import (
     bus_benches,
     bus_proofs,
+    coded_proofs,
     gemm_proofs,
     issue_proofs,
     lane_proofs,
@@ -36,6 +37,7 @@ PROOFS: tuple[Proof, ...] = (
     *register_proofs.PROOFS,
     *move_proofs.PROOFS,
     *load_proofs.PROOFS,
+    *coded_proofs.PROOFS,
     *store_proofs.PROOFS,
     *(
         on(_BUS[name], config, str(config.axi_data_bits), quick=True)
