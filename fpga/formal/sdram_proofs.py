@@ -7,6 +7,7 @@ import functools
 from fpga.formal.crossing_benches import READER_EDGES, WRITER_EDGES, crossing
 from fpga.formal.sdram_benches import rules
 from fpga.formal.sdram_order_benches import order
+from fpga.formal.slave_benches import slave
 from fpga.sdram.chip import LONGEST_WAIT, SDRAM_8M, SDRAM_32M, SdramChip
 from hw.formal.engine import Cut
 from hw.formal.proof import Proof, Property
@@ -154,6 +155,38 @@ def _order(name: str, chip: SdramChip, hz: int, *, quick: bool) -> Proof:
     return Proof(name, functools.partial(order, chip=chip, hz=hz), True, 3, properties, quick=quick)
 
 
+_SLAVE = Proof(
+    "sdram_slave",
+    slave,
+    False,
+    12,
+    (
+        Property(
+            "segments",
+            "SDRAM, `AxiSegments`: the segments of a burst follow each other from its first beat to its last, which is "
+            "marked, with its ID and whether it is beyond the memory; bursts of a direction go in their order",
+            Cut("slave.o_pair", 12),
+        ),
+        Property(
+            "r_beats",
+            "SDRAM, `AxiSegments`, R: as many beats as ARLEN says, in the order of the bursts, RLAST with the last, "
+            "with ID and response of the burst",
+            Cut("slave.axi__r__last", 12),
+        ),
+        Property(
+            "b_once",
+            "SDRAM, `AxiSegments`, B: one response for a burst, with its last beat, with ID and response of the burst",
+            Cut("slave.axi__b__valid", 12),
+        ),
+        Property(
+            "words",
+            "SDRAM, `AxiSegments`, W: a pair is the beat at the output of the queue, with its strobes; none of a burst "
+            "beyond the memory is written",
+            Cut("slave.w_mask", 12),
+        ),
+    ),
+    quick=False,
+)
 #: Clocks with either CAS latency, those of boards among them.
 _CLOCKS = {25_000_000: False, 100_000_000: False, 120_000_000: True, 133_000_000: False}
 PROOFS: tuple[Proof, ...] = (
@@ -163,4 +196,5 @@ PROOFS: tuple[Proof, ...] = (
     _rules("sdram_rules_wide", SDRAM_8M, 54_000_000, quick=True),
     *(_order(f"sdram_order_{hz // 1_000_000}", SDRAM_32M, hz, quick=quick) for hz, quick in _CLOCKS.items()),
     _order("sdram_order_wide", SDRAM_8M, 54_000_000, quick=True),
+    _SLAVE,
 )

@@ -1,0 +1,130 @@
+"""Benches of the AXI slave of the SDRAM: `AxiSegments` between its queues and a controller that executes segments in
+their order, whenever it likes."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Mux, Signal, Value
+
+from fpga.memory import DECERR, OKAY
+from fpga.sdram.axi import AxiSegments, depths
+from fpga.sdram.controller import SEGMENT_PAIRS
+from hw.formal.bench import Bench, implies
+from hw.formal.bus_benches import SMALL, legal_burst
+from hw.queue import Queue
+
+#: Bits of an address of the memory in pairs, which are beats here: 16 KiB. Addresses of the bus reach beyond it.
+_PAIR_BITS = 12
+#: Segments of either direction that the controller has taken and not executed.
+_SEGMENTS = 4
+#: Bursts in flight that the bench keeps in mind.
+_BURSTS = 8
+#: Bits of a segment's count less one.
+_COUNT = (SEGMENT_PAIRS - 1).bit_length()
+
+
+class _Slave:
+    """`AxiSegments` in its surroundings."""
+
+    def __init__(self, b: Bench) -> None:
+        self.front = f = AxiSegments(SMALL, _PAIR_BITS)
+        come, left, answered = (Signal.like(s, name=s.name) for s in (f.w_come, f.r_left, f.b_left))
+        given = {
+            "w_come": come, "r_left": left, "b_left": answered, "o_ready": None, "w_take": None, "w_last": None,
+            "w_tag": None, "r_valid": None, "r_last": None, "r_tag": None,
+        }  # fmt: skip
+        b.part("slave", f, **given)
+        for name in ("ar", "aw"):
+            channel = getattr(f.axi, name)
+            b.assume(implies(channel.valid, legal_burst(SMALL, channel.addr, channel.len + 1)))
+            waits = b.past(channel.valid & ~channel.ready, f"{name}_waits")
+            b.assume(implies(waits, channel.valid))
+            for field in ("addr", "len", "id"):
+                port = getattr(channel, field)
+                b.assume(implies(waits, port == b.past(port, f"{name}_{field}")))
+        # The controller: by direction the segments it has not executed, and pairs of the oldest that are done.
+        self.queues, self.done = {}, {}
+        for name, moves, last, tag, mine in (
+            ("reads", f.r_valid, f.r_last, f.r_tag, ~f.o_write), ("writes", f.w_take, f.w_last, f.w_tag, f.o_write),
+        ):  # fmt: skip
+            queue = self.queues[name] = Queue(_COUNT + f.TAG_BITS, _SEGMENTS)
+            b.m.submodules[name] = queue
+            done = self.done[name] = Signal(_COUNT, name=f"{name}_done")
+            b.m.d.comb += [
+                queue.i_valid.eq(f.o_valid & f.o_ready & mine),
+                queue.i_payload.eq(Cat(f.o_count, f.o_tag)),
+                moves.eq(queue.o_valid & b.free(1, f"{name}_move")),
+                last.eq(done == queue.o_payload[:_COUNT]),
+                tag.eq(queue.o_payload[_COUNT:]),
+                queue.o_ready.eq(moves & last),
+            ]
+            b.m.d.sync += done.eq(Mux(moves, Mux(last, 0, done + 1), done))
+        b.m.d.comb += f.o_ready.eq(
+            b.free(1, "takes") & Mux(f.o_write, self.queues["writes"].i_ready, self.queues["reads"].i_ready)
+        )
+        # What the queues of the channels count (`crossing*`, `counts`): beats to write that have come, beats read and
+        # responses that have left. A beat that has come and was not taken is there.
+        taken, beats, answers = (Signal.like(s, name=f"{s.name}_true") for s in (come, left, answered))
+        for counter, more in ((come, "comes"), (left, "leaves"), (answered, "answered")):
+            b.m.d.sync += counter.eq(counter + b.free(1, more))
+        b.m.d.sync += [
+            taken.eq(taken + f.axi.w.ready),
+            beats.eq(beats + f.axi.r.valid),
+            answers.eq(answers + f.axi.b.valid),
+        ]
+
+        def there(a: Value, c: Value) -> Value:
+            return (a - c)[: len(a)]
+
+        stored = there(come, taken)
+        for count, channel in ((stored, "w"), (there(beats, left), "r"), (there(answers, answered), "b")):
+            b.assume(count <= depths(SMALL)[channel])
+        b.assume(implies(stored != 0, f.axi.w.valid))
+
+
+def slave(only: str | None) -> Bench:
+    """Bursts, their segments, and what answers them."""
+    b = Bench(only)
+    s = _Slave(b)
+    f = s.front
+    end = _PAIR_BITS + 2
+    for name, channel, moves in (
+        ("reads", f.axi.ar, f.axi.r.valid), ("writes", f.axi.aw, f.w_take),
+    ):  # fmt: skip
+        # Bursts whose segments have not all gone, and those that are not answered.
+        asked = channel.valid & channel.ready
+        goes = f.o_valid & f.o_ready & (f.o_write == (name == "writes"))
+        queues = {}
+        for purpose in ("going", "open"):
+            queue = queues[purpose] = Queue(_PAIR_BITS + 10, _BURSTS)
+            b.m.submodules[f"{name}_{purpose}"] = queue
+            outside = channel.addr[end:].any()
+            b.m.d.comb += [
+                queue.i_valid.eq(asked),
+                queue.i_payload.eq(Cat(channel.len, channel.id, outside, channel.addr[2:end])),
+            ]
+            b.assume(implies(asked, queue.i_ready))
+        going, burst = queues["going"].o_payload, queues["open"].o_payload
+        sent, beat = Signal(8, name=f"{name}_sent"), Signal(8, name=f"{name}_beat")
+        final = sent + f.o_count == going[:8]
+        last = beat == burst[:8]
+        b.m.d.comb += [queues["going"].o_ready.eq(goes & final), queues["open"].o_ready.eq(moves & last)]
+        b.m.d.sync += [
+            sent.eq(Mux(goes, Mux(final, 0, sent + f.o_count + 1), sent)),
+            beat.eq(Mux(moves, Mux(last, 0, beat + 1), beat)),
+        ]
+        place = (going[10:] + sent)[:_PAIR_BITS]
+        right = queues["going"].o_valid & (f.o_pair == place) & (sent + f.o_count <= going[:8])
+        b.check("segments", implies(goes, right & (f.o_tag == Cat(final, going[8:10]))))
+        there, response = queues["open"].o_valid, Mux(burst[9], DECERR, OKAY)
+        if name == "reads":
+            r = f.axi.r
+            b.check("r_beats", r.valid == f.r_valid)
+            b.check("r_beats", implies(r.valid, there & (r.last == last) & (r.id == burst[8]) & (r.resp == response)))
+            b.check("r_beats", implies(r.valid, r.data == f.r_data))
+        else:
+            a = f.axi.b
+            b.check("b_once", a.valid == (moves & last))
+            b.check("b_once", implies(a.valid, there & (a.id == burst[8]) & (a.resp == response)))
+            w = f.axi.w
+            b.check("words", implies(moves, (f.w_data == w.data) & (f.w_mask == Mux(burst[9], 0b1111, ~w.strb[:4]))))
+    return b
