@@ -1,0 +1,69 @@
+"""Proves that the netlist of a board's bitstream does what its RTL does.
+
+python -m tests.equivalence --config tiny --board ulx3s_85f --json build/signoff/equivalence.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from common.measured import write_with_command
+from fpga.boards import BOARDS
+from fpga.build import point_of
+from fpga.sim.netlist import read_netlist
+from isa.config import PRESETS
+from tests.common.netlist_runs import synthesised
+from tests.equivalence.ecp5 import LIBRARY, Netlist
+from tests.equivalence.prove import Verdict, prove
+from tests.equivalence.rtl import Rtl, gates_of
+
+#: Parts of a design are named by so many steps of their path at most.
+STEPS = 4
+
+
+def main(arguments: list[str]) -> int:
+    """The command line; returns 1 unless all is proved."""
+    parser = argparse.ArgumentParser(prog="python -m tests.equivalence", description=__doc__.splitlines()[0])
+    parser.add_argument("--board", default="ulx3s_85f", choices=[n for n, b in BOARDS.items() if b.family == "ecp5"])
+    parser.add_argument("--config", default="tiny", choices=PRESETS)
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    options = parser.parse_args(arguments)
+    board, config = BOARDS[options.board], PRESETS[options.config]
+    folder = synthesised(board, config, point_of(board, config))
+    start = time.process_time()
+    verdict = prove(Rtl(gates_of(folder, LIBRARY)), Netlist(read_netlist(folder)))
+    figures = {"board": board.name, "config": config.name, **summary(verdict)}
+    figures["seconds"] = round(time.process_time() - start)
+    for name, value in figures.items():
+        print(f"{name}: {value}")
+    if options.json:
+        write_with_command(options.json, parser, arguments, figures)
+    return int(bool(verdict.failed))
+
+
+def summary(verdict: Verdict) -> dict[str, Any]:
+    """Figures of a verdict: by part, what is proved of how much; names of what is not."""
+    parts: dict[str, Counter[str]] = {}
+    for ends, what in ((verdict.proved, "proved"), (verdict.failed, "failed")):
+        for end in ends:
+            parts.setdefault(part_of(end.name), Counter())[f"{end.kind} {what}"] += 1
+    return {
+        "parts": {part: dict(counts) for part, counts in sorted(parts.items())},
+        "failed": [f"{end.kind}: {end.name}" for end in verdict.failed],
+        "left_out": len(verdict.left_out),
+        "asked": verdict.asked,
+    }
+
+
+def part_of(name: str) -> str:
+    """The part of the design that a name is in."""
+    return ".".join(name.split(".")[:-1][:STEPS])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,178 @@
+"""Which bits of a netlist keep the states of which registers of the design: a guess, which the proof then is about.
+
+Yosys keeps names, so most registers are found by theirs. Of the others some are constants or equal to a register that
+has been found, and some have only lost their name.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tests.equivalence.ecp5 import MEMORY, REGISTER, SMALL_RAM, Netlist, Pin, outputs
+from tests.equivalence.rtl import Rtl
+from tests.equivalence.sweep import Sweep
+from tests.equivalence.units import CONSTANTS, Bit, Literals, Logic, named
+from tests.mutants.gates import FALSE
+
+
+@dataclass
+class Matched:
+    """What stands for what.
+
+    Attributes:
+        partner: of a register of the design, a bit of the netlist or a constant.
+        equal: of a register without one, the register that it is equal to, or a constant.
+    """
+
+    rtl: Rtl
+    netlist: Netlist
+    partner: dict[Bit, Bit] = field(default_factory=dict)
+    equal: dict[Bit, Bit] = field(default_factory=dict)
+
+    def literals(self, gates: Sweep) -> tuple[Literals, Literals]:
+        """Variables for what registers of the design and bits of the netlist are now, the same for those that stand
+        for each other."""
+        states = {bit: gates.variable() for bit in self.netlist.starts}
+        there = CONSTANTS | states
+        registers = {bit: there[other] for bit, other in self.partner.items()}
+        registers |= {bit: gates.variable() for bit in self.open}
+        here = CONSTANTS | registers
+        return registers | {bit: here[self._root(bit)] for bit in self.equal}, states
+
+    def _root(self, bit: Bit) -> Bit:
+        while bit in self.equal:
+            bit = self.equal[bit]
+        return bit
+
+    @property
+    def open(self) -> list[Bit]:
+        """Registers of which nothing is known."""
+        return [bit for bit in self.rtl.registers if bit not in self.partner and bit not in self.equal]
+
+
+def match(rtl: Rtl, netlist: Netlist) -> Matched:
+    """A guess about all registers and columns of memories."""
+    found = Matched(rtl, netlist)
+    bits = dict(reversed([*named(netlist.module)]))
+    for register in rtl.registers.values():
+        there = [bits[name] for name in register.names if name in bits]
+        there.sort(key=lambda bit: bit not in netlist.starts)  # a register before a constant
+        if there and (there[0] in netlist.starts or there[0] in ("0", "1")):
+            found.partner[register.bit] = there[0]
+    _without_name(found)
+    _constants(found)
+    _equal(found)
+    _columns(found, bits)
+    return found
+
+
+def _without_name(found: Matched) -> None:
+    """Registers that take what another one has, one behind the other."""
+    taken = set(found.partner.values())
+    loose = [
+        (cell["connections"]["Q"][0], cell["connections"]["DI"][0])
+        for _, cell in found.netlist.cells(REGISTER)
+        if cell["connections"]["Q"][0] not in taken
+    ]
+    while True:
+        here = found.partner | {"0": "0", "1": "1"}
+        pairs = [
+            (register.bit, bit)
+            for register in (found.rtl.registers[bit] for bit in found.open)
+            for bit, data in loose
+            if register.data in here and here[register.data] == data and bit not in found.partner.values()
+        ]
+        if not pairs:
+            return
+        found.partner[pairs[0][0]] = pairs[0][1]
+
+
+def _constants(found: Matched) -> None:
+    """Registers that stay what they are at first, whatever the others are."""
+    while True:
+        now, following, gates = _once(found)
+        before = len(found.equal)
+        for bit in found.open:
+            start = found.rtl.registers[bit].start
+            if start == "0" and _never(gates, gates.both(now[bit] ^ 1, following[bit])):
+                found.equal[bit] = start
+            if start == "1" and _never(gates, gates.both(now[bit], following[bit] ^ 1)):
+                found.equal[bit] = start
+        if len(found.equal) == before:
+            return
+
+
+def _equal(found: Matched) -> None:
+    """Registers that become the same as another one wherever they were the same."""
+    while True:
+        now, following, gates = _once(found)
+        values = {bit: (gates.value(now[bit]), gates.value(following[bit])) for bit in now if bit not in found.equal}
+        every, before = (1 << gates.cases) - 1, len(found.equal)
+        for bit in found.open:
+            register = found.rtl.registers[bit]
+            mine, becomes = values[bit]
+            for other, (here, there) in values.items():
+                if (becomes ^ there) & ~(mine ^ here) & every or other == bit or other in found.equal:
+                    continue
+                twin = found.rtl.registers[other]
+                apart = gates.differ(following[bit], following[other])
+                same = (twin.start, twin.clock, twin.set_low) == (register.start, register.clock, register.set_low)
+                if same and _never(gates, gates.both(apart, gates.differ(now[bit], now[other]) ^ 1)):
+                    found.equal[bit] = other
+                    break
+        if len(found.equal) == before:
+            return
+
+
+def _once(found: Matched) -> tuple[Literals, Literals, Sweep]:
+    """What registers of the design are, and what they will be."""
+    logic = Logic()
+    now, _ = found.literals(logic.gates)
+    return now, found.rtl.next(logic, found.rtl.build(logic, now)), logic.gates
+
+
+def _never(gates: Sweep, literal: int) -> bool:
+    return gates.equal(literal, FALSE)
+
+
+def _columns(found: Matched, bits: Mapping[str, Bit]) -> None:
+    """Which column of its memory each pin of a cell is, by the names of what is read; of those that have lost theirs,
+    by the names of what is written, or the order in which yosys cuts a memory."""
+    by_bit: dict[Bit, list[tuple[str, int]]] = defaultdict(list)
+    by_input: dict[Bit, list[tuple[str, int]]] = defaultdict(list)
+    names: dict[Bit, list[str]] = defaultdict(list)
+    for name, bit in named(found.rtl.module):
+        names[bit].append(name)
+
+    def there(bit: Bit) -> list[Bit]:
+        return [bits[name] for name in names[bit] if name in bits and bits[name] not in CONSTANTS]
+
+    behind: dict[Bit, list[Bit]] = defaultdict(list)  # registers that take what another one has
+    for register in found.rtl.registers.values():
+        behind[register.data].append(register.bit)
+    for memory in found.rtl.memories.values():
+        for port in memory.reads:
+            for column, bit in enumerate(port.data):
+                place = memory.name, column
+                for other in there(bit):
+                    by_bit[other].append(place)
+                for register in (bit, *behind[bit]):
+                    if register in found.partner:
+                        by_bit[found.partner[register]].append(place)
+        for column, bit in enumerate(memory.data):
+            for other in there(bit):
+                by_input[other].append((memory.name, column))
+    for name, cell in found.netlist.cells(SMALL_RAM, MEMORY):
+        memory_name = name.rsplit(".", 2)[0]
+        for place, bit in outputs(cell):
+            given = [c for m, c in by_bit[bit] if m == memory_name]
+            if cell["type"] == MEMORY:
+                if given:
+                    found.netlist.columns[Pin(name, place)] = memory_name, given[0]
+                continue
+            data = cell["connections"]["DI"][int(place)]
+            taken = [c for m, c in by_input[data] if m == memory_name]
+            last = 4 * int(name.rsplit(".", 1)[1]) + int(place)
+            found.netlist.columns[Pin(name, place)] = memory_name, (*given, *taken, last)[0]

