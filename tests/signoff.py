@@ -23,6 +23,7 @@ from common.measured import COMMAND, DAY, SOURCES, digest_of_sources
 from fpga.formal.proofs import SOURCES as SOURCES_OF_BOARDS
 from tests.common.paths import ROOT
 from tests.common.rtl_trials import kinds
+from tests.equivalence.prove import KINDS as KINDS_OF_ENDS
 from tests.file_fuzz.attempt import FAILED, REFUSED, WORKS
 from tests.file_fuzz.run import READERS
 from tests.source_faults import CPP, PYTHON
@@ -176,6 +177,24 @@ def _netlist_runs(figures: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _equivalence(figures: dict[str, Any]) -> list[str]:
+    lines = [
+        f"Of `{figures['config']}` on `{figures['board']}`, as it is placed. From equal states the RTL and the netlist "
+        f"come to equal states, whatever the inputs; {figures['left_out']:,} registers of the RTL are not in the "
+        "netlist, for nothing reads them.",
+        "",
+        f"| part | {' | '.join(KINDS_OF_ENDS)} |",
+        "|---" * (1 + len(KINDS_OF_ENDS)) + "|",
+    ]
+    for part, counts in figures["parts"].items():
+        shown = [(counts.get(f"{kind} proved", 0), counts.get(f"{kind} failed", 0)) for kind in KINDS_OF_ENDS]
+        cells = (share(proved, proved + failed) if proved + failed else "" for proved, failed in shown)
+        lines.append(f"| `{part}` | {' | '.join(cells)} |")
+    if figures["failed"]:
+        lines += ["", f"Open: {len(figures['failed'])} are not proved, the first: {figures['failed'][0]}."]
+    return lines
+
+
 def _routed(figures: dict[str, Any]) -> list[str]:
     lines = _netlist_runs(figures)
     changed, differences, lost = (f"{figures[name]:,}" for name in ("changed", "differences", "lost"))
@@ -249,6 +268,7 @@ BLOCKS = (
     Block("formal", "Proofs", "hw.formal", _npu_proofs),
     Block("formal_boards", "Proofs about boards", "fpga.formal", _board_proofs, ("boards", SOURCES_OF_BOARDS)),
     Block("netlist", "Netlist", "tests.netlists", _netlist),
+    Block("equivalence", "Netlist and RTL, proved equal", "tests.equivalence", _equivalence),
     Block("netlist_sdram", "Netlist with SDRAM", "tests.netlists", _netlist),
     Block("netlist_routed", "Netlist after routing", "tests.netlists", _routed),
     Block("fuzz", "Random machines", "tests.fuzz", partial(_fuzz, programs=100_000, machines=300)),

@@ -9,6 +9,8 @@ from fpga.flows.tools import Step
 
 #: Base name of the files of a build, and name of its top module.
 NAME = "top"
+#: The design before synthesis.
+DESIGN = f"{NAME}.il"
 #: The netlist, its cells by type, and nextpnr's report.
 NETLIST, STATISTICS, ROUTING = f"{NAME}.json", f"{NAME}.cells.json", f"{NAME}.timing.json"
 #: No multiplexers of the slice for wide LUTs: a third fewer LUTs on ECP5.

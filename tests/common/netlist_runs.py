@@ -19,7 +19,7 @@ from fpga.board import SDRAM, Point
 from fpga.build import point_of
 from fpga.flows.ecp5 import CONSTRAINTS
 from fpga.flows.netlist import Module
-from fpga.flows.synthesis import NETLIST, STATISTICS
+from fpga.flows.synthesis import DESIGN, NETLIST, STATISTICS
 from fpga.sim.ecp5_cells import Numbers
 from fpga.sim.netlist import NetlistLine, read_netlist
 from fpga.sim.pty import SerialBoard, soc_line
@@ -202,14 +202,14 @@ def replay(line: Line, recording: Recording, expected: bytes | None = None) -> b
 
 
 def synthesised(board: UartBoard, config: NpuConfig, point: Point) -> Path:
-    """A folder with the netlist of a design for a board, made as a build makes it, once for these sources."""
+    """A folder with a design for a board and its netlist, made as a build makes it, once for these sources."""
     flow = board.flow()
 
     def make(scratch: Path) -> None:
         flow.generate(board.design(config, point).top, scratch)
         flow.synthesise(scratch)
 
-    return made_once(board, config, point, "netlists", (STATISTICS, CONSTRAINTS, NETLIST), make)
+    return made_once(board, config, point, "netlists", (STATISTICS, CONSTRAINTS, DESIGN, NETLIST), make)
 
 
 def made_once(

@@ -15,6 +15,7 @@ from typing import Any
 from common.measured import write_with_command
 from fpga.boards import BOARDS
 from fpga.build import point_of
+from fpga.flows.synthesis import DESIGN
 from fpga.sim.netlist import read_netlist
 from isa.config import PRESETS
 from tests.common.netlist_runs import synthesised
@@ -36,7 +37,7 @@ def main(arguments: list[str]) -> int:
     board, config = BOARDS[options.board], PRESETS[options.config]
     folder = synthesised(board, config, point_of(board, config))
     start = time.process_time()
-    verdict = prove(Rtl(gates_of(folder, LIBRARY)), Netlist(read_netlist(folder)))
+    verdict = prove(Rtl(gates_of(folder / DESIGN, LIBRARY)), Netlist(read_netlist(folder)))
     figures = {"board": board.name, "config": config.name, **summary(verdict)}
     figures["seconds"] = round(time.process_time() - start)
     for name, value in figures.items():

@@ -93,6 +93,10 @@ class Netlist:
         for name, port in self.module["ports"].items():
             yield from (("", name, n, bit, port["direction"] == "input") for n, bit in enumerate(port["bits"]))
 
+    def _read_places(self, cell: str) -> list[str]:
+        """Pins of a cell with memory that stand for columns."""
+        return [place for owner, place in self.columns if owner == cell]
+
     def build(self, logic: Logic, known: Literals) -> Literals:
         """What all bits are, with what states and outputs of boxes are. Logic becomes nodes that were there before,
         where it is equal to one."""
@@ -101,8 +105,10 @@ class Netlist:
             if cell["type"] == "CCU2C":
                 units += _carry(name, cell)
             elif cell["type"] == SMALL_RAM:
-                places = [self.columns[Pin(name, str(n))] for n in range(SMALL_COLUMNS)]
-                units.append(Unit(_bits(cell, "RAD", ADDRESS_PINS), cell["connections"]["DO"], partial(_read, places)))
+                places = self._read_places(name)
+                given = [cell["connections"]["DO"][int(place)] for place in places]
+                read = partial(_read, [self.columns[Pin(name, place)] for place in places])
+                units.append(Unit(_bits(cell, "RAD", ADDRESS_PINS), given, read))
             elif cell["type"] != MULTIPLIER:
                 units.append(_logic(cell))
             elif not _registered(cell):
@@ -165,13 +171,13 @@ class Netlist:
             enable = {"1": TRUE, "0": FALSE}.get(text(cell, "WREMUX", "WRE"), pin("WRE"))
             enable ^= text(cell, "WREMUX", "WRE") == "INV"
             address = tuple(pin("WAD", n) for n in range(ADDRESS_PINS))
-            for n in range(SMALL_COLUMNS):
-                yield Pin(name, str(n)), Written(enable, address, pin("DI", n), pin("WCK"))
+            for place in self._read_places(name):
+                yield Pin(name, place), Written(enable, address, pin("DI", int(place)), pin("WCK"))
         for name, cell in self.cells(MEMORY):
             letter, _, width = _letters(cell)
             pin = partial(_pin, cell, literals)
             address = tuple(_row(cell, literals, letter, width))
-            for place in (place for owner, place in self.columns if owner == name):
+            for place in self._read_places(name):
                 side, n = place[0], int(place[1:])
                 data = f"DI{side}{n}" if width == 36 else f"DI{letter}{n}"
                 enables = [pin(f"CE{letter}"), pin(f"WE{letter}")]

@@ -10,6 +10,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fpga.flows.netlist import loads
+from fpga.sim.ecp5_cells import text
 from tests.equivalence.ecp5 import MEMORY, REGISTER, SMALL_RAM, Netlist, Pin, outputs
 from tests.equivalence.rtl import Rtl
 from tests.equivalence.sweep import Sweep
@@ -71,22 +73,21 @@ def match(rtl: Rtl, netlist: Netlist) -> Matched:
 def _without_name(found: Matched) -> None:
     """Registers that take what another one has, one behind the other."""
     taken = set(found.partner.values())
-    loose = [
-        (cell["connections"]["Q"][0], cell["connections"]["DI"][0])
-        for _, cell in found.netlist.cells(REGISTER)
-        if cell["connections"]["Q"][0] not in taken
-    ]
+    loose = [cell for _, cell in found.netlist.cells(REGISTER) if cell["connections"]["Q"][0] not in taken]
     while True:
         here = found.partner | {"0": "0", "1": "1"}
-        pairs = [
-            (register.bit, bit)
-            for register in (found.rtl.registers[bit] for bit in found.open)
-            for bit, data in loose
-            if register.data in here and here[register.data] == data and bit not in found.partner.values()
-        ]
-        if not pairs:
+        kinds: dict[tuple[Bit, str, bool], list[Bit]] = defaultdict(list)
+        for register in (found.rtl.registers[bit] for bit in found.open):
+            if register.data in here:
+                kinds[here[register.data], register.start, register.set_low is not None].append(register.bit)
+        before = len(found.partner)
+        for cell in loose:
+            bit, data = cell["connections"]["Q"][0], cell["connections"]["DI"][0]
+            same = kinds[data, found.netlist.starts[bit], text(cell, "SRMODE", "") == "ASYNC"]
+            if same and bit not in found.partner.values():
+                found.partner[same.pop()] = bit
+        if len(found.partner) == before:
             return
-        found.partner[pairs[0][0]] = pairs[0][1]
 
 
 def _constants(found: Matched) -> None:
@@ -164,9 +165,10 @@ def _columns(found: Matched, bits: Mapping[str, Bit]) -> None:
         for column, bit in enumerate(memory.data):
             for other in there(bit):
                 by_input[other].append((memory.name, column))
+    read = loads(found.netlist.module)
     for name, cell in found.netlist.cells(SMALL_RAM, MEMORY):
         memory_name = name.rsplit(".", 2)[0]
-        for place, bit in outputs(cell):
+        for place, bit in ((place, bit) for place, bit in outputs(cell) if read[bit]):
             given = [c for m, c in by_bit[bit] if m == memory_name]
             if cell["type"] == MEMORY:
                 if given:

