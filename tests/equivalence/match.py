@@ -12,11 +12,14 @@ from dataclasses import dataclass, field
 
 from fpga.flows.netlist import loads
 from fpga.sim.ecp5_cells import text
-from tests.equivalence.ecp5 import MEMORY, REGISTER, SMALL_RAM, Netlist, Pin, outputs
+from tests.equivalence.ecp5 import MEMORY, REGISTER, SMALL_COLUMNS, SMALL_RAM, Netlist, Pin, outputs
 from tests.equivalence.rtl import Rtl
 from tests.equivalence.sweep import Sweep
 from tests.equivalence.units import CONSTANTS, Bit, Literals, Logic, named
-from tests.mutants.gates import FALSE
+from tests.mutants.gates import FALSE, TRUE
+
+#: A memory and which bit of its rows.
+Column = tuple[str, int]
 
 
 @dataclass
@@ -26,12 +29,14 @@ class Matched:
     Attributes:
         partner: of a register of the design, a bit of the netlist or a constant.
         equal: of a register without one, the register that it is equal to, or a constant.
+        constant: columns of memories that are the same in all rows for ever, and what they are.
     """
 
     rtl: Rtl
     netlist: Netlist
     partner: dict[Bit, Bit] = field(default_factory=dict)
     equal: dict[Bit, Bit] = field(default_factory=dict)
+    constant: dict[Column, int] = field(default_factory=dict)
 
     def literals(self, gates: Sweep) -> tuple[Literals, Literals]:
         """Variables for what registers of the design and bits of the netlist are now, the same for those that stand
@@ -58,11 +63,12 @@ def match(rtl: Rtl, netlist: Netlist) -> Matched:
     """A guess about all registers and columns of memories."""
     found = Matched(rtl, netlist)
     bits = dict(reversed([*named(netlist.module)]))
+    read = loads(netlist.module)
     for register in rtl.registers.values():
         there = [bits[name] for name in register.names if name in bits]
-        there.sort(key=lambda bit: bit not in netlist.starts)  # a register before a constant
-        if there and (there[0] in netlist.starts or there[0] in ("0", "1")):
-            found.partner[register.bit] = there[0]
+        kept = [bit for bit in there if bit in netlist.starts and read[bit]]
+        if kept or "0" in there or "1" in there:
+            found.partner[register.bit] = (*kept, *(bit for bit in there if bit in ("0", "1")))[0]
     _without_name(found)
     _constants(found)
     _equal(found)
@@ -91,36 +97,43 @@ def _without_name(found: Matched) -> None:
 
 
 def _constants(found: Matched) -> None:
-    """Registers that stay what they are at first, whatever the others are."""
+    """Registers and columns of memories that stay what they are at first, whatever the others are."""
     while True:
-        now, following, gates = _once(found)
-        before = len(found.equal)
+        here, following, gates = _once(found)
+        before = len(found.equal) + len(found.constant)
         for bit in found.open:
             start = found.rtl.registers[bit].start
-            if start == "0" and _never(gates, gates.both(now[bit] ^ 1, following[bit])):
+            if start == "0" and _never(gates, gates.both(here[bit] ^ 1, following[bit])):
                 found.equal[bit] = start
-            if start == "1" and _never(gates, gates.both(now[bit], following[bit] ^ 1)):
+            if start == "1" and _never(gates, gates.both(here[bit], following[bit] ^ 1)):
                 found.equal[bit] = start
-        if len(found.equal) == before:
+        for memory in found.rtl.memories.values():
+            for column, (data, enable) in enumerate(zip(memory.data, memory.enable, strict=True)):
+                starts = set(memory.column(column))
+                for value in (FALSE, TRUE):
+                    if starts == {str(value)} and _never(gates, gates.both(here[enable], here[data] ^ value)):
+                        found.constant[memory.name, column] = value
+        if len(found.equal) + len(found.constant) == before:
             return
 
 
 def _equal(found: Matched) -> None:
     """Registers that become the same as another one wherever they were the same."""
     while True:
-        now, following, gates = _once(found)
-        values = {bit: (gates.value(now[bit]), gates.value(following[bit])) for bit in now if bit not in found.equal}
+        here, following, gates = _once(found)
+        values = {bit: (gates.value(here[bit]), gates.value(becomes))
+                  for bit, becomes in following.items() if bit not in found.equal}  # fmt: skip
         every, before = (1 << gates.cases) - 1, len(found.equal)
         for bit in found.open:
             register = found.rtl.registers[bit]
             mine, becomes = values[bit]
-            for other, (here, there) in values.items():
-                if (becomes ^ there) & ~(mine ^ here) & every or other == bit or other in found.equal:
+            for other, (its, there) in values.items():
+                if (becomes ^ there) & ~(mine ^ its) & every or other == bit or other in found.equal:
                     continue
                 twin = found.rtl.registers[other]
                 apart = gates.differ(following[bit], following[other])
                 same = (twin.start, twin.clock, twin.set_low) == (register.start, register.clock, register.set_low)
-                if same and _never(gates, gates.both(apart, gates.differ(now[bit], now[other]) ^ 1)):
+                if same and _never(gates, gates.both(apart, gates.differ(here[bit], here[other]) ^ 1)):
                     found.equal[bit] = other
                     break
         if len(found.equal) == before:
@@ -128,10 +141,11 @@ def _equal(found: Matched) -> None:
 
 
 def _once(found: Matched) -> tuple[Literals, Literals, Sweep]:
-    """What registers of the design are, and what they will be."""
-    logic = Logic()
-    now, _ = found.literals(logic.gates)
-    return now, found.rtl.next(logic, found.rtl.build(logic, now)), logic.gates
+    """What bits of the design are, and what registers will be."""
+    logic = Logic(found.constant)
+    registers, _ = found.literals(logic.gates)
+    here = found.rtl.build(logic, registers)
+    return here, found.rtl.next(logic, here), logic.gates
 
 
 def _never(gates: Sweep, literal: int) -> bool:
@@ -166,15 +180,26 @@ def _columns(found: Matched, bits: Mapping[str, Bit]) -> None:
             for other in there(bit):
                 by_input[other].append((memory.name, column))
     read = loads(found.netlist.module)
+    unnamed: list[tuple[Pin, str, int]] = []
+    shifts: dict[str, dict[int, int]] = defaultdict(dict)  # of a memory, by place: how many columns before it are gone
     for name, cell in found.netlist.cells(SMALL_RAM, MEMORY):
-        memory_name = name.rsplit(".", 2)[0]
+        memory_name, _, number = name.rsplit(".", 2)
         for place, bit in ((place, bit) for place, bit in outputs(cell) if read[bit]):
-            given = [c for m, c in by_bit[bit] if m == memory_name]
-            if cell["type"] == MEMORY:
-                if given:
-                    found.netlist.columns[Pin(name, place)] = memory_name, given[0]
-                continue
-            data = cell["connections"]["DI"][int(place)]
-            taken = [c for m, c in by_input[data] if m == memory_name]
-            last = 4 * int(name.rsplit(".", 1)[1]) + int(place)
-            found.netlist.columns[Pin(name, place)] = memory_name, (*given, *taken, last)[0]
+            columns = [c for m, c in by_bit[bit] if m == memory_name]
+            if cell["type"] == SMALL_RAM:
+                at = SMALL_COLUMNS * int(number) + int(place)
+                columns += [c for m, c in by_input[cell["connections"]["DI"][int(place)]] if m == memory_name]
+                if columns:
+                    shifts[memory_name][at] = columns[0] - at
+                else:
+                    unnamed.append((Pin(name, place), memory_name, at))
+            if columns:
+                found.netlist.columns[Pin(name, place)] = memory_name, columns[0]
+    for pin, memory_name, at in unnamed:
+        width = len(found.rtl.memories[memory_name].data)
+        kept = [column for column in range(width) if (memory_name, column) not in found.constant]
+        if shift := shifts[memory_name]:
+            found.netlist.columns[pin] = memory_name, at + shift[min(shift, key=lambda other: (abs(at - other), other))]
+        else:
+            fits = max(place for _, name, place in unnamed if name == memory_name) < len(kept)
+            found.netlist.columns[pin] = memory_name, kept[at] if fits else at

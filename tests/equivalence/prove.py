@@ -66,7 +66,7 @@ def prove(rtl: Rtl, netlist: Netlist) -> Verdict:
 class _Proof:
     def __init__(self, matched: Matched) -> None:
         self.matched, self.rtl, self.netlist = matched, matched.rtl, matched.netlist
-        self.logic = Logic()
+        self.logic = Logic(matched.constant)
         self.gates = self.logic.gates
         self.registers, states = matched.literals(self.gates)
         self.here = self.rtl.build(self.logic, self.registers)
@@ -145,9 +145,14 @@ class _Proof:
             pairs = [(enable, written.enable), (self.here[memory.clock], written.clock)]
             for here, there in zip(mine, (written.data, *written.address), strict=True):
                 pairs.append((self.gates.both(enable, here), self.gates.both(written.enable, there)))
-            start = memory.start[column :: len(memory.data)]
+            start = memory.column(column)
             same = all(a in (b, "x") for a, b in zip(start, self.netlist.start(pin, len(start)), strict=True))
             yield End(COLUMN, f"{name}[{column}]", tuple(pairs), same)
+
+        for (name, column), value in self.matched.constant.items():
+            memory = self.rtl.memories[name]
+            changes = self.gates.both(self.here[memory.enable[column]], self.here[memory.data[column]] ^ value)
+            yield End(COLUMN, f"{name}[{column}]", ((changes, FALSE),), set(memory.column(column)) == {str(value)})
 
     def _boxes(self) -> Iterator[End]:
         """What goes to other cells and to the outside."""

@@ -94,6 +94,10 @@ class Memory:
     clock: Bit
     start: Sequence[str]
 
+    def column(self, n: int) -> Sequence[str]:
+        """What a column holds at first, by row."""
+        return self.start[n :: len(self.data)]
+
 
 @dataclass
 class Rtl:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -36,19 +36,25 @@ class Unit:
 
 
 class Logic:
-    """Gates, and what memories hold: any bits, the same where memory, column and address are."""
+    """Gates, and what memories hold: any bits, the same where memory, column and address are.
 
-    def __init__(self) -> None:
-        self.gates = Sweep()
+    Args:
+        constant: columns of memories that are the same in all rows, and what they are.
+    """
+
+    def __init__(self, constant: Mapping[tuple[str, int], int]) -> None:
+        self.gates, self.constant = Sweep(), constant
         self._known: dict[tuple[str, int, tuple[int, ...]], int] = {}
 
     def read(self, memory: str, columns: Sequence[int], address: Sequence[int]) -> list[int]:
         """Some columns of the row at an address."""
         place = (*address, *[FALSE] * (ADDRESS_BITS - len(address)))
+        found = []
         for column in columns:
-            if (memory, column, place) not in self._known:
-                self._known[memory, column, place] = self.gates.variable()
-        return [self._known[memory, column, place] for column in columns]
+            if (literal := self.constant.get((memory, column), self._known.get((memory, column, place)))) is None:
+                literal = self._known[memory, column, place] = self.gates.variable()
+            found.append(literal)
+        return found
 
     def compute(self, units: Iterable[Unit], literals: Literals) -> Literals:
         """What is known, with the outputs of units, in this order. A bit that nothing drives may be anything."""
