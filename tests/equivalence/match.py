@@ -154,7 +154,7 @@ def _never(gates: Sweep, literal: int) -> bool:
 
 def _columns(found: Matched, bits: Mapping[str, Bit]) -> None:
     """Which column of its memory each pin of a cell is, by the names of what is read; of those that have lost theirs,
-    by the names of what is written, or the order in which yosys cuts a memory."""
+    by the names of what is written, or the order in which yosys cuts what is not constant."""
     by_bit: dict[Bit, list[tuple[str, int]]] = defaultdict(list)
     by_input: dict[Bit, list[tuple[str, int]]] = defaultdict(list)
     names: dict[Bit, list[str]] = defaultdict(list)
@@ -198,8 +198,10 @@ def _columns(found: Matched, bits: Mapping[str, Bit]) -> None:
     for pin, memory_name, at in unnamed:
         width = len(found.rtl.memories[memory_name].data)
         kept = [column for column in range(width) if (memory_name, column) not in found.constant]
-        if shift := shifts[memory_name]:
-            found.netlist.columns[pin] = memory_name, at + shift[min(shift, key=lambda other: (abs(at - other), other))]
-        else:
-            fits = max(place for _, name, place in unnamed if name == memory_name) < len(kept)
-            found.netlist.columns[pin] = memory_name, kept[at] if fits else at
+        last = max(place for _, name, place in unnamed if name == memory_name)
+        shift = shifts[memory_name]
+        if last < len(kept) and all(other < len(kept) and kept[other] == other + n for other, n in shift.items()):
+            found.netlist.columns[pin] = memory_name, kept[at]
+        else:  # other columns are gone than those: as the nearest one
+            nearest = min(shift, key=lambda other: (abs(at - other), other), default=None)
+            found.netlist.columns[pin] = memory_name, at + (shift[nearest] if nearest is not None else 0)
