@@ -223,12 +223,18 @@ def _npu_proofs(figures: dict[str, Any]) -> list[str]:
     return [
         *_proofs(figures),
         "",
-        "Not proved: the arithmetic of ROW and of the weights that LOAD_CODED makes of words; that a run ends.",
+        "Not proved: that a step of ROW has the parameters of its own instruction, and what an earlier one kept; that "
+        "a run ends.",
     ]
 
 
 def _board_proofs(figures: dict[str, Any]) -> list[str]:
-    return [*_proofs(figures), "", "Not proved: the SDRAM's controller, and the crossing between its clocks."]
+    return [
+        *_proofs(figures),
+        "",
+        "Not proved: that the SDRAM's slave has room for what it asks for, and the resets and requests of the serial "
+        "bridge between its clocks.",
+    ]
 
 
 def _fuzz(figures: dict[str, Any], programs: int, machines: int = 0) -> list[str]:
