@@ -138,7 +138,7 @@ def _order(name: str, chip: SdramChip, hz: int, *, quick: bool) -> Proof:
             "reads",
             "SDRAM: for every READ, CAS latency and registers of the pins later, one answer: the words that the chip "
             "gave, none of them masked, with the tag and the mark of their segment",
-            Cut("controller.passing0"),
+            Cut("controller.passing0", 16),
         ),
         Property(
             "idle",
@@ -149,7 +149,7 @@ def _order(name: str, chip: SdramChip, hz: int, *, quick: bool) -> Proof:
             "memory",
             "SDRAM: with a chip that keeps its words, a read gives of every byte what the last write that did "
             "not mask it wrote there before",
-            Cut("controller.sdram_dq_o", 70),
+            Cut("controller.sdram_dq_o", 80),
         ),
     )
     return Proof(name, functools.partial(order, chip=chip, hz=hz), True, 3, properties, quick=quick)
