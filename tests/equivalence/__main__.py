@@ -15,7 +15,7 @@ from typing import Any
 from common.measured import write_with_command
 from fpga.boards import BOARDS
 from fpga.build import point_of
-from fpga.flows.synthesis import DESIGN
+from fpga.flows.synthesis import DESIGN, NAME
 from fpga.sim.netlist import read_netlist
 from isa.config import PRESETS
 from tests.common.netlist_runs import synthesised
@@ -63,7 +63,7 @@ def summary(verdict: Verdict) -> dict[str, Any]:
 
 def part_of(name: str) -> str:
     """The part of the design that a name is in."""
-    return ".".join(name.split(".")[:-1][:STEPS])
+    return ".".join(name.split(".")[:-1][:STEPS]) or NAME
 
 
 if __name__ == "__main__":
