@@ -191,10 +191,10 @@ _SLAVE = Proof(
 _CLOCKS = {25_000_000: False, 100_000_000: False, 120_000_000: True, 133_000_000: False}
 PROOFS: tuple[Proof, ...] = (
     _crossing("crossing", 4, quick=True),
-    *(_crossing(f"crossing_{n}", n, quick=n < 32) for n in (8, 16, 32, 64)),
+    *(_crossing(f"crossing_{n}", n, quick=n < 16) for n in (8, 16, 32, 64)),
     *(_rules(f"sdram_rules_{hz // 1_000_000}", SDRAM_32M, hz, quick=quick) for hz, quick in _CLOCKS.items()),
-    _rules("sdram_rules_wide", SDRAM_8M, 54_000_000, quick=True),
+    _rules("sdram_rules_wide", SDRAM_8M, 54_000_000, quick=False),
     *(_order(f"sdram_order_{hz // 1_000_000}", SDRAM_32M, hz, quick=quick) for hz, quick in _CLOCKS.items()),
-    _order("sdram_order_wide", SDRAM_8M, 54_000_000, quick=True),
+    _order("sdram_order_wide", SDRAM_8M, 54_000_000, quick=False),
     _SLAVE,
 )
