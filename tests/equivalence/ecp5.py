@@ -11,7 +11,7 @@ from fpga.flows.block_registers import MEMORY, MULTIPLIER, REGISTER
 from fpga.flows.netlist import Cell, Module
 from fpga.sim.ecp5_cells import block_words, carry_tables, number, text
 from tests.equivalence.sweep import Sweep
-from tests.equivalence.units import Bit, Literals, Logic, Unit, in_order, product, table
+from tests.equivalence.units import Bit, Literals, Logic, Unit, ordered, product, table
 from tests.mutants.gates import FALSE, TRUE
 
 SMALL_RAM, PIN = "TRELLIS_DPR16X4", "TRELLIS_IO"
@@ -113,7 +113,7 @@ class Netlist:
                 units.append(_logic(cell))
             elif not _registered(cell):
                 units.append(Unit(_factors(cell), _pins(cell, "P", 36), _product))
-        return logic.compute(in_order(units, known), known)
+        return logic.compute(ordered(units), known)
 
     def next(self, logic: Logic, literals: Literals) -> dict[Bit, Next]:
         """What comes into registers and into those behind products."""

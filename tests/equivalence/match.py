@@ -15,8 +15,8 @@ from fpga.sim.ecp5_cells import text
 from tests.equivalence.ecp5 import MEMORY, REGISTER, SMALL_COLUMNS, SMALL_RAM, Netlist, Pin, outputs
 from tests.equivalence.rtl import Rtl
 from tests.equivalence.sweep import Sweep
-from tests.equivalence.units import CONSTANTS, Bit, Literals, Logic, named
-from tests.mutants.gates import FALSE, TRUE
+from tests.equivalence.units import CONSTANTS, Bit, Literals, Logic
+from tests.mutants.gates import FALSE, TRUE, named
 
 #: A memory and which bit of its rows.
 Column = tuple[str, int]

@@ -15,8 +15,9 @@ from typing import Any
 from fpga.flows.netlist import Module
 from fpga.flows.synthesis import NAME
 from fpga.flows.tools import Step, run
-from tests.equivalence.units import Bit, Literals, Logic, Unit, in_order, named, number, product
-from tests.mutants.gates import KINDS
+from fpga.sim.ecp5_cells import number
+from tests.equivalence.units import Bit, Literals, Logic, Unit, ordered, product
+from tests.mutants.gates import KINDS, named, starts
 
 #: Only what makes single gates of words, by yosys' own definitions of them; nothing is made smaller or shared.
 _SCRIPT = """read_verilog -lib {library}
@@ -106,7 +107,8 @@ class Rtl:
     Attributes:
         registers: by bit, with those that hold what was read of a memory.
         memories: by name.
-        boxes: inputs and outputs of cells of the FPGA, and of the module (its name is ""), by (cell, port, place).
+        inputs, outputs: of cells of the FPGA, and of the module as seen from inside (its name is ""), by (cell, port,
+            place).
         from_memory: (memory, column) of each register that holds what was read.
     """
 
@@ -121,7 +123,7 @@ class Rtl:
         self._names: dict[Bit, list[str]] = defaultdict(list)
         for name, bit in named(self.module):
             self._names[bit].append(name)
-        self._start = dict(_starts(self.module))
+        self._start = starts(self.module)
         for name, port in self.module["ports"].items():
             side = self.outputs if port["direction"] == "input" else self.inputs
             side.update({("", name, n): bit for n, bit in enumerate(port["bits"])})
@@ -135,8 +137,7 @@ class Rtl:
                 for port, bits in cell["connections"].items():
                     side = self.outputs if cell["port_directions"][port] == "output" else self.inputs
                     side.update({(name, port, n): bit for n, bit in enumerate(bits)})
-
-        self.units = [*in_order([*self._logic()], {*self.registers, *self.outputs.values()})]
+        self.units = [*ordered(self._logic())]
 
     def _register(self, bit: Bit, data: Bit | None, clock: Bit, set_low: Bit | None = None) -> None:
         names = tuple(self._names[bit])
@@ -145,8 +146,8 @@ class Rtl:
     def _memory(self, cell: dict[str, Any]) -> None:
         pins, settings = cell["connections"], cell["parameters"]
         name = settings["MEMID"].removeprefix("\\")
-        width, bits, ports = (number(settings[key]) for key in ("WIDTH", "ABITS", "RD_PORTS"))
-        if number(settings["WR_PORTS"]) != 1 or "1" in settings["RD_TRANSPARENCY_MASK"]:
+        width, bits, ports = (number(cell, key) for key in ("WIDTH", "ABITS", "RD_PORTS"))
+        if number(cell, "WR_PORTS") != 1 or "1" in settings["RD_TRANSPARENCY_MASK"]:
             raise ValueError(f"memory {name}: no proof about several ports to write, or transparent reads")
         reads = []
         for n in range(ports):
@@ -196,8 +197,8 @@ def _gate(cell: dict[str, Any]) -> Unit:
 
 
 def _product(cell: dict[str, Any]) -> Unit:
-    pins, settings = cell["connections"], cell["parameters"]
-    signed = number(settings["A_SIGNED"]) == number(settings["B_SIGNED"]) == 1
+    pins = cell["connections"]
+    signed = number(cell, "A_SIGNED") == number(cell, "B_SIGNED") == 1
     bits, width = len(pins["A"]), len(pins["Y"])
 
     def make(logic: Logic, *inputs: int) -> list[int]:
@@ -208,9 +209,3 @@ def _product(cell: dict[str, Any]) -> Unit:
 
 def _read(memory: str, columns: Sequence[int], logic: Logic, *address: int) -> list[int]:
     return logic.read(memory, columns, address)
-
-
-def _starts(module: Module) -> Iterator[tuple[Bit, str]]:
-    for net in module["netnames"].values():
-        values = net.get("attributes", {}).get("init", "")[::-1]
-        yield from ((bit, value) for bit, value in zip(net["bits"], values) if value in ("0", "1"))

@@ -7,11 +7,10 @@ the old one takes its place. So what comes behind it is small, and mostly the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from random import Random
-from typing import Any
 
 from tests.mutants.gates import Gates
+from tests.mutants.solver import Solver
 
 #: Random inputs at first, and those made of each input for which the solver found a difference.
 CASES, NEAR = 2048, 4
@@ -30,10 +29,10 @@ class Sweep(Gates):
         self.cases = CASES
         self.values = [0]  # by node, a bit for each case
         self.old = 0
-        self.asked = self.proved = self.apart = 0
+        self.asked = 0
         self._by_value: dict[int, list[int]] = {}
         self._found: list[dict[int, bool]] = []
-        self._solver = _Solver(self)
+        self._solver = Solver(self)
 
     def value(self, literal: int) -> int:
         """Of a literal, a bit for each case. Variables are 1 in half of the first ones."""
@@ -74,7 +73,7 @@ class Sweep(Gates):
                 break
             if (found := self._difference(literal, candidates[0])) is None:
                 return candidates[0]
-            values = self._under(found, (literal, *candidates))
+            values = self.evaluate((literal, *candidates), lambda node: int(found.get(node, False)), 1)
             candidates = [c for c in candidates if values(c) == values(literal)]
         if len(self._found) >= BATCH:
             self._recompute()
@@ -87,25 +86,12 @@ class Sweep(Gates):
     def _difference(self, a: int, b: int) -> dict[int, bool] | None:
         """Variables for which two literals differ, None if there are none."""
         self.asked += 1
-        found = self._solver.difference(a, b)
-        if found is None:
-            self.proved += 1
-        else:
-            self.apart += 1
-            self._found.append(found)
+        answer = self._solver.apart([(a, b)])
+        if answer is None:
+            return None
+        found = {node: answer(2 * node) for node in self.cone((a, b)) if node and self.inputs[node] is None}
+        self._found.append(found)
         return found
-
-    def _under(self, found: dict[int, bool], literals: Iterable[int]) -> Callable[[int], int]:
-        """What literals are for these variables; those that are not named are 0."""
-        values: dict[int, int] = {}
-
-        def value(literal: int) -> int:
-            return values[literal >> 1] ^ literal & 1
-
-        for node in self.cone(literals):
-            inputs = self.inputs[node]
-            values[node] = int(found.get(node, False)) if inputs is None else value(inputs[0]) & value(inputs[1])
-        return value
 
     def _recompute(self) -> None:
         """All values for the inputs that told two nodes apart, and for some near them."""
@@ -126,39 +112,3 @@ class Sweep(Gates):
         self.cases += more
         self._found = []
         self._index()
-
-
-class _Solver:
-    """Bitwuzla, which has been told of the nodes it was asked about."""
-
-    def __init__(self, gates: Gates) -> None:
-        import bitwuzla as b
-
-        self.b, self.gates = b, gates
-        self.manager, options = b.TermManager(), b.Options()
-        options.set(b.Option.PRODUCE_MODELS, True)
-        self.solver = b.Bitwuzla(self.manager, options)
-        self.boolean = self.manager.mk_bool_sort()
-        self.terms: dict[int, Any] = {}
-
-    def _literal(self, literal: int) -> Any:
-        term = self.terms[literal >> 1]
-        return self.manager.mk_term(self.b.Kind.NOT, [term]) if literal & 1 else term
-
-    def difference(self, a: int, b: int) -> dict[int, bool] | None:
-        """Variables for which two literals differ, None if there are none."""
-        variables = []
-        for node in self.gates.cone((a, b)):
-            inputs = self.gates.inputs[node]
-            if inputs is None and node:
-                variables.append(node)
-            if node in self.terms:
-                continue
-            if inputs is None:
-                self.terms[node] = self.manager.mk_const(self.boolean, f"v{node}") if node else self.manager.mk_false()
-            else:
-                self.terms[node] = self.manager.mk_term(self.b.Kind.AND, [self._literal(i) for i in inputs])
-        apart = self.manager.mk_term(self.b.Kind.XOR, [self._literal(a), self._literal(b)])
-        if self.solver.check_sat(apart) != self.b.Result.SAT:
-            return None
-        return {node: bool(self.solver.get_value(self.terms[node]).value()) for node in variables}

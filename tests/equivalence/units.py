@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
-from fpga.flows.netlist import Module
 from tests.equivalence.sweep import Sweep
-from tests.mutants.gates import FALSE, TRUE, Gates
+from tests.mutants.gates import FALSE, TRUE, Gates, in_order
 
 #: A bit of a netlist: what yosys writes, or a name for one inside a cell.
 Bit = Any
@@ -21,7 +19,7 @@ CONSTANTS: Literals = {"0": FALSE, "1": TRUE, "x": FALSE, "z": FALSE}
 ADDRESS_BITS = 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Unit:
     """Bits that are computed of others without a clock.
 
@@ -68,31 +66,13 @@ class Logic:
         return literals
 
 
-def in_order(units: Sequence[Unit], known: Container[Bit]) -> Iterator[Unit]:
-    """Each unit behind those whose outputs it reads, unless these are known.
+def ordered(units: Iterable[Unit]) -> Iterable[Unit]:
+    """Each unit behind those whose outputs it reads.
 
     Raises:
-        ValueError: some units read each other's outputs in a circle.
+        CycleError: some read each other's in a circle.
     """
-    driver = {bit: n for n, unit in enumerate(units) for bit in unit.outputs if bit not in known}
-    begun, done = set[int](), set[int]()
-    for root in range(len(units)):
-        stack = [root]
-        while stack:
-            n = stack[-1]
-            first = n not in begun
-            begun.add(n)
-            missing = [driver[bit] for bit in units[n].inputs if bit in driver and driver[bit] not in done]
-            if n in done:
-                stack.pop()
-            elif not missing:
-                done.add(n)
-                yield units[n]
-                stack.pop()
-            elif first:
-                stack += missing
-            else:
-                raise ValueError(f"logic in a circle at {units[n].outputs}")
+    return in_order({bit: unit for unit in units for bit in unit.outputs if bit not in CONSTANTS}, lambda u: u.inputs)
 
 
 def table(gates: Gates, inputs: Sequence[int], bits: int) -> int:
@@ -132,20 +112,3 @@ def _sum(gates: Gates, a: Sequence[int], b: Sequence[int]) -> list[int]:
         found.append(gates.differ(half, carry))
         carry = gates.either(gates.both(x, y), gates.both(half, carry))
     return found
-
-
-def any_of(gates: Gates, literals: Sequence[int]) -> int:
-    """Whether one of them is 1."""
-    return reduce(gates.either, literals, FALSE)
-
-
-def named(module: Module) -> Iterator[tuple[str, Bit]]:
-    """All names of bits of a netlist, those of the sources first, the short ones before the long ones."""
-    for name, net in sorted(module["netnames"].items(), key=lambda item: (item[1]["hide_name"], len(item[0]))):
-        for n, bit in enumerate(net["bits"]):
-            yield f"{name}[{n}]", bit
-
-
-def number(value: Any) -> int:
-    """A parameter that yosys writes in binary."""
-    return int(str(value), 2)

@@ -23,6 +23,7 @@ from typing import Any
 
 from fpga.flows.tools import Step, run
 from tests.mutants.gates import FALSE, KINDS, TRUE, End, Gates, Netlist
+from tests.mutants.solver import Solver
 
 #: Bits that may differ, at most, before nothing is said.
 MOST = 1000
@@ -166,39 +167,14 @@ class Prover:
 def differing(gates: Gates, pairs: Mapping[str, tuple[int, int]]) -> list[str]:
     """The names of the pairs that differ for some choices of the variables; none if no choice makes any differ."""
     unequal = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
-    values = gates.evaluate((literal for pair in unequal.values() for literal in pair), random.Random(1), 256)
+    draw = random.Random(1)
+    literals = (literal for pair in unequal.values() for literal in pair)
+    values = gates.evaluate(literals, lambda node: draw.getrandbits(256), 256)
     found = [name for name, (good, faulty) in unequal.items() if values(good) != values(faulty)]
-    return found or _solved(gates, unequal)
-
-
-def _solved(gates: Gates, unequal: Mapping[str, tuple[int, int]]) -> list[str]:
-    """The same by a solver, for one choice."""
-    import bitwuzla as b
-
-    if not unequal:
-        return []
-    manager, options = b.TermManager(), b.Options()
-    options.set(b.Option.PRODUCE_MODELS, True)
-    solver = b.Bitwuzla(manager, options)
-    boolean = manager.mk_bool_sort()
-    terms: dict[int, Any] = {}
-
-    def literal(value: int) -> Any:
-        term = terms[value >> 1]
-        return manager.mk_term(b.Kind.NOT, [term]) if value & 1 else term
-
-    for node in gates.cone(literal for pair in unequal.values() for literal in pair):
-        inputs = gates.inputs[node]
-        if inputs is None:
-            terms[node] = manager.mk_const(boolean, f"v{node}") if node else manager.mk_false()
-        else:
-            terms[node] = manager.mk_term(b.Kind.AND, [literal(i) for i in inputs])
-    apart = {name: manager.mk_term(b.Kind.XOR, [literal(i) for i in pair]) for name, pair in unequal.items()}
-    either = list(apart.values())
-    solver.assert_formula(manager.mk_term(b.Kind.OR, either) if len(either) > 1 else either[0])
-    if solver.check_sat() != b.Result.SAT:
-        return []
-    return [name for name, one in apart.items() if solver.get_value(one).value()]
+    if found or not unequal:
+        return found
+    answer = Solver(gates).apart(unequal.values())
+    return [name for name, pair in unequal.items() if answer(pair[0]) != answer(pair[1])] if answer else []
 
 
 def strobe(port: str) -> str | None:

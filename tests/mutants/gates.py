@@ -5,11 +5,12 @@ A literal is twice the number of a node, plus 1 for its complement; node 0 is th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from random import Random
-from typing import Any
+from graphlib import TopologicalSorter
+from typing import Any, TypeVar
 
+Cell = TypeVar("Cell", bound=Hashable)
 FALSE, TRUE = 0, 1
 
 
@@ -65,8 +66,8 @@ class Gates:
                 waiting += [literal >> 1 for literal in self.inputs[node] or ()]
         return sorted(found)
 
-    def evaluate(self, literals: Iterable[int], draw: Random, cases: int) -> Callable[[int], int]:
-        """What literals are for random variables: a bit for each of so many cases."""
+    def evaluate(self, literals: Iterable[int], variable: Callable[[int], int], cases: int) -> Callable[[int], int]:
+        """What literals are, a bit for each of so many cases, where `variable` says what the nodes are that are one."""
         every = (1 << cases) - 1
         values: dict[int, int] = {}
 
@@ -77,7 +78,7 @@ class Gates:
             if not node:
                 values[node] = 0
             elif (inputs := self.inputs[node]) is None:
-                values[node] = draw.getrandbits(cases)
+                values[node] = variable(node)
             else:
                 values[node] = value(inputs[0]) & value(inputs[1])
         return value
@@ -138,7 +139,10 @@ class Netlist:
     def __init__(
         self, module: Mapping[str, Any], clock: str = "clk", strobes: Callable[[str], str | None] = lambda name: None
     ) -> None:
-        names, start = _names(module)
+        names: dict[Any, str] = {}
+        for name, bit in named(module):
+            names.setdefault(bit, name)
+        start = starts(module)
         self.registers: dict[Any, Any] = {}
         self.start: dict[Any, str] = {}
         self.inputs: dict[Any, str] = {}
@@ -162,7 +166,7 @@ class Netlist:
                 self.registers[bit] = ports["D"][0]
                 self.inputs[bit] = names.get(bit, name)
                 self.ends[f"register {self.inputs[bit]}"] = End(ports["D"][0], (), (bit,))
-                if start.get(bit) in ("0", "1"):
+                if bit in start:
                     self.start[bit] = start[bit]
             elif cell["type"] in (_READ, _WRITE):
                 memories.setdefault(cell["parameters"]["MEMID"], []).append(cell | {"name": name})
@@ -170,7 +174,8 @@ class Netlist:
                 raise ValueError(f"cell {name} is of type {cell['type']}, not a gate, register or memory")
         for cells in memories.values():
             self._memory(cells)
-        self.cells = _in_order(waiting, set(self.inputs))
+        order = in_order({bit: bit for bit in waiting}, lambda bit: waiting[bit][1])
+        self.cells = [(bit, *waiting[bit]) for bit in order]
         assert self.inputs[module["ports"][clock]["bits"][0]] == f"{clock}[0]"
 
     def _memory(self, cells: Iterable[Mapping[str, Any]]) -> None:
@@ -196,34 +201,24 @@ class Netlist:
             self.ends |= {f"{name}.EN[{n}]": End(bit, (), spoilt) for n, (bit, spoilt) in enables.items()}
 
 
-def _names(module: Mapping[str, Any]) -> tuple[dict[Any, str], dict[Any, str]]:
-    """A name for each bit, one of the sources where there is one, and what it is at first."""
-    found: dict[Any, str] = {}
-    start: dict[Any, str] = {}
+def named(module: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """All names of bits of a netlist with the bit, those of the sources first, the short ones before the long ones."""
     for name, net in sorted(module["netnames"].items(), key=lambda item: (item[1]["hide_name"], len(item[0]))):
-        initial = net.get("attributes", {}).get("init", "")[::-1]
         for n, bit in enumerate(net["bits"]):
-            found.setdefault(bit, f"{name}[{n}]")
-            if initial[n : n + 1] in ("0", "1"):
-                start[bit] = initial[n]
-    return found, start
+            yield f"{name}[{n}]", bit
 
 
-def _in_order(waiting: Mapping[Any, tuple[str, list[Any]]], known: set[Any]) -> list[tuple[Any, str, list[Any]]]:
-    """Gates, each behind those that it reads."""
-    done, cells = set(known), []
-    for root in waiting:
-        stack = [root]
-        while stack:
-            bit = stack[-1]
-            if bit in done:
-                stack.pop()
-                continue
-            kind, inputs = waiting[bit]
-            if missing := [i for i in inputs if i in waiting and i not in done]:
-                stack += missing
-                continue
-            done.add(bit)
-            cells.append((bit, kind, inputs))
-            stack.pop()
-    return cells
+def starts(module: Mapping[str, Any]) -> dict[Any, str]:
+    """What bits of a netlist are at first, "0" or "1", where that is said."""
+    values = ((net["bits"], net.get("attributes", {}).get("init", "")[::-1]) for net in module["netnames"].values())
+    return {bit: value for bits, init in values for bit, value in zip(bits, init) if value in ("0", "1")}
+
+
+def in_order(driver: Mapping[Any, Cell], inputs: Callable[[Cell], Iterable[Any]]) -> Iterator[Cell]:
+    """Cells by the bits that they give, each once and behind those that it reads.
+
+    Raises:
+        CycleError: some read each other in a circle.
+    """
+    reads = {cell: [driver[bit] for bit in inputs(cell) if bit in driver] for cell in driver.values()}
+    return iter(TopologicalSorter(reads).static_order())
