@@ -35,7 +35,7 @@ from fpga.sim.trellis import Configuration
 from fpga.uart_board import UartBoard
 from isa.config import PRESETS, NpuConfig
 from isa.program import Program
-from tests.common.netlist_runs import Pair, Recording, pair, placed_cells, record, record_programs, replay
+from tests.common.netlist_runs import ECP5_BOARDS, Pair, Recording, pair, placed_cells, record, record_programs, replay
 from tests.common.paths import ROOT
 from tests.common.routed_runs import UNPACKED, routed, routed_cells
 from tilewright import zoo
@@ -52,7 +52,7 @@ DIGITS = "digits"
 def main(arguments: list[str]) -> int:
     """The command line; returns 1 where something differs."""
     parser = argparse.ArgumentParser(prog="python -m tests.netlists", description=__doc__.splitlines()[0])
-    parser.add_argument("--board", default="ulx3s_85f", choices=[n for n, b in BOARDS.items() if b.family == "ecp5"])
+    parser.add_argument("--board", default="ulx3s_85f", choices=ECP5_BOARDS)
     parser.add_argument("--config", default="tiny", choices=PRESETS)
     parser.add_argument("--network", nargs="+", default=[DIGITS], metavar="NETWORK",
                         help="files, names of the zoo, or digits, which is the default")  # fmt: skip

@@ -16,6 +16,7 @@ import numpy as np
 import tilewright as tw
 from common.store import cache_folder, sources_digest
 from fpga.board import SDRAM, Point
+from fpga.boards import BOARDS
 from fpga.build import point_of
 from fpga.flows.ecp5 import CONSTRAINTS
 from fpga.flows.netlist import Module
@@ -47,6 +48,8 @@ _SOURCES = (
     *(f"fpga/{part}/*.py" for part in ("bare", "boards", "bridge", "sdram", "standalone", "zynq")),
 )
 
+#: Boards of which netlists can be read.
+ECP5_BOARDS = tuple(name for name, board in BOARDS.items() if board.family == "ecp5")
 
 #: The cells of a design for a board.
 Cells = Callable[[UartBoard, NpuConfig, Point], Module | Numbers]

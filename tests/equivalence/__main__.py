@@ -18,7 +18,7 @@ from fpga.build import point_of
 from fpga.flows.synthesis import DESIGN, NAME
 from fpga.sim.netlist import read_netlist
 from isa.config import PRESETS
-from tests.common.netlist_runs import synthesised
+from tests.common.netlist_runs import ECP5_BOARDS, synthesised
 from tests.equivalence.ecp5 import LIBRARY, Netlist
 from tests.equivalence.prove import Verdict, prove
 from tests.equivalence.rtl import Rtl, gates_of
@@ -30,7 +30,7 @@ STEPS = 4
 def main(arguments: list[str]) -> int:
     """The command line; returns 1 unless all is proved."""
     parser = argparse.ArgumentParser(prog="python -m tests.equivalence", description=__doc__.splitlines()[0])
-    parser.add_argument("--board", default="ulx3s_85f", choices=[n for n, b in BOARDS.items() if b.family == "ecp5"])
+    parser.add_argument("--board", default="ulx3s_85f", choices=ECP5_BOARDS)
     parser.add_argument("--config", default="tiny", choices=PRESETS)
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args(arguments)

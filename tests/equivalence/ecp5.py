@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,7 +12,7 @@ from fpga.flows.block_registers import MEMORY, MULTIPLIER, REGISTER
 from fpga.flows.netlist import Cell, Module
 from fpga.sim.ecp5_cells import block_words, carry_tables, number, text
 from tests.equivalence.sweep import Sweep
-from tests.equivalence.units import Bit, Literals, Logic, Unit, ordered, product, table
+from tests.equivalence.units import Bit, Column, Literals, Logic, Unit, ordered, product, table
 from tests.mutants.gates import FALSE, TRUE
 
 SMALL_RAM, PIN = "TRELLIS_DPR16X4", "TRELLIS_IO"
@@ -60,12 +61,12 @@ class Netlist:
 
     Attributes:
         starts: of each bit that keeps a state, "0" or "1".
-        columns: of the memories, by pins.
+        columns: of memories, by cells and places of their pins.
     """
 
     module: Module
     starts: dict[Bit, str] = field(default_factory=dict)
-    columns: dict[Pin, tuple[str, int]] = field(default_factory=dict)
+    columns: dict[str, dict[str, Column]] = field(default_factory=lambda: defaultdict(dict))
 
     def __post_init__(self) -> None:
         for _, cell in self.cells(REGISTER):
@@ -93,10 +94,6 @@ class Netlist:
         for name, port in self.module["ports"].items():
             yield from (("", name, n, bit, port["direction"] == "input") for n, bit in enumerate(port["bits"]))
 
-    def _read_places(self, cell: str) -> list[str]:
-        """Pins of a cell with memory that stand for columns."""
-        return [place for owner, place in self.columns if owner == cell]
-
     def build(self, logic: Logic, known: Literals) -> Literals:
         """What all bits are, with what states and outputs of boxes are. Logic becomes nodes that were there before,
         where it is equal to one."""
@@ -105,9 +102,8 @@ class Netlist:
             if cell["type"] == "CCU2C":
                 units += _carry(name, cell)
             elif cell["type"] == SMALL_RAM:
-                places = self._read_places(name)
-                given = [cell["connections"]["DO"][int(place)] for place in places]
-                read = partial(_read, [self.columns[Pin(name, place)] for place in places])
+                given = [cell["connections"]["DO"][int(place)] for place in self.columns[name]]
+                read = partial(_read, [*self.columns[name].values()])
                 units.append(Unit(_bits(cell, "RAD", ADDRESS_PINS), given, read))
             elif cell["type"] != MULTIPLIER:
                 units.append(_logic(cell))
@@ -119,13 +115,10 @@ class Netlist:
         """What comes into registers and into those behind products."""
         gates, found = logic.gates, {}
         for _, cell in self.cells(REGISTER):
-            pin = partial(_pin, cell, literals)
-            enable = {"1": TRUE, "0": FALSE}.get(text(cell, "CEMUX", "1"), pin("CE"))
-            enable ^= text(cell, "CEMUX", "1") == "INV"
-            reset = pin("LSR") ^ (text(cell, "LSRMUX", "LSR") == "INV")
-            clock = pin("CLK") ^ (text(cell, "CLKMUX", "CLK") == "INV")
+            enable = _muxed(cell, literals, "CE", "1")
+            reset, clock = (_muxed(cell, literals, port, port) for port in ("LSR", "CLK"))
             bit, mode = cell["connections"]["Q"][0], text(cell, "SRMODE", "LSR_OVER_CE")
-            value = gates.choose(literals[bit], pin("DI"), enable)
+            value = gates.choose(literals[bit], _pin(cell, literals, "DI"), enable)
             if mode == "ASYNC" and self.starts[bit] == "1":
                 found[bit] = Next(value, clock, reset)
             elif mode == "ASYNC" and reset != FALSE:
@@ -142,7 +135,7 @@ class Netlist:
                 found.update((bit, Next(v, clock)) for bit, v in zip(_pins(cell, "P", 36), values, strict=True))
         return found
 
-    def read_next(self, logic: Logic, literals: Literals, latches: Mapping[Pin, int]) -> dict[Pin, Next]:
+    def read_next(self, logic: Logic, literals: Literals, now: Mapping[Pin, int]) -> dict[Pin, Next]:
         """What comes into the outputs of block RAMs before their registers, with what they are now."""
         gates, found = logic.gates, {}
         for name, cell in self.cells(MEMORY):
@@ -150,11 +143,9 @@ class Netlist:
             pin = partial(_pin, cell, literals)
             address = _row(cell, literals, letter, width)
             enable = gates.both(pin(f"CE{letter}"), pin(f"WE{letter}") ^ 1)
-            for place in (place for owner, place in latches if owner == name):
-                memory, column = self.columns[Pin(name, place)]
+            for place, (memory, column) in self.columns[name].items():
                 (value,) = logic.read(memory, [column], address)
-                now = latches[Pin(name, place)]
-                found[Pin(name, place)] = Next(gates.choose(now, value, enable), pin(f"CLK{letter}"))
+                found[Pin(name, place)] = Next(gates.choose(now[Pin(name, place)], value, enable), pin(f"CLK{letter}"))
         return found
 
     def output_next(self, gates: Sweep, literals: Literals, pin: Pin, latch: int) -> Next:
@@ -168,16 +159,15 @@ class Netlist:
         """What is written by each pin that stands for a column of a memory."""
         for name, cell in self.cells(SMALL_RAM):
             pin = partial(_pin, cell, literals)
-            enable = {"1": TRUE, "0": FALSE}.get(text(cell, "WREMUX", "WRE"), pin("WRE"))
-            enable ^= text(cell, "WREMUX", "WRE") == "INV"
+            enable = _muxed(cell, literals, "WRE", "WRE")
             address = tuple(pin("WAD", n) for n in range(ADDRESS_PINS))
-            for place in self._read_places(name):
+            for place in self.columns[name]:
                 yield Pin(name, place), Written(enable, address, pin("DI", int(place)), pin("WCK"))
         for name, cell in self.cells(MEMORY):
             letter, _, width = _letters(cell)
             pin = partial(_pin, cell, literals)
             address = tuple(_row(cell, literals, letter, width))
-            for place in self._read_places(name):
+            for place in self.columns[name]:
                 side, n = place[0], int(place[1:])
                 data = f"DI{side}{n}" if width == 36 else f"DI{letter}{n}"
                 enables = [pin(f"CE{letter}"), pin(f"WE{letter}")]
@@ -238,6 +228,12 @@ def _row(cell: Cell, literals: Literals, letter: str, width: int) -> list[int]:
     return [_pin(cell, literals, f"AD{letter}{n}") for n in range(_PLACE[width], 14)]
 
 
+def _muxed(cell: Cell, literals: Literals, port: str, default: str) -> int:
+    """A pin behind the multiplexer that can take its complement or a constant in its place."""
+    setting = text(cell, f"{port}MUX", default)
+    return {"1": TRUE, "0": FALSE}.get(setting, _pin(cell, literals, port) ^ (setting == "INV"))
+
+
 def _pin(cell: Cell, literals: Literals, port: str, n: int = 0) -> int:
     bits = cell["connections"].get(port, ())
     return literals[bits[n]] if n < len(bits) else FALSE
@@ -262,7 +258,7 @@ def _product(logic: Logic, *factors: int) -> list[int]:
     return product(logic.gates, values[:18], values[18:], (bool(a_signed), bool(b_signed)), 36)
 
 
-def _read(places: Sequence[tuple[str, int]], logic: Logic, *address: int) -> list[int]:
+def _read(places: Sequence[Column], logic: Logic, *address: int) -> list[int]:
     return [logic.read(memory, [column], address)[0] for memory, column in places]
 
 

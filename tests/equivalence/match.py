@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fpga.flows.netlist import loads
 from fpga.sim.ecp5_cells import text
 from tests.equivalence.ecp5 import MEMORY, REGISTER, SMALL_COLUMNS, SMALL_RAM, Netlist, Pin, outputs
 from tests.equivalence.rtl import Rtl
 from tests.equivalence.sweep import Sweep
-from tests.equivalence.units import CONSTANTS, Bit, Literals, Logic
+from tests.equivalence.units import CONSTANTS, Bit, Column, Literals, Logic
 from tests.mutants.gates import FALSE, TRUE, named
-
-#: A memory and which bit of its rows.
-Column = tuple[str, int]
 
 
 @dataclass
@@ -70,8 +68,7 @@ def match(rtl: Rtl, netlist: Netlist) -> Matched:
         if kept or "0" in there or "1" in there:
             found.partner[register.bit] = (*kept, *(bit for bit in there if bit in ("0", "1")))[0]
     _without_name(found)
-    _constants(found)
-    _equal(found)
+    _equal(found, _constants(found))
     _columns(found, bits)
     return found
 
@@ -96,10 +93,19 @@ def _without_name(found: Matched) -> None:
             return
 
 
-def _constants(found: Matched) -> None:
-    """Registers and columns of memories that stay what they are at first, whatever the others are."""
+class _Cycle(NamedTuple):
+    """What bits of the design are, and what registers will be."""
+
+    here: Literals
+    following: Literals
+    gates: Sweep
+
+
+def _constants(found: Matched) -> _Cycle:
+    """Registers and columns of memories that stay what they are at first, whatever the others are. Returns a cycle with
+    all of them."""
     while True:
-        here, following, gates = _once(found)
+        here, following, gates = cycle = _once(found)
         before = len(found.equal) + len(found.constant)
         for bit in found.open:
             start = found.rtl.registers[bit].start
@@ -114,13 +120,13 @@ def _constants(found: Matched) -> None:
                     if starts == {str(value)} and _never(gates, gates.both(here[enable], here[data] ^ value)):
                         found.constant[memory.name, column] = value
         if len(found.equal) + len(found.constant) == before:
-            return
+            return cycle
 
 
-def _equal(found: Matched) -> None:
+def _equal(found: Matched, cycle: _Cycle) -> None:
     """Registers that become the same as another one wherever they were the same."""
     while True:
-        here, following, gates = _once(found)
+        here, following, gates = cycle
         values = {bit: (gates.value(here[bit]), gates.value(becomes))
                   for bit, becomes in following.items() if bit not in found.equal}  # fmt: skip
         every, before = (1 << gates.cases) - 1, len(found.equal)
@@ -138,14 +144,14 @@ def _equal(found: Matched) -> None:
                     break
         if len(found.equal) == before:
             return
+        cycle = _once(found)
 
 
-def _once(found: Matched) -> tuple[Literals, Literals, Sweep]:
-    """What bits of the design are, and what registers will be."""
+def _once(found: Matched) -> _Cycle:
     logic = Logic(found.constant)
     registers, _ = found.literals(logic.gates)
     here = found.rtl.build(logic, registers)
-    return here, found.rtl.next(logic, here), logic.gates
+    return _Cycle(here, found.rtl.next(logic, here), logic.gates)
 
 
 def _never(gates: Sweep, literal: int) -> bool:
@@ -155,8 +161,8 @@ def _never(gates: Sweep, literal: int) -> bool:
 def _columns(found: Matched, bits: Mapping[str, Bit]) -> None:
     """Which column of its memory each pin of a cell is, by the names of what is read; of those that have lost theirs,
     by the names of what is written, or the order in which yosys cuts what is not constant."""
-    by_bit: dict[Bit, list[tuple[str, int]]] = defaultdict(list)
-    by_input: dict[Bit, list[tuple[str, int]]] = defaultdict(list)
+    by_bit: dict[Bit, list[Column]] = defaultdict(list)
+    by_input: dict[Bit, list[Column]] = defaultdict(list)
     names: dict[Bit, list[str]] = defaultdict(list)
     for name, bit in named(found.rtl.module):
         names[bit].append(name)
@@ -194,14 +200,14 @@ def _columns(found: Matched, bits: Mapping[str, Bit]) -> None:
                 else:
                     unnamed.append((Pin(name, place), memory_name, at))
             if columns:
-                found.netlist.columns[Pin(name, place)] = memory_name, columns[0]
+                found.netlist.columns[name][place] = memory_name, columns[0]
     for pin, memory_name, at in unnamed:
         width = len(found.rtl.memories[memory_name].data)
         kept = [column for column in range(width) if (memory_name, column) not in found.constant]
         last = max(place for _, name, place in unnamed if name == memory_name)
         shift = shifts[memory_name]
         if last < len(kept) and all(other < len(kept) and kept[other] == other + n for other, n in shift.items()):
-            found.netlist.columns[pin] = memory_name, kept[at]
-        else:  # other columns are gone than those: as the nearest one
-            nearest = min(shift, key=lambda other: (abs(at - other), other), default=None)
-            found.netlist.columns[pin] = memory_name, at + (shift[nearest] if nearest is not None else 0)
+            column = kept[at]
+        else:  # other columns are gone than those: as before the nearest
+            column = at + shift.get(min(shift, key=lambda other: (abs(at - other), other), default=at), 0)
+        found.netlist.columns[pin.cell][pin.place] = memory_name, column

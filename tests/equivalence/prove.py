@@ -87,12 +87,11 @@ class _Proof:
         behind: dict[Bit, Pin] = {}
         bits: dict[Pin, Bit] = {}
         for name, cell in self.netlist.cells(MEMORY):
-            for place, bit in outputs(cell):
+            columns = self.netlist.columns[name]
+            for place, bit in ((place, bit) for place, bit in outputs(cell) if place in columns):
                 pin = Pin(name, place)
-                if pin not in self.netlist.columns:
-                    continue
                 if is_registered(cell, pin):
-                    inside = by_column[self.netlist.columns[pin]]
+                    inside = by_column[columns[place]]
                     now[pin], behind[bit], bits[pin] = self.registers[inside], pin, inside
                 else:
                     now[pin], bits[pin] = states[bit], bit
@@ -111,13 +110,10 @@ class _Proof:
             mine = Next(self.following[bit], clock, set_now)
             if bit in self.latches:
                 yield self._register(bit, mine, self.latches[bit], "0")
-            elif (other := self.matched.equal.get(bit)) in CONSTANTS or other is not None:
-                yield self._same_as(bit, other, mine)
-            elif (partner := self.matched.partner.get(bit)) in CONSTANTS and partner is not None:
-                yield self._register(bit, mine, Next(CONSTANTS[partner], clock, set_now), partner)
-            elif partner is not None:
-                start = self.netlist.starts[partner]
-                yield self._register(bit, mine, self.nexts.get(partner, Next(FALSE, FALSE)), start)
+            elif bit in self.matched.equal:
+                yield self._same_as(bit, self.matched.equal[bit], mine)
+            elif bit in self.matched.partner:
+                yield self._kept_in(bit, self.matched.partner[bit], mine)
         yield from self._columns()
         yield from self._boxes()
 
@@ -126,17 +122,23 @@ class _Proof:
         pairs = ((mine.value, other.value), (mine.clock, other.clock), (mine.set_now, other.set_now))
         return End(REGISTER, register.names[0], pairs, register.start in ("", start))
 
+    def _kept_in(self, bit: Bit, partner: Bit, mine: Next) -> End:
+        """A register for which a bit of the netlist stands, or a constant."""
+        if partner in CONSTANTS:
+            return self._register(bit, mine, Next(CONSTANTS[partner], mine.clock, mine.set_now), partner)
+        return self._register(bit, mine, self.nexts.get(partner, Next(FALSE, FALSE)), self.netlist.starts[partner])
+
     def _same_as(self, bit: Bit, other: Bit, mine: Next) -> End:
         """A register that equals another one, or a constant."""
         if other in CONSTANTS:
-            return self._register(bit, mine, Next(CONSTANTS[other], mine.clock, mine.set_now), other)
+            return self._kept_in(bit, other, mine)
         register = self.rtl.registers[other]
         return self._register(bit, mine, Next(self.following[other], self.here[register.clock]), register.start)
 
     def _columns(self) -> Iterator[End]:
         """What is written to memories, and what they hold at first."""
         for pin, written in self.netlist.written(self.gates, self.there):
-            name, column = self.netlist.columns[pin]
+            name, column = self.netlist.columns[pin.cell][pin.place]
             memory = self.rtl.memories[name]
             enable = self.here[memory.enable[column]]
             address = [self.here[bit] for bit in memory.address]
@@ -148,7 +150,6 @@ class _Proof:
             start = memory.column(column)
             same = all(a in (b, "x") for a, b in zip(start, self.netlist.start(pin, len(start)), strict=True))
             yield End(COLUMN, f"{name}[{column}]", tuple(pairs), same)
-
         for (name, column), value in self.matched.constant.items():
             memory = self.rtl.memories[name]
             changes = self.gates.both(self.here[memory.enable[column]], self.here[memory.data[column]] ^ value)

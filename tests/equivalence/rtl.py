@@ -16,7 +16,7 @@ from fpga.flows.netlist import Module
 from fpga.flows.synthesis import NAME
 from fpga.flows.tools import Step, run
 from fpga.sim.ecp5_cells import number
-from tests.equivalence.units import Bit, Literals, Logic, Unit, ordered, product
+from tests.equivalence.units import Bit, Column, Literals, Logic, Unit, ordered, product
 from tests.mutants.gates import KINDS, named, starts
 
 #: Only what makes single gates of words, by yosys' own definitions of them; nothing is made smaller or shared.
@@ -117,7 +117,7 @@ class Rtl:
     memories: dict[str, Memory] = field(default_factory=dict)
     inputs: dict[tuple[str, str, int], Bit] = field(default_factory=dict)
     outputs: dict[tuple[str, str, int], Bit] = field(default_factory=dict)
-    from_memory: dict[Bit, tuple[str, int]] = field(default_factory=dict)
+    from_memory: dict[Bit, Column] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._names: dict[Bit, list[str]] = defaultdict(list)

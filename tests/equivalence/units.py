@@ -13,6 +13,8 @@ from tests.mutants.gates import FALSE, TRUE, Gates, in_order
 Bit = Any
 #: What bits are, as literals of `Gates`.
 Literals = dict[Bit, int]
+#: A memory and which bit of its rows.
+Column = tuple[str, int]
 #: Bits without a driver.
 CONSTANTS: Literals = {"0": FALSE, "1": TRUE, "x": FALSE, "z": FALSE}
 #: Memories are read at addresses of so many bits: what is missing is 0.
@@ -40,7 +42,7 @@ class Logic:
         constant: columns of memories that are the same in all rows, and what they are.
     """
 
-    def __init__(self, constant: Mapping[tuple[str, int], int]) -> None:
+    def __init__(self, constant: Mapping[Column, int]) -> None:
         self.gates, self.constant = Sweep(), constant
         self._known: dict[tuple[str, int, tuple[int, ...]], int] = {}
 
