@@ -8,7 +8,7 @@ from fpga.memory import OnChipMemory
 from fpga.sdram.axi import Splitter
 from fpga.sdram.controller import PAIR_BYTES, SEGMENT_PAIRS
 from hw.formal.bench import Bench, implies, opened
-from hw.formal.bus_benches import SMALL, legal_burst
+from hw.formal.bus_benches import SMALL, keeps, legal_burst
 from hw.queue import Queue
 
 #: Bytes of the memory.
@@ -24,10 +24,7 @@ def block_ram(only: str | None) -> Bench:
     axi = memory.axi
     for name, fields in (("ar", ("addr", "len", "id")), ("aw", ("addr", "len", "id")), ("w", ("data", "strb", "last"))):
         channel = getattr(axi, name)
-        waits = b.past(channel.valid & ~channel.ready, f"{name}_waits")
-        b.assume(implies(waits, channel.valid))
-        for field in fields:
-            b.assume(implies(waits, getattr(channel, field) == b.past(getattr(channel, field), f"{name}_{field}")))
+        keeps(b, name, channel, *fields)
         if name != "w":
             b.assume(implies(channel.valid, legal_burst(SMALL, channel.addr, channel.len + 1)))
     # Reads: lengths and names of those that are not answered whole.

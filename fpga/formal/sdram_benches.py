@@ -89,8 +89,9 @@ def controller(only: str | None, b: Bench, chip: SdramChip, hz: int) -> tuple[Sd
 
 
 def rows_known(b: Bench, i: Inside) -> None:
-    """What the controller knows of the row of its segment, and of the bank whose words move."""
+    """Whether the controller has a segment, what it knows of its row, and of the bank whose words move."""
     state, segment, moving, banks = i.state, i.segment, i.moving, i.banks
+    b.invariant(segment.held == ((state != _S.IDLE) & ~((state == _S.REFRESH) & ~segment.held)))
     there = banks.is_open.bit_select(segment.bank, 1)
     b.invariant(implies((state == _S.READY) | (state == _S.CLOSE), there))
     b.invariant(implies(state == _S.LOOK, there == i.register["there_open"]))
@@ -210,7 +211,6 @@ def _invariants_of_start(
     )
     b.invariant(implies(begun, due))
     b.invariant(implies(begun | (wanted != every), all_closed | (p.precharge & p.all_banks)))
-    b.invariant(i.segment.held == ((state != _S.IDLE) & ~(begun & ~i.segment.held)))
 
 
 def _refresh_in_time(

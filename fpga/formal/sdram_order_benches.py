@@ -149,7 +149,6 @@ def _invariants(
     b.invariant(implies(open_now, row_now == banks.rows[bank]))
     rows_known(b, i)
     b.invariant(implies(state == _S.READY, banks.rows[segment.bank] == segment.row))
-    b.invariant(segment.held == ((state != _S.IDLE) & ~((state == _S.REFRESH) & ~segment.held)))
     working = i.refresh.working
     b.invariant(implies(~working, ~segment.held & ~moving.active))
     b.invariant(implies(moving.active, banks.rows[moving.bank] == after.pair[-chip.row_bits :]))

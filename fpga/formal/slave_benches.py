@@ -9,7 +9,7 @@ from fpga.memory import DECERR, OKAY
 from fpga.sdram.axi import AxiSegments, depths
 from fpga.sdram.controller import SEGMENT_PAIRS
 from hw.formal.bench import Bench, implies
-from hw.formal.bus_benches import SMALL, legal_burst
+from hw.formal.bus_benches import SMALL, keeps, legal_burst
 from hw.queue import Queue
 
 #: Bits of an address of the memory in pairs, which are beats here: 16 KiB. Addresses of the bus reach beyond it.
@@ -36,11 +36,7 @@ class _Slave:
         for name in ("ar", "aw"):
             channel = getattr(f.axi, name)
             b.assume(implies(channel.valid, legal_burst(SMALL, channel.addr, channel.len + 1)))
-            waits = b.past(channel.valid & ~channel.ready, f"{name}_waits")
-            b.assume(implies(waits, channel.valid))
-            for field in ("addr", "len", "id"):
-                port = getattr(channel, field)
-                b.assume(implies(waits, port == b.past(port, f"{name}_{field}")))
+            keeps(b, name, channel, "addr", "len", "id")
         # The controller: by direction the segments it has not executed, and pairs of the oldest that are done.
         self.queues, self.done = {}, {}
         for name, moves, last, tag, mine in (

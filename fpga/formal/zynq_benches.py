@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
 
 from amaranth.hdl import Mux, Signal, Value
 
 from fpga.zynq.axi3 import FIXED, INCR, MAX_BEATS, OKAY, BurstSplitter, RegisterBridge
 from hw.formal.bench import Bench, contents, implies, opened
-from hw.formal.bus_benches import SMALL, legal_burst
+from hw.formal.bus_benches import SMALL, keeps, legal_burst
 from hw.queue import Queue
 
 #: Bursts of up to four pieces, two of each kind in flight.
@@ -17,15 +17,6 @@ SPLIT = SMALL.with_(name="formal_split", axi_data_bits=64, burst_beats=64)
 _BASE, _SIZE = 0x4000_0000, 0x1000
 #: Fields of an AXI3 address.
 _ADDRESS = ("addr", "len", "size", "burst", "id")
-
-
-def _kept(b: Bench, name: str, channel: Any) -> None:
-    """The NPU keeps an address until it is taken, which `axi_read` and `axi_write` prove."""
-    waits = b.past(channel.valid & ~channel.ready, f"{name}_waits")
-    b.assume(implies(waits, channel.valid))
-    for field in ("addr", "len"):
-        port = getattr(channel, field)
-        b.assume(implies(waits, port == b.past(port, f"{name}_{field}")))
 
 
 def _splitter(b: Bench) -> BurstSplitter:
@@ -37,7 +28,7 @@ def _splitter(b: Bench) -> BurstSplitter:
     for name in ("ar", "aw"):
         channel = getattr(s.axi, name)
         b.assume(implies(channel.valid, legal_burst(SPLIT, channel.addr, channel.len + 1)))
-        _kept(b, name, channel)
+        keeps(b, name, channel, "addr", "len")  # which `axi_read` and `axi_write` prove
     return s
 
 
@@ -122,11 +113,8 @@ def _bridge(b: Bench) -> RegisterBridge:
     opened(bridge)
     b.part("bridge", bridge)
     for name, fields in (("ar", _ADDRESS), ("aw", _ADDRESS), ("w", ("data", "strb"))):
-        port = {field: getattr(bridge, f"gp_{name}{field}") for field in (*fields, "valid", "ready")}
-        waits = b.past(port["valid"] & ~port["ready"], f"{name}_waits")
-        b.assume(implies(waits, port["valid"]))
-        for field in fields:
-            b.assume(implies(waits, port[field] == b.past(port[field], f"{name}_{field}")))
+        ports = {field: getattr(bridge, f"gp_{name}{field}") for field in (*fields, "valid", "ready")}
+        keeps(b, name, SimpleNamespace(**ports), *fields)
     return bridge
 
 
@@ -144,9 +132,7 @@ def bridge_reads(only: str | None) -> Bench:
     waiting = Signal(name="waiting")  # for AXI4-Lite
     b.m.d.sync += waiting.eq((waiting | asked) & ~answered)
     b.assume(implies(axil.r.valid, waiting))
-    r_waits = b.past(axil.r.valid & ~axil.r.ready, "axil_r_waits")
-    same = (axil.r.data == b.past(axil.r.data, "axil_r_data")) & (axil.r.resp == b.past(axil.r.resp, "axil_r_resp"))
-    b.assume(implies(r_waits, axil.r.valid & same))
+    keeps(b, "axil_r", axil.r, "data", "resp")
     # What was asked for.
     left, name = Signal(5, name="beats"), Signal(12, name="id")
     refused = Signal(name="refused")
@@ -183,8 +169,7 @@ def bridge_writes(only: str | None) -> Bench:
     address_there, word_there = Signal(name="address_there"), Signal(name="word_there")
     b.m.d.sync += [address_there.eq((address_there | sent) & ~answered), word_there.eq((word_there | word) & ~answered)]
     b.assume(implies(axil.b.valid, address_there & word_there))
-    b_waits = b.past(axil.b.valid & ~axil.b.ready, "axil_b_waits")
-    b.assume(implies(b_waits, axil.b.valid & (axil.b.resp == b.past(axil.b.resp, "axil_b_resp"))))
+    keeps(b, "axil_b", axil.b, "resp")
     left, name, refused, open_ = (Signal(n, name=s) for n, s in ((5, "beats"), (12, "id"), (1, "refused"), (1, "open")))
     wrong = ~_inside(d.gp_awaddr) | ((d.gp_awburst != INCR) & (d.gp_awburst != FIXED)) | (d.gp_awsize != 2)
     b.m.d.sync += [left.eq(Mux(taken, d.gp_awlen + 1, left - beat)), open_.eq((open_ | taken) & ~told)]

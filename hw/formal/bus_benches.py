@@ -49,6 +49,15 @@ def within(config: NpuConfig, address: Value, beats: Value, base: Value, end: Va
     return (address >= base) & ((address + (beats - 1) * config.bus_bytes)[: config.axi_address_bits + 2] < end)
 
 
+def keeps(b: Bench, name: str, channel: Any, *fields: str) -> None:
+    """Assumes that whoever offers something on a channel keeps it, with these fields, until it is taken."""
+    waits = b.past(channel.valid & ~channel.ready, f"{name}_waits")
+    b.assume(implies(waits, channel.valid))
+    for kept in fields:
+        port = getattr(channel, kept)
+        b.assume(implies(waits, port == b.past(port, f"{name}_{kept}")))
+
+
 def legal_burst(config: NpuConfig, address: Value, beats: Value) -> Value:
     """Of 1 to `burst_beats` whole beats, within 4 KiB."""
     start = address & (AXI_BOUNDARY - 1)

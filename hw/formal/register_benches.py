@@ -5,7 +5,7 @@ from __future__ import annotations
 from amaranth.hdl import Signal, Value
 
 from hw.formal.bench import Bench, implies
-from hw.formal.bus_benches import SMALL
+from hw.formal.bus_benches import SMALL, keeps
 from hw.npu import Npu
 from hw.registers import Registers
 
@@ -15,9 +15,7 @@ def _registers(b: Bench) -> dict[str, Value]:
     takes something in this cycle."""
     bus = b.part("registers", Registers(SMALL)).axil
     for name, payload in (("aw", "addr"), ("w", "data"), ("ar", "addr")):
-        channel = getattr(bus, name)
-        same = getattr(channel, payload) == b.past(getattr(channel, payload), f"{name}_{payload}")
-        b.assume(implies(b.past(channel.valid & ~channel.ready, f"{name}_waits"), channel.valid & same))
+        keeps(b, name, getattr(bus, name), payload)
     taken = {name: getattr(bus, name).valid & getattr(bus, name).ready for name in ("aw", "w", "b", "ar", "r")}
     return {
         "valid_b": bus.b.valid,
