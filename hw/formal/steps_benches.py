@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 
-from hw.formal.bench import Bench, implies, opened
+from hw.formal.bench import Bench, implies, opened, registers
 from hw.formal.bus_benches import SMALL
 from hw.interfaces import EngineControl
 from hw.loop_nest import LoopNest
+from hw.row_unit import maximum_stage
 from hw.table import field, header, instructions_on, is_instruction
+from hw.vector_lane import SCALE_STAGE
 from hw.vector_steps import ADDRESSES, ROW_FUNCTIONS, VectorSteps
 from isa.config import NpuConfig
 from isa.instructions import BY_NAME, ROW_WRITES, Engine, RowFunction, Source
-from isa.timing import ROW_DIVIDE_CYCLES, row_norm_write
+from isa.timing import ROW_DIVIDE_CYCLES, VECTOR_SIGNAL, row_norm_write, row_scale_write
 
 #: A vector is a row of ACC, and a step is made in one pass.
 WHOLE = SMALL.with_(name="formal_whole", vector_passes=1)
@@ -86,26 +88,71 @@ def _instructions(b: Bench, part: Any, config: NpuConfig) -> None:
     b.assume(implies(control.start, there & ~b.past(part.configures_loop, "configured")))
 
 
-def _dividing(
-    b: Bench, part: Any, makes_row: Value, is_row: Value, norm: Value, function: Value, step: Value, config: Any
-) -> tuple[Value, Value]:
+class _Now(NamedTuple):
+    """The instruction at work, where ROW is one.
+
+    Attributes:
+        active: there is one.  is_row: it is ROW.  source: or function.  makes_row: its step does.
+    """
+
+    active: Value
+    is_row: Value
+    source: Value
+    makes_row: Value
+
+
+class _Since:
+    """Cycles since something was so last, the cycle after it counted as 0; `most` where they are more, or it never was.
+
+    Attributes:
+        cycles: the count.  over: it is `most`.
+    """
+
+    def __init__(self, b: Bench, event: Value, most: int, name: str) -> None:
+        self.cycles = Signal(range(most + 1), init=most, name=f"since_{name}")
+        self.over = self.cycles >= most
+        b.m.d.sync += self.cycles.eq(Mux(event, 0, Mux(self.over, most, self.cycles + 1)))
+
+
+def _dividing(b: Bench, part: Any, module: Module, now: _Now, step: Value, config: Any) -> tuple[Value, Value]:
     """Whether a row would end before the divider is ready, and whether the word may not start yet: ROW waits for what
     is in the pipeline and for STAT, everything waits for NORM."""
+    inside = registers(module)
+    b.invariant(implies(now.is_row, now.source <= max(RowFunction)))
     for name, functions in ROW_FUNCTIONS.items():
-        is_it = is_row & Cat(function == f for f in functions).any()
+        is_it = now.is_row & Cat(now.source == f for f in functions).any()
         b.check("rows", implies(part.works, getattr(part, f"row_{name}") == is_it))
-    moments = is_row & ((function == RowFunction.MOMENTS) | (function == RowFunction.POWER))
-    ends = makes_row & (moments | (is_row & (function == RowFunction.EXP_SUM)))
-    result = []
-    for name, ended, cycles in (
-        ("divides", ends, ROW_DIVIDE_CYCLES - 1),
-        ("norms", moments & makes_row, row_norm_write(config)),
-    ):
-        since = Signal(range(cycles + 1), init=cycles, name=f"since_{name}")  # such a row ended
-        b.m.d.sync += since.eq(Mux(step & ended, 0, Mux(since == cycles, cycles, since + 1)))
-        result.append(since != cycles)
+        b.invariant(implies(now.active, getattr(part, f"row_{name}") == is_it))
+    moments = now.is_row & ((now.source == RowFunction.MOMENTS) | (now.source == RowFunction.POWER))
+    sums, maximum = (now.is_row & (now.source == f) for f in (RowFunction.EXP_SUM, RowFunction.MAXIMUM))
+    norm, exp = (now.is_row & (now.source == f) for f in (RowFunction.NORM, RowFunction.EXP))
+    ends_row = step & now.makes_row
+    divides = _Since(b, ends_row & (moments | sums), ROW_DIVIDE_CYCLES - 1, "divides")
+    norms = _Since(b, ends_row & moments, row_norm_write(config), "norms")
+    b.invariant(inside["divides"] == ROW_DIVIDE_CYCLES - 1 - divides.cycles)
+    b.invariant(inside["writes"] == row_norm_write(config) - norms.cycles)
+    b.invariant(inside["after_norm"] == norm)
+
+    # What a ROW before has kept is there in the cycle in which it is asked for, if `running` is 1 until the signals of
+    # an instruction are given, as `vector`: `retire` says.
+    maxima = _Since(b, ends_row & maximum, maximum_stage(config), "maxima")
+    scales = _Since(b, ends_row & sums, row_scale_write(config), "scales")
+    ended = _Since(b, part.end, VECTOR_SIGNAL, "ended")
+    so_far, right = Signal(init=1, name="so_far"), implies(now.active | ~ended.over, part.running)
+    b.m.d.sync += so_far.eq(so_far & right)
+    for kept, of in ((maxima, maximum), (scales, sums), (norms, moments)):
+        # A row ends with its instruction at the latest; no other ROW is at work before all have ended.
+        earlier = kept.over | (kept.cycles >= ended.cycles)
+        b.invariant(implies(so_far & ~of, earlier) & implies(so_far & ~now.active, earlier))
+        b.invariant(implies(so_far & now.active & now.is_row, ended.over))
+        b.invariant(implies(now.active & now.is_row & ~moments, norms.over))
+    asks = so_far & part.makes
+    b.check("kept", implies(asks & (sums | exp), maxima.over))
+    b.check("kept", implies(asks & exp, scales.cycles + SCALE_STAGE - 2 >= row_scale_write(config)))
+    b.check("kept", implies(asks & norm, norms.over))
     coming = is_instruction(part.control.word, "ROW")
-    return ends & result[0], (part.running & (coming | norm)) | (coming & result[1])
+    busy = now.makes_row & (moments | sums) & ~divides.over
+    return busy, (part.running & (coming | norm)) | (coming & ~norms.over)
 
 
 def steps(only: str | None, config: NpuConfig) -> Bench:
@@ -158,7 +205,9 @@ def steps(only: str | None, config: NpuConfig) -> Bench:
         "b": reads & needs_b & (has_a | ~alone),
     }
     refused = reduce(lambda x, y: x | y, (due[name] & ~getattr(part, f"{name}_grant") for name in due))
-    busy, waits = _dividing(b, part, makes_row, is_row, norm, source, step, config) if config.row_unit else (C(0), C(0))
+    busy, waits = C(0), C(0)
+    if config.row_unit:
+        busy, waits = _dividing(b, part, module, _Now(active, is_row, source, makes_row), step, config)
     goes = active & ~fault & ~control.halt & ~refused & ~busy
     works = goes & (has_a | ~alone | (turn != 0))
     with b.m.If(goes):

@@ -58,9 +58,15 @@ PROOFS: tuple[Proof, ...] = (
     Proof(
         "vector_steps_row",
         functools.partial(steps_benches.steps, config=steps_benches.ROWS),
-        False,
-        22,
-        _PROPERTIES,
-        quick=False,
+        True,
+        1,
+        (
+            *_PROPERTIES,
+            Property(
+                "kept",
+                "ROW: what a ROW before has kept (MAX, the scale in PRM, STAT) is there when it is asked for",
+                Cut("steps.writes", 27),
+            ),
+        ),
     ),
 )

@@ -20,9 +20,19 @@ from hw.formal.bench import Bench, implies, opened
 from hw.requantizer import START
 from hw.table import field, header, instructions_of, is_instruction
 from hw.vector import ACC_STAGE, ADDEND_STAGE, Vector
-from hw.vector_lane import BIAS_STAGE, CONTROL_STAGES, LUT_STAGE, READ_STAGE, RESULT_STAGE, SCALE_STAGE, SOURCE_STAGE
+from hw.vector_lane import (
+    BIAS_STAGE,
+    CONTROL_STAGES,
+    LUT_STAGE,
+    PRODUCT_STAGE,
+    READ_STAGE,
+    RESULT_STAGE,
+    SCALE_STAGE,
+    SOURCE_STAGE,
+)
+from hw.vector_steps import ROW_FUNCTIONS
 from isa.config import NpuConfig
-from isa.instructions import Engine, Rounding, Source, WideByte
+from isa.instructions import ROW_WRITES, Engine, Rounding, RowFunction, Source, WideByte
 from isa.timing import GIVE_CYCLES, TAKE_CYCLES, VECTOR_SIGNAL
 
 # A step that a signal allows comes in the cycle after the data of the write at the earliest.
@@ -51,8 +61,9 @@ def _started(b: Bench, part: Vector) -> dict[str, Signal]:
             with b.m.If(control.start):
                 b.m.d.sync += record[f.name].eq(following)
     is_vector, is_wide = is_instruction(word, "VECTOR"), is_instruction(word, "VECTOR_WIDE")
-    now = {name: field(word, "VECTOR", name) for name in ("source", "rounding")}
-    now |= {name: field(word, "VECTOR", name) & is_vector for name in ("add", "lut")}
+    is_row = is_instruction(word, "ROW") if part.config.row_unit else C(0)
+    now = {"source": field(word, "VECTOR", "source"), "row": is_row}  # ROW has its function where VECTOR has its source
+    now |= {name: Mux(is_vector, field(word, "VECTOR", name), 0) for name in ("rounding", "add", "lut")}
     now |= {f"wide_{name}": field(word, "VECTOR_WIDE", name) for name in ("low", "high", "byte")} | {"wide": is_wide}
     now |= {name: header(word, name) for name in ("signal0", "signal1")}
     now |= {"null": is_instruction(word, "VECTOR_SYNC"), "pc": control.pc}
@@ -60,8 +71,9 @@ def _started(b: Bench, part: Vector) -> dict[str, Signal]:
         record[name] = Signal(Value.cast(value).shape(), name=f"now_{name}")
         with b.m.If(control.start):
             b.m.d.sync += record[name].eq(value)
-    runs = is_vector | is_instruction(word, "VECTOR_SYNC") | (is_wide if part.config.wide_results else 0)
+    runs = is_vector | is_row | is_instruction(word, "VECTOR_SYNC") | (is_wide if part.config.wide_results else 0)
     b.assume(implies(control.start, runs & control.ready))
+    b.assume(implies(is_row, now["source"] <= max(RowFunction)))
     legal = (now["source"] <= max(Source)) & (now["rounding"] <= max(Rounding))
     b.assume(implies(is_vector, legal) & implies(is_wide, field(word, "VECTOR_WIDE", "byte") <= max(WideByte)))
     there = (word == b.past(word, "word")) & (control.pc == b.past(control.pc, "pc"))
@@ -75,11 +87,13 @@ class _Steps:
     Attributes:
         makes: a pass is made.  number: which.  said: of its step.  ends: it is the last of its instruction.
         reads_a: a is read, for this step or one that is to come.
-        from_acc, uses_prm: of the instruction.
+        from_acc, uses_prm: of the instruction.  row: that it is ROW with a function, by name.
+        writes: its steps that make a row write it.
         valid: the pass made a cycle ago is not found to be wrong.  dead: one was, cycles ago.
     """
 
-    def __init__(self, b: Bench, steps: Any, record: dict[str, Signal], config: NpuConfig) -> None:
+    def __init__(self, b: Bench, part: Vector, steps: Any, record: dict[str, Signal]) -> None:
+        config = part.config
         steps.elaborate = lambda platform: Module()
         passes, control = config.vector_passes, steps.control
         active, turn = Signal(name="active"), Signal(range(passes), name="turn")
@@ -104,7 +118,10 @@ class _Steps:
                 b.m.d.sync += kept.eq(coming)
             said[name] = Mux(turn == 0, coming, kept)
         # VECTOR_WIDE has its byte where VECTOR has its source; it takes ACC.
-        source, from_acc = record["source"], record["wide"] | (record["source"] == Source.ACC)
+        source, is_row = record["source"], record["row"]
+        from_acc = record["wide"] | ~is_row & (source == Source.ACC)
+        self.row = {name: is_row & Cat(source == f for f in of).any() for name, of in ROW_FUNCTIONS.items()}
+        self.writes = ~is_row | Cat(source == f for f in ROW_WRITES).any()
         reads_a = b.free(1, "reads_a") & active & ~null & (turn == 0) & ~fault & ~from_acc
         fresh = Signal(name="fresh")  # a was read for this step
         b.m.d.sync += fresh.eq((fresh | reads_a) & ~self.makes)
@@ -112,12 +129,16 @@ class _Steps:
         b.assume(implies(fault, b.past(self.makes & (turn == 0), "may_be_wrong")))
         self.dead = Signal(name="dead")
         b.m.d.sync += self.dead.eq(self.dead | fault)
-        uses_prm = from_acc | (source == Source.MUL) | (source == Source.SUM)
+        uses_prm = from_acc | is_row | (source == Source.MUL) | (source == Source.SUM)
+        ready = ~active
+        if config.row_unit:  # ROW waits for what is in the pipeline, everything waits for NORM
+            waits = is_instruction(control.word, "ROW") | self.row["norm"]
+            ready &= ~(part.activity.running & waits)
         outputs = said | {
-            "control__ready": ~active, "current_pc": record["pc"], "works": works, "makes": self.makes,
+            "control__ready": ready, "current_pc": record["pc"], "works": works, "makes": self.makes,
             "end": ends, "first_pass": turn == 0, "last_pass": last_pass, "number": turn, "a_read": reads_a,
             "from_acc": self.makes & (turn == 0) & from_acc, "source": source, "uses_prm": uses_prm,
-            "fault__error": fault,
+            "fault__error": fault, **{f"row_{name}": value for name, value in self.row.items()},
         }  # fmt: skip
         for path, member, value in steps.signature.flatten(steps):
             if member.flow == Out:
@@ -136,10 +157,12 @@ def whole(only: str | None, config: NpuConfig) -> Bench:
     lanes = [getattr(module.submodules, f"lane{l}") for l in range(config.vector_lanes)]
     for l, lane in enumerate(lanes):
         b.cut(lane, f"lane{l}")
+    if config.row_unit:
+        b.cut(module.submodules.rows, "rows")
     results = [lane.result for lane in lanes]
     b.part("vector", part)
     record = _started(b, part)
-    made = _Steps(b, steps, record, config)
+    made = _Steps(b, part, steps, record)
     # The passes of a step that is found to be wrong have a gap; the machine stops.
     alive = ~made.dead & ~steps.fault.error if config.vector_passes > 1 else C(1)
 
@@ -182,11 +205,17 @@ def whole(only: str | None, config: NpuConfig) -> Bench:
     if config.wide_results:
         expected |= {"wide": record["wide"], "upper": record["wide_byte"] == WideByte.HIGH}
         expected |= {"wide_low": record["wide_low"], "wide_high": record["wide_high"].as_signed()}
-    if config.row_unit:  # ROW is not among the instructions here
-        expected |= dict.fromkeys(("norm", "norm_sum", "exponential"), C(0)) | {"start": C(START)}
-        check("parameters", ADDEND_STAGE, Cat(lane.addend for lane in lanes) == 0)
-    # What an instruction of 16 bits does not look at.
+    # What an instruction of 16 bits does not look at; what `row_told` says of functions of ROW.
     others = ("inside_zero_point", "zero_point", "window", "away", "low", "high", "requantized")
+    looks = dict.fromkeys(others, ~record["wide"])
+    row = made.row
+    if config.row_unit:
+        expected |= dict.fromkeys(("norm", "norm_sum"), row["norm"]) | {"exponential": row["exp"], "start": C(START)}
+        looks |= {"za": ~row["sum"] & ~row["exp"]} | dict.fromkeys(("mb", "offset", "start"), ~row["norm"])
+        check("parameters", ADDEND_STAGE, Cat(lane.addend for lane in lanes) == 0, also=~row["norm"])
+        asks = row["sum"] | row["exp"] | row["moments"]
+        word_table = after(record["table"], PRODUCT_STAGE, "word_table")
+        check("table", PRODUCT_STAGE, part.table.word_table == word_table, also=asks)
     for name, value in expected.items():
         stage = CONTROL_STAGES[name]
         was = Signal(value.shape(), name=f"expected_{name}")
@@ -195,13 +224,14 @@ def whole(only: str | None, config: NpuConfig) -> Bench:
             "parameters",
             stage,
             getattr(told, name) == after(was, stage, name),
-            also=~record["wide"] if name in others else 1,
+            also=looks.get(name, 1),
         )
     b.check("valid", implies(alive, told.valid == b.past(made.valid, "valid", SOURCE_STAGE - 1)))
 
     _operands(b, part, made, lanes, check, after)
     # PRM: asked for two cycles before it is there.
     prm, number = made.said["prm"], made.number
+    early = made.uses_prm & ~row["norm"]  # NORM has its bias later, as `row_told` says
     for name, port, stage in (("bias", part.bias, BIAS_STAGE), ("scale", part.scale, SCALE_STAGE)):
         ask = stage - (3 if name == "bias" else 2)
         asked = (
@@ -209,15 +239,16 @@ def whole(only: str | None, config: NpuConfig) -> Bench:
             & (port.row == after(prm, ask, f"{name}_row"))
             & (port.number == after(number, ask, f"{name}_number"))
         )
-        check("prm", ask, asked, made.uses_prm)
+        check("prm", ask, asked, early if name == "bias" else made.uses_prm)
         got = b.past(port.data, f"{name}_got", stage - ask - 1)
         if name == "bias":
-            got = Mux(after(made.uses_prm, stage, "uses_prm"), got, 0)
+            got = Mux(after(early, stage, "uses_prm"), got, 0)
         check("prm", stage, Cat(getattr(lane, name) for lane in lanes) == got)
     check("table", LUT_STAGE, part.table.table == after(record["table"], LUT_STAGE, "table"))
-    check("table", LUT_STAGE, implies(after(made.said["result"], LUT_STAGE, "row"), part.table.valid))
+    results_row = made.said["result"] & made.writes
+    check("table", LUT_STAGE, implies(after(results_row, LUT_STAGE, "row"), part.table.valid))
 
-    last = made.makes & (made.number == config.vector_passes - 1) & made.said["result"]
+    last = made.makes & (made.number == config.vector_passes - 1) & results_row
     was_last = b.past(made.valid & b.past(last, "last"), "was_last", RESULT_STAGE - 1)
     b.check("write", implies(alive, part.write.valid == was_last))
     b.check("write", implies(alive & was_last, part.write.row == after(made.said["dst"], RESULT_STAGE, "dst")))
