@@ -62,11 +62,13 @@ class Netlist:
     Attributes:
         starts: of each bit that keeps a state, "0" or "1".
         columns: of memories, by cells and places of their pins.
+        banks: of small RAMs that hold some rows of a larger memory: bits of the address above that of a row in them.
     """
 
     module: Module
     starts: dict[Bit, str] = field(default_factory=dict)
     columns: dict[str, dict[str, Column]] = field(default_factory=lambda: defaultdict(dict))
+    banks: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for _, cell in self.cells(REGISTER):
@@ -103,7 +105,7 @@ class Netlist:
                 units += _carry(name, cell)
             elif cell["type"] == SMALL_RAM:
                 given = [cell["connections"]["DO"][int(place)] for place in self.columns[name]]
-                read = partial(_read, [*self.columns[name].values()])
+                read = partial(_read, [*self.columns[name].values()], self.banks.get(name, ()))
                 units.append(Unit(_bits(cell, "RAD", ADDRESS_PINS), given, read))
             elif cell["type"] != MULTIPLIER:
                 units.append(_logic(cell))
@@ -258,8 +260,8 @@ def _product(logic: Logic, *factors: int) -> list[int]:
     return product(logic.gates, values[:18], values[18:], (bool(a_signed), bool(b_signed)), 36)
 
 
-def _read(places: Sequence[Column], logic: Logic, *address: int) -> list[int]:
-    return [logic.read(memory, [column], address)[0] for memory, column in places]
+def _read(places: Sequence[Column], bank: Sequence[int], logic: Logic, *address: int) -> list[int]:
+    return [logic.read(memory, [column], [*address, *bank])[0] for memory, column in places]
 
 
 def _logic(cell: Cell) -> Unit:

@@ -13,7 +13,16 @@ from typing import NamedTuple
 
 from fpga.flows.netlist import loads
 from fpga.sim.ecp5_cells import text
-from tests.equivalence.ecp5 import MEMORY, REGISTER, SMALL_COLUMNS, SMALL_RAM, Netlist, Pin, outputs
+from tests.equivalence.ecp5 import (
+    ADDRESS_PINS,
+    MEMORY,
+    REGISTER,
+    SMALL_COLUMNS,
+    SMALL_RAM,
+    Netlist,
+    Pin,
+    outputs,
+)
 from tests.equivalence.rtl import Rtl
 from tests.equivalence.sweep import Sweep
 from tests.equivalence.units import CONSTANTS, Bit, Column, Literals, Logic
@@ -28,6 +37,7 @@ class Matched:
         partner: of a register of the design, a bit of the netlist or a constant.
         equal: of a register without one, the register that it is equal to, or a constant.
         constant: columns of memories that are the same in all rows for ever, and what they are.
+        banked: as in `Logic`.  number_in_bank: of a small RAM, among those of its bank.
     """
 
     rtl: Rtl
@@ -35,6 +45,8 @@ class Matched:
     partner: dict[Bit, Bit] = field(default_factory=dict)
     equal: dict[Bit, Bit] = field(default_factory=dict)
     constant: dict[Column, int] = field(default_factory=dict)
+    banked: dict[str, int] = field(default_factory=dict)
+    number_in_bank: dict[str, int] = field(default_factory=dict)
 
     def literals(self, gates: Sweep) -> tuple[Literals, Literals]:
         """Variables for what registers of the design and bits of the netlist are now, the same for those that stand
@@ -60,6 +72,7 @@ class Matched:
 def match(rtl: Rtl, netlist: Netlist) -> Matched:
     """A guess about all registers and columns of memories."""
     found = Matched(rtl, netlist)
+    _banks(found)
     bits = dict(reversed([*named(netlist.module)]))
     read = loads(netlist.module)
     for register in rtl.registers.values():
@@ -71,6 +84,21 @@ def match(rtl: Rtl, netlist: Netlist) -> Matched:
     _equal(found, _constants(found))
     _columns(found, bits)
     return found
+
+
+def _banks(found: Matched) -> None:
+    """Small RAMs that hold some rows of a memory. Yosys names the columns of the first rows, then those of the next."""
+    numbers: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for name, _ in found.netlist.cells(SMALL_RAM):
+        memory, _, number = name.rsplit(".", 2)
+        numbers[memory].append((int(number), name))
+    for memory, cells in numbers.items():
+        if (above := len(found.rtl.memories[memory].address) - ADDRESS_PINS) > 0:
+            found.banked[memory] = ADDRESS_PINS
+            of_bank = (max(cells)[0] + 1) >> above
+            for number, name in cells:
+                bank, found.number_in_bank[name] = divmod(number, of_bank)
+                found.netlist.banks[name] = tuple(bank >> n & 1 for n in range(above))
 
 
 def _without_name(found: Matched) -> None:
@@ -148,7 +176,7 @@ def _equal(found: Matched, cycle: _Cycle) -> None:
 
 
 def _once(found: Matched) -> _Cycle:
-    logic = Logic(found.constant)
+    logic = Logic(found.constant, found.banked)
     registers, _ = found.literals(logic.gates)
     here = found.rtl.build(logic, registers)
     return _Cycle(here, found.rtl.next(logic, here), logic.gates)
@@ -193,7 +221,7 @@ def _columns(found: Matched, bits: Mapping[str, Bit]) -> None:
         for place, bit in ((place, bit) for place, bit in outputs(cell) if read[bit]):
             columns = [c for m, c in by_bit[bit] if m == memory_name]
             if cell["type"] == SMALL_RAM:
-                at = SMALL_COLUMNS * int(number) + int(place)
+                at = SMALL_COLUMNS * found.number_in_bank.get(name, int(number)) + int(place)
                 columns += [c for m, c in by_input[cell["connections"]["DI"][int(place)]] if m == memory_name]
                 if columns:
                     shifts[memory_name][at] = columns[0] - at

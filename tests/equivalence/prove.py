@@ -66,7 +66,7 @@ def prove(rtl: Rtl, netlist: Netlist) -> Verdict:
 class _Proof:
     def __init__(self, matched: Matched) -> None:
         self.matched, self.rtl, self.netlist = matched, matched.rtl, matched.netlist
-        self.logic = Logic(matched.constant)
+        self.logic = Logic(matched.constant, matched.banked)
         self.gates = self.logic.gates
         self.registers, states = matched.literals(self.gates)
         self.here = self.rtl.build(self.logic, self.registers)
@@ -143,11 +143,17 @@ class _Proof:
             enable = self.here[memory.enable[column]]
             address = [self.here[bit] for bit in memory.address]
             address += [FALSE] * (len(written.address) - len(address))
+            bank = self.netlist.banks.get(pin.cell, ())
+            for bit, wanted in zip(address[len(written.address) :], bank, strict=True):
+                enable = self.gates.both(enable, bit ^ wanted ^ 1)
+            del address[len(written.address) :]
             mine = [self.here[memory.data[column]], *address]
             pairs = [(enable, written.enable), (self.here[memory.clock], written.clock)]
             for here, there in zip(mine, (written.data, *written.address), strict=True):
                 pairs.append((self.gates.both(enable, here), self.gates.both(written.enable, there)))
-            start = memory.column(column)
+            rows = 1 << len(written.address)
+            first = rows * sum(bit << n for n, bit in enumerate(bank))
+            start = memory.column(column)[first : first + rows]
             same = all(a in (b, "x") for a, b in zip(start, self.netlist.start(pin, len(start)), strict=True))
             yield End(COLUMN, f"{name}[{column}]", tuple(pairs), same)
         for (name, column), value in self.matched.constant.items():

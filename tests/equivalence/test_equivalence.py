@@ -35,6 +35,7 @@ class Mixed(Component):
     times: Out(16)
     read: Out(18)
     small: Out(5)
+    banks: Out(6)
     twice: Out(2)
 
     def elaborate(self, platform: object) -> Module:
@@ -57,6 +58,10 @@ class Mixed(Component):
         m.d.comb += [put.addr.eq(self.a), put.data.eq(self.b), put.en.eq(~self.go), get.addr.eq(self.row)]
         m.d.comb += [self.total.eq(total), self.times.eq(times), self.read.eq(later), self.small.eq(get.data)]
         m.d.comb += self.twice.eq(same + again)
+        m.submodules.many = many = Memory(shape=6, depth=64, init=[5, *[9] * 40])  # in four banks of cells
+        put, get = many.write_port(), many.read_port(domain="comb")
+        m.d.comb += [put.addr.eq(self.a), put.data.eq(self.row), put.en.eq(self.go), get.addr.eq(self.b)]
+        m.d.comb += self.banks.eq(get.data)
         return m
 
 
@@ -83,7 +88,7 @@ def test_a_design_and_its_netlist_are_equal(netlists: Netlists) -> None:
     counts = {kind: sum(part.get(f"{kind} proved", 0) for part in figures["parts"].values())
               for kind in ("registers", "memory columns", "outputs")}  # fmt: skip
     # 12 of the sum, 16 of the product, 18 read and 18 behind them, 2 equal ones and one that never changes.
-    assert counts == {"registers": 67, "memory columns": 18 + 5, "outputs": 12 + 16 + 18 + 5 + 2}
+    assert counts == {"registers": 67, "memory columns": 18 + 5 + 4 * 6, "outputs": 12 + 16 + 18 + 5 + 6 + 2}
     assert figures["failed"] == [] and figures["left_out"] == 0
 
 

@@ -40,14 +40,20 @@ class Logic:
 
     Args:
         constant: columns of memories that are the same in all rows, and what they are.
+        banked: memories whose rows are cut into banks, and how many bits of an address are those of a row in a bank.
     """
 
-    def __init__(self, constant: Mapping[Column, int]) -> None:
-        self.gates, self.constant = Sweep(), constant
+    def __init__(self, constant: Mapping[Column, int], banked: Mapping[str, int]) -> None:
+        self.gates, self.constant, self.banked = Sweep(), constant, banked
         self._known: dict[tuple[str, int, tuple[int, ...]], int] = {}
 
     def read(self, memory: str, columns: Sequence[int], address: Sequence[int]) -> list[int]:
-        """Some columns of the row at an address."""
+        """Some columns of the row at an address: of banks, that of the one which the upper bits name."""
+        cut = self.banked.get(memory, ADDRESS_BITS)
+        for n, bit in enumerate(address[cut:], cut):
+            if bit not in (FALSE, TRUE):
+                low, high = (self.read(memory, columns, [*address[:n], v, *address[n + 1 :]]) for v in (FALSE, TRUE))
+                return [self.gates.choose(a, b, bit) for a, b in zip(low, high, strict=True)]
         place = (*address, *[FALSE] * (ADDRESS_BITS - len(address)))
         found = []
         for column in columns:
