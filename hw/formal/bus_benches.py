@@ -6,7 +6,6 @@ from functools import reduce
 from typing import Any
 
 from amaranth.hdl import Array, C, Cat, Mux, Signal, Value
-from amaranth.lib.wiring import connect
 
 from hw.axi_read import AxiRead
 from hw.axi_write import AxiWrite
@@ -17,7 +16,6 @@ from hw.formal.bench import Bench, contents, implies, opened
 from hw.interfaces import LENGTH_BITS, SEMAPHORE_BITS
 from hw.load import Load
 from hw.npu import Npu
-from hw.queue import Queue
 from hw.store import Store
 from hw.table import field, instructions_of, is_instruction
 from isa.config import NpuConfig, preset
@@ -192,48 +190,6 @@ def store_window(only: str | None) -> Bench:
     b.part("store", store, **inputs)
     instructions(b, store, "STORE")
     _window(b, store, "STORE", 2 * SEMAPHORE_BITS, *values)
-    return b
-
-
-#: Longest wait of a beat for RREADY in `load_accepts`.
-READY_WITHIN = 6
-
-
-def load_accepts(only: str | None) -> Bench:
-    """LOAD on the read port, boxes without padding, a memory that answers as asked. VECTOR holds a bank for one cycle
-    at most; an error halts in the next cycle."""
-    b = Bench(only)
-    c = SMALL.with_(burst_beats=2)
-    region = {"region__base": 0, "region__size": 1 << 16, "region__allowed": 1}
-    halt, refused = Signal(name="halt"), Signal(name="refused")
-    load, read = Load(c), AxiRead(c)
-    connected = ("ready", "beat", "data", "bad", "beat_address", "idle")
-    b.part("load", load, **region, control__halt=halt, **{f"read__{name}": None for name in connected})
-    driven = ("valid", "address", "beats", "beat_ready")
-    b.part("read", read, fetch__valid=0, r__data=0, r__resp=0, r__last=None, halt=halt,
-           **{f"load__{name}": None for name in driven})  # fmt: skip
-    connect(b.m, load.read, read.load)
-    instructions(b, load, "LOAD")
-    b.assume(~(load.control.configure.any() & is_instruction(load.control.word, "LOAD_PAD")))
-    with b.m.If(load.operand_fault.error | load.window_fault.error | load.range_fault.error):
-        b.m.d.sync += halt.eq(1)
-    b.m.d.sync += refused.eq(load.write.valid & ~load.write.grant)
-    b.assume(implies(refused, load.write.grant))
-    # The memory: lengths of the bursts asked for, beats given of the oldest.
-    b.m.submodules.asked = asked = Queue(8, c.read_outstanding)
-    given = Signal(8, name="given")
-    taken = read.r.valid & read.r.ready
-    b.m.d.comb += [
-        asked.i_valid.eq(read.ar.valid & read.ar.ready),
-        asked.i_payload.eq(read.ar.len),
-        asked.o_ready.eq(taken & read.r.last),
-        read.r.last.eq(given == asked.o_payload),
-    ]
-    b.m.d.sync += given.eq(Mux(taken, Mux(read.r.last, 0, given + 1), given))
-    b.assume(implies(read.r.valid, asked.o_valid))
-    waited = Signal(range(READY_WITHIN + 2), name="waited")
-    b.m.d.sync += waited.eq(Mux(read.r.valid & ~read.r.ready, waited + 1, 0))
-    b.check("accepted", waited < READY_WITHIN)
     return b
 
 

@@ -92,19 +92,6 @@ PROOFS: tuple[Proof, ...] = (
         ),
     ),
     Proof(
-        "load_accepts",
-        bus_benches.load_accepts,
-        False,
-        14,
-        (
-            Property(
-                "accepted",
-                "R: LOAD takes every beat within 5 cycles (boxes without padding, VECTOR holds a bank for one cycle)",
-                Cut("load.data.beat_ready", 16),
-            ),
-        ),
-    ),
-    Proof(
         "load_window",
         bus_benches.load_window,
         True,

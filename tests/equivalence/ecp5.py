@@ -94,7 +94,7 @@ class Netlist:
                 driven = label == "O" if cell["type"] == PIN else cell["port_directions"][port] == "output"
                 yield from ((name, label, n, bit, driven) for n, bit in enumerate(bits))
         for name, port in self.module["ports"].items():
-            yield from (("", name, n, bit, port["direction"] == "input") for n, bit in enumerate(port["bits"]))
+            yield from (("", name, n, bit, port["direction"] != "output") for n, bit in enumerate(port["bits"]))
 
     def build(self, logic: Logic, known: Literals) -> Literals:
         """What all bits are, with what states and outputs of boxes are. Logic becomes nodes that were there before,

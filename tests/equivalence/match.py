@@ -73,7 +73,8 @@ def match(rtl: Rtl, netlist: Netlist) -> Matched:
     """A guess about all registers and columns of memories."""
     found = Matched(rtl, netlist)
     _banks(found)
-    bits = dict(reversed([*named(netlist.module)]))
+    cells = {name: cell["connections"]["Q"][0] for name, cell in netlist.cells(REGISTER)}
+    bits = cells | dict(reversed([*named(netlist.module)]))
     read = loads(netlist.module)
     for register in rtl.registers.values():
         there = [bits[name] for name in register.names if name in bits]

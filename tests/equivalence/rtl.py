@@ -36,6 +36,9 @@ select {top}
 write_json -selected gates.json
 """
 _REGISTER, _ASYNC = "$_DFF_P_", "$_DFF_PN1_"
+#: Registers that a design asks for by the FPGA's own names, such as those in pins: 0 at first. Their clocks; their
+#: other pins but D and Q, which must be these constants.
+_OWN = {"FD1S3AX": ("CK", {}), **dict.fromkeys(("IFS1P3DX", "OFS1P3DX"), ("SCLK", {"SP": "1", "CD": "0"}))}
 
 
 def gates_of(design: Path, library: str) -> Module:
@@ -125,7 +128,7 @@ class Rtl:
             self._names[bit].append(name)
         self._start = starts(self.module)
         for name, port in self.module["ports"].items():
-            side = self.outputs if port["direction"] == "input" else self.inputs
+            side = self.inputs if port["direction"] == "output" else self.outputs  # a pad of both directions is known
             side.update({("", name, n): bit for n, bit in enumerate(port["bits"])})
         for name, cell in self.module["cells"].items():
             if cell["type"] == "$mem_v2":
@@ -133,6 +136,8 @@ class Rtl:
             elif cell["type"] in (_REGISTER, _ASYNC):
                 pins = {port: bits[0] for port, bits in cell["connections"].items()}
                 self._register(pins["Q"], pins["D"], pins["C"], pins.get("R"))
+            elif cell["type"] in _OWN:
+                self._own_register(name, cell)
             elif not cell["type"].startswith("$"):
                 for port, bits in cell["connections"].items():
                     side = self.outputs if cell["port_directions"][port] == "output" else self.inputs
@@ -142,6 +147,15 @@ class Rtl:
     def _register(self, bit: Bit, data: Bit | None, clock: Bit, set_low: Bit | None = None) -> None:
         names = tuple(self._names[bit])
         self.registers[bit] = Register(bit, names, self._start.get(bit, ""), data, clock, set_low)
+
+    def _own_register(self, name: str, cell: dict[str, Any]) -> None:
+        clock, others = _OWN[cell["type"]]
+        pins = {port: bits[0] for port, bits in cell["connections"].items()}
+        if any(pins.get(port, value) != value for port, value in others.items()):
+            raise ValueError(f"register {name}: no proof about one with an enable or a reset of its own")
+        self._start[pins["Q"]] = "0"
+        self._names[pins["Q"]].append(name)
+        self._register(pins["Q"], pins["D"], pins[clock])
 
     def _memory(self, cell: dict[str, Any]) -> None:
         pins, settings = cell["connections"], cell["parameters"]
