@@ -103,19 +103,22 @@ def _banks(found: Matched) -> None:
 
 
 def _without_name(found: Matched) -> None:
-    """Registers that take what another one has, one behind the other."""
+    """Registers that take what another one has with the same clock, one behind the other."""
+    outside = {(cell, port, n): bit for cell, port, n, bit, driven in found.netlist.boxes() if driven}
+    clocks = {bit: outside.get(place) for place, bit in found.rtl.outputs.items()}
     taken = set(found.partner.values())
     loose = [cell for _, cell in found.netlist.cells(REGISTER) if cell["connections"]["Q"][0] not in taken]
     while True:
         here = found.partner | {"0": "0", "1": "1"}
-        kinds: dict[tuple[Bit, str, bool], list[Bit]] = defaultdict(list)
+        kinds: dict[tuple[Bit, Bit, str, bool], list[Bit]] = defaultdict(list)
         for register in (found.rtl.registers[bit] for bit in found.open):
             if register.data in here:
-                kinds[here[register.data], register.start, register.set_low is not None].append(register.bit)
+                clock = clocks.get(register.clock)
+                kinds[here[register.data], clock, register.start, register.set_low is not None].append(register.bit)
         before = len(found.partner)
         for cell in loose:
-            bit, data = cell["connections"]["Q"][0], cell["connections"]["DI"][0]
-            same = kinds[data, found.netlist.starts[bit], text(cell, "SRMODE", "") == "ASYNC"]
+            bit, data, clock = (cell["connections"][port][0] for port in ("Q", "DI", "CLK"))
+            same = kinds[data, clock, found.netlist.starts[bit], text(cell, "SRMODE", "") == "ASYNC"]
             if same and bit not in found.partner.values():
                 found.partner[same.pop()] = bit
         if len(found.partner) == before:
