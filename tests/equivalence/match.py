@@ -218,7 +218,7 @@ def _columns(found: Matched, bits: Mapping[str, Bit]) -> None:
             for other in there(bit):
                 by_input[other].append((memory.name, column))
     read = loads(found.netlist.module)
-    unnamed: list[tuple[Pin, str, int]] = []
+    open_pins: list[tuple[Pin, str, int, list[int]]] = []  # which may be one of several columns, or any
     shifts: dict[str, dict[int, int]] = defaultdict(dict)  # of a memory, by place: how many columns before it are gone
     for name, cell in found.netlist.cells(SMALL_RAM, MEMORY):
         memory_name, _, number = name.rsplit(".", 2)
@@ -227,19 +227,22 @@ def _columns(found: Matched, bits: Mapping[str, Bit]) -> None:
             if cell["type"] == SMALL_RAM:
                 at = SMALL_COLUMNS * found.number_in_bank.get(name, int(number)) + int(place)
                 columns += [c for m, c in by_input[cell["connections"]["DI"][int(place)]] if m == memory_name]
-                if columns:
+                if len(set(columns)) == 1:
                     shifts[memory_name][at] = columns[0] - at
                 else:
-                    unnamed.append((Pin(name, place), memory_name, at))
+                    open_pins.append((Pin(name, place), memory_name, at, columns))
+                    continue
             if columns:
                 found.netlist.columns[name][place] = memory_name, columns[0]
-    for pin, memory_name, at in unnamed:
+    for pin, memory_name, at, columns in open_pins:
         width = len(found.rtl.memories[memory_name].data)
         kept = [column for column in range(width) if (memory_name, column) not in found.constant]
-        last = max(place for _, name, place in unnamed if name == memory_name)
+        last = max(place for _, name, place, _ in open_pins if name == memory_name)
         shift = shifts[memory_name]
         if last < len(kept) and all(other < len(kept) and kept[other] == other + n for other, n in shift.items()):
             column = kept[at]
         else:  # other columns are gone than those: as before the nearest
             column = at + shift.get(min(shift, key=lambda other: (abs(at - other), other), default=at), 0)
+        if columns:
+            column = min(columns, key=lambda other: abs(other - column))
         found.netlist.columns[pin.cell][pin.place] = memory_name, column

@@ -84,21 +84,21 @@ class _Proof:
         """What comes into the outputs of block RAMs."""
         by_column = {place: bit for bit, place in self.rtl.from_memory.items()}
         now: dict[Pin, int] = {}
-        behind: dict[Bit, Pin] = {}
-        bits: dict[Pin, Bit] = {}
+        behind: dict[Bit, Pin] = {}  # of a register behind an output
+        inside: dict[Pin, Bit] = {}  # what it stands for: of the design
+        direct: dict[Bit, Pin] = {}  # of an output without one
         for name, cell in self.netlist.cells(MEMORY):
             columns = self.netlist.columns[name]
             for place, bit in ((place, bit) for place, bit in outputs(cell) if place in columns):
                 pin = Pin(name, place)
                 if is_registered(cell, pin):
-                    inside = by_column[columns[place]]
-                    now[pin], behind[bit], bits[pin] = self.registers[inside], pin, inside
+                    behind[bit], inside[pin] = pin, by_column[columns[place]]
+                    now[pin] = self.registers[inside[pin]]
                 else:
-                    now[pin], bits[pin] = states[bit], bit
+                    direct[bit], now[pin] = pin, states[bit]
         read = self.netlist.read_next(self.logic, self.there, now)
-        found = {bits[pin]: following for pin, following in read.items()}
-        self.latches = {bits[pin]: found[bits[pin]] for pin in behind.values()}
-        return {bit: f for bit, f in found.items() if bit not in self.latches} | {
+        self.latches = {bit: read[pin] for pin, bit in inside.items()}
+        return {bit: read[pin] for bit, pin in direct.items()} | {
             bit: self.netlist.output_next(self.gates, self.there, pin, now[pin]) for bit, pin in behind.items()
         }
 

@@ -26,7 +26,7 @@ from tests.source_faults import cpp_faults, python_faults
 from tests.source_faults.looks import Look, unit_tests
 
 #: Of the processor, for one fault, after which it is found: nothing takes so long without one.
-SECONDS = 120
+SECONDS = 400
 MEMORY = 8 << 30
 TINY = preset("tiny")
 #: Tests of a folder are run for each of its sources, if there are not more files of them.

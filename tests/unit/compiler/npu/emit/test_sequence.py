@@ -94,6 +94,15 @@ def test_a_queue_without_room_is_gone_past() -> None:
     assert [i for i, name in enumerate(names) if name == "LOAD"][-1] < len(names) - CONFIG.queue_depth
 
 
+def test_a_load_goes_past_instructions_that_take_long_to_be_fetched() -> None:
+    """Each product is a cycle of GEMM and four instructions."""
+    products = [gemm(0, 0, 0, 1) for _ in range(12)]
+    for number, run in enumerate(products):
+        run.settings = [Setting("GEMM_LOOP", k, {"level": k, "count": 2 + number % 2}) for k in range(3)]
+    names = [o.name for o in written([*products, load("wgt", 1, offset=1)])[0]]
+    assert names.index("LOAD") < len(names) // 2
+
+
 def drained() -> list[Run]:
     """Behind `busy`: VECTOR takes its results; a row is loaded, VECTOR makes another of it, which GEMM works on."""
     return [vector(0, 40, 100, space="acc"), load("act", 20, offset=9), vector(20, 41, 500), gemm(41, 0, 1, 1000)]

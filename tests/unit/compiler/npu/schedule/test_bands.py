@@ -108,11 +108,11 @@ def _input(made: Chain) -> tuple[int, tuple[int, int]]:
     return view.c, (view.h, view.w)
 
 
-def work(config: NpuConfig, group: LayerGroup, dry: bool) -> tuple[list[LayerWork], dict[Engine, int]]:
-    """Of the layers of a group, and of the engines."""
+def work(config: NpuConfig, group: LayerGroup, dry: bool) -> tuple[list[LayerWork], Emitter]:
+    """Of the layers of a group, and of all of them."""
     views = {view.buffer for layer in group.layers for view in (*layer.reads, layer.output)}
     emitter = Emitter(config, 1 << 16, dry=dry)
-    return emit_group(Context(config, emitter, ConstantPool(), dict.fromkeys(views, 0)), group), emitter.work
+    return emit_group(Context(config, emitter, ConstantPool(), dict.fromkeys(views, 0)), group), emitter
 
 
 @pytest.mark.parametrize("images", [1, 3])
@@ -128,7 +128,10 @@ def test_bands_cost_what_emitting_them_takes(step: int, images: int) -> None:
     several = [_of_images(layer, images) for layer in made.layers]
     found = group(several, ("t2",))
     assert found is not None
-    (guessed, cycles), (written, exact) = (work(config, replace(found, step=step), dry) for dry in (True, False))
+    (guessed, dry), (written, emitter) = (work(config, replace(found, step=step), dry) for dry in (True, False))
+    cycles, exact = dry.work, emitter.work
+    assert [layer.write_bytes for layer in written] == [0, 0, emitter.write_bytes]
+    assert sum(layer.read_bytes for layer in written) == emitter.read_bytes
     for engine in (Engine.GEMM, Engine.VECTOR, Engine.STORE):
         assert cycles[engine] == exact[engine] > 0
     assert 0.99 < cycles[Engine.LOAD] / exact[Engine.LOAD] < (1.01 if images == 1 else 1.3)
