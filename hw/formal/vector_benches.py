@@ -208,12 +208,15 @@ def whole(only: str | None, config: NpuConfig) -> Bench:
     # What an instruction of 16 bits does not look at; what `row_told` says of functions of ROW.
     others = ("inside_zero_point", "zero_point", "window", "away", "low", "high", "requantized")
     looks = dict.fromkeys(others, ~record["wide"])
-    row = made.row
+    of_row = made.row
     if config.row_unit:
-        expected |= dict.fromkeys(("norm", "norm_sum"), row["norm"]) | {"exponential": row["exp"], "start": C(START)}
-        looks |= {"za": ~row["sum"] & ~row["exp"]} | dict.fromkeys(("mb", "offset", "start"), ~row["norm"])
-        check("parameters", ADDEND_STAGE, Cat(lane.addend for lane in lanes) == 0, also=~row["norm"])
-        asks = row["sum"] | row["exp"] | row["moments"]
+        expected |= dict.fromkeys(("norm", "norm_sum"), of_row["norm"]) | {
+            "exponential": of_row["exp"],
+            "start": C(START),
+        }
+        looks |= {"za": ~of_row["sum"] & ~of_row["exp"]} | dict.fromkeys(("mb", "offset", "start"), ~of_row["norm"])
+        check("parameters", ADDEND_STAGE, Cat(lane.addend for lane in lanes) == 0, also=~of_row["norm"])
+        asks = of_row["sum"] | of_row["exp"] | of_row["moments"]
         word_table = after(record["table"], PRODUCT_STAGE, "word_table")
         check("table", PRODUCT_STAGE, part.table.word_table == word_table, also=asks)
     for name, value in expected.items():
@@ -231,7 +234,7 @@ def whole(only: str | None, config: NpuConfig) -> Bench:
     _operands(b, part, made, lanes, check, after)
     # PRM: asked for two cycles before it is there.
     prm, number = made.said["prm"], made.number
-    early = made.uses_prm & ~row["norm"]  # NORM has its bias later, as `row_told` says
+    early = made.uses_prm & ~of_row["norm"]  # NORM has its bias later, as `row_told` says
     for name, port, stage in (("bias", part.bias, BIAS_STAGE), ("scale", part.scale, SCALE_STAGE)):
         ask = stage - (3 if name == "bias" else 2)
         asked = (
