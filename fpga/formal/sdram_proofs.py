@@ -7,7 +7,7 @@ import functools
 from fpga.formal.crossing_benches import READER_EDGES, WRITER_EDGES, crossing
 from fpga.formal.sdram_benches import rules
 from fpga.formal.sdram_order_benches import order
-from fpga.formal.slave_benches import slave
+from fpga.formal.slave_benches import claims, slave
 from fpga.sdram.chip import LONGEST_WAIT, SDRAM_8M, SDRAM_32M, SdramChip
 from hw.formal.engine import Cut
 from hw.formal.proof import Proof, Property
@@ -187,6 +187,30 @@ _SLAVE = Proof(
     ),
     quick=False,
 )
+_ROOM = Proof(
+    "sdram_room",
+    claims,
+    True,
+    1,
+    (
+        Property(
+            "beats",
+            "SDRAM, `AxiSegments`, W: whenever the controller writes a pair, its beat has come",
+            Cut("slave.aw_splitter.o_count", 14),
+        ),
+        Property(
+            "room",
+            "SDRAM, `AxiSegments`, R: whenever the controller reads a pair, the queue has room for it",
+            Cut("slave.read_may", 64),
+        ),
+        Property(
+            "answers",
+            "SDRAM, `AxiSegments`, B: whenever a burst is answered, the queue has room for the response",
+            Cut("slave.axi__b__valid", 14),
+        ),
+    ),
+    quick=False,
+)
 #: Clocks with either CAS latency, those of boards among them.
 _CLOCKS = {25_000_000: False, 100_000_000: False, 120_000_000: True, 133_000_000: False}
 PROOFS: tuple[Proof, ...] = (
@@ -197,4 +221,5 @@ PROOFS: tuple[Proof, ...] = (
     *(_order(f"sdram_order_{hz // 1_000_000}", SDRAM_32M, hz, quick=quick) for hz, quick in _CLOCKS.items()),
     _order("sdram_order_wide", SDRAM_8M, 54_000_000, quick=False),
     _SLAVE,
+    _ROOM,
 )

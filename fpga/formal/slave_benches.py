@@ -3,12 +3,12 @@ their order, whenever it likes."""
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Mux, Signal, Value
+from amaranth.hdl import C, Cat, Mux, Signal, Value
 
 from fpga.memory import DECERR, OKAY
 from fpga.sdram.axi import AxiSegments, depths
 from fpga.sdram.controller import SEGMENT_PAIRS
-from hw.formal.bench import Bench, implies
+from hw.formal.bench import Bench, contents, implies, opened, registers
 from hw.formal.bus_benches import SMALL, keeps, legal_burst
 from hw.queue import Queue
 
@@ -23,10 +23,18 @@ _COUNT = (SEGMENT_PAIRS - 1).bit_length()
 
 
 class _Slave:
-    """`AxiSegments` in its surroundings."""
+    """`AxiSegments` in its surroundings.
+
+    Attributes:
+        front: it.  module: its inside.
+        queues: by direction, the segments that the controller has not executed.  done: pairs of the oldest that are.
+        come, left, answered: as the queues of the channels count.  taken, beats, answers: as the slave has moved them.
+        stored, unread, waiting: entries of the queues of W, R and B, as far as is known.
+    """
 
     def __init__(self, b: Bench) -> None:
         self.front = f = AxiSegments(SMALL, _PAIR_BITS)
+        self.module = opened(f)
         come, left, answered = (Signal.like(s, name=s.name) for s in (f.w_come, f.r_left, f.b_left))
         given = {
             "w_come": come, "r_left": left, "b_left": answered, "o_ready": None, "w_take": None, "w_last": None,
@@ -37,12 +45,13 @@ class _Slave:
             channel = getattr(f.axi, name)
             b.assume(implies(channel.valid, legal_burst(SMALL, channel.addr, channel.len + 1)))
             keeps(b, name, channel, "addr", "len", "id")
-        # The controller: by direction the segments it has not executed, and pairs of the oldest that are done.
-        self.queues, self.done = {}, {}
+        self.queues: dict[str, Queue] = {}
+        self.done: dict[str, Signal] = {}
         for name, moves, last, tag, mine in (
             ("reads", f.r_valid, f.r_last, f.r_tag, ~f.o_write), ("writes", f.w_take, f.w_last, f.w_tag, f.o_write),
         ):  # fmt: skip
             queue = self.queues[name] = Queue(_COUNT + f.TAG_BITS, _SEGMENTS)
+            opened(queue)
             b.m.submodules[name] = queue
             done = self.done[name] = Signal(_COUNT, name=f"{name}_done")
             b.m.d.comb += [
@@ -60,8 +69,6 @@ class _Slave:
         # What the queues of the channels count (`crossing*`, `counts`): beats to write that have come, beats read and
         # responses that have left. A beat that has come and was not taken is there.
         taken, beats, answers = (Signal.like(s, name=f"{s.name}_true") for s in (come, left, answered))
-        for counter, more in ((come, "comes"), (left, "leaves"), (answered, "answered")):
-            b.m.d.sync += counter.eq(counter + b.free(1, more))
         b.m.d.sync += [
             taken.eq(taken + f.axi.w.ready),
             beats.eq(beats + f.axi.r.valid),
@@ -71,10 +78,53 @@ class _Slave:
         def there(a: Value, c: Value) -> Value:
             return (a - c)[: len(a)]
 
-        stored = there(come, taken)
-        for count, channel in ((stored, "w"), (there(beats, left), "r"), (there(answers, answered), "b")):
-            b.assume(count <= depths(SMALL)[channel])
-        b.assume(implies(stored != 0, f.axi.w.valid))
+        self.come, self.left, self.answered = come, left, answered
+        self.taken, self.beats, self.answers = taken, beats, answers
+        self.stored, self.unread, self.waiting = there(come, taken), there(beats, left), there(answers, answered)
+        room = self.stored != depths(SMALL)["w"]
+        for counter, more, may in (
+            (come, "comes", room), (left, "leaves", self.unread != 0), (answered, "answered", self.waiting != 0),
+        ):  # fmt: skip
+            b.m.d.sync += counter.eq(counter + (b.free(1, more) & may))
+        b.assume(implies(self.stored != 0, f.axi.w.valid))
+
+
+def claims(only: str | None) -> Bench:
+    """Beats are there when they are written; what is read and what is answered has room."""
+    b = Bench(only)
+    s = _Slave(b)
+    f, depth, inside = s.front, depths(SMALL), registers(s.module)
+    b.check("beats", implies(f.w_take, (s.stored != 0) & f.axi.w.ready))
+    b.check("room", implies(f.axi.r.valid, s.unread < depth["r"]))
+    b.check("answers", implies(f.axi.b.valid, s.waiting < depth["b"]))
+    # What segments that have gone claim is what they have yet to move.
+    pairs: dict[str, Value] = {}
+    ends: Value = C(0)
+    for name, queue in s.queues.items():
+        total: Value = C(0)
+        for n, (held, entry) in enumerate(contents(b, queue, name)):
+            total = total + Mux(held, entry[:_COUNT] + 1, 0)
+            if name == "writes":
+                ends = ends + (held & entry[_COUNT])
+            if n == 0:
+                b.invariant(implies(held, (s.done[name] <= entry[:_COUNT]) & (queue.o_payload == entry)))
+                b.invariant(implies(~held, s.done[name] == 0))
+        pairs[name] = total - s.done[name]
+    # Registers without a name of their own, in the order of their changes; `write_may` is one as well.
+    beats, answers, room, write_may = (inside[name] for name in ("$like", "$like$1", "$like$2", "$signal"))
+
+    def minus(a: Value, c: Value) -> Value:
+        return (a - c)[: len(a)]
+
+    b.invariant((minus(beats, s.taken) == pairs["writes"]) & (pairs["writes"] <= s.stored) & (s.stored <= depth["w"]))
+    b.invariant((minus(room, s.beats) == pairs["reads"]) & (pairs["reads"] + s.unread <= depth["r"]))
+    b.invariant((minus(answers, s.answers) == ends) & (ends + s.waiting <= depth["b"]))
+    # So it is for the segment that may go.
+    read, write = (getattr(s.module.submodules, f"{name}_splitter") for name in ("ar", "aw"))
+    free = minus(answers, s.answered) < depth["b"]
+    b.invariant(implies(write_may, write.o_valid & (minus(s.come, beats) > write.o_count) & free))
+    b.invariant(implies(inside["read_may"], read.o_valid & (minus(room, s.left) <= depth["r"] - SEGMENT_PAIRS)))
+    return b
 
 
 def slave(only: str | None) -> Bench:
