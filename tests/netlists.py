@@ -79,6 +79,8 @@ def main(arguments: list[str]) -> int:
         network = measure(made, tw.compile(model_of(name), config=options.config), options.seeds)
         figures["networks"].append({"network": Path(name).stem, **network})
         print(figures["networks"][-1], flush=True)
+        if options.json:  # as much as there is, for whoever ends it early
+            write_with_command(options.json, parser, arguments, figures)
     if options.programs:  # what is routed has the clock that it is routed for
         slow = new() if options.routed else new(**SLOW)
         figures |= programs(slow, config, options.programs, options.faults)
