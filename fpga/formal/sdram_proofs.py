@@ -201,7 +201,7 @@ _ROOM = Proof(
         Property(
             "room",
             "SDRAM, `AxiSegments`, R: whenever the controller reads a pair, the queue has room for it",
-            Cut("slave.read_may", 64),
+            Cut("slave.read_may", 110),
         ),
         Property(
             "answers",
