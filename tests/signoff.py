@@ -13,7 +13,6 @@ import argparse
 import json
 import re
 import sys
-from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -187,10 +186,7 @@ def _equivalence(figures: dict[str, Any]) -> list[str]:
         f"| part | {' | '.join(KINDS_OF_ENDS)} |",
         "|---" * (1 + len(KINDS_OF_ENDS)) + "|",
     ]
-    parts: dict[str, Counter[str]] = defaultdict(Counter)
-    for part, counts in figures["parts"].items():  # the buffers of a pin with its registers, as one
-        parts[part.partition(".buf.")[0]].update(counts)
-    for part, counts in sorted(parts.items()):
+    for part, counts in figures["parts"].items():
         shown = [(counts.get(f"{kind} proved", 0), counts.get(f"{kind} failed", 0)) for kind in KINDS_OF_ENDS]
         cells = (share(proved, proved + failed) if proved + failed else "" for proved, failed in shown)
         lines.append(f"| `{part}` | {' | '.join(cells)} |")

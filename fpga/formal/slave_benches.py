@@ -22,6 +22,11 @@ _BURSTS = 8
 _COUNT = (SEGMENT_PAIRS - 1).bit_length()
 
 
+def _ahead(a: Value, c: Value) -> Value:
+    """How far a counter is ahead of another one, both of which wrap."""
+    return (a - c)[: len(a)]
+
+
 class _Slave:
     """`AxiSegments` in its surroundings.
 
@@ -75,12 +80,9 @@ class _Slave:
             answers.eq(answers + f.axi.b.valid),
         ]
 
-        def there(a: Value, c: Value) -> Value:
-            return (a - c)[: len(a)]
-
         self.come, self.left, self.answered = come, left, answered
         self.taken, self.beats, self.answers = taken, beats, answers
-        self.stored, self.unread, self.waiting = there(come, taken), there(beats, left), there(answers, answered)
+        self.stored, self.unread, self.waiting = _ahead(come, taken), _ahead(beats, left), _ahead(answers, answered)
         room = self.stored != depths(SMALL)["w"]
         for counter, more, may in (
             (come, "comes", room), (left, "leaves", self.unread != 0), (answered, "answered", self.waiting != 0),
@@ -113,17 +115,14 @@ def claims(only: str | None) -> Bench:
     # Registers without a name of their own, in the order of their changes; `write_may` is one as well.
     beats, answers, room, write_may = (inside[name] for name in ("$like", "$like$1", "$like$2", "$signal"))
 
-    def minus(a: Value, c: Value) -> Value:
-        return (a - c)[: len(a)]
-
-    b.invariant((minus(beats, s.taken) == pairs["writes"]) & (pairs["writes"] <= s.stored) & (s.stored <= depth["w"]))
-    b.invariant((minus(room, s.beats) == pairs["reads"]) & (pairs["reads"] + s.unread <= depth["r"]))
-    b.invariant((minus(answers, s.answers) == ends) & (ends + s.waiting <= depth["b"]))
+    b.invariant((_ahead(beats, s.taken) == pairs["writes"]) & (pairs["writes"] <= s.stored) & (s.stored <= depth["w"]))
+    b.invariant((_ahead(room, s.beats) == pairs["reads"]) & (pairs["reads"] + s.unread <= depth["r"]))
+    b.invariant((_ahead(answers, s.answers) == ends) & (ends + s.waiting <= depth["b"]))
     # So it is for the segment that may go.
     read, write = (getattr(s.module.submodules, f"{name}_splitter") for name in ("ar", "aw"))
-    free = minus(answers, s.answered) < depth["b"]
-    b.invariant(implies(write_may, write.o_valid & (minus(s.come, beats) > write.o_count) & free))
-    b.invariant(implies(inside["read_may"], read.o_valid & (minus(room, s.left) <= depth["r"] - SEGMENT_PAIRS)))
+    free = _ahead(answers, s.answered) < depth["b"]
+    b.invariant(implies(write_may, write.o_valid & (_ahead(s.come, beats) > write.o_count) & free))
+    b.invariant(implies(inside["read_may"], read.o_valid & (_ahead(room, s.left) <= depth["r"] - SEGMENT_PAIRS)))
     return b
 
 

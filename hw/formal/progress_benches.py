@@ -23,13 +23,15 @@ READY_WITHIN = 6
 FETCH_WITHIN, LOAD_WITHIN, STORE_WITHIN = 5, 5, 6
 
 _CONFIG = SMALL.with_(burst_beats=2)
-_REGION = {"region__base": 0, "region__size": 1 << 16, "region__allowed": 1}
+_REGION = {"base": 0, "size": 1 << 16, "allowed": 1}
+_REGION_PORT = {f"region__{name}": value for name, value in _REGION.items()}
 
 
 class _Loading:
     """LOAD on the read port of a memory that answers as asked. An error halts in the next cycle.
 
     Attributes:
+        load, read: both.  halt: there was an error.
         late: the memory has not given a beat that it was asked for.
     """
 
@@ -37,7 +39,7 @@ class _Loading:
         self.load, self.read = load, read = Load(_CONFIG), AxiRead(_CONFIG)
         self.halt = halt = Signal(name="halt")
         connected = ("ready", "beat", "data", "bad", "beat_address", "idle")
-        b.part("load", load, **_REGION, control__halt=halt, **{f"read__{name}": None for name in connected})
+        b.part("load", load, **_REGION_PORT, control__halt=halt, **{f"read__{name}": None for name in connected})
         driven = ("valid", "address", "beats", "beat_ready")
         b.part("read", read, fetch__valid=0, r__data=0, r__resp=0, r__last=None, halt=halt,
                **{f"load__{name}": None for name in driven})  # fmt: skip
@@ -105,7 +107,7 @@ def store_goes_on(only: str | None) -> Bench:
     """Any boxes; memory and ACT are as slow as they like."""
     b = Bench(only)
     store, halt = Store(_CONFIG), Signal(name="halt")
-    b.part("store", store, **_REGION, control__halt=halt, b__resp=0)
+    b.part("store", store, **_REGION_PORT, control__halt=halt, b__resp=0)
     instructions(b, store, "STORE")
     act, aw, w, response = store.act, store.aw, store.w, store.b
     with b.m.If(store.window_fault.error | store.range_fault.error):
@@ -130,9 +132,8 @@ def fetch_goes_on(only: str | None) -> Bench:
     first, halt = Signal(init=1, name="first"), Signal(name="halt")
     b.m.d.sync += first.eq(0)
     fetch = Fetch(_CONFIG)
-    constants = {"allowed": 1, "offset": b.constant(_CONFIG.offset_bits, "offset")}
-    constants |= {"length": b.constant(LENGTH_BITS, "length"), "base": 0, "size": 1 << 16}
-    b.part("fetch", fetch, start=first, quiet=1, halt=halt, **constants)
+    program = {"offset": b.constant(_CONFIG.offset_bits, "offset"), "length": b.constant(LENGTH_BITS, "length")}
+    b.part("fetch", fetch, start=first, quiet=1, halt=halt, **_REGION, **program)
     with b.m.If(fetch.fault.error):
         b.m.d.sync += halt.eq(1)
     read = fetch.read

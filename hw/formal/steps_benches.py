@@ -88,17 +88,27 @@ def _instructions(b: Bench, part: Any, config: NpuConfig) -> None:
     b.assume(implies(control.start, there & ~b.past(part.configures_loop, "configured")))
 
 
+def is_row_of(is_row: Value, function: Value, *functions: RowFunction) -> Value:
+    """Whether an instruction is ROW with one of these functions."""
+    return is_row & Cat(function == f for f in functions).any()
+
+
 class _Now(NamedTuple):
     """The instruction at work, where ROW is one.
 
     Attributes:
-        active: there is one.  is_row: it is ROW.  source: or function.  makes_row: its step does.
+        active: there is one.  is_row: it is ROW.  source: or function.  makes_row: its step does.  step: it is made.
     """
 
     active: Value
     is_row: Value
     source: Value
     makes_row: Value
+    step: Value
+
+    def runs(self, *functions: RowFunction) -> Value:
+        """It is ROW with one of these functions."""
+        return is_row_of(self.is_row, self.source, *functions)
 
 
 class _Since:
@@ -114,27 +124,35 @@ class _Since:
         b.m.d.sync += self.cycles.eq(Mux(event, 0, Mux(self.over, most, self.cycles + 1)))
 
 
-def _dividing(b: Bench, part: Any, module: Module, now: _Now, step: Value, config: Any) -> tuple[Value, Value]:
+def _dividing(b: Bench, part: Any, module: Module, now: _Now, config: NpuConfig) -> tuple[Value, Value]:
     """Whether a row would end before the divider is ready, and whether the word may not start yet: ROW waits for what
     is in the pipeline and for STAT, everything waits for NORM."""
     inside = registers(module)
     b.invariant(implies(now.is_row, now.source <= max(RowFunction)))
     for name, functions in ROW_FUNCTIONS.items():
-        is_it = now.is_row & Cat(now.source == f for f in functions).any()
-        b.check("rows", implies(part.works, getattr(part, f"row_{name}") == is_it))
-        b.invariant(implies(now.active, getattr(part, f"row_{name}") == is_it))
-    moments = now.is_row & ((now.source == RowFunction.MOMENTS) | (now.source == RowFunction.POWER))
-    sums, maximum = (now.is_row & (now.source == f) for f in (RowFunction.EXP_SUM, RowFunction.MAXIMUM))
-    norm, exp = (now.is_row & (now.source == f) for f in (RowFunction.NORM, RowFunction.EXP))
-    ends_row = step & now.makes_row
-    divides = _Since(b, ends_row & (moments | sums), ROW_DIVIDE_CYCLES - 1, "divides")
-    norms = _Since(b, ends_row & moments, row_norm_write(config), "norms")
+        told = getattr(part, f"row_{name}") == now.runs(*functions)
+        b.check("rows", implies(part.works, told))
+        b.invariant(implies(now.active, told))
+    moments, norm = now.runs(RowFunction.MOMENTS, RowFunction.POWER), now.runs(RowFunction.NORM)
+    ends = now.makes_row & (moments | now.runs(RowFunction.EXP_SUM))
+    divides = _Since(b, now.step & ends, ROW_DIVIDE_CYCLES - 1, "divides")
+    norms = _Since(b, now.step & now.makes_row & moments, row_norm_write(config), "norms")
     b.invariant(inside["divides"] == ROW_DIVIDE_CYCLES - 1 - divides.cycles)
     b.invariant(inside["writes"] == row_norm_write(config) - norms.cycles)
     b.invariant(inside["after_norm"] == norm)
+    _kept(b, part, now, norms, config)
+    coming = is_instruction(part.control.word, "ROW")
+    return ends & ~divides.over, (part.running & (coming | norm)) | (coming & ~norms.over)
 
-    # What a ROW before has kept is there in the cycle in which it is asked for, if `running` is 1 until the signals of
-    # an instruction are given, as `vector`: `retire` says.
+
+def _kept(b: Bench, part: Any, now: _Now, norms: _Since, config: NpuConfig) -> None:
+    """What a ROW before has kept is there in the cycle in which it is asked for, if `running` is 1 until the signals of
+    an instruction are given, as `vector`: `retire` says."""
+    moments = now.runs(RowFunction.MOMENTS, RowFunction.POWER)
+    sums, maximum, exp, norm = (
+        now.runs(f) for f in (RowFunction.EXP_SUM, RowFunction.MAXIMUM, RowFunction.EXP, RowFunction.NORM)
+    )
+    ends_row = now.step & now.makes_row
     maxima = _Since(b, ends_row & maximum, maximum_stage(config), "maxima")
     scales = _Since(b, ends_row & sums, row_scale_write(config), "scales")
     ended = _Since(b, part.end, VECTOR_SIGNAL, "ended")
@@ -143,16 +161,13 @@ def _dividing(b: Bench, part: Any, module: Module, now: _Now, step: Value, confi
     for kept, of in ((maxima, maximum), (scales, sums), (norms, moments)):
         # A row ends with its instruction at the latest; no other ROW is at work before all have ended.
         earlier = kept.over | (kept.cycles >= ended.cycles)
-        b.invariant(implies(so_far & ~of, earlier) & implies(so_far & ~now.active, earlier))
+        b.invariant(implies(so_far & ~(of & now.active), earlier))
     at_work = now.active & now.is_row
     b.invariant(implies(so_far & at_work, ended.over) & implies(at_work & ~moments, norms.over))
     asks = so_far & part.makes
     b.check("kept", implies(asks & (sums | exp), maxima.over))
     b.check("kept", implies(asks & exp, scales.cycles + SCALE_STAGE - 2 >= row_scale_write(config)))
     b.check("kept", implies(asks & norm, norms.over))
-    coming = is_instruction(part.control.word, "ROW")
-    busy = now.makes_row & (moments | sums) & ~divides.over
-    return busy, (part.running & (coming | norm)) | (coming & ~norms.over)
 
 
 def steps(only: str | None, config: NpuConfig) -> Bench:
@@ -207,7 +222,7 @@ def steps(only: str | None, config: NpuConfig) -> Bench:
     refused = reduce(lambda x, y: x | y, (due[name] & ~getattr(part, f"{name}_grant") for name in due))
     busy, waits = C(0), C(0)
     if config.row_unit:
-        busy, waits = _dividing(b, part, module, _Now(active, is_row, source, makes_row), step, config)
+        busy, waits = _dividing(b, part, module, _Now(active, is_row, source, makes_row, step), config)
     goes = active & ~fault & ~control.halt & ~refused & ~busy
     works = goes & (has_a | ~alone | (turn != 0))
     with b.m.If(goes):

@@ -17,6 +17,7 @@ from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value
 from amaranth.lib.wiring import Out
 
 from hw.formal.bench import Bench, implies, opened
+from hw.formal.steps_benches import is_row_of
 from hw.requantizer import START
 from hw.table import field, header, instructions_of, is_instruction
 from hw.vector import ACC_STAGE, ADDEND_STAGE, Vector
@@ -120,8 +121,8 @@ class _Steps:
         # VECTOR_WIDE has its byte where VECTOR has its source; it takes ACC.
         source, is_row = record["source"], record["row"]
         from_acc = record["wide"] | ~is_row & (source == Source.ACC)
-        self.row = {name: is_row & Cat(source == f for f in of).any() for name, of in ROW_FUNCTIONS.items()}
-        self.writes = ~is_row | Cat(source == f for f in ROW_WRITES).any()
+        self.row = {name: is_row_of(is_row, source, *of) for name, of in ROW_FUNCTIONS.items()}
+        self.writes = ~is_row | is_row_of(is_row, source, *ROW_WRITES)
         reads_a = b.free(1, "reads_a") & active & ~null & (turn == 0) & ~fault & ~from_acc
         fresh = Signal(name="fresh")  # a was read for this step
         b.m.d.sync += fresh.eq((fresh | reads_a) & ~self.makes)

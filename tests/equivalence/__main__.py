@@ -62,8 +62,8 @@ def summary(verdict: Verdict) -> dict[str, Any]:
 
 
 def part_of(name: str) -> str:
-    """The part of the design that a name is in."""
-    return ".".join(name.split(".")[:-1][:STEPS]) or NAME
+    """The part of the design that a name is in; the buffers of a pin are one with its registers."""
+    return ".".join(name.split(".")[:-1][:STEPS]).partition(".buf.")[0] or NAME
 
 
 if __name__ == "__main__":

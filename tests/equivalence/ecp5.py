@@ -96,6 +96,10 @@ class Netlist:
         for name, port in self.module["ports"].items():
             yield from (("", name, n, bit, port["direction"] != "output") for n, bit in enumerate(port["bits"]))
 
+    def pins(self, *, driven: bool) -> dict[tuple[str, str, int], Bit]:
+        """Bits of `boxes` that come from them, or go to them, by cell, port and place."""
+        return {(cell, port, n): bit for cell, port, n, bit, given in self.boxes() if given == driven}
+
     def build(self, logic: Logic, known: Literals) -> Literals:
         """What all bits are, with what states and outputs of boxes are. Logic becomes nodes that were there before,
         where it is equal to one."""

@@ -37,7 +37,7 @@ class Matched:
         partner: of a register of the design, a bit of the netlist or a constant.
         equal: of a register without one, the register that it is equal to, or a constant.
         constant: columns of memories that are the same in all rows for ever, and what they are.
-        banked: as in `Logic`.  number_in_bank: of a small RAM, among those of its bank.
+        of_bank: of memories whose rows are cut into banks, how many small RAMs hold one.
     """
 
     rtl: Rtl
@@ -45,8 +45,11 @@ class Matched:
     partner: dict[Bit, Bit] = field(default_factory=dict)
     equal: dict[Bit, Bit] = field(default_factory=dict)
     constant: dict[Column, int] = field(default_factory=dict)
-    banked: dict[str, int] = field(default_factory=dict)
-    number_in_bank: dict[str, int] = field(default_factory=dict)
+    of_bank: dict[str, int] = field(default_factory=dict)
+
+    def logic(self) -> Logic:
+        """Gates, and memories of which this is known."""
+        return Logic(self.constant, dict.fromkeys(self.of_bank, ADDRESS_PINS))
 
     def literals(self, gates: Sweep) -> tuple[Literals, Literals]:
         """Variables for what registers of the design and bits of the netlist are now, the same for those that stand
@@ -95,16 +98,15 @@ def _banks(found: Matched) -> None:
         numbers[memory].append((int(number), name))
     for memory, cells in numbers.items():
         if (above := len(found.rtl.memories[memory].address) - ADDRESS_PINS) > 0:
-            found.banked[memory] = ADDRESS_PINS
-            of_bank = (max(cells)[0] + 1) >> above
+            found.of_bank[memory] = of_bank = (max(cells)[0] + 1) >> above
             for number, name in cells:
-                bank, found.number_in_bank[name] = divmod(number, of_bank)
+                bank = number // of_bank
                 found.netlist.banks[name] = tuple(bank >> n & 1 for n in range(above))
 
 
 def _without_name(found: Matched) -> None:
     """Registers that take what another one has with the same clock, one behind the other."""
-    outside = {(cell, port, n): bit for cell, port, n, bit, driven in found.netlist.boxes() if driven}
+    outside = found.netlist.pins(driven=True)
     clocks = {bit: outside.get(place) for place, bit in found.rtl.outputs.items()}
     taken = set(found.partner.values())
     loose = [cell for _, cell in found.netlist.cells(REGISTER) if cell["connections"]["Q"][0] not in taken]
@@ -180,7 +182,7 @@ def _equal(found: Matched, cycle: _Cycle) -> None:
 
 
 def _once(found: Matched) -> _Cycle:
-    logic = Logic(found.constant, found.banked)
+    logic = found.logic()
     registers, _ = found.literals(logic.gates)
     here = found.rtl.build(logic, registers)
     return _Cycle(here, found.rtl.next(logic, here), logic.gates)
@@ -225,13 +227,12 @@ def _columns(found: Matched, bits: Mapping[str, Bit]) -> None:
         for place, bit in ((place, bit) for place, bit in outputs(cell) if read[bit]):
             columns = [c for m, c in by_bit[bit] if m == memory_name]
             if cell["type"] == SMALL_RAM:
-                at = SMALL_COLUMNS * found.number_in_bank.get(name, int(number)) + int(place)
+                at = SMALL_COLUMNS * (int(number) % found.of_bank.get(memory_name, int(number) + 1)) + int(place)
                 columns += [c for m, c in by_input[cell["connections"]["DI"][int(place)]] if m == memory_name]
-                if len(set(columns)) == 1:
-                    shifts[memory_name][at] = columns[0] - at
-                else:
+                if len(set(columns)) != 1:
                     open_pins.append((Pin(name, place), memory_name, at, columns))
                     continue
+                shifts[memory_name][at] = columns[0] - at
             if columns:
                 found.netlist.columns[name][place] = memory_name, columns[0]
     for pin, memory_name, at, columns in open_pins:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tests.equivalence.ecp5 import MEMORY, Netlist, Next, Pin, is_registered, outputs
 from tests.equivalence.match import Matched, match
 from tests.equivalence.rtl import Rtl
-from tests.equivalence.units import CONSTANTS, Bit, Literals, Logic
+from tests.equivalence.units import CONSTANTS, Bit, Literals
 from tests.mutants.gates import FALSE
 
 KINDS = REGISTER, COLUMN, OUTPUT = "registers", "memory columns", "outputs"
@@ -66,16 +66,16 @@ def prove(rtl: Rtl, netlist: Netlist) -> Verdict:
 class _Proof:
     def __init__(self, matched: Matched) -> None:
         self.matched, self.rtl, self.netlist = matched, matched.rtl, matched.netlist
-        self.logic = Logic(matched.constant, matched.banked)
+        self.logic = matched.logic()
         self.gates = self.logic.gates
         self.registers, states = matched.literals(self.gates)
         self.here = self.rtl.build(self.logic, self.registers)
         self.following = self.rtl.next(self.logic, self.here)
         self.gates.freeze()
         known: Literals = dict(states)
-        for cell, port, place, bit, driven in self.netlist.boxes():
-            if driven and (cell, port, place) in self.rtl.outputs:
-                known[bit] = self.here[self.rtl.outputs[cell, port, place]]
+        for place, bit in self.netlist.pins(driven=True).items():
+            if place in self.rtl.outputs:
+                known[bit] = self.here[self.rtl.outputs[place]]
         self.there = self.netlist.build(self.logic, known)
         self.latches = {}  # registers of the design inside a block RAM, by bit
         self.nexts = self.netlist.next(self.logic, self.there) | self._block_rams(states)
@@ -141,17 +141,17 @@ class _Proof:
             name, column = self.netlist.columns[pin.cell][pin.place]
             memory = self.rtl.memories[name]
             enable = self.here[memory.enable[column]]
-            address = [self.here[bit] for bit in memory.address]
-            address += [FALSE] * (len(written.address) - len(address))
+            bits = len(written.address)
+            address = [self.here[bit] for bit in memory.address[:bits]]
+            address += [FALSE] * (bits - len(address))
             bank = self.netlist.banks.get(pin.cell, ())
-            for bit, wanted in zip(address[len(written.address) :], bank, strict=True):
-                enable = self.gates.both(enable, bit ^ wanted ^ 1)
-            del address[len(written.address) :]
+            for bit, wanted in zip(memory.address[bits:], bank, strict=True):
+                enable = self.gates.both(enable, self.here[bit] ^ wanted ^ 1)
             mine = [self.here[memory.data[column]], *address]
             pairs = [(enable, written.enable), (self.here[memory.clock], written.clock)]
             for here, there in zip(mine, (written.data, *written.address), strict=True):
                 pairs.append((self.gates.both(enable, here), self.gates.both(written.enable, there)))
-            rows = 1 << len(written.address)
+            rows = 1 << bits
             first = rows * sum(bit << n for n, bit in enumerate(bank))
             start = memory.column(column)[first : first + rows]
             same = all(a in (b, "x") for a, b in zip(start, self.netlist.start(pin, len(start)), strict=True))
@@ -163,7 +163,7 @@ class _Proof:
 
     def _boxes(self) -> Iterator[End]:
         """What goes to other cells and to the outside."""
-        there = {(cell, port, n): bit for cell, port, n, bit, driven in self.netlist.boxes() if not driven}
+        there = self.netlist.pins(driven=False)
         for place in sorted(self.rtl.inputs.keys() | {p for p, bit in there.items() if bit not in CONSTANTS}):
             cell, port, n = place
             both = place in self.rtl.inputs and place in there
