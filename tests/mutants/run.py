@@ -14,10 +14,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from common.measured import SOURCES, digest_of_sources
+from common.measured import SOURCES
 from hw.sim.device import RtlDevice
 from hw.verilog import TOP
 from isa.config import NpuConfig
+from tests.common.rtl_text import digest_of_rtl
 from tests.common.rtl_trials import LIMIT, Make, Trial
 from tests.coverage.points import TOGGLES, Point, Waiver, read_waivers
 from tests.mutants.faults import Fault, Sample
@@ -26,6 +27,8 @@ from tests.mutants.faults import Fault, Sample
 _AT_THE_END = 16
 #: Of the processor, for one fault, after which its process is ended; one takes a second or two.
 SECONDS = 600
+#: The key of `Sample.digest`.
+_DRAWN_FROM = "drawn_from"
 #: Faults that no trial finds and no proof settles, and why.
 REVIEWED = Path(__file__).with_name("reviewed.toml")
 
@@ -131,10 +134,10 @@ def _maker(config: NpuConfig, library: Path, fault: int) -> Make:
     return lambda at: RtlDevice(config, library=library, fault=fault, limit=LIMIT, origin=at)
 
 
-def summary(config: NpuConfig, seed: int, count: int, found: Sequence[Found]) -> dict[str, Any]:
+def summary(drawn: Sample, seed: int, count: int, found: Sequence[Found]) -> dict[str, Any]:
     """Figures, as JSON knows them."""
     killed = [f for f in found if f.trial]
-    waivers = read_waivers(config)
+    waivers = read_waivers(drawn.config)
     left = [(f, f.waived(waivers)) for f in found if not f.explained]
     said = [(f, f.reviewed) for f, waived in left if not waived]
     by_module: dict[str, dict[str, int]] = {}
@@ -142,7 +145,9 @@ def summary(config: NpuConfig, seed: int, count: int, found: Sequence[Found]) ->
         here = [f for f in found if f.fault.module == name]
         by_module[name or "(none)"] = {"faults": len(here), "found": sum(bool(f.trial) for f in here)}
     return {
-        "config": config.name,
+        "config": drawn.config.name,
+        SOURCES: digest_of_rtl(drawn.config),
+        _DRAWN_FROM: drawn.digest,
         "seed": seed,
         "sample": count,
         "faults": len(found),
@@ -159,8 +164,8 @@ def summary(config: NpuConfig, seed: int, count: int, found: Sequence[Found]) ->
 
 
 def kept(file: Path, drawn: Sample, seed: int, count: int) -> list[Found]:
-    """What a file of `summary` says of faults of this sample that are explained, if it is of the same sources; those
-    that are not are worth another look, by trials that there are now."""
+    """What a file of `summary`, if there is one, says of faults of this sample that are explained; those that are not
+    are worth another look, by trials that there are now."""
     return [each for each in _read(file, drawn, seed, count) if each.explained]
 
 
@@ -173,8 +178,8 @@ def _read(file: Path, drawn: Sample, seed: int, count: int) -> list[Found]:
     if not file.is_file():
         return []
     figures = json.loads(file.read_text(encoding="utf-8"))
-    same = (drawn.config.name, seed, count, digest_of_sources())
-    if tuple(figures.get(key) for key in ("config", "seed", "sample", SOURCES)) != same:
+    same = (seed, count, drawn.digest)
+    if tuple(figures.get(key) for key in ("seed", "sample", _DRAWN_FROM)) != same:
         return []
     return [
         Found(drawn.faults[int(number) - 1], trial, "", seconds, nothing)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import itertools
+import json
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ from tests.source_faults.looks import of_the_compiler, of_the_simulators
 from tests.source_faults.reviewed import reviewed
 from tests.source_faults.run import Found, in_cpp, in_python
 
+#: What the two kinds of faults are in, by the name of a part of the figures.
+_PARTS = {"compiler/npu": PYTHON, "simulator/native": CPP}
 Some = TypeVar("Some", python_faults.Fault, cpp_faults.Fault)
 
 
@@ -38,7 +41,7 @@ def summary(seed: int, found: Sequence[Found]) -> dict[str, Any]:
     """Figures, as JSON knows them, of each of the two that has faults."""
     figures: dict[str, Any] = {"seed": seed}
     sources: list[Path] = []
-    for name, files in (("compiler/npu", PYTHON), ("simulator/native", CPP)):
+    for name, files in _PARTS.items():
         here = [f for f in found if f.fault.path in files]
         if not here:
             continue
@@ -50,8 +53,22 @@ def summary(seed: int, found: Sequence[Found]) -> dict[str, Any]:
             "seconds": round(sum(f.seconds for f in here)),
             "survivors": [_told(f) | {"looks": f.looks} for f, reason in left if not reason],
             "reviewed": [_told(f) | {"reason": reason} for f, reason in left if reason],
+            SOURCES: digest_of_sources(files),
+            "each": {f.fault.name: (f.by, f.seconds, f.looks) for f in here},
         }
     return figures | {SOURCES: digest_of_sources(sources)}
+
+
+def kept(file: Path, faults: Iterable[Some]) -> list[Found]:
+    """What a file of `summary` says of some faults that are found or explained, if it is of the same sources; the other
+    ones are worth another look, by tests that there are now."""
+    if not file.is_file():
+        return []
+    figures, by_name = json.loads(file.read_text(encoding="utf-8")), {fault.name: fault for fault in faults}
+    there = ((figures[name], files) for name, files in _PARTS.items() if name in figures)
+    parts = [part for part, files in there if part[SOURCES] == digest_of_sources(files)]
+    each = [(name, found) for part in parts for name, found in part["each"].items() if name in by_name]
+    return [Found(by_name[name], by, "", *rest) for name, (by, *rest) in each if by or name in reviewed()]
 
 
 def _told(found: Found) -> dict[str, Any]:
@@ -68,7 +85,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--programs", type=int, default=60, help="random programs (default %(default)s)")
     parser.add_argument("--only", metavar="PART", help="all faults with this in their name or place, in place of the "
                         "samples, with what finds them")  # fmt: skip
-    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--json", type=Path, help="write the figures here, and go on where such a file of the same "
+                        "sources has ended")  # fmt: skip
     options = parser.parse_args(arguments)
     python = [fault for path in PYTHON for fault in python_faults.faults_of(path)]
     cpp = [fault for path in CPP for fault in cpp_faults.faults_of(path)]
@@ -78,8 +96,10 @@ def main(arguments: list[str]) -> int:
         python, cpp = _with(options.only, python), _with(options.only, cpp)
         if not python and not cpp:
             parser.error(f"no fault has {options.only} in its name or place")
+    found = kept(options.json, (*python, *cpp)) if options.json and options.only is None else []
+    known = {each.fault.name for each in found}
+    python, cpp = ([fault for fault in some if fault.name not in known] for some in (python, cpp))
     clock, results = (list(of_the_simulators(options.programs, clock=kind)) for kind in (True, False))
-    found: list[Found] = []
     for each in itertools.chain(
         in_python(python, of_the_compiler(options.layers)) if python else (), in_cpp(cpp, clock, results) if cpp else ()
     ):

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from common.measured import digest_of_sources
+from isa.config import preset
+from tests.common.rtl_text import digest_of_rtl
 from tests.mutants.run import reviewed
 from tests.signoff import PAGE, main, page, share
 
@@ -26,6 +28,7 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     }
     same = survivor | {"number": 8}
     mutants |= MEASURED | {
+        "sources": "2",
         "survivors": [survivor],
         "equivalent": [same],
         "waived": [survivor | {"number": 9, "reason": "nobody gets there"}],
@@ -52,7 +55,7 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert "by hand (`tests/source_faults/reviewed.toml`):" in text
     assert "| `compiler/npu/b.py:4` | `Lt -> LtE` | both are as good |" in text
-    assert "sources of the compiler `1`, which have changed since then" in text
+    assert "sources of the compiler `1`, changed since then" in text
     assert (
         "1 of 4 (25.0 %) faults found on `tiny`, among the first 5 of a sample of 9" in text
         and "| 7 inv | `core.x[3]` | hw/queue.py:9 |" in text
@@ -62,12 +65,17 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "; 1 more are proved to change nothing" in text and "| 8 inv | `core.x[3]` | hw/queue.py:9 |" in text
     assert ".venv/bin/python -m tests.mutants --count 4\n" in text
     assert "| `queue` | all | 2 | NO | not run |" in text and "Open: 2 proofs not run" in text
-    assert text.count("Measured on 2026-11-23, sources of the RTL") == 2
-    assert text.count("`0`, which have changed since then:") == text.count("`0`, which have changed since") == 1
+    assert text.count("Measured on 2026-11-23, sources of the RTL") == 1
+    assert "Measured on 2026-11-23, RTL of `tiny` `2`, changed since then:" in text
+    digest = digest_of_rtl(preset("tiny"))
+    (tmp_path / "mutants.json").write_text(json.dumps(mutants | {"sources": digest}))
+    assert f"Measured on 2026-11-23, RTL of `tiny` `{digest}`:" in page(tmp_path)
+    assert text.count("`0`, changed since then:") == text.count("`0`, changed since") == 1
+    text = page(tmp_path)
     formal["sources"] = digest_of_sources()
     (tmp_path / "formal.json").write_text(json.dumps(formal))
     now = page(tmp_path)
-    assert text.replace("`0`, which have changed since then", f"`{digest_of_sources()}`") == now
+    assert text.replace("`0`, changed since then", f"`{digest_of_sources()}`") == now
     (tmp_path / "formal.json").unlink()
     assert page(tmp_path, text) == text and page(tmp_path, now) == now  # what is not measured anew stays
     fuzz = {"command": "python -m tests.fuzz", "rtl": True, "machines": ["tiny"], "seed": 1000, "differ": 0} | MEASURED
