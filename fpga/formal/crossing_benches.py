@@ -1,13 +1,13 @@
-"""Benches of the crossing between two clocks. A step of the bench is any moment at which a clock may have an edge; the
-solver chooses in every step which of the two have one."""
+"""Benches of the queues between two clocks."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 from types import SimpleNamespace
 
-from amaranth.hdl import Cat, DomainRenamer, EnableInserter, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Mux, Signal, Value
 
+from fpga.formal.two_clocks import clocked, synchroniser
 from fpga.sdram.crossing import AsyncQueue
 from hw.formal.bench import Bench, implies, opened, registers, stored
 
@@ -23,31 +23,6 @@ def _gray(value: Value) -> Value:
 
 def _binary(gray: Value) -> Value:
     return Cat(gray[bit:].xor() for bit in range(len(gray)))
-
-
-def _synchroniser(b: Bench, part: Module, name: str, edge: Value, moves: Value, following: Value) -> list[Signal]:
-    """In place of the synchroniser of a pointer: one whose first stage, where both clocks have their edge, takes of
-    every bit what the pointer was or what it becomes, as the solver likes.
-
-    Args:
-        edge: that of the side that sees the pointer.
-        moves: the other side has its edge.
-        following: what the pointer becomes with it.
-
-    Returns:
-        Its two stages.
-    """
-    crossing = getattr(part.submodules, f"{name}_crossing")
-    pointer: Signal = crossing.i
-    new = b.free(len(pointer), f"{name}_new")
-    stages = [Signal.like(pointer, name=f"{name}_stage{n}") for n in range(2)]
-    module = Module()
-    with module.If(edge):
-        caught = Mux(moves, (pointer & ~new) | (following & new), pointer)
-        module.d.sync += [stages[0].eq(caught), stages[1].eq(stages[0])]
-    module.d.comb += crossing.o.eq(stages[1])
-    crossing.elaborate = lambda platform: module
-    return stages
 
 
 def _distance(ahead: Value, behind: Value) -> Value:
@@ -67,7 +42,10 @@ def crossing(only: str | None, depth: int = 4) -> Bench:
     write_edge, read_edge = b.free(1, "write_edge"), b.free(1, "read_edge")
     edges = {"produced": (write_edge, read_edge), "consumed": (read_edge, write_edge)}
     becomes = {name: Signal(bits, name=f"{name}_becomes") for name in edges}
-    stages = {name: _synchroniser(b, part, name, other, own, becomes[name]) for name, (own, other) in edges.items()}
+    stages = {
+        name: synchroniser(b, getattr(part.submodules, f"{name}_crossing"), name, other, own, becomes[name])
+        for name, (own, other) in edges.items()
+    }
     push, takes = Signal(name="push"), Signal(name="takes")
     b.m.d.comb += [
         push.eq(q.i_valid & q.i_ready),
@@ -77,9 +55,7 @@ def crossing(only: str | None, depth: int = 4) -> Bench:
             for name, moves in (("produced", push), ("consumed", takes))
         ],
     ]
-    clocked = EnableInserter({"writer": write_edge, "reader": read_edge})(part)
-    q.elaborate = lambda platform: DomainRenamer({"writer": "sync", "reader": "sync"})(clocked)  # type: ignore
-    b.part("queue", q)
+    b.part("queue", clocked(q, part, writer=write_edge, reader=read_edge))
 
     # Entries pushed and popped. Those between are in the RAM, and one of them in the register at the output.
     pushed, popped = Signal(bits + 1, name="pushed"), Signal(bits + 1, name="popped")

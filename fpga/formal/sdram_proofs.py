@@ -1,9 +1,11 @@
-"""The proofs about an SDRAM: the crossing between its clock and the NPU's, its controller, its AXI slave."""
+"""The proofs about an SDRAM: the crossing between its clock and the NPU's, its controller, its AXI slave, the
+serial bridge and resets."""
 
 from __future__ import annotations
 
 import functools
 
+from fpga.formal.bridge_benches import ANSWER_EDGES, FAR_EDGES, NEAR_EDGES, OFFER_EDGES, requests, resets
 from fpga.formal.crossing_benches import READER_EDGES, WRITER_EDGES, crossing
 from fpga.formal.sdram_benches import rules
 from fpga.formal.sdram_order_benches import order
@@ -211,6 +213,84 @@ _ROOM = Proof(
     ),
     quick=False,
 )
+_BRIDGE = Proof(
+    "sdram_bridge",
+    requests,
+    True,
+    1,
+    (
+        Property(
+            "once",
+            "SDRAM, serial bridge: a request that was taken is offered to the controller once; the next one is taken "
+            "when it has been done, and a word that was read given",
+            Cut("memory.bridge_asking"),
+        ),
+        Property(
+            "request",
+            "SDRAM, serial bridge: the controller is offered what was taken, and gets its word and the bytes to write",
+            Cut("memory.data_there", 16),
+        ),
+        Property(
+            "stays",
+            "SDRAM, serial bridge: a request stays until the controller takes it",
+            Cut("memory.bridge_asking"),
+        ),
+        Property(
+            "answer",
+            "SDRAM, serial bridge: one answer to a read, with the word that the controller gave for it",
+            Cut("memory.word", 16),
+        ),
+        Property(
+            "still",
+            "SDRAM, serial bridge: what crosses beside the levels that announce it was there for a cycle of the other "
+            "clock, and does not change in the step in which it is taken",
+            Cut("memory.bridge_seen"),
+        ),
+        Property(
+            "progress",
+            f"SDRAM, serial bridge: {OFFER_EDGES} edges of the chip's clock after a request was taken it is offered, "
+            f"{ANSWER_EDGES} edges of the NPU's after it was done it is answered or the next one may come",
+            Cut("memory.bridge_asking", 16),
+        ),
+    ),
+)
+_RESET = Proof(
+    "sdram_reset",
+    resets,
+    True,
+    1,
+    (
+        Property(
+            "shut",
+            "SDRAM, reset of the bus: nothing passes from the edge that sees it on, until it opens again",
+            Cut("memory.is_open"),
+        ),
+        Property(
+            "ended",
+            "SDRAM, reset of the bus: it opens when the segments that were under way have ended; while the far side is "
+            "in reset it asks for none",
+            Cut("memory.reset_done", 16),
+        ),
+        Property(
+            "far",
+            "SDRAM, reset of the bus: the far side, unless it is in reset, sees no pointer of the near side from before "
+            "that went back to the start",
+            Cut("memory.far_reset", 16),
+        ),
+        Property(
+            "near",
+            "SDRAM, reset of the bus: the near side, from the end of its reset on until the next one of the bus, sees no "
+            "pointer of the far side from before that went back to the start",
+            Cut("memory.reset_done", 16),
+        ),
+        Property(
+            "progress",
+            f"SDRAM, reset of the bus: with the controller idle, the far side has done what the near side asks for in "
+            f"{FAR_EDGES} edges; then the near side goes on within {NEAR_EDGES} of its own",
+            Cut("memory.far_reset", 16),
+        ),
+    ),
+)
 #: Clocks with either CAS latency, those of boards among them.
 _CLOCKS = {25_000_000: False, 100_000_000: False, 120_000_000: True, 133_000_000: False}
 PROOFS: tuple[Proof, ...] = (
@@ -222,4 +302,6 @@ PROOFS: tuple[Proof, ...] = (
     _order("sdram_order_wide", SDRAM_8M, 54_000_000, quick=False),
     _SLAVE,
     _ROOM,
+    _BRIDGE,
+    _RESET,
 )

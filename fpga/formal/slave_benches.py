@@ -112,16 +112,14 @@ def claims(only: str | None) -> Bench:
                 b.invariant(implies(held, (s.done[name] <= entry[:_COUNT]) & (queue.o_payload == entry)))
                 b.invariant(implies(~held, s.done[name] == 0))
         pairs[name] = total - s.done[name]
-    # Registers without a name of their own, in the order of their changes; `write_may` is one as well.
-    beats, answers, room, write_may = (inside[name] for name in ("$like", "$like$1", "$like$2", "$signal"))
-
+    beats, answers, room = (inside[f"{name}_claimed"] for name in ("beats", "answers", "room"))
     b.invariant((_ahead(beats, s.taken) == pairs["writes"]) & (pairs["writes"] <= s.stored) & (s.stored <= depth["w"]))
     b.invariant((_ahead(room, s.beats) == pairs["reads"]) & (pairs["reads"] + s.unread <= depth["r"]))
     b.invariant((_ahead(answers, s.answers) == ends) & (ends + s.waiting <= depth["b"]))
     # So it is for the segment that may go.
     read, write = (getattr(s.module.submodules, f"{name}_splitter") for name in ("ar", "aw"))
     free = _ahead(answers, s.answered) < depth["b"]
-    b.invariant(implies(write_may, write.o_valid & (_ahead(s.come, beats) > write.o_count) & free))
+    b.invariant(implies(inside["write_may"], write.o_valid & (_ahead(s.come, beats) > write.o_count) & free))
     b.invariant(implies(inside["read_may"], read.o_valid & (_ahead(room, s.left) <= depth["r"] - SEGMENT_PAIRS)))
     return b
 

@@ -166,9 +166,13 @@ class AxiSegments(wiring.Component):
 
         # What segments that have gone claim: beats to write, room for beats read, room for responses. Counted as the
         # queues count, so differences are what is there.
-        beats_claimed, room_claimed, answers_claimed = map(Signal.like, (self.w_come, self.r_left, self.b_left))
-        stored, room_taken, answers = map(Signal.like, (self.w_come, self.r_left, self.b_left))
-        write_may, read_may = Signal(), Signal()
+        counts = (self.w_come, self.r_left, self.b_left)
+        beats_claimed, room_claimed, answers_claimed = (
+            Signal.like(count, name=f"{name}_claimed")
+            for count, name in zip(counts, ("beats", "room", "answers"), strict=True)
+        )
+        stored, room_taken, answers = map(Signal.like, counts)
+        write_may, read_may = (Signal(name=name) for name in ("write_may", "read_may"))
         write_goes, read_goes = Signal(), Signal()
         m.d.comb += [
             stored.eq(self.w_come - beats_claimed),

@@ -71,7 +71,8 @@ class SdramMemory(wiring.Component):
             inward = member.flow == wiring.In  # type: ignore[attr-defined]
             source, target = (self, controller) if inward else (controller, self)
             m.d.comb += getattr(target, name).eq(getattr(source, name))
-        near_reset, far_reset, is_open = Signal(init=1), Signal(init=1), Signal()
+        near_reset, far_reset = (Signal(init=1, name=name) for name in ("near_reset", "far_reset"))
+        is_open = Signal()
         resets = ((_NEAR, "sync", near_reset), (_FAR, self.domain, far_reset))
         for name, clock, reset in resets[self.shared :]:
             domain = ClockDomain(name, local=True)
@@ -126,12 +127,15 @@ class SdramMemory(wiring.Component):
         back while it acts upon it. Then the near side, and only then the far side goes on."""
         s = self.State
         state = Signal(s, init=s.ASK)
-        asked, asked_there, done, done_here = Signal(init=1), Signal(), Signal(), Signal()
+        asked = Signal(init=1, name="reset_asked")
+        asked_there, done, done_here = (Signal(name=f"reset_{name}") for name in ("asked_there", "done", "done_here"))
         m.submodules.asked = FFSynchronizer(asked, asked_there, o_domain=MEMORY, init=1)
         m.submodules.done = FFSynchronizer(done, done_here)
         m.d[MEMORY] += [
             far_reset.eq(asked_there | (far_reset & ~self.controller.idle)),
-            done.eq(asked_there & far_reset & self.controller.idle),
+            # Until it is asked no more: the bridge goes on meanwhile, and one that comes and goes would be taken for
+            # the answer to a reset that follows at once.
+            done.eq(asked_there & far_reset & (self.controller.idle | done)),
         ]
         settle = Signal(range(_SETTLE))
         m.d.sync += [near_reset.eq(state == s.CLEAR), is_open.eq((state == s.OPEN) & ~self.bus_reset)]
@@ -159,18 +163,19 @@ class SdramMemory(wiring.Component):
             The request in `domain`: that there is one, write, pair, data, bytes to write."""
         controller, mem = self.controller, self.mem
         request = {
-            "write": (mem.write, Signal()),
-            "pair": (mem.address[(PAIR_BYTES - 1).bit_length() :], Signal(controller.pair_bits)),
-            "data": (mem.wdata, Signal(8 * PAIR_BYTES)),
-            "strobe": (mem.strobe, Signal(PAIR_BYTES)),
+            "write": (mem.write, Signal(name="write_here")),
+            "pair": (mem.address[(PAIR_BYTES - 1).bit_length() :], Signal(controller.pair_bits, name="pair_here")),
+            "data": (mem.wdata, Signal(8 * PAIR_BYTES, name="data_here")),
+            "strobe": (mem.strobe, Signal(PAIR_BYTES, name="strobe_here")),
         }
-        asked, asked_there, answered, answered_here = Signal(), Signal(), Signal(), Signal()
+        asked, asked_there = (Signal(name=f"bridge_{name}") for name in ("asked", "asked_there"))
+        answered, answered_here = (Signal(name=f"bridge_{name}") for name in ("answered", "answered_here"))
         if self.shared:
             m.d.comb += [asked_there.eq(asked), answered_here.eq(answered)]
         else:
             m.submodules.bridge_asked = FFSynchronizer(asked, asked_there, o_domain=MEMORY)
             m.submodules.bridge_answered = FFSynchronizer(answered, answered_here)
-        busy, ends = Signal(), Signal()
+        busy, ends = (Signal(name=f"bridge_{name}") for name in ("busy", "ends"))
         word = Signal(8 * PAIR_BYTES)
         m.d.comb += [
             mem.ready.eq(~busy),
@@ -183,9 +188,9 @@ class SdramMemory(wiring.Component):
         with m.If(mem.valid & mem.ready):
             m.d.sync += [busy.eq(1), asked.eq(~asked), *[kept.eq(port) for port, kept in request.values()]]
 
-        seen, asking = Signal(), Signal()
+        seen, asking = (Signal(name=f"bridge_{name}") for name in ("seen", "asking"))
         there = {
-            name: kept if self.shared else Signal.like(kept, name=f"bridge_{name}")
+            name: kept if self.shared else Signal.like(kept, name=f"{name}_there")
             for name, (_, kept) in request.items()
         }
         with m.If(asked_there != seen):
