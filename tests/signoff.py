@@ -225,14 +225,6 @@ def _npu_proofs(figures: dict[str, Any]) -> list[str]:
     return [*_proofs(figures), "", "Not proved: that a run ends, but for its parts."]
 
 
-def _board_proofs(figures: dict[str, Any]) -> list[str]:
-    return [
-        *_proofs(figures),
-        "",
-        "Not proved: the resets and requests of the serial bridge between its clocks.",
-    ]
-
-
 def _fuzz(figures: dict[str, Any], programs: int, machines: int = 0) -> list[str]:
     """Random programs, of which so many are wanted, on random machines (`machines` of them) or on known ones."""
     where = "RTL and both simulators" if figures["rtl"] else "the two simulators"
@@ -281,7 +273,7 @@ BLOCKS = (
         "cpp_faults", "Faults in the simulators", "tests.source_faults", _source_faults, _sources("the simulators", CPP)
     ),
     Block("formal", "Proofs", "hw.formal", _npu_proofs),
-    Block("formal_boards", "Proofs about boards", "fpga.formal", _board_proofs, _sources("boards", SOURCES_OF_BOARDS)),
+    Block("formal_boards", "Proofs about boards", "fpga.formal", _proofs, _sources("boards", SOURCES_OF_BOARDS)),
     Block("netlist", "Netlist", "tests.netlists", _netlist),
     Block("equivalence", "Netlist and RTL, proved equal", "tests.equivalence", _equivalence),
     Block("netlist_sdram", "Netlist with SDRAM", "tests.netlists", _netlist),

@@ -58,7 +58,9 @@ class _Memory:
         assert part.i is signal
         becomes = Signal(name=f"{name}_becomes")
         b.m.d.comb += becomes.eq(following)
-        b.invariant(signal == b.past(Mux(moves, becomes, signal), f"{name}_became") | (init & ~b.past(1, f"{name}_run")))
+        b.invariant(
+            signal == b.past(Mux(moves, becomes, signal), f"{name}_became") | (init & ~b.past(1, f"{name}_run"))
+        )
         return synchroniser(b, part, name, edge, moves, becomes, init)
 
     def put_in(self, b: Bench) -> None:

@@ -11,8 +11,9 @@ from fpga.formal.sdram_benches import rules
 from fpga.formal.sdram_order_benches import order
 from fpga.formal.slave_benches import claims, slave
 from fpga.sdram.chip import LONGEST_WAIT, SDRAM_8M, SDRAM_32M, SdramChip
+from hw.formal.bus_benches import WIDE
 from hw.formal.engine import Cut
-from hw.formal.proof import Proof, Property
+from hw.formal.proof import Proof, Property, on
 
 
 def _crossing(name: str, depth: int, *, quick: bool) -> Proof:
@@ -301,7 +302,9 @@ PROOFS: tuple[Proof, ...] = (
     *(_order(f"sdram_order_{hz // 1_000_000}", SDRAM_32M, hz, quick=quick) for hz, quick in _CLOCKS.items()),
     _order("sdram_order_wide", SDRAM_8M, 54_000_000, quick=False),
     _SLAVE,
+    on(_SLAVE, WIDE, "64"),
     _ROOM,
+    on(_ROOM, WIDE, "64"),
     _BRIDGE,
     _RESET,
 )

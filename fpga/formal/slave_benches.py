@@ -7,12 +7,13 @@ from amaranth.hdl import C, Cat, Mux, Signal, Value
 
 from fpga.memory import DECERR, OKAY
 from fpga.sdram.axi import AxiSegments, depths
-from fpga.sdram.controller import SEGMENT_PAIRS
+from fpga.sdram.controller import PAIR_BYTES, SEGMENT_PAIRS
 from hw.formal.bench import Bench, contents, implies, opened, registers
 from hw.formal.bus_benches import SMALL, keeps, legal_burst
 from hw.queue import Queue
+from isa.config import NpuConfig
 
-#: Bits of an address of the memory in pairs, which are beats here: 16 KiB. Addresses of the bus reach beyond it.
+#: Bits of an address of the memory in pairs: 16 KiB. Addresses of the bus reach beyond it.
 _PAIR_BITS = 12
 #: Segments of either direction that the controller has taken and not executed.
 _SEGMENTS = 4
@@ -35,10 +36,12 @@ class _Slave:
         queues: by direction, the segments that the controller has not executed.  done: pairs of the oldest that are.
         come, left, answered: as the queues of the channels count.  taken, beats, answers: as the slave has moved them.
         stored, unread, waiting: entries of the queues of W, R and B, as far as is known.
+        low: bits of a pair's number within its beat.
     """
 
-    def __init__(self, b: Bench) -> None:
-        self.front = f = AxiSegments(SMALL, _PAIR_BITS)
+    def __init__(self, b: Bench, c: NpuConfig) -> None:
+        self.front = f = AxiSegments(c, _PAIR_BITS)
+        self.low = (c.bus_bytes // PAIR_BYTES - 1).bit_length()
         self.module = opened(f)
         come, left, answered = (Signal.like(s, name=s.name) for s in (f.w_come, f.r_left, f.b_left))
         given = {
@@ -48,7 +51,7 @@ class _Slave:
         b.part("slave", f, **given)
         for name in ("ar", "aw"):
             channel = getattr(f.axi, name)
-            b.assume(implies(channel.valid, legal_burst(SMALL, channel.addr, channel.len + 1)))
+            b.assume(implies(channel.valid, legal_burst(c, channel.addr, channel.len + 1)))
             keeps(b, name, channel, "addr", "len", "id")
         self.queues: dict[str, Queue] = {}
         self.done: dict[str, Signal] = {}
@@ -83,7 +86,7 @@ class _Slave:
         self.come, self.left, self.answered = come, left, answered
         self.taken, self.beats, self.answers = taken, beats, answers
         self.stored, self.unread, self.waiting = _ahead(come, taken), _ahead(beats, left), _ahead(answers, answered)
-        room = self.stored != depths(SMALL)["w"]
+        room = self.stored != depths(c)["w"]
         for counter, more, may in (
             (come, "comes", room), (left, "leaves", self.unread != 0), (answered, "answered", self.waiting != 0),
         ):  # fmt: skip
@@ -91,43 +94,51 @@ class _Slave:
         b.assume(implies(self.stored != 0, f.axi.w.valid))
 
 
-def claims(only: str | None) -> Bench:
+def claims(only: str | None, c: NpuConfig = SMALL) -> Bench:
     """Beats are there when they are written; what is read and what is answered has room."""
     b = Bench(only)
-    s = _Slave(b)
-    f, depth, inside = s.front, depths(SMALL), registers(s.module)
-    b.check("beats", implies(f.w_take, (s.stored != 0) & f.axi.w.ready))
+    s = _Slave(b, c)
+    f, depth, inside = s.front, depths(c), registers(s.module)
+    b.check("beats", implies(f.w_take, s.stored != 0) & implies(f.axi.w.ready, f.w_take))
     b.check("room", implies(f.axi.r.valid, s.unread < depth["r"]))
     b.check("answers", implies(f.axi.b.valid, s.waiting < depth["b"]))
-    # What segments that have gone claim is what they have yet to move.
-    pairs: dict[str, Value] = {}
+    # What segments that have gone claim is what they have yet to move: beats of which not all pairs are.
+    beats_left: dict[str, Value] = {}
     ends: Value = C(0)
     for name, queue in s.queues.items():
         total: Value = C(0)
         for n, (held, entry) in enumerate(contents(b, queue, name)):
-            total = total + Mux(held, entry[:_COUNT] + 1, 0)
+            total = total + Mux(held, entry[s.low : _COUNT] + 1, 0)
+            b.invariant(implies(held, entry[: s.low] == (1 << s.low) - 1))
             if name == "writes":
                 ends = ends + (held & entry[_COUNT])
             if n == 0:
                 b.invariant(implies(held, (s.done[name] <= entry[:_COUNT]) & (queue.o_payload == entry)))
                 b.invariant(implies(~held, s.done[name] == 0))
-        pairs[name] = total - s.done[name]
+        beats_left[name] = total - s.done[name][s.low :]
+    for name, number in (("writes", "to_write"), ("reads", "from_memory")):
+        b.invariant(implies(s.low, inside[number] == s.done[name][: s.low]))
     beats, answers, room = (inside[f"{name}_claimed"] for name in ("beats", "answers", "room"))
-    b.invariant((_ahead(beats, s.taken) == pairs["writes"]) & (pairs["writes"] <= s.stored) & (s.stored <= depth["w"]))
-    b.invariant((_ahead(room, s.beats) == pairs["reads"]) & (pairs["reads"] + s.unread <= depth["r"]))
+    b.invariant(
+        (_ahead(beats, s.taken) == beats_left["writes"]) & (beats_left["writes"] <= s.stored) & (s.stored <= depth["w"])
+    )
+    b.invariant((_ahead(room, s.beats) == beats_left["reads"]) & (beats_left["reads"] + s.unread <= depth["r"]))
     b.invariant((_ahead(answers, s.answers) == ends) & (ends + s.waiting <= depth["b"]))
     # So it is for the segment that may go.
     read, write = (getattr(s.module.submodules, f"{name}_splitter") for name in ("ar", "aw"))
     free = _ahead(answers, s.answered) < depth["b"]
     b.invariant(implies(inside["write_may"], write.o_valid & (_ahead(s.come, beats) > write.o_count) & free))
-    b.invariant(implies(inside["read_may"], read.o_valid & (_ahead(room, s.left) <= depth["r"] - SEGMENT_PAIRS)))
+    b.invariant(
+        implies(inside["read_may"], read.o_valid & (_ahead(room, s.left) <= depth["r"] - (SEGMENT_PAIRS >> s.low)))
+    )
     return b
 
 
-def slave(only: str | None) -> Bench:
+def slave(only: str | None, c: NpuConfig = SMALL) -> Bench:
     """Bursts, their segments, and what answers them."""
     b = Bench(only)
-    s = _Slave(b)
+    s = _Slave(b, c)
+    pairs, count = 1 << s.low, 8 + s.low  # of a beat; bits of the number of a pair within its burst
     f = s.front
     end = _PAIR_BITS + 2
     for name, channel, moves in (
@@ -138,36 +149,42 @@ def slave(only: str | None) -> Bench:
         goes = f.o_valid & f.o_ready & (f.o_write == (name == "writes"))
         queues = {}
         for purpose in ("going", "open"):
-            queue = queues[purpose] = Queue(_PAIR_BITS + 10, _BURSTS)
+            queue = queues[purpose] = Queue(_PAIR_BITS + count + 2, _BURSTS)
             b.m.submodules[f"{name}_{purpose}"] = queue
             outside = channel.addr[end:].any()
             b.m.d.comb += [
                 queue.i_valid.eq(asked),
-                queue.i_payload.eq(Cat(channel.len, channel.id, outside, channel.addr[2:end])),
+                queue.i_payload.eq(Cat(C(pairs - 1, s.low), channel.len, channel.id, outside, channel.addr[2:end])),
             ]
             b.assume(implies(asked, queue.i_ready))
         going, burst = queues["going"].o_payload, queues["open"].o_payload
-        sent, beat = Signal(8, name=f"{name}_sent"), Signal(8, name=f"{name}_beat")
-        final = sent + f.o_count == going[:8]
-        last = beat == burst[:8]
+        sent, moved = Signal(count, name=f"{name}_sent"), Signal(count, name=f"{name}_moved")
+        final = sent + f.o_count == going[:count]
+        last, within = moved == burst[:count], moved[: s.low]
+        whole = within == pairs - 1  # the last pair of a beat
         b.m.d.comb += [queues["going"].o_ready.eq(goes & final), queues["open"].o_ready.eq(moves & last)]
         b.m.d.sync += [
             sent.eq(Mux(goes, Mux(final, 0, sent + f.o_count + 1), sent)),
-            beat.eq(Mux(moves, Mux(last, 0, beat + 1), beat)),
+            moved.eq(Mux(moves, Mux(last, 0, moved + 1), moved)),
         ]
-        place = (going[10:] + sent)[:_PAIR_BITS]
-        right = queues["going"].o_valid & (f.o_pair == place) & (sent + f.o_count <= going[:8])
-        b.check("segments", implies(goes, right & (f.o_tag == Cat(final, going[8:10]))))
-        there, response = queues["open"].o_valid, Mux(burst[9], DECERR, OKAY)
+        place = (going[count + 2 :] + sent)[:_PAIR_BITS]
+        right = queues["going"].o_valid & (f.o_pair == place) & (sent + f.o_count <= going[:count])
+        b.check("segments", implies(goes, right & (f.o_tag == Cat(final, going[count : count + 2]))))
+        there, identity, outside = queues["open"].o_valid, burst[count], burst[count + 1]
+        response = Mux(outside, DECERR, OKAY)
         if name == "reads":
-            r = f.axi.r
-            b.check("r_beats", r.valid == f.r_valid)
-            b.check("r_beats", implies(r.valid, there & (r.last == last) & (r.id == burst[8]) & (r.resp == response)))
-            b.check("r_beats", implies(r.valid, r.data == f.r_data))
+            r, words = f.axi.r, Signal(8 * c.bus_bytes, name="words_read")
+            word = Cat(words[8 * PAIR_BYTES :], f.r_data)
+            with b.m.If(f.r_valid):
+                b.m.d.sync += words.eq(word)
+            b.check("r_beats", r.valid == (f.r_valid & whole))
+            b.check("r_beats", implies(r.valid, there & (r.last == last) & (r.id == identity) & (r.resp == response)))
+            b.check("r_beats", implies(r.valid, r.data == word))
         else:
-            a = f.axi.b
+            a, w = f.axi.b, f.axi.w
             b.check("b_once", a.valid == (moves & last))
-            b.check("b_once", implies(a.valid, there & (a.id == burst[8]) & (a.resp == response)))
-            w = f.axi.w
-            b.check("words", implies(moves, (f.w_data == w.data) & (f.w_mask == Mux(burst[9], 0b1111, ~w.strb[:4]))))
+            b.check("b_once", implies(a.valid, there & (a.id == identity) & (a.resp == response)))
+            data, strobe = w.data.word_select(within, 8 * PAIR_BYTES), w.strb.word_select(within, PAIR_BYTES)
+            mask = Mux(outside, (1 << PAIR_BYTES) - 1, ~strobe)
+            b.check("words", implies(moves, (f.w_data == data) & (f.w_mask == mask)))
     return b

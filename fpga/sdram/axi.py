@@ -192,7 +192,7 @@ class AxiSegments(wiring.Component):
             m.d.sync += room_claimed.eq(room_claimed + reads.o_count + 1)
 
         # Which goes.
-        turn_of_writes, chosen_write = Signal(), Signal()
+        turn_of_writes, chosen_write = (Signal(name=name) for name in ("turn_of_writes", "chosen_write"))
         m.d.comb += [
             chosen_write.eq(write_may & (turn_of_writes | ~read_may)),
             self.o_valid.eq(write_may | read_may),
@@ -223,7 +223,7 @@ class AxiSegments(wiring.Component):
         ]
 
         # Beats in pairs.
-        to_write, from_memory = Signal(range(pairs)), Signal(range(pairs))
+        to_write, from_memory = (Signal(range(pairs), name=name) for name in ("to_write", "from_memory"))
         w, r = self.axi.w, self.axi.r
         strobe = w.strb.word_select(to_write, PAIR_BYTES)
         m.d.comb += [
