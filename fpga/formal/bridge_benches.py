@@ -12,7 +12,7 @@ from fpga.sdram.chip import SDRAM_32M
 from fpga.sdram.controller import PAIR_BYTES
 from fpga.sdram.memory import MEMORY, SdramMemory
 from hw.formal.bench import Bench, implies, opened, registers
-from hw.formal.bus_benches import SMALL
+from hw.formal.machines import SMALL
 
 _HZ = 100_000_000
 #: Edges of the chip's clock until a request is offered to the controller, those of the NPU's until an answer is given.

@@ -8,7 +8,8 @@ from fpga.memory import OnChipMemory
 from fpga.sdram.axi import Splitter
 from fpga.sdram.controller import PAIR_BYTES, SEGMENT_PAIRS
 from hw.formal.bench import Bench, implies, opened
-from hw.formal.bus_benches import SMALL, keeps, legal_burst
+from hw.formal.bus.axi_benches import keeps, legal_burst
+from hw.formal.machines import SMALL
 from hw.queue import Queue
 
 #: Bytes of the memory.

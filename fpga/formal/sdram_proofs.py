@@ -11,8 +11,8 @@ from fpga.formal.sdram_benches import rules
 from fpga.formal.sdram_order_benches import order
 from fpga.formal.slave_benches import claims, slave
 from fpga.sdram.chip import LONGEST_WAIT, SDRAM_8M, SDRAM_32M, SdramChip
-from hw.formal.bus_benches import WIDE
 from hw.formal.engine import Cut
+from hw.formal.machines import WIDE
 from hw.formal.proof import Proof, Property, on
 
 
@@ -274,14 +274,14 @@ _RESET = Proof(
         ),
         Property(
             "far",
-            "SDRAM, reset of the bus: the far side, unless it is in reset, sees no pointer of the near side from before "
-            "that went back to the start",
+            "SDRAM, reset of the bus: the far side, unless it is in reset, sees no pointer of the near side from "
+            "before it went back to the start",
             Cut("memory.far_reset", 16),
         ),
         Property(
             "near",
-            "SDRAM, reset of the bus: the near side, from the end of its reset on until the next one of the bus, sees no "
-            "pointer of the far side from before that went back to the start",
+            "SDRAM, reset of the bus: the near side, from the end of its reset on until the next one of the bus, sees "
+            "no pointer of the far side from before it went back to the start",
             Cut("memory.reset_done", 16),
         ),
         Property(

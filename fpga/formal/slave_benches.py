@@ -9,7 +9,8 @@ from fpga.memory import DECERR, OKAY
 from fpga.sdram.axi import AxiSegments, depths
 from fpga.sdram.controller import PAIR_BYTES, SEGMENT_PAIRS
 from hw.formal.bench import Bench, contents, implies, opened, registers
-from hw.formal.bus_benches import SMALL, keeps, legal_burst
+from hw.formal.bus.axi_benches import keeps, legal_burst
+from hw.formal.machines import SMALL
 from hw.queue import Queue
 from isa.config import NpuConfig
 

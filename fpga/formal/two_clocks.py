@@ -22,8 +22,8 @@ def clocked(part: Any, module: Module, **edges: Value) -> Any:
 def synchroniser(
     b: Bench, part: FFSynchronizer, name: str, edge: Value, moves: Value, following: Value, init: int = 0
 ) -> list[Signal]:
-    """Puts one in its place whose first stage, where both clocks have their edge, takes of every bit what the signal was
-    or what it becomes, as the solver likes.
+    """Puts one in its place whose first stage, where both clocks have their edge, takes of every bit what the signal
+    was or what it becomes, as the solver likes.
 
     Args:
         part: of an opened part, of the default number of stages.

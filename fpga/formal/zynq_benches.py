@@ -8,7 +8,8 @@ from amaranth.hdl import Mux, Signal, Value
 
 from fpga.zynq.axi3 import FIXED, INCR, MAX_BEATS, OKAY, BurstSplitter, RegisterBridge
 from hw.formal.bench import Bench, contents, implies, opened
-from hw.formal.bus_benches import SMALL, keeps, legal_burst
+from hw.formal.bus.axi_benches import keeps, legal_burst
+from hw.formal.machines import SMALL
 from hw.queue import Queue
 
 #: Bursts of up to four pieces, two of each kind in flight.

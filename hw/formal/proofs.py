@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from hw.formal import (
-    bus_benches,
-    bus_proofs,
-    coded_proofs,
-    gemm_proofs,
-    issue_proofs,
-    lane_proofs,
-    load_proofs,
-    loop_proofs,
-    move_proofs,
-    progress_proofs,
-    register_proofs,
-    requantizer_proofs,
-    row_proofs,
-    steps_proofs,
-    store_proofs,
-    vector_proofs,
-    wide_proofs,
-)
+from hw.formal.bus import axi_proofs, register_proofs
+from hw.formal.gemm import proofs as gemm_proofs
+from hw.formal.issue import loop_proofs, progress_proofs
+from hw.formal.issue import proofs as issue_proofs
+from hw.formal.machines import WIDE, WIDEST
 from hw.formal.proof import Proof, on
+from hw.formal.transfer import coded_proofs, load_proofs, move_proofs, store_proofs
+from hw.formal.vector import lane_proofs, requantizer_proofs, row_proofs, steps_proofs, wide_proofs
+from hw.formal.vector import proofs as vector_proofs
 
-_BUS = {proof.name: proof for proof in bus_proofs.PROOFS}
+_AXI = {proof.name: proof for proof in axi_proofs.PROOFS}
 PROOFS: tuple[Proof, ...] = (
     *issue_proofs.PROOFS,
     *loop_proofs.PROOFS,
@@ -34,7 +23,7 @@ PROOFS: tuple[Proof, ...] = (
     *steps_proofs.PROOFS,
     *vector_proofs.PROOFS,
     *wide_proofs.PROOFS,
-    *bus_proofs.PROOFS,
+    *axi_proofs.PROOFS,
     *progress_proofs.PROOFS,
     *register_proofs.PROOFS,
     *move_proofs.PROOFS,
@@ -42,8 +31,8 @@ PROOFS: tuple[Proof, ...] = (
     *coded_proofs.PROOFS,
     *store_proofs.PROOFS,
     *(
-        on(_BUS[name], config, str(config.axi_data_bits), quick=True)
+        on(_AXI[name], config, str(config.axi_data_bits), quick=True)
         for name in ("axi_read", "axi_write")
-        for config in (bus_benches.WIDE, bus_benches.WIDEST)
+        for config in (WIDE, WIDEST)
     ),
 )

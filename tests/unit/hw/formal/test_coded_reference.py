@@ -13,7 +13,7 @@ from amaranth.lib import data
 
 from compiler.npu.coding.stream import encode_stream
 from compiler.npu.coding.table import make_table
-from hw.formal.coded_reference import DecoderReference, TableReference
+from hw.formal.transfer.coded_reference import DecoderReference, TableReference
 from hw.weight_codes import SLOT
 from isa.codes import SLOTS, STATE_BITS, CodeError, CodeMode, Decoder, Slot, TableBuilder, words_per_cycle
 from isa.config import NpuConfig, preset

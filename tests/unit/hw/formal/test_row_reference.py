@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from amaranth.hdl import Module, Mux, Signal, Value
 
-from hw.formal import row_reference
-from hw.formal.row_reference import above_middle, digits, of_digits, product
+from hw.formal.vector import row_reference
+from hw.formal.vector.row_reference import above_middle, digits, of_digits, product
 from isa.instructions import ROW_SUM_BITS
 from isa.numerics import row_scale
 from isa.row_bits import COUNT_BITS, EPSILON_FRACTION, SQUARES_BITS, TOTAL_BITS

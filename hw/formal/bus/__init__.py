@@ -1,0 +1,1 @@
+"""The buses: the AXI4 master, the registers."""

@@ -1,0 +1,1 @@
+"""GEMM and DEPTHWISE."""

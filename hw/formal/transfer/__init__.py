@@ -1,0 +1,1 @@
+"""LOAD, LOAD_CODED and STORE."""

@@ -1,0 +1,1 @@
+"""VECTOR, VECTOR_WIDE and ROW."""
