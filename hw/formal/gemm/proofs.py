@@ -1,4 +1,4 @@
-"""Proofs about GEMM and DEPTHWISE: `gemm_benches` says how they chain."""
+"""Proofs about GEMM and DEPTHWISE: `data_benches` says how they chain."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Benches of the steps of GEMM and DEPTHWISE: which rows a step reads, what it counts for, where its group goes.
 
 `gemm_nest` is about the loops alone, beside counters that add; `gemm_steps` has these counters in their place, beside
-indices times strides. What `gemm_benches` assumes of steps are properties here.
+indices times strides. What `data_benches` assumes of steps are properties here.
 """
 
 from __future__ import annotations
