@@ -203,7 +203,8 @@ def resets(only: str | None) -> Bench:
     # The level that asks for a reset goes round as well.
     ring = [asked, *on, done, *back]
     change = Cat(a ^ c for a, c in pairwise(ring))
-    is_ask, is_clear, is_release, opens = (state == states[n] for n in ("ASK", "CLEAR", "RELEASE", "OPEN"))
+    is_ask, is_clear = state == states.ASK, state == states.CLEAR
+    is_release, opens = state == states.RELEASE, state == states.OPEN
     far_done, near_done = Signal(3, name="far_done"), Signal(3, name="near_done")  # edges of what has to be done
     b.m.d.comb += [
         far_done.eq(Mux(change[0], 0, Mux(change[1], 1, Mux(asked & ~far_reset, 2, 3)))),
@@ -231,6 +232,8 @@ def resets(only: str | None) -> Bench:
 
 
 def _turns(b: Bench, name: str, edge: Value, reset: Value, other: Value) -> tuple[Signal, Signal, list[Signal]]:
+    """How often a side was put into reset, modulo 2; whether it was in reset at its last edge; what the other side has
+    of the former."""
     turn, before = Signal(name=f"{name}_turn"), Signal(init=1, name=f"{name}_was_reset")
     stages = [Signal(name=f"{name}_turn{n}") for n in range(2)]
     with b.m.If(edge):
