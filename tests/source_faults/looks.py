@@ -60,10 +60,12 @@ class Look:
     Attributes:
         name: of it.
         run: says what is wrong, "" if nothing is; or raises what a fault makes of it.
+        seconds: of the processor, after which it has found something: without a fault it never takes so long.
     """
 
     name: str
     run: Callable[[], str]
+    seconds: int = 120
 
 
 def of_the_compiler(seeds: int) -> list[Look]:

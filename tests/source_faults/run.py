@@ -25,7 +25,7 @@ from tests.common.paths import ROOT
 from tests.source_faults import cpp_faults, python_faults
 from tests.source_faults.looks import Look, unit_tests
 
-#: Of the processor, for one fault, after which it is found: nothing takes so long without one.
+#: Of the processor, after which unit tests have found a fault.
 SECONDS = 400
 MEMORY = 8 << 30
 TINY = preset("tiny")
@@ -80,7 +80,11 @@ def _own(source: Path) -> Look | None:
     if not files:
         return None
     files.sort(key=lambda file: file != named)
-    return Look(UNIT_TESTS, functools.partial(unit_tests, list(map(str, files))))
+    return _unit_tests(list(map(str, files)))
+
+
+def _unit_tests(files: list[str]) -> Look:
+    return Look(UNIT_TESTS, functools.partial(unit_tests, files), SECONDS)
 
 
 def _nothing() -> None:
@@ -135,7 +139,7 @@ def in_cpp(
             yield Found(fault, by, how, seconds, len(looks) + own)
 
 
-_OF_THE_SIMULATORS = Look(UNIT_TESTS, functools.partial(unit_tests, [str(ROOT / "tests" / "unit" / "simulator")]))
+_OF_THE_SIMULATORS = _unit_tests([str(ROOT / "tests" / "unit" / "simulator")])
 
 
 @functools.cache
@@ -203,7 +207,6 @@ def _children() -> float:
 
 def _tell(prepare: Callable[[], None], looks: Sequence[Look], writer: int) -> NoReturn:
     """Writes what finds the fault, and how; in the child."""
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     nothing = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
@@ -213,6 +216,7 @@ def _tell(prepare: Callable[[], None], looks: Sequence[Look], writer: int) -> No
         prepare()
         for look in looks:
             by = look.name
+            signal.setitimer(signal.ITIMER_PROF, look.seconds)
             if how := look.run():
                 break
         else:
