@@ -143,7 +143,7 @@ def slave(only: str | None, c: NpuConfig = SMALL) -> Bench:
     f = s.front
     end = _PAIR_BITS + 2
     for name, channel, moves in (
-        ("reads", f.axi.ar, f.axi.r.valid), ("writes", f.axi.aw, f.w_take),
+        ("reads", f.axi.ar, f.r_valid), ("writes", f.axi.aw, f.w_take),
     ):  # fmt: skip
         # Bursts whose segments have not all gone, and those that are not answered.
         asked = channel.valid & channel.ready
