@@ -16,6 +16,8 @@ from hw.formal.bench import Bench, implies, opened, registers
 
 #: A row may be open for so many ns.
 _ROW_OPEN_MOST = 100_000
+#: Cycles until a segment is taken, at most: a row is opened for the one before, and once there is a REFRESH.
+TAKE_WAIT = 160
 #: RAS, CAS and WE of the commands, asserted = 1.
 _MODE, _REFRESH, _PRECHARGE, _ACTIVE, _WRITE, _READ = 0b111, 0b110, 0b101, 0b100, 0b011, 0b010
 #: The state machine of `SdramController`.
@@ -221,7 +223,7 @@ def _refresh_in_time(
     Args:
         opened: the bank has a row since before this cycle. open_now: it has one.
     """
-    t, chip, state, moving, banks = c.cycles, c.chip, i.state, i.moving, i.banks
+    t, banks = c.cycles, i.banks
     left, tick, due = i.register["left"], i.refresh.tick, i.refresh.due
     # Intervals since LOAD MODE whose REFRESH has not come, and for how long not.
     time = Signal(range(t.refresh_interval), name="time")
@@ -243,31 +245,72 @@ def _refresh_in_time(
     age = Signal(range(top + 1), name="row_age")
     age_now = Mux(opened, age, 0)
     b.m.d.sync += age.eq(Mux(age_now == top, top, age_now + 1))
+    rest = _rest(c, i, _busy(i, _keep(c) - 1))
+    b.invariant(implies(i.refresh.working & due, late + rest < LONGEST_WAIT))
     b.check("interval", implies(open_now, age_now < top))
     b.invariant(implies(open_now, i.refresh.working & (age_now <= time + Mux(due | tick, t.refresh_interval, 0))))
-    # What is left at most, in cycles: until no words move, their bank may be closed, and it is the turn of rows; then
-    # PRECHARGE and REFRESH. A segment whose row is closed has it opened before.
-    burst = chip.burst_words
-    keep = max(burst, t.row_active - t.activate_to_column, burst - 1 + t.write_recovery)
-    moves = Mux(moving.active, 2 * moving.left + 2 - i.for_columns + keep - 1, 0)
-    longest = most(moves, banks.wait + 1, *(k + 1 for k in banks.keep))
+    _taken_in_time(b, c, i, time)
 
-    def turn(cycles: Any, columns: Any) -> Value:
-        """So many, and one more where that is the turn of columns; it is theirs now if `columns`."""
-        return cycles + (cycles + columns)[0]
 
-    closing = 1 + turn(Value.cast(t.precharge - 1), 1)
-    opening = 1 + turn(Value.cast(t.row_active - 1), 1)
-    until = turn(longest, i.for_columns)
+def _turn(cycles: Any, columns: Any) -> Value:
+    """So many cycles, and one more where that is the turn of columns; it is theirs now if `columns`."""
+    return cycles + (cycles + columns)[0]
+
+
+def _keep(c: SdramController) -> int:
+    """Cycles from words that move until their bank may be closed, at most."""
+    t, burst = c.cycles, c.chip.burst_words
+    return max(burst, t.row_active - t.activate_to_column, burst - 1 + t.write_recovery)
+
+
+def _busy(i: Inside, behind: int) -> Value:
+    """Cycles until no words move, and so many behind; until there may be a command, and all banks may be closed."""
+    moving, banks = i.moving, i.banks
+    moves = Mux(moving.active, 2 * moving.left + 2 - i.for_columns + behind, 0)
+    return most(moves, banks.wait + 1, *(k + 1 for k in banks.keep))
+
+
+def _rest(c: SdramController, i: Inside, busy: Value) -> Value:
+    """Cycles until a REFRESH that is due, at most: until nothing is `busy` and it is the turn of rows; then PRECHARGE
+    and REFRESH. A segment whose row is closed has it opened before."""
+    t, wait = c.cycles, i.banks.wait
+    closing = 1 + _turn(Value.cast(t.precharge - 1), 1)
+    opening = 1 + _turn(Value.cast(t.row_active - 1), 1)
+    until = _turn(busy, i.for_columns)
     rest = {
-        _S.REFRESH: turn(banks.wait + 1, i.for_columns),
+        _S.REFRESH: _turn(wait + 1, i.for_columns),
         _S.READY: until + closing,
-        _S.OPEN: most(turn(banks.wait + 1, i.for_columns) + opening, until) + closing,
+        _S.OPEN: most(_turn(wait + 1, i.for_columns) + opening, until) + closing,
         _S.CLOSE: until + closing + opening + closing,
         _S.LOOK: until + closing + opening + closing + 2,
         _S.IDLE: until + closing + opening + closing + 4,
     }
-    at_most = Array(rest[s] for s in sorted(_S, key=lambda s: s.value))[state]
-    b.invariant(implies(i.refresh.working & due, late + at_most < LONGEST_WAIT))
+    return Array(rest[s] for s in sorted(_S, key=lambda s: s.value))[i.state]
+
+
+def _taken_in_time(b: Bench, c: SdramController, i: Inside, time: Signal) -> None:
+    """It takes segments again and again: a REFRESH comes between at most once."""
+    state, banks, refresh = i.state, i.banks, i.refresh
+    late = Signal(range(2 * TAKE_WAIT), name="take_late")
+    refreshed = Signal(name="take_refreshed")
+    waits = refresh.working & ~c.i_ready
+    b.m.d.sync += [
+        late.eq(Mux(waits, late + 1, 0)),
+        refreshed.eq(waits & (refreshed | ((state == _S.REFRESH) & ~i.for_columns & (banks.wait < 0)))),
+    ]
+    b.check("progress", implies(waits, late < TAKE_WAIT))
+    # Cycles from OPEN or READY on with no REFRESH before it; behind one, at most.
+    open_wait, refresh_wait = (Value.cast(banks.waits[name] + 1) for name in ("open", "refresh"))
+    opened = _turn(open_wait, 1) + 1
+    driven = _turn(banks.driven + 1, i.for_columns) + 1
+    waited = _turn(banks.wait + 1, i.for_columns) + 1
+    rest = most(driven, Mux(state == _S.OPEN, waited + opened, waited))
+    behind = 1 + most(_turn(refresh_wait, 1) + 1 + opened, _turn(Value.cast(banks.after_read), 1) + 1)
+    every = most(_busy(i, max(_keep(c) - 1, banks.after_read)), banks.driven + 1)
+    b.invariant(implies(waits, late + Mux(refreshed, rest, _rest(c, i, every) + behind) <= TAKE_WAIT))
+    opens = (state == _S.OPEN) | (state == _S.READY)
+    quiet = i.segment.held & opens & ~refresh.due & ~refresh.tick & ~i.moving.active
+    b.invariant(implies(waits & refreshed, quiet & (time + rest <= LONGEST_WAIT + 1 + behind)))
+    b.invariant((banks.wait <= max(banks.waits.values())) & (banks.driven < banks.after_read))
     for k in banks.keep:
-        b.invariant((k >= -1) & (k <= t.row_active + keep))
+        b.invariant((k >= -1) & (k <= c.cycles.row_active + _keep(c)))

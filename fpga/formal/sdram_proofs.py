@@ -7,7 +7,7 @@ import functools
 
 from fpga.formal.bridge_benches import ANSWER_EDGES, FAR_EDGES, NEAR_EDGES, OFFER_EDGES, requests, resets
 from fpga.formal.crossing_benches import READER_EDGES, WRITER_EDGES, crossing
-from fpga.formal.sdram_benches import rules
+from fpga.formal.sdram_benches import TAKE_WAIT, rules
 from fpga.formal.sdram_order_benches import order
 from fpga.formal.slave_benches import claims, slave
 from fpga.sdram.chip import LONGEST_WAIT, SDRAM_8M, SDRAM_32M, SdramChip
@@ -118,6 +118,11 @@ def _rules(name: str, chip: SdramChip, hz: int, *, quick: bool) -> Proof:
             "SDRAM: the FPGA drives data exactly with the words of a WRITE, and not before the chip has let go of "
             "those of a READ",
             Cut("controller.sdram_dq_oe"),
+        ),
+        Property(
+            "progress",
+            f"SDRAM: once it has loaded the mode, the controller takes a segment within {TAKE_WAIT} cycles",
+            Cut("controller.i_ready", 260),
         ),
     )
     return Proof(name, functools.partial(rules, chip=chip, hz=hz), True, 1, properties, quick=quick)
