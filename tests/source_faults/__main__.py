@@ -107,7 +107,8 @@ def main(arguments: list[str]) -> int:
         if options.only is not None:
             print(f"name = '{each.fault.name}'\ncode = '{each.fault.code.strip()}'")
         if options.only is not None or not each.by:
-            by = f"{each.by} {each.how}" if each.by else f"NOT FOUND by {each.looks} looks"
+            left = "not found, explained" if each.fault.name in reviewed() else f"NOT FOUND by {each.looks} looks"
+            by = f"{each.by} {each.how}" if each.by else left
             print(f"{each.fault.where}: {each.fault.what}: {by}", flush=True)
         if options.json:  # after each, so that a run that is ended leaves what it has found out
             write_with_command(options.json, parser, arguments, summary(options.seed, found))
