@@ -73,8 +73,8 @@ def requests(only: str | None) -> Bench:
     b = Bench(only)
     s = _Memory(b)
     mem, c, near, far = s.memory.mem, s.memory.controller, s.near, s.far
-    asked, busy = (s.here[f"bridge_{name}"] for name in ("asked", "busy"))
-    seen, answered, asking = (s.there[f"bridge_{name}"] for name in ("seen", "answered", "asking"))
+    asked, busy = (s.here[f"mem_{name}"] for name in ("asked", "busy"))
+    seen, answered, asking = (s.there[f"mem_{name}"] for name in ("seen", "answered", "asking"))
     taken = mem.valid & mem.ready
     on = s.onward(b, "bridge_asked", asked, Mux(taken, ~asked, asked))
     back = s.back(b, "bridge_answered", answered, Mux(s.answers, seen, answered))

@@ -229,7 +229,7 @@ _BRIDGE = Proof(
             "once",
             "SDRAM, serial bridge: a request that was taken is offered to the controller once; the next one is taken "
             "when it has been done, and a word that was read given",
-            Cut("memory.bridge_asking"),
+            Cut("memory.mem_asking"),
         ),
         Property(
             "request",
@@ -239,7 +239,7 @@ _BRIDGE = Proof(
         Property(
             "stays",
             "SDRAM, serial bridge: a request stays until the controller takes it",
-            Cut("memory.bridge_asking"),
+            Cut("memory.mem_asking"),
         ),
         Property(
             "answer",
@@ -250,13 +250,13 @@ _BRIDGE = Proof(
             "still",
             "SDRAM, serial bridge: what crosses beside the levels that announce it was there for a cycle of the other "
             "clock, and does not change in the step in which it is taken",
-            Cut("memory.bridge_seen"),
+            Cut("memory.mem_seen"),
         ),
         Property(
             "progress",
             f"SDRAM, serial bridge: {OFFER_EDGES} edges of the chip's clock after a request was taken it is offered, "
             f"{ANSWER_EDGES} edges of the NPU's after it was done it is answered or the next one may come",
-            Cut("memory.bridge_asking", 16),
+            Cut("memory.mem_asking", 16),
         ),
     ),
 )

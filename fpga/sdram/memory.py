@@ -168,14 +168,14 @@ class SdramMemory(wiring.Component):
             "data": (mem.wdata, Signal(8 * PAIR_BYTES, name="data_here")),
             "strobe": (mem.strobe, Signal(PAIR_BYTES, name="strobe_here")),
         }
-        asked, asked_there = (Signal(name=f"bridge_{name}") for name in ("asked", "asked_there"))
-        answered, answered_here = (Signal(name=f"bridge_{name}") for name in ("answered", "answered_here"))
+        asked, asked_there = (Signal(name=f"mem_{name}") for name in ("asked", "asked_there"))
+        answered, answered_here = (Signal(name=f"mem_{name}") for name in ("answered", "answered_here"))
         if self.shared:
             m.d.comb += [asked_there.eq(asked), answered_here.eq(answered)]
         else:
             m.submodules.bridge_asked = FFSynchronizer(asked, asked_there, o_domain=MEMORY)
             m.submodules.bridge_answered = FFSynchronizer(answered, answered_here)
-        busy, ends = (Signal(name=f"bridge_{name}") for name in ("busy", "ends"))
+        busy, ends = (Signal(name=f"mem_{name}") for name in ("busy", "ends"))
         word = Signal(8 * PAIR_BYTES)
         m.d.comb += [
             mem.ready.eq(~busy),
@@ -188,7 +188,7 @@ class SdramMemory(wiring.Component):
         with m.If(mem.valid & mem.ready):
             m.d.sync += [busy.eq(1), asked.eq(~asked), *[kept.eq(port) for port, kept in request.values()]]
 
-        seen, asking = (Signal(name=f"bridge_{name}") for name in ("seen", "asking"))
+        seen, asking = (Signal(name=f"mem_{name}") for name in ("seen", "asking"))
         there = {
             name: kept if self.shared else Signal.like(kept, name=f"{name}_there")
             for name, (_, kept) in request.items()
