@@ -223,7 +223,7 @@ def _refresh_in_time(
     Args:
         opened: the bank has a row since before this cycle. open_now: it has one.
     """
-    t, banks = c.cycles, i.banks
+    t = c.cycles
     left, tick, due = i.register["left"], i.refresh.tick, i.refresh.due
     # Intervals since LOAD MODE whose REFRESH has not come, and for how long not.
     time = Signal(range(t.refresh_interval), name="time")
