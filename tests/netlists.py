@@ -24,7 +24,7 @@ import numpy as np
 import onnx
 
 import tilewright as tw
-from common.measured import write_with_command
+from common.measured import SOURCES, write_with_command
 from fpga.board import SDRAM
 from fpga.boards import BOARDS
 from fpga.build import point_of
@@ -35,7 +35,17 @@ from fpga.sim.trellis import Configuration
 from fpga.uart_board import UartBoard
 from isa.config import PRESETS, NpuConfig
 from isa.program import Program
-from tests.common.netlist_runs import ECP5_BOARDS, Pair, Recording, pair, placed_cells, record, record_programs, replay
+from tests.common.netlist_runs import (
+    ECP5_BOARDS,
+    Pair,
+    Recording,
+    digest_of_design,
+    pair,
+    placed_cells,
+    record,
+    record_programs,
+    replay,
+)
 from tests.common.paths import ROOT
 from tests.common.routed_runs import UNPACKED, routed, routed_cells
 from tilewright import zoo
@@ -73,7 +83,7 @@ def main(arguments: list[str]) -> int:
     made = new()
     print(f"netlist: {time.process_time() - start:.0f} s", flush=True)
     figures: dict[str, Any] = {"board": options.board, "config": options.config, "luts": len(made.netlist.luts)}
-    figures["networks"] = []
+    figures |= {SOURCES: digest_of_design(board, config), "networks": []}
     for name in options.network:
         made = made if not figures["networks"] else new()  # the RTL keeps what the last one has left in its memories
         network = measure(made, tw.compile(model_of(name), config=options.config), options.seeds)

@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from common.measured import COMMAND, DAY, SOURCES, digest_of_sources
+from fpga.boards import BOARDS
 from fpga.formal.proofs import SOURCES as SOURCES_OF_BOARDS
 from isa.config import preset
+from tests.common.netlist_runs import digest_of_design
 from tests.common.paths import ROOT
 from tests.common.rtl_text import digest_of_rtl
 from tests.common.rtl_trials import kinds
@@ -251,12 +253,18 @@ def _files(figures: dict[str, Any]) -> list[str]:
 
 #: Random programs that are wanted on a netlist.
 _PROGRAMS = 200
+#: Whose netlists are measured.
+_BOARD = BOARDS["ulx3s_85f"]
 #: Files of a kind that are wanted.
 _FILES = 100_000
 
 
 def _sources(of: str, paths: Sequence[Path]) -> tuple[str, Callable[[], str]]:
     return f"sources of {of}", partial(digest_of_sources, paths)
+
+
+def _design(config: str) -> tuple[str, Callable[[], str]]:
+    return f"RTL of `{config}` on `{_BOARD.name}`", partial(digest_of_design, _BOARD, preset(config))
 
 
 BLOCKS = (
@@ -274,11 +282,17 @@ BLOCKS = (
     ),
     Block("formal", "Proofs", "hw.formal", _npu_proofs),
     Block("formal_boards", "Proofs about boards", "fpga.formal", _proofs, _sources("boards", SOURCES_OF_BOARDS)),
-    Block("netlist", "Netlist", "tests.netlists", _netlist),
-    Block("equivalence", "Netlist and RTL, proved equal", "tests.equivalence", _equivalence),
-    Block("netlist_sdram", "Netlist with SDRAM", "tests.netlists", _netlist),
-    Block("equivalence_sdram", "Netlist with SDRAM and RTL, proved equal", "tests.equivalence", _equivalence),
-    Block("netlist_routed", "Netlist after routing", "tests.netlists", _routed),
+    Block("netlist", "Netlist", "tests.netlists", _netlist, _design("tiny")),
+    Block("equivalence", "Netlist and RTL, proved equal", "tests.equivalence", _equivalence, _design("tiny")),
+    Block("netlist_sdram", "Netlist with SDRAM", "tests.netlists", _netlist, _design("small")),
+    Block(
+        "equivalence_sdram",
+        "Netlist with SDRAM and RTL, proved equal",
+        "tests.equivalence",
+        _equivalence,
+        _design("small"),
+    ),
+    Block("netlist_routed", "Netlist after routing", "tests.netlists", _routed, _design("tiny")),
     Block("fuzz", "Random machines", "tests.fuzz", partial(_fuzz, programs=100_000, machines=300)),
     Block("fuzz_rtl", "Random programs on RTL", "tests.fuzz", partial(_fuzz, programs=3_000)),
     Block("files", "Damaged files", "tests.file_fuzz", _files, _sources("what reads files", READERS)),

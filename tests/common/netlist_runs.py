@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import tempfile
 from collections.abc import Callable, Sequence
@@ -217,6 +218,15 @@ def synthesised(board: UartBoard, config: NpuConfig, point: Point) -> Path:
         flow.synthesise(scratch)
 
     return made_once(board, config, point, "netlists", (STATISTICS, CONSTRAINTS, DESIGN, NETLIST), make)
+
+
+@functools.cache
+def digest_of_design(board: UartBoard, config: NpuConfig) -> str:
+    """12 hex digits over the RTL of what a board gets: another way to write the same is no other design."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        board.flow().generate(board.design(config, point_of(board, config)).top, folder)
+        return hashlib.sha256((folder / DESIGN).read_bytes()).hexdigest()[:12]
 
 
 def made_once(

@@ -16,13 +16,13 @@ from typing import Any
 from rich.console import Console
 from rich.progress import track
 
-from common.measured import write_with_command
+from common.measured import SOURCES, write_with_command
 from fpga.boards import BOARDS
 from fpga.build import point_of
 from fpga.flows.synthesis import DESIGN, NAME
 from fpga.sim.netlist import read_netlist
 from isa.config import PRESETS
-from tests.common.netlist_runs import ECP5_BOARDS, synthesised
+from tests.common.netlist_runs import ECP5_BOARDS, digest_of_design, synthesised
 from tests.equivalence.ecp5 import LIBRARY, Netlist
 from tests.equivalence.prove import Verdict, prove
 from tests.equivalence.rtl import Rtl, gates_of
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
     with console.status("making gates of its RTL"):
         rtl, netlist = Rtl(gates_of(folder / DESIGN, LIBRARY)), Netlist(read_netlist(folder))
     verdict = prove(rtl, netlist, partial(track, description="proving", console=console))
-    figures = {"board": board.name, "config": config.name, **summary(verdict)}
+    figures = {"board": board.name, "config": config.name, SOURCES: digest_of_design(board, config), **summary(verdict)}
     figures["seconds"] = round(time.process_time() - start)
     for name, value in figures.items():
         print(f"{name}: {value}")

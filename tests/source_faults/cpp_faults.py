@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,7 @@ class Fault:
         code: of the line.
         column: where the change begins.
         old, new: what was there and what is.
+        number: of it among those in lines that are the same, from 1 on.
     """
 
     path: Path
@@ -40,6 +42,7 @@ class Fault:
     column: int
     old: str
     new: str
+    number: int = 1
 
     @property
     def what(self) -> str:
@@ -49,7 +52,8 @@ class Fault:
     @property
     def name(self) -> str:
         """What no change of another line changes."""
-        return f"{self.path.name} {self.code.strip()} {self.column} {self.what}"
+        name = f"{self.path.name} {self.code.strip()} {self.column} {self.what}"
+        return name if self.number == 1 else f"{name} #{self.number}"
 
     @property
     def where(self) -> str:
@@ -67,12 +71,14 @@ class Fault:
 def faults_of(path: Path) -> list[Fault]:
     """All faults that can be put into a file."""
     found = []
+    same: Counter[str] = Counter()
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if _LEFT_ALONE.match(line):
             continue
+        same[line] += 1
         for token in _TOKEN.finditer(line):
             if old := token["operator"]:
-                found.append(Fault(path, number, line, token.start(), old, _OPERATORS[old]))
+                found.append(Fault(path, number, line, token.start(), old, _OPERATORS[old], same[line]))
             elif old := token["number"]:
-                found.append(Fault(path, number, line, token.start(), old, str(int(old) + 1)))
+                found.append(Fault(path, number, line, token.start(), old, str(int(old) + 1), same[line]))
     return found
