@@ -27,7 +27,7 @@ from fpga.sim.ecp5_cells import Numbers
 from fpga.sim.netlist import NetlistLine, read_netlist
 from fpga.sim.pty import SerialBoard, soc_line
 from fpga.uart_board import UartBoard
-from isa.config import NpuConfig
+from isa.config import NpuConfig, preset
 from isa.device import Counters
 from isa.fields import INSTRUCTION_BYTES
 from isa.program import Program
@@ -221,8 +221,9 @@ def synthesised(board: UartBoard, config: NpuConfig, point: Point) -> Path:
 
 
 @functools.cache
-def digest_of_design(board: UartBoard, config: NpuConfig) -> str:
-    """12 hex digits over the RTL of what a board gets: another way to write the same is no other design."""
+def digest_of_design(board_name: str, config_name: str) -> str:
+    """12 hex digits over the RTL of what a board gets for a preset: another way to write the same is no other RTL."""
+    board, config = BOARDS[board_name], preset(config_name)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         board.flow().generate(board.design(config, point_of(board, config)).top, folder)

@@ -46,7 +46,8 @@ def main(arguments: list[str]) -> int:
     with console.status("making gates of its RTL"):
         rtl, netlist = Rtl(gates_of(folder / DESIGN, LIBRARY)), Netlist(read_netlist(folder))
     verdict = prove(rtl, netlist, partial(track, description="proving", console=console))
-    figures = {"board": board.name, "config": config.name, SOURCES: digest_of_design(board, config), **summary(verdict)}
+    figures = {"board": board.name, "config": config.name, **summary(verdict)}
+    figures[SOURCES] = digest_of_design(board.name, config.name)
     figures["seconds"] = round(time.process_time() - start)
     for name, value in figures.items():
         print(f"{name}: {value}")

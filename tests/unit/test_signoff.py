@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from common.measured import digest_of_sources
-from isa.config import preset
-from tests.common.rtl_text import digest_of_rtl
 from tests.mutants.run import reviewed
 from tests.signoff import PAGE, main, page, share
 
 MEASURED = {"day": "2026-11-23", "sources": digest_of_sources()}
 
 
-def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.signoff.digest_of_rtl", lambda config: f"0{config.name}0")
+    monkeypatch.setattr("tests.signoff.digest_of_design", lambda board, config: f"1{config}1")
     assert page(tmp_path).count("Open: not measured.") == 14
     survivor = {"number": 7, "mode": "inv", "place": "core.x[3]", "lines": ["hw/queue.py:9"]}
     mutants = {
@@ -67,9 +67,8 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "| `queue` | all | 2 | NO | not run |" in text and "Open: 2 proofs not run" in text
     assert text.count("Measured on 2026-11-23, sources of the RTL") == 1
     assert "Measured on 2026-11-23, RTL of `tiny` `2`, changed since then:" in text
-    digest = digest_of_rtl(preset("tiny"))
-    (tmp_path / "mutants.json").write_text(json.dumps(mutants | {"sources": digest}))
-    assert f"Measured on 2026-11-23, RTL of `tiny` `{digest}`:" in page(tmp_path)
+    (tmp_path / "mutants.json").write_text(json.dumps(mutants | {"sources": "0tiny0"}))
+    assert "Measured on 2026-11-23, RTL of `tiny` `0tiny0`:" in page(tmp_path)
     assert text.count("`0`, changed since then:") == text.count("`0`, changed since") == 1
     text = page(tmp_path)
     formal["sources"] = digest_of_sources()
@@ -102,8 +101,9 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "| `other`, `tiny` on `ulx3s_85f` | 1,000 |" in text
     assert "15,000 cells" in text and "3 are changed" in text and "0 are different" in text and "4 are lost" in text
     run |= {"sdram_fault": "", "sdram_commands": {"READ": 2000, "WRITE": 1}, "rtl_equal": True}
-    (tmp_path / "netlist_sdram.json").write_text(json.dumps(routed | {"networks": [run]}))
+    (tmp_path / "netlist_sdram.json").write_text(json.dumps(routed | {"networks": [run], "sources": "1small1"}))
     text = page(tmp_path)
+    assert "RTL of `small` on `ulx3s_85f` `1small1`:" in text
     assert "| 1,000 | equal | equal | 1 of 1 equal (5 registers) |" in text and "Open: random programs (of 200" in text
     assert "has checked 2,001 commands of the networks at the pins, in ns: no rule of its data sheet was brok" in text
     run["sdram_fault"] = "ACTIVE too soon, after 5.0 ns"
