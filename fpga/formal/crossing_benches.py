@@ -9,7 +9,7 @@ from amaranth.hdl import Cat, Mux, Signal, Value
 
 from fpga.formal.two_clocks import clocked, synchroniser
 from fpga.sdram.crossing import AsyncQueue
-from hw.formal.bench import Bench, implies, opened, registers, stored
+from hw.formal.bench import Bench, distance, implies, opened, registers, stored
 
 #: Bits of an entry.
 _WIDTH = 4
@@ -23,11 +23,6 @@ def _gray(value: Value) -> Value:
 
 def _binary(gray: Value) -> Value:
     return Cat(gray[bit:].xor() for bit in range(len(gray)))
-
-
-def _distance(ahead: Value, behind: Value) -> Value:
-    """From one pointer to another, which go round."""
-    return (ahead - behind)[: len(ahead)]
 
 
 def crossing(only: str | None, depth: int = 4) -> Bench:
@@ -74,11 +69,11 @@ def crossing(only: str | None, depth: int = 4) -> Bench:
     b.check("order", implies(q.o_valid & marked & (ahead == 0), q.o_payload == entry))
     b.check("once", implies(q.o_valid, held != 0) & implies(marked, ahead < held))
     b.check("overflow", (in_ram <= depth) & implies(q.i_ready, in_ram < depth))
-    b.check("overflow", implies(q.i_ready, _distance(produced, q.left) < depth))
+    b.check("overflow", implies(q.i_ready, distance(produced, q.left) < depth))
     written = write_edge & q.i_ready & (produced[:-1] == consumed[:-1])
     b.check("still", implies(read_edge & takes, ~written))
-    b.check("counts", (_distance(pushed[:bits], q.left) >= in_ram) & (_distance(pushed[:bits], q.left) <= depth))
-    come = _distance(q.come, popped[:bits])
+    b.check("counts", (distance(pushed[:bits], q.left) >= in_ram) & (distance(pushed[:bits], q.left) <= depth))
+    come = distance(q.come, popped[:bits])
     b.check("counts", (come <= held) & implies(come != 0, q.o_valid))
     for name, (own, _) in edges.items():
         gray = r[f"{name}_gray"]
@@ -91,9 +86,9 @@ def crossing(only: str | None, depth: int = 4) -> Bench:
     b.invariant((produced == pushed[:bits]) & (consumed == (popped + q.o_valid)[:bits]))
     far, near = ([_binary(stage) for stage in stages[name]] for name in edges)
     for later, earlier in pairwise([produced, *far]):
-        b.invariant(_distance(later, consumed) >= _distance(earlier, consumed))
+        b.invariant(distance(later, consumed) >= distance(earlier, consumed))
     for later, earlier in pairwise([consumed, *near, q.left]):
-        b.invariant(_distance(produced, later) <= _distance(produced, earlier))
+        b.invariant(distance(produced, later) <= distance(produced, earlier))
     place = words.word_select(mark[: bits - 1], _WIDTH)
     b.invariant(implies(marked & (ahead >= q.o_valid), place == entry))
 
@@ -109,5 +104,5 @@ def crossing(only: str | None, depth: int = 4) -> Bench:
     for n, stage in enumerate(far):
         b.invariant(implies(waiting & (waits > n), stage != consumed))
     for n, known in enumerate((*near, q.left)):
-        b.invariant(implies(shutting & (shut > n), _distance(produced, known) < depth))
+        b.invariant(implies(shutting & (shut > n), distance(produced, known) < depth))
     return b

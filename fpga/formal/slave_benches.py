@@ -8,7 +8,7 @@ from amaranth.hdl import C, Cat, Mux, Signal, Value
 from fpga.memory import DECERR, OKAY
 from fpga.sdram.axi import AxiSegments, depths
 from fpga.sdram.controller import PAIR_BYTES, SEGMENT_PAIRS
-from hw.formal.bench import Bench, contents, implies, opened, registers
+from hw.formal.bench import Bench, contents, distance, implies, opened, registers
 from hw.formal.bus.axi_benches import keeps, legal_burst
 from hw.formal.machines import SMALL
 from hw.queue import Queue
@@ -22,11 +22,6 @@ _SEGMENTS = 4
 _BURSTS = 8
 #: Bits of a segment's count less one.
 _COUNT = (SEGMENT_PAIRS - 1).bit_length()
-
-
-def _ahead(a: Value, c: Value) -> Value:
-    """How far a counter is ahead of another one, both of which wrap."""
-    return (a - c)[: len(a)]
 
 
 class _Slave:
@@ -86,7 +81,8 @@ class _Slave:
 
         self.come, self.left, self.answered = come, left, answered
         self.taken, self.beats, self.answers = taken, beats, answers
-        self.stored, self.unread, self.waiting = _ahead(come, taken), _ahead(beats, left), _ahead(answers, answered)
+        self.stored, self.unread = distance(come, taken), distance(beats, left)
+        self.waiting = distance(answers, answered)
         room = self.stored != depths(c)["w"]
         for counter, more, may in (
             (come, "comes", room), (left, "leaves", self.unread != 0), (answered, "answered", self.waiting != 0),
@@ -120,17 +116,16 @@ def claims(only: str | None, c: NpuConfig = SMALL) -> Bench:
     for name, number in (("writes", "to_write"), ("reads", "from_memory")):
         b.invariant(implies(s.low, inside[number] == s.done[name][: s.low]))
     beats, answers, room = (inside[f"{name}_claimed"] for name in ("beats", "answers", "room"))
-    b.invariant(
-        (_ahead(beats, s.taken) == beats_left["writes"]) & (beats_left["writes"] <= s.stored) & (s.stored <= depth["w"])
-    )
-    b.invariant((_ahead(room, s.beats) == beats_left["reads"]) & (beats_left["reads"] + s.unread <= depth["r"]))
-    b.invariant((_ahead(answers, s.answers) == ends) & (ends + s.waiting <= depth["b"]))
+    to_write, to_read = beats_left["writes"], beats_left["reads"]
+    b.invariant((distance(beats, s.taken) == to_write) & (to_write <= s.stored) & (s.stored <= depth["w"]))
+    b.invariant((distance(room, s.beats) == to_read) & (to_read + s.unread <= depth["r"]))
+    b.invariant((distance(answers, s.answers) == ends) & (ends + s.waiting <= depth["b"]))
     # So it is for the segment that may go.
     read, write = (getattr(s.module.submodules, f"{name}_splitter") for name in ("ar", "aw"))
-    free = _ahead(answers, s.answered) < depth["b"]
-    b.invariant(implies(inside["write_may"], write.o_valid & (_ahead(s.come, beats) > write.o_count) & free))
+    free = distance(answers, s.answered) < depth["b"]
+    b.invariant(implies(inside["write_may"], write.o_valid & (distance(s.come, beats) > write.o_count) & free))
     b.invariant(
-        implies(inside["read_may"], read.o_valid & (_ahead(room, s.left) <= depth["r"] - (SEGMENT_PAIRS >> s.low)))
+        implies(inside["read_may"], read.o_valid & (distance(room, s.left) <= depth["r"] - (SEGMENT_PAIRS >> s.low)))
     )
     return b
 

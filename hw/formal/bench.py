@@ -134,6 +134,11 @@ def implies(a: Any, b: Any) -> Value:
     return ~Value.cast(a).bool() | Value.cast(b).bool()
 
 
+def distance(ahead: Value, behind: Value) -> Value:
+    """How far a counter is ahead of another one, both of which go round."""
+    return (ahead - behind)[: len(ahead)]
+
+
 def stored(bench: Bench, queue: Any) -> Value:
     """All words of the RAM of an opened queue, that of address 0 lowest."""
     words = []
