@@ -39,12 +39,13 @@ from tests.common.netlist_runs import (
     ECP5_BOARDS,
     Pair,
     Recording,
-    digest_of_design,
+    digest_in,
     pair,
     placed_cells,
     record,
     record_programs,
     replay,
+    synthesised,
 )
 from tests.common.paths import ROOT
 from tests.common.routed_runs import UNPACKED, routed, routed_cells
@@ -83,7 +84,7 @@ def main(arguments: list[str]) -> int:
     made = new()
     print(f"netlist: {time.process_time() - start:.0f} s", flush=True)
     figures: dict[str, Any] = {"board": options.board, "config": options.config, "luts": len(made.netlist.luts)}
-    figures |= {SOURCES: digest_of_design(options.board, options.config), "networks": []}
+    figures |= {SOURCES: digest_in(synthesised(board, config, point_of(board, config))), "networks": []}
     for name in options.network:
         made = made if not figures["networks"] else new()  # the RTL keeps what the last one has left in its memories
         network = measure(made, tw.compile(model_of(name), config=options.config), options.seeds)

@@ -227,7 +227,12 @@ def digest_of_design(board_name: str, config_name: str) -> str:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         board.flow().generate(board.design(config, point_of(board, config)).top, folder)
-        return hashlib.sha256((folder / DESIGN).read_bytes()).hexdigest()[:12]
+        return digest_in(folder)
+
+
+def digest_in(folder: Path) -> str:
+    """That of the design in a folder of `synthesised`."""
+    return hashlib.sha256((folder / DESIGN).read_bytes()).hexdigest()[:12]
 
 
 def made_once(

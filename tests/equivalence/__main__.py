@@ -22,7 +22,7 @@ from fpga.build import point_of
 from fpga.flows.synthesis import DESIGN, NAME
 from fpga.sim.netlist import read_netlist
 from isa.config import PRESETS
-from tests.common.netlist_runs import ECP5_BOARDS, digest_of_design, synthesised
+from tests.common.netlist_runs import ECP5_BOARDS, digest_in, synthesised
 from tests.equivalence.ecp5 import LIBRARY, Netlist
 from tests.equivalence.prove import Verdict, prove
 from tests.equivalence.rtl import Rtl, gates_of
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
         rtl, netlist = Rtl(gates_of(folder / DESIGN, LIBRARY)), Netlist(read_netlist(folder))
     verdict = prove(rtl, netlist, partial(track, description="proving", console=console))
     figures = {"board": board.name, "config": config.name, **summary(verdict)}
-    figures[SOURCES] = digest_of_design(board.name, config.name)
+    figures[SOURCES] = digest_in(folder)
     figures["seconds"] = round(time.process_time() - start)
     for name, value in figures.items():
         print(f"{name}: {value}")
