@@ -208,7 +208,7 @@ def _routed(figures: dict[str, Any]) -> list[str]:
         f"with the netlist before, {changed} are changed; the configuration with what ecpunpack reads from the "
         f"bitstream, {lost} are lost.",
         "",
-        "Open: SDRAM (two clocks), delays (nextpnr's estimate alone), how pins drive.",
+        "Open: delays (nextpnr's estimate alone), levels of pins.",
     ]
 
 
@@ -292,6 +292,7 @@ BLOCKS = (
         _design("small"),
     ),
     Block("netlist_routed", "Netlist after routing", "tests.netlists", _routed, _design("tiny")),
+    Block("netlist_routed_sdram", "Netlist with SDRAM after routing", "tests.netlists", _routed, _design("small")),
     Block("fuzz", "Random machines", "tests.fuzz", partial(_fuzz, programs=100_000, machines=300)),
     Block("fuzz_rtl", "Random programs on RTL", "tests.fuzz", partial(_fuzz, programs=3_000)),
     Block("files", "Damaged files", "tests.file_fuzz", _files, _sources("what reads files", READERS)),

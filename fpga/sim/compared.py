@@ -10,11 +10,14 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from fpga.flows.netlist import Bit, Cell, Module
-from fpga.sim.ecp5_cells import block_words, number, text
-from fpga.sim.ecp5_routed import block_at, carry_in, multiplier_at, slice_of
+from fpga.sim.ecp5_cells import PLL_OUTPUTS, block_words, number, text
+from fpga.sim.ecp5_nets import slice_of
+from fpga.sim.ecp5_pads import PAD, REGISTERS, Pad
+from fpga.sim.ecp5_routed import block_at, carry_in, multiplier_at
 from fpga.sim.trellis import Configuration, Source, Wire, kind_of
 
 _BEL = re.compile(r"X(\d+)/Y(\d+)/(.+)")
@@ -40,6 +43,13 @@ _MULTIPLIER = {
 #: Dividers of a PLL: one less in the configuration.
 _DIVIDERS = {"CLKI_DIV": 1, "CLKFB_DIV": 1, "CLKOP_DIV": 8, "CLKOS_DIV": 8, "CLKOS2_DIV": 8, "CLKOS3_DIV": 8}
 _PLL = {"FEEDBK_PATH": "CLKOP", "PLLRST_ENA": "DISABLED", "STDBY_ENABLE": "DISABLED"}
+#: Bits of both parts of a phase.
+_PHASES = {"CPHASE": 7, "FPHASE": 3}
+#: Ports of a pin, and the beginnings of the names of their wires.
+_PAD = {"I": "PADDO", "T": "PADDT", "O": "JPADDI", "IOLTO": "IOLTO"}
+#: Ports of the registers at a pin that have a wire to the other cells, and the beginnings of its name.
+_AT_PADS = {port: f"J{port}" for port in ("CLK", "CE", "LSR", "TXDATA0", "TXDATA1", "TSDATA0", "INFF")}
+_AT_PADS |= {port: port for port in ("DI", "PADDI", "IOLTO")}
 #: Cells that nextpnr neither renames nor changes.
 _KEPT = ("TRELLIS_FF", "DP16KD", "MULT18X18D")
 
@@ -57,13 +67,15 @@ def changed(before: Module, after: Module) -> Iterator[str]:
     """Settings that cells had when nextpnr read them and have no more when it has routed them, a line each.
 
     Registers, block RAMs with their contents, multipliers, and LUTs without a constant input are compared; carries,
-    small RAMs and multiplexers are other cells after nextpnr has packed them.
+    small RAMs, multiplexers and registers at pins are other cells after nextpnr has packed them.
     """
     for name, cell in before["cells"].items():
         table = cell["type"] == "LUT4"
         if not table and cell["type"] not in _KEPT:
             continue
         if table and any(cell["connections"][port][0] in ("0", "1", "x") for port in _INPUTS):
+            continue
+        if int(cell["attributes"].get("syn_useioff", "0"), 2) and name not in after["cells"]:
             continue
         settings = after["cells"].get(name, {}).get("parameters", {})
         for setting, wanted in cell["parameters"].items():
@@ -75,7 +87,7 @@ def changed(before: Module, after: Module) -> Iterator[str]:
 def lost(written: Configuration, found: Configuration) -> Iterator[str]:
     """What a configuration says and the one that has been read from its bitstream does not, and switches that only the
     latter has, a line each. Where a tile has only some of the bits of a setting, those are compared; levels of pins are
-    not."""
+    not. Bits of two settings that are written may be those of another value of one of them."""
     for wire in sorted(found.arcs.keys() - written.arcs.keys()):
         if not found.rests(wire, found.arcs[wire]) and not _is_sum(written, wire):
             yield f"{wire}: connected to {found.arcs[wire]}, which is not written"
@@ -92,7 +104,10 @@ def lost(written: Configuration, found: Configuration) -> Iterator[str]:
             ):
                 yield f"{tile}: {name} is {other}, not {value}"
             options = {} if name.endswith(".BASE_TYPE") else kind.options.get(name, {})
-            if value in options and options[value] != options.get(other):
+            if value not in options or options[value] == options.get(other):
+                continue
+            shared = set[str]().union(*(kind.bits(*setting) for setting in settings.items() if setting[0] != name))
+            if not options[value] <= kind.bits(name, other) <= options[value] | shared:
                 yield f"{tile}: {name} is {other}, not {value}"
     for block, content in written.contents.items():
         if found.contents.get(block) != content:
@@ -115,7 +130,7 @@ class _Comparison:
         self.kinds: dict[str, Callable[[Cell, tuple[int, int], str], Iterator[str]]] = {
             "TRELLIS_COMB": self.table, "TRELLIS_FF": self.register, "TRELLIS_RAMW": self.nothing,
             "DP16KD": self.block, "MULT18X18D": self.multiplier, "EHXPLLL": self.pll,
-            "TRELLIS_IO": self.nothing, "DCCA": self.nothing,
+            "TRELLIS_IO": partial(self.pad, of=PAD), "IOLOGIC": self.pad, "SIOLOGIC": self.pad, "DCCA": self.nothing,
         }  # fmt: skip
 
     def run(self) -> Iterator[str]:
@@ -250,12 +265,26 @@ class _Comparison:
             if f"{name}.{setting}" in self.settings(place) or setting.endswith("_CLK"):
                 yield from self.same(place, f"{name}.{setting}", text(cell, setting, default))
 
+    def pad(self, cell: Cell, place: tuple[int, int], bel: str, of: str = REGISTERS) -> Iterator[str]:
+        """Settings of a pin, or of the registers at it. The direction of a pin begins the name of its standard."""
+        pad = Pad(self.configuration, *place, bel[-1])
+        for name, value in cell["parameters"].items():
+            wanted = value.strip()
+            found = pad.setting("BASE_TYPE", of).partition("_")[0] if name == "DIR" else pad.setting(name, of)
+            if found != wanted:
+                yield f"{of}{pad.letter}.{name} is {found or 'not written'}, not {wanted}"
+
     def pll(self, cell: Cell, place: tuple[int, int], bel: str) -> Iterator[str]:
         place = self.configuration.place_with("CLKFB_DIV", near=place)
         for setting, usual in _DIVIDERS.items():
             yield from self.same(place, setting, f"{number(cell, setting, usual) - 1:07b}")
         for setting, default in _PLL.items():
             yield from self.same(place, setting, text(cell, setting, default))
+        for output in PLL_OUTPUTS:
+            if text(cell, f"{output}_ENABLE", "DISABLED") == "ENABLED":
+                yield from self.same(place, f"{output}_ENABLE", "ENABLED")
+                for phase, bits in _PHASES.items():
+                    yield from self.same(place, f"{output}_{phase}", f"{number(cell, f'{output}_{phase}'):0{bits}b}")
 
 
 def _place(cell: Cell) -> tuple[tuple[int, int], str]:
@@ -305,8 +334,10 @@ def _wire(cell: Cell, place: tuple[int, int], bel: str, port: str) -> Wire | Non
         name = f"J{port}_MULT18"
     elif kind == "EHXPLLL":
         name = f"{port}_PLL" if port in ("CLKI", "CLKFB", "CLKINTFB") else f"J{port}_PLL"
-    elif kind == "TRELLIS_IO" and port in "IOT":
-        name = {"I": "PADDO", "T": "PADDT", "O": "JPADDI"}[port] + f"{bel[-1]}_PIO"
+    elif kind == "TRELLIS_IO" and port in _PAD:
+        name = f"{_PAD[port]}{bel[-1]}_{PAD}"
+    elif kind.endswith(REGISTERS) and port in _AT_PADS:
+        name = f"{_AT_PADS[port]}{bel[-1]}_{kind}"
     elif kind == "DCCA" and port in ("CLKI", "CLKO"):
         return 0, 0, f"G_{port}_{bel}"
     return (*place, name) if name else None

@@ -9,7 +9,7 @@ oscillator, in which its outputs can be shifted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,7 +27,7 @@ SET, ASYNC, ENABLE_INVERTED, RESET_INVERTED, RESET_NEEDS_ENABLE = 1, 2, 4, 8, 16
 WRITE_MODES = {"NORMAL": 0, "WRITETHROUGH": 1, "READBEFOREWRITE": 2}
 _READ_WIDTHS = (1, 2, 4, 9, 18, 36)
 #: Outputs of the PLL, the one that the others are counted from first; steps of a cycle of its oscillator.
-_PLL_OUTPUTS, _STEPS = ("CLKOP", "CLKOS", "CLKOS2", "CLKOS3"), 8
+PLL_OUTPUTS, _STEPS = ("CLKOP", "CLKOS", "CLKOS2", "CLKOS3"), 8
 
 
 @dataclass
@@ -258,16 +258,11 @@ class _Reader:
     def pll(self, name: str, cell: Cell) -> None:
         """Its outputs: the first one is clock 0."""
         self.numbers.locked = self.input(cell, "LOCK")
-        start = self._phase(cell, _PLL_OUTPUTS[0])
-        for output in _PLL_OUTPUTS:
+        for output in PLL_OUTPUTS:
             if text(cell, f"{output}_ENABLE", "DISABLED") == "ENABLED" and output in cell["connections"]:
-                period = _STEPS * number(cell, f"{output}_DIV", 1)
-                edges = period, (self._phase(cell, output) - start) % period
+                edges = edges_of(lambda parameter: number(cell, parameter, parameter.endswith("_DIV")), output)
                 self._outputs_of_pll[self.input(cell, output)] = edges
-        self.clock(cell, _PLL_OUTPUTS[0], False)
-
-    def _phase(self, cell: Cell, output: str) -> int:
-        return _STEPS * number(cell, f"{output}_CPHASE") + number(cell, f"{output}_FPHASE")
+        self.clock(cell, PLL_OUTPUTS[0], False)
 
     def clock_out(self, name: str, cell: Cell) -> None:
         """A register of both edges that gives a clock to a pin: high in the first half of each cycle."""
@@ -291,6 +286,16 @@ class _Reader:
 
     def nothing(self, name: str, cell: Cell) -> None:
         pass
+
+
+def edges_of(parameter: Callable[[str], int], output: str) -> tuple[int, int]:
+    """Period of an output of a PLL, and its first edge after one of its first output, by parameters of the PLL."""
+
+    def phase(name: str) -> int:
+        return _STEPS * parameter(f"{name}_CPHASE") + parameter(f"{name}_FPHASE")
+
+    period = _STEPS * parameter(f"{output}_DIV")
+    return period, (phase(output) - phase(PLL_OUTPUTS[0])) % period
 
 
 def block_words(cell: Cell) -> list[int]:

@@ -1,31 +1,22 @@
 """The cells of a routed ECP5 as the numbers that `netlist.h` simulates: read from the configuration alone.
 
 What is not in the configuration is not simulated: connections are followed back, switch by switch, from the pins. What
-slices, block RAMs and multipliers do is what `ecp5_cells` says; names of their wires are those of `trellis`.
+slices, block RAMs and multipliers do is what `ecp5_cells` says; names of their wires are those of `trellis`, those of
+pins are in `ecp5_pads`.
 """
 
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Callable, Mapping
 
 from fpga.errors import FpgaError
 from fpga.sim import ecp5_cells
 from fpga.sim.ecp5_cells import ONE, ZERO, Numbers
-from fpga.sim.trellis import Configuration, Source, Wire
+from fpga.sim.ecp5_nets import OUTPUTS, output_of, slice_of
+from fpga.sim.ecp5_pads import Pad, Pads
+from fpga.sim.trellis import Configuration, Wire
 
-#: Outputs of cells, and what they are outputs of.
-_OUTPUTS = {
-    "table": re.compile(r"F(\d)_SLICE"),
-    "register": re.compile(r"Q(\d)_SLICE"),
-    "select": re.compile(r"(F5|FX)([A-D])_SLICE"),
-    "carry": re.compile(r"FC[IO]([A-D]?)1?_SLICE"),
-    "block": re.compile(r"JDO([AB])(\d+)_EBR"),
-    "multiplier": re.compile(r"JP(\d+)_MULT18"),
-    "pad": re.compile(r"JPADDI[A-D]_PIO"),
-    "pll": re.compile(r"JLOCK_PLL"),
-}
 _LOCATED = re.compile(r'LOCATE COMP "([^"]+)" SITE "([^"]+)"')
 #: Pins of the third slice that take the data of the four LUTs of a small RAM. Its other four, of the same names as the
 #: inputs of those LUTs, take the address of a write. No document says so: it is what nextpnr does.
@@ -50,14 +41,9 @@ def numbers_of(configuration: Configuration, pins: Mapping[str, str]) -> Numbers
         pins: of the package, by name of port.
 
     Raises:
-        FpgaError: a wire without a driver, a setting that is not simulated, or more than one clock.
+        FpgaError: a wire without a driver, a setting that is not simulated, or clocks that are not of one PLL.
     """
     return _Reader(configuration, pins).numbers
-
-
-def slice_of(cell: int) -> str:
-    """The name of the slice of one of the eight LUTs or registers of a tile."""
-    return f"SLICE{'ABCD'[cell // 2]}"
 
 
 def carry_in(cell: int) -> str:
@@ -66,103 +52,26 @@ def carry_in(cell: int) -> str:
     return f"FCI{letter}1_SLICE" if cell % 2 else "FCI_SLICE" if letter == "A" else f"FCI{letter}_SLICE"
 
 
-class _Reader:
+class _Reader(Pads):
     def __init__(self, configuration: Configuration, pins: Mapping[str, str]) -> None:
-        self.configuration, self.numbers = configuration, Numbers()
-        self._nets: dict[Source, int] = {"0": ZERO, "1": ONE}
-        self._next = 2
-        self._found: deque[tuple[Wire, int]] = deque()
+        super().__init__(configuration)
         self._made: set[tuple[int, int, str]] = set()
-        self._parts: list[list[int]] = []  # of cells that are no LUT4
-        self._inverses: dict[int, int] = {}
         makers: dict[str, Callable[[Wire, int, re.Match[str]], None]] = {
             "table": self.table, "register": self.register, "select": self.select, "carry": self.carry,
-            "block": self.block, "multiplier": self.multiplier, "pad": self.nothing, "pll": self.pll,
+            "block": self.block, "multiplier": self.multiplier, "pad": self.nothing,
+            "pad_register": self.pad_register, "pll": self.pll,
         }  # fmt: skip
         for name, site in pins.items():
-            self.numbers.pins[name] = self.pin(*configuration.pad(site))
-        while self._found:
-            wire, net = self._found.popleft()
+            self.pin(name, Pad(configuration, *configuration.pad(site)))
+        while self.found:
+            wire, net = self.found.popleft()
             if (found := output_of(wire)) is None:
                 raise FpgaError(f"column {wire[0]}, row {wire[1]}: {wire[2]} is needed, and nothing drives it")
             makers[found[0]](wire, net, found[1])
-        self.numbers.luts += self._parts
-        self.numbers.nets = self._next
-        if len(self.numbers.clocks) != 1:
-            raise FpgaError(f"a netlist is simulated with one clock, this one has {len(self.numbers.clocks)}")
-
-    # Nets.
-
-    def net(self, source: Source) -> int:
-        """The number of a net, by where it comes from; what drives it is made later."""
-        if source not in self._nets:
-            assert isinstance(source, tuple)
-            constant = self.constant(source)
-            if constant is None:
-                self._nets[source] = self.new()
-                self._found.append((source, self._nets[source]))
-            else:
-                self._nets[source] = constant
-        return self._nets[source]
-
-    def new(self) -> int:
-        self._next += 1
-        return self._next - 1
-
-    def constant(self, wire: Wire) -> int | None:
-        """nextpnr makes constants from LUTs without inputs."""
-        match = _OUTPUTS["table"].fullmatch(wire[2])
-        settings = self.configuration.settings.get(wire[:2], {})
-        if match is None:
-            return None
-        cell = int(match[1])
-        name = slice_of(cell)
-        tied = all(settings.get(f"{name}.{pin}{cell % 2}MUX") == "1" for pin in "ABCD")
-        if settings.get(f"{name}.MODE") != "LOGIC" or not tied:
-            return None
-        return (ZERO, ONE)[int(settings[f"{name}.K{cell % 2}.INIT"][0])]
-
-    def input(self, place: tuple[int, int], name: str) -> int:
-        return self.net(self.configuration.source((*place, name)))
-
-    def inverse(self, net: int) -> int:
-        if net in (ZERO, ONE):
-            return ONE - net
-        if net not in self._inverses:
-            self._inverses[net] = self.new()
-            self._parts.append([net, ZERO, ZERO, ZERO, ZERO, self._inverses[net], 0b01])
-        return self._inverses[net]
-
-    def setting(self, place: tuple[int, int], name: str) -> str:
-        try:
-            return self.configuration.settings[place][name]
-        except KeyError:
-            raise FpgaError(f"column {place[0]}, row {place[1]}: {name} is needed and not set") from None
-
-    def expect(self, place: tuple[int, int], name: str, *values: str) -> None:
-        """Raises FpgaError if a setting has none of these values."""
-        value = self.setting(place, name)
-        if value not in values:
-            raise FpgaError(f"column {place[0]}, row {place[1]}: no model of {name} {value}")
-
-    def clock(self, place: tuple[int, int], name: str) -> int:
-        """The number of a clock, which is the output of the PLL, or a pin, behind the network of clocks."""
-        source = self.configuration.source((*place, name))
-        if not isinstance(source, tuple) or not re.fullmatch(r"JCLKO(P|S\d?)_PLL|JPADDI[A-D]_PIO", source[2]):
-            raise FpgaError(f"column {place[0]}, row {place[1]}: the clock {name} comes from {source}")
-        net = self._nets.setdefault(source, self._next)
-        self._next = max(self._next, net + 1)
-        return self.numbers.clock(net)
-
-    def pin(self, column: int, row: int, letter: str) -> int:
-        """An output if something drives its pad; an input if nothing does."""
-        place = column, row
-        source = self.configuration.source((*place, f"PADDO{letter}_PIO"))
-        if isinstance(source, tuple) and output_of(source) is None:
-            return self.input(place, f"JPADDI{letter}_PIO")
-        if self.input(place, f"PADDT{letter}_PIO") != ZERO:
-            raise FpgaError(f"column {column}, row {row}: no model of a pin that is input and output")
-        return self.net(source)
+        self.numbers.luts += self.parts
+        self.numbers.nets = self.count
+        if not self.numbers.clocks:
+            raise FpgaError("the netlist has no clock")
 
     # Logic.
 
@@ -183,7 +92,7 @@ class _Reader:
             self.numbers.luts.append([*self.lut_inputs(place, cell), ZERO, net, table])
             self.numbers.lut_names.append(f"R{place[1]}C{place[0]}.{name}")
         elif mode == "CCU2":
-            self._parts.append([*self.carry_inputs(place, cell), net, self.carry_tables(place, cell, table)[0]])
+            self.parts.append([*self.carry_inputs(place, cell), net, self.carry_tables(place, cell, table)[0]])
         elif mode == "DPRAM":
             self.small_ram(place, cell, net, table)
         else:
@@ -198,7 +107,7 @@ class _Reader:
         name = carry_in(cell)
         source = (*place, name) if cell % 2 else self.configuration.source((*place, name))
         chained = False
-        if isinstance(source, tuple) and (match := _OUTPUTS["carry"].fullmatch(source[2])):
+        if isinstance(source, tuple) and (match := OUTPUTS["carry"].fullmatch(source[2])):
             settings = self.configuration.settings.get(source[:2], {})
             chained = settings.get(f"SLICE{match[1] or 'D'}.MODE") == "CCU2"
         return [*self.lut_inputs(place, cell), self.net(source) if chained else ZERO]
@@ -207,7 +116,7 @@ class _Reader:
         place, letter = wire[:2], match[1] or "D"
         cell = 2 * "ABCD".index(letter) + (wire[2].startswith("FCO"))
         table = int(self.setting(place, f"SLICE{letter}.K{cell % 2}.INIT"), 2)
-        self._parts.append([*self.carry_inputs(place, cell), net, self.carry_tables(place, cell, table)[1]])
+        self.parts.append([*self.carry_inputs(place, cell), net, self.carry_tables(place, cell, table)[1]])
 
     def select(self, wire: Wire, net: int, match: re.Match[str]) -> None:
         """Multiplexers of a slice: one more input for a LUT. The second one takes outputs of others."""
@@ -220,7 +129,7 @@ class _Reader:
         name = f"{slice_of(cell)}.M{cell % 2}MUX"
         tied = self.configuration.settings.get(place, {}).get(name) == "1"
         chosen = ONE if tied else self.input(place, f"M{cell}_SLICE")
-        self._parts.append([first, second, chosen, ZERO, ZERO, net, 0b11001010])
+        self.parts.append([first, second, chosen, ZERO, ZERO, net, 0b11001010])
 
     # What keeps a state.
 
@@ -228,7 +137,8 @@ class _Reader:
         place, cell = wire[:2], int(match[1])
         name, part = slice_of(cell), cell // 2
         self.expect(place, f"{name}.REG{cell % 2}.LSRMODE", "LSR")
-        self.expect(place, f"{name}.GSR", "DISABLED")
+        if self.has_global_reset:
+            self.expect(place, f"{name}.GSR", "DISABLED")
         flags = ecp5_cells.SET * (self.setting(place, f"{name}.REG{cell % 2}.REGSET") == "SET")
         from_table = self.setting(place, f"{name}.REG{cell % 2}.SD") == "1"
         data = self.input(place, f"{'DI' if from_table else 'M'}{cell}_SLICE")
@@ -245,13 +155,13 @@ class _Reader:
             flags |= ecp5_cells.ASYNC * (self.setting(place, f"{line[2]}.SRMODE") == "ASYNC")
         if clock := self.configuration.arcs.get((*place, f"MUXCLK{part}")):
             self.expect(place, f"{clock[2]}.CLKMUX", "CLK")
-        self.numbers.registers.append([data, enable, reset, net, flags, self.clock(place, f"CLK{part}_SLICE")])
+        self.numbers.registers.append([data, enable, reset, net, flags, self.clock((*place, f"CLK{part}_SLICE"))])
 
     def small_ram(self, place: tuple[int, int], cell: int, net: int, table: int) -> None:
         """One bit of 16 words; address and data of a write come through the third slice, which is not a LUT then."""
         self.expect(place, "SLICEC.MODE", "RAMW")
         self.expect(place, "CLK1.CLKMUX", "CLK")
-        number = self.clock(place, "CLK1")
+        number = self.clock((*place, "CLK1"))
         if self.configuration.settings[place].get("LSR1.LSRMUX", "LSR") != "LSR":  # a reset of registers too
             raise FpgaError(f"column {place[0]}, row {place[1]}: no model of an enable that is inverted with a reset")
         kind = self.setting(place, "SLICEA.WREMUX")
@@ -283,7 +193,7 @@ class _Reader:
         clock, number = self.setting(place, f"{name}.REG_OUTPUT_CLK"), 0
         if clock != "NONE":
             self.expect(place, f"{name}.{clock}MUX", clock)
-            number = self.clock(place, f"J{clock}_MULT18")
+            number = self.clock((*place, f"J{clock}_MULT18"))
             held = [self.inverted(place, f"{name}.{pin}MUX", pin, f"J{pin}_MULT18") for pin in ("CE0", "RST0")]
             if held != [ONE, ZERO]:
                 raise FpgaError(f"{name} at {place}: no model of a register with an enable or a reset")
@@ -306,7 +216,7 @@ class _Reader:
         mode = self.setting(place, f"{name}.MODE")
         ports = [number for letter in "AB" for number in self.port(place, name, letter, mode == "PDPW16KD")]
         written = any(ports[at] != ZERO for at in (_WRITE_ENABLE, _WRITE_ENABLE + len(ports) // 2))
-        clocks = [self.clock(place, f"JCLK{letter}_EBR") for letter in "AB"]
+        clocks = [self.clock((*place, f"JCLK{letter}_EBR")) for letter in "AB"]
         if clocks[0] != clocks[1]:
             raise FpgaError(f"{name} at {place}: no model of a block RAM with two clocks")
         words = self.configuration.content_of(place, name)
@@ -346,14 +256,6 @@ class _Reader:
 
     def nothing(self, wire: Wire, net: int, match: re.Match[str]) -> None:
         """A pin that is an input."""
-
-
-def output_of(wire: Wire) -> tuple[str, re.Match[str]] | None:
-    """The kind of cell of which a wire is an output, and the parts of its name; None if it is none."""
-    for kind, name in _OUTPUTS.items():
-        if match := name.fullmatch(wire[2]):
-            return kind, match
-    return None
 
 
 def block_at(configuration: Configuration, place: tuple[int, int]) -> str:

@@ -62,6 +62,10 @@ class Kind:
     words: dict[str, list[bool]] = field(default_factory=lambda: defaultdict(list))
     defaults: dict[str, str] = field(default_factory=dict)
 
+    def bits(self, setting: str, value: str) -> frozenset[str]:
+        """Those that a value of a setting sets."""
+        return self.options.get(setting, {}).get(value, frozenset())
+
 
 @functools.cache
 def kind_of(tile_type: str) -> Kind:

@@ -17,10 +17,14 @@ class LitDesign(Elaboratable):
         """Adds what it is. Returns what the LED shows."""
         raise NotImplementedError
 
+    def drive(self, m: Module, clock: Value) -> None:
+        """Makes the clock domains from the clock of the board."""
+        drive_sync(m, Ecp5Pll.find(25_000_000, 50_000_000), clock)
+
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         m.submodules.clock = clock = io.Buffer("i", platform.request(platform.default_clk, dir="-"))
-        drive_sync(m, Ecp5Pll.find(25_000_000, 50_000_000), clock.i)
+        self.drive(m, clock.i)
         m.submodules.led = led = io.Buffer("o", platform.request("led", 0, dir="-"))
         m.d.comb += led.o.eq(self.body(m))
         return m

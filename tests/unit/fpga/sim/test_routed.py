@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fpga.board import BLOCK_RAM, SDRAM, Point
 from fpga.build import point_of
 from fpga.flows.ecp5 import CONFIGURATION, CONSTRAINTS, ROUTED
 from fpga.sim.compared import changed, differences, lost
@@ -23,25 +24,36 @@ from tests.unit.fpga.sim.least import BOARD, LEAST, check_bytes_and_cycles, chec
 #: Routing takes four CPU minutes, once for the sources.
 pytestmark = [pytest.mark.cosim, pytest.mark.long]
 #: A slow clock has fewer cycles for each byte of the line, a small memory fewer cells to place.
-SLOW = {"clock_mhz": 25, "memory_kib": 16}
-POINT = replace(point_of(BOARD, LEAST), **SLOW)  # type: ignore[arg-type]
+SLOW: dict[str, dict[str, int | float]] = {
+    BLOCK_RAM: {"clock_mhz": 25, "memory_kib": 16},
+    SDRAM: {"clock_mhz": 25, "baud": 3_000_000},
+}
+
+
+@pytest.fixture(scope="module", params=SLOW)
+def point(request: pytest.FixtureRequest) -> Point:
+    """Of each kind of memory."""
+    return replace(point_of(BOARD, LEAST, memory=request.param), **SLOW[request.param])  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
-def folder() -> Path:
-    return routed(BOARD, LEAST, POINT)
+def folder(point: Point) -> Path:
+    return routed(BOARD, LEAST, point)
 
 
 @pytest.fixture(scope="module")
-def both() -> Iterator[Pair]:
-    made = pair(BOARD, LEAST, routed_cells, **SLOW)
+def both(point: Point) -> Iterator[Pair]:
+    made = pair(BOARD, LEAST, routed_cells, memory=point.memory, **SLOW[point.memory])
     yield made
     made.netlist.close()
     made.rtl.close()
 
 
-def test_bytes_and_cycles(both: Pair, network: Program, recording: NetworkRecording) -> None:
+def test_bytes_and_cycles(point: Point, both: Pair, network: Program, recording: NetworkRecording) -> None:
+    commands = both.netlist.sdram_commands
     check_bytes_and_cycles(both, network, recording)
+    assert not both.netlist.sdram_fault
+    assert bool(sum(commands.values())) == (point.memory == SDRAM)
 
 
 def test_random_values_in_what_is_not_reset(both: Pair, recording: NetworkRecording) -> None:
@@ -53,22 +65,22 @@ def test_wrong_bits_of_luts_are_found(both: Pair, recording: NetworkRecording) -
 
 
 def test_multipliers_without_their_register_are_found(
-    folder: Path, tmp_path: Path, both: Pair, recording: NetworkRecording
+    folder: Path, tmp_path: Path, point: Point, both: Pair, recording: NetworkRecording
 ) -> None:
     text = (folder / CONFIGURATION).read_text(encoding="utf-8")
     assert "REG_OUTPUT_CLK CLK0" in text
     (tmp_path / CONFIGURATION).write_text(text.replace("REG_OUTPUT_CLK CLK0", "REG_OUTPUT_CLK NONE"), encoding="utf-8")
     shutil.copy(folder / CONSTRAINTS, tmp_path)
-    hz = BOARD.clocks(POINT).output_hz
-    with closing(NetlistLine(cells_in(tmp_path), clock_hz=hz, baud=both.baud)) as line:
+    hz, sdram = BOARD.clocks(point).output_hz, BOARD.sdram if point.memory == SDRAM else None
+    with closing(NetlistLine(cells_in(tmp_path), clock_hz=hz, baud=both.baud, sdram=sdram)) as line:
         assert replay(line, recording, recording.answers) != recording.answers
 
 
-def test_the_configuration_is_that_of_the_netlist(folder: Path) -> None:
+def test_the_configuration_is_that_of_the_netlist(folder: Path, point: Point) -> None:
     module, written = read_netlist(folder, ROUTED), Configuration(folder / CONFIGURATION)
     assert len(module["cells"]) > 10_000
     assert list(differences(module, written)) == []
-    assert list(changed(placed_cells(BOARD, LEAST, POINT), module)) == []
+    assert list(changed(placed_cells(BOARD, LEAST, point), module)) == []
 
 
 def test_the_bitstream_has_all_of_the_configuration(folder: Path, tmp_path: Path) -> None:
