@@ -123,6 +123,7 @@ signoff: $(STAMP) ## measure coverage, faults, proofs, netlist and random machin
 	$(BIN)/python -m tests.equivalence --json build/signoff/equivalence.json
 	$(BIN)/python -m tests.netlists --config small --programs 200 --faults 0 --json build/signoff/netlist_sdram.json
 	$(BIN)/python -m tests.equivalence --config small --json build/signoff/equivalence_sdram.json
+	$(BIN)/python -m tests.netlists --board tang_nano_20k --config nano --network digits ds_cnn --programs 200 --faults 0 --json build/signoff/netlist_gowin.json
 	$(BIN)/python -m tests.netlists --routed --network digits ds_cnn --programs 200 --json build/signoff/netlist_routed.json
 	$(BIN)/python -m tests.netlists --routed --config small --programs 200 --faults 0 --json build/signoff/netlist_routed_sdram.json
 	$(BIN)/python -m tests.fuzz --machines 300 --count 100000 --json build/signoff/fuzz.json

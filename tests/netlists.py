@@ -36,6 +36,7 @@ from isa.config import PRESETS, NpuConfig
 from isa.program import Program
 from tests.common.netlist_runs import (
     ECP5_BOARDS,
+    SIMULATED_BOARDS,
     Pair,
     Recording,
     digest_in,
@@ -50,8 +51,8 @@ from tests.common.paths import ROOT
 from tests.common.routed_runs import UNPACKED, routed, routed_cells
 from tilewright import zoo
 
-#: The point of the netlist for random programs: 83 cycles for a byte of the line.
-SLOW = {"clock_mhz": 25, "baud": 3_000_000}
+#: The line of the netlist for random programs, whose clock is the board's own: 83 cycles for a byte, or 90.
+SLOW_BAUD = 3_000_000
 #: So many of them are run again with each wrong bit.
 FAULTED = 20
 #: Kinds of differences between netlists before and after routing, the configuration and the bitstream.
@@ -62,7 +63,7 @@ DIGITS = "digits"
 def main(arguments: list[str]) -> int:
     """The command line; returns 1 where something differs."""
     parser = argparse.ArgumentParser(prog="python -m tests.netlists", description=__doc__.splitlines()[0])
-    parser.add_argument("--board", default="ulx3s_85f", choices=ECP5_BOARDS)
+    parser.add_argument("--board", default="ulx3s_85f", choices=SIMULATED_BOARDS)
     parser.add_argument("--config", default="tiny", choices=PRESETS)
     parser.add_argument("--network", nargs="+", default=[DIGITS], metavar="NETWORK",
                         help="files, names of the zoo, or digits, which is the default")  # fmt: skip
@@ -77,6 +78,8 @@ def main(arguments: list[str]) -> int:
     for name in options.network:
         if name not in (DIGITS, *zoo.ZOO) and not Path(name).is_file():
             parser.error(f"{name}: no such file, nor a network of the zoo")
+    if options.routed and options.board not in ECP5_BOARDS:
+        parser.error(f"after routing, only what an ECP5 does is simulated: {', '.join(ECP5_BOARDS)}")
     start = time.process_time()
     board, config = BOARDS[options.board], PRESETS[options.config]
     new = functools.partial(pair, board, config, routed_cells if options.routed else placed_cells)
@@ -92,7 +95,7 @@ def main(arguments: list[str]) -> int:
         if options.json:  # as much as there is, for whoever ends it early
             write_with_command(options.json, parser, arguments, figures)
     if options.programs:  # what is routed has the clock that it is routed for
-        slow = new() if options.routed else new(**SLOW)
+        slow = new() if options.routed else new(clock_mhz=board.clock_hz / 1e6, baud=SLOW_BAUD)
         figures |= programs(slow, config, options.programs, options.faults)
     if options.routed:
         figures |= compare(board, config)

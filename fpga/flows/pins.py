@@ -10,7 +10,7 @@ from typing import Any
 from fpga.cells import Capacity, Used
 from fpga.flows import into_blocks, into_luts
 from fpga.flows.flow import Flow
-from fpga.flows.synthesis import COUNT, NAME, NARROW, SYNTHESIS
+from fpga.flows.synthesis import COUNT, NAME, NARROW, NETLIST, SYNTHESIS
 from fpga.flows.tools import run
 
 #: Share of the LUTs that is built in place of blocks, above which LUTs are short.
@@ -22,6 +22,7 @@ class PlatformFlow(Flow):
 
     Attributes:
         command: of yosys that synthesises for the family.
+        netlist: file of what is placed.
         techmap: file of `techmap` that makes multipliers and adders of LUTs.
         fills_blocks: whether memories go into block RAMs that would be free.
         filled: share of the DSP blocks that are used where there are not enough.
@@ -29,6 +30,7 @@ class PlatformFlow(Flow):
     """
 
     command: str
+    netlist: str = NETLIST
     techmap: str
     fills_blocks: bool = False
     filled: float = 1.0

@@ -1,4 +1,5 @@
-// The cells of an ECP5 as numbers: nets, settings, contents. Mirrored by fpga/sim/ecp5_cells.py, which says what they are.
+// The cells of an FPGA as numbers: nets, settings, contents. Mirrored by fpga/sim/cells.py; what they are of a family is
+// said by fpga/sim/ecp5_cells.py and fpga/sim/gowin_cells.py.
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -14,7 +14,8 @@ from functools import partial
 from typing import Any
 
 from fpga.flows.netlist import Bit, Cell, Module
-from fpga.sim.ecp5_cells import PLL_OUTPUTS, block_words, number, text
+from fpga.sim.cells import number, text
+from fpga.sim.ecp5_cells import PLL_OUTPUTS, block_words
 from fpga.sim.ecp5_nets import slice_of
 from fpga.sim.ecp5_pads import PAD, REGISTERS, Pad
 from fpga.sim.ecp5_routed import block_at, carry_in, multiplier_at

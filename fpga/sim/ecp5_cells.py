@@ -9,67 +9,33 @@ oscillator, in which its outputs can be shifted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-
-import numpy as np
+from collections.abc import Callable, Mapping
 
 from fpga.errors import FpgaError
-from fpga.flows.netlist import Bit, Cell, Module
+from fpga.flows.netlist import Cell, Module
+from fpga.sim.cells import (
+    ASYNC,
+    BLOCK_WORDS,
+    ENABLE_INVERTED,
+    ONE,
+    RESET_INVERTED,
+    RESET_NEEDS_ENABLE,
+    SELECT,
+    SET,
+    ZERO,
+    CellReader,
+    Maker,
+    Numbers,
+    number,
+    text,
+)
 
-#: Nets of the constants; an open input is 0, and so is one that is said not to matter.
-ZERO, ONE = 0, 1
-_CONSTANT: dict[Bit, int] = {"0": ZERO, "1": ONE, "x": ZERO, "z": ZERO}
-#: 18-bit words of a block RAM, and how many of them are in one parameter, 20 bits each.
-BLOCK_WORDS, INIT_WORDS, INIT_BITS = 1024, 16, 20
-#: Flags of a register.
-SET, ASYNC, ENABLE_INVERTED, RESET_INVERTED, RESET_NEEDS_ENABLE = 1, 2, 4, 8, 16
+#: Words of a block RAM in one parameter, and the bits it has for each.
+INIT_WORDS, INIT_BITS = 16, 20
 WRITE_MODES = {"NORMAL": 0, "WRITETHROUGH": 1, "READBEFOREWRITE": 2}
 _READ_WIDTHS = (1, 2, 4, 9, 18, 36)
 #: Outputs of the PLL, the one that the others are counted from first; steps of a cycle of its oscillator.
 PLL_OUTPUTS, _STEPS = ("CLKOP", "CLKOS", "CLKOS2", "CLKOS3"), 8
-
-
-@dataclass
-class Numbers:
-    """A netlist, by kind of cell.
-
-    Attributes:
-        nets: how many, constants included.
-        luts: LUT4 first, in the order of `lut_names`, then parts of other cells: five inputs, output, table.
-        registers, small_rams, multipliers, blocks: see `cells.h`.
-        pins: net of each port of the module, by name: what comes in, or what an output drives.
-        outputs: of each that is an output, what it drives, and what is 1 while it does not.
-        locked: the net that says that the PLL runs.
-        lut_names: of the cells that are a LUT4.
-        clocks: number of each clock, by its net; 0 is the one that cycles are counted in.
-        edges: period of each clock, and its first edge after one of clock 0.
-    """
-
-    nets: int = 2
-    luts: list[list[int]] = field(default_factory=list)
-    registers: list[list[int]] = field(default_factory=list)
-    small_rams: list[list[int]] = field(default_factory=list)
-    multipliers: list[list[int]] = field(default_factory=list)
-    blocks: list[list[int]] = field(default_factory=list)
-    pins: dict[str, int] = field(default_factory=dict)
-    outputs: dict[str, tuple[int, int]] = field(default_factory=dict)
-    locked: int = ZERO
-    lut_names: list[str] = field(default_factory=list)
-    clocks: dict[int, int] = field(default_factory=dict)
-    edges: list[tuple[int, int]] = field(default_factory=list)
-
-    def clock(self, net: int, edges: tuple[int, int] = (1, 0)) -> int:
-        """The number of a clock, which may be a new one with these edges."""
-        if net not in self.clocks:
-            self.clocks[net] = len(self.clocks)
-            self.edges.append(edges)
-        return self.clocks[net]
-
-    def tables(self) -> list[np.ndarray]:
-        """int32, cells x numbers, in the order of the arguments of `tw_netlist_create`."""
-        kinds = (self.luts, self.registers, self.small_rams, self.multipliers, self.blocks)
-        return [np.array(kind, np.int64).astype(np.int32) for kind in kinds]
 
 
 def numbers_of(module: Module) -> Numbers:
@@ -96,64 +62,14 @@ def carry_tables(table: int, injects: bool) -> tuple[int, int]:
     return total, out
 
 
-def text(cell: Cell, name: str, default: str) -> str:
-    """A parameter that is a word."""
-    return str(cell["parameters"].get(name, default)).strip()
-
-
-def number(cell: Cell, name: str, default: int = 0) -> int:
-    """A parameter that yosys writes in binary; bits that are not known are 0."""
-    value = cell["parameters"].get(name)
-    return default if value is None else int(str(value).replace("x", "0"), 2)
-
-
-class _Reader:
-    def __init__(self, module: Module) -> None:
-        self.numbers = Numbers()
-        self._nets: dict[Bit, int] = dict(_CONSTANT)
-        self._outputs_of_pll: dict[int, tuple[int, int]] = {}
-        self._driven_pads: dict[Bit, tuple[int, int]] = {}
-        self.cells: dict[str, Cell] = module["cells"]
-        makers = {
-            "LUT4": self.lut, "CCU2C": self.carry, "PFUMX": self.select, "L6MUX21": self.select,
-            "TRELLIS_FF": self.register, "TRELLIS_DPR16X4": self.small_ram, "MULT18X18D": self.multiplier,
-            "DP16KD": self.block, "EHXPLLL": self.pll, "ODDRX1F": self.clock_out, "TRELLIS_IO": self.pin,
+class _Reader(CellReader):
+    def makers(self) -> Mapping[str, Maker]:
+        return {
+            "EHXPLLL": self.pll, "ODDRX1F": self.gives_clock, "TRELLIS_IO": self.pin, "LUT4": self.lut,
+            "CCU2C": self.carry, "PFUMX": self.select, "L6MUX21": self.select, "TRELLIS_FF": self.register,
+            "TRELLIS_DPR16X4": self.small_ram, "MULT18X18D": self.multiplier, "DP16KD": self.block,
             "$scopeinfo": self.nothing,
         }  # fmt: skip
-        # Nets that have two names get one before they are used.
-        order = {"EHXPLLL": 0, "ODDRX1F": 1, "TRELLIS_IO": 2, "LUT4": 3}
-        for name, cell in sorted(self.cells.items(), key=lambda item: order.get(item[1]["type"], 4)):
-            if cell["type"] not in makers:
-                raise FpgaError(f"cell {name}: no model of {cell['type']}; there are {', '.join(makers)}")
-            makers[cell["type"]](name, cell)
-        for name, port in module["ports"].items():
-            for index, bit in enumerate(port["bits"]):
-                label = name if len(port["bits"]) == 1 else f"{name}[{index}]"
-                self.numbers.pins.setdefault(label, self.net(bit))
-                if bit in self._driven_pads:
-                    self.numbers.outputs[label] = self._driven_pads[bit]
-        self.numbers.nets = max(self._nets.values()) + 1
-        if not self.numbers.clocks:
-            raise FpgaError("the netlist has no clock")
-
-    def net(self, bit: Bit) -> int:
-        return self._nets.setdefault(bit, len(self._nets) - len(_CONSTANT) + 2)
-
-    def input(self, cell: Cell, port: str, index: int = 0) -> int:
-        bits = cell["connections"].get(port, ())
-        return self.net(bits[index]) if index < len(bits) else ZERO
-
-    def inputs(self, cell: Cell, ports: Iterable[str]) -> list[int]:
-        return [self.input(cell, port) for port in ports]
-
-    def clock(self, cell: Cell, port: str, inverted: bool) -> int:
-        """The number of a clock."""
-        if inverted:
-            raise FpgaError(f"a netlist is simulated with rising edges alone, {cell['type']} has a falling one")
-        net, clocks = self.input(cell, port), self.numbers.clocks
-        if clocks and net not in clocks and net not in self._outputs_of_pll:
-            raise FpgaError("a netlist is simulated with clocks of one PLL, this one has others")
-        return self.numbers.clock(net, self._outputs_of_pll.get(net, (1, 0)))
 
     # Logic.
 
@@ -178,7 +94,7 @@ class _Reader:
     def select(self, name: str, cell: Cell) -> None:
         """Multiplexers of a slice: one more input for a LUT."""
         ports = ("BLUT", "ALUT", "C0") if cell["type"] == "PFUMX" else ("D0", "D1", "SD")
-        self.numbers.luts.append([*self.inputs(cell, ports), ZERO, ZERO, self.input(cell, "Z"), 0b11001010])
+        self.numbers.luts.append([*self.inputs(cell, ports), ZERO, ZERO, self.input(cell, "Z"), SELECT])
 
     # What keeps a state.
 
@@ -261,31 +177,18 @@ class _Reader:
         for output in PLL_OUTPUTS:
             if text(cell, f"{output}_ENABLE", "DISABLED") == "ENABLED" and output in cell["connections"]:
                 edges = edges_of(lambda parameter: number(cell, parameter, parameter.endswith("_DIV")), output)
-                self._outputs_of_pll[self.input(cell, output)] = edges
+                self.pll_outputs[self.input(cell, output)] = edges
         self.clock(cell, PLL_OUTPUTS[0], False)
 
-    def clock_out(self, name: str, cell: Cell) -> None:
-        """A register of both edges that gives a clock to a pin: high in the first half of each cycle."""
-        if (self.inputs(cell, ("D0", "D1", "RST")), cell["connections"]["Q"][0] in self._nets) != (
-            [ONE, ZERO, ZERO],
-            False,
-        ):
-            raise FpgaError(f"cell {name}: no model of ODDRX1F but as a clock")
-        self.clock(cell, "SCLK", False)
-        self._nets[cell["connections"]["Q"][0]] = self.input(cell, "SCLK")
+    def gives_clock(self, name: str, cell: Cell) -> None:
+        self.clock_out(name, cell, ("D0", "D1", "RST"), "SCLK", "Q")
 
     def pin(self, name: str, cell: Cell) -> None:
-        """A buffer at a pin, the same wire as what is inside; of one that is input and output, as the input."""
+        """Of one that is input and output, it is the input."""
         (pad,) = cell["connections"]["B"]
         direction = text(cell, "DIR", "INPUT")
-        if pad in self._nets:
-            raise FpgaError(f"cell {name}: a pin with two buffers")
-        self._nets[pad] = self.input(cell, "I" if direction == "OUTPUT" else "O")
-        if direction != "INPUT":
-            self._driven_pads[pad] = self.input(cell, "I"), self.input(cell, "T")
-
-    def nothing(self, name: str, cell: Cell) -> None:
-        pass
+        driven = (self.input(cell, "I"), self.input(cell, "T")) if direction != "INPUT" else None
+        self.pad(name, pad, self.input(cell, "I" if direction == "OUTPUT" else "O"), driven)
 
 
 def edges_of(parameter: Callable[[str], int], output: str) -> tuple[int, int]:

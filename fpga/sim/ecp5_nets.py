@@ -6,7 +6,8 @@ import re
 from collections import deque
 
 from fpga.errors import FpgaError
-from fpga.sim.ecp5_cells import ONE, PLL_OUTPUTS, ZERO, Numbers, edges_of
+from fpga.sim.cells import ONE, ZERO, Numbers
+from fpga.sim.ecp5_cells import PLL_OUTPUTS, edges_of
 from fpga.sim.trellis import Configuration, Source, Wire
 
 #: Outputs of cells, and what they are outputs of.

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fpga.errors import FpgaError
-from fpga.sim import ecp5_cells
-from fpga.sim.ecp5_cells import ONE, ZERO
+from fpga.sim.cells import ASYNC, ENABLE_INVERTED, ONE, RESET_INVERTED, SET, ZERO
 from fpga.sim.ecp5_nets import Nets, output_of
 from fpga.sim.trellis import Configuration, Wire
 
@@ -134,15 +133,15 @@ class Pads(Nets):
 
     def pad_numbers(self, pad: Pad, data: int, net: int, reset_value: str, side: str) -> list[int]:
         """Of a register at a pad; those of both sides have one enable, reset and clock, or none of them."""
-        flags = ecp5_cells.SET * (pad.expect(reset_value, "SET", "RESET") == "SET")
+        flags = SET * (pad.expect(reset_value, "SET", "RESET") == "SET")
         enable, reset = ONE, ZERO
         if pad.expect(f"CE{side}MUX", "CEMUX", "1") == "CEMUX":
             enable = self.end(pad.wire("JCE"))
-            flags |= ecp5_cells.ENABLE_INVERTED * (pad.expect("CEMUX", "CE", "INV") == "INV")
+            flags |= ENABLE_INVERTED * (pad.expect("CEMUX", "CE", "INV") == "INV")
         if pad.expect(f"LSR{side}MUX", "LSRMUX", "0") == "LSRMUX":
             reset = self.end(pad.wire("JLSR"))
-            flags |= ecp5_cells.RESET_INVERTED * (pad.expect("LSRMUX", "LSR", "INV") == "INV")
-            flags |= ecp5_cells.ASYNC * (pad.expect("SRMODE", "ASYNC", "LSR_OVER_CE") == "ASYNC")
+            flags |= RESET_INVERTED * (pad.expect("LSRMUX", "LSR", "INV") == "INV")
+            flags |= ASYNC * (pad.expect("SRMODE", "ASYNC", "LSR_OVER_CE") == "ASYNC")
         pad.expect(f"CLK{side}MUX", "CLK")
         if self.has_global_reset:
             pad.expect("GSR", "DISABLED")

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Mapping
 
 from fpga.errors import FpgaError
-from fpga.sim import ecp5_cells
-from fpga.sim.ecp5_cells import ONE, ZERO, Numbers
+from fpga.sim import cells, ecp5_cells
+from fpga.sim.cells import ONE, SELECT, ZERO, Numbers
 from fpga.sim.ecp5_nets import OUTPUTS, output_of, slice_of
 from fpga.sim.ecp5_pads import Pad, Pads
 from fpga.sim.trellis import Configuration, Wire
@@ -129,7 +129,7 @@ class _Reader(Pads):
         name = f"{slice_of(cell)}.M{cell % 2}MUX"
         tied = self.configuration.settings.get(place, {}).get(name) == "1"
         chosen = ONE if tied else self.input(place, f"M{cell}_SLICE")
-        self.parts.append([first, second, chosen, ZERO, ZERO, net, 0b11001010])
+        self.parts.append([first, second, chosen, ZERO, ZERO, net, SELECT])
 
     # What keeps a state.
 
@@ -139,20 +139,20 @@ class _Reader(Pads):
         self.expect(place, f"{name}.REG{cell % 2}.LSRMODE", "LSR")
         if self.has_global_reset:
             self.expect(place, f"{name}.GSR", "DISABLED")
-        flags = ecp5_cells.SET * (self.setting(place, f"{name}.REG{cell % 2}.REGSET") == "SET")
+        flags = cells.SET * (self.setting(place, f"{name}.REG{cell % 2}.REGSET") == "SET")
         from_table = self.setting(place, f"{name}.REG{cell % 2}.SD") == "1"
         data = self.input(place, f"{'DI' if from_table else 'M'}{cell}_SLICE")
         enables = self.setting(place, f"{name}.CEMUX")
-        flags |= ecp5_cells.ENABLE_INVERTED * (enables == "INV")
+        flags |= cells.ENABLE_INVERTED * (enables == "INV")
         enable = {"0": ZERO, "1": ONE}.get(enables)
         if enable is None:
             enable = self.input(place, f"CE{part}_SLICE")
         reset = ZERO
         if line := self.configuration.arcs.get((*place, f"MUXLSR{part}")):
             reset = self.net(self.configuration.source(line))
-            flags |= ecp5_cells.RESET_INVERTED * (self.setting(place, f"{line[2]}.LSRMUX") == "INV")
+            flags |= cells.RESET_INVERTED * (self.setting(place, f"{line[2]}.LSRMUX") == "INV")
             self.expect(place, f"{line[2]}.SRMODE", "LSR_OVER_CE", "ASYNC")
-            flags |= ecp5_cells.ASYNC * (self.setting(place, f"{line[2]}.SRMODE") == "ASYNC")
+            flags |= cells.ASYNC * (self.setting(place, f"{line[2]}.SRMODE") == "ASYNC")
         if clock := self.configuration.arcs.get((*place, f"MUXCLK{part}")):
             self.expect(place, f"{clock[2]}.CLKMUX", "CLK")
         self.numbers.registers.append([data, enable, reset, net, flags, self.clock((*place, f"CLK{part}_SLICE"))])

@@ -42,15 +42,16 @@ struct Board {
         if (memory) memory->after(time, which, netlist);
     }
 
-    // The PLL loses its lock and finds it again: what the reset of a board is. With an SDRAM, the Verilated SoC has the
-    // synchroniser too (fpga/sim/sdram.py), and what line.cpp drives is the lock.
+    // The PLL loses its lock and finds it again: what the reset of a board is. With an SDRAM on a clock of its own, the Verilated SoC has
+    // the synchroniser too (fpga/sim/sdram.py), and what line.cpp drives is the lock.
     int32_t reset(uint64_t seed) {
         netlist.set(rx, true);
         netlist.set(locked, false);
         netlist.settle();
         int32_t scrambled = seed ? netlist.scramble(seed) : 0;
         if (memory) memory->chip.restart(clocks.time());
-        int kept = memory ? 0 : SYNCHRONISER_CYCLES;
+        bool own_clock = memory && memory->nets.registers != 0;
+        int kept = own_clock ? 0 : SYNCHRONISER_CYCLES;
         for (int i = kept; i < RESET_CYCLES; i++) tick();
         netlist.set(locked, true);
         netlist.settle();

@@ -19,7 +19,8 @@ from fpga.errors import FpgaError
 from fpga.flows.netlist import Module
 from fpga.flows.synthesis import NAME, NETLIST
 from fpga.sdram.chip import SdramChip
-from fpga.sim.ecp5_cells import ONE, ZERO, Numbers, numbers_of
+from fpga.sim import ecp5_cells, gowin_cells
+from fpga.sim.cells import ONE, ZERO, Numbers
 from fpga.sim.sdram_pins import COMMANDS, SDRAM, memory_edges, nets_of, rules_of
 
 _HERE = Path(__file__).resolve().parent
@@ -77,11 +78,16 @@ def read_netlist(directory: Path, name: str = NETLIST) -> Module:
     return module
 
 
+def numbers_of(module: Module) -> Numbers:
+    """The cells of a flat module of either family. Raises FpgaError as `NetlistLine`."""
+    return (gowin_cells if gowin_cells.is_gowin(module) else ecp5_cells).numbers_of(module)
+
+
 class NetlistLine(Owner):
     """A netlist with a serial line and, perhaps, a PLL, which all clocks are of; the same methods as `SimulatedLine`.
 
     Args:
-        cells: a flat module of ECP5 cells, or what has been read of a routed one (`ecp5_routed`).
+        cells: a flat module of cells of an ECP5 or a Gowin FPGA, or what has been read of a routed one (`ecp5_routed`).
         clock_hz: of the clock of the serial line: the first output of the PLL, or the one clock there is.
         baud: of the serial line.
         sdram: at the pins of the resource `sdram`, or None.

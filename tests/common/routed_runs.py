@@ -10,7 +10,7 @@ from fpga.cells import ECP5
 from fpga.flows.ecp5 import CONFIGURATION, CONSTRAINTS, ROUTED, Ecp5
 from fpga.flows.synthesis import NAME, NETLIST, STATISTICS, cell_counts
 from fpga.flows.tools import Step, run
-from fpga.sim.ecp5_cells import Numbers
+from fpga.sim.cells import Numbers
 from fpga.sim.ecp5_routed import numbers_of, pins_of
 from fpga.sim.trellis import Configuration
 from fpga.uart_board import UartBoard

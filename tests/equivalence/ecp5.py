@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from fpga.flows.block_registers import MEMORY, MULTIPLIER, REGISTER
 from fpga.flows.netlist import Cell, Module
-from fpga.sim.ecp5_cells import block_words, carry_tables, number, text
+from fpga.sim.cells import number, text
+from fpga.sim.ecp5_cells import block_words, carry_tables
 from tests.equivalence.sweep import Sweep
 from tests.equivalence.units import Bit, Column, Literals, Logic, Unit, ordered, product, table
 from tests.mutants.gates import FALSE, TRUE

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fpga.flows.netlist import loads
-from fpga.sim.ecp5_cells import text
+from fpga.sim.cells import text
 from tests.equivalence.ecp5 import (
     ADDRESS_PINS,
     MEMORY,

@@ -15,7 +15,7 @@ from typing import Any
 from fpga.flows.netlist import Module
 from fpga.flows.synthesis import NAME
 from fpga.flows.tools import Step, run
-from fpga.sim.ecp5_cells import number
+from fpga.sim.cells import number
 from tests.equivalence.units import Bit, Column, Literals, Logic, Unit, ordered, product
 from tests.mutants.gates import KINDS, named, starts
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fpga.flows.netlist import Bit, Module
-from fpga.sim.ecp5_cells import BLOCK_WORDS, INIT_BITS, INIT_WORDS
+from fpga.sim.cells import BLOCK_WORDS
+from fpga.sim.ecp5_cells import INIT_BITS, INIT_WORDS
 from fpga.sim.netlist import RX, TX
 
 #: Bits of a word of a block RAM.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fpga.flows.netlist import Bit, Module
 from fpga.sdram.chip import SdramChip
-from fpga.sim.ecp5_cells import BLOCK_WORDS
+from fpga.sim.cells import BLOCK_WORDS
 from fpga.sim.netlist import NetlistLine
 from tests.unit.fpga.sim.hand_netlists import WORD, Hand
 

@@ -16,8 +16,8 @@ from amaranth.lib.memory import Memory
 from fpga.clocking import Ecp5Pll, drive_with_memory
 from fpga.errors import FpgaError
 from fpga.flows.ecp5 import CONFIGURATION, CONSTRAINTS, ROUTED, Ecp5
+from fpga.sim.cells import Numbers
 from fpga.sim.compared import changed, differences, lost
-from fpga.sim.ecp5_cells import Numbers
 from fpga.sim.ecp5_cells import numbers_of as cells_before
 from fpga.sim.ecp5_routed import numbers_of, pins_of
 from fpga.sim.netlist import read_netlist

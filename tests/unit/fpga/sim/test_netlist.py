@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from fpga.boards import BOARDS
 from fpga.errors import FpgaError
 from fpga.sim.netlist import read_netlist
+from fpga.uart_board import UartBoard
 from isa.config import preset
 from isa.program import Program
 from tests.common.netlist_runs import NetworkRecording, Pair, pair, record, record_programs, replay
@@ -80,11 +82,13 @@ def test_no_netlist(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_digits_on_tiny() -> None:
-    made = pair(BOARD, preset("tiny"))
-    program = tw.compile(ROOT / "examples" / "digits" / "digits_int8.onnx", config="tiny")
+@pytest.mark.parametrize("board, config", [(BOARD, "tiny"), (BOARDS["tang_nano_20k"], "nano")])
+def test_digits(board: UartBoard, config: str) -> None:
+    made = pair(board, preset(config))
+    program = tw.compile(ROOT / "examples" / "digits" / "digits_int8.onnx", config=config)
     recording = record(made.netlist, made.baud, program)
     expected = tw.Device("functional").run(program, tw.random_inputs(program, 0))
     assert all(np.array_equal(recording.outputs[name], expected[name]) for name in expected)
     made.netlist.start(1)
     assert replay(made.netlist, recording) == replay(made.rtl, recording)
+    assert not made.netlist.sdram_fault
