@@ -33,12 +33,12 @@ class Numbers:
 
     Attributes:
         nets: how many, constants included.
-        luts: LUT4 first, in the order of `lut_names`, then parts of other cells: five inputs, output, table.
+        luts: in the order of `lut_names`, then parts of other cells: five inputs, output, table.
         registers, small_rams, multipliers, blocks: see `cells.h`.
         pins: net of each port of the module, by name: what comes in, or what an output drives.
         outputs: of each that is an output, what it drives, and what is 1 while it does not.
         locked: the net that says that the PLL runs.
-        lut_names: of the cells that are a LUT4.
+        lut_names: of the cells that are a LUT of up to four inputs.
         clocks: number of each clock, by its net; 0 is the one that cycles are counted in.
         edges: period of each clock, and its first edge after one of clock 0.
     """

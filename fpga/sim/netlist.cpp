@@ -42,8 +42,8 @@ struct Board {
         if (memory) memory->after(time, which, netlist);
     }
 
-    // The PLL loses its lock and finds it again: what the reset of a board is. With an SDRAM on a clock of its own, the Verilated SoC has
-    // the synchroniser too (fpga/sim/sdram.py), and what line.cpp drives is the lock.
+    // The PLL loses its lock and finds it again: what the reset of a board is. With an SDRAM on a clock of its own, the
+    // Verilated SoC has the synchroniser too (fpga/sim/sdram.py), and what line.cpp drives is the lock.
     int32_t reset(uint64_t seed) {
         netlist.set(rx, true);
         netlist.set(locked, false);

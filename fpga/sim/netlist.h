@@ -1,4 +1,4 @@
-// A netlist of ECP5 cells, simulated event by event.
+// A netlist of cells of an FPGA, simulated event by event.
 //
 // Cells are numbers, so that any netlist runs without being compiled, and a changed one is a changed number. Nets 0 and 1
 // are the constants. Between two edges of clocks, what is combinational is evaluated in the order of its depth, and only

