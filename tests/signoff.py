@@ -132,10 +132,13 @@ def _fault(fault: dict[str, Any]) -> str:
 
 
 def _netlist(figures: dict[str, Any]) -> list[str]:
-    lines = _netlist_runs(figures)
-    if figures.get("programs", 0) < _PROGRAMS:
-        return [*lines, f"Open: random programs (of {_PROGRAMS} that are wanted)."]
-    return lines[:-1]
+    few = _few_programs(figures)
+    return [*_netlist_runs(figures), f"Open: {few}."] if few else _netlist_runs(figures)[:-1]
+
+
+def _few_programs(figures: dict[str, Any]) -> str:
+    few = figures.get("programs", 0) < _PROGRAMS
+    return f"random programs (of {_PROGRAMS} that are wanted)" if few else ""
 
 
 def _netlist_runs(figures: dict[str, Any]) -> list[str]:
@@ -199,7 +202,7 @@ def _equivalence(figures: dict[str, Any]) -> list[str]:
 
 
 def _routed(figures: dict[str, Any]) -> list[str]:
-    lines = _netlist_runs(figures)
+    lines, few = _netlist_runs(figures), _few_programs(figures)
     changed, differences, lost = (f"{figures[name]:,}" for name in ("changed", "differences", "lost"))
     return [
         *lines,
@@ -208,7 +211,7 @@ def _routed(figures: dict[str, Any]) -> list[str]:
         f"with the netlist before, {changed} are changed; the configuration with what ecpunpack reads from the "
         f"bitstream, {lost} are lost.",
         "",
-        "Open: delays (nextpnr's estimate alone), levels of pins.",
+        f"Open: {few + ', ' if few else ''}delays (nextpnr's estimate alone), levels of pins.",
     ]
 
 
