@@ -126,6 +126,7 @@ signoff: $(STAMP) ## measure coverage, faults, proofs, netlist and random machin
 	$(BIN)/python -m tests.netlists --board tang_nano_20k --config nano --network digits ds_cnn --programs 200 --faults 0 --json build/signoff/netlist_gowin.json
 	$(BIN)/python -m tests.netlists --routed --network digits ds_cnn --programs 200 --json build/signoff/netlist_routed.json
 	$(BIN)/python -m tests.netlists --routed --config small --programs 200 --faults 0 --json build/signoff/netlist_routed_sdram.json
+	-$(BIN)/python -m tests.bitstreams
 	$(BIN)/python -m tests.fuzz --machines 300 --count 100000 --json build/signoff/fuzz.json
 	$(BIN)/python -m tests.fuzz --count 3000 --json build/signoff/fuzz_rtl.json
 	for kind in onnx tflite program requests; do \

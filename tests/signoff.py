@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from common.measured import COMMAND, DAY, SOURCES, digest_of_sources
+from fpga.boards import BOARDS
 from fpga.formal.proofs import SOURCES as SOURCES_OF_BOARDS
 from isa.config import preset
 from tests.common.netlist_runs import digest_of_design
@@ -215,6 +216,21 @@ def _routed(figures: dict[str, Any]) -> list[str]:
     ]
 
 
+def _bitstream(figures: dict[str, Any]) -> list[str]:
+    if "failed" in figures:
+        return [f"Open: it is not built. {figures['failed']}"]
+    used, timing = figures["used"], figures["timing"]
+    titles = ("LUT", "FF", "DSP", "block RAM", "MHz", "highest", "memory, MHz", "highest", "CPU minutes", "SHA-256")
+    own = figures["memory_mhz"]
+    memory = (f"{own:g}", f"{timing['memory_fmax_mhz']:.1f}") if own else ("", "")
+    cells = (
+        *(f"{used[name]:,g}" for name in ("lut", "ff", "dsp", "bram")),
+        *(f"{figures['clock_mhz']:g}", f"{timing['fmax_mhz']:.1f}", *memory),
+        *(f"{figures['cpu_seconds'] / 60:.0f}", f"`{figures['sha256'][:16]}`"),
+    )
+    return [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|", f"| {' | '.join(cells)} |"]
+
+
 def _proofs(figures: dict[str, Any]) -> list[str]:
     lines = ["| proof | bound | properties | proved | faults found |", "|---|---|---|---|---|"]
     for row in figures["proofs"]:
@@ -297,6 +313,17 @@ BLOCKS = (
     Block("netlist_routed", "Netlist after routing", "tests.netlists", _routed, _design("tiny")),
     Block("netlist_gowin", "Netlist of a Gowin FPGA", "tests.netlists", _netlist, _design("nano", _GOWIN_BOARD)),
     Block("netlist_routed_sdram", "Netlist with SDRAM after routing", "tests.netlists", _routed, _design("small")),
+    *(
+        Block(
+            f"bitstream_{board.name}_{config}",
+            f"Bitstream of `{config}` on `{board.name}`",
+            "tests.bitstreams",
+            _bitstream,
+            _design(config, board.name),
+        )
+        for board in BOARDS.values()
+        for config in board.points
+    ),
     Block("fuzz", "Random machines", "tests.fuzz", partial(_fuzz, programs=100_000, machines=300)),
     Block("fuzz_rtl", "Random programs on RTL", "tests.fuzz", partial(_fuzz, programs=3_000)),
     Block("files", "Damaged files", "tests.file_fuzz", _files, _sources("what reads files", READERS)),

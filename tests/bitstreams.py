@@ -1,0 +1,73 @@
+"""Bitstreams of the boards, each built as a user builds it: whether today's RTL gets there, and how fast it is.
+
+    python -m tests.bitstreams --board ulx3s_85f --config small
+    python -m tests.bitstreams                                    every configuration of every board (hours)
+
+What happens to a placement is luck: another RTL, or the same with other names, may want another seed. For each a file
+bitstream_BOARD_CONFIG.json is written, also where the build fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from common.measured import SOURCES, write_with_command
+from fpga import build as builder
+from fpga.boards import BOARDS
+from fpga.errors import FpgaError
+from fpga.uart_board import UartBoard
+from isa.config import preset
+from tests.common.netlist_runs import digest_of_design
+from tests.common.paths import ROOT
+
+
+def main(arguments: list[str]) -> int:
+    """The command line; returns 1 where a build fails."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bitstreams", description=__doc__.splitlines()[0])
+    parser.add_argument("--board", choices=BOARDS, help="all, if not given")
+    parser.add_argument("--config", help="all of the board, if not given")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "signoff", help="where to write")
+    options = parser.parse_args(arguments)
+    points = [
+        (board, config)
+        for board in BOARDS.values()
+        for config in board.points
+        if options.board in (None, board.name) and options.config in (None, config)
+    ]
+    if not points:
+        known = sorted({config for board in BOARDS.values() for config in board.points})
+        parser.error(f"no board has a configuration {options.config!r}: known are {', '.join(known)}")
+    failed = False
+    for board, config in points:
+        figures = measure(board, config)
+        print(figures, flush=True)
+        failed = failed or "failed" in figures
+        path = options.folder / f"bitstream_{board.name}_{config}.json"
+        write_with_command(path, parser, ["--board", board.name, "--config", config], figures)
+    return int(failed)
+
+
+def measure(board: UartBoard, config: str) -> dict[str, Any]:
+    """Figures of one build at the board's point, or why it failed."""
+    figures: dict[str, Any] = {SOURCES: digest_of_design(board.name, config)}
+    machine = preset(config)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            report = builder.build(board, machine, builder.point_of(board, machine), Path(folder), progress=tell)
+        except FpgaError as error:
+            return figures | {"failed": str(error).replace(folder, "...")}
+    return figures | report.to_dict()
+
+
+def tell(text: str) -> None:
+    """Shows where a build is, on a terminal."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
