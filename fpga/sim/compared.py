@@ -46,6 +46,8 @@ _DIVIDERS = {"CLKI_DIV": 1, "CLKFB_DIV": 1, "CLKOP_DIV": 8, "CLKOS_DIV": 8, "CLK
 _PLL = {"FEEDBK_PATH": "CLKOP", "PLLRST_ENA": "DISABLED", "STDBY_ENABLE": "DISABLED"}
 #: Bits of both parts of a phase.
 _PHASES = {"CPHASE": 7, "FPHASE": 3}
+#: What a pin is connected to where nothing is written.
+_NO_REGISTERS = {**{f"DATAMUX_{kind}": "PADDO" for kind in ("OREG", "ODDR", "MDDR")}, "TRIMUX_TSREG": "PADDT"}
 #: Ports of a pin, and the beginnings of the names of their wires.
 _PAD = {"I": "PADDO", "T": "PADDT", "O": "JPADDI", "IOLTO": "IOLTO"}
 #: Ports of the registers at a pin that have a wire to the other cells, and the beginnings of its name.
@@ -272,6 +274,7 @@ class _Comparison:
         for name, value in cell["parameters"].items():
             wanted = value.strip()
             found = pad.setting("BASE_TYPE", of).partition("_")[0] if name == "DIR" else pad.setting(name, of)
+            found = found or _NO_REGISTERS.get(name, "")
             if found != wanted:
                 yield f"{of}{pad.letter}.{name} is {found or 'not written'}, not {wanted}"
 
