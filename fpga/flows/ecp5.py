@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from fpga.cells import ECP5, Used
+from fpga.errors import FpgaError
 from fpga.flows.block_registers import move_registers
 from fpga.flows.carries import open_carries
 from fpga.flows.flow import Progress
@@ -38,12 +40,25 @@ _DENSE = f"synth_ecp5 {NARROW} -top {NAME} -run map_luts:json\n"
 #: goes on until each connection is fast enough, and aims a little higher than asked: its own count is half a percent
 #: above the truth.
 CROWDED, MARGIN = 0.25, 1.01
+#: nextpnr's clocks are those of whole picoseconds.
+ROUNDING = 1e-4
 #: Where DSP blocks are short. There are too few wires around a row of which all blocks are used: 16 x 8 with all 156
 #: takes a third more wire than with 84 and the other products in LUTs, and is not routed.
 FILLED = 0.54
 #: That router multiplies its estimate of the way still to go by 1.25, so it takes the first way it finds. With a
 #: smaller factor it finds shorter ways around full places. nextpnr has no argument for it, but reads it in the netlist.
 ROUTER = {"router2/estimateWeight": "0.8"}
+
+
+def check_clocks(folder: Path, mhz: float) -> None:
+    """Raises `FpgaError` if what is routed in a folder is slower than `mhz`, or another clock than it must be."""
+    found = json.loads((folder / ROUTING).read_text(encoding="utf-8"))["fmax"]
+    for name, clock in sorted(found.items()):
+        title = name.split("$")[-1]
+        wanted = mhz if title == CLOCK else clock["constraint"]
+        if clock["achieved"] < wanted * (1 - ROUNDING):
+            what = f"{title} at {clock['achieved']:.1f} MHz of {wanted:.1f}"
+            raise FpgaError(f"place and route: {what}; give a lower --clock-mhz, another --seed or more --tries")
 
 
 class Ecp5(PlatformFlow):
@@ -79,12 +94,17 @@ class Ecp5(PlatformFlow):
         return replace(found, ff=found.ff - moved)
 
     def place_and_route(self, directory: Path, used: Used, mhz: float, seeds: Sequence[int], progress: Progress) -> int:
-        """As `Flow` says; of several placements the best is routed."""
+        """As `Flow` says; of several placements the best is routed, and where that is too slow, the next one."""
         crowded = used.lut > CROWDED * self.capacity.lut
         if crowded:
             self.aim(directory, MARGIN * mhz)
-        route = partial(self.route, mhz=mhz, crowded=crowded, progress=progress)
         place = partial(self.place, mhz=mhz)
+
+        def route(folder: Path, seed: int) -> None:
+            self.route(folder, seed, mhz=mhz, crowded=crowded, progress=progress)
+            if len(seeds) > 1:  # else the report of the build says it
+                check_clocks(folder, mhz)
+
         return implement(directory, (NETLIST, CONSTRAINTS), seeds, place, route, progress)
 
     def aim(self, directory: Path, mhz: float) -> None:

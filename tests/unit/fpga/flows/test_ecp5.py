@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from amaranth.hdl import Module, Signal, Value
 
+from fpga.cells import Used
+from fpga.errors import FpgaError
 from fpga.flows import ecp5
 from fpga.flows.synthesis import ROUTING
 from fpga.flows.tools import Step, run
@@ -51,3 +55,47 @@ def test_tools_of_ecp5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crowded:
     flow.place_and_route(tmp_path, found, 50, [1], lambda text: None)
     flow.pack(tmp_path)
     assert bitstream.read_bytes() == first
+
+
+def clocks(npu: float, memory: float = 0) -> dict[str, Any]:
+    """nextpnr's report of what was routed."""
+    path = [{"type": "logic", "delay": 1.0, "from": {"cell": "a"}, "to": {"cell": "b"}}]
+    names = {"clk": (npu, 90.9)} | ({"memory_clk": (memory, 120.0048)} if memory else {})
+    fmax = {f"$glbnet${name}": {"achieved": mhz, "constraint": wanted} for name, (mhz, wanted) in names.items()}
+    edges = [f"posedge $glbnet${name}" for name in names]
+    return {"fmax": fmax, "critical_paths": [{"from": edge, "to": edge, "path": path} for edge in edges]}
+
+
+@pytest.mark.parametrize(
+    "routed, seed",
+    [
+        ({5: clocks(89.43, 124.5), 6: clocks(90.01, 120.01)}, 6),
+        ({5: clocks(90.4, 119.9), 6: clocks(90.2, 130)}, 6),
+        ({5: clocks(91, 121), 6: clocks(99, 130)}, 5),
+        ({5: clocks(89.9), 6: clocks(89.95)}, None),
+    ],
+)
+def test_a_placement_that_is_too_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, routed: dict[int, dict[str, Any]], seed: int | None
+) -> None:
+    """The next best is routed."""
+
+    def place(self: ecp5.Ecp5, folder: Path, seed: int, watch: Callable[[], None], *, mhz: float) -> str:
+        return f"Max frequency for clock 'clk': {100 - seed} MHz"
+
+    def route(self: ecp5.Ecp5, folder: Path, seed: int, **_: Any) -> None:
+        (folder / ROUTING).write_text(json.dumps(routed[seed]))
+
+    monkeypatch.setattr(ecp5.Ecp5, "place", place)
+    monkeypatch.setattr(ecp5.Ecp5, "route", route)
+    for name in (ecp5.NETLIST, ecp5.CONSTRAINTS):
+        (tmp_path / name).write_text("{}")
+    flow, used = BOARD.flow(), Used(lut=10, ff=10, dsp=0, bram=0)
+    if seed is None:
+        with pytest.raises(
+            FpgaError, match=r"89\.9 MHz of 90\.0; give a lower --clock-mhz, another --seed or more --tr"
+        ):
+            flow.place_and_route(tmp_path, used, 90, [5, 6], lambda text: None)
+    else:
+        assert flow.place_and_route(tmp_path, used, 90, [5, 6], lambda text: None) == seed
+    assert flow.place_and_route(tmp_path, used, 90, [5], lambda text: None) == 5  # the report says that it is too slow
