@@ -23,6 +23,7 @@ from fpga.uart_board import UartBoard
 from isa.config import preset
 from tests.common.netlist_runs import digest_of_design
 from tests.common.paths import ROOT
+from tilewright.cli import terminal
 
 
 def main(arguments: list[str]) -> int:
@@ -55,18 +56,13 @@ def measure(board: UartBoard, config: str) -> dict[str, Any]:
     """Figures of one build at the board's point, or why it failed."""
     figures: dict[str, Any] = {SOURCES: digest_of_design(board.name, config)}
     machine = preset(config)
-    with tempfile.TemporaryDirectory() as folder:
+    point = builder.point_of(board, machine)
+    with tempfile.TemporaryDirectory() as folder, terminal.Working(f"{board.name}, {config}") as working:
         try:
-            report = builder.build(board, machine, builder.point_of(board, machine), Path(folder), progress=tell)
+            report = builder.build(board, machine, point, Path(folder), progress=working.update)
         except FpgaError as error:
             return figures | {"failed": str(error).replace(folder, "...")}
     return figures | report.to_dict()
-
-
-def tell(text: str) -> None:
-    """Shows where a build is, on a terminal."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -149,7 +149,7 @@ class _Reader(Pads):
             enable = self.input(place, f"CE{part}_SLICE")
         reset = ZERO
         if line := self.configuration.arcs.get((*place, f"MUXLSR{part}")):
-            reset = self.net(self.configuration.source(line))
+            reset = self.end(line)
             flags |= cells.RESET_INVERTED * (self.setting(place, f"{line[2]}.LSRMUX") == "INV")
             self.expect(place, f"{line[2]}.SRMODE", "LSR_OVER_CE", "ASYNC")
             flags |= cells.ASYNC * (self.setting(place, f"{line[2]}.SRMODE") == "ASYNC")

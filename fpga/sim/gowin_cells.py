@@ -8,7 +8,7 @@ is left out. Edges of clocks are counted in sixteenths of a cycle, the steps of 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fpga.errors import FpgaError
 from fpga.flows.netlist import Cell, Module
@@ -18,8 +18,8 @@ from fpga.sim.cells import ASYNC, BLOCK_WORDS, ONE, SELECT, SET, ZERO, CellReade
 _FLIP_FLOP = re.compile(r"DFF(?P<falling>N?)(?P<reset>[SRPC]?)(?P<enable>E?)")
 FLIP_FLOPS = tuple(f"DFF{n}{reset}{e}" for n in ("", "N") for reset in ("", *"SRPC") for e in ("", "E"))
 #: The port of each kind of reset; those that set the register, and those that need no clock.
-_RESETS = {"": "", "S": "SET", "R": "RESET", "P": "PRESET", "C": "CLEAR"}
-_SETTING, _ASYNCHRONOUS = "SP", "PC"
+_RESETS = {"S": "SET", "R": "RESET", "P": "PRESET", "C": "CLEAR"}
+_SETTING, _ASYNCHRONOUS = ("S", "P"), ("P", "C")
 #: Two ports, or one that writes and one that reads; bits of a byte.
 _BLOCKS = {"DPX9B": 9, "DPB": 8, "SDPX9B": 9, "SDPB": 8}
 _WIDTHS = {9: (9, 18, 36), 8: (1, 2, 4, 8, 16, 32)}
@@ -48,12 +48,11 @@ class _Reader(CellReader):
             "$scopeinfo": self.nothing,
         }  # fmt: skip
 
-    def tied(self, name: str, cell: Cell, wanted: Mapping[str, int]) -> None:
-        """Raises FpgaError if a port, of which each bit must be a constant, is something else."""
-        for port, constant in wanted.items():
-            nets = {self.net(bit) for bit in cell["connections"].get(port, ())}
-            if nets - {constant}:
-                raise FpgaError(f"cell {name}: no model of {cell['type']} whose {port} is not {constant}")
+    def tied(self, name: str, cell: Cell, ports: Iterable[str]) -> None:
+        """Raises FpgaError if a port, of which each bit must be 0, is something else."""
+        for port in ports:
+            if any(self.net(bit) != ZERO for bit in cell["connections"].get(port, ())):
+                raise FpgaError(f"cell {name}: no model of {cell['type']} whose {port} is not 0")
 
     def wide(self, cell: Cell, port: str, count: int) -> list[int]:
         """The nets of a port of several bits."""
@@ -69,7 +68,7 @@ class _Reader(CellReader):
 
     def pll(self, name: str, cell: Cell) -> None:
         """Its outputs: the first one is clock 0, the second one has a phase."""
-        self.tied(name, cell, dict.fromkeys(("RESET", "RESET_P", "FBDSEL", "IDSEL", "ODSEL", "PSDA", "DUTYDA"), ZERO))
+        self.tied(name, cell, ("RESET", "RESET_P", "FBDSEL", "IDSEL", "ODSEL", "PSDA", "DUTYDA"))
         self.numbers.locked = self.input(cell, "LOCK")
         later = int(text(cell, "PSDA_SEL", "0000"), 2)
         for output, first in (("CLKOUT", 0), ("CLKOUTP", later)):
@@ -108,7 +107,7 @@ class _Reader(CellReader):
         match = _FLIP_FLOP.fullmatch(cell["type"])
         assert match is not None
         kind = match["reset"]
-        flags = SET * (kind in _SETTING and kind != "") + ASYNC * (kind in _ASYNCHRONOUS and kind != "")
+        flags = SET * (kind in _SETTING) + ASYNC * (kind in _ASYNCHRONOUS)
         if number(cell, "INIT", flags & SET) != flags & SET:
             raise FpgaError(f"cell {name}: no model of {cell['type']} that begins with another value than its reset's")
         clock = self.clock(cell, "CLK", match["falling"] != "")
@@ -126,11 +125,12 @@ class _Reader(CellReader):
     def multiplier(self, name: str, cell: Cell) -> None:
         """A product of 18 bits or 9, perhaps with registers before and behind it, which are registers as others."""
         width = 18 if cell["type"] == "MULT18X18" else 9
-        self.tied(name, cell, dict.fromkeys(("RESET", "ASEL", "BSEL"), ZERO))
+        self.tied(name, cell, ("RESET", "ASEL", "BSEL"))
         factors = [self.factor(cell, letter, width) for letter in "AB"]
         outputs = self.wide(cell, "DOUT", 2 * width)
         if number(cell, "OUT_REG"):
-            outputs = [self.behind(cell, net) for net in outputs]
+            behind, outputs = outputs, self.new_nets(len(outputs))
+            self.registers(cell, outputs, behind)
         signs = self.inputs(cell, ("ASIGN", "BSIGN"))
         if not set(signs) <= {ZERO, ONE}:
             raise FpgaError(f"cell {name}: no model of a factor that is signed at times")
@@ -144,19 +144,20 @@ class _Reader(CellReader):
     def factor(self, cell: Cell, letter: str, width: int) -> list[int]:
         """Its nets, behind their register if it has one."""
         nets = self.wide(cell, letter, width)
-        return [self.before(cell, net) for net in nets] if number(cell, f"{letter}REG") else nets
+        if not number(cell, f"{letter}REG"):
+            return nets
+        behind = self.new_nets(width)
+        self.registers(cell, nets, behind)
+        return behind
 
-    def before(self, cell: Cell, data: int) -> int:
-        """What a register shows that is in front of a multiplier."""
-        new = self.net(f"register {len(self.numbers.registers)}")
-        self.numbers.registers.append([data, self.input(cell, "CE"), ZERO, new, 0, self.clock(cell, "CLK")])
-        return new
+    def new_nets(self, count: int) -> list[int]:
+        """Nets that the module does not have."""
+        return [self.net(f"new {len(self.nets)}") for _ in range(count)]
 
-    def behind(self, cell: Cell, output: int) -> int:
-        """What a register takes that is behind a multiplier."""
-        new = self.net(f"register {len(self.numbers.registers)}")
-        self.numbers.registers.append([new, self.input(cell, "CE"), ZERO, output, 0, self.clock(cell, "CLK")])
-        return new
+    def registers(self, cell: Cell, data: Sequence[int], outputs: Sequence[int]) -> None:
+        """Those of a multiplier, with its enable and clock."""
+        enable, clock = self.input(cell, "CE"), self.clock(cell, "CLK")
+        self.numbers.registers += [[d, enable, ZERO, q, 0, clock] for d, q in zip(data, outputs, strict=True)]
 
     def two_ports(self, name: str, cell: Cell) -> None:
         byte = _BLOCKS[cell["type"]]
@@ -187,7 +188,7 @@ class _Reader(CellReader):
         self.block(name, cell, ports, [self.input(cell, "CEA")])
 
     def block(self, name: str, cell: Cell, ports: Sequence[int], writes: Sequence[int]) -> None:
-        self.tied(name, cell, {f"BLKSEL{letter}": ZERO for letter in "AB"})
+        self.tied(name, cell, ("BLKSELA", "BLKSELB"))
         clocks = {self.clock(cell, port) for port in ("CLKA", "CLKB") if self.input(cell, port) != ZERO}
         if len(clocks) != 1:
             raise FpgaError(f"cell {name}: no model of a block RAM with two clocks")

@@ -126,6 +126,15 @@ def values(module: Netlist, cycles: int = CYCLES + RESET) -> str:
         return "".join(seen)
 
 
+def with_setting(module: Netlist, kind: str, parameter: str, value: str) -> Netlist:
+    """Another value of a parameter in all cells of a kind."""
+    other = copy.deepcopy(module)
+    for cell in other["cells"].values():
+        if cell["type"] == kind:
+            cell["parameters"][parameter] = value
+    return other
+
+
 def test_the_same(module: Netlist, expected: str) -> None:
     assert values(module).find(expected) in range(RESET)
 
@@ -159,11 +168,7 @@ def test_cells(module: Netlist) -> None:
 def test_another_setting_is_another_machine(
     module: Netlist, expected: str, kind: str, parameter: str, value: str
 ) -> None:
-    other = copy.deepcopy(module)
-    for cell in other["cells"].values():
-        if cell["type"] == kind:
-            cell["parameters"][parameter] = value
-    assert values(other).find(expected) < 0
+    assert values(with_setting(module, kind, parameter, value)).find(expected) < 0
 
 
 @pytest.mark.parametrize(
@@ -194,9 +199,5 @@ def test_cells_that_are_not_simulated(module: Netlist, kind: str, port: str, bit
     ],
 )
 def test_settings_that_are_not_simulated(module: Netlist, kind: str, parameter: str, value: str, message: str) -> None:
-    other = copy.deepcopy(module)
-    for cell in other["cells"].values():
-        if cell["type"] == kind:
-            cell["parameters"][parameter] = value
     with pytest.raises(FpgaError, match=message):
-        numbers_of(other)
+        numbers_of(with_setting(module, kind, parameter, value))
