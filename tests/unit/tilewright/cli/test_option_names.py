@@ -31,6 +31,7 @@ SHOWN_BY = {
     "driver/board.py": ("run",),
     "fpga/build.py": ("fpga build",),
     "fpga/report.py": ("fpga build",),
+    "fpga/flows/ecp5.py": ("fpga build",),
     "fpga/flows/watch.py": ("fpga build",),
     "fpga/standalone/record.py": ("fpga build",),
     "fpga/zynq/boards.py": ("fpga export",),
