@@ -258,7 +258,7 @@ def text_classifier() -> onnx.ModelProto:
 
 def dynamic_batch_cnn() -> onnx.ModelProto:
     """A quantised CNN whose batch is open."""
-    made = build_quantized("resnet8")
+    made = build_quantized("resnet8", size=8)
     for value in (*made.graph.input, *made.graph.output):
         value.type.tensor_type.shape.dim[0].dim_param = "batch"
     del made.graph.value_info[:]

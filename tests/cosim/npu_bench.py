@@ -224,7 +224,7 @@ async def boxes_at_any_address(dut: Any) -> None:
     memory = SlowMemory(dut.clk, rng)
     bench = await Bench.start(dut, config, memory)
     reference = FunctionalDevice(config, "reference")
-    for _ in range(5):
+    for _ in range(int(os.environ.get("ROUNDS", 5))):
         ops = transfers(rng, config, 3)
         program = to_bytes(ops)
         image = bytearray(rng.randbytes(3 * REGION_BYTES))

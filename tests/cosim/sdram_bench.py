@@ -129,7 +129,7 @@ async def speed(dut: Any) -> None:
         return await until(axi.write(address, bytes(BUS_BYTES)), [dut.axi_wvalid, dut.axi_wready], dut.axi_bvalid)
 
     hits, misses, answers = [], [], []
-    for n in range(100):  # all rows are of one bank
+    for n in range(36):  # all rows are of one bank
         misses.append(await latency(4 * ROW * (8 + n % 24)))
         hits.append(await latency(4 * ROW * (8 + n % 24) + 64))
         answers.append(await answer(4 * ROW * (8 + n % 24) + 128))

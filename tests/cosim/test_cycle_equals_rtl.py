@@ -15,22 +15,22 @@ from isa.encoding import Op, op, to_bytes
 from isa.error_codes import ErrorCode
 from isa.instructions import INSTRUCTIONS, Engine, Memory
 from isa.timing import MemoryTiming
-from tests.common.equality import CONFIGS, TIMINGS, Trio, case
+from tests.common.equality import CONFIGS, TIMINGS, VARIANTS, Trio, case
 from tests.cosim_networks import compare
 
 pytestmark = [pytest.mark.cosim, pytest.mark.slow]
 
+#: Without the optional units, and with GEMM and VECTOR in one queue: two of the variants in one build.
+BARE = VARIANTS["one_queue"].with_(name="bare", depthwise=0, lut_tables=0, row_unit=0)
+MACHINES = CONFIGS | {BARE.name: BARE}
 #: Configurations random programs run on; those whose RTL is built for that alone only in `make test-long`.
-_BUILT = ("serial", "narrow_in", "narrow_out", "two_passes", "one_lane")
-RANDOM = (
-    "tiny", "wide_bus", "no_units", "one_queue",
-    *(pytest.param(name, marks=pytest.mark.long) for name in _BUILT),
-)  # fmt: skip
+_BUILT = ("serial", "narrow_in", "narrow_out", "two_passes", "one_lane", "no_units", "one_queue")
+RANDOM = ("tiny", "wide_bus", "bare", *(pytest.param(name, marks=pytest.mark.long) for name in _BUILT))
 
 
 @functools.cache
 def trio(name: str) -> Trio:
-    return Trio(CONFIGS[name])
+    return Trio(MACHINES[name])
 
 
 def test_latencies_are_those_of_the_rtl() -> None:
@@ -40,7 +40,7 @@ def test_latencies_are_those_of_the_rtl() -> None:
 @pytest.mark.parametrize("name", RANDOM)
 def test_random_programs(name: str) -> None:
     for seed in range(30):
-        program, timing = case(seed, CONFIGS[name])
+        program, timing = case(seed, MACHINES[name])
         assert not (lines := trio(name).differences(program, timing)), (seed, timing, lines)
 
 
@@ -51,6 +51,7 @@ def test_memory_timings(timing: MemoryTiming) -> None:
         assert not (lines := trio("tiny").differences(program, timing)), (seed, lines)
 
 
+@pytest.mark.long
 def test_base() -> None:
     for seed in range(200, 210):
         program, timing = case(seed, CONFIGS["base"])
@@ -88,7 +89,7 @@ def random_words(rng: random.Random) -> bytes:
     return b"".join(w.to_bytes(16, "little") for w in words)
 
 
-@pytest.mark.parametrize("name", ["tiny", "one_queue", pytest.param("one_lane", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["tiny", "bare", pytest.param("one_lane", marks=pytest.mark.long)])
 def test_errors_are_found_at_the_same_time(name: str) -> None:
     """Random words end both devices with the same error, or with the same counters."""
     rng = random.Random(15)
@@ -121,7 +122,7 @@ LACKING = [
 @pytest.mark.parametrize("operation", LACKING, ids=lambda o: o.name)
 def test_units_the_machine_lacks(operation: Op) -> None:
     """Without window and tables, all three devices stop at the same place with the same error, or at END."""
-    devices = trio("no_units")
+    devices = trio("bare")
     words = to_bytes([op("VECTOR_POST", zp=3), operation, op("END")])
     functional, cycle, rtl = (stop_of(d, words) for d in (devices.functional, devices.cycle, devices.rtl))
     assert cycle == rtl
@@ -130,14 +131,14 @@ def test_units_the_machine_lacks(operation: Op) -> None:
     devices.renew()
 
 
-@pytest.mark.parametrize("name", ["tiny", "one_queue"])
+@pytest.mark.parametrize("name", ["tiny", "bare"])
 def test_a_wait_before_its_signal(name: str) -> None:
     """VECTOR waits for a GEMM behind it: both stop where that is in the same queue, in the same cycle."""
     devices = trio(name)
     words = to_bytes([op("VECTOR_SYNC", wait0=7), op("GEMM_SYNC", signal0=7), op("END")])
     rtl, cycle = (stop_of(d, words) for d in (devices.rtl, devices.cycle))
     assert rtl == cycle
-    assert (rtl == (ErrorCode.WATCHDOG, Engine.VECTOR, 0, 7)) == (name == "one_queue")
+    assert (rtl == (ErrorCode.WATCHDOG, Engine.VECTOR, 0, 7)) == (name == "bare")
     devices.renew()
 
 
@@ -188,8 +189,11 @@ def test_reset_values_and_contents_survive_runs() -> None:
     assert np.all(np.asarray(times) > 0)
 
 
-@pytest.mark.parametrize("name", ["tiny", "base", "no_units", "one_queue"])
+@pytest.mark.parametrize(
+    "name",
+    ["tiny", "bare", *(pytest.param(name, marks=pytest.mark.long) for name in ("base", "no_units", "one_queue"))],
+)
 def test_digits(name: str) -> None:
     """A trained network: the same bytes from all three devices, the same clock from two. `make cosim` runs more."""
-    row = compare("digits", CONFIGS[name])
+    row = compare("digits", MACHINES[name])
     assert row.ok, row

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.cosim, pytest.mark.slow]
 SIZE = 8192
 
 
-@pytest.mark.parametrize("name", ["tiny", "small"])
+@pytest.mark.parametrize("name", [pytest.param("tiny", marks=pytest.mark.long), "small"])
 def test_on_chip_memory(name: str) -> None:
     text = component_text(OnChipMemory(preset(name), SIZE), "memory")
     simulate(f"memory_{name}", text, "memory", "tests.cosim.memory_bench", size=SIZE, seed=1)

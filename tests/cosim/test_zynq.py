@@ -43,7 +43,7 @@ class Axi4Shell(wiring.Component):
 @pytest.mark.slow
 def test_system() -> None:
     text = component_text(Axi4Shell(), "zynq")
-    simulate("zynq", text, "zynq", "tests.cosim.zynq_bench", config=json.dumps(CONFIG.to_dict()), count=3)
+    simulate("zynq", text, "zynq", "tests.cosim.zynq_bench", config=json.dumps(CONFIG.to_dict()), count=1, rounds=2)
 
 
 @pytest.mark.parametrize("changes", [{"axi_data_bits": 32}, {"axi_address_bits": 40}])

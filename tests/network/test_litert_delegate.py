@@ -19,7 +19,7 @@ if find_spec("ai_edge_litert") is None:
 from ai_edge_litert.interpreter import Interpreter, load_delegate
 
 FILES = [
-    *(f"mlperf_tiny/{file}" for _, file in NETWORKS),
+    *(pytest.param(f"mlperf_tiny/{file}", marks=[pytest.mark.long] * ("vww" in file)) for _, file in NETWORKS),
     pytest.param("imagenet/mobilenet_v2_1.0_224_ptq.tflite", marks=pytest.mark.long),
 ]
 

@@ -70,9 +70,16 @@ def test_efforts_agree(effort: int) -> None:
     assert all(np.array_equal(got[name], expected[name]) for name in graph.outputs)
 
 
-def test_schedules_are_made_for_a_memory() -> None:
+@pytest.mark.parametrize(
+    ("network", "parameters"),
+    [
+        ("segmentation", {"size": 32, "width": 8}),
+        pytest.param("mobilenet_v2", {"alpha": 0.35, "size": 96, "classes": 10}, marks=pytest.mark.long),
+    ],
+)
+def test_schedules_are_made_for_a_memory(network: str, parameters: dict[str, object]) -> None:
     """A network that waits for a slow memory takes fewer cycles there if the compiler knows; its values stay."""
-    model = build_quantized("mobilenet_v2", alpha=0.35, size=96, classes=10)
+    model = build_quantized(network, **parameters)  # type: ignore[arg-type]
     slow = MemoryTiming(read_latency=16, read_interval=2.5, write_interval=2.5)
     plain, told = (tw.compile(model, "wide", memory=memory, cache=False) for memory in (None, slow))
     devices = [CycleDevice(program.config, slow, functional=False) for program in (plain, told)]
@@ -83,8 +90,15 @@ def test_schedules_are_made_for_a_memory() -> None:
     assert all(np.array_equal(one[name], other[name]) for name in one)
 
 
-def test_fusion_saves_cycles_and_traffic() -> None:
-    model = build_quantized("mobilenet_v2", alpha=0.35, size=96, classes=10)
+@pytest.mark.parametrize(
+    ("network", "parameters"),
+    [
+        ("autoencoder", {"features": 64, "hidden": 32}),
+        pytest.param("mobilenet_v2", {"alpha": 0.35, "size": 96, "classes": 10}, marks=pytest.mark.long),
+    ],
+)
+def test_fusion_saves_cycles_and_traffic(network: str, parameters: dict[str, object]) -> None:
+    model = build_quantized(network, **parameters)  # type: ignore[arg-type]
     results = []
     for effort in (0, 1, 2):
         program = tw.compile(model, effort=effort, cache=False)
@@ -106,7 +120,7 @@ def test_policies_grow_with_effort() -> None:
 def test_second_compile_is_found(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
     monkeypatch.delenv("TILEWRIGHT_PROGRAM_CACHE", raising=False)
-    model = build_quantized("resnet8").SerializeToString()
+    model = build_quantized("autoencoder", features=64, hidden=32).SerializeToString()
     first = tw.compile(model)
     stored = list((tmp_path / "programs").glob("*.twp"))
     assert len(stored) == 1
@@ -122,12 +136,15 @@ def test_unknown_effort_is_refused() -> None:
         tw.compile(build_quantized("resnet8"), effort=7, cache=False)
 
 
-def test_uint8_weights_with_a_zero_point() -> None:
+@pytest.mark.parametrize(
+    ("network", "parameters"),
+    [("resnet8", {"size": 8}), pytest.param("mobilenet_v2", zoo.ZOO["mobilenet_v2"].small, marks=pytest.mark.long)],
+)
+def test_uint8_weights_with_a_zero_point(network: str, parameters: dict[str, object]) -> None:
     """Few of them leave int8: only their tiles and blocks of channels are computed twice, and the bytes are right."""
-    small = zoo.ZOO["mobilenet_v2"].small
     cycles = []
     for weights in ("int8", "uint8"):
-        model = build_quantized("mobilenet_v2", weights=weights, activation="uint8", per_channel=False, **small)
+        model = build_quantized(network, weights=weights, activation="uint8", per_channel=False, **parameters)
         program = tw.compile(model, BASE, cache=False)
         report = tw.check(model, config=BASE, program=program)
         assert report.ok, report.summary()

@@ -16,6 +16,7 @@ import pytest
 
 import tilewright as tw
 from isa.config import preset
+from isa.program import Program
 from tests.common.movenet import movenet
 from tilewright import zoo
 from tilewright.measure.ends import CpuOp, counted, ends_of
@@ -33,6 +34,8 @@ NETWORKS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "detector": ({"size": 96, "width": 16}, {"Reshape", "Transpose", "QConcat"}),  # of the three heads' results
     "segformer": ({"size": 64}, set()),
 }
+#: They take long, and others have their kinds of layers.
+LARGE = ("segformer", "detector", "efficientnet")
 #: Of these, ops between NPU layers: the float sums of linear Resize decide ties, which the NPU's integers do not know.
 _BETWEEN = {"segformer": {"Resize": 3, "DequantizeLinear": 3, "QuantizeLinear": 3, "Relayout": 6}}
 
@@ -43,28 +46,33 @@ def kinds(ops: list[CpuOp]) -> Counter[str]:
     return Counter(op.op for op in ops)
 
 
-def compared(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> None:
-    """Every quantised tensor is onnxruntime's, but for those that say why they may be off by one."""
-    report = tw.check(model, inputs, config="base", cache=False)
+def compared(model: onnx.ModelProto, program: Program, inputs: dict[str, np.ndarray]) -> None:
+    """Every output is onnxruntime's, but for those that say why they may be off by one."""
+    report = tw.check(model, inputs, program=program, cache=False)
     assert report.ok and report.rows, [row for row in report.rows if row.status not in ("equal", "border")]
 
 
 @pytest.mark.network
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.long if name in ("segformer", "detector") else ()) for name in NETWORKS],
+    [pytest.param(name, marks=[pytest.mark.long] * (name in LARGE)) for name in NETWORKS],
 )
 def test_zoo(name: str) -> None:
     parameters, at_the_ends = NETWORKS[name]
     model = zoo.build_quantized(name, calibration=4, **parameters)
-    (ends,) = ends_of(tw.compile(model, preset("base")))
+    program = tw.compile_program(model, preset("base"))
+    (ends,) = ends_of(program)
     assert kinds(ends.between) == _BETWEEN.get(name, {}) and ends.turns == (2 if ends.between else 1)
     assert set(kinds(ends.front + ends.behind)) <= _BORDER | at_the_ends
     rng = np.random.default_rng(1)
     value = model.graph.input[0]
     shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
     whole = value.type.tensor_type.elem_type == onnx.TensorProto.INT64
-    compared(model, {value.name: rng.integers(0, 200, shape) if whole else rng.normal(size=shape).astype(np.float32)})
+    compared(
+        model,
+        program,
+        {value.name: rng.integers(0, 200, shape) if whole else rng.normal(size=shape).astype(np.float32)},
+    )
 
 
 @pytest.mark.network

@@ -31,6 +31,15 @@ def program(decoder: onnx.ModelProto) -> Program:
     return tw.compile_program(decoder.SerializeToString(), "tiny", states="auto", entries=ENTRIES)
 
 
+@pytest.fixture(scope="module")
+def alone(decoder: onnx.ModelProto) -> dict[str, Program]:
+    """Each entry point as a program of its own."""
+    return {
+        name: tw.compile_program(decoder.SerializeToString(), "tiny", shapes, states="auto")
+        for name, shapes in ENTRIES.items()
+    }
+
+
 @pytest.fixture
 def device() -> Iterator[tw.runtime.devices.Runner]:
     with tw.Device("functional") as found:
@@ -53,17 +62,14 @@ def test_prefill_then_decode_as_onnxruntime(
         np.testing.assert_array_equal(found, reference.step(tokens[position], position))
 
 
-def test_weights_are_there_once(decoder: onnx.ModelProto, program: Program) -> None:
-    alone = [
-        tw.compile_program(decoder.SerializeToString(), "tiny", shapes, states="auto") for shapes in ENTRIES.values()
-    ]
-    sizes = [len(p.constants) for p in alone]
+def test_weights_are_there_once(alone: dict[str, Program], program: Program) -> None:
+    sizes = [len(p.constants) for p in alone.values()]
     assert len(program.constants) <= max(sizes), "also where the tiles of the weights are others"
-    tiles = [{row.name: row.tile for row in p.layers if row.where == "npu"} for p in alone]
+    tiles = [{row.name: row.tile for row in p.layers if row.where == "npu"} for p in alone.values()]
     assert any(
         tiles[0][name].split("px")[1] != tile.split("px")[1] for name, tile in tiles[1].items() if name in tiles[0]
     )
-    assert program.host_bytes < sum(p.host_bytes for p in alone)
+    assert program.host_bytes < sum(p.host_bytes for p in alone.values())
     assert sum(s.name == "past_key_values.0.key" for s in program.states) == 1
 
 
@@ -107,16 +113,16 @@ def test_entry_points_are_named(program: Program, device: tw.runtime.devices.Run
         device.run(program, {}, entry="decode")
 
 
-def test_states_must_agree(decoder: onnx.ModelProto) -> None:
-    one = tw.compile_program(decoder.SerializeToString(), "tiny", ENTRIES["decode"], states="auto")
+def test_states_must_agree(alone: dict[str, Program]) -> None:
+    one = alone["decode"]
     first = one.states[0]
     other = replace(one, states=[replace(first, begin=replace(first.begin, scale=0.5)), *one.states[1:]])
     with pytest.raises(CompileError, match=r"entry point 'b' keeps state 'past_key_values.0.key' as int8\[.*scale 0.5"):
         link("model", {"a": one, "b": other}, one.constants)
 
 
-def test_ranges_of_inputs_are_those_of_all(decoder: onnx.ModelProto) -> None:
-    one = tw.compile_program(decoder.SerializeToString(), "tiny", ENTRIES["decode"], states="auto")
+def test_ranges_of_inputs_are_those_of_all(alone: dict[str, Program]) -> None:
+    one = alone["decode"]
     a = replace(one, input_ranges={"x": (-1.0, 1.0), "y": (0.0, 2.0)})
     b = replace(one, input_ranges={"x": (-2.0, 0.5)})
     assert link("both", {"a": a, "b": b}, one.constants).input_ranges == {"x": (-1.0, 0.5), "y": (0.0, 2.0)}

@@ -144,7 +144,9 @@ MEMORY = {
 
 
 @pytest.mark.network
-@pytest.mark.parametrize("row", [pytest.param(r, marks=pytest.mark.long if MEMORY[r] == "vww" else ()) for r in MEMORY])
+@pytest.mark.parametrize(
+    "row", [pytest.param(r, marks=[pytest.mark.long] * (MEMORY[r] in ("vww", "ds_cnn", "resnet8"))) for r in MEMORY]
+)
 def test_memory_of_networks(row: str) -> None:
     """The table of docs/fpga.md: KiB of instructions, constants and arena."""
     needed = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -153,10 +155,13 @@ def test_a_program_without_array_and_one_without_work() -> None:
     assert causes([], trace)["fetch"] == trace.cycles
 
 
-def run(
-    model: object, config: str | NpuConfig = "base", memory: MemoryTiming = DEFAULT_MEMORY
-) -> tuple[Program, list[LayerLosses], int]:
-    program = tw.compile(model, config)  # type: ignore[arg-type]
+@cache
+def digits(config: str | NpuConfig) -> Program:
+    """Compiled once for memories of any speed."""
+    return tw.compile_program(DIGITS, config)
+
+
+def run(program: Program, memory: MemoryTiming = DEFAULT_MEMORY) -> tuple[list[LayerLosses], int]:
     with tw.Device("cycle", timing=memory, functional=False) as runner:
         runner.run(program, tw.random_inputs(program), trace=True)
         device = runner.load(program).device
@@ -165,7 +170,7 @@ def run(
             found = sorted(segments(program.ops(), trace, program.config))
             assert sum(b - a + 1 for a, b, _, _ in found) == trace.cycles
         rows = attribute(program.ops(), program.layers, device.traces, program.config, program.constants, memory)
-        return program, rows, runner.counters.cycles
+        return rows, runner.counters.cycles
 
 
 @pytest.mark.parametrize("config", [*PRESETS, ONE_QUEUE], ids=str)
@@ -180,7 +185,8 @@ def run(
     ids=["", "slow", "slow reads", "slow writes"],
 )
 def test_the_books_of_a_network_balance(config: str | NpuConfig, memory: MemoryTiming) -> None:
-    program, rows, cycles = run(DIGITS, config, memory)
+    program = digits(config)
+    rows, cycles = run(program, memory)
     assert sum(row.cycles for row in rows) == cycles
     assert sum(row.bound for row in rows) == bound_cycles(program.layers, program.config, memory) <= cycles
     for row in rows:
@@ -191,9 +197,12 @@ def test_the_books_of_a_network_balance(config: str | NpuConfig, memory: MemoryT
 
 
 @pytest.mark.network
-@pytest.mark.parametrize("name", ["resnet8", "ds_cnn", "autoencoder", "mobilenet_v2"])
+@pytest.mark.parametrize(
+    "name", ["resnet8", "ds_cnn", "autoencoder", pytest.param("mobilenet_v2", marks=pytest.mark.long)]
+)
 def test_the_books_of_fused_and_depthwise_layers(name: str) -> None:
-    program, rows, cycles = run(zoo.build_quantized(name, **zoo.ZOO[name].small))
+    program = tw.compile_program(zoo.build_quantized(name, **zoo.ZOO[name].small), "base")
+    rows, cycles = run(program)
     assert sum(row.cycles for row in rows) == cycles
     assert sum(row.layer.macs for row in rows) == program.npu_macs
     for row in rows:

@@ -19,7 +19,7 @@ from tests.common.program_generator import GeneratedProgram, generate
 #: Those that are no presets have a library of their own, built on first use.
 CONFIGS = [
     *PRESETS.values(),
-    preset("base").with_(name="16x8", block_out=8, queue_depth=3),
+    preset("base").with_(name="16x8", block_out=8, queue_depth=3, gemm_loops=5, vector_loops=4),
     preset("base").with_(name="8x16", block_in=8, acc_rows=64, semaphores=12),
     preset("tiny").with_(name="32x4", block_in=32, acc_rows=256, gemm_loops=5, vector_loops=4),
     preset("tiny").with_(name="4x64", block_out=64, acc_rows=128, wgt_tiles=64, gemm_loops=8),
@@ -30,7 +30,7 @@ CONFIGS = [
 ]
 SEEDS = range(12)
 #: Machines with the loops of others here and blocks of other sizes.
-LONG = ("8x16", "4x64", "one_lane")
+LONG = ("8x16", "32x4", "4x64", "one_lane")
 
 
 def _marks(config: NpuConfig) -> list[pytest.MarkDecorator]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import onnx
@@ -21,7 +21,7 @@ from isa.encoding import op, to_bytes
 from isa.instructions import Memory
 from isa.program import ARENA_REGION, CONSTANT_REGION, Buffer, CpuStep, Layer, NpuStep, Program, TensorInfo
 from tests.common.onnx_models import model_of
-from tilewright import trust
+from tilewright import program_cache, trust
 from tilewright.runtime import backends, executor
 
 SHAPE = (1, 4, 16)
@@ -133,6 +133,16 @@ class LinkedDevice:
     def write(self, address: int, data) -> None:
         self.written.append(address)
         self._inner.write(address, data)
+
+
+@pytest.fixture(scope="module")
+def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Within a test file, what was compiled before with the same options is taken from a program cache of its own."""
+    folder = tmp_path_factory.mktemp("programs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TILEWRIGHT_PROGRAM_CACHE", "on")
+        patch.setattr(program_cache, "directory", lambda: folder)
+        yield
 
 
 @pytest.fixture

@@ -97,7 +97,15 @@ def windows(
 @pytest.mark.parametrize("channels_first", [False, True])
 @pytest.mark.parametrize(
     "kernel, stride, pad, channels, lanes, size",
-    [(7, 2, 3, 3, 160, 44), (3, 2, 1, 3, 32, 37), (3, 2, 1, 1, 16, 9), (16, 16, 0, 3, 768, 48), (4, 4, 2, 2, 32, 40)],
+    [
+        (5, 2, 2, 3, 80, 28),
+        (3, 2, 1, 3, 32, 37),
+        (3, 2, 1, 1, 16, 9),
+        (8, 8, 0, 3, 192, 24),
+        (4, 4, 2, 2, 32, 40),
+        pytest.param(7, 2, 3, 3, 160, 44, marks=pytest.mark.long),
+        pytest.param(16, 16, 0, 3, 768, 48, marks=pytest.mark.long),
+    ],
 )
 def test_windows(
     kernel: int, stride: int, pad: int, channels: int, lanes: int, size: int, channels_first: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -45,9 +46,17 @@ def check(op: str, seed: int, constant: bool = False, **attrs: object) -> None:
 
 
 @pytest.mark.parametrize("op", list(GATES))
-@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-def test_directions_and_optional_inputs(op: str, direction: str) -> None:
-    for seed in range(4):
+@pytest.mark.parametrize(
+    ("direction", "seeds"),
+    [
+        ("forward", (0, 1)),
+        ("reverse", (2, 3)),
+        ("bidirectional", (0, 3)),
+        *(pytest.param(way, range(4), marks=pytest.mark.long) for way in ("forward", "reverse", "bidirectional")),
+    ],
+)
+def test_directions_and_optional_inputs(op: str, direction: str, seeds: Sequence[int]) -> None:
+    for seed in seeds:
         check(op, seed, direction=direction)
 
 
@@ -129,7 +138,9 @@ def network(
 
 
 @pytest.mark.parametrize("op", list(GATES))
-@pytest.mark.parametrize(("batch", "hidden"), [(1, 40), (2, 64), (9, 33), (17, 130)])
+@pytest.mark.parametrize(("batch", "hidden"), [
+    (9, 33), (17, 130), *(pytest.param(*size, marks=pytest.mark.long) for size in ((1, 40), (2, 64))),
+])  # fmt: skip
 def test_sizes_of_several_tiles(op: str, batch: int, hidden: int) -> None:
     """Several blocks of units, the last one not full, and several tiles of rows; weights known and not."""
     for reset in range(1 + (op == "GRU")):

@@ -69,13 +69,19 @@ def test_old_opsets(kind: str) -> None:
             np.testing.assert_allclose(values[name], expected, rtol=2e-3, atol=1e-4, err_msg=case.name)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(4))
-def test_node_tests(part: int) -> None:
-    imported, wrong = 0, []
+@pytest.fixture(scope="module")
+def node_cases() -> list[Any]:
+    """Made once: that takes as long as a part of them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        cases = [c for c in load_model_tests(kind="node") if c.model is not None][part::4]
+        return [c for c in load_model_tests(kind="node") if c.model is not None]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
+def test_node_tests(part: int, node_cases: list[Any]) -> None:
+    imported, wrong = 0, []
+    cases = node_cases[part::4]
     for case in cases:
         inputs, outputs = case.data_sets[0]
         try:

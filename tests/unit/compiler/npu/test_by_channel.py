@@ -19,7 +19,7 @@ def model(op: str, dtype: type, scale: float, factors: np.ndarray, dequantised: 
     m = Model(dtype, seed=4)
     least = int(np.iinfo(dtype).min)
     x = m.requantized(
-        m.op("Conv", m.input((1, 8, 20, 20), 0.05, least + 120), m.weights((CHANNELS, 8, 1, 1))), 0.05, least + 117
+        m.op("Conv", m.input((1, 8, 12, 12), 0.05, least + 120), m.weights((CHANNELS, 8, 1, 1))), 0.05, least + 117
     )
     if dequantised:
         own = m.op(
@@ -44,9 +44,21 @@ def turns(m: Model, config: str) -> int:
     return sum(isinstance(step, NpuStep) for step in program.steps)
 
 
-@pytest.mark.parametrize("dequantised", [False, True])
-@pytest.mark.parametrize("config", ["tiny", "base"])
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize(
+    ("dtype", "config", "dequantised"),
+    [
+        (np.int8, "tiny", False),
+        (np.int8, "base", True),
+        (np.uint8, "tiny", True),
+        (np.uint8, "base", False),
+        *(
+            pytest.param(*other, marks=pytest.mark.long)
+            for other in [
+                (np.int8, "tiny", True), (np.int8, "base", False), (np.uint8, "tiny", False), (np.uint8, "base", True),
+            ]
+        ),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("op", ["PRelu", "Mul", "Div", "Add", "Sub"])
 def test_equals_onnxruntime(op: str, dtype: type, config: str, dequantised: bool) -> None:
     """Slopes that are negative, 0, 1 and more."""

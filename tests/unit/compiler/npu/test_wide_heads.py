@@ -18,9 +18,9 @@ from tilewright import zoo
 
 def checked(model: onnx.ModelProto, feeds: dict[str, np.ndarray], config: str) -> int:
     """Turns of the NPU, once all bytes were found to be onnxruntime's and both simulators to agree."""
-    report = tw.check(model, feeds, config=PRESETS[config], cache=False)
-    assert report.ok and report.rows, report.summary()
     program = tw.compile_program(model, config, cache=False)
+    report = tw.check(model, feeds, program=program)
+    assert report.ok and report.rows, report.summary()
     got, timed = (tw.Device(kind, PRESETS[config]).run(program, feeds) for kind in ("functional", "cycle"))
     assert all(np.array_equal(got[name], timed[name]) and len(np.unique(got[name])) > 8 for name in got)
     ops = [op.split()[0] for step in program.steps if isinstance(step, CpuStep) for op in step.ops]

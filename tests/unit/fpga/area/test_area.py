@@ -75,7 +75,7 @@ def test_unknown_and_uncalibrated_families() -> None:
     [
         ("ecp5", ParameterScratchpad, {"prm_rows": 16}),  # in LUTs
         ("ecp5", WeightScratchpad, {"wgt_tiles": 1500}),  # stacked, or narrower cells
-        ("xc7", WeightScratchpad, {"wgt_tiles": 700, "axi_data_bits": 64}),
+        ("xc7", WeightScratchpad, {"wgt_tiles": 300}),
         ("gowin", ParameterScratchpad, {"prm_rows": 600}),
     ],
 )

@@ -30,7 +30,7 @@ class Counter(LitDesign):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("crowded", [False, True])
+@pytest.mark.parametrize("crowded", [pytest.param(False, marks=pytest.mark.long), True])
 def test_tools_of_ecp5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crowded: bool) -> None:
     """The same bytes each time; where it is crowded by the second router, which knows what it is told."""
     monkeypatch.setattr(ecp5, "CROWDED", 0 if crowded else 1)

@@ -105,7 +105,9 @@ def test_products_take_registers_of_one_enable(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "moved"), [("plain", 18), ("wide", 36), ("held", 18), ("seen", 0)])
+@pytest.mark.parametrize(
+    ("name", "moved"), [("plain", 18), pytest.param("wide", 36, marks=pytest.mark.long), ("held", 18), ("seen", 0)]
+)
 def test_a_read_takes_the_register_of_its_block_if_it_can(name: str, moved: int, tmp_path: Path) -> None:
     (tmp_path / "top.il").write_text(rtlil.convert(Reads(name), name="top", emit_src=False))
     yosys(f"read_rtlil top.il\n{NO_RW_CHECK}\nsynth_gowin -top top -noiopads -json top.json\n", tmp_path)

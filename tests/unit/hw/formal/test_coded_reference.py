@@ -136,7 +136,7 @@ def loads_of(seed: int, config: NpuConfig) -> list[Load]:
 def test_streams(name: str) -> None:
     """Rounds, errors and ends come in the same cycles, with the same weights and words."""
     config = CONFIGS[name]
-    failed = [go_through(seed, config) for seed in range(8)]
+    failed = [go_through(seed, config) for seed in range(4)]
     assert any(failed) and not all(failed)
 
 

@@ -15,7 +15,7 @@ from isa.row_bits import COUNT_BITS, EPSILON_FRACTION, SQUARES_BITS, TOTAL_BITS
 from isa.row_norm import row_norm
 from tests.common.rtl_bench import simulate
 
-CASES = 250
+CASES = 120
 
 
 class Reference(row_reference.Reference):

@@ -9,6 +9,8 @@ from click.testing import CliRunner
 from tests.common.paths import ROOT
 from tilewright.cli import cli
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"
 BOARD = ("--board", "ulx3s_85f", "--memory", "sdram")
 

@@ -33,7 +33,7 @@ CASES = {
     "text_classifier": [
         {"words": np.array(text.split(), np.object_)} for text in ("The GOOD film", "bad bad", "nothing known here")
     ],
-    "dynamic_batch_cnn": [{"input": R.standard_normal((n, 3, 32, 32), np.float32)} for n in (1, 3)],
+    "dynamic_batch_cnn": [{"input": R.standard_normal((n, 3, 8, 8), np.float32)} for n in (1, 3)],
 }  # fmt: skip
 
 
@@ -66,10 +66,10 @@ def test_the_npu_runs_every_batch():
     source = dynamic_models.dynamic_batch_cnn()
     model, device = tw.compile(source, cache=False), tw.Device("functional")
     for batch in (1, 2):
-        device.run(model, {"input": np.zeros((batch, 3, 32, 32), np.float32)})
+        device.run(model, {"input": np.zeros((batch, 3, 8, 8), np.float32)})
         (program,) = model.ran
-        assert program.npu_macs == program.macs and device.counters.macs >= batch * 12_000_000
-    x = R.standard_normal((2, 3, 32, 32), np.float32)
+        assert program.npu_macs == program.macs and device.counters.macs >= batch * 780_000
+    x = R.standard_normal((2, 3, 8, 8), np.float32)
     report = tw.check(source, {"input": x}, keep="all")
     assert report.ok and report.tensors > 10
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import random
@@ -100,7 +101,8 @@ def test_another_model_by_the_environment(stored: dict, tmp_path: Path, monkeypa
 def test_staleness_is_asked_of_sources_then_of_designs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
     tiny = PRESETS["tiny"].with_(queue_depth=2)
-    same = designs.digest_of(rtlil_of(tiny))
+    monkeypatch.setattr(designs, "rtlil_of", functools.cache(rtlil_of))  # elaborating takes seconds
+    same = designs.digest_of(designs.rtlil_of(tiny))
     found = replace(energy.load(), sources=sources_digest(), machines=(tiny,), designs={"tiny": "0" * 16})
     assert found.changed == [] and staleness(found) == []  # of the same sources: nothing is elaborated
     found = replace(found, sources="other")
@@ -171,7 +173,9 @@ def _counters(config: NpuConfig, network: str) -> tuple[Counters, np.ndarray]:
     return counters, events.of_program(program, counters.cycles or 0)
 
 
-@pytest.mark.parametrize(("name", "network"), [("tiny", "ds_cnn"), ("small", "mobilenet_v1")])
+@pytest.mark.parametrize(
+    ("name", "network"), [pytest.param("tiny", "ds_cnn", marks=pytest.mark.long), ("small", "mobilenet_v1")]
+)
 @pytest.mark.slow
 def test_events_are_what_the_machine_counts(name: str, network: str) -> None:
     config = PRESETS[name]
@@ -186,7 +190,7 @@ def test_events_are_what_the_machine_counts(name: str, network: str) -> None:
 
 @pytest.mark.slow
 def test_explain_accounts_for_all_energy() -> None:
-    program = compile_program(zoo.build_quantized("ds_cnn", **zoo.ZOO["ds_cnn"].small), PRESETS["tiny"])
+    program = compile_program(zoo.build_quantized("segmentation", size=16, width=4, depth=1), PRESETS["tiny"])
     found = explain(program)
     said = found.to_dict()
     layers = sum(layer["energy"]["uj"] for layer in said["layers"])

@@ -18,6 +18,8 @@ from tests.common.paths import ROOT
 from tilewright.cli import cli
 from tilewright.measure.clock import Clock, asked, at_board, clock_of, show
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 MODEL = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
 

@@ -11,6 +11,8 @@ from click.testing import CliRunner, Result
 from tests.common.paths import ROOT
 from tilewright.cli import cli
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 MODEL = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
 

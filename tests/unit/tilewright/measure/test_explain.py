@@ -25,6 +25,8 @@ from tilewright.measure.labels import short, short_name
 from tilewright.measure.roofline import figure
 from tilewright.runtime.cost import run_npu_steps
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 MODEL = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
 

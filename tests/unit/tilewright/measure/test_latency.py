@@ -22,6 +22,8 @@ from tilewright.measure.clock import Clock
 from tilewright.measure.host_speed import Measured
 from tilewright.measure.latency import latency
 
+pytestmark = pytest.mark.usefixtures("compiled_once")
+
 MODEL = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
 

@@ -12,9 +12,11 @@ import sys
 import threading
 
 import pytest
+from click.testing import CliRunner
 
 from tests.common.waiting import HANG, wait_until
 from tests.unit.tilewright.remote.serving import END, MODEL, place
+from tilewright.cli import cli
 from tilewright.remote.client import Address, RemoteDevice, RemoteError
 from tilewright.runtime.backends import preset_of
 
@@ -33,8 +35,9 @@ def test_the_command(program, tmp_path) -> None:
         (["--listen", f"127.0.0.1:{taken.getsockname()[1]}"], "cannot listen"),
         (["--token-file", os.devnull], "must hold a token"),
     ):
-        done = subprocess.run([*here, "serve", *arguments], capture_output=True, text=True, timeout=HANG)
-        assert done.returncode == 2 and message in done.stderr and len(done.stderr.strip().splitlines()) == 1
+        refused = CliRunner().invoke(cli, ["serve", *arguments])
+        assert refused.exit_code == 2 and message in refused.stderr
+        assert len(refused.stderr.strip().splitlines()) == 1
     served = subprocess.Popen([*here, "serve", "--config", "tiny", "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True)  # fmt: skip
     assert served.stdout is not None

@@ -16,7 +16,6 @@ from fpga import fmax
 from fpga.zynq.boards import ZYNQ_BOARDS
 from isa.config import PRESETS
 from tests.common.paths import ROOT
-from tilewright import zoo
 from tilewright.api.compilation import compile_program
 from tilewright.cli import cli
 from tilewright.energy.events import EVENTS
@@ -34,7 +33,12 @@ TABLE: dict[str, Any] = {
     "base": "tiny",
     "axes": {"queue_depth": [4, 32], "act_rows": [4096, 4098]},
     "memory": {"read_latency": [20]},
-    "objective": {"weights": {"ds_cnn": 3.0}},
+    "objective": {"weights": {"segmentation": 3.0}},
+}
+#: Small ones: each point of a sweep compiles them.
+NETWORKS = {
+    "segmentation": "segmentation:size=16,width=4,depth=1",
+    "autoencoder": "autoencoder:features=64,hidden=32",
 }
 
 
@@ -54,7 +58,7 @@ class Here:
 
 @pytest.fixture(scope="module")
 def networks() -> list[Network]:
-    found = resolve(["ds_cnn", "autoencoder"])
+    found = [Network(name, network.content) for name, network in zip(NETWORKS, resolve([*NETWORKS.values()]))]
     worker.Models({n.digest: n.content for n in found}).setup(None)
     return found
 
@@ -85,7 +89,7 @@ def test_points_results_and_reuse(networks: list[Network], tmp_path: Path) -> No
         with tw.Device("cycle", timing=point.timing) as device:
             device.run(program, tw.random_inputs(program))
             assert device.counters is not None and device.counters.cycles is not None
-            total += device.counters.cycles * (3 if network.name == "ds_cnn" else 1)
+            total += device.counters.cycles * (3 if network.name == "segmentation" else 1)
             assert points[0]["metrics"][f"cycles_{network.name}"] == device.counters.cycles
     assert points[0]["metrics"]["cycles"] == total
     assert points[0]["metrics"]["objective0"] == points[0]["metrics"]["microseconds"]
@@ -238,16 +242,17 @@ def test_damaged_events_are_one_line(tmp_path: Path, events: str | None) -> None
 
 
 @pytest.mark.slow
-def test_energy_is_that_of_explain(tmp_path: Path) -> None:
+def test_energy_is_that_of_explain(networks: list[Network], tmp_path: Path) -> None:
     """Of a network on one machine, weighted; and it is an objective like others."""
     (tmp_path / "space.toml").write_text(
         'base = "tiny"\n[axes]\nqueue_depth = [16]\n'
-        '[objective]\nminimise = ["microjoules", "lut"]\nweights = {ds_cnn = 2}\n',
+        '[objective]\nminimise = ["microjoules", "lut"]\nweights = {segmentation = 2}\n',
         encoding="utf-8",
     )
-    outcome = run(load_space(tmp_path / "space.toml", ["ds_cnn"]), resolve(["ds_cnn"], ()), tmp_path / "out")
+    network = networks[0]
+    outcome = run(load_space(tmp_path / "space.toml", [network.name]), [network], tmp_path / "out", jobs=1)
     (point,) = outcome.points
-    expected = explain(compile_program(zoo.build_quantized("ds_cnn"), PRESETS["tiny"])).energy.total / 1e6
-    assert point["metrics"]["microjoules_ds_cnn"] == pytest.approx(expected, rel=1e-6)
+    expected = explain(compile_program(network.content, PRESETS["tiny"])).energy.total / 1e6
+    assert point["metrics"]["microjoules_segmentation"] == pytest.approx(expected, rel=1e-6)
     assert point["metrics"]["objective0"] == pytest.approx(2 * expected, rel=1e-6)
     assert point["metrics"]["chip_microjoules"] < point["metrics"]["microjoules"]

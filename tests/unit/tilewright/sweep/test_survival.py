@@ -18,13 +18,13 @@ from tests.common.waiting import HANG, wait_until
 
 SPACE = """
 base = "tiny"
-models = ["autoencoder", "ds_cnn"]
+models = ["autoencoder:features=64,hidden=32"]
 [axes]
 queue_depth = [2, 4, 8, 16]
 [memory]
-read_latency = [16, 256]
+read_latency = [16, 32, 64, 128, 256, 512]
 """
-RESULTS = 4 * 2 * 2
+RESULTS = 4 * 6
 
 
 def start(folder: Path, *options: str) -> subprocess.Popen[str]:
@@ -92,7 +92,7 @@ def test_kills_of_worker_scheduler_and_command(tmp_path: Path) -> None:
     assert resumed.returncode == 0, errors
     report = json.loads(output)
     assert (report["computed"], report["reused"]) == (RESULTS - before, before)
-    assert [p["state"] for p in report["points"]] == ["done"] * (RESULTS // 2)
+    assert [p["state"] for p in report["points"]] == ["done"] * RESULTS
     assert results(tmp_path) == RESULTS
 
 

@@ -18,7 +18,14 @@ MARKS = {"resnet50": [pytest.mark.long], "resnet18": [pytest.mark.network], "eff
 EACH = [pytest.param(n, marks=MARKS.get(n, [])) for n in NAMES]
 #: onnxruntime takes a second or so for each of these.
 SLOW = ("detector", "squeeze_excite", "mobilenet_v2")
-QUANTISED = [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else MARKS.get(n, [])) for n in NAMES]
+FORMS = [("qdq", "int8"), ("qoperator", "uint8")]
+#: The second form of the dearest says nothing that the small ones do not say of it.
+QUANTISED = [
+    pytest.param(n, *form, marks=pytest.mark.long if form != FORMS[0] and (n in SLOW or n in MARKS) else
+                 [pytest.mark.slow] if n in SLOW else MARKS.get(n, []))
+    for form in FORMS
+    for n in NAMES
+]  # fmt: skip
 
 
 def run(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> np.ndarray:
@@ -46,8 +53,7 @@ def test_float_network_is_valid_and_sane(name: str) -> None:
     assert np.abs(first - second).max() > 1e-3 * np.abs(first).max(), "the output does not depend on the input"
 
 
-@pytest.mark.parametrize("name", QUANTISED)
-@pytest.mark.parametrize(("form", "activation"), [("qdq", "int8"), ("qoperator", "uint8")])
+@pytest.mark.parametrize(("name", "form", "activation"), QUANTISED)
 def test_quantised_network_follows_the_float_one(name: str, form: str, activation: str) -> None:
     model = small(name)
     before = model.SerializeToString()
@@ -66,9 +72,17 @@ def test_quantised_network_follows_the_float_one(name: str, form: str, activatio
         assert np.abs(got - expected).std() < 0.3 * expected.std()
 
 
-@pytest.mark.parametrize("name", ["resnet8", pytest.param("mobilenet_v2", marks=pytest.mark.long), "autoencoder"])
-def test_network_with_weights_of_four_bits_on_the_npu(name: str) -> None:
-    quantised = zoo.quantize(small(name), weights="int4")
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("resnet8", {"size": 8}),
+        ("autoencoder", {"features": 64, "hidden": 32}),
+        pytest.param("mobilenet_v2", {}, marks=pytest.mark.long),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_network_with_weights_of_four_bits_on_the_npu(name: str, parameters: dict[str, object]) -> None:
+    quantised = zoo.quantize(small(name, **parameters), weights="int4")
     kinds = {x.data_type for x in quantised.graph.initializer}
     assert onnx.TensorProto.INT4 in kinds and onnx.TensorProto.INT8 not in {
         x.data_type for x in quantised.graph.initializer if np.prod(x.dims) > 1

@@ -74,11 +74,12 @@ def test_more_padding_than_outputs() -> None:
     assert _shared(taps, outputs=1, dilation=1, extent=5, pads=Pads(2, 2)) == 1
 
 
+@pytest.mark.parametrize("layers", [30, pytest.param(100, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_shared_padding(name: str) -> None:
+def test_shared_padding(name: str, layers: int) -> None:
     random, rng, config = Random(name), np.random.default_rng(1), CONFIGS[name]
     tilings, missing = 0, 0
-    for _ in range(100):
+    for _ in range(layers):
         c = case(random, config)
         x = rng.integers(-128, 128, (c.channels, *c.size)).astype(np.int8)
         weights = rng.integers(-128, 128, (c.channels, *c.kernel)).astype(np.int8)
@@ -97,4 +98,4 @@ def test_shared_padding(name: str) -> None:
             assert (run(config, [layer], schedule, x) == wanted).all(), (c, plan.tiling)
             tilings += 1
             missing += c.fill != 0
-    assert tilings > 30 and missing > 20
+    assert tilings > 0.3 * layers and missing > 0.2 * layers
