@@ -8,7 +8,7 @@ import numpy as np
 
 import tilewright as tw
 from fpga.boards import BOARDS
-from isa.config import preset
+from isa.config import NpuConfig, preset
 from isa.program import Program
 from tests.common.netlist_runs import NetworkRecording, Pair, replay
 from tests.reference.quantized_models import Model
@@ -20,14 +20,14 @@ LEAST = preset("nano").with_(
 )
 
 
-def least_network() -> Program:
+def least_network(config: NpuConfig = LEAST) -> Program:
     """Conv, Add and MaxPool."""
     m = Model(np.int8, seed=1)
     x = m.input((1, 8, 4, 4), 0.05, 3)
     y = m.requantized(m.op("Conv", x, m.weights((8, 8, 3, 3)), pads=[1] * 4), 0.05, 1)
     y = m.requantized(m.op("Add", x, y), 0.06, 2)
     m.output(m.requantized(m.op("MaxPool", y, kernel_shape=[2, 2], strides=[2, 2]), 0.06, 2))
-    return tw.compile(m.build(), config=LEAST)
+    return tw.compile(m.build(), config=config)
 
 
 def check_bytes_and_cycles(both: Pair, network: Program, recording: NetworkRecording) -> None:
