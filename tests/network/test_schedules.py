@@ -70,13 +70,11 @@ def test_efforts_agree(effort: int) -> None:
     assert all(np.array_equal(got[name], expected[name]) for name in graph.outputs)
 
 
-@pytest.mark.parametrize(
-    ("network", "parameters"),
-    [
-        ("segmentation", {"size": 32, "width": 8}),
-        pytest.param("mobilenet_v2", {"alpha": 0.35, "size": 96, "classes": 10}, marks=pytest.mark.long),
-    ],
-)
+#: A whole network whose layers are fused, beside small ones.
+MOBILENET = pytest.param("mobilenet_v2", {"alpha": 0.35, "size": 96, "classes": 10}, marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize(("network", "parameters"), [("segmentation", {"size": 32, "width": 8}), MOBILENET])
 def test_schedules_are_made_for_a_memory(network: str, parameters: dict[str, object]) -> None:
     """A network that waits for a slow memory takes fewer cycles there if the compiler knows; its values stay."""
     model = build_quantized(network, **parameters)  # type: ignore[arg-type]
@@ -90,13 +88,7 @@ def test_schedules_are_made_for_a_memory(network: str, parameters: dict[str, obj
     assert all(np.array_equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.parametrize(
-    ("network", "parameters"),
-    [
-        ("autoencoder", {"features": 64, "hidden": 32}),
-        pytest.param("mobilenet_v2", {"alpha": 0.35, "size": 96, "classes": 10}, marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize(("network", "parameters"), [("autoencoder", {"features": 64, "hidden": 32}), MOBILENET])
 def test_fusion_saves_cycles_and_traffic(network: str, parameters: dict[str, object]) -> None:
     model = build_quantized(network, **parameters)  # type: ignore[arg-type]
     results = []
