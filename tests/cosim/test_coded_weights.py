@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.cosim, pytest.mark.slow]
 @pytest.mark.parametrize("machine", ["tiny", pytest.param("widest_bus", marks=pytest.mark.long)])
 def test_random_streams(machine: str) -> None:
     trio, ends = Trio(MACHINES[machine]), set()
-    for seed in range(1000, 1006):
+    for seed in range(1000, 1015):
         lines, end = differences(MACHINES[machine], seed, trio)
         assert not lines, f"python -m tests.fuzz_codes --rtl --machines {machine} --seed {seed} --count 1: {lines}"
         ends.add(end)
