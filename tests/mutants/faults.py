@@ -81,7 +81,7 @@ class Sample:
     text: str
     faults: list[Fault]
     commands: list[str]
-    prepared: str = ""
+    prepared: str
 
     @property
     def digest(self) -> str:

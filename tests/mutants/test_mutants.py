@@ -21,7 +21,7 @@ from tests.mutants.faults import Fault, Sample, fault_of
 from tests.mutants.run import Found, kept, left_open, summary
 
 #: Of so many faults drawn with seed 1, by these kinds of trials: all kinds take long without a fault already.
-FAULTS, LEAST = 8, 5
+FAULTS, LEAST = 8, 6
 KINDS = ("program", "error", "registers")
 #: A small machine: yosys takes most of the time.
 FEW = preset("nano").with_(name="few", act_rows=512, wgt_tiles=64, acc_rows=64, prm_rows=16, queue_depth=4)
@@ -63,7 +63,7 @@ def test_where_a_fault_is() -> None:
 def test_summary() -> None:
     faults = [Fault(n, "inv", "x[0]", ("hw/queue.py:1",) if n < 3 else ()) for n in range(1, 4)]
     found = [Found(faults[0], "program 0", "bytes", 0.5), Found(faults[1], ""), Found(faults[2], "error 4", "no", 1)]
-    drawn = Sample("9-7", preset("nano"), "", faults, [])
+    drawn = Sample("9-7", preset("nano"), "", faults, [], "")
     figures = summary(drawn, 7, 9, found)
     assert figures[SOURCES] == digest_of_rtl(drawn.config)
     assert (figures["faults"], figures["found"], figures["by"]) == (3, 2, {"program": 1, "error": 1})
@@ -83,7 +83,7 @@ def test_summary() -> None:
 def test_going_on(tmp_path: Path) -> None:
     """Faults that are explained are not looked for again, on the same sources; others are."""
     faults = [Fault(n, "inv", "x[0]", ()) for n in range(1, 4)]
-    drawn = Sample("9-7", preset("nano"), "", faults, [])
+    drawn = Sample("9-7", preset("nano"), "", faults, [], "")
     found = [Found(faults[0], "program 0", "bytes", 0.5), Found(faults[1], ""), Found(faults[2], "", nothing=True)]
     file, parser = tmp_path / "found.json", argparse.ArgumentParser()
     assert kept(file, drawn, 7, 9) == [] and not left_open(file, drawn, 7, 9)
