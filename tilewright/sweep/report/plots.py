@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import html
 import io
 import math
@@ -70,6 +71,7 @@ class Plot:
             self.figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
         return buffer.getvalue()
 
+    @functools.cached_property
     def svg(self) -> str:
         """A stand-alone SVG file."""
         buffer = io.BytesIO()
@@ -79,7 +81,7 @@ class Plot:
 
     def inline(self) -> str:
         """The SVG for the page, with the spots in it."""
-        text = self.svg()
+        text = self.svg
         text = text[text.index("<svg") :]
         marks = "".join(
             f'<circle cx="{s.x:.1f}" cy="{s.y:.1f}" r="{s.radius:.1f}" tabindex="0" '
@@ -98,6 +100,7 @@ def _figure(width: float, height: float) -> Iterator[Figure]:
         made = Figure(figsize=(width, height), dpi=72, layout="constrained")
         yield made
         made.draw_without_rendering()
+        made.set_layout_engine("none")  # laid out: each file drawn would do it again
 
 
 def _spot(axes: Axes, x: float, y: float, text: str, radius: float = 8.0) -> Spot:

@@ -69,7 +69,7 @@ def write_report(
     page = render(data, fronts, effects, insides, missing, chosen, other)
     files: dict[str, str | bytes] = {PAGE: page}
     for plot in plots:
-        files |= {f"{plot.name}.svg": plot.svg(), f"{plot.name}.png": plot.png()}
+        files |= {f"{plot.name}.svg": plot.svg, f"{plot.name}.png": plot.png()}
     write_files(output, files)
     return {
         "sweep": data.row["id"],
