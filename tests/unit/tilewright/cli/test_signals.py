@@ -26,7 +26,7 @@ COMMANDS = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("signals")
-    model = zoo.build_quantized("mobilenet_v2", **zoo.ZOO["mobilenet_v2"].small)
+    model = zoo.build_quantized("resnet8")
     (found / "net.onnx").write_bytes(model.SerializeToString())
     return found
 
