@@ -261,17 +261,17 @@ def test_compiles_for_energy(objective: str, tmp_path: Path, monkeypatch: pytest
     goal, asked = Objective(objective), Objective.measure
     costs = []
     monkeypatch.setattr(Objective, "measure", lambda *a: costs.append(asked(*a)) or costs[-1])
-    plain = tw.compile_program(MODEL, "small", tuning="off")
+    plain = tw.compile_program(MODEL, "base", tuning="off")
     figure = goal.of(plain)
-    found = tw.compile_program(MODEL, "small", effort=2, objective=objective, tuning="off")
+    found = tw.compile_program(MODEL, "base", effort=2, objective=objective, tuning="off")
     (cost,) = costs
     assert cost.microjoule > 0 and (cost.cycle > 0) == (goal is Objective.ENERGY_DELAY)
     # What was compared took no weight for 0, as those of a whole program are known to be: a candidate may be wrong by
     # some tenths of a per cent.
     assert goal.of(found) <= figure * 1.01
-    invoke("tune", MODEL, "--config", "small", "--for", objective, "--budget", 6, "--jobs", 1)
+    invoke("tune", MODEL, "--config", "base", "--for", objective, "--budget", 4, "--jobs", 1)
     shown = invoke(
-        "compile", MODEL, "--config", "small", "--for", objective, "-o", tmp_path / "tuned.twp", "--json", "-"
+        "compile", MODEL, "--config", "base", "--for", objective, "-o", tmp_path / "tuned.twp", "--json", "-"
     )
     (tuned,) = [note for note in json.loads(shown.stdout)["notes"] if note.startswith("tuned: ")]
     assert goal.unit in tuned and goal.of(tw.load(tmp_path / "tuned.twp")) < figure
