@@ -41,9 +41,12 @@ class Axi4Shell(wiring.Component):
 
 @pytest.mark.cosim
 @pytest.mark.slow
-def test_system() -> None:
+@pytest.mark.parametrize("count, rounds", [(1, 2), pytest.param(3, 5, marks=pytest.mark.long)])
+def test_system(count: int, rounds: int) -> None:
     text = component_text(Axi4Shell(), "zynq")
-    simulate("zynq", text, "zynq", "tests.cosim.zynq_bench", config=json.dumps(CONFIG.to_dict()), count=1, rounds=2)
+    simulate(
+        "zynq", text, "zynq", "tests.cosim.zynq_bench", config=json.dumps(CONFIG.to_dict()), count=count, rounds=rounds
+    )
 
 
 @pytest.mark.parametrize("changes", [{"axi_data_bits": 32}, {"axi_address_bits": 40}])

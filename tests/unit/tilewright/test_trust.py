@@ -161,7 +161,8 @@ ODD = [None, True, 0, 1, -1, 63, 1 << 31, 1 << 60, 1 << 64, -(1 << 63), 0.5, 1e3
 
 
 @pytest.mark.slow
-def test_mutated_manifests(keys: Path) -> None:
+@pytest.mark.parametrize("count", [700, pytest.param(5000, marks=pytest.mark.long)])
+def test_mutated_manifests(keys: Path, count: int) -> None:
     """Every one is refused, or loads; what loads runs on its own inputs, or is refused in one line. Nothing crashes."""
     program = tw.compile_program(MODEL, "tiny")
     raw = program.to_bytes()
@@ -170,7 +171,7 @@ def test_mutated_manifests(keys: Path) -> None:
     places = paths(manifest)[1:]
     rng = random.Random(1)
     loaded = ran = 0
-    for _ in range(700):
+    for _ in range(count):
         changed = json.loads(json.dumps(manifest))
         for _ in range(rng.choice((1, 1, 1, 2, 3))):
             *way, last = rng.choice(places)
@@ -201,4 +202,4 @@ def test_mutated_manifests(keys: Path) -> None:
             ran += 1
         except TilewrightError as error:
             assert "\n" not in str(error)
-    assert 0 < ran < loaded < 700  # rows of reports and notes decide nothing
+    assert 0 < ran < loaded < count  # rows of reports and notes decide nothing

@@ -15,7 +15,7 @@ from isa.row_bits import COUNT_BITS, EPSILON_FRACTION, SQUARES_BITS, TOTAL_BITS
 from isa.row_norm import row_norm
 from tests.common.rtl_bench import simulate
 
-CASES = 120
+CASES = pytest.mark.parametrize("cases", [120, pytest.param(1000, marks=pytest.mark.long)])
 
 
 class Reference(row_reference.Reference):
@@ -37,14 +37,15 @@ def edged(rng: random.Random, bits: int) -> int:
 
 
 @pytest.mark.slow
-def test_quotients_of_sums() -> None:
+@CASES
+def test_quotients_of_sums(cases: int) -> None:
     rng = random.Random(1)
     m, total, number, exponent = Module(), Signal(ROW_SUM_BITS), Signal(18), Signal(8)
     found = Signal(32)
     m.d.comb += found.eq(Reference(m, "r").row_scale(total, number, exponent))
 
     async def bench(ctx: Any) -> None:
-        for _ in range(CASES):
+        for _ in range(cases):
             values = edged(rng, ROW_SUM_BITS), edged(rng, 18), edged(rng, 8)
             for signal, value in zip((total, number, exponent), values):
                 ctx.set(signal, value)
@@ -54,7 +55,8 @@ def test_quotients_of_sums() -> None:
 
 
 @pytest.mark.slow
-def test_norms_of_sums() -> None:
+@CASES
+def test_norms_of_sums(cases: int) -> None:
     rng = random.Random(2)
     m = Module()
     shapes = {"squares": SQUARES_BITS, "total": TOTAL_BITS, "count": COUNT_BITS, "epsilon": 32 + EPSILON_FRACTION}
@@ -70,7 +72,7 @@ def test_norms_of_sums() -> None:
     offset = r.wire(r.offset(of_digits(product(digits(above_middle(mean)), digits(factor)))), 32)
 
     async def bench(ctx: Any) -> None:
-        for _ in range(CASES):
+        for _ in range(cases):
             values = {name: edged(rng, bits) for name, bits in shapes.items()}
             if rng.random() < 0.5:  # a row that there can be
                 u = [rng.randint(0, 255) for _ in range(rng.choice([1, 3, 64]))]
@@ -88,14 +90,15 @@ def test_norms_of_sums() -> None:
     simulate(m, bench, clock_hz=None)
 
 
-def test_roots() -> None:
+@CASES
+def test_roots(cases: int) -> None:
     """Of squares and their neighbours."""
     rng = random.Random(3)
     m, radicand, found = Module(), Signal(40), Signal(26)
     m.d.comb += found.eq(Reference(m, "r").root(radicand))
 
     async def bench(ctx: Any) -> None:
-        for _ in range(CASES):
+        for _ in range(cases):
             value = max(0, rng.getrandbits(rng.randint(1, 20)) ** 2 + rng.randint(-1, 1))
             ctx.set(radicand, value)
             assert ctx.get(found) == math.isqrt(value << 12) | 1
