@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 RELEASE := build/release-venv
 
 .DEFAULT_GOAL := help
-.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' Makefile)
+.PHONY: session-oldest session-newest $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' Makefile)
 N ?= 100
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 APT := $(if $(filter 0,$(shell id -u)),,sudo -n )env DEBIAN_FRONTEND=noninteractive apt-get -qq
@@ -19,7 +19,7 @@ venv: $(STAMP) ## make the virtual environment
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tilewright needs Python 3.11 or newer (make PYTHON=...)")'
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --require-hashes -r constraints.txt
+	$(PIP) --no-compile --require-hashes -r constraints.txt # Python compiles what is imported: most never is
 	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -51,10 +51,13 @@ test-onnxruntime: $(STAMP) test-versions ## the execution provider: ONNX's suite
 	$(BIN)/python -m tests.fuzz_provider --count 300
 
 test-versions: $(STAMP) ## sessions of the execution provider with the oldest and with the newest onnxruntime
-	for wanted in onnxruntime==1.23.0 onnxruntime; do \
-		$(PIP) --no-deps --upgrade --target build/$$wanted $$wanted && \
-		PYTHONPATH=build/$$wanted $(BIN)/python -m pytest -q tests/unit/tilewright/onnxruntime/test_session.py || exit 1; \
-	done
+	$(MAKE) --no-print-directory --jobs=2 --output-sync session-oldest session-newest
+
+session-oldest: WANTED := onnxruntime==1.23.0
+session-newest: WANTED := onnxruntime
+session-oldest session-newest: $(STAMP)
+	$(PIP) --no-deps --upgrade --target build/$(WANTED) $(WANTED)
+	PYTHONPATH=build/$(WANTED) $(BIN)/python -m pytest -q tests/unit/tilewright/onnxruntime/test_session.py
 
 test-costs: $(STAMP) ## CPU seconds of all tests by folder, and the dearest
 	$(BIN)/python -m tests.costs tests

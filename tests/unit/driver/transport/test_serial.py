@@ -86,7 +86,9 @@ def test_a_network_gives_the_bytes_of_the_functional_simulator(
         assert runner.load(program).device.transport.repeats == 0
 
 
-@pytest.mark.parametrize("name, config", [("ulx3s_85f", TINY), ("tang_nano_20k", preset("nano"))])
+@pytest.mark.parametrize(
+    "name, config", [pytest.param("ulx3s_85f", TINY, marks=pytest.mark.long), ("tang_nano_20k", preset("nano"))]
+)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_a_network_in_the_sdram_of_a_board(network: str, name: str, config: NpuConfig) -> None:
     """The SoC of `fpga build --board NAME --memory sdram` with a chip at its pins: the bytes of the functional
