@@ -132,7 +132,7 @@ def loads_of(seed: int, config: NpuConfig) -> list[Load]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [4, pytest.param(40, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [4, pytest.param(16, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_streams(name: str, count: int) -> None:
     """Rounds, errors and ends come in the same cycles, with the same weights and words."""
