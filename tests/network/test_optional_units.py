@@ -27,7 +27,7 @@ NETWORKS = ("ds_cnn", "efficientnet")
 @pytest.mark.parametrize("network", ["ds_cnn", pytest.param("efficientnet", marks=pytest.mark.long)])
 def test_networks_on_reduced_machines(network: str, lut_tables: int, depthwise: int) -> None:
     model = zoo.build_quantized(network, **zoo.ZOO[network].small)
-    config = PRESETS["small"].with_(name="reduced", lut_tables=lut_tables, depthwise=depthwise)
+    config = PRESETS["base"].with_(name="reduced", row_unit=0, lut_tables=lut_tables, depthwise=depthwise)
     program = tw.compile(model, config)
     ops = program.ops()
     assert any(o.name == "DEPTHWISE" for o in ops) == bool(depthwise)
@@ -75,7 +75,7 @@ def test_networks_with_fewer_lanes(network: str) -> None:
     inputs = zoo.random_inputs(model, 1, seed=3)[0]
     cycles = []
     for passes in (1, 2, 4):
-        config = PRESETS["small"].with_(name="passes", vector_passes=passes)
+        config = PRESETS["base"].with_(name="passes", row_unit=0, vector_passes=passes)
         result = Executor(tw.compile(model, config), CycleDevice(config)).run(inputs)
         check(model, inputs, *result.outputs.values())
         cycles.append(result.counters.cycles)
