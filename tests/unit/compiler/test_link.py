@@ -28,14 +28,14 @@ def decoder() -> onnx.ModelProto:
 
 @pytest.fixture(scope="module")
 def program(decoder: onnx.ModelProto) -> Program:
-    return tw.compile_program(decoder.SerializeToString(), "tiny", states="auto", entries=ENTRIES)
+    return tw.compile_program(decoder.SerializeToString(), "base", states="auto", entries=ENTRIES)
 
 
 @pytest.fixture(scope="module")
 def alone(decoder: onnx.ModelProto) -> dict[str, Program]:
     """Each entry point as a program of its own."""
     return {
-        name: tw.compile_program(decoder.SerializeToString(), "tiny", shapes, states="auto")
+        name: tw.compile_program(decoder.SerializeToString(), "base", shapes, states="auto")
         for name, shapes in ENTRIES.items()
     }
 

@@ -32,7 +32,7 @@ def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def language(model_file: Path) -> LanguageModel:
-    return LanguageModel.load(model_file, "tiny")
+    return LanguageModel.load(model_file, "base")
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_what_the_cpu_does_in_each_entry_point(language: LanguageModel) -> None:
 
 @pytest.mark.slow
 def test_short_prefill(model_file: Path) -> None:
-    language = LanguageModel.load(model_file, "tiny", prefill=6)
+    language = LanguageModel.load(model_file, "base", prefill=6)
     compared(language, model_file, "functional", "To be", 4)
     with pytest.raises(InputError, match="the prompt has 7 tokens; prefill of small_llama takes 6"):
         language.check([1] * 7, 1)
@@ -164,10 +164,10 @@ def test_decode_is_as_fast_as_memory() -> None:
 
 @pytest.mark.slow
 def test_command(model_file: Path, language: LanguageModel, tmp_path: Path) -> None:
-    text = run(model_file, "--config", "tiny", "--prompt", "To be", "--tokens", 12, "--check", "--clock", 50).stdout
+    text = run(model_file, "--config", "base", "--prompt", "To be", "--tokens", 12, "--check", "--clock", 50).stdout
     assert text.startswith("To be") and "12 of 12 tokens are those of onnxruntime" in text
     assert "tokens/s" in text and "cycles at 50 MHz" in text
-    found = json.loads(run(model_file, "--config", "tiny", "--prompt", "To be", "--tokens", 12, "--json", "-").stdout)
+    found = json.loads(run(model_file, "--config", "base", "--prompt", "To be", "--tokens", 12, "--json", "-").stdout)
     assert text.startswith("To be" + found["text"]) and len(found["tokens"]) == 12
     cycles = found["entries"]["decode"]["npu_cycles"]
     language.program.save(tmp_path / "p.twp")
@@ -194,7 +194,7 @@ def test_command(model_file: Path, language: LanguageModel, tmp_path: Path) -> N
     ],
 )
 def test_mistakes_are_one_line(program_file: Path, args: list[str], message: str) -> None:
-    assert message in run(program_file, "--config", "tiny", *args, code=2).stderr
+    assert message in run(program_file, "--config", "base", *args, code=2).stderr
 
 
 def test_prefill_that_does_not_fit_the_cache(model_file: Path) -> None:
@@ -217,7 +217,7 @@ def test_models_of_other_kinds(tmp_path: Path) -> None:
     assert (
         "leaves the size of its cache open; export it with a static cache" in run(grown, "--prompt", "x", code=2).stderr
     )
-    program = tw.compile_program(plain, "tiny")
+    program = tw.compile_program(plain, "base")
     program.save(tmp_path / "a.twp")
     assert (
         "is no language model: it needs the entry point 'decode'"

@@ -118,7 +118,7 @@ def test_refused_is_what_onnxruntime_refuses(name: str) -> None:
 
 
 def test_tokens_and_positions_of_a_decoder() -> None:
-    language = LanguageModel.load(zoo.build_quantized("micro_llama", **zoo.ZOO["micro_llama"].small), "tiny")
+    language = LanguageModel.load(zoo.build_quantized("micro_llama", **zoo.ZOO["micro_llama"].small), "base")
     program, last = language.program, language.context - 1
     position = {"position_ids": np.array([[last]])}
     with tw.Device("functional") as device:
