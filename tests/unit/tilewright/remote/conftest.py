@@ -10,17 +10,17 @@ from isa.device import Counters
 from tests.unit.tilewright.remote.serving import MODEL
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def program() -> tw.Program:
     return tw.compile_program(MODEL, "tiny")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def inputs(program: tw.Program) -> dict[str, np.ndarray]:
     return tw.random_inputs(program, 5)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def expected(program: tw.Program, inputs: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], Counters]:
     with tw.Device("cycle") as device:
         outputs = device.run(program, inputs)
