@@ -174,7 +174,11 @@ def _counters(config: NpuConfig, network: str) -> tuple[Counters, np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    ("name", "network"), [pytest.param("tiny", "ds_cnn", marks=pytest.mark.long), ("base", "ds_cnn")]
+    ("name", "network"),
+    [
+        ("base", "ds_cnn"),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in (("tiny", "ds_cnn"), ("small", "mobilenet_v1"))),
+    ],
 )
 @pytest.mark.slow
 def test_events_are_what_the_machine_counts(name: str, network: str) -> None:
