@@ -1,0 +1,134 @@
+"""Runs batches of cases in one file each; a batch that differs is taken apart into its cases."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+
+import tilewright as tw
+from compiler.importer.tflite.schema import read
+from tests.ties import onnx_cases, tflite_cases
+from tests.ties.onnx_model import TyingModel
+from tests.ties.tflite_model import TyingFile
+from tilewright.checking.model import reference_of
+
+#: Where batches run, in turn.
+PLACES: tuple[dict[str, Any], ...] = (
+    {"config": "tiny", "effort": 0},
+    {"cpu_only": True},
+    {"config": "base", "effort": 0},
+)
+_MOVES = ("QuantizeLinear", "DequantizeLinear", "Cast")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some cases in one file.
+
+    Attributes:
+        format: "onnx" or "tflite".
+        dtype: of activations.
+        seed: of the batch; case `k` draws from `(seed, k)`.
+        cases: their numbers.
+    """
+
+    format: str
+    dtype: str
+    seed: int
+    cases: tuple[int, ...]
+
+    def names(self) -> list[str]:
+        return [self._name(k) for k in self.cases]
+
+    def _table(self) -> dict[str, Any]:
+        if self.format == "tflite":
+            wide = {n: tflite_cases.CASES[n] for n in tflite_cases.WIDE}
+            return wide if self.dtype == "int16" else tflite_cases.CASES
+        wide = {n: onnx_cases.ALL[n] for n in onnx_cases.SIXTEEN_BITS}
+        return wide if self.dtype in ("int16", "uint16") else onnx_cases.ALL
+
+    def _name(self, k: int) -> str:
+        """Cases follow each other through the table, which batches enter at different places."""
+        names = sorted(self._table())
+        return names[(7 * self.seed + k) % len(names)]
+
+    def build(self) -> tuple[Any, dict[str, np.ndarray], int]:
+        """Model, inputs, and how many operators besides QuantizeLinear and DequantizeLinear it has."""
+        table = self._table()
+        made: TyingModel | TyingFile
+        made = TyingFile(self.dtype) if self.format == "tflite" else TyingModel(np.dtype(self.dtype))
+        for k in self.cases:
+            made.begin((self.seed, k))
+            table[self._name(k)](made, int(made.rng.integers(1 << 16)))
+        model = made.build()
+        if isinstance(model, onnx.ModelProto):
+            return model, made.feeds(), sum(n.op_type not in _MOVES for n in model.graph.node)
+        return model, made.feeds(), len(read(model).ops)
+
+
+@dataclass
+class Result:
+    """What some batches gave.
+
+    Attributes:
+        operators: that ran and were compared.
+        borders: elements that may differ by what their tensors' reasons allow, and do.
+        skipped: cases that the reference refuses.
+        faults: one text for each case that differs, is refused or ends in an error.
+    """
+
+    operators: int = 0
+    elements: int = 0
+    borders: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+
+
+def run(batch: Batch, result: Result) -> None:
+    """Compiles, runs and compares a batch as `--check` does, and adds what it gave to `result`."""
+    model, feeds, operators = batch.build()
+    try:
+        report = tw.check(model, feeds, cache=False, **PLACES[batch.seed % len(PLACES)])
+        problem = "" if report.ok else _differences(report)
+    except Exception as error:  # a file that cannot be compiled or run is a finding like any other
+        problem = f"{type(error).__name__}: {error}"
+    if not problem:
+        result.operators += operators
+        result.elements += report.elements
+        result.borders += sum(r.mismatches for r in report.rows if r.status == "border")
+    elif len(batch.cases) > 1:
+        before = len(result.faults), result.skipped.total()
+        for k in batch.cases:
+            run(Batch(batch.format, batch.dtype, batch.seed, (k,)), result)
+        if before == (len(result.faults), result.skipped.total()):
+            result.faults.append(f"{_command(batch)}  together only: {problem}")
+    elif not _reference_runs(model, feeds):
+        result.skipped[batch.names()[0]] += 1
+    else:
+        result.faults.append(f"{_command(batch)}  {batch.names()[0]}: {problem}")
+
+
+def _differences(report: tw.CheckReport) -> str:
+    return "; ".join(
+        f"{r.name}: {r.mismatches} of {r.elements} differ, by at most {r.max_abs_difference:g}"
+        for r in report.rows
+        if r.status == "mismatch"
+    )
+
+
+def _command(batch: Batch) -> str:
+    numbers = ",".join(map(str, batch.cases))
+    return f"python -m tests.ties --{batch.format} --dtype {batch.dtype} --seed {batch.seed} --cases {numbers}"
+
+
+def _reference_runs(model: Any, feeds: Mapping[str, np.ndarray]) -> bool:
+    try:
+        reference_of(model).run(dict(feeds))
+    except Exception:
+        return False
+    return True
