@@ -38,7 +38,12 @@ class TyingModel(Model):
         return self.draws.zero(np.dtype(dtype or self.dtype))
 
     def input(self, shape: Sequence[int], scale: float | None = None, zero: int | None = None) -> str:
-        """A graph input; its values are all codes, a quarter of them half a step further, where QuantizeLinear ties."""
+        """A graph input that holds all codes, and its DequantizeLinear.
+
+        One in four is of floats, a quarter of whose values lie half a step further, where QuantizeLinear ties.
+        """
+        if self.rng.random() < 3 / 4:
+            return self.op("DequantizeLinear", *self.integers(shape, scale, zero))
         name = super().input(shape, scale, zero)
         node = next(n for n in reversed(self.nodes) if n.op_type == "QuantizeLinear")
         known = {i.name: numpy_helper.to_array(i) for i in self.initializers[-4:]}
@@ -47,6 +52,14 @@ class TyingModel(Model):
         codes += np.where(self.rng.random(codes.shape) < 1 / 4, np.float32(0.5), np.float32(0))
         self.feed[node.input[0]] = (codes * s).astype(np.float32)
         return name
+
+    def output(self, x: str) -> None:
+        """A graph output; three of four that would be dequantised are the integers."""
+        last = self.nodes[-1]
+        if last.op_type == "DequantizeLinear" and last.output[0] == x and self.rng.random() < 3 / 4:
+            x = last.input[0]
+            del self.nodes[-1]
+        super().output(x)
 
     def integers(
         self, shape: Sequence[int], scale: float | None = None, zero: int | None = None
