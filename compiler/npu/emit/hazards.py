@@ -5,16 +5,24 @@ the scratchpad rows and memory bytes each one touches. The synchroniser finds wh
 every instruction must wait for, drops what another wait implies, and expresses the rest with one counting semaphore
 per ordered pair of engines: the n-th wait of a pair takes the n-th signal. Every wait is for an earlier instruction;
 so no queue, however short, can deadlock, nor can engines that share a queue.
+
+No semaphore can count beyond its limit, however long each instruction takes: a signal is given by an instruction by
+whose end so many earlier ones of the pair have surely been taken that there is room for it. Where no instruction of
+the giver knows enough, a SYNC waits for the taker first. The taker can always signal that: between two engines the
+semaphores of both directions are never full.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
+from compiler.npu.emit.starts import Started, Starts
+from isa.config import SEMAPHORE_LIMIT, NpuConfig
 from isa.encoding import Op, op
 from isa.instructions import Engine
 
@@ -69,6 +77,7 @@ class Placed:
     Attributes:
         index: position among this engine's run instructions.
         known: per engine, the index of the last instruction that has surely ended when this one starts.
+        started: the same of those that have surely started.
         waits, signals: numbers of semaphores, two of each at most.
     """
 
@@ -76,6 +85,7 @@ class Placed:
     engine: Engine
     index: int
     known: dict[Engine, int]
+    started: Started = field(default_factory=list)
     waits: list[int] = field(default_factory=list)
     signals: list[int] = field(default_factory=list)
 
@@ -103,6 +113,23 @@ class _Space:
                     last[engine] = _NEVER
 
 
+@dataclass
+class _Channel:
+    """The semaphore with which one engine signals another.
+
+    Attributes:
+        number: of the semaphore.
+        takers: indices of the instructions that wait for it, one for each signal.
+    """
+
+    number: int
+    takers: list[int] = field(default_factory=list)
+
+    def taken(self, started: int) -> int:
+        """Signals that have been taken once the taking engine's instruction `started` has."""
+        return bisect_right(self.takers, started)
+
+
 #: An access, and the space it touches.
 _Touched = tuple[_Space, Access]
 
@@ -112,19 +139,21 @@ class Synchroniser:
 
     Args:
         rows: size of every space by name, in rows; of "memory" in units of `MEMORY_GRAIN` bytes.
-        semaphores: how many the machine has.
+        config: how many semaphores the machine has, and what its queues hold.
+        limit: to which a semaphore counts.
     """
 
-    def __init__(self, rows: dict[str, int], semaphores: int) -> None:
+    def __init__(self, rows: dict[str, int], config: NpuConfig, limit: int = SEMAPHORE_LIMIT) -> None:
         self._spaces = {name: _Space(name, n) for name, n in rows.items()}
-        self._semaphores = semaphores
-        self._pair: dict[tuple[Engine, Engine], int] = {}
-        self._last_signal: dict[tuple[Engine, Engine], int] = {}
+        self._semaphores, self._limit = config.semaphores, limit
+        self._starts = Starts(config)
+        self._channels: dict[tuple[Engine, Engine], _Channel] = {}
         self._engines: dict[Engine, list[Placed]] = {e: [] for e in Engine if e != Engine.FETCH}
         self.order: list[Placed | Op] = []
 
     def configure(self, operation: Op) -> None:
-        """Appends an instruction that only sets registers."""
+        """Appends an instruction that only sets registers, or END."""
+        self._starts.configure(operation.instruction.engine)
         self.order.append(operation)
 
     def run(
@@ -156,8 +185,8 @@ class Synchroniser:
             space.forget()
         for placed in self._engines.values():
             placed.clear()
-        self._last_signal.clear()
-        self._pair.clear()
+        self._starts.forget()
+        self._channels.clear()
 
     def take(self) -> list[Op]:
         """The finished instructions since the last call, semaphores filled in."""
@@ -224,7 +253,7 @@ class Synchroniser:
         # Latest requirements first: what they know often covers the others.
         for other, last in sorted(needs.items(), key=lambda item: -self._knowledge(item)):
             if known[other] < last:
-                signaller = self._signaller(other, engine, last)
+                signaller = self._signaller(other, engine, last, waits)
                 waits.append((other, signaller))
                 _merge(known, self._engines[other][signaller])
         if len(waits) > 2:
@@ -241,36 +270,71 @@ class Synchroniser:
         """How much is known to have ended once an instruction (engine, index) has."""
         return sum(self._engines[item[0]][item[1]].known.values()) + item[1]
 
-    def _signaller(self, other: Engine, engine: Engine, last: int) -> int:
-        """The first instruction of `other` from `last` on that can still give a signal (a fresh SYNC if none)."""
+    def _signaller(self, other: Engine, engine: Engine, last: int, chosen: list[tuple[Engine, int]]) -> int:
+        """The first instruction of `other` from `last` on that can still give `engine` a signal (a fresh SYNC if none).
+
+        Args:
+            chosen: those that are to give one besides.
+        """
         for placed in self._engines[other][last:]:
-            if len(placed.signals) < 2:
+            if len(placed.signals) < 2 and self._has_room(other, engine, placed.started):
                 return placed.index
-        return self._place_exact(op(f"{other.name}_SYNC"), other, []).index
+        # Behind a fresh SYNC `engine` knows all that `other` has taken: it has room again in its own direction.
+        full = self._left(other, engine, self._starts.newest(other)) == self._limit
+        waits = [(engine, self._taker(other, engine, chosen))] if full else []
+        return self._place_exact(op(f"{other.name}_SYNC"), other, waits).index
+
+    def _has_room(self, source: Engine, target: Engine, started: Started) -> bool:
+        """Whether the semaphore has room for a signal that is given when so much has started, and one of the two
+        directions between the engines will have room for another."""
+        left = self._left(source, target, started)
+        if left < self._limit - 1:
+            return True
+        return left < self._limit and self._left(target, source, self._starts.newest(target)) < self._limit
+
+    def _left(self, source: Engine, target: Engine, started: Started) -> int:
+        """Signals so far that may not have been taken when so much has started."""
+        channel = self._channels.get((source, target))
+        # Given are as many as are waited for.
+        return len(channel.takers) - channel.taken(started[target]) if channel is not None else 0
+
+    def _taker(self, source: Engine, target: Engine, chosen: list[tuple[Engine, int]]) -> int:
+        """An instruction of `target` by whose start half of the signals of `source` that may be left have been taken,
+        and which can give `source` a signal."""
+        channel = self._channels[source, target]
+        taken = channel.taken(self._starts.newest(source)[target])
+        for placed in self._engines[target][channel.takers[(taken + len(channel.takers)) // 2] :]:
+            free = len(placed.signals) < 2 and (target, placed.index) not in chosen
+            if free and self._has_room(target, source, placed.started):
+                return placed.index
+        return self._place_exact(op(f"{target.name}_SYNC"), target, []).index
 
     def _place_exact(self, operation: Op, engine: Engine, waits: list[tuple[Engine, int]]) -> Placed:
         """Appends an instruction with waits for just these instructions (engine, index)."""
         queue = self._engines[engine]
         known = dict(queue[-1].known) if queue else dict.fromkeys(self._engines, _NEVER)
         placed = Placed(operation, engine, len(queue), known)
-        for other, index in waits:
-            semaphore = self._channel(other, engine)
-            source = self._engines[other][index]
-            source.signals.append(semaphore)
-            placed.waits.append(semaphore)
+        sources = [self._engines[other][index] for other, index in waits]
+        for source in sources:
+            channel = self._channel(source.engine, engine)
+            source.signals.append(channel.number)
+            placed.waits.append(channel.number)
+            channel.takers.append(placed.index)
             _merge(known, source)
+        placed.started = self._starts.run(engine, placed.index, [source.started for source in sources])
         queue.append(placed)
         self.order.append(placed)
         return placed
 
-    def _channel(self, source: Engine, target: Engine) -> int:
-        """Number of the semaphore that `source` signals and `target` waits for."""
+    def _channel(self, source: Engine, target: Engine) -> _Channel:
+        """The semaphore that `source` signals and `target` waits for."""
         key = (source, target)
-        if key not in self._pair:
-            self._pair[key] = len(self._pair) + 1
-            if len(self._pair) > self._semaphores:
-                raise ValueError(f"the schedule needs {len(self._pair)} semaphores, the machine has {self._semaphores}")
-        return self._pair[key]
+        if key not in self._channels:
+            number = len(self._channels) + 1
+            if number > self._semaphores:
+                raise ValueError(f"the schedule needs {number} semaphores, the machine has {self._semaphores}")
+            self._channels[key] = _Channel(number)
+        return self._channels[key]
 
 
 def _merge(known: dict[Engine, int], source: Placed) -> None:

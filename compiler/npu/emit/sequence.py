@@ -24,7 +24,8 @@ from isa.encoding import Op, op
 from isa.instructions import BY_NAME, Engine, queue_of
 from isa.timing import DEFAULT_MEMORY, VECTOR_SIGNAL, MemoryTiming, gemm_signal
 
-#: Runs that are ahead of their place at most: each may have given a signal that nobody has taken yet.
+#: Runs that are ahead of their place at most: each may have given a signal that nobody has taken yet, and where a
+#: semaphore is full, somebody has to wait.
 _AHEAD = SEMAPHORE_LIMIT // 2
 #: How many of an engine's next runs are looked at, and of those that may go first, how many are tried.
 _LOOK, _TRY = 64, 8
@@ -291,7 +292,7 @@ class Sequencer:
     def __init__(self, config: NpuConfig, rows: Mapping[str, int], memory: MemoryTiming = DEFAULT_MEMORY) -> None:
         self._config, self._memory = config, memory
         self._rows = rows
-        self._sync = Synchroniser(dict(rows), config.semaphores)
+        self._sync = Synchroniser(dict(rows), config)
         self._runs: list[Run] = []
 
     def __len__(self) -> int:

@@ -9,19 +9,22 @@ import pytest
 
 from compiler.npu.emit.hazards import MEMORY_GRAIN, READERS, WRITERS, Access, Synchroniser
 from isa.assembler import disassemble_one
+from isa.config import SEMAPHORE_LIMIT, NpuConfig
 from isa.encoding import Op, op
 from isa.instructions import Engine
 from tests.common.accesses import rows_of
+from tests.common.semaphore_counts import highest_counts
 
 ROWS = dict.fromkeys(WRITERS, 40)
+MACHINE = NpuConfig()
 Accesses = list[Access]
 #: An instruction by name, what it reads and what it writes.
 Run = tuple[str, Accesses, Accesses]
 
 
-def synchronised(*runs: Run, semaphores: int = 31) -> list[Op]:
+def synchronised(*runs: Run, config: NpuConfig = MACHINE, limit: int = SEMAPHORE_LIMIT) -> list[Op]:
     """The finished instructions of a program."""
-    sync = Synchroniser(ROWS, semaphores)
+    sync = Synchroniser(ROWS, config, limit)
     for name, reads, writes in runs:
         sync.run(op(name), reads, writes)
     return sync.take()
@@ -106,7 +109,7 @@ def test_memory_is_tracked_in_grains() -> None:
 
 
 def test_a_new_step_knows_nothing_of_the_one_before() -> None:
-    sync = Synchroniser(ROWS, 31)
+    sync = Synchroniser(ROWS, MACHINE)
     sync.run(op("LOAD"), [], act(0))
     sync.forget()
     placed = sync.run(op("GEMM"), act(0), acc(0))
@@ -114,8 +117,13 @@ def test_a_new_step_knows_nothing_of_the_one_before() -> None:
 
 
 def test_too_few_semaphores() -> None:
+    """No machine has fewer than any program needs; a hazard that is new would need more."""
+    sync = Synchroniser(ROWS, MACHINE)
+    sync._semaphores = 1
+    sync.run(op("LOAD"), [], act(0))
+    sync.run(op("GEMM"), act(0), acc(0))
     with pytest.raises(ValueError, match="needs 2 semaphores, the machine has 1"):
-        synchronised(("LOAD", [], act(0)), ("GEMM", act(0), acc(0)), ("VECTOR", acc(0), []), semaphores=1)
+        sync.run(op("VECTOR"), acc(0), [])
 
 
 def random_access(rng: random.Random, space: str) -> Access:
