@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -16,6 +17,7 @@ from compiler.npu.schedule.search import Measure, Schedule, Scheduler, measure_s
 from compiler.options import CompileOptions
 from compiler.stages.order import LayerStep, Step, reads_elsewhere
 from isa.config import NpuConfig
+from isa.device import DeviceError
 
 
 @dataclass
@@ -73,6 +75,9 @@ def schedule_steps(
                     usual, cost = search(config, step.tasks, outside, 1, measure, plans)
                     other = _improve(config, step.tasks, outside, usual, cost, 1, measure, plans)
                     schedule, whole = min(other, (schedule, whole), key=itemgetter(1))
+                if whole == math.inf:  # no schedule of the search makes a program that runs
+                    schedule = Schedule.plain(step.tasks)
+                    measure_schedule(config, step.tasks, schedule, _or_fault(measure), plans)
         verify_schedule(schedule, step, outside)
         found.of[number] = schedule
     return found
@@ -102,6 +107,18 @@ def _improve(
     schedule, whole = refine(config, layers, outside, schedule, whole, effort, measure, plans, refined)
     schedule, whole = restay(config, layers, outside, schedule, whole, measure, plans, stayed)
     return regroup(config, layers, outside, schedule, whole, measure, plans, regrouped)
+
+
+def _or_fault(measure: Measure) -> Measure:
+    """A cost function with which a program that the machine stops is an internal fault."""
+
+    def measured(config: NpuConfig, image: bytes, arena_bytes: int) -> float:
+        try:
+            return measure(config, image, arena_bytes)
+        except DeviceError as error:
+            raise RuntimeError(f"no schedule makes a program that runs: {error}") from error
+
+    return measured
 
 
 def verify_schedule(schedule: Schedule, step: LayerStep, outside: set[str]) -> None:

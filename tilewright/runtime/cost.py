@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from isa.config import NpuConfig
-from isa.device import Counters, Device, HostMemory, Region
+from isa.device import Counters, Device, DeviceError, HostMemory, Region
 from isa.fields import INSTRUCTION_BYTES
 from isa.program import ARENA_REGION, CONSTANT_REGION, PROGRAM_REGION, NpuStep, Program
 from isa.timing import DEFAULT_MEMORY, MemoryTiming
@@ -17,6 +17,7 @@ def measure(config: NpuConfig, image: bytes, arena_bytes: int, timing: MemoryTim
     """Cycles of an instruction image on a memory; constants may lie anywhere in their region.
 
     Raises:
+        DeviceError: the machine stops the program.
         BuildError: no C++ compiler for the simulator.
     """
     constants = max(1 << 20, config.wgt_tiles * config.tile_bytes, config.prm_rows * config.prm_row_bytes)
@@ -30,7 +31,10 @@ def measure(config: NpuConfig, image: bytes, arena_bytes: int, timing: MemoryTim
         Region(bases[2], max(arena_bytes, 64), read=True, write=True),
     ]
     clock = simulate(config, timing, memory.data, regions, (PROGRAM_REGION, 0, len(image) // INSTRUCTION_BYTES))
-    assert clock.counters.cycles is not None and clock.error is None, clock.error
+    if (fault := clock.error) is not None:
+        text = f"{fault.code.name}: {clock.engine.name} at instruction {clock.pc}"
+        raise DeviceError(text, fault.code, clock.engine, clock.pc, fault.address)
+    assert clock.counters.cycles is not None
     return clock.counters.cycles
 
 

@@ -12,6 +12,7 @@ import math
 import os
 import pickle
 import sys
+import warnings
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,7 @@ from compiler.npu.schedule.emission import emit_step
 from compiler.npu.schedule.fusion import choose_groups
 from compiler.npu.schedule.residency import Stay, choose_residents, outside_groups
 from isa.config import NpuConfig
+from isa.device import DeviceError
 from isa.encoding import to_bytes
 from isa.fields import INSTRUCTION_BYTES
 from isa.instructions import Engine
@@ -42,7 +44,8 @@ _FEW = 3
 _CHUNKS = 0.99
 #: What a measured change has to bring: the constants lie elsewhere in the end, whose bursts then end elsewhere.
 GAIN = 0.997
-#: (configuration, instruction image, arena bytes) -> exact cycles, or whatever else is to be small.
+#: (configuration, instruction image, arena bytes) -> exact cycles, or whatever else is to be small. Raises `DeviceError`
+#: where the machine stops the program.
 Measure = Callable[[NpuConfig, bytes, int], float]
 
 
@@ -205,7 +208,7 @@ def measure_units(
     plans: TilePlans,
 ) -> float:
     """Cost of units that run from layer `start` on, with the stays and tiles of a schedule; infinite if they do not
-    fit."""
+    fit, or if the machine stops their program: that is a fault of the compiler, but others may be right."""
     offsets, at = {}, 0
     for view in (v for layer in layers for v in (*layer.reads, layer.output)):
         if view.region == CONSTANT_REGION:
@@ -224,7 +227,15 @@ def measure_units(
         emit_step(context, units, schedule.stays, start)
     except (ScratchpadFull, TilewrightError):
         return math.inf
-    return measure(config, to_bytes(emitter.image), at)
+    try:
+        return measure(config, to_bytes(emitter.image), at)
+    except DeviceError as error:
+        warnings.warn(
+            f"a schedule of {len(units)} units from layer {start} on is left out, please report it: {error}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return math.inf
 
 
 def search(
