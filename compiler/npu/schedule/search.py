@@ -44,8 +44,8 @@ _FEW = 3
 _CHUNKS = 0.99
 #: What a measured change has to bring: the constants lie elsewhere in the end, whose bursts then end elsewhere.
 GAIN = 0.997
-#: (configuration, instruction image, arena bytes) -> exact cycles, or whatever else is to be small. Raises `DeviceError`
-#: where the machine stops the program.
+#: (configuration, instruction image, arena bytes) -> exact cycles, or whatever else is to be small. A program that the
+#: machine stops is a `DeviceError`.
 Measure = Callable[[NpuConfig, bytes, int], float]
 
 

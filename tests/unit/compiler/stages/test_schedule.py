@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 
 from compiler.errors import CompileError
+from compiler.npu.schedule import search
 from compiler.npu.schedule.search import Schedule
 from compiler.options import CompileOptions
 from compiler.stages.order import LayerStep, Step, order_steps
 from compiler.stages.partition import partition
 from compiler.stages.schedule import schedule_steps, verify_schedule
-from isa.config import PRESETS
+from isa.config import PRESETS, NpuConfig
+from isa.device import DeviceError
+from isa.error_codes import ErrorCode
 from tests.unit.compiler.npu.net import Net
 
 TINY = PRESETS["tiny"]
@@ -58,3 +61,36 @@ def test_verify() -> None:
     verify_schedule(found, step, set())
     with pytest.raises(CompileError, match=r"'QConv.0@c1' stays on the chip, but another step reads it"):
         verify_schedule(found, step, {"QConv.0@c1"})
+
+
+class Stops:
+    """A cost function that finds some of the programs it is given stopped by the machine."""
+
+    def __init__(self, stopped: int) -> None:
+        self.left = stopped
+
+    def __call__(self, config: NpuConfig, image: bytes, arena_bytes: int) -> float:
+        self.left -= 1
+        if self.left >= 0:
+            raise DeviceError("SEMAPHORE_OVERFLOW: GEMM at instruction 7", ErrorCode.SEMAPHORE_OVERFLOW)
+        return float(len(image))
+
+
+@pytest.mark.parametrize("effort", [1, 2])
+def test_schedules_whose_programs_are_stopped_are_left_out(effort: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said once for each; the compile goes on with others, the plain one if need be."""
+    monkeypatch.setattr(search, "_FEW", 99)  # here, not in processes
+    for stopped in (1, 2, 3):
+        steps = two_layers()
+        with pytest.warns(RuntimeWarning, match="left out, please report it: SEMAPHORE_OVERFLOW: GEMM at"):
+            schedules = schedule_steps(TINY, steps, CompileOptions(effort=effort), measure=Stops(stopped))
+        verify_schedule(schedules.of[1], layers_of(steps), set())
+
+
+def test_no_schedule_makes_a_program_that_runs() -> None:
+    """That is an internal fault, not a mistake of the user."""
+    with (
+        pytest.warns(RuntimeWarning, match="left out"),
+        pytest.raises(RuntimeError, match=r"no schedule makes a program that runs: SEMAPHORE_OVERFLOW: GEMM at"),
+    ):
+        schedule_steps(TINY, two_layers(), CompileOptions(effort=1), measure=Stops(10**9))

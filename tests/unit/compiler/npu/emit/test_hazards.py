@@ -7,27 +7,10 @@ import re
 
 import pytest
 
-from compiler.npu.emit.hazards import MEMORY_GRAIN, READERS, WRITERS, Access, Synchroniser
+from compiler.npu.emit.hazards import MEMORY_GRAIN, Access, Synchroniser
 from isa.assembler import disassemble_one
-from isa.config import SEMAPHORE_LIMIT, NpuConfig
-from isa.encoding import Op, op
-from isa.instructions import Engine
-from tests.common.accesses import rows_of
-from tests.common.semaphore_counts import highest_counts
-
-ROWS = dict.fromkeys(WRITERS, 40)
-MACHINE = NpuConfig()
-Accesses = list[Access]
-#: An instruction by name, what it reads and what it writes.
-Run = tuple[str, Accesses, Accesses]
-
-
-def synchronised(*runs: Run, config: NpuConfig = MACHINE, limit: int = SEMAPHORE_LIMIT) -> list[Op]:
-    """The finished instructions of a program."""
-    sync = Synchroniser(ROWS, config, limit)
-    for name, reads, writes in runs:
-        sync.run(op(name), reads, writes)
-    return sync.take()
+from isa.encoding import op
+from tests.common.hazard_programs import MACHINE, ROWS, Accesses, Run, check_order, random_program, synchronised
 
 
 def text(*runs: Run) -> list[str]:
@@ -126,31 +109,6 @@ def test_too_few_semaphores() -> None:
         sync.run(op("VECTOR"), acc(0), [])
 
 
-def random_access(rng: random.Random, space: str) -> Access:
-    start, length = rng.randrange(12), rng.randint(1, 4)
-    if space == "memory":
-        return Access(space, start * MEMORY_GRAIN, length * MEMORY_GRAIN)
-    return Access(space, start, length, rng.randint(1, 3), rng.randint(1, 9))
-
-
-def random_program(rng: random.Random) -> list[Run]:
-    names = {Engine.LOAD: "LOAD", Engine.GEMM: "GEMM", Engine.VECTOR: "VECTOR", Engine.STORE: "STORE"}
-    runs = []
-    for _ in range(60):
-        engine, name = rng.choice(list(names.items()))
-        sides: list[Accesses] = []
-        for table in (READERS, WRITERS):
-            spaces = [space for space, engines in table.items() if engine in engines]
-            chosen = rng.sample(spaces, rng.randint(0, len(spaces)))
-            sides.append([random_access(rng, space) for space in chosen])
-        runs.append((name, *sides))
-    return runs  # type: ignore[return-value]
-
-
-def meet(a: Accesses, b: Accesses) -> bool:
-    return any(x.space == y.space and rows_of(x) & rows_of(y) for x in a for y in b)
-
-
 def test_rows_between_those_of_an_access_are_free() -> None:
     columns = [Access("act", 0, 5, times=3, stride=7)]
     border = [Access("act", 5, 2, times=3, stride=7)]
@@ -160,46 +118,5 @@ def test_rows_between_those_of_an_access_are_free() -> None:
 
 @pytest.mark.parametrize("seed", range(64))
 def test_random_programs_are_ordered(seed: int) -> None:
-    """Whatever order the semaphores allow, an instruction starts after all that it conflicts with have ended; and it
-    waits for nothing that has surely ended when the one before it of its engine starts.
-
-    Engines start and end their instructions in order; the n-th wait of a semaphore takes its n-th signal.
-    """
     runs = random_program(random.Random(seed))
-    ops = synchronised(*runs)
-    signals: dict[int, list[int]] = {}
-    for number, operation in enumerate(ops):
-        for name in ("signal0", "signal1"):
-            if operation[name]:
-                signals.setdefault(operation[name], []).append(number)
-    taken = dict.fromkeys(signals, 0)
-    last: dict[Engine, int] = {}
-    #: Instructions that have surely ended when this one starts, and when it ends.
-    before_start: list[set[int]] = []
-    before_end: list[set[int]] = []
-    for number, operation in enumerate(ops):
-        engine = operation.instruction.engine
-        ended: set[int] = set()
-        if engine in last:
-            ended |= before_start[last[engine]]
-        for name in ("wait0", "wait1"):
-            if operation[name]:
-                giver = signals[operation[name]][taken[operation[name]]]
-                taken[operation[name]] += 1
-                assert giver < number  # no queue, however short, can block
-                assert engine not in last or giver not in before_start[last[engine]]
-                ended |= before_end[giver] | {giver}
-        before_start.append(ended)
-        previous = before_end[last[engine]] | {last[engine]} if engine in last else set()
-        before_end.append(ended | previous)
-        last[engine] = number
-    numbers = [n for n, operation in enumerate(ops) if not operation.name.endswith("_SYNC")]
-    assert len(numbers) == len(runs)
-    for later, (name, reads, writes) in enumerate(runs):
-        for earlier, (other, other_reads, other_writes) in enumerate(runs[:later]):
-            if name == other:  # the engine keeps order alone, but a VECTOR may read what one before still writes
-                conflict = name == "VECTOR" and meet(reads, other_writes)
-            else:
-                conflict = meet(reads, other_writes) or meet(writes, other_reads) or meet(writes, other_writes)
-            if conflict:
-                assert numbers[earlier] in before_start[numbers[later]], (earlier, later)
+    check_order(runs, synchronised(*runs))

@@ -1,0 +1,125 @@
+"""No semaphore counts beyond its limit, however long each instruction takes; nobody waits for that where none could."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from compiler.npu.emit import sequence
+from compiler.npu.emit.hazards import WRITERS, Synchroniser
+from isa.config import PRESETS, SEMAPHORE_LIMIT, NpuConfig
+from isa.encoding import Op, op
+from isa.instructions import queue_of
+from tests.common.hazard_programs import MACHINE, Run, access_of, bursts, check_order, random_program, synchronised
+from tests.common.semaphore_counts import highest_counts, highest_of
+from tilewright import zoo
+
+#: Limits so low that both directions between two engines get full; the depths of queues.
+LIMITS, DEPTHS = (2, 2, 3, 4, 5, 8, 16), (2, 3, 8, 32, 256)
+
+
+def drawn(seed: int) -> tuple[list[Run], NpuConfig, int]:
+    """A program, a machine with as few semaphores as there can be, and a limit."""
+    rng = random.Random(seed)
+    config = MACHINE.with_(queue_depth=rng.choice(DEPTHS), vector_queue=rng.randint(0, 1), semaphores=12)
+    return rng.choice([bursts, bursts, random_program])(rng), config, rng.choice(LIMITS)
+
+
+def highest(ops: list[Op], config: NpuConfig) -> int:
+    return max(highest_counts(ops, config).values(), default=0)
+
+
+@pytest.mark.parametrize("first", range(0, 48, 16))
+def test_no_count_exceeds_the_limit(first: int) -> None:
+    """And where none could have, the program is the same."""
+    changed = 0
+    for runs, config, limit in map(drawn, range(first, first + 16)):
+        free, ops = (synchronised(*runs, config=config, limit=n) for n in (10**9, limit))
+        assert highest(ops, config) <= limit
+        assert ops == free or highest(free, config) >= limit
+        changed += ops != free
+        check_order(runs, ops)
+    assert changed > 4
+
+
+@pytest.mark.parametrize(("vector_queue", "depth"), [(0, 256), (1, 2)])
+def test_chains_longer_than_the_limit(vector_queue: int, depth: int) -> None:
+    """Each engine works through all rows before the next begins, a row at a time: twice as many as a semaphore counts;
+    then the same the other way round, so that every buffer has to be free again."""
+    config = MACHINE.with_(queue_depth=depth, vector_queue=vector_queue)
+    rows = dict.fromkeys(WRITERS, 2 * SEMAPHORE_LIMIT + 2)
+    sync = Synchroniser(rows, config)
+    free = Synchroniser(rows, config, 10**9)
+    chain = [("LOAD", "memory", "wgt"), ("GEMM", "wgt", "acc"), ("VECTOR", "acc", "act"), ("VECTOR", "act", "prm"),
+             ("STORE", "act", "memory")]  # fmt: skip
+    for name, source, target in (*chain, *chain[::-1], *chain):
+        for row in range(2 * SEMAPHORE_LIMIT):
+            for each in (sync, free):
+                each.run(op(name), [access_of(source, row, 1)], [access_of(target, row, 1)])
+    ops = sync.take()
+    assert highest(free.take(), config) == 2 * SEMAPHORE_LIMIT
+    assert highest(ops, config) <= SEMAPHORE_LIMIT
+
+
+def counts_reached(ops: list[Op], config: NpuConfig) -> dict[int, int]:
+    """The highest counts in all runs there are, in whatever order instructions are fetched, start and end."""
+    engines = [operation.instruction.engine for operation in ops]
+    owners = [queue_of(engine, config) for engine in engines]
+    waits, signals = ([{o[f"{side}{i}"] for i in (0, 1)} - {0} for o in ops] for side in ("wait", "signal"))
+    found: dict[int, int] = {}
+    #: How many have been fetched, and which have started and have ended.
+    start: tuple[int, frozenset[int], frozenset[int]] = (0, frozenset(), frozenset())
+    seen, todo = {start}, [start]
+    while todo:
+        fetched, started, ended = todo.pop()
+        counts = Counter(number for i in ended for number in signals[i])
+        counts.subtract(number for i in started for number in waits[i])
+        for number, count in counts.items():
+            found[number] = max(found.get(number, 0), count)
+        following = []
+        if fetched < len(ops):
+            held = [i for i in range(fetched) if owners[i] == owners[fetched] and i not in started]
+            if len(held) < config.queue_depth:
+                following.append((fetched + 1, started, ended))
+        for owner in set(owners):
+            head = next((i for i in range(fetched) if owners[i] == owner and i not in started), None)
+            if head is not None and all(counts[number] > 0 for number in waits[head]):
+                following.append((fetched, started | {head}, ended))
+        for engine in set(engines):
+            oldest = next((i for i in range(fetched) if engines[i] == engine and i in started - ended), None)
+            if oldest is not None:
+                following.append((fetched, started, ended | {oldest}))
+        todo += [one for one in following if one not in seen]
+        seen.update(following)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_highest_counts_are_those_of_all_runs(seed: int) -> None:
+    """What this file's other tests take for the highest count, and what runs in every order there is reach."""
+    rng = random.Random(seed)
+    config = MACHINE.with_(queue_depth=rng.randint(2, 4), vector_queue=rng.randint(0, 1))
+    runs = list(itertools.islice(bursts(rng, 9, 3), 9))
+    for limit in (2, 10**9):
+        ops = synchronised(*runs, config=config, limit=limit)
+        assert highest_counts(ops, config) == counts_reached(ops, config)
+
+
+@pytest.mark.parametrize(("network", "limit", "depth"), [("transformer", 2, 2), ("deit", 3, 256), ("resnet8", 2, 256)])
+def test_networks_with_a_low_limit(network: str, limit: int, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instructions that wait change no byte of the results."""
+    config = PRESETS["base"].with_(name="few", semaphores=12, queue_depth=depth)
+    model = zoo.build_quantized(network, **zoo.ZOO[network].small)
+    free = tw.compile(model, config, effort=0, cache=False)
+    monkeypatch.setattr(sequence, "Synchroniser", functools.partial(Synchroniser, limit=limit))
+    low = tw.compile(model, config, effort=0, cache=False)
+    assert highest_of(low) == limit < highest_of(free)
+    inputs = tw.random_inputs(free)
+    wanted, found = (tw.Device("cycle", config).run(program, inputs) for program in (free, low))
+    assert all(np.array_equal(wanted[name], found[name]) for name in wanted)
