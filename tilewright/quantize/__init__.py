@@ -16,6 +16,7 @@ import onnx
 from tilewright.errors import UsageError
 from tilewright.quantize import sqnr, verify
 from tilewright.quantize.accuracy import Accuracy, tune
+from tilewright.quantize.finite import require_finite, require_single
 from tilewright.quantize.image_samples import ImageOptions
 from tilewright.quantize.layers import Network, require_products
 from tilewright.quantize.memory import give_back
@@ -127,16 +128,21 @@ def quantize(
         progress: called with what is being done and the fraction done.
 
     Raises:
-        UsageError: the model or the data cannot be used; one line that says what to do.
+        UsageError: the model or the data cannot be used, or the model makes no finite numbers of a sample; one line
+            that says what to do.
     """
     if activation not in ("int8", "uint8") or form not in ("qdq", "qoperator"):
         raise UsageError(f"activation is int8 or uint8, form qdq or qoperator; not {activation!r}, {form!r}")
     given = fix(read(model), shapes, values)
+    require_single(given)
+    inputs_of(given)
     prepared = prepare(given)
     give_back()
     samples = samples_of(data, inputs_of(prepared), images, values or ())
     calibration, held = split(samples, held_back)
     require_same(given, prepared, held[0])
+    if held is not calibration:  # those are looked at while they calibrate
+        require_finite(prepared, held)
     known = read_labels(Path(labels), len(samples)) if labels is not None else None
 
     before = runner(given) if metric is not None else None

@@ -12,6 +12,7 @@ from tilewright.errors import UsageError
 from tilewright.images import open_image, scaled
 from tilewright.quantize.model_inputs import Input
 from tilewright.quantize.recipe import Sample
+from tilewright.quantize.sample_values import converted
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class ImageSamples:
             values = values[None]
         elif len(self.wanted.sizes) == 2:
             values = values[0]
-        return {self.name: np.ascontiguousarray(values, self.wanted.dtype)}
+        return {self.name: converted(values, self.wanted.dtype, f"image {self.files[index]} of {self.name!r}")}
 
     def __iter__(self) -> Iterator[Sample]:
         return (self[i] for i in range(len(self.files)))

@@ -9,6 +9,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from tilewright.errors import UsageError
+
 
 @dataclass(frozen=True)
 class Input:
@@ -25,13 +27,26 @@ class Input:
 
 
 def inputs_of(model: onnx.ModelProto) -> dict[str, Input]:
-    """The inputs that a run needs."""
+    """The inputs that a run needs.
+
+    Raises:
+        UsageError: one is no tensor, or has no shape.
+    """
     constants = {x.name for x in model.graph.initializer}
-    found = {}
+    inputs = {}
     for x in model.graph.input:
         if x.name not in constants:
             kind = x.type.tensor_type
+            if not kind.elem_type:
+                raise UsageError(
+                    f"input {x.name!r} is {x.type.WhichOneof('value') or 'of no type'}; tensors are accepted"
+                )
+            if not kind.HasField("shape"):
+                raise UsageError(
+                    f"input {x.name!r} has no shape in the model, not even a rank: give its sizes with "
+                    f"--shape {x.name}=SIZE,SIZE,..."
+                )
             dims = kind.shape.dim
             sizes = tuple(d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in dims)
-            found[x.name] = Input(np.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type)), sizes)
-    return found
+            inputs[x.name] = Input(np.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type)), sizes)
+    return inputs

@@ -280,8 +280,12 @@ def observe(
     tensors: Sequence[str],
     take: Callable[[str, np.ndarray], None],
     progress: Progress | None = None,
+    check: Callable[[str, np.ndarray, Sample, int], None] | None = None,
 ) -> None:
     """Calls `take(name, value)` with every tensor of `tensors` (as for `Observer`), for every sample.
+
+    Args:
+        check: called before, with the sample and its number besides.
 
     Raises:
         UsageError: onnxruntime cannot load or run the model.
@@ -291,6 +295,8 @@ def observe(
         if observer is None:
             observer = Observer(model, tensors, sample)
         for name, value in observer.values(sample):
+            if check is not None:
+                check(name, value, sample, index)
             take(name, value)
         if progress is not None:
             progress("calibrating", (index + 1) / len(samples))

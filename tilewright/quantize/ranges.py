@@ -17,10 +17,12 @@ import numpy as np
 import onnx
 
 from tilewright.errors import UsageError
+from tilewright.quantize.finite import Finite
 from tilewright.quantize.histograms import Histogram
 from tilewright.quantize.layers import Kind, Layer, Network, tensors_to_observe
 from tilewright.quantize.observe import observe, run, session
-from tilewright.quantize.recipe import Progress, Range, Samples
+from tilewright.quantize.recipe import Progress, Range, Sample, Samples
+from tilewright.quantize.samples import which
 
 METHODS = ("mse", "minmax", "percentile", "entropy")
 
@@ -43,7 +45,7 @@ def find(
         method: one of `METHODS`.
 
     Raises:
-        UsageError: unknown method, or onnxruntime cannot run the model on a sample.
+        UsageError: unknown method, onnxruntime cannot run the model on a sample, or it overflows there.
     """
     if method not in METHODS:
         raise UsageError(f"ranges are found by {', '.join(METHODS)}, not {method!r}")
@@ -56,10 +58,26 @@ def find(
 
 
 def histograms(model: onnx.ModelProto, samples: Samples, progress: Progress | None = None) -> dict[str, Histogram]:
-    """How the values of each tensor at the border of a layer are spread."""
+    """How the values of each tensor at the border of a layer are spread.
+
+    Raises:
+        UsageError: onnxruntime cannot run the model on a sample, or it overflows there.
+    """
     found: dict[str, Histogram] = {}
-    names = tensors_to_observe(Network(model))
-    observe(model, samples, names, lambda n, v: found.setdefault(n, Histogram()).add(v), progress)
+    network = Network(model)
+    finite = Finite.of(network)
+
+    def check(name: str, value: np.ndarray, sample: Sample, index: int) -> None:
+        finite.check(name, value, sample, which(samples, index))
+
+    names = tensors_to_observe(network)
+    outputs = [name for name in network.outputs if name not in names and name in network.producer]
+
+    def add(name: str, value: np.ndarray) -> None:
+        if name not in outputs:
+            found.setdefault(name, Histogram()).add(value)
+
+    observe(model, samples, [*names, *outputs], add, progress, check)
     return found
 
 

@@ -18,6 +18,7 @@ from tilewright.files import IMAGE_SUFFIXES
 from tilewright.quantize.image_samples import ImageOptions, ImageSamples
 from tilewright.quantize.model_inputs import Input
 from tilewright.quantize.recipe import Sample, Samples
+from tilewright.quantize.sample_values import converted
 from tilewright.quantize.stored import StoredArray, stored_arrays
 
 HELD_BACK_SHARE = 4
@@ -74,7 +75,7 @@ class _Cut:
     """An array cut into samples of one input."""
 
     def __init__(self, name: str, wanted: Input, array: Any, where: str) -> None:
-        self.wanted = wanted
+        self.wanted, self.name, self.where = wanted, name, where
         self.array = array if isinstance(array, StoredArray) else np.asarray(array)
         shape, rank = tuple(self.array.shape), len(wanted.sizes)
         self.stacked = len(shape) == rank + 1 and wanted.takes(shape[1:])
@@ -108,7 +109,8 @@ class _Cut:
             start, stop = (index, index + 1) if self.stacked else (index * self.rows, (index + 1) * self.rows)
             rows = self.array.rows(start, stop) if isinstance(self.array, StoredArray) else self.array[start:stop]
             found = rows[0] if self.stacked else rows
-        return np.ascontiguousarray(found, self.wanted.dtype).reshape(found.shape)
+        number = f", {numbered(index, self.count)}" if self.count > 1 else ""
+        return converted(found, self.wanted.dtype, f"{self.where} of {self.name!r}{number}")
 
 
 def _check_type(name: str, dtype: np.dtype, wanted: Input, where: str, shape: Sequence[int]) -> None:
@@ -125,7 +127,8 @@ class Runs:
     """Samples given as the inputs of single runs."""
 
     def __init__(self, runs: Iterable[Mapping[str, Any]], inputs: Mapping[str, Input]) -> None:
-        self._runs = [_checked(inputs, {name: np.asarray(v) for name, v in run.items()}) for run in runs]
+        given = [{name: np.asarray(v) for name, v in run.items()} for run in runs]
+        self._runs = [_checked(inputs, run, numbered(number, len(given))) for number, run in enumerate(given)]
         if not self._runs:
             raise UsageError("calibration has not one whole sample")
 
@@ -139,7 +142,12 @@ class Runs:
         return (self[i] for i in range(len(self._runs)))
 
 
-def _checked(inputs: Mapping[str, Input], run: Sample) -> Sample:
+def numbered(index: int, count: int) -> str:
+    """Which sample of how many, for messages."""
+    return f"sample {index + 1} of {count} (index {index})"
+
+
+def _checked(inputs: Mapping[str, Input], run: Sample, number: str) -> Sample:
     if inputs.keys() != run.keys():
         raise UsageError(f"calibration has {', '.join(run) or 'nothing'}; the model's inputs are {', '.join(inputs)}")
     for name, wanted in inputs.items():
@@ -149,7 +157,9 @@ def _checked(inputs: Mapping[str, Input], run: Sample) -> Sample:
                 f"calibration of {name!r} is {value.dtype.name}{list(value.shape)}; the model takes {wanted}"
             )
         _check_type(name, value.dtype, wanted, "calibration", value.shape)
-    return {name: np.asarray(value, inputs[name].dtype) for name, value in run.items()}
+    return {
+        name: converted(value, inputs[name].dtype, f"calibration of {name!r}, {number}") for name, value in run.items()
+    }
 
 
 class Chain:
@@ -187,6 +197,13 @@ class Subset:
         return (self.samples[i] for i in self.indices)
 
 
+def which(samples: Samples, index: int) -> str:
+    """Which of the given samples one of these is, for messages."""
+    while isinstance(samples, Subset):
+        samples, index = samples.samples, samples.indices[index]
+    return f"calibration {numbered(index, len(samples))}"
+
+
 def split(samples: Samples, held_back: int | None = None) -> tuple[Samples, Samples]:
     """Samples to calibrate with, and samples held back to measure on, spread evenly.
 
@@ -221,15 +238,21 @@ def samples_of(
         fixed: inputs that the model had before their values were fixed; data may have them still.
 
     Raises:
-        UsageError: nothing is there, or it does not fit the model.
+        UsageError: nothing is there, it does not fit the model, or a sample has values that are no numbers or are too
+            large.
     """
+    found: Samples
     if isinstance(data, str | Path):
-        return _from_path(Path(data), inputs, images, fixed)
-    if isinstance(data, np.ndarray):
-        return ArraySamples({"": data}, inputs)
-    if isinstance(data, Mapping):
-        return ArraySamples(_without(data, fixed), inputs)
-    return Runs((_without(run, fixed) for run in data), inputs)
+        found = _from_path(Path(data), inputs, images, fixed)
+    elif isinstance(data, np.ndarray):
+        found = ArraySamples({"": data}, inputs)
+    elif isinstance(data, Mapping):
+        found = ArraySamples(_without(data, fixed), inputs)
+    else:
+        found = Runs((_without(run, fixed) for run in data), inputs)
+    for _ in found:  # now, not when one is wanted for the first time
+        pass
+    return found
 
 
 def _without(arrays: Mapping[str, Any], fixed: Collection[str]) -> dict[str, Any]:

@@ -19,11 +19,13 @@ from tilewright.api.compilation import compile
 from tilewright.checking.litert_reference import LiteRtReference
 from tilewright.checking.model import check as check_model
 from tilewright.errors import TilewrightError, UsageError
+from tilewright.quantize.finite import Finite
 from tilewright.quantize.image_samples import ImageOptions
 from tilewright.quantize.metric import Comparison, Outputs, Run, compare, read_labels
 from tilewright.quantize.model_inputs import Input
 from tilewright.quantize.recipe import Progress, Sample, Samples
-from tilewright.quantize.samples import Data, samples_of, split
+from tilewright.quantize.sample_values import LARGEST
+from tilewright.quantize.samples import Data, samples_of, split, which
 from tilewright.quantize.tflite_prepare import prepare_tflite
 from tilewright.quantize.verify import Verified
 
@@ -135,12 +137,32 @@ def _quantized(raw: bytes, given: FileModel, samples: Samples, progress: Progres
             del interpreter
             work = quantizer.Quantizer(raw, recipe.static_wi8_ai8())
             found = work.calibrate({key: _Feeds(samples, names, progress)})
+            _require_finite(raw, found, samples)
             return bytes(work.quantize(found, enable_progress_report=False).quantized_model)
     except TilewrightError:
         raise
     except Exception as error:  # it raises ValueError, RuntimeError, KeyError and others for what it cannot do
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UsageError(f"ai-edge-quantizer cannot quantise the model: {reason}") from error
+
+
+def _require_finite(raw: bytes, ranges: dict[str, Any], samples: Samples) -> None:
+    """Raises `UsageError` if a tensor overflowed in calibration, and names the first sample whose outputs did, if one
+    has."""
+    limits = {name: np.array([found.get(side, 0) for side in ("min", "max")]) for name, found in ranges.items()}
+    bad = [name for name, both in limits.items() if not (np.abs(both) <= LARGEST).all()]
+    if not bad:
+        return
+    reference = LiteRtReference(raw)
+    finite = Finite((), {})
+    for index, sample in enumerate(samples):
+        for name, value in reference.run(sample).items():
+            finite.check(name, value, sample, which(samples, index))
+    low, high = (float(side.ravel()[0]) for side in limits[bad[0]])
+    raise UsageError(
+        f"calibration: in the float model {bad[0]!r} lies within {low:g}..{high:g} for one of {len(samples)} samples; "
+        f"numbers within ±{LARGEST:.2g} are accepted: scale samples as when the model runs"
+    )
 
 
 class _Feeds:
