@@ -26,6 +26,7 @@ import onnx
 from tilewright.quantize import classes, correction, precision, ranges
 from tilewright.quantize.equalise import equalise
 from tilewright.quantize.layers import Network
+from tilewright.quantize.masks import Masks
 from tilewright.quantize.memory import give_back
 from tilewright.quantize.observe import run, session
 from tilewright.quantize.recipe import Progress, Recipe, Sample, Samples
@@ -200,6 +201,7 @@ class Judge:
         self._samples = Subset(samples, [chosen[i * len(chosen) // count] for i in range(count)])
         self._names = [name for name in network.outputs if network.is_float(name)]
         self._classes = classes.outputs(network)
+        self._masks = Masks(network)
         self._real = Values()
         running = session(model)
         for number, sample in enumerate(self._samples):
@@ -223,7 +225,7 @@ class Judge:
             found = self._outputs(running, sample)
             real = {name: self._real.get(number, name) for name in self._names}
             for one, name in zip(total, self._names):
-                one.add(real[name], found[name])
+                one.add(real[name], found[name], self._masks.seen(name, real[name]))
             clear += classes.positions(real, found, self._classes)
             del real, found
         del running

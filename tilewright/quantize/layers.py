@@ -236,6 +236,8 @@ class Network:
                 return None
             if any(self._values(name) == 0 for name in constants) or self._stays_float(node):
                 return None
+            if not all(self._has_steps(name, op == "Add") for name in constants):
+                return None
             clamp = self._clamp_behind(node)
             nodes = [node] if clamp is None else [node, clamp]
             kind = Kind.PAIR if op in PAIRS else Kind.JOIN
@@ -251,6 +253,11 @@ class Network:
                 return None
             return Layer(Kind.MOVE, [node], [node.input[0]], list(node.output))
         return None
+
+    def _has_steps(self, name: str, mask: bool) -> bool:
+        """Whether a float constant can be quantised: all of it is finite, but for what masks a sum."""
+        values = numpy_helper.to_array(self.constants[name])
+        return bool(np.all(np.isfinite(values) | (mask & np.isneginf(values))))
 
     def _scatter(self, node: onnx.NodeProto) -> Layer | None:
         """A join of the values; None where they are reduced, or are constants."""

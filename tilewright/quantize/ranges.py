@@ -20,6 +20,7 @@ from tilewright.errors import UsageError
 from tilewright.quantize.finite import Finite
 from tilewright.quantize.histograms import Histogram
 from tilewright.quantize.layers import Kind, Layer, Network, tensors_to_observe
+from tilewright.quantize.masks import Masks
 from tilewright.quantize.observe import observe, run, session
 from tilewright.quantize.recipe import Progress, Range, Sample, Samples
 from tilewright.quantize.samples import which
@@ -49,16 +50,25 @@ def find(
     """
     if method not in METHODS:
         raise UsageError(f"ranges are found by {', '.join(METHODS)}, not {method!r}")
-    found = histograms(model, samples, progress)
     network = Network(model)
+    masks = Masks(network)
+    found = histograms(model, samples, progress, masks)
     if method == "mse":
-        return {name: least_error(h, _use(network, name)) for name, h in found.items()}
-    rule = {"minmax": extremes, "percentile": percentile, "entropy": least_divergence}[method]
-    return {name: rule(h) for name, h in found.items()}
+        ranges = {name: least_error(h, _use(network, name)) for name, h in found.items()}
+    else:
+        rule = {"minmax": extremes, "percentile": percentile, "entropy": least_divergence}[method]
+        ranges = {name: rule(h) for name, h in found.items()}
+    masks.widen(ranges)
+    return ranges
 
 
-def histograms(model: onnx.ModelProto, samples: Samples, progress: Progress | None = None) -> dict[str, Histogram]:
+def histograms(
+    model: onnx.ModelProto, samples: Samples, progress: Progress | None = None, masks: Masks | None = None
+) -> dict[str, Histogram]:
     """How the values of each tensor at the border of a layer are spread.
+
+    Args:
+        masks: what is masked is taken as `Masks.unmasked` says.
 
     Raises:
         UsageError: onnxruntime cannot run the model on a sample, or it overflows there.
@@ -75,7 +85,7 @@ def histograms(model: onnx.ModelProto, samples: Samples, progress: Progress | No
 
     def add(name: str, value: np.ndarray) -> None:
         if name not in outputs:
-            found.setdefault(name, Histogram()).add(value)
+            found.setdefault(name, Histogram()).add(value if masks is None else masks.unmasked(name, value))
 
     observe(model, samples, [*names, *outputs], add, progress, check)
     return found

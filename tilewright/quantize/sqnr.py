@@ -17,9 +17,11 @@ import numpy as np
 import onnx
 
 from tilewright.quantize.layers import Network
+from tilewright.quantize.masks import Masks
 from tilewright.quantize.memory import give_back
 from tilewright.quantize.observe import Observer
 from tilewright.quantize.recipe import Precision, Progress, Recipe, Samples
+from tilewright.quantize.sample_values import LARGEST
 from tilewright.quantize.writing import quantised_layers
 
 BEST = 200.0
@@ -39,7 +41,17 @@ class Noise:
         self.signal = 0.0
         self.error = 0.0
 
-    def add(self, wanted: np.ndarray, found: np.ndarray) -> None:
+    def add(self, wanted: np.ndarray, found: np.ndarray, seen: np.ndarray | None = None) -> None:
+        """Adds a tensor's values in both models.
+
+        Args:
+            seen: which count; all without it. Those that are meant to be infinite or beyond `LARGEST` never do.
+        """
+        if seen is None and wanted.dtype.kind == "f" and wanted.size:
+            if wanted.min() < -LARGEST or wanted.max() > LARGEST:
+                seen = np.abs(wanted) <= LARGEST
+        if seen is not None:
+            wanted, found = wanted[seen], found[seen]
         a, b = wanted.reshape(-1), found.reshape(-1)
         if a.dtype.kind != "f":
             a, b = a.astype(np.float32), b.astype(np.float32)
@@ -117,6 +129,7 @@ def measure(recipe: Recipe, written: onnx.ModelProto, samples: Samples, progress
         UsageError: onnxruntime cannot run one of the models on a sample.
     """
     network = Network(recipe.model)
+    masks = Masks(network)
     names = list(dict.fromkeys([*(n for layer in network.layers for n in layer.outputs), *network.outputs]))
     made = {name for node in written.graph.node for name in node.output}
     noise = {name: Noise() for name in names if name in made}
@@ -133,7 +146,7 @@ def measure(recipe: Recipe, written: onnx.ModelProto, samples: Samples, progress
             pair = pair or [Observer(m, list(noise) if layers else outputs, sample) for m in (recipe.model, written)]
             for name, a, b in _together(pair, sample):
                 if isinstance(a, np.ndarray) and a.dtype.kind in "fiu" and a.shape == b.shape:
-                    noise[name].add(a, b)
+                    noise[name].add(a, b, masks.seen(name, a))
             done += 1
             if progress is not None:
                 progress("comparing with the float model", done / count)

@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 from compiler.onnx_graphs import reads_of
 from tilewright.quantize.groups import Groups
 from tilewright.quantize.layers import SCATTERS, Kind, Layer, Network
+from tilewright.quantize.masks import least_of_constants
 from tilewright.quantize.observe import without_constants
 from tilewright.quantize.recipe import Precision, Range, Recipe, Weights
 
@@ -126,6 +127,7 @@ class _Writer:
         self.int8 = np.dtype(recipe.activation)
         self.groups = _shared(self.network, self.layers)
         self.ranges = self._ranges()
+        self.least = least_of_constants(self.network, self.layers, self.ranges)
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, onnx.TensorProto] = {}
         self.weights: dict[str, list[tuple[Weights, int | None, str]]] = {}  # written, by name in the float model
@@ -198,7 +200,7 @@ class _Writer:
 
     def _constant(self, name: str, dtype: np.dtype) -> str:
         if (name, dtype) not in self.dequantised:
-            values = numpy_helper.to_array(self.network.constants[name])
+            values = np.maximum(numpy_helper.to_array(self.network.constants[name]), self.least.get(name, -np.inf))
             found = parameters(Range(float(values.min()), float(values.max())), dtype)
             limits = np.iinfo(dtype)
             integers = np.clip(np.rint(values / found.scale) + found.zero_point, limits.min, limits.max).astype(dtype)

@@ -1,0 +1,92 @@
+"""Masks of attention: what a Softmax makes 0 of, however it was written: -inf, the least float32, -10000.
+
+Ranges that hold such values would have no steps left for the scores beside them. So a tensor that only Softmax reads is
+looked at as if what is masked lay just so far below its row's greatest that all of it together is half a step of the
+result; what lies lower saturates there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tilewright.quantize.layers import Kind, Layer, Network, attributes_of
+from tilewright.quantize.recipe import Range
+
+MASKED = -1000.0
+"""Where something is masked; no score is so low."""
+
+_STEPS = 512
+"""Half steps of a Softmax's result in 8 bits."""
+
+
+class Masks:
+    """The tensors that a Softmax reads, and what is added to make them, of the float model's network."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._axes = {name: axis for name in network.readers if (axis := _softmax_axis(network, name)) is not None}
+        #: Of the operands of such a sum: the other one, and the sum.
+        self._added: dict[str, tuple[str, str]] = {}
+        for layer in network.layers:
+            if layer.kind is Kind.PAIR and layer.op == "Add" and layer.outputs[0] in self._axes:
+                if len(layer.inputs) == 2:
+                    one, other = layer.inputs
+                    self._added |= {one: (other, layer.outputs[0]), other: (one, layer.outputs[0])}
+        self._masked: set[str] = set()
+
+    def unmasked(self, name: str, value: np.ndarray) -> np.ndarray:
+        """The values of a tensor that its range is to hold: what is masked as near as a Softmax lets it be, or left out
+        where it is added."""
+        axis = self._axes.get(name)
+        if (axis is None and name not in self._added) or not value.size or not value.min() <= MASKED:
+            return value
+        if axis is None:
+            self._masked.add(name)
+            return np.asarray(value[value > MASKED])
+        greatest = value.max(axis=axis, keepdims=True)
+        floor = greatest - np.float32(np.log(_STEPS * value.shape[axis]))
+        shown = np.where(value <= MASKED, floor, value)
+        return np.asarray(shown[np.broadcast_to(greatest > MASKED, value.shape)])  # without rows that are masked whole
+
+    def seen(self, name: str, value: np.ndarray) -> np.ndarray | None:
+        """Where a tensor is not masked, bool; None if it is nowhere."""
+        if (name not in self._axes and name not in self._added) or not value.size or not value.min() <= MASKED:
+            return None
+        return np.asarray(value > MASKED)
+
+    def widen(self, ranges: dict[str, Range]) -> None:
+        """Makes ranges of operands hold a value that masks: with it, the sum is below its range wherever the other one
+        lies."""
+        for name in self._masked & ranges.keys():
+            other, result = self._added[name]
+            low = ranges[result].with_zero().low - ranges[other].with_zero().high
+            ranges[name] = Range(min(low, ranges[name].low), ranges[name].high)
+
+
+def least_of_constants(network: Network, layers: list[Layer], ranges: Mapping[str, Range]) -> dict[str, float]:
+    """For constants that mask what they are added to, a value that does so as well: see `Masks.widen`."""
+    found: dict[str, float] = {}
+    for layer in layers:
+        if layer.kind is Kind.PAIR and layer.op == "Add" and _constant_masks(network, layer):
+            bound = ranges[layer.outputs[0]].with_zero().low - ranges[layer.inputs[0]].with_zero().high
+            for name in layer.constants:
+                found[name] = min(found.get(name, 0.0), bound)
+    return found
+
+
+def _constant_masks(network: Network, layer: Layer) -> bool:
+    """Whether a constant of a sum masks some of it."""
+    values = [network.constant(name) for name in layer.constants]
+    return any(value is not None and value.size and value.min() <= MASKED for value in values)
+
+
+def _softmax_axis(network: Network, name: str) -> int | None:
+    """The axis of the Softmax, if nothing else reads a tensor."""
+    readers = network.readers[name]
+    if not readers or any(node.op_type != "Softmax" for node in readers) or not network.is_float(name):
+        return None
+    axes = {attributes_of(node).get("axis", -1) for node in readers}
+    axis = axes.pop()
+    return int(axis) if not axes and isinstance(axis, int) else None
