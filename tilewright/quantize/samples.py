@@ -199,8 +199,8 @@ class Subset:
 
 def which(samples: Samples, index: int) -> str:
     """Which of the given samples one of these is, for messages."""
-    while isinstance(samples, Subset):
-        samples, index = samples.samples, samples.indices[index]
+    if isinstance(samples, Subset):
+        return which(samples.samples, samples.indices[index])
     return f"calibration {numbered(index, len(samples))}"
 
 

@@ -25,7 +25,8 @@ class Starts:
     """
 
     def __init__(self, config: NpuConfig) -> None:
-        self._queues = {engine: queue_of(engine, config) for engine in Engine if engine != Engine.FETCH}
+        engines = [engine for engine in Engine if engine != Engine.FETCH]
+        self._queues: dict[Engine, Engine] = {engine: queue_of(engine, config) for engine in engines}
         self._depth = config.queue_depth
         self.forget()
 
