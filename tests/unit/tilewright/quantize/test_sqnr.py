@@ -85,7 +85,7 @@ def test_layers_are_compared_on_a_few_samples(monkeypatch: pytest.MonkeyPatch) -
     """Outputs on all."""
     model, seen = networks.deep(depth=2), []
     add = sqnr.Noise.add
-    monkeypatch.setattr(sqnr.Noise, "add", lambda own, a, b: (seen.append(a.shape), add(own, a, b))[1])
+    monkeypatch.setattr(sqnr.Noise, "add", lambda own, a, *rest: (seen.append(a.shape), add(own, a, *rest))[1])
     recipe = Recipe(model, precision={})
     assert sqnr.measure(recipe, model, networks.samples(10)).samples == 10
     assert seen.count((1, 10)) == 10 and seen.count((1, 16, 1, 1)) == sqnr.LAYER_SAMPLES
