@@ -23,7 +23,8 @@ def q_softmax(ctx: Context, op: QSoftmax) -> None:
     """Exponentials come from a table of the 256 distances to the maximum: float32 as onnxruntime has them where the op
     has `levels`, else float64, so that the result is correctly rounded."""
     x, dtype = ctx.stored(ctx.input()), ctx.out_dtype()
-    (sx, _), (sy, zy) = scalar(ctx, ctx.node.inputs[0]), scalar(ctx, ctx.node.outputs[0])
+    (given, _), (sy, zy) = scalar(ctx, ctx.node.inputs[0]), scalar(ctx, ctx.node.outputs[0])
+    sx = op.step(given)
     axis, levels = op.axis % x.rank, op.levels
     low, high = int_range(dtype)
     exact = levels is None

@@ -326,21 +326,36 @@ class TfliteBuilder:
             return self.onnx("Relu", [name]) if low == 0 else name
         return self.onnx("Clip", [name, *(self.constant("bound", v, np.float32) for v in (low, high))])
 
-    def clamp(self) -> tuple[int, int]:
-        """The op's fused activation as limits in the output's quantised units."""
-        return self.clamp_of(self.target(), *self.activation())
+    def clamp(self, builtin: bool = False) -> tuple[int, int]:
+        """The op's fused activation as limits in the output's quantised units; `builtin` as for `clamp_of`."""
+        return self.clamp_of(self.target(), *self.activation(), builtin)
 
-    def clamp_of(self, t: FileTensor, low: float, high: float) -> tuple[int, int]:
-        """Real limits in the quantised units of a tensor."""
+    def clamp_of(self, t: FileTensor, low: float, high: float, builtin: bool = False) -> tuple[int, int]:
+        """Real limits in the quantised units of a tensor.
+
+        Args:
+            builtin: as LiteRT's built-in kernels have them, ties of limit over scale away from zero, then the zero
+                point; else as XNNPACK has them, ties to even with the zero point inside.
+        """
         q, info = self.byte_quant(t), np.iinfo(t.dtype)
 
         def units(value: float, limit: int) -> int:
             if not np.isfinite(value):
                 return limit
-            found = float(np.rint(np.float32(value) / np.float32(q.scale))) + int(q.zero_point)
+            steps = np.float32(value) / np.float32(q.scale)
+            if builtin:
+                found = float(half_away(steps)) + int(q.zero_point)
+            else:
+                found = float(np.rint(steps + np.float32(q.zero_point)))
             return int(min(max(found, info.min), info.max))
 
         return units(low, int(info.min)), units(high, int(info.max))
+
+
+def half_away(values: np.ndarray | np.floating) -> np.ndarray:
+    """To the nearest integers, ties away from zero, as C's `round`; float64."""
+    wide = np.asarray(values, np.float64)  # a float32 half below an integer plus 1/2 is exact there
+    return np.asarray(np.copysign(np.floor(np.abs(wide) + 0.5), wide))
 
 
 def _fits(shape: tuple[int, ...], t: FileTensor) -> bool:

@@ -72,7 +72,7 @@ def binary(b: TfliteBuilder, op: FileOp) -> None:
             b.quantized(QAdd(constants=AddConstants(**constants)).clamped(*b.clamp()), names, result)
             return
     value = _unusual_scales(b, names, qa, qb, qy)
-    clamped = Integers(b).clamped(value, *b.clamp())
+    clamped = Integers(b).clamped(value, *b.clamp(builtin=True))
     b.onnx("Cast", [clamped], {"to": elem_type(b.graph.tensor(result).dtype)}, result)
 
 
@@ -122,12 +122,13 @@ def extremum(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("SOFTMAX")
 def softmax(b: TfliteBuilder, op: FileOp) -> None:
-    if op.option("Beta", 1.0) != 1.0:
-        raise b.refuse(f"beta={op.option('Beta', 1.0)}; 1 is accepted")
+    beta = float(op.option("Beta", 1.0))
+    if not 0 < beta < np.inf:
+        raise b.refuse(f"beta={beta:g}; numbers above 0 are accepted")
     shape = b.shape(0)
     if not shape:
         raise b.refuse(f"{b.source(0).name!r} has no dimension; 1 and more are accepted")
     b.byte_quant(b.source(0))
     b.byte_quant(b.target())
     source = b.value(0, FILE)
-    b.quantized(QSoftmax(axis=len(shape) - 1), [source], b.result(shape))
+    b.quantized(QSoftmax(axis=len(shape) - 1, beta=beta), [source], b.result(shape))

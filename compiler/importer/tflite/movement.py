@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
+from compiler.graph import Quant
+from compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder, half_away
 from compiler.importer.tflite.handlers import handles
 from compiler.importer.tflite.schema import FileOp
 from compiler.ops.concat import QConcat
-from compiler.quantization import requantize_table
 
 _AXIS_IN_PLANES = (0, 2, 3, 1)  # of the file's axis
 
@@ -110,9 +110,8 @@ def pad(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("CONCATENATION")
 def concatenation(b: TfliteBuilder, op: FileOp) -> None:
-    if b.activation() != (-np.inf, np.inf):
-        raise b.refuse("a fused activation is not supported")
     ks = range(len(op.inputs))
+    _check_ignored_activation(b)
     shapes = [b.shape(k) for k in ks]
     rank = len(shapes[0]) if shapes else 0
     if rank == 0 or any(len(s) != rank for s in shapes):
@@ -140,8 +139,32 @@ def concatenation(b: TfliteBuilder, op: FileOp) -> None:
         if y.dtype == np.int8 and not q.same_as(qy):
             raise b.refuse("int8 inputs must have the scale and zero point of the output")
         assert y.dtype is not None
-        tables.append(None if q.same_as(qy) else requantize_table(q, y.dtype, qy, y.dtype).tobytes())
+        tables.append(None if q.same_as(qy) else _scaled_bytes(q, qy).tobytes())
     b.quantized(QConcat(axis=axis, tables=tuple(tables)), names, b.result(out, form))
+
+
+def _check_ignored_activation(b: TfliteBuilder) -> None:
+    """XNNPACK takes a CONCATENATION without a look at its fused activation, the built-in kernel refuses one: Raises
+    UnsupportedError where LiteRT runs the latter."""
+    if b.op.option("FusedActivationFunction", 0) == 0:
+        return
+    y, parts = b.target(), [b.source(k) for k in range(len(b.op.inputs))]
+    known = y.dtype == np.float32 or (b.is_bytes(y) and all(b.is_bytes(t) for t in parts))
+    one_scale = not b.is_bytes(y) or all(b.byte_quant(t).same_as(b.byte_quant(y)) for t in parts)
+    if not (known and one_scale and 2 <= len(parts) <= 5):
+        raise b.refuse(
+            "a fused activation is accepted, and ignored, as LiteRT does, for two to five inputs of float32 or of bytes "
+            "with the scale of the result"
+        )
+
+
+def _scaled_bytes(source: Quant, target: Quant) -> np.ndarray:
+    """Table of the built-in kernel for uint8: a float32 factor and offset, ties away from zero, then the zero point."""
+    every = np.arange(256, dtype=np.float32)
+    factor = np.float32(source.scale) * (np.float32(1) / np.float32(target.scale))
+    offset = np.float32(-int(source.zero_point)) * factor
+    steps = half_away(every * factor + offset) + int(target.zero_point)
+    return np.clip(steps, 0, 255).astype(np.uint8)
 
 
 def _slice(b: TfliteBuilder, starts: list[int], ends: list[int], steps: list[int], final: Sequence[int] | None) -> None:

@@ -24,7 +24,9 @@ def pool(b: TfliteBuilder, op: FileOp) -> None:
         raise b.refuse("input and output must have the same scale and zero point")
     shape = b.shape(0)
     kernel, strides, pads, out = pool_windows(b)
-    clamp = b.clamp()
+    point = op.option("FilterHeight", 0) == op.option("FilterWidth", 0) == 1
+    moved = (op.option("StrideH", 0), op.option("StrideW", 0)) != (1, 1)
+    clamp = b.clamp(builtin=op.name == "AVERAGE_POOL_2D" or (point and moved))  # XNNPACK knows no strided window of 1
     source = b.value(0, PLANES)
     result = b.result((shape[0], shape[3], *out), PLANES)
     if op.name == "MAX_POOL_2D":

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 
 from compiler.graph import Quant
-from compiler.importer.tflite.builder import FILE, TfliteBuilder
-from compiler.importer.tflite.fixed_point import multiply
+from compiler.importer.tflite.builder import FILE, TfliteBuilder, half_away
+from compiler.importer.tflite.fixed_point import inverse_square_root, multiply
 from compiler.importer.tflite.handlers import handles
 from compiler.importer.tflite.schema import FileOp
 from compiler.onnx_ops import elem_type
@@ -39,12 +40,30 @@ def _types(b: TfliteBuilder) -> tuple[np.ndarray, Quant, Quant]:
     return every(x.dtype) - int(qx.zero_point), qx, qy
 
 
+def _real(b: TfliteBuilder) -> np.ndarray:
+    """The float32 inputs of all bytes."""
+    q, qx, _ = _types(b)
+    return q.astype(np.float32) * np.float32(qx.scale)
+
+
 def ideal(b: TfliteBuilder, function: Callable[[np.ndarray], np.ndarray]) -> None:
-    """A table of a function computed in float64 from the float32 input, rounded to float32 and then to steps."""
-    q, qx, qy = _types(b)
+    """XNNPACK's table of a function of float32, here computed in float64 and rounded once: times the reciprocal of the
+    scale, ties to even with the zero point inside."""
+    qy = b.byte_quant(b.target())
     with np.errstate(all="ignore"):
-        y = function((q.astype(np.float32) * qx.scale).astype(np.float64)).astype(np.float32)
-    emit(b, np.rint(y / qy.scale).astype(np.int64) + int(qy.zero_point))
+        y = function(_real(b).astype(np.float64)).astype(np.float32)
+        steps = y * (np.float32(1) / np.float32(qy.scale)) + np.float32(qy.zero_point)
+    emit(b, np.rint(np.clip(steps, -256, 256)).astype(np.int64))
+
+
+def builtin(b: TfliteBuilder, function: Callable[[np.ndarray], np.ndarray]) -> None:
+    """The built-in kernels' table of a function of float32: times the reciprocal of the scale, ties away from zero, then
+    the zero point."""
+    qy = b.byte_quant(b.target())
+    with np.errstate(all="ignore"):
+        y = function(_real(b)).astype(np.float32)
+        steps = half_away(y * (np.float32(1) / np.float32(qy.scale)))
+    emit(b, np.clip(steps, -512, 512).astype(np.int64) + int(qy.zero_point))
 
 
 def squared(b: TfliteBuilder) -> None:
@@ -58,6 +77,48 @@ def squared(b: TfliteBuilder) -> None:
 @handles("LOGISTIC")
 def logistic(b: TfliteBuilder, op: FileOp) -> None:
     ideal(b, lambda x: 1 / (1 + np.exp(-x)))
+
+
+@handles("ELU")
+def elu(b: TfliteBuilder, op: FileOp) -> None:
+    ideal(b, lambda x: np.where(x > 0, x, np.expm1(x)))
+
+
+@handles("EXP")
+def exp(b: TfliteBuilder, op: FileOp) -> None:
+    builtin(b, lambda x: np.exp(x.astype(np.float64)))
+
+
+@handles("LOG")
+def log(b: TfliteBuilder, op: FileOp) -> None:
+    """Of numbers that are not positive: the lowest value."""
+    builtin(b, lambda x: np.where(x > 0, np.log(x.astype(np.float64)), -np.inf))
+
+
+@handles("GELU")
+def gelu(b: TfliteBuilder, op: FileOp) -> None:
+    """In float32, as the kernel has it: where the factor of x is 2 but for rounding, ties are common."""
+    half, one = np.float32(0.5), np.float32(1)
+
+    def by_erfc(x: np.ndarray) -> np.ndarray:
+        inside = (x * np.float32(-math.sqrt(0.5))).tolist()
+        return half * x * np.array([math.erfc(v) for v in inside]).astype(np.float32)
+
+    def by_tanh(x: np.ndarray) -> np.ndarray:
+        inside = np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x * x * x)
+        return half * x * (one + np.tanh(inside.astype(np.float64)).astype(np.float32))
+
+    builtin(b, by_tanh if op.option("Approximate", False) else by_erfc)
+
+
+@handles("RSQRT")
+def rsqrt(b: TfliteBuilder, op: FileOp) -> None:
+    """In fixed point; 0 gives the highest value. LiteRT stops at numbers below 0, which give the lowest here."""
+    q, qx, qy = _types(b)
+    scale = float(np.sqrt(np.float32(qx.scale)) * np.float32(qy.scale))
+    multiplier, shift = litert_multiplier(1 / scale)
+    values = inverse_square_root(np.maximum(q, 1), multiplier, shift) + int(qy.zero_point)
+    emit(b, np.where(q > 0, values, np.where(q == 0, 512, -512)))
 
 
 @handles("SQRT")
@@ -94,7 +155,7 @@ def tanh(b: TfliteBuilder, op: FileOp) -> None:
 def relu(b: TfliteBuilder, op: FileOp) -> None:
     low, high = {"RELU": (0, np.inf), "RELU6": (0, 6), "RELU_N1_TO_1": (-1, 1), "RELU_0_TO_1": (0, 1)}[op.name]
     q, qx, qy = _types(b)
-    bounds = b.clamp_of(b.target(), low, high)
+    bounds = b.clamp_of(b.target(), low, high, builtin=True)
     m, shift = litert_multiplier(float(np.float32(qx.scale) / np.float32(qy.scale)))
     same = np.float32(qx.scale) == np.float32(qy.scale)
     y = (q if same else multiply(q, m, shift)) + int(qy.zero_point)

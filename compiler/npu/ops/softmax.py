@@ -82,5 +82,5 @@ def _exponentials(op: QSoftmax, x: Tensor) -> np.ndarray:
     """Of 0 to 255 steps below the maximum, as the reference has them but for a common factor."""
     assert x.quant is not None
     if op.levels is None:
-        return np.exp(-np.arange(256) * np.float64(x.quant.scale))
+        return np.exp(-np.arange(256) * np.float64(op.step(x.quant.scale)))
     return numerics.softmax_exponentials(x.quant.scale, x.shape[-1])
