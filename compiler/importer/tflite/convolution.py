@@ -7,6 +7,7 @@ import tflite
 
 from compiler.graph import Quant
 from compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
+from compiler.importer.tflite.builtin import BuiltinProduct, check_types, left_to_builtin, spread
 from compiler.importer.tflite.handlers import handles
 from compiler.importer.tflite.schema import FileOp, FileTensor
 from compiler.ops.convolution import QConv, QConvTranspose
@@ -117,14 +118,23 @@ def _conv(
     dilations = [op.option("DilationHFactor", 1), op.option("DilationWFactor", 1)]
     out, pads = windows(b, shape[1:3], kernel, strides, dilations, op.option("Padding", 0))
     quant = Quant.of(scale, zero, 0)
-    b.byte_quant(b.source(0))
+    x, w = b.source(0), b.source(1)
+    b.byte_quant(x)
+    check_types(b, x, w)
+    shape_out = (shape[0], data.shape[0], *out)
+    if left_to_builtin(b, x, w, scale):
+        attrs = {"kernel_shape": kernel, "strides": strides, "pads": pads, "dilations": dilations, "group": group}
+        product = BuiltinProduct(b, x, w, scale, data.shape[0], away=op.name != "CONV_2D" and x.dtype == np.uint8)
+        made = product.convolution(b.value(0, PLANES), data, zero, bias(b, 2, data.shape[0]), attrs)
+        b.onnx("Identity", [made], output=b.result(shape_out, PLANES))
+        return
     inputs = [b.value(0, PLANES), b.constant(b.source(1).name, np.ascontiguousarray(data), None, quant)]
     inputs += bias(b, 2, data.shape[0])
     conv = QConv(
         kernel=tuple(kernel), strides=tuple(strides), pads=tuple(pads), dilations=tuple(dilations), group=group
     )
     conv = conv.clamped(*b.clamp())
-    b.quantized(conv, inputs, b.result((shape[0], data.shape[0], *out), PLANES))
+    b.quantized(conv, inputs, b.result(shape_out, PLANES))
 
 
 @handles("TRANSPOSE_CONV")
@@ -134,7 +144,22 @@ def transpose_conv(b: TfliteBuilder, op: FileOp) -> None:
     data = kernel_of(b, b.source(1), data)
     strides, pads, extra = transposed_pads(b, data.shape)
     reason = ""
-    b.byte_quant(b.source(2))
+    x, w = b.source(2), b.source(1)
+    b.byte_quant(x)
+    check_types(b, x, w)
+    if left_to_builtin(b, x, w, scale):
+        target = b.ints(0, "output shape")
+        kernel = data.shape[1:3]
+        around = [k - 1 - p + more for k, p, more in zip((*kernel, *kernel), pads, (0, 0, *extra))]
+        if min(around) < 0:
+            raise b.refuse(f"pads {pads} beyond the kernel {list(kernel)}")
+        turned = data[:, ::-1, ::-1].transpose(0, 3, 1, 2)
+        product = BuiltinProduct(b, x, w, scale, data.shape[0])
+        planes = spread(b, b.value(2, PLANES), x, strides)
+        attrs = {"kernel_shape": list(kernel), "pads": around}
+        made = product.convolution(planes, turned, zero, bias(b, 3, data.shape[0]), attrs)
+        b.onnx("Identity", [made], output=b.result((target[0], target[3], *target[1:3]), PLANES))
+        return
     quant = Quant.of(scale, zero, 1)
     swapped = np.ascontiguousarray(data.transpose(3, 0, 1, 2))
     inputs = [b.value(2, PLANES), b.constant(b.source(1).name, swapped, None, quant)]
@@ -148,7 +173,7 @@ def transpose_conv(b: TfliteBuilder, op: FileOp) -> None:
     conv = QConvTranspose(
         kernel=data.shape[1:3], strides=tuple(strides), pads=tuple(pads), output_padding=tuple(extra), reason=reason
     )
-    b.quantized(conv.clamped(*b.clamp()), inputs, y)
+    b.quantized(conv.clamped(*b.clamp(builtin=bool(reason))), inputs, y)
 
 
 def _builtin_bias(b: TfliteBuilder, scale: np.ndarray, channels: int) -> str:
@@ -214,9 +239,16 @@ def fully_connected(b: TfliteBuilder, op: FileOp) -> None:
     n, k = data.shape
     x = b.value(0, FILE)
     b.byte_quant(b.source(0))
+    check_types(b, b.source(0), b.source(1))
     if tuple(shape) != (rows, k):
         x = b.onnx("Reshape", [x, b.constant("shape", [rows, k], np.int64)], {"allowzero": 1})
         b.graph.tensor(x).quant = b.source(0).quant
+    whole = b.source(1).dtype == np.int8 and bool(np.any(zero))
+    if whole or left_to_builtin(b, b.source(0), b.source(1), scale):
+        made = BuiltinProduct(b, b.source(0), b.source(1), scale, n).product(x, data, zero, bias(b, 2, n))
+        y = b.result(out)
+        b.onnx("Reshape", [made, b.constant("shape", out, np.int64)], {"allowzero": 1}, y)
+        return
     w = b.constant(b.source(1).name, np.ascontiguousarray(data.T), None, Quant.of(scale, zero, 1))
     product = QMatMul().clamped(*b.clamp())
     y = b.result(out)

@@ -6,6 +6,7 @@ import numpy as np
 
 from compiler.graph import Quant
 from compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder, planes_shape
+from compiler.importer.tflite.builtin import names_axis
 from compiler.importer.tflite.fixed_point import Integers
 from compiler.importer.tflite.handlers import handles
 from compiler.importer.tflite.movement import same_type
@@ -56,19 +57,22 @@ def binary(b: TfliteBuilder, op: FileOp) -> None:
     if len({t.dtype for t in types}) != 1:
         raise b.refuse("operands and result must be of one type")
     ratio = np.float32(qa.scale) * np.float32(qb.scale) / np.float32(qy.scale)
-    if op.name == "MUL" and op.inputs[0] == op.inputs[1] and 2.0**-16 <= float(ratio) < 2.0**8:
+    delegated = not names_axis(*types)
+    if op.name == "MUL":
+        delegated = delegated and 2.0**-16 <= float(ratio) < 2.0**8
+    if op.name == "MUL" and op.inputs[0] == op.inputs[1] and delegated:
         squared(b)
         return
     names, form = operands(b, len(out))
     result = b.result(planes_shape(out) if form == PLANES else out, form)
     if op.name == "MUL":
-        if 2.0**-16 <= float(ratio) < 2.0**8:
+        if delegated:
             b.quantized(QMul(zero_point_after=True).clamped(*b.clamp()), names, result)
             return
     else:
         pairs = [(float(q.scale), int(q.zero_point)) for q in (qa, qb, qy)]
         constants = numerics.litert_add_constants(*pairs[0], *pairs[1], *pairs[2], subtract=op.name == "SUB")
-        if constants is not None:
+        if constants is not None and delegated:
             b.quantized(QAdd(constants=AddConstants(**constants)).clamped(*b.clamp()), names, result)
             return
     value = _unusual_scales(b, names, qa, qb, qy)

@@ -8,6 +8,7 @@ import numpy as np
 
 from compiler.graph import Tensor
 from compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
+from compiler.importer.tflite.builtin import names_axis
 from compiler.importer.tflite.convolution import pool_windows
 from compiler.importer.tflite.handlers import handles
 from compiler.importer.tflite.reduction import axes_of
@@ -26,7 +27,8 @@ def pool(b: TfliteBuilder, op: FileOp) -> None:
     kernel, strides, pads, out = pool_windows(b)
     point = op.option("FilterHeight", 0) == op.option("FilterWidth", 0) == 1
     moved = (op.option("StrideH", 0), op.option("StrideW", 0)) != (1, 1)
-    clamp = b.clamp(builtin=op.name == "AVERAGE_POOL_2D" or (point and moved))  # XNNPACK knows no strided window of 1
+    # XNNPACK knows no strided window of 1.
+    clamp = b.clamp(builtin=op.name == "AVERAGE_POOL_2D" or (point and moved) or names_axis(x, y))
     source = b.value(0, PLANES)
     result = b.result((shape[0], shape[3], *out), PLANES)
     if op.name == "MAX_POOL_2D":

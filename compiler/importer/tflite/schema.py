@@ -40,7 +40,8 @@ _OPTION_NAMES = {v: k for k, v in vars(tflite.BuiltinOptions).items() if isinsta
 
 @dataclass
 class FileTensor:
-    """A tensor of the file. `name` is unique; `dtype` is None for types that are not accepted (`type_name`)."""
+    """A tensor of the file. `name` is unique; `dtype` is None for types that are not accepted (`type_name`);
+    `quant_axis` is what the file says, also of a tensor with one scale."""
 
     index: int
     name: str
@@ -50,6 +51,7 @@ class FileTensor:
     type_name: str
     data: np.ndarray | None
     quant: Quant | None
+    quant_axis: int = 0
 
 
 @dataclass
@@ -253,6 +255,7 @@ class _Reader:
         return FileTensor(
             index, name, shape, signature or shape, dtype, _TYPE_NAMES.get(kind, str(kind)),
             self.content(t, name, shape, dtype), self.quantisation(t, name, shape),
+            int(t.Quantization().QuantizedDimension()) if t.Quantization() is not None else 0,
         )  # fmt: skip
 
     def stored(self, t: Any) -> bool:

@@ -168,12 +168,22 @@ def scaled_by_256(q: np.ndarray, positive: float, negative: float, zero_point: i
     return ((q * m + 128) >> 8) + zero_point
 
 
+def _has_8_bits(factor: np.float32) -> bool:
+    """Whether XNNPACK's conversions take a factor: others are the built-in kernels'."""
+    return 2.0**-8 <= abs(factor) and -128 + 2.0**-8 <= factor <= 128
+
+
 @handles("LEAKY_RELU")
 def leaky_relu(b: TfliteBuilder, op: FileOp) -> None:
     q, qx, qy = _types(b)
-    ratio = np.float32(qx.scale) / np.float32(qy.scale)
-    slope = np.float32(op.option("Alpha", 0.0))
-    emit(b, scaled_by_256(q, float(ratio), float(np.float32(ratio * slope)), int(qy.zero_point)))
+    sx, slope = np.float32(qx.scale), np.float32(op.option("Alpha", 0.0))
+    above = sx / np.float32(qy.scale)
+    if _has_8_bits(above) and _has_8_bits(above * slope):
+        emit(b, scaled_by_256(q, float(above), float(above * slope), int(qy.zero_point)))
+        return
+    below = sx * slope / np.float32(qy.scale)
+    kept, bent = (multiply(q, *litert_multiplier(abs(float(factor)))) for factor in (above, below))
+    emit(b, np.where(q >= 0, kept, bent * int(np.sign(below))) + int(qy.zero_point))
 
 
 @handles("HARD_SWISH")
@@ -240,11 +250,11 @@ def quantize(b: TfliteBuilder, op: FileOp) -> None:
         b.quantize_into(b.real(0, form), form)
         return
     q, qx, qy = _types(b)
-    if np.float32(qx.scale) == np.float32(qy.scale):
+    ratio = np.float32(qx.scale) / np.float32(qy.scale)
+    if ratio == 1:
         emit(b, q + int(qy.zero_point))
-    elif x.dtype == y.dtype:
-        ratio = float(np.float32(qx.scale) / np.float32(qy.scale))
-        emit(b, scaled_by_256(q, ratio, ratio, int(qy.zero_point)))
+    elif x.dtype == y.dtype and _has_8_bits(ratio):
+        emit(b, scaled_by_256(q, float(ratio), float(ratio), int(qy.zero_point)))
     else:
         factor = litert_multiplier(float(qx.scale) / float(qy.scale))
         emit(b, multiply(q, *factor, away=False) + int(qy.zero_point))

@@ -1,0 +1,124 @@
+"""Convolutions and products that XNNPACK leaves to LiteRT's built-in kernels: their arithmetic in integers, on the CPU.
+
+The int32 sum is scaled by a multiplier of 31 bits and rounded twice, which no float32 factor of the NPU equals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from compiler.importer.tflite.builder import TfliteBuilder
+from compiler.importer.tflite.fixed_point import Integers
+from compiler.importer.tflite.schema import FileTensor
+from compiler.onnx_ops import elem_type
+from isa.numerics import litert_multiplier
+
+#: The factor from scales of operands to that of the result from which on XNNPACK makes no product.
+LARGEST_FACTOR = 256.0
+
+
+def names_axis(*tensors: FileTensor) -> bool:
+    """Whether a tensor with one scale names an axis other than 0 for it: XNNPACK does not take the operator then."""
+    return any(t.quant is not None and t.quant.per_tensor and t.quant_axis != 0 for t in tensors)
+
+
+def left_to_builtin(b: TfliteBuilder, x: FileTensor, w: FileTensor, scale: np.ndarray) -> bool:
+    """Whether XNNPACK does not take a product of `x` by weights of these scales (one, or one a channel): a scale is no
+    normal number above 0, a factor is too large, or a tensor names an axis (but int8 weights may)."""
+    y = b.target()
+    with np.errstate(over="ignore"):
+        factor = b.byte_quant(x).scale * scale.astype(np.float32) / b.byte_quant(y).scale
+    normal = (scale >= np.finfo(np.float32).tiny) & np.isfinite(scale)
+    named = names_axis(x, y, *([w] if w.dtype == np.uint8 else []))
+    return named or not bool(np.all(normal & (factor < LARGEST_FACTOR)))
+
+
+def check_types(b: TfliteBuilder, x: FileTensor, w: FileTensor) -> None:
+    """Raises UnsupportedError for bytes of different types, which LiteRT refuses, or reads as what they are not."""
+    if x.dtype != w.dtype or x.dtype != b.target().dtype:
+        raise b.refuse(
+            f"{x.name!r} of {x.type_name}, weights {w.name!r} of {w.type_name}, result of {b.target().type_name}; "
+            "one type for all is accepted"
+        )
+
+
+class BuiltinProduct:
+    """The built-in kernels' way from the int32 sums of a convolution or product to bytes.
+
+    Args:
+        b: the graph's builder, at the op.
+        x, w: activation and weights in the file.
+        scale: of the weights, one or one a channel.
+        channels: of the result.
+        away: ties of the second rounding away from zero (scalar kernels), else upwards (vector kernels).
+    """
+
+    def __init__(
+        self, b: TfliteBuilder, x: FileTensor, w: FileTensor, scale: np.ndarray, channels: int, away: bool = False
+    ) -> None:
+        self.b, self.x, self.w, self.away = b, x, w, away
+        sx, sy = b.byte_quant(x).scale, np.float64(b.byte_quant(b.target()).scale)
+        product = sx.astype(np.float64) * scale
+        if scale.size == 1 and (x.dtype == np.uint8 or b.op.name == "FULLY_CONNECTED"):
+            product = np.float64(np.float32(sx) * np.float32(scale.reshape(())))
+        factors = np.broadcast_to(np.asarray(product / sy), (channels,))
+        self.factors = [litert_multiplier(float(f)) for f in factors]
+
+    def convolution(self, x: str, weights: np.ndarray, zero: np.ndarray, bias: list[str], attrs: dict[str, Any]) -> str:
+        """The bytes [N,O,spatial] of a convolution of `x` by int8 weights [O,C/group,spatial] with zero points."""
+        inputs = [x, self.b.constant("weights", np.ascontiguousarray(weights)), *self._zero_points(zero)]
+        sums = self.b.onnx("ConvInteger", inputs, attrs)
+        return self._bytes(sums, weights, zero, bias, (-1, *[1] * (weights.ndim - 2)))
+
+    def product(self, x: str, weights: np.ndarray, zero: np.ndarray, bias: list[str]) -> str:
+        """The bytes [rows, N] of `x` [rows, K] by int8 weights [N, K] with zero points."""
+        inputs = [x, self.b.constant("weights", np.ascontiguousarray(weights.T)), *self._zero_points(zero)]
+        return self._bytes(self.b.onnx("MatMulInteger", inputs), weights, zero, bias, (-1,))
+
+    def _zero_points(self, zero: np.ndarray) -> list[str]:
+        given = self.b.byte_quant(self.x).zero_point.astype(self.x.dtype)
+        return [self.b.constant("zero_point", given), self.b.constant("zero_point", zero.astype(np.int8))]
+
+    def _bytes(self, sums: str, weights: np.ndarray, zero: np.ndarray, bias: list[str], along: tuple[int, ...]) -> str:
+        b, ints = self.b, Integers(self.b)
+        given = self.b.graph.const(bias[0]) if bias else None
+        self._check(weights, zero, given)
+        if given is not None:
+            sums = b.onnx("Add", [sums, b.constant("bias", given.reshape(along), np.int32)])
+        multipliers, shifts = (np.array(v, np.int64).reshape(along) for v in zip(*self.factors))
+        y, t = ints.scaled(ints.of(sums), multipliers, shifts, self.away), b.target()
+        made = ints.clamped(ints.add(y, int(b.byte_quant(t).zero_point)), *b.clamp(builtin=True))
+        assert t.dtype is not None
+        made = b.onnx("Cast", [made], {"to": elem_type(t.dtype)})
+        b.graph.tensor(made).quant = t.quant
+        return made
+
+    def _check(self, weights: np.ndarray, zero: np.ndarray, bias: np.ndarray | None) -> None:
+        """Raises UnsupportedError where a sum shifted left leaves the 32 bits of LiteRT's kernels."""
+        info = np.iinfo(self.x.dtype)
+        at = int(self.b.byte_quant(self.x).zero_point)
+        rows = weights.astype(np.int64) - zero.astype(np.int64).reshape(-1, *[1] * (weights.ndim - 1))
+        most = np.abs(rows).reshape(len(rows), -1).sum(axis=1) * max(info.max - at, at - info.min)
+        most = most if bias is None else most + np.abs(bias.astype(np.int64))
+        for channel, ((multiplier, shift), value) in enumerate(zip(self.factors, most.tolist())):
+            if multiplier and value and shift > 31 - int(value).bit_length():
+                raise self.b.refuse(
+                    f"the scales of channel {channel} give a factor of {multiplier * 2.0 ** (shift - 31):g} for sums up "
+                    f"to {value}; below {2.0 ** (31 - int(value).bit_length()):g} is accepted, as LiteRT computes in 32 bits"
+                )
+
+
+def spread(b: TfliteBuilder, x: str, t: FileTensor, strides: list[int]) -> str:
+    """Planes [N,C,H,W] with the zero point between their elements, strides - 1 times: a transposed convolution is a
+    convolution of them by turned weights."""
+    n, c, h, w = b.graph.tensor(x).shape
+    (sh, sw), zero = strides, b.constant("zero_point", b.byte_quant(t).zero_point.astype(t.dtype))
+    shape = lambda *sizes: b.constant("shape", sizes, np.int64)
+    if (sh, sw) == (1, 1):
+        return x
+    apart = b.onnx("Reshape", [x, shape(n, c, h, 1, w, 1)], {"allowzero": 1})
+    padded = b.onnx("Pad", [apart, shape(*[0] * 9, sh - 1, 0, sw - 1), zero])
+    whole = b.onnx("Reshape", [padded, shape(n, c, h * sh, w * sw)], {"allowzero": 1})
+    ends = shape((h - 1) * sh + 1, (w - 1) * sw + 1)
+    return b.onnx("Slice", [whole, shape(0, 0), ends, shape(2, 3)])
