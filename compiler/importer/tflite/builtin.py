@@ -16,6 +16,7 @@ from isa.numerics import litert_multiplier
 
 #: The factor from scales of operands to that of the result from which on XNNPACK makes no product.
 LARGEST_FACTOR = 256.0
+_VECTOR = 8  # channels
 
 
 def names_axis(*tensors: FileTensor) -> bool:
@@ -48,22 +49,26 @@ class BuiltinProduct:
 
     Args:
         b: the graph's builder, at the op.
-        x, w: activation and weights in the file.
+        x: activation in the file.
         scale: of the weights, one or one a channel.
         channels: of the result.
-        away: ties of the second rounding away from zero (scalar kernels), else upwards (vector kernels).
     """
 
-    def __init__(
-        self, b: TfliteBuilder, x: FileTensor, w: FileTensor, scale: np.ndarray, channels: int, away: bool = False
-    ) -> None:
-        self.b, self.x, self.w, self.away = b, x, w, away
+    def __init__(self, b: TfliteBuilder, x: FileTensor, scale: np.ndarray, channels: int) -> None:
+        self.b, self.x = b, x
         sx, sy = b.byte_quant(x).scale, np.float64(b.byte_quant(b.target()).scale)
         product = sx.astype(np.float64) * scale
         if scale.size == 1 and (x.dtype == np.uint8 or b.op.name == "FULLY_CONNECTED"):
             product = np.float64(np.float32(sx) * np.float32(scale.reshape(())))
         factors = np.broadcast_to(np.asarray(product / sy), (channels,))
         self.factors = [litert_multiplier(float(f)) for f in factors]
+        # Ties of the second rounding go upwards in vector kernels, away from zero in scalar ones, which also finish the
+        # channels behind the last whole vector of some.
+        scalar = np.arange(channels) >= channels - channels % _VECTOR
+        if b.op.name == "DEPTHWISE_CONV_2D":
+            self.away = scalar | (x.dtype == np.uint8)
+        else:
+            self.away = scalar & (b.op.name == "TRANSPOSE_CONV")
 
     def convolution(self, x: str, weights: np.ndarray, zero: np.ndarray, bias: list[str], attrs: dict[str, Any]) -> str:
         """The bytes [N,O,spatial] of a convolution of `x` by int8 weights [O,C/group,spatial] with zero points."""
@@ -87,7 +92,7 @@ class BuiltinProduct:
         if given is not None:
             sums = b.onnx("Add", [sums, b.constant("bias", given.reshape(along), np.int32)])
         multipliers, shifts = (np.array(v, np.int64).reshape(along) for v in zip(*self.factors))
-        y, t = ints.scaled(ints.of(sums), multipliers, shifts, self.away), b.target()
+        y, t = ints.scaled(ints.of(sums), multipliers, shifts, self.away.reshape(along)), b.target()
         made = ints.clamped(ints.add(y, int(b.byte_quant(t).zero_point)), *b.clamp(builtin=True))
         assert t.dtype is not None
         made = b.onnx("Cast", [made], {"to": elem_type(t.dtype)})

@@ -124,7 +124,7 @@ def _conv(
     shape_out = (shape[0], data.shape[0], *out)
     if left_to_builtin(b, x, w, scale):
         attrs = {"kernel_shape": kernel, "strides": strides, "pads": pads, "dilations": dilations, "group": group}
-        product = BuiltinProduct(b, x, w, scale, data.shape[0], away=op.name != "CONV_2D" and x.dtype == np.uint8)
+        product = BuiltinProduct(b, x, scale, data.shape[0])
         made = product.convolution(b.value(0, PLANES), data, zero, bias(b, 2, data.shape[0]), attrs)
         b.onnx("Identity", [made], output=b.result(shape_out, PLANES))
         return
@@ -154,7 +154,7 @@ def transpose_conv(b: TfliteBuilder, op: FileOp) -> None:
         if min(around) < 0:
             raise b.refuse(f"pads {pads} beyond the kernel {list(kernel)}")
         turned = data[:, ::-1, ::-1].transpose(0, 3, 1, 2)
-        product = BuiltinProduct(b, x, w, scale, data.shape[0])
+        product = BuiltinProduct(b, x, scale, data.shape[0])
         planes = spread(b, b.value(2, PLANES), x, strides)
         attrs = {"kernel_shape": list(kernel), "pads": around}
         made = product.convolution(planes, turned, zero, bias(b, 3, data.shape[0]), attrs)
@@ -245,7 +245,7 @@ def fully_connected(b: TfliteBuilder, op: FileOp) -> None:
         b.graph.tensor(x).quant = b.source(0).quant
     whole = b.source(1).dtype == np.int8 and bool(np.any(zero))
     if whole or left_to_builtin(b, b.source(0), b.source(1), scale):
-        made = BuiltinProduct(b, b.source(0), b.source(1), scale, n).product(x, data, zero, bias(b, 2, n))
+        made = BuiltinProduct(b, b.source(0), scale, n).product(x, data, zero, bias(b, 2, n))
         y = b.result(out)
         b.onnx("Reshape", [made, b.constant("shape", out, np.int64)], {"allowzero": 1}, y)
         return

@@ -83,20 +83,20 @@ class Integers:
         shifted = self.b.onnx("BitShift", [lifted, self.b.constant("shift", amount, np.uint64)], {"direction": "RIGHT"})
         return self.sub(self.of(shifted), np.int64(1 << 62) >> np.asarray(amount, np.int64))
 
-    def rounded_right(self, x: str, amount: Any, away: bool = True) -> str:
-        """Right shift with rounding, ties away from zero or upwards; one amount, or one per channel (last axis)."""
+    def rounded_right(self, x: str, amount: Any, away: bool | Array = True) -> str:
+        """Right shift with rounding, ties away from zero or upwards; one amount, or an array that broadcasts."""
         amount = np.asarray(amount, np.int64)
         if not amount.any():
             return x
         half = (np.int64(1) << amount) >> 1
         total = self.add(x, half)
-        if away:  # one less below zero: a tie falls down there
-            total = self.add(total, self.mul(self.right(x, 62), (amount > 0).astype(np.int64)))
+        if np.any(away):  # one less below zero: a tie falls down there
+            total = self.add(total, self.mul(self.right(x, 62), ((amount > 0) & away).astype(np.int64)))
         return self.right(total, amount)
 
-    def scaled(self, x: str, multiplier: Any, shift: Any, away: bool = True) -> str:
-        """The doubling high product, ties upwards, shifted right with `rounded_right`. Both factors may be arrays, one
-        per channel of the last axis. LiteRT's scalar kernels round away, its vector kernels upwards."""
+    def scaled(self, x: str, multiplier: Any, shift: Any, away: bool | Array = True) -> str:
+        """The doubling high product, ties upwards, shifted right with `rounded_right`. The factors may be arrays that
+        broadcast, one per channel. LiteRT's scalar kernels round away, its vector kernels upwards."""
         shift = np.asarray(shift, np.int64)
         if np.any(shift > 0):
             x = self.mul(x, np.int64(1) << np.maximum(shift, 0))
