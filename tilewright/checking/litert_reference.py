@@ -1,6 +1,7 @@
 """LiteRT as the reference for TFLite models: the default interpreter, one thread.
 
-Networks of 16-bit activations are run by its reference kernels: there its others round some steps otherwise.
+Networks of 16-bit activations are run by its reference kernels: there its others round some steps otherwise. Where the
+XNNPACK delegate of the default interpreter cannot be prepared, the built-in kernels run alone.
 
 Tensors inside the model are looked at by making them outputs of a copy of the file; that copy is only believed if its
 real outputs equal the unmodified model's to the byte.
@@ -40,6 +41,7 @@ class LiteRtReference:
         self.file = read(self.data)
         self._index = {t.name: t.index for t in self.file.tensors}
         self._interpreter: Any = None
+        self._without_delegate = False
 
     @functools.cached_property
     def _planes(self) -> dict[str, str]:
@@ -47,7 +49,14 @@ class LiteRtReference:
 
     @property
     def name(self) -> str:
-        return f"LiteRT {version('ai-edge-litert')}" + (", reference kernels" if self.by_reference_kernels else "")
+        return f"LiteRT {version('ai-edge-litert')}" + self._kernels
+
+    @property
+    def _kernels(self) -> str:
+        """What is not the default of the interpreter, for messages; known after the first run."""
+        if self.by_reference_kernels:
+            return ", reference kernels"
+        return ", without XNNPACK, which cannot be prepared" if self._without_delegate else ""
 
     @functools.cached_property
     def by_reference_kernels(self) -> bool:
@@ -103,13 +112,25 @@ class LiteRtReference:
             from ai_edge_litert.interpreter import Interpreter, OpResolverType
         except ImportError:
             raise UsageError("the check of TFLite models needs the package ai-edge-litert") from None
-        kernels = OpResolverType.BUILTIN_REF if self.by_reference_kernels else OpResolverType.AUTO
-        interpreter = Interpreter(model_content=data, num_threads=1, experimental_op_resolver_type=kernels)
-        for name, value in inputs.items():
-            if tuple(value.shape) != self.file.tensors[self._index[name]].shape:
-                interpreter.resize_tensor_input(self._index[name], list(value.shape))
-        interpreter.allocate_tensors()
-        return interpreter
+        default = OpResolverType.BUILTIN_REF if self.by_reference_kernels else OpResolverType.AUTO
+
+        def started(kernels: Any) -> Any:
+            interpreter = Interpreter(model_content=data, num_threads=1, experimental_op_resolver_type=kernels)
+            for name, value in inputs.items():
+                if tuple(value.shape) != self.file.tensors[self._index[name]].shape:
+                    interpreter.resize_tensor_input(self._index[name], list(value.shape))
+            interpreter.allocate_tensors()
+            return interpreter
+
+        if not self._without_delegate:
+            try:
+                return started(default)
+            except (ValueError, RuntimeError) as error:
+                if "XNNPack" not in str(error):
+                    raise
+        found = started(OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES)
+        self._without_delegate = True
+        return found
 
     def _invoke(self, interpreter: Any, inputs: Mapping[str, np.ndarray], wanted: Sequence[int]) -> list[np.ndarray]:
         for name, value in inputs.items():
