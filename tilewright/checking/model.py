@@ -277,7 +277,8 @@ def _judge_border(row: TensorRow, forced: RunResult, off: set[str], unproven: in
     """Decides whether what a border tensor is off by is what its reason allows.
 
     Where the reference shows the floats before the rounding, that is one step where these lie next to a tie, and
-    nothing else. Where it does not, it is one step in few elements; of an output of the model that the CPU makes, nothing.
+    nothing else. Where it does not, it is one step in few elements; of an output of the model that the CPU makes,
+    nothing.
 
     Args:
         off: borders before it that were off.

@@ -107,10 +107,12 @@ class BuiltinProduct:
         most = np.abs(rows).reshape(len(rows), -1).sum(axis=1) * max(info.max - at, at - info.min)
         most = most if bias is None else most + np.abs(bias.astype(np.int64))
         for channel, ((multiplier, shift), value) in enumerate(zip(self.factors, most.tolist())):
-            if multiplier and value and shift > 31 - int(value).bit_length():
+            room = 31 - int(value).bit_length()
+            if multiplier and value and shift > room:
+                factor = multiplier * 2.0 ** (shift - 31)
                 raise self.b.refuse(
-                    f"the scales of channel {channel} give a factor of {multiplier * 2.0 ** (shift - 31):g} for sums up "
-                    f"to {value}; below {2.0 ** (31 - int(value).bit_length()):g} is accepted, as LiteRT computes in 32 bits"
+                    f"the scales of channel {channel} give a factor of {factor:g} for sums up to {value}; "
+                    f"below {2.0**room:g} is accepted, as LiteRT computes in 32 bits"
                 )
 
 

@@ -144,7 +144,7 @@ def concatenation(b: TfliteBuilder, op: FileOp) -> None:
 
 
 def _check_ignored_activation(b: TfliteBuilder) -> None:
-    """XNNPACK takes a CONCATENATION without a look at its fused activation, the built-in kernel refuses one: Raises
+    """XNNPACK takes a CONCATENATION without a look at its fused activation, the built-in kernel refuses one. Raises
     UnsupportedError where LiteRT runs the latter."""
     if b.op.option("FusedActivationFunction", 0) == 0:
         return
@@ -153,8 +153,8 @@ def _check_ignored_activation(b: TfliteBuilder) -> None:
     one_scale = not b.is_bytes(y) or all(b.byte_quant(t).same_as(b.byte_quant(y)) for t in parts)
     if not (known and one_scale and 2 <= len(parts) <= 5):
         raise b.refuse(
-            "a fused activation is accepted, and ignored, as LiteRT does, for two to five inputs of float32 or of bytes "
-            "with the scale of the result"
+            "a fused activation is accepted, and ignored, as LiteRT does, for two to five inputs of float32 or of "
+            "bytes with the scale of the result"
         )
 
 

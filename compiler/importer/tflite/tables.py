@@ -57,8 +57,8 @@ def ideal(b: TfliteBuilder, function: Callable[[np.ndarray], np.ndarray]) -> Non
 
 
 def builtin(b: TfliteBuilder, function: Callable[[np.ndarray], np.ndarray]) -> None:
-    """The built-in kernels' table of a function of float32: times the reciprocal of the scale, ties away from zero, then
-    the zero point."""
+    """The built-in kernels' table of a function of float32: times the reciprocal of the scale, ties away from zero,
+    then the zero point."""
     qy = b.byte_quant(b.target())
     with np.errstate(all="ignore"):
         y = function(_real(b)).astype(np.float32)
@@ -170,7 +170,7 @@ def scaled_by_256(q: np.ndarray, positive: float, negative: float, zero_point: i
 
 def _has_8_bits(factor: np.float32) -> bool:
     """Whether XNNPACK's conversions take a factor: others are the built-in kernels'."""
-    return 2.0**-8 <= abs(factor) and -128 + 2.0**-8 <= factor <= 128
+    return abs(factor) >= 2.0**-8 and -128 + 2.0**-8 <= factor <= 128
 
 
 @handles("LEAKY_RELU")
