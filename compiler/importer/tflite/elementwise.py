@@ -94,7 +94,7 @@ def _unusual_scales(b: TfliteBuilder, names: list[str], qa: Quant, qb: Quant, qy
     )
     total = ints.add(x, y) if b.op.name == "ADD" else ints.sub(x, y)
     last = litert_multiplier(largest / ((1 << 20) * sy))
-    return ints.add(ints.scaled(total, *last, away=away), int(qy.zero_point))
+    return ints.add(ints.scaled(total, *last, away=True), int(qy.zero_point))
 
 
 def _behind_vectors(b: TfliteBuilder, shape: tuple[int, ...]) -> np.ndarray | bool:

@@ -164,7 +164,8 @@ def _scaled_bytes(source: Quant, target: Quant) -> np.ndarray:
     factor = np.float32(source.scale) * (np.float32(1) / np.float32(target.scale))
     offset = np.float32(-int(source.zero_point)) * factor
     steps = half_away(every * factor + offset) + int(target.zero_point)
-    return np.clip(steps, 0, 255).astype(np.uint8)
+    table: np.ndarray = np.clip(steps, 0, 255).astype(np.uint8)
+    return table
 
 
 def _slice(b: TfliteBuilder, starts: list[int], ends: list[int], steps: list[int], final: Sequence[int] | None) -> None:

@@ -43,7 +43,8 @@ def _types(b: TfliteBuilder) -> tuple[np.ndarray, Quant, Quant]:
 def _real(b: TfliteBuilder) -> np.ndarray:
     """The float32 inputs of all bytes."""
     q, qx, _ = _types(b)
-    return q.astype(np.float32) * np.float32(qx.scale)
+    real: np.ndarray = q.astype(np.float32) * np.float32(qx.scale)
+    return real
 
 
 def ideal(b: TfliteBuilder, function: Callable[[np.ndarray], np.ndarray]) -> None:
@@ -170,7 +171,7 @@ def scaled_by_256(q: np.ndarray, positive: float, negative: float, zero_point: i
 
 def _has_8_bits(factor: np.float32) -> bool:
     """Whether XNNPACK's conversions take a factor: others are the built-in kernels'."""
-    return abs(factor) >= 2.0**-8 and -128 + 2.0**-8 <= factor <= 128
+    return bool(abs(factor) >= 2.0**-8 and -128 + 2.0**-8 <= factor <= 128)
 
 
 @handles("LEAKY_RELU")

@@ -223,3 +223,14 @@ def test_products_that_round_twice_say_so_where_they_are_outputs() -> None:
     assert report.ok and row.status == "border" and "rounds twice" in row.reason
     plain = tw.check(product("CONV_2D", r, "int8", 0.0123, sy=1.9e-6), config="tiny")
     assert plain.ok and "without XNNPACK, which cannot be prepared" in plain.reference
+
+
+@pytest.mark.parametrize("op", ["ADD", "SUB", "MUL"])
+def test_sums_and_products_of_the_built_in_kernels(op: str) -> None:
+    """Axis 1 of the scale keeps XNNPACK away; 39 elements are two vectors and a rest."""
+    r = np.random.default_rng(0)
+    for k in range(6):
+        shape = ((3, 13), (13,))[k % 2]
+        inputs = [T("a", (3, 13), "int8", 0.1, 3, 1), T("b", shape, "int8", 0.05, -7)]
+        y = T("y", (3, 13), "int8", 0.01 if op == "MUL" else 0.2, 5)
+        compare(one(op, inputs, y, (f"{op.capitalize()}Options", {}), 2), r)
