@@ -107,7 +107,8 @@ def gelu(b: TfliteBuilder, op: FileOp) -> None:
 
     def by_tanh(x: np.ndarray) -> np.ndarray:
         inside = np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x * x * x)
-        return half * x * (one + np.tanh(inside.astype(np.float64)).astype(np.float32))
+        values: np.ndarray = half * x * (one + np.tanh(inside.astype(np.float64)).astype(np.float32))
+        return values
 
     builtin(b, by_tanh if op.option("Approximate", False) else by_erfc)
 
