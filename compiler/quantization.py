@@ -20,6 +20,12 @@ def ordinary(quant: Quant) -> bool:
     return bool(np.all((quant.scale >= 1 / MAX_SCALE) & (quant.scale <= MAX_SCALE)))
 
 
+def bias_scale(step: np.ndarray) -> np.ndarray:
+    """The scale that describes an int32 bias of sums with the step `f32(sx * sw)`: the step, or the least normal
+    float32 where two tiny scales underflow. The integers count then."""
+    return np.maximum(step, np.finfo(np.float32).tiny)
+
+
 def is_activation(tensor: Tensor | None) -> bool:
     """True for an 8-bit tensor with one scale."""
     return tensor is not None and tensor.dtype in EIGHT_BIT and tensor.quant is not None and tensor.quant.per_tensor

@@ -12,6 +12,7 @@ from compiler.importer.convolution import conv_attrs
 from compiler.importer.handlers import handles
 from compiler.importer.onnx_node import OnnxNode
 from compiler.onnx_ops import numpy_dtype
+from compiler.quantization import bias_scale
 
 
 def check_scale(label: str, name: str, scale: np.ndarray) -> None:
@@ -136,8 +137,7 @@ def bias(builder: OnnxBuilder, node: OnnxNode, name: str, x_scale: str, w_scale:
     if sx is None or sw is None:
         raise UnsupportedError(f"{node.label}: a bias needs constant scales {x_scale!r} and {w_scale!r}")
     product = np.asarray(sx.astype(np.float32).reshape(-1)[0] * sw.astype(np.float32), np.float32)
-    # The product of two tiny scales may underflow; the integers count, the float value is only for display.
-    product = np.maximum(product, np.float32(np.finfo(np.float32).tiny))
+    product = bias_scale(product)
     product = product.reshape(()) if product.size == 1 else product.reshape(-1)
     scale = builder.constant(f"{name}.scale", product)
     return dequantize(builder, node, name, scale, "", axis=len(builder.shape(name)) - 1)

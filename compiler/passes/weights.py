@@ -6,10 +6,13 @@ all w - z within int8   =>  int8 w - z, zero point 0
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from compiler.graph import Graph, Node, Quant
 from compiler.passes.annotate import quant_of
+from compiler.quantization import bias_scale
 from compiler.tensor import EIGHT_BIT, NARROW
 
 
@@ -50,31 +53,101 @@ def add_weights(graph: Graph, dequantize: Node, data: np.ndarray, quant: Quant) 
     return graph.constant(f"{tensor.name}.int8", data, quant)
 
 
-def constant_bias(
-    graph: Graph, name: str, producers: dict[str, Node], x: Quant, w: Quant, channels: int
-) -> np.ndarray | None:
-    """int32 bias [channels]: the integers of a dequantised int32 constant, or RNE(b / f32(sx * sw)) of a float one.
+@dataclass(frozen=True)
+class Bias:
+    """A constant bias of sums of products, whose step is f32(sx * sw) of each output channel.
 
-    onnxruntime takes the integers whatever scale the model dequantises them with, and so does this.
-    None if the bias is not constant or not one value per channel.
+    Attributes:
+        integers: int32 [channels]; those of the model, or RNE(b / f32(sx * sw)) of a float bias, as onnxruntime makes
+            them for all products with one QuantizeLinear.
+        steps: float64 [channels]; the value that floats are computed with, over the step.
+        fits: its scale is so near the step that onnxruntime's integer Conv takes the integers.
     """
+
+    integers: np.ndarray
+    steps: np.ndarray
+    fits: bool
+
+    def in_floats(self, scale: np.ndarray, low: int, high: int) -> np.ndarray | None:
+        """int32 [channels] that stand for the value where onnxruntime computes in floats.
+
+        Args:
+            scale: output steps per step of the sums.
+            low, high: range of the output, less its zero point.
+
+        Returns:
+            None where more sums would be rounded otherwise than the order of a float sum explains: a bias between two
+            steps moves them, and ties are frequent for some scales. None, too, where a sum may wrap.
+        """
+        if np.array_equal(self.steps, self.integers):
+            return self.integers
+        whole = np.rint(self.steps)
+        with np.errstate(all="ignore"):
+            share = _share_at_ties(np.abs(self.steps - whole), np.abs(scale), low, high)
+        return whole.astype(np.int32) if np.all((share <= _FEW) & (np.abs(whole) <= 1 << 30)) else None
+
+
+#: The share of results that the order of a float sum changes where they are quantised, at most.
+_FEW = 1e-4
+#: Output steps by which a float sum is off.
+_OFF = 2.0**-16
+
+
+def _share_at_ties(off: np.ndarray, scale: np.ndarray, low: int, high: int) -> np.ndarray:
+    """The share of integer sums that floats may round to the other side of a tie, by channel.
+
+    Args:
+        off: by what the sums are off, in their own steps.
+    """
+    ties = (np.arange(low, high) + 0.5) / scale.reshape(-1, 1)
+    reach = (off + _OFF / scale.reshape(-1)).reshape(-1, 1)
+    near = np.maximum(np.floor(ties + reach) - np.ceil(ties - reach) + 1, 0)
+    return np.asarray(near.sum(axis=1) / ((high - low) / scale.reshape(-1) + 1))
+
+
+def constant_bias(
+    graph: Graph, name: str, producers: dict[str, Node], x: Quant, w: Quant, channels: int, alone: bool = True
+) -> Bias | None:
+    """The bias of a product of tensors with these scales; None if it is not constant int32 or float32 or not one value
+    per channel.
+
+    Args:
+        alone: one QuantizeLinear takes the product, so that onnxruntime rounds a float bias.
+    """
+    step = np.asarray(x.scale * w.scale, np.float32)
     node = producers.get(name)
     if node is not None and node.op == "DequantizeLinear":
-        tensor = graph.tensor(node.inputs[0])
-        if tensor.data is not None and tensor.dtype == np.int32 and not node.attrs.get("block_size"):
-            return _per_channel(tensor.data, channels)
-        return None
+        return _dequantized_bias(graph, node, step, channels)
     value = graph.const(name)
     if value is None or value.dtype != np.float32:
         return None
     value = _per_channel(value, channels)
     if value is None:
         return None
-    scale = np.asarray(x.scale * w.scale, np.float32)
     with np.errstate(all="ignore"):
-        scaled = np.rint(value / scale).astype(np.float64)
+        scaled = np.rint(value / step).astype(np.float64)
+        steps = value.astype(np.float64) / step
     info = np.iinfo(np.int32)
-    return np.clip(np.nan_to_num(scaled), info.min, info.max).astype(np.int32)
+    integers = np.clip(np.nan_to_num(scaled), info.min, info.max).astype(np.int32)
+    return Bias(integers, integers.astype(np.float64) if alone else steps, True)
+
+
+def _dequantized_bias(graph: Graph, node: Node, step: np.ndarray, channels: int) -> Bias | None:
+    tensor, quant = graph.tensor(node.inputs[0]), quant_of(graph, node)
+    if tensor.data is None or tensor.dtype != np.int32 or quant is None:
+        return None
+    integers = _per_channel(tensor.data, channels)
+    if integers is None or quant.scale.size not in (1, channels):
+        return None
+    scale, zero = quant.scale.reshape(-1), quant.zero_point.reshape(-1)
+    # Some exporters multiply in float64; the importer describes the bias of a QLinearConv.
+    exact = ((np.abs(scale - step) <= 2.0**-20 * np.abs(step)) | (scale == bias_scale(step))) & (zero == 0)
+    with np.errstate(all="ignore"):
+        real = (integers.astype(np.int64) - zero).astype(np.float32) * scale
+        steps = np.where(exact, integers, real.astype(np.float64) / step)
+        margin = np.float32(0.01) * np.abs(step) + np.float32(1e-6)
+        fits = np.abs(scale - step) <= margin
+    return Bias(integers, steps, bool(np.all(fits | exact) and not np.any(zero)))
 
 
 def _per_channel(value: np.ndarray, channels: int) -> np.ndarray | None:

@@ -13,7 +13,7 @@ from compiler.passes.weights import add_weights, constant_bias, constant_weights
 def convolution(site: Site) -> list[Node] | None:
     """Weights constant, per tensor or per output channel; bias none, int32 or float constant.
 
-    onnxruntime has no integer kernel for ConvTranspose.
+    onnxruntime has no integer kernel for ConvTranspose, nor for a bias whose scale is not that of the products.
     """
     x, attrs, source = site.activation(0), site.node.attrs, site.dequantizer(1)
     transposed = site.node.op == "ConvTranspose"
@@ -26,19 +26,24 @@ def convolution(site: Site) -> list[Node] | None:
         return None  # ONNX's axis 1 holds the channels of one group only
     channels = data.shape[1] * group if transposed else data.shape[0]
     inputs = [x.name, add_weights(site.graph, source, data, quant)]
+    reason = site.in_floats if transposed else site.why_floats(x, site.graph.tensor(inputs[1]), source)
     if site.has(2):
         assert x.quant is not None
-        bias = constant_bias(site.graph, site.node.inputs[2], site.producers, x.quant, quant, channels)
+        bias = constant_bias(site.graph, site.node.inputs[2], site.producers, x.quant, quant, channels, site.alone)
         if bias is None:
             return None
-        inputs.append(site.graph.constant(f"{site.node.inputs[2]}.int32", bias))
+        if not bias.fits:
+            reason = site.in_floats
+        integers = site.bias(bias, x.quant, quant, reason)
+        if integers is None:
+            return None
+        inputs.append(site.graph.constant(f"{site.node.inputs[2]}.int32", integers))
     kernel, strides, pads = attrs["kernel_shape"], attrs["strides"], attrs["pads"]
     if transposed:
         return [site.make(QConvTranspose(
             kernel=kernel, strides=strides, pads=pads, dilations=attrs["dilations"], group=group,
-            output_padding=attrs["output_padding"], reason=site.in_floats,
+            output_padding=attrs["output_padding"], reason=reason,
         ), inputs)]  # fmt: skip
-    reason = site.why_floats(x, site.graph.tensor(inputs[1]), source)
     return [site.make(QConv(
         kernel=kernel, strides=strides, pads=pads, dilations=attrs["dilations"], group=group, reason=reason,
     ), inputs)]  # fmt: skip

@@ -77,14 +77,14 @@ def _product(site: Site, trans_a: bool, trans_b: bool, bias_name: str = "") -> l
         return None
     inputs = [left, right]
     bias_name = site.node.inputs[2] if site.has(2) else bias_name
+    reason = site.why_floats(a, graph.tensor(right), source_b)
     if bias_name:
         assert a.quant is not None
-        channels = site.out.shape[-1]
-        bias = constant_bias(graph, bias_name, site.producers, a.quant, quant, channels)
-        if bias is None:
+        bias = constant_bias(graph, bias_name, site.producers, a.quant, quant, site.out.shape[-1], site.alone)
+        integers = None if bias is None else site.bias(bias, a.quant, quant, reason)
+        if integers is None:
             return None
-        inputs.append(graph.constant(f"{bias_name}.int32", bias))
-    reason = site.why_floats(a, graph.tensor(right), source_b)
+        inputs.append(graph.constant(f"{bias_name}.int32", integers))
     return [*before, site.make(QMatMul(reason=reason), inputs)]
 
 

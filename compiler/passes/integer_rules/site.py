@@ -10,6 +10,7 @@ from compiler.graph import Graph, Node, Quant, Tensor
 from compiler.ops.quantized_op import Clamped, QuantizedOp
 from compiler.passes.annotate import quant_of
 from compiler.passes.mark_floats import IN_FLOATS
+from compiler.passes.weights import Bias
 from compiler.quantization import is_activation, limits, ordinary, requantize_table
 from compiler.tensor import EIGHT_BIT
 from isa import numerics
@@ -66,6 +67,15 @@ class Site:
     def in_floats(self) -> str:
         """The reason of an integer op that onnxruntime computes in floats."""
         return f"onnxruntime computes this {self.node.op} in floats, whose sums may fall to the other side of a tie"
+
+    def bias(self, bias: Bias, x: Quant, w: Quant, reason: str) -> np.ndarray | None:
+        """int32 [channels] of a product's bias: the integers where onnxruntime computes with integers, that is without
+        a `reason`, else what stands for its floats; None where nothing does."""
+        if not reason:
+            return bias.integers
+        zero = int(self.out_quant.zero_point)
+        scale = np.float64(x.scale) * w.scale / self.out_quant.scale
+        return bias.in_floats(scale, self.low - zero, self.high - zero)
 
     @property
     def out(self) -> Tensor:
