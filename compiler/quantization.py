@@ -14,6 +14,9 @@ from compiler.limits import MAX_SCALE
 from compiler.tensor import EIGHT_BIT, Quant, Tensor
 from isa import numerics
 
+#: Attribute of a DequantizeLinear that the model gives no zero point: onnxruntime makes no integer Gemm of it.
+NO_ZERO_POINT = "no_zero_point"
+
 
 def ordinary(quant: Quant) -> bool:
     """Whether ratios and products with this scale are numbers: a float32 can hold 3e38, its square it cannot."""

@@ -12,7 +12,7 @@ from compiler.importer.convolution import conv_attrs
 from compiler.importer.handlers import handles
 from compiler.importer.onnx_node import OnnxNode
 from compiler.onnx_ops import numpy_dtype
-from compiler.quantization import bias_scale
+from compiler.quantization import NO_ZERO_POINT, bias_scale
 
 
 def check_scale(label: str, name: str, scale: np.ndarray) -> None:
@@ -116,6 +116,9 @@ def quantize_linear(builder: OnnxBuilder, node: OnnxNode) -> None:
 def dequantize_linear(builder: OnnxBuilder, node: OnnxNode) -> None:
     attrs = {k: v for k, v in node.attrs.items() if k in ("axis", "block_size")}
     dequantize(builder, node, node.input(0), node.input(1), node.input(2), node.output(0), **attrs)
+    made = builder.graph.nodes[-1] if builder.graph.nodes else None
+    if made is not None and made.op == "DequantizeLinear" and not node.input(2):
+        made.attrs[NO_ZERO_POINT] = 1
 
 
 def operand(builder: OnnxBuilder, node: OnnxNode, index: int, axis: int = 1) -> str:

@@ -28,7 +28,7 @@ from compiler.ops.pooling import QMaxPool
 from compiler.passes.annotate import annotate, quant_of
 from compiler.passes.fold_constants import fold_constants
 from compiler.passes.integer_rules import RULES, Site
-from compiler.quantization import is_activation, limits, ordinary, quantize
+from compiler.quantization import NO_ZERO_POINT, is_activation, limits, ordinary, quantize
 from compiler.tensor import EIGHT_BIT
 
 
@@ -56,6 +56,8 @@ def fuse_quantization(graph: Graph) -> None:
             continue
         nodes.append(node)
     graph.nodes = [n for n in nodes if not (n.op == "QuantizeLinear" and n.outputs[0] in made)]
+    for node in graph:
+        node.attrs.pop(NO_ZERO_POINT, None)
     fold_constants(graph)  # operands of Concat and Where quantised just now
 
 

@@ -6,6 +6,9 @@ Moving, selecting and repeating elements commutes with the elementwise Q and DQ,
     DQ -> move        =>  move -> DQ      the product behind it may then read integers
     move -> Q         =>  Q -> move       the op in front of it may then write integers
 
+Pad's value is one more element. Where DQ's scale does not have it (an infinity, say) and another one follows, Pad stays
+behind DQ, and Q of that other scale rises through it.
+
 MaxPool, ReduceMax and ReduceMin join in because DQ (positive scale) and Q are monotone. The name of the ONNX tensor
 stays with the tensor that has its place: the integer result of the move that Q wrote.
 """
@@ -18,7 +21,7 @@ from compiler.graph import Graph, Node, Quant, Tensor
 from compiler.passes.annotate import MONOTONE, MOVES, annotate, quant_of
 from compiler.passes.fold_constants import fold_constants
 from compiler.passes.recognise_takes import repeats
-from compiler.quantization import is_activation, quantize
+from compiler.quantization import dequantize, is_activation, quantize
 from compiler.tensor import EIGHT_BIT
 
 
@@ -76,7 +79,7 @@ def _sink_dequantize(graph: Graph) -> None:
         if data is None or source is None or quant is None or not movable(graph, node, sinking=True):
             nodes.append(node)
             continue
-        if not is_activation(data) or not quant.same_as(data.quant):
+        if not is_activation(data) or not quant.same_as(data.quant) or not _keeps_value(graph, node, data, consumers):
             nodes.append(node)
             continue
         integers: list[str] = []
@@ -132,6 +135,29 @@ def _pad_value(graph: Graph, node: Node, quant: Quant, dtype: np.dtype) -> str:
     value = graph.const(node.inputs[2])
     assert value is not None
     return graph.constant("pad_value", quantize(value.astype(np.float32).reshape(()), quant, dtype).reshape(()))
+
+
+def _keeps_value(graph: Graph, node: Node, data: Tensor, consumers: dict[str, list[Node]]) -> bool:
+    """Whether a Pad of the integers `data` has the value of the Pad of reals: their scale has it exactly, or all that
+    is made of it is quantised so again. True for other ops."""
+    if node.op != "Pad" or node.attrs.get("mode") != "constant":
+        return True
+    value, quant = graph.const(node.inputs[2]), data.quant
+    assert value is not None and quant is not None
+    if np.all(dequantize(quantize(value.astype(np.float32), quant, data.dtype), quant) == value):
+        return True
+    left = [name for name in node.outputs if name]
+    while left:
+        name = left.pop()
+        for user in consumers.get(name, []):
+            if _same(graph, user, quant, data.dtype):
+                continue
+            if user.inputs[0] != name or not movable(graph, user, sinking=True):
+                return False
+            left += [made for made in user.outputs if made]
+        if name in graph.outputs:
+            return False
+    return True
 
 
 def _raise_quantize(graph: Graph) -> None:

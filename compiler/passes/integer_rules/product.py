@@ -11,6 +11,7 @@ from compiler.ops.product import QMatMul
 from compiler.passes.integer_rules.rule import integer_rule
 from compiler.passes.integer_rules.site import Site
 from compiler.passes.weights import add_weights, constant_bias, constant_weights
+from compiler.quantization import NO_ZERO_POINT
 
 
 @integer_rule("Gemm")
@@ -78,6 +79,8 @@ def _product(site: Site, trans_a: bool, trans_b: bool, bias_name: str = "") -> l
     inputs = [left, right]
     bias_name = site.node.inputs[2] if site.has(2) else bias_name
     reason = site.why_floats(a, graph.tensor(right), source_b)
+    if (bias_name or site.node.op == "Gemm") and any(_without_zero_point(site, i) for i in (0, 1)):
+        reason = site.in_floats
     if bias_name:
         assert a.quant is not None
         bias = constant_bias(graph, bias_name, site.producers, a.quant, quant, site.out.shape[-1], site.alone)
@@ -86,6 +89,11 @@ def _product(site: Site, trans_a: bool, trans_b: bool, bias_name: str = "") -> l
             return None
         inputs.append(graph.constant(f"{bias_name}.int32", integers))
     return [*before, site.make(QMatMul(reason=reason), inputs)]
+
+
+def _without_zero_point(site: Site, index: int) -> bool:
+    source = site.dequantizer(index)
+    return source is not None and NO_ZERO_POINT in source.attrs
 
 
 def _transposed(graph: Graph, tensor: Tensor, before: list[Node]) -> str:
