@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -179,12 +181,13 @@ def upsample(builder: OnnxBuilder, node: OnnxNode) -> None:
     scales = builder.constant("scales", scales, np.float32) if scales is not None else node.input(1)
     if not scales:
         raise CompileError(f"{node.label}: scales are missing")
-    builder.need_const(scales, "scales")
     _resize_10(builder, node, scales)
 
 
 def _resize_10(builder: OnnxBuilder, node: OnnxNode, scales: str) -> None:
-    mode = node.attrs.get("mode", "nearest")
+    """Asymmetric positions; the nearest is the place above where an axis becomes shorter, else the one below, which the
+    newer op says of all axes alike. So axes that become shorter go first."""
+    mode, factors = node.attrs.get("mode", "nearest"), builder.need_const(scales, "scales")
     if mode not in ("nearest", "linear", "bilinear"):
         raise UnsupportedError(f"{node.label}: mode={mode!r} is not supported; accepted: nearest, linear")
     attrs = {
@@ -192,14 +195,34 @@ def _resize_10(builder: OnnxBuilder, node: OnnxNode, scales: str) -> None:
         "coordinate_transformation_mode": "asymmetric",
         "nearest_mode": "floor",
     }
-    builder.emit("Resize", [node.input(0), "", scales], node.outputs, attrs)
+    shorter, data, one = factors < 1, node.input(0), np.float32(1)
+    if mode == "nearest" and shorter.any():
+        first, attrs["nearest_mode"] = builder.constant("scales", np.where(shorter, factors, one)), "ceil"
+        if np.any(factors > 1):
+            data = builder.emit("Resize", [data, "", first], attrs=attrs)
+            first, attrs["nearest_mode"] = builder.constant("scales", np.where(shorter, one, factors)), "floor"
+        scales = first
+    _emit_resize(builder, node, [data, "", scales], attrs)
+
+
+def _emit_resize(builder: OnnxBuilder, node: OnnxNode, inputs: Sequence[str], attrs: Mapping[str, Any]) -> None:
+    """A Resize to the size that there is leaves the elements as they are in onnxruntime, whatever the scales say."""
+    crops = attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize"
+    made = builder.emit("Resize", inputs, node.outputs, dict(attrs))
+    last = builder.graph.nodes[-1] if builder.graph.nodes else None
+    if (
+        last is not None
+        and last.outputs == [made]
+        and builder.shape(made) == builder.shape(node.input(0))
+        and not crops
+    ):
+        last.become("Identity", [node.input(0)])
 
 
 @handles("Resize")
 def resize(builder: OnnxBuilder, node: OnnxNode) -> None:
     """The region of interest is kept only where tf_crop_and_resize reads it; empty scales or sizes are left out."""
     if node.version < 11:
-        builder.need_const(node.input(1), "scales")
         _resize_10(builder, node, node.input(1))
         return
     for attr, accepted in (
@@ -218,7 +241,7 @@ def resize(builder: OnnxBuilder, node: OnnxNode) -> None:
     for name, what in ((scales, "scales"), (sizes, "sizes"), (roi if crop else "", "roi")):
         if name:
             builder.need_const(name, what)
-    builder.emit("Resize", [node.input(0), roi if crop else "", scales, sizes], node.outputs, node.attrs)
+    _emit_resize(builder, node, [node.input(0), roi if crop else "", scales, sizes], node.attrs)
 
 
 @handles("Scatter")
