@@ -113,6 +113,9 @@ def slice_(builder: OnnxBuilder, node: OnnxNode) -> None:
         raise CompileError(f"{node.label}: starts={starts}, ends={ends}, axes={axes}, steps={steps} differ in length")
     if 0 in steps:
         raise CompileError(f"{node.label}: steps={steps} must not be zero")
+    if all(part == (0, np.iinfo(np.int64).max, 1) for part in zip(starts, ends, steps)):
+        builder.bind(node.input(0), node.output(0))  # written so, onnxruntime removes it first
+        return
     bounds = []
     for start, end, axis, step in zip(starts, ends, axes, steps):
         if not -len(shape) <= axis < len(shape):
@@ -162,7 +165,8 @@ def expand(builder: OnnxBuilder, node: OnnxNode) -> None:
         full = np.broadcast_shapes(data, target)
     except ValueError as error:
         raise CompileError(f"{node.label}: {list(data)} cannot be broadcast to {list(target)}") from error
-    builder.emit("Expand", [node.input(0), builder.ints("shape", full)], node.outputs)
+    op = "Expand" if target else "Reshape"  # which onnxruntime keeps, too, though it changes nothing
+    builder.emit(op, [node.input(0), builder.ints("shape", full)], node.outputs)
 
 
 @handles("Range")
@@ -216,7 +220,7 @@ def _emit_resize(builder: OnnxBuilder, node: OnnxNode, inputs: Sequence[str], at
         and builder.shape(made) == builder.shape(node.input(0))
         and not crops
     ):
-        last.become("Identity", [node.input(0)])
+        last.become("Reshape", [node.input(0), builder.ints("shape", builder.shape(made))], {"allowzero": 1})
 
 
 @handles("Resize")

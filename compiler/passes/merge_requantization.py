@@ -4,8 +4,8 @@
 
 s and z cover the part of the real line both pairs can represent: [max of the lows, min of the highs] over 255 steps.
 This is not what the ONNX text says (that would be two roundings), but what the reference computes whenever nothing else
-reads the tensors in between. Pairs that come from QLinear ops are left alone, as there: such a Q or DQ carries the
-name of the op it belongs to.
+reads the tensors in between. Ops that change nothing may stand between them (`_next`). Pairs that come from QLinear ops
+are left alone, as there: such a Q or DQ carries the name of the op it belongs to.
 """
 
 from __future__ import annotations
@@ -24,17 +24,20 @@ def merge_requantization(graph: Graph) -> None:
     producers, consumers = graph.producers(), graph.consumers()
     dropped: set[int] = set()
 
-    def only_user(node: Node, op: str) -> Node | None:
-        users = consumers.get(node.outputs[0], [])
-        if len(users) != 1 or node.outputs[0] in graph.outputs or users[0].op != op:
+    def following(node: Node | None, op: str) -> Node | None:
+        """The only reader of the node's result, behind ops that change nothing."""
+        found = _next(graph, consumers, node) if node is not None else None
+        if found is None or found[0].op != op:
             return None
-        return users[0]
+        between.extend(found[1])
+        return found[0]
 
     for first in graph:
         while first.op == "QuantizeLinear" and id(first) not in dropped and not _of_qlinear(first, producers):
-            back = only_user(first, "DequantizeLinear")
-            again = only_user(back, "QuantizeLinear") if back is not None else None
-            last = only_user(again, "DequantizeLinear") if again is not None else None
+            between: list[Node] = []
+            back = following(first, "DequantizeLinear")
+            again = following(back, "QuantizeLinear")
+            last = following(again, "DequantizeLinear")
             if back is None or again is None or last is None:
                 break
             if any(user.name == last.name for user in consumers.get(last.outputs[0], [])):
@@ -48,9 +51,46 @@ def merge_requantization(graph: Graph) -> None:
             first.inputs[1:], last.inputs = [scale, zero], [first.outputs[0], scale, zero]
             graph.tensor(first.outputs[0]).quant = merged
             consumers[first.outputs[0]] = [last]
-            dropped |= {id(back), id(again)}
+            dropped |= {id(node) for node in (back, again, *between)}
     graph.nodes = [n for n in graph if id(n) not in dropped]
     graph.prune()
+
+
+def _next(graph: Graph, consumers: dict[str, list[Node]], node: Node) -> tuple[Node, list[Node]] | None:
+    """The only reader of a node's result and the ops between, which change nothing: onnxruntime removes such an op, and
+    transposes that undo each other. None where there are several readers."""
+    name, between, order = node.outputs[0], [], list(range(len(graph.tensor(node.outputs[0]).shape)))
+    turned = list(order)
+    while True:
+        users = consumers.get(name, [])
+        if len(users) != 1 or name in graph.outputs:
+            return None
+        user = users[0]
+        perm = list(user.attrs.get("perm") or order[::-1]) if user.op == "Transpose" else None
+        if perm is not None and perm != order:
+            turned = [turned[axis] for axis in perm]
+        elif not _changes_nothing(graph, user, name):
+            alone = sum(node.op == "Transpose" for node in between) == 1  # one is kept, even if it moves nothing
+            return None if alone or turned != order else (user, between)
+        between.append(user)
+        name = user.outputs[0]
+
+
+#: The operand with which a binary op gives the other one.
+_NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1}
+
+
+def _changes_nothing(graph: Graph, node: Node, name: str) -> bool:
+    """Whether onnxruntime removes the op before it looks at Q and DQ. It keeps a Reshape and others that move nothing."""
+    before, after = graph.tensor(name), graph.tensor(node.outputs[0])
+    if before.shape != after.shape or before.dtype != after.dtype or any(node.outputs[1:]):
+        return False
+    if node.op in ("Identity", "Dropout", "Cast", "Expand"):
+        return True
+    if node.op not in _NEUTRAL or (node.op in ("Sub", "Div") and node.inputs[0] != name):
+        return False
+    others = [graph.const(other) for other in node.inputs if other != name]
+    return len(others) == 1 and others[0] is not None and others[0].size == 1 and bool(others[0] == _NEUTRAL[node.op])
 
 
 def _of_qlinear(node: Node, producers: dict[str, Node]) -> bool:

@@ -60,9 +60,9 @@ def test_nearest(seed: int, dtype: type) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_linear(seed: int) -> None:
     r = np.random.default_rng(seed)
-    scales = [1.0, 1.0, *r.choice([*DOWN, *UP], 2).tolist()]
-    _equal(_model("Resize", 10, [1, 2, 5, 7], scales, mode="linear"))
-    _equal(_model("Upsample", 9, [1, 2, 5, 7], [max(s, 1.1) for s in scales], mode="linear"))
+    scales = r.choice([*DOWN, *UP], 2).tolist()
+    _equal(_model("Resize", 10, [1, 2, 5, 7], [1, 1, *scales], mode="linear"))
+    _equal(_model("Upsample", 9, [1, 2, 5, 7], [1, 1, *(max(s, 1.1) for s in scales)], mode="linear"))
 
 
 def test_ceiling_of_shorter_axes() -> None:
