@@ -81,7 +81,7 @@ _NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1}
 
 
 def _changes_nothing(graph: Graph, node: Node, name: str) -> bool:
-    """Whether onnxruntime removes the op before it looks at Q and DQ. It keeps a Reshape and others that move nothing."""
+    """Whether onnxruntime removes the op before it looks at Q and DQ. It keeps others, such as a Reshape."""
     before, after = graph.tensor(name), graph.tensor(node.outputs[0])
     if before.shape != after.shape or before.dtype != after.dtype or any(node.outputs[1:]):
         return False

@@ -109,8 +109,10 @@ def quantize_linear(ctx: Context) -> None:
             return by_reciprocal(ctx.read(x, idx), *known, dtype, ctx.target.has_fma)
         s = widen(parameter(ctx, scale, idx, axis, block, x.rank)).to("f32")
         y = widen(ctx.read(x, idx)).to("f32") / s
-        if scale.dtype == x.dtype:
-            y = round_through(y, scale.dtype)  # halves are divided as halves
+        if scale.dtype == x.dtype == "bf16":
+            y = round_through(
+                y, scale.dtype
+            )  # by ONNX's text; onnxruntime divides float16 in float32 and has no bfloat16
         if is_small_float(dtype):
             return convert(y, dtype, bool(ctx.attr("saturate", 1)))
         z = 0 if zero is None else parameter(ctx, zero, idx, axis, block, x.rank)

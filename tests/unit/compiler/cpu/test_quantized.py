@@ -3,10 +3,12 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
+import tilewright as tw
 from compiler.graph import QUANTIZED_OPS, Graph, Node, Quant, Tensor
 from isa import numerics
+from tests.common import onnx_models
 from tests.common.onnx_models import model_of
 from tests.unit.compiler.cpu.support import compile_all, execute, run_reference
 
@@ -212,3 +214,27 @@ def test_norms_as_the_floats_they_are_made_of(dtype: str, centred: bool) -> None
     want = reference(nodes, {"x": x}, parameters)
     apart = np.abs(got.astype(int) - want.astype(int))
     assert apart.max() <= 1 and (apart > 0).sum() <= 1
+
+
+@pytest.mark.parametrize("scale", [0.1, 0.05, 0.0123])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+@pytest.mark.parametrize("constant", [False, True])
+def test_quantised_halves(dtype: str, scale: float, constant: bool) -> None:
+    """Every float16, also a constant: onnxruntime divides in float32."""
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    x = every[np.isfinite(every)]
+    values = {"s": np.float16(scale), "z": np.array(2, dtype)}
+    nodes = [helper.make_node("QuantizeLinear", ["c" if constant else "x", "s", "z"], ["q"])]
+    nodes += [helper.make_node("Cast", ["q"], ["f"], to=1), helper.make_node("Cast", ["x"], ["g"], to=1)]
+    nodes += [helper.make_node("Mul", ["g", "n"], ["m"]), helper.make_node("Add", ["f", "m"], ["y"])]
+    graph = helper.make_graph(
+        nodes,
+        "halves",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT16, list(x.shape))],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, list(x.shape))],
+        [numpy_helper.from_array(v, n) for n, v in (values | {"c": x, "n": np.float32(0)}).items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    expected = onnx_models.session(model).run(None, {"x": x})[0]
+    got = tw.Device("functional").run(tw.compile(model, cpu_only=True, cache=False), {"x": x})["y"]
+    np.testing.assert_array_equal(got, expected)

@@ -1,4 +1,4 @@
-"""Two Q-DQ pairs with ops between them that change nothing: which of them onnxruntime removes, so that the pairs merge."""
+"""Two Q-DQ pairs with ops between them that change nothing: which onnxruntime removes, so that the pairs merge."""
 
 from __future__ import annotations
 
