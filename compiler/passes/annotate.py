@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.graph import Graph, Node, Quant
+from compiler.ops.elementwise import IDENTITY_TABLE, QLut
 from compiler.quantization import is_activation
 from compiler.tensor import NARROW
 
@@ -37,10 +38,11 @@ def quant_of(graph: Graph, node: Node) -> Quant | None:
 def annotate(graph: Graph) -> None:
     """Sets `quant` on every tensor a Q writes or a DQ reads.
 
-    A constant dequantised in several ways becomes one constant for each. Another tensor read with two meanings keeps
-    the first; its other readers stay float.
+    A constant dequantised in several ways becomes one constant for each. Another tensor of 8 bits that is read with two
+    scales or zero points keeps the first; for each other one a table copies its bytes.
     """
-    for node in graph:
+    copies: dict[tuple[str, bytes, bytes], Node] = {}
+    for node in list(graph):
         quant = quant_of(graph, node)
         if quant is None:
             continue
@@ -49,10 +51,25 @@ def annotate(graph: Graph) -> None:
             tensor.quant = quant
         elif tensor.data is not None and not quant.same_as(tensor.quant):
             node.inputs[0] = graph.constant(tensor.name, tensor.data, quant)
+        elif node.op == "DequantizeLinear" and is_activation(tensor) and quant.per_tensor:
+            if not quant.same_as(tensor.quant):
+                key = tensor.name, quant.scale.tobytes(), quant.zero_point.tobytes()
+                copy = copies[key] = copies.get(key) or _copied(graph, node, quant)
+                node.inputs[0] = copy.outputs[0]
     for node in graph:
         _carry(graph, node, forward=True)
     for node in reversed(graph.nodes):
         _carry(graph, node, forward=False)
+
+
+def _copied(graph: Graph, before: Node, quant: Quant) -> Node:
+    """A table in front of a DequantizeLinear that gives its bytes this scale and zero point."""
+    tensor = graph.tensor(before.inputs[0])
+    name = graph.like(tensor, tensor.name)
+    graph.tensor(name).quant = quant
+    copy = Node.of(QLut(table=IDENTITY_TABLE), [tensor.name], [name], name)
+    graph.nodes.insert(graph.nodes.index(before), copy)
+    return copy
 
 
 def _carry(graph: Graph, node: Node, forward: bool) -> None:
