@@ -26,7 +26,7 @@ def ordinary(quant: Quant) -> bool:
 def bias_scale(step: np.ndarray) -> np.ndarray:
     """The scale that describes an int32 bias of sums with the step `f32(sx * sw)`: the step, or the least normal
     float32 where two tiny scales underflow. The integers count then."""
-    return np.maximum(step, np.finfo(np.float32).tiny)
+    return np.asarray(np.maximum(step, np.finfo(np.float32).tiny))
 
 
 def is_activation(tensor: Tensor | None) -> bool:

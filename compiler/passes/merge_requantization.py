@@ -46,6 +46,8 @@ def merge_requantization(graph: Graph) -> None:
             if merged is None:
                 break
             dtype = graph.tensor(first.outputs[0]).dtype
+            if between:  # whoever observes the model's own tensor may stop the merging
+                first.outputs = [graph.like(graph.tensor(first.outputs[0]), first.outputs[0])]
             scale = graph.constant("merged_scale", np.asarray(merged.scale, np.float32))
             zero = graph.constant("merged_zero_point", merged.zero_point.astype(dtype))
             first.inputs[1:], last.inputs = [scale, zero], [first.outputs[0], scale, zero]
@@ -59,7 +61,8 @@ def merge_requantization(graph: Graph) -> None:
 def _next(graph: Graph, consumers: dict[str, list[Node]], node: Node) -> tuple[Node, list[Node]] | None:
     """The only reader of a node's result and the ops between, which change nothing: onnxruntime removes such an op, and
     transposes that undo each other. None where there are several readers."""
-    name, between, order = node.outputs[0], [], list(range(len(graph.tensor(node.outputs[0]).shape)))
+    name, between = node.outputs[0], list[Node]()
+    order = list(range(len(graph.tensor(name).shape)))
     turned = list(order)
     while True:
         users = consumers.get(name, [])
