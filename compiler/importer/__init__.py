@@ -27,13 +27,17 @@ import onnx
 from compiler.errors import CompileError, StagingError
 from compiler.graph import Graph, Tensor
 from compiler.importer import (  # noqa: F401  (they fill the handler table)
+    attention,
     bounded,
     contrib,
+    contrib_norms,
     control,
     convolution,
     dynamic_quantized,
     elementwise,
+    grouped_attention,
     linear,
+    low_bits,
     movement,
     normalization,
     part,
@@ -42,6 +46,7 @@ from compiler.importer import (  # noqa: F401  (they fill the handler table)
     random,
     recurrent,
     reduction,
+    rotary,
     sequences,
 )
 from compiler.importer.builder import OnnxBuilder

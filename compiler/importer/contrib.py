@@ -187,17 +187,3 @@ def gelu(builder: OnnxBuilder, node: OnnxNode) -> None:
         builder.emit("Mul", [x, gate], node.outputs)
         return
     builder.emit("Gelu", [x], node.outputs, {"approximate": "tanh" if node.op == "FastGelu" else "none"})
-
-
-@handles("SkipLayerNormalization", domain=MS)
-def skip_layer_normalization(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Inputs input, skip, gamma, beta, bias; outputs output, mean, inv_std, sum."""
-    if node.output(1) or node.output(2):
-        raise UnsupportedError(f"{node.label}: the mean and inv_std outputs are not supported; output and sum are")
-    total = builder.emit("Add", [node.input(0), node.input(1)])
-    if node.input(4):
-        total = builder.emit("Add", [total, node.input(4)])
-    if node.output(3):
-        builder.emit("Identity", [total], [node.output(3)])
-    attrs = {"axis": -1, "epsilon": float(node.attrs.get("epsilon", 1e-12))}
-    builder.emit("LayerNormalization", [total, node.input(2), node.input(3)], [node.output(0)], attrs)

@@ -15,16 +15,15 @@ MS = "com.microsoft"
 @handles("MatMulIntegerToFloat", domain=MS)
 def mat_mul_integer_to_float(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Inputs A, B, a_scale, b_scale, a_zero, b_zero, bias; f32(acc) * f32(a_scale * b_scale) + bias."""
-    acc = builder.emit("MatMulInteger", [node.input(0), node.input(1), node.input(4), node.input(5)])
-    _finish(builder, node, _scaled(builder, acc, node.input(2), node.input(3)), node.input(6))
+    _finish(builder, node, integer_product(builder, *node.inputs[:6], *[""] * (6 - len(node.inputs))), node.input(6))
 
 
 @handles("DynamicQuantizeMatMul", domain=MS)
 def dynamic_quantize_mat_mul(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Inputs A (float), B, b_scale, b_zero, bias."""
     q, scale, zero = _quantized(builder, node.input(0))
-    acc = builder.emit("MatMulInteger", [q, node.input(1), zero, node.input(3)])
-    _finish(builder, node, _scaled(builder, acc, scale, node.input(2)), node.input(4))
+    real = integer_product(builder, q, node.input(1), scale, node.input(2), zero, node.input(3))
+    _finish(builder, node, real, node.input(4))
 
 
 @handles("DynamicQuantizeLSTM", domain=MS)
@@ -108,6 +107,13 @@ def _quantized(builder: OnnxBuilder, name: str) -> tuple[str, str, str]:
 def _scaled(builder: OnnxBuilder, acc: str, a_scale: str, b_scale: str) -> str:
     scale = builder.emit("Mul", [a_scale, b_scale])
     return builder.emit("Mul", [builder.emit("Cast", [acc], attrs={"to": 1}), scale])
+
+
+def integer_product(
+    builder: OnnxBuilder, a: str, b: str, a_scale: str, b_scale: str, a_zero: str, b_zero: str
+) -> str:
+    """f32(acc) * f32(a_scale * b_scale) of the int32 sums of a x b, both less their zero points."""
+    return _scaled(builder, builder.emit("MatMulInteger", [a, b, a_zero, b_zero]), a_scale, b_scale)
 
 
 def _finish(builder: OnnxBuilder, node: OnnxNode, real: str, addend: str) -> None:

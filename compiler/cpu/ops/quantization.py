@@ -85,7 +85,7 @@ def parameter(ctx: Context, v: Value, idx: list[Index], axis: int, block: int, r
     """Scale or zero point at an element: per tensor, per axis or blocked."""
     if v.rank == 0 or v.size == 1:
         return ctx.read(v, [Index(0)] * v.rank)
-    if v.rank == 1:
+    if v.rank < rank:
         return ctx.read(v, [idx[axis]])
     return ctx.read(v, [i // block if k == axis else i for k, i in enumerate(idx)])
 
