@@ -1,7 +1,8 @@
 """Attention, QAttention and MultiHeadAttention of com.microsoft, as products, sums and Softmax.
 
-Masks are added to scores as onnxruntime's CPU kernels add them: `mask_filter_value` for keys that are hidden, the
-lowest float for those a causal query must not see yet, then `attention_bias`.
+Scores get what onnxruntime's CPU kernels add, in their order: `attention_bias`, then `mask_filter_value` for keys that
+are hidden and the lowest float for those a causal query must not see yet. Where all keys of a query are hidden the order
+decides, as sums near -10000 are rounded to 1/1024.
 """
 
 from __future__ import annotations
@@ -107,21 +108,18 @@ def multi_head_attention(builder: OnnxBuilder, node: OnnxNode) -> None:
 def _attend(
     builder: OnnxBuilder, node: OnnxNode, qkv: tuple[str, str, str], mask: str, bias: str, past: int
 ) -> None:
-    """softmax(scale * q x k' + masks + bias) x v; the fourth output is what Softmax is given."""
+    """softmax(scale * q x k' + bias + masks) x v; the fourth output is what Softmax is given."""
     q, k, v = qkv
     dtype, (batch, _, length, size), keys = builder.tensor(q).dtype, builder.shape(q), builder.shape(k)[2]
-    terms = [_key_mask(builder, node, mask, (batch, length, keys))] if mask else []
+    found = scores(builder, q, k, default_scale(node, size))
+    found = builder.emit("Add", [found, cast(builder, bias, np.float32)]) if bias else found
+    hidden = _key_mask(builder, node, mask, (batch, length, keys)) if mask else ""
     if node.attrs.get("unidirectional", 0) and length > 1:
         later = np.triu(np.full((length, keys), np.finfo(np.float32).min, np.float32), past + 1)
-        terms.append(builder.constant("causal", later))
-    terms = [cast(builder, bias, np.float32), *terms] if bias else terms
-    found = scores(builder, q, k, default_scale(node, size))
-    terms = [term for term in terms if term]
-    if terms:
-        total = terms[0]
-        for term in terms[1:]:
-            total = builder.emit("Add", [total, term])
-        found = builder.emit("Add", [found, total])
+        later[-1] = 0  # the last query sees all keys, also where there are more of them than queries
+        causal = builder.constant("causal", later)
+        hidden = builder.emit("Add", [hidden, causal]) if hidden else causal
+    found = builder.emit("Add", [found, hidden]) if hidden else found
     if node.output(3):
         builder.bind(cast(builder, found, dtype), node.output(3))
     y = weighted(builder, builder.emit("Softmax", [found], attrs={"axis": -1}), v)
