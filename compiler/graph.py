@@ -106,6 +106,7 @@ class Graph:
         self.inputs: list[str] = []
         self.outputs: list[str] = []
         self.states: list[State] = []
+        self.limits: dict[str, tuple[int, int]] = {}  # lowest and highest an integer tensor may be, as imported
         self.metadata: dict[str, str] = {}  # of the model, for whoever runs the program
         self._serial = 0
         self._invented: set[str] = set()

@@ -110,9 +110,14 @@ def _lengths(builder: OnnxBuilder, node: OnnxNode, batch: int, new: int) -> _Len
     ends = shaped(builder, cast(builder, node.input(5), np.int64), [-1])
     if builder.shape(ends) != (batch,):
         raise CompileError(f"{node.label}: seqlens_k has {builder.shape(ends)[0]} numbers for {batch} sequences")
-    if total == new:
+    prompt, given = total == new, builder.const(ends)
+    least = 0 if prompt else new - 1
+    if given is not None and not np.all((given >= least) & (given < total)):
+        raise CompileError(f"{node.label}: seqlens_k {given.tolist()} must lie in {least}..{total - 1}")
+    builder.graph.limits[ends] = least, total - 1
+    if prompt:
         return _Lengths(batch, new, total, builder.ints("past", [0] * batch), True, True)
-    past = builder.emit("Add", [ends, builder.ints("less", [1 - new])])
+    past = builder.emit("Sub", [ends, builder.ints("less", [new - 1])])
     known = builder.const(past)
     return _Lengths(batch, new, total, past, False, known is not None and bool(np.all(known == total - new)))
 

@@ -43,7 +43,8 @@ def _represented(graph: Graph) -> dict[str, tuple[float, float]]:
 
 def _places(graph: Graph) -> dict[str, tuple[float, float]]:
     """Of every integer input all of whose values are used as places: tokens of an embedding, rows of a cache. From the
-    ops that look there back to the inputs, as far as each value stays what it is or moves by a constant."""
+    ops that look there back to the inputs, as far as each value stays what it is, moves by a constant, or
+    is a part of a sum."""
     limits: dict[str, tuple[int, int]] = {}
 
     def limit(name: str, low: int, high: int) -> None:
@@ -52,10 +53,15 @@ def _places(graph: Graph) -> dict[str, tuple[float, float]]:
             lowest, highest = limits.get(name, (low, high))
             limits[name] = max(low, lowest), min(high, highest)
 
+    for name, (low, high) in graph.limits.items():
+        limit(name, low, high)
     for node in reversed(graph.nodes):
         _look(graph, node, limit)
         found = limits.get(node.outputs[0]) if node.outputs else None
-        if found is not None:
+        if found is not None and node.op == "ReduceSum":  # a sum of equal parts
+            count = graph.tensor(node.inputs[0]).size // graph.tensor(node.outputs[0]).size
+            limit(node.inputs[0], -(-found[0] // count), found[1] // count)
+        elif found is not None:
             for name, moved in _sources(graph, node):
                 limit(name, found[0] - moved[0], found[1] - moved[1])
     return {
