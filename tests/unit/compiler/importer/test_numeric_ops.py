@@ -233,17 +233,18 @@ def test_doubles_are_rounded_once() -> None:
 
 
 @pytest.mark.parametrize("name", ["int4", "uint4", "int2", "uint2"])
-def test_blocked_quantisation_to_small_integers(name: str) -> None:
+@pytest.mark.parametrize("rows", [(3,), ()], ids=["matrix", "vector"])
+def test_blocked_quantisation_to_small_integers(name: str, rows: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
     dtype = np.dtype(getattr(ml_dtypes, name))
-    x, scale = 4 * normal(rng, 3, 12), rng.uniform(0.3, 1, (3, 3)).astype(np.float32)
-    zero = rng.integers(-1 if name[0] == "i" else 0, 2, (3, 3)).astype(dtype)
-    model = model_of("QuantizeLinear", {"x": x, "s": scale, "z": zero}, opset=25, axis=1, block_size=4)
+    x, scale = 4 * normal(rng, *rows, 12), rng.uniform(0.3, 1, (*rows, 3)).astype(np.float32)
+    zero = rng.integers(-1 if name[0] == "i" else 0, 2, (*rows, 3)).astype(dtype)
+    model = model_of("QuantizeLinear", {"x": x, "s": scale, "z": zero}, opset=25, axis=-1, block_size=4)
     (q,) = backend.run_model(model, [x, scale, zero])
     (want,) = by_reference(model, {"x": x, "s": scale, "z": zero})
     assert q.dtype == dtype
     np.testing.assert_array_equal(q.astype(np.int32), want.astype(np.int32))
-    model = model_of("DequantizeLinear", {"q": q, "s": scale, "z": zero}, opset=25, axis=1, block_size=4)
+    model = model_of("DequantizeLinear", {"q": q, "s": scale, "z": zero}, opset=25, axis=-1, block_size=4)
     (y,) = backend.run_model(model, [q, scale, zero])
     (want,) = by_reference(model, {"q": q, "s": scale, "z": zero})
     np.testing.assert_array_equal(y, want)

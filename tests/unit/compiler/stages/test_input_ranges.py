@@ -26,3 +26,18 @@ def test_input_ranges() -> None:
     assert input_ranges(quantised_input(np.uint8, 0)) == {"x": (0.0, 127.5)}
     assert input_ranges(quantised_input(extra=True)) == {}
     assert input_ranges(Graph()) == {}
+
+
+def test_parts_of_a_sum_whose_values_are_limited() -> None:
+    """A mask of [1, 5] whose sum, less one, may be 0 to 4."""
+    graph = Graph()
+    graph.inputs = ["mask"]
+    for name, shape in (("mask", (1, 5)), ("sum", (1,)), ("ends", (1,))):
+        graph.add(Tensor(name, shape, np.dtype(np.int64)))
+    axes, one = graph.constant("axes", np.array([1])), graph.constant("one", np.array([1]))
+    graph.nodes += [Node("ReduceSum", ["mask", axes], ["sum"]), Node("Sub", ["sum", one], ["ends"])]
+    assert input_ranges(graph) == {}
+    graph.limits["ends"] = 0, 4
+    assert input_ranges(graph) == {"mask": (1.0, 1.0)}
+    graph.limits["ends"] = -5, 8
+    assert input_ranges(graph) == {"mask": (0.0, 1.0)}
