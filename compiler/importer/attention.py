@@ -1,8 +1,8 @@
 """Attention, QAttention and MultiHeadAttention of com.microsoft, as products, sums and Softmax.
 
 Scores get what onnxruntime's CPU kernels add, in their order: `attention_bias`, then `mask_filter_value` for keys that
-are hidden and the lowest float for those a causal query must not see yet. Where all keys of a query are hidden the order
-decides, as sums near -10000 are rounded to 1/1024.
+are hidden and the lowest float for those a causal query must not see yet. Where all keys of a query are hidden the
+order decides, as sums near -10000 are rounded to 1/1024.
 """
 
 from __future__ import annotations
@@ -105,9 +105,7 @@ def multi_head_attention(builder: OnnxBuilder, node: OnnxNode) -> None:
     _attend(builder, node, (q, k, v), node.input(4), node.input(5), before)
 
 
-def _attend(
-    builder: OnnxBuilder, node: OnnxNode, qkv: tuple[str, str, str], mask: str, bias: str, past: int
-) -> None:
+def _attend(builder: OnnxBuilder, node: OnnxNode, qkv: tuple[str, str, str], mask: str, bias: str, past: int) -> None:
     """softmax(scale * q x k' + bias + masks) x v; the fourth output is what Softmax is given."""
     q, k, v = qkv
     dtype, (batch, _, length, size), keys = builder.tensor(q).dtype, builder.shape(q), builder.shape(k)[2]
@@ -133,7 +131,7 @@ def _key_mask(builder: OnnxBuilder, node: OnnxNode, mask: str, sizes: tuple[int,
         sizes: batch, sequence, keys.
     """
     batch, length, keys = sizes
-    shape, place = builder.shape(mask), builder.ints("key", range(keys))  # type: ignore[arg-type]
+    shape, place = builder.shape(mask), builder.ints("key", range(keys))
     if len(shape) == 1 and shape[0] in (batch, 2 * batch, 3 * batch + 2):
         bound = cast(builder, mask, np.int64)
         ends = shaped(builder, _slice(builder, bound, 0, batch), [batch, 1, 1, 1])

@@ -59,8 +59,8 @@ def q_embed_layer_normalization(builder: OnnxBuilder, node: OnnxNode) -> None:
 def _embed(builder: OnnxBuilder, node: OnnxNode, tables: list[str], mask: str, positions: str) -> None:
     words, places, segments, gamma, beta = tables
     batch, length = builder.shape(node.input(0))
-    rows = lambda table, ids: builder.emit("Gather", [table, ids], attrs={"axis": 0})  # noqa: E731
-    positions = positions or builder.ints("positions", range(length))  # type: ignore[arg-type]
+    rows = lambda table, ids: builder.emit("Gather", [table, ids], attrs={"axis": 0})
+    positions = positions or builder.ints("positions", range(length))
     total = builder.emit("Add", [rows(words, node.input(0)), rows(places, positions)])
     if node.input(1):
         total = builder.emit("Add", [total, rows(segments, node.input(1))])

@@ -109,9 +109,7 @@ def _scaled(builder: OnnxBuilder, acc: str, a_scale: str, b_scale: str) -> str:
     return builder.emit("Mul", [builder.emit("Cast", [acc], attrs={"to": 1}), scale])
 
 
-def integer_product(
-    builder: OnnxBuilder, a: str, b: str, a_scale: str, b_scale: str, a_zero: str, b_zero: str
-) -> str:
+def integer_product(builder: OnnxBuilder, a: str, b: str, a_scale: str, b_scale: str, a_zero: str, b_zero: str) -> str:
     """f32(acc) * f32(a_scale * b_scale) of the int32 sums of a x b, both less their zero points."""
     return _scaled(builder, builder.emit("MatMulInteger", [a, b, a_zero, b_zero]), a_scale, b_scale)
 

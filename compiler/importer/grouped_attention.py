@@ -128,14 +128,12 @@ def _turned(builder: OnnxBuilder, node: OnnxNode, q: str, k: str, lengths: _Leng
     if not cos:
         raise CompileError(f"{node.label}: do_rotary=1 needs cos_cache and sin_cache")
     if given and lengths.prompt:
-        first = builder.emit(
-            "Slice", [shaped(builder, given, [-1]), *(builder.ints("bound", [n]) for n in (0, 1, 0))]
-        )
+        first = builder.emit("Slice", [shaped(builder, given, [-1]), *(builder.ints("bound", [n]) for n in (0, 1, 0))])
         positions = counted(builder, first, lengths.batch, lengths.new)
     else:
         positions = given or counted(builder, lengths.past, lengths.batch, lengths.new)
     interleaved = bool(node.attrs.get("rotary_interleaved", 0))
-    turn = lambda x: rotated(builder, node, x, cos, sin, positions, interleaved)  # noqa: E731
+    turn = lambda x: rotated(builder, node, x, cos, sin, positions, interleaved)
     return turn(q), turn(k)
 
 
@@ -143,10 +141,12 @@ def _present(builder: OnnxBuilder, node: OnnxNode, past: str, new: str, lengths:
     """The cache [batch, heads, rows, head_size] with the new rows behind each sequence's own, zeros behind those."""
     batch, count, _, size = builder.shape(new)
     before = builder.shape(past)[2] if past and len(builder.shape(past)) == 4 else 0
-    if past and (builder.shape(past) != (batch, count, before, size) or builder.tensor(past).dtype != _kind(builder, new)):
+    if past and (
+        builder.shape(past) != (batch, count, before, size) or builder.tensor(past).dtype != _kind(builder, new)
+    ):
         raise UnsupportedError(
-            f"{node.label}: past {past!r} of {builder.tensor(past).dtype} {list(builder.shape(past))} is not supported; "
-            f"{_kind(builder, new)} [{batch}, {count}, rows, {size}] is"
+            f"{node.label}: past {past!r} of {builder.tensor(past).dtype} {list(builder.shape(past))} is not "
+            f"supported; {_kind(builder, new)} [{batch}, {count}, rows, {size}] is"
         )
     rows = max(lengths.total, before)
     if lengths.even:
@@ -158,7 +158,7 @@ def _present(builder: OnnxBuilder, node: OnnxNode, past: str, new: str, lengths:
         parts = [*parts, new, *rest]
         return builder.emit("Concat", parts, attrs={"axis": 2}) if len(parts) > 1 else new
     source = builder.emit("Concat", [*([past] if before else []), new, _zeros(builder, new, 1)], attrs={"axis": 2})
-    place = builder.ints("row", range(rows))  # type: ignore[arg-type]
+    place = builder.ints("row", range(rows))
     start = shaped(builder, lengths.past, [batch, 1])
     moved = builder.emit("Sub", [builder.emit("Add", [place, builder.ints("past", [before])]), start])
     end = builder.emit("Add", [start, builder.ints("new", [lengths.new])])
@@ -214,14 +214,14 @@ def _seen(builder: OnnxBuilder, node: OnnxNode, lengths: _Lengths) -> str:
         return ""
     if not causal:
         end = builder.emit("Add", [cast(builder, node.input(5), np.int64), builder.ints("one", [1])])
-        return builder.emit("Less", [builder.ints("key", place), shaped(builder, end, [-1, 1, 1, 1])])  # type: ignore[arg-type]
+        return builder.emit("Less", [builder.ints("key", place), shaped(builder, end, [-1, 1, 1, 1])])
     steps = np.arange(lengths.new)[:, None]
     if lengths.even:
         own = steps + lengths.total - lengths.new
         near = (place <= own) & ((place > own - window) | (window < 0))
         return "" if near.all() else builder.constant("seen", near[None, None])
     own_place = builder.emit("Add", [shaped(builder, lengths.past, [-1, 1, 1, 1]), builder.constant("step", steps)])
-    key = builder.ints("key", place)  # type: ignore[arg-type]
+    key = builder.ints("key", place)
     seen = builder.emit("LessOrEqual", [key, own_place])
     if window > 0:
         oldest = builder.emit("Sub", [own_place, builder.ints("window", [window])])

@@ -54,8 +54,8 @@ def mat_mul_n_bits(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("GatherBlockQuantized", domain=MS)
 def gather_block_quantized(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Inputs data (uint4, int4, or uint8 with 8 / bits elements a byte), indices, scales, zero_points: what Gather takes
-    of the dequantised data. An index outside of the axis gives zeros."""
+    """Inputs data (uint4, int4, or uint8 with 8 / bits elements a byte), indices, scales, zero_points: what Gather
+    takes of the dequantised data. An index outside of the axis gives zeros."""
     data, scales = (builder.need_const(node.input(i), what) for i, what in ((0, "data"), (2, "scales")))
     bits, block, rank = _bits(node), int(node.attrs.get("block_size", 128)), data.ndim
     _check_block(node, block)
@@ -79,8 +79,8 @@ def gather_block_quantized(builder: OnnxBuilder, node: OnnxNode) -> None:
             zeros = unpacked(zeros, bits)[..., : scales.shape[-1]]
     elif data.dtype not in (ml_dtypes.uint4, ml_dtypes.int4) or bits != 4:
         raise UnsupportedError(
-            f"{node.label}: data of {data.dtype} with bits={bits} is not supported; uint8 with 2, 4 or 8 bits, uint4 and "
-            "int4 are"
+            f"{node.label}: data of {data.dtype} with bits={bits} is not supported; uint8 with 2, 4 or 8 bits, "
+            "uint4 and int4 are"
         )
     kind = np.int8 if data.dtype == ml_dtypes.int4 else np.uint8  # Gather moves whole bytes
     zeros = np.zeros(scales.shape, kind) if zeros is None else zeros
@@ -92,7 +92,7 @@ def gather_block_quantized(builder: OnnxBuilder, node: OnnxNode) -> None:
     indices, length = node.input(1), data.shape[taken]
     low, high = (builder.constant("limit", n, builder.tensor(indices).dtype) for n in (-length, length - 1))
     inside = builder.emit("Max", [builder.emit("Min", [indices, high]), low])
-    take = lambda name: builder.emit("Gather", [name, inside], attrs={"axis": taken})  # noqa: E731
+    take = lambda name: builder.emit("Gather", [name, inside], attrs={"axis": taken})
     # Codes and scales are taken first, so that only the rows wanted are dequantised.
     places = len(builder.shape(indices))
     q, s, z = (take(builder.constant("table", x)) for x in (data.astype(kind), scales, zeros.astype(kind)))
@@ -159,6 +159,6 @@ def _dequantized(
         inputs = [builder.constant(name, np.ascontiguousarray(x)) for name, x in (
             ("weights", weights.astype(kind)), ("scales", scales), ("zero_points", whole))]  # fmt: skip
         return builder.emit("DequantizeLinear", inputs, attrs={"axis": 0, "block_size": block})
-    spread = lambda x: np.repeat(x, block, axis=0)[: len(weights)]  # noqa: E731
+    spread = lambda x: np.repeat(x, block, axis=0)[: len(weights)]
     real = (weights.astype(np.float32) - spread(zeros)) * spread(scales)
     return builder.constant("weights", np.ascontiguousarray(real, np.float32))

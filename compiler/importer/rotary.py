@@ -11,9 +11,7 @@ from compiler.importer.handlers import handles
 from compiler.importer.onnx_node import OnnxNode
 
 
-def rotated(
-    builder: OnnxBuilder, node: OnnxNode, x: str, cos: str, sin: str, positions: str, interleaved: bool
-) -> str:
+def rotated(builder: OnnxBuilder, node: OnnxNode, x: str, cos: str, sin: str, positions: str, interleaved: bool) -> str:
     """Heads [batch, heads, sequence, head_size] rotated by the rows `positions` [batch, sequence] of the caches
     [rows, rotary_dim / 2]; elements of a head from `rotary_dim` on stay. Computed in float32, rounded once.
 
@@ -34,7 +32,7 @@ def rotated(
 
 def counted(builder: OnnxBuilder, first: str, batch: int, length: int) -> str:
     """Positions [batch, length] that count on from `first`, one of all or one a row."""
-    steps = builder.ints("steps", range(length))  # type: ignore[arg-type]
+    steps = builder.ints("steps", range(length))
     column = shaped(builder, cast(builder, first, np.int64), [-1, 1])
     return builder.emit("Expand", [builder.emit("Add", [column, steps]), builder.ints("shape", [batch, length])])
 

@@ -37,7 +37,9 @@ class Nodes:
     labels: dict[str, str] = field(default_factory=dict)
     types: dict[str, Any] = field(default_factory=dict)
 
-    def add(self, op: str, operands: Sequence[Any], outputs: Sequence[int] = (0,), label: str = "", **attrs: Any) -> None:
+    def add(
+        self, op: str, operands: Sequence[Any], outputs: Sequence[int] = (0,), label: str = "", **attrs: Any
+    ) -> None:
         """A node with the outputs of these numbers; operands are arrays, `Fixed` ones, or None where left out."""
         number, names = len(self.nodes), []
         for k, operand in enumerate(operands):

@@ -55,7 +55,7 @@ def load_model(model: str | Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
 def _unrounded(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with every MatMulNBits that allows coarser activations (`accuracy_level` above 1) computing in float32:
     how coarse is onnxruntime's choice, and differs between processors."""
-    coarse = lambda a: a.name == "accuracy_level" and a.i > 1  # noqa: E731
+    coarse = lambda a: a.name == "accuracy_level" and a.i > 1
     if not any(n.op_type == "MatMulNBits" and any(map(coarse, n.attribute)) for n in all_nodes(model.graph.node)):
         return model
     copy = onnx.ModelProto()

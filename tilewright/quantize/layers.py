@@ -361,4 +361,8 @@ def require_products(network: Network) -> None:
                 f"there is nothing to quantise outside of {node.op_type} {node.name!r}, which is chosen{deciding} "
                 "while the model runs: fix what decides it, an input with --value NAME=VALUE or open sizes with --shape"
             )
-    raise UsageError("there is nothing to quantise: the model has no Conv, Gemm or MatMul with constant float weights")
+    packed = sum(node.op_type == "MatMulNBits" for node in network.nodes)
+    already = f"; the weights of its {packed} MatMulNBits are integers already" if packed else ""
+    raise UsageError(
+        f"there is nothing to quantise: the model has no Conv, Gemm or MatMul with constant float weights{already}"
+    )

@@ -13,11 +13,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError, EncodeError
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from common.quiet import quiet
 from compiler.equations import check_equations
+from compiler.errors import CompileError
 from compiler.external_data import read_model
+from compiler.importer import import_onnx
 from tilewright.errors import UsageError
 from tilewright.files import is_tflite
 from tilewright.quantize.branches import inline_branches
@@ -293,7 +295,23 @@ def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
         found = SymbolicShapeInference.infer_shapes(light(model), auto_merge=True)
         if found is not None:
             _take_shapes(model, found)
+    if not all(_known(model)):
+        _take_imported(model)
     return model
+
+
+def _take_imported(model: onnx.ModelProto) -> None:
+    """Types and shapes as the compiler has them, which knows operators that onnx's inference does not."""
+    try:
+        tensors = import_onnx(model).tensors
+    except CompileError:  # it asks for sizes, say
+        return
+    said = {x.name: x for x in model.graph.value_info}
+    for name in dict.fromkeys(o for node in model.graph.node for o in node.output if o in tensors):
+        if name in said:
+            model.graph.value_info.remove(said[name])
+        kind = helper.np_dtype_to_tensor_dtype(tensors[name].dtype)
+        model.graph.value_info.append(helper.make_tensor_value_info(name, kind, tensors[name].shape))
 
 
 def _take_shapes(model: onnx.ModelProto, found: onnx.ModelProto) -> None:

@@ -20,7 +20,7 @@ def normal(r: np.random.Generator) -> Draw:
 
 def masks(r: np.random.Generator, batch: int, length: int, keys: int) -> dict[str, np.ndarray | None]:
     """Every form, with whole rows hidden among them."""
-    drawn = lambda *shape: (r.random(shape) > 0.4).astype(np.int32)  # noqa: E731
+    drawn = lambda *shape: (r.random(shape) > 0.4).astype(np.int32)
     return {
         "none": None,
         "ends": r.integers(1, keys + 1, batch, np.int32),
@@ -50,7 +50,12 @@ def test_attention(size: tuple[int, ...]) -> None:
                 nodes.add("Attention", operands, (0, 1), label, **attrs)
     if not past:
         sizes = [width, width, 2 * count]
-        operands = [t(batch, length, 12), Fixed(t(12, sum(sizes))), Fixed(t(sum(sizes))), masks(r, batch, length, keys)["keys"]]
+        operands = [
+            t(batch, length, 12),
+            Fixed(t(12, sum(sizes))),
+            Fixed(t(sum(sizes))),
+            masks(r, batch, length, keys)["keys"],
+        ]
         nodes.add("Attention", operands, num_heads=count, qkv_hidden_sizes=sizes, scale=0.3, mask_filter_value=-5.0)
     nodes.compare(5e-5)
 
@@ -65,11 +70,23 @@ def test_multi_head_attention(size: tuple[int, ...]) -> None:
     for unidirectional in (0, 1):
         for label, mask in masks(r, batch, length, keys).items():
             cache = [t(batch, count, past, depth), t(batch, count, past, depth)] if past else [None, None]
-            for bias in (None, t(1, count, length, keys), t(batch, 1, length, keys))[: 3 if label in ("none", "keys") else 1]:
+            for bias in (None, t(1, count, length, keys), t(batch, 1, length, keys))[
+                : 3 if label in ("none", "keys") else 1
+            ]:
                 added = None if label == "ends" else t(3 * width)
-                operands = [t(batch, length, width), t(batch, new, width), t(batch, new, width), added, mask, bias, *cache]
+                operands = [
+                    t(batch, length, width),
+                    t(batch, new, width),
+                    t(batch, new, width),
+                    added,
+                    mask,
+                    bias,
+                    *cache,
+                ]
                 outputs = (0, 1, 2) if label != "keys" else (0, 1, 2, 3)
-                nodes.add("MultiHeadAttention", operands, outputs, label, num_heads=count, unidirectional=unidirectional)
+                nodes.add(
+                    "MultiHeadAttention", operands, outputs, label, num_heads=count, unidirectional=unidirectional
+                )
     heads = [t(batch, count, 6, depth), t(batch, count, 6, depth)]
     nodes.add("MultiHeadAttention", [t(batch, length, width), *heads], num_heads=count)
     other = [t(batch, length, width), t(batch, 6, width), t(batch, 6, 2 * count), t(2 * width + 2 * count)]

@@ -14,7 +14,7 @@ from tests.common.contrib_models import Fixed, Nodes, refusal
 def test_skip_norms(kind: type) -> None:
     """Skips of lower rank, with and without bias, beta and the sum as output."""
     r, nodes = np.random.default_rng(1), Nodes()
-    t = lambda *shape: r.standard_normal(shape).astype(kind)  # noqa: E731
+    t = lambda *shape: r.standard_normal(shape).astype(kind)
     for skip in ((2, 3, 16), (1, 3, 16), (3, 16)):
         for bias in (None, Fixed(t(16))):
             for outputs in ((0,), (0, 3)):
@@ -28,8 +28,8 @@ def test_skip_norms(kind: type) -> None:
 
 def test_embeddings() -> None:
     r, nodes = np.random.default_rng(2), Nodes()
-    t = lambda *shape: Fixed(r.standard_normal(shape).astype(np.float32))  # noqa: E731
-    u = lambda *shape: Fixed(r.integers(0, 256, shape, np.uint8))  # noqa: E731
+    t = lambda *shape: Fixed(r.standard_normal(shape).astype(np.float32))
+    u = lambda *shape: Fixed(r.integers(0, 256, shape, np.uint8))
     ids, kinds = r.integers(0, 9, (2, 3), np.int32), r.integers(0, 2, (2, 3), np.int32)
     for segments in (kinds, None):
         for mask in (r.integers(0, 2, (2, 3), np.int32), None):

@@ -33,7 +33,7 @@ def add(
     nodes: Nodes, case: Case, r: np.random.Generator, *, heads: tuple[int, int] = (4, 2), depth: int = 16,
     packed: bool = False, fixed: bool = False, rotary: int = 0, dtype: type = np.float32, **attrs: Any,
 ) -> None:  # fmt: skip
-    t = lambda *shape: r.standard_normal(shape).astype(dtype)  # noqa: E731
+    t = lambda *shape: r.standard_normal(shape).astype(dtype)
     (count, shared), batch, new = heads, case.batch, case.new
     ends = case.ends or (new + case.rows - 1,) * batch
     total = max(ends) + 1
@@ -45,7 +45,16 @@ def add(
     attrs.update({"do_rotary": 1} if rotary else {})
     positions, bias, sink = (attrs.pop(name, None) for name in ("positions", "bias", "sink"))
     bias = t(*bias, new, total) if bias else None
-    operands = [*qkv, *past, Fixed(lengths) if fixed else lengths, Fixed(np.int32(total)), *caches, positions, bias, sink]
+    operands = [
+        *qkv,
+        *past,
+        Fixed(lengths) if fixed else lengths,
+        Fixed(np.int32(total)),
+        *caches,
+        positions,
+        bias,
+        sink,
+    ]
     outputs = (0, 1, 2, 3) if attrs.get("qk_output") else (0, 1, 2)
     nodes.add("GroupQueryAttention", operands, outputs, str(case), num_heads=count, kv_num_heads=shared, **attrs)
 
@@ -110,7 +119,7 @@ def test_random_inputs_fit(case: Case) -> None:
 
 
 def test_refusals() -> None:
-    t = lambda *shape: np.zeros(shape, np.float32)  # noqa: E731
+    t = lambda *shape: np.zeros(shape, np.float32)
     base = [t(1, 1, 32), t(1, 1, 16), t(1, 1, 16), t(1, 1, 4, 16), t(1, 1, 4, 16), Fixed(np.array([4], np.int32))]
     fits: dict[str, Any] = {"num_heads": 2, "kv_num_heads": 1}
     total = Fixed(np.int32(5))

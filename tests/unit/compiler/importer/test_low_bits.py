@@ -27,7 +27,12 @@ def weights(r: np.random.Generator, k: int, n: int, block: int, bits: int, flat:
 def test_mat_mul_n_bits(bits: int) -> None:
     """K that fills its blocks and K that does not, one block and odd counts of them, scales of either rank."""
     r, nodes = np.random.default_rng(bits), Nodes()
-    for k, n, block, shape in ((32, 8, 16, (3, 32)), (50, 3, 16, (2, 3, 50)), (100, 5, 64, (1, 100)), (16, 1, 16, (16,))):
+    for k, n, block, shape in (
+        (32, 8, 16, (3, 32)),
+        (50, 3, 16, (2, 3, 50)),
+        (100, 5, 64, (1, 100)),
+        (16, 1, 16, (16,)),
+    ):
         a = r.standard_normal(shape).astype(np.float32)
         for flat in (False, True):
             b, scales, zeros = map(Fixed, weights(r, k, n, block, bits, flat))
@@ -54,7 +59,7 @@ def test_rows_of_blocks_by_g_idx() -> None:
 
 def test_half_floats() -> None:
     r, nodes = np.random.default_rng(4), Nodes()
-    half = lambda x: x.astype(np.float16)  # noqa: E731
+    half = lambda x: x.astype(np.float16)
     b, scales, zeros = weights(r, 50, 6, 32, 4)
     operands = [half(r.standard_normal((2, 3, 50))), Fixed(b), Fixed(half(scales)), Fixed(zeros), None]
     nodes.add("MatMulNBits", [*operands, Fixed(half(r.standard_normal(6)))], K=50, N=6, bits=4, block_size=32)
@@ -97,7 +102,12 @@ def test_gather_of_small_integers() -> None:
             wide = tuple(-(-d // 16) if k == axis else d for k, d in enumerate(shape))
             zeros = Fixed(r.integers(low, low + 16, wide).astype(kind)) if taken else None
             scales = Fixed(r.uniform(0.01, 0.05, wide).astype(np.float32))
-            operands = [Fixed(r.integers(low, low + 16, shape).astype(kind)), np.array([[1, 0], [2, -1]]), scales, zeros]
+            operands = [
+                Fixed(r.integers(low, low + 16, shape).astype(kind)),
+                np.array([[1, 0], [2, -1]]),
+                scales,
+                zeros,
+            ]
             nodes.add("GatherBlockQuantized", operands, block_size=16, quantize_axis=axis, gather_axis=taken)
     nodes.compare(1e-6)
 
@@ -121,7 +131,9 @@ def test_refusals() -> None:
     far = Fixed(np.full(32, 2, np.int32))
     assert "outside of the 2 blocks" in refusal("MatMulNBits", [a, b, scales, None, far], **fits)
     table = Fixed(np.zeros((4, 16), np.uint8))
-    text = refusal("GatherBlockQuantized", [table, np.array([1]), scales], block_size=16, quantize_axis=0, gather_axis=1)
+    text = refusal(
+        "GatherBlockQuantized", [table, np.array([1]), scales], block_size=16, quantize_axis=0, gather_axis=1
+    )
     assert "gather_axis=1 and quantize_axis=0 is not supported" in text
 
 

@@ -13,11 +13,14 @@ from tests.common.contrib_models import Fixed, Nodes, refusal
 def test_rotary_embedding(interleaved: int, kind: type) -> None:
     """Both ranks, one first position or one of each token, whole heads and parts of them."""
     r, nodes = np.random.default_rng(interleaved), Nodes()
-    t = lambda *shape: r.standard_normal(shape).astype(kind)  # noqa: E731
+    t = lambda *shape: r.standard_normal(shape).astype(kind)
     for batch, length, count, depth in ((2, 3, 2, 8),) if kind is np.float16 else ((1, 5, 2, 16), (2, 1, 1, 32)):
         for positions in (np.array([2]), r.integers(0, 9, (batch, length))):
             for x in (t(batch, length, count * depth), t(batch, count, length, depth)):
-                for part, attrs in ((depth, {}), (depth // 2, {"rotary_embedding_dim": depth // 2, "num_heads": count})):
+                for part, attrs in (
+                    (depth, {}),
+                    (depth // 2, {"rotary_embedding_dim": depth // 2, "num_heads": count}),
+                ):
                     caches = [Fixed(t(12, part // 2)), Fixed(t(12, part // 2))]
                     nodes.add("RotaryEmbedding", [x, positions, *caches], interleaved=interleaved, scale=2.0, **attrs)
     nodes.compare(2e-5 if kind is np.float32 else 2e-3)

@@ -203,3 +203,26 @@ def test_onnxruntime_may_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = [constant, helper.make_node("Conv", ["x", "w"], ["y"])]
     found = prepared(model_of(nodes, {"x": [1, 3, 5, 5]}, ["y"]), {"x": weights(1, 3, 5, 5)})
     assert ops(found) == ["Conv"]
+
+
+def test_products_behind_ops_of_onnxruntime() -> None:
+    """onnx infers no types behind them; the compiler does, and what it finds can be quantised."""
+    r = np.random.default_rng(1)
+    w = r.normal(0, 1, (8, 8)).astype(np.float32)
+    nodes = [
+        helper.make_node("SkipLayerNormalization", ["x", "x", "g"], ["n"], domain="com.microsoft"),
+        helper.make_node("MatMul", ["n", "w"], ["y"]),
+    ]
+    model = model_of(nodes, {"x": (1, 3, 8)}, {"y": None}, {"g": np.ones(8, np.float32), "w": w})
+    types = {x.name: x.type.tensor_type for x in prepare(model).graph.value_info}
+    assert types["n"].elem_type == TensorProto.FLOAT and [d.dim_value for d in types["n"].shape.dim] == [1, 3, 8]
+
+
+def test_packed_weights_are_nothing_to_quantise() -> None:
+    packed = {"w": np.zeros((4, 1, 16), np.uint8), "s": np.ones((4, 1), np.float32)}
+    node = helper.make_node(
+        "MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft", K=32, N=4, bits=4, block_size=32
+    )
+    model = model_of([node], {"x": (2, 32)}, {"y": None}, packed)
+    with pytest.raises(tw.UsageError, match="the weights of its 1 MatMulNBits are integers already"):
+        tw.quantize(model, [{"x": np.ones((2, 32), np.float32)}])
