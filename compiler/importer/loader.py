@@ -83,7 +83,7 @@ def load(source: str | Path | bytes | onnx.ModelProto, name: str) -> onnx.ModelP
     _check_header(model, name)
     for value in model.graph.output:
         # The checker asks for what is inferred anyway, and nobody reads.
-        if not value.HasField("type") or (
+        if value.type.WhichOneof("value") is None or (
             value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape")
         ):
             value.type.tensor_type.elem_type = value.type.tensor_type.elem_type or onnx.TensorProto.FLOAT

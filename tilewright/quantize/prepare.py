@@ -306,12 +306,11 @@ def _take_imported(model: onnx.ModelProto) -> None:
         tensors = import_onnx(model).tensors
     except CompileError:  # it asks for sizes, say
         return
-    said = {x.name: x for x in model.graph.value_info}
+    said = {x.name: x for x in [*model.graph.value_info, *model.graph.output]}
     for name in dict.fromkeys(o for node in model.graph.node for o in node.output if o in tensors):
-        if name in said:
-            model.graph.value_info.remove(said[name])
         kind = helper.np_dtype_to_tensor_dtype(tensors[name].dtype)
-        model.graph.value_info.append(helper.make_tensor_value_info(name, kind, tensors[name].shape))
+        info = said[name] if name in said else model.graph.value_info.add()
+        info.CopyFrom(helper.make_tensor_value_info(name, kind, tensors[name].shape))
 
 
 def _take_shapes(model: onnx.ModelProto, found: onnx.ModelProto) -> None:

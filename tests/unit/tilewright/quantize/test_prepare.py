@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 import tilewright as tw
 from tests.common import onnx_models
 from tests.common.onnx_models import model_of
+from tilewright.quantize import quantize
 from tilewright.quantize.prepare import prepare, require_same
 
 RANDOM = np.random.default_rng(0)
@@ -225,4 +226,4 @@ def test_packed_weights_are_nothing_to_quantise() -> None:
     )
     model = model_of([node], {"x": (2, 32)}, {"y": None}, packed)
     with pytest.raises(tw.UsageError, match="the weights of its 1 MatMulNBits are integers already"):
-        tw.quantize(model, [{"x": np.ones((2, 32), np.float32)}])
+        quantize(model, [{"x": np.ones((2, 32), np.float32)}])
