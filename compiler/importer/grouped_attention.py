@@ -214,14 +214,14 @@ def _seen(builder: OnnxBuilder, node: OnnxNode, lengths: _Lengths) -> str:
         return ""
     if not causal:
         end = builder.emit("Add", [cast(builder, node.input(5), np.int64), builder.ints("one", [1])])
-        return builder.emit("Less", [builder.ints("key", place), shaped(builder, end, [-1, 1, 1, 1])])
+        return builder.emit("Less", [builder.constant("key", place), shaped(builder, end, [-1, 1, 1, 1])])
     steps = np.arange(lengths.new)[:, None]
     if lengths.even:
         own = steps + lengths.total - lengths.new
         near = (place <= own) & ((place > own - window) | (window < 0))
         return "" if near.all() else builder.constant("seen", near[None, None])
     own_place = builder.emit("Add", [shaped(builder, lengths.past, [-1, 1, 1, 1]), builder.constant("step", steps)])
-    key = builder.ints("key", place)
+    key = builder.constant("key", place)
     seen = builder.emit("LessOrEqual", [key, own_place])
     if window > 0:
         oldest = builder.emit("Sub", [own_place, builder.ints("window", [window])])
