@@ -11,6 +11,7 @@ from rich.table import Table
 from fpga import build as builder
 from fpga.board import MEMORIES, SDRAM, Board, Point
 from fpga.boards import BOARDS
+from fpga.fit import require_fit
 from fpga.report import Report, read_report
 from fpga.zynq.boards import ZYNQ_BOARDS
 from isa.config import NpuConfig
@@ -92,6 +93,7 @@ command.add_command(fpga_zynq.fetch_tools)
 @fpga_standalone.name_option
 @fpga_standalone.inputs_option
 @fpga_standalone.results_option
+@click.option("--anyway", is_flag=True, help="Build also what cannot fit by the area model.")
 @arguments.json_option
 def build(
     board_name: str | None,
@@ -108,11 +110,13 @@ def build(
     model_name: str | None,
     inputs: str | None,
     results: str | None,
+    anyway: bool,
     json_path: str | None,
 ) -> None:
     """Build a bitstream: LUTs, block RAM, clock and slowest path are reported.
 
     OUTPUT then holds the bitstream, report.json and the logs of the tools. The same command gives the same bytes.
+    A configuration that cannot fit by the area model is refused at once, before synthesis, which takes minutes.
     The configuration is the first that `fpga boards` lists for the board, unless another is given.
     """
     given = {"clock_mhz": clock_mhz, "memory": memory, "memory_kib": memory_kib, "baud": baud}
@@ -132,6 +136,8 @@ def build(
         raise UsageError(f"cannot write {output}: not a folder")
     if standalone is None and (model_name or inputs or results):
         raise UsageError("--model-name, --inputs and --results are for --standalone")
+    for target, configuration, point, _ in [] if anyway else jobs:
+        require_fit(target, configuration, point)
     terminal.prepare_json(json_path)
     if standalone is not None:
         exchange = fpga_standalone.exchange_of(inputs, results)

@@ -30,6 +30,7 @@ SHOWN_BY = {
     "compiler/importer/tflite/__init__.py": tuple(c for c in COMPILING if c not in ("bench", "sweep")),
     "driver/board.py": ("run",),
     "fpga/build.py": ("fpga build",),
+    "fpga/fit.py": ("fpga build",),
     "fpga/report.py": ("fpga build",),
     "fpga/flows/ecp5.py": ("fpga build",),
     "fpga/flows/watch.py": ("fpga build",),

@@ -1,0 +1,91 @@
+"""What cannot fit on a board is refused before synthesis, and nothing that was built is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fpga import build as builder
+from fpga.area import estimate
+from fpga.boards import BOARDS
+from fpga.build import board_named, point_of
+from fpga.cells import Capacity
+from fpga.errors import FpgaError
+from fpga.fit import least, require_fit
+from fpga.zynq.boards import ZYNQ_BOARDS
+from isa.config import PRESETS, NpuConfig, preset
+from tilewright.cli import cli
+
+#: LUTs and flip-flops counted by builds, SoC and memory included (docs/fpga.md, docs/zynq.md).
+BUILT = {
+    ("ulx3s_85f", "tiny"): (14508, 11092), ("ulx3s_85f", "small"): (22576, 16942),
+    ("ulx3s_85f", "wide"): (33319, 20551), ("tang_nano_20k", "nano"): (19122, 9582),
+}  # fmt: skip
+
+
+def test_what_was_built_is_not_refused() -> None:
+    for board in (*BOARDS.values(), *ZYNQ_BOARDS.values()):
+        for name, point in board.points.items():
+            require_fit(board, preset(name), point)
+
+
+@pytest.mark.parametrize(("name", "config"), BUILT)
+def test_it_is_a_lower_bound(name: str, config: str) -> None:
+    board = BOARDS[name]
+    needs = least(preset(config), board.family, board.capacity)
+    assert (needs["LUTs"], needs["flip-flops"]) <= BUILT[name, config] and needs["flip-flops"] <= BUILT[name, config][1]
+
+
+@pytest.mark.parametrize(
+    ("board", "config"),
+    [("ulx3s_85f", "large"), ("orangecrab_85f", "large"), ("tang_nano_20k", "small"), ("pynq_z2", "large")],
+)
+def test_what_cannot_fit(board: str, config: str) -> None:
+    chosen = board_named(board)
+    with pytest.raises(FpgaError) as error:
+        require_fit(chosen, preset(config), point_of(chosen, preset(config)))
+    text = str(error.value)
+    assert "\n" not in text and f"cannot fit on {board}" in text and "fit: " in text.replace("estimate: ", "fit: ")
+    assert f"{estimate(preset(config)).lut:,} LUTs" in text and f"{chosen.capacity.lut:,}" in text
+    assert ("another family" in text) == (board in ("tang_nano_20k", "pynq_z2"))
+
+
+def test_memory_and_multipliers_that_are_missing_become_luts() -> None:
+    large, tiny = Capacity(lut=0, ff=0, dsp=9999, bram=9999), preset("tiny")
+    plain = least(tiny, "ecp5", large)
+    assert least(tiny, "ecp5", large, memory_kib=1024) == plain
+    assert least(tiny, "ecp5", Capacity(lut=0, ff=0, dsp=0, bram=9999))["LUTs"] > plain["LUTs"]
+    without = least(tiny, "ecp5", Capacity(lut=0, ff=0, dsp=9999, bram=0))["LUTs"]
+    bits = (least(tiny, "ecp5", Capacity(lut=0, ff=0, dsp=9999, bram=0), memory_kib=2)["LUTs"] - without) * 64 / 6
+    assert bits == pytest.approx(2 << 13, abs=11)
+    board = board_named("ulx3s_85f")
+    require_fit(board, tiny, point_of(board, tiny, memory_kib=400))
+    with pytest.raises(FpgaError, match="tiny with 4096 KiB of memory cannot fit on ulx3s_85f"):
+        require_fit(board, tiny, point_of(board, tiny, memory_kib=4096))
+    require_fit(board, tiny, point_of(board, tiny, memory="sdram"))
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    built: list[NpuConfig] = []
+
+    def build(board: Any, config: NpuConfig, *more: Any, **options: Any) -> Any:
+        built.append(config)
+        raise FpgaError("built")
+
+    monkeypatch.setattr(builder, "build", build)
+
+    def run(*more: str) -> str:
+        with pytest.raises(SystemExit) as exit_:
+            cli.main(
+                ["fpga", "build", "--board", "ulx3s_85f", "--config", "large", "-o", str(tmp_path / "bits"), *more],
+                prog_name="tilewright",
+            )
+        assert exit_.value.code == 2
+        return capsys.readouterr().err
+
+    refused = run()
+    assert "large" in refused and "--anyway" in refused and not built and len(refused.splitlines()) == 1
+    assert not (tmp_path / "bits").exists()
+    assert "built" in run("--anyway") and built == [PRESETS["large"]]
