@@ -108,6 +108,7 @@ class Graph:
         self.states: list[State] = []
         self.limits: dict[str, tuple[int, int]] = {}  # lowest and highest an integer tensor may be, as imported
         self.metadata: dict[str, str] = {}  # of the model, for whoever runs the program
+        self.notes: list[str] = []  # of the importer, for the program's
         self._serial = 0
         self._invented: set[str] = set()
 

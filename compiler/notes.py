@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 #: How notes about the whole program begin: commands that show nothing else of a program's notes show these.
 UNUSED = "nothing runs on the NPU: "
 SIXTEEN_BITS = "16-bit activations: "
+OPEN_BATCH = "open batch: "
+TUNED = "tuned: "
 
 _OF_NODE = " runs on the CPU: "
 _DYNAMIC = "DynamicQuantize"
@@ -40,7 +42,7 @@ _QUANTISE = "`tilewright quantize` makes an 8-bit model of a float one, from sam
 
 def general(notes: Iterable[str]) -> list[str]:
     """Those of a program's notes that are about all of it."""
-    return [note for note in notes if note.startswith((UNUSED, SIXTEEN_BITS))]
+    return [note for note in notes if note.startswith((UNUSED, SIXTEEN_BITS, OPEN_BATCH, TUNED))]
 
 
 def notes_of(reasons: Mapping[str, str]) -> list[str]:

@@ -1,7 +1,7 @@
 """Whether a configuration can fit on a board at all, told before synthesis, which takes minutes.
 
-What is counted here is a lower bound, so nothing that fits is refused. DSP blocks and block RAMs that are missing become
-LUTs (`fpga.flows.into_luts`), so what decides are LUTs and flip-flops.
+What is counted here is a lower bound, so nothing that fits is refused. DSP blocks and block RAMs that are missing
+become LUTs (`fpga.flows.into_luts`), so what decides are LUTs and flip-flops.
 """
 
 from __future__ import annotations

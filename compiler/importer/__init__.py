@@ -52,8 +52,8 @@ from compiler.importer import (  # noqa: F401  (they fill the handler table)
 from compiler.importer.builder import OnnxBuilder
 from compiler.importer.extras import gradient, machine_learning, preview, signal, training  # noqa: F401
 from compiler.importer.handlers import HANDLERS
-from compiler.importer.inputs import fixed_value, input_shapes
-from compiler.importer.loader import load, opset_of, reported, source_name
+from compiler.importer.inputs import batch_note, fixed_value, input_shapes
+from compiler.importer.loader import load, one_line, opset_of, reported, source_name
 from compiler.limits import check_shape
 from compiler.onnx_ops import OPSET, numpy_dtype
 
@@ -65,6 +65,7 @@ def import_onnx(
     shapes: dict[str, Sequence[int]] | None = None,
     constants: dict[str, Any] | None = None,
     staged: bool = False,
+    batch: int | None = None,
 ) -> Graph:
     """Reads an ONNX model into a graph in the normal form above.
 
@@ -74,6 +75,8 @@ def import_onnx(
         constants: values of graph inputs to fix at compile time, such as a shape or axes the model takes at run time;
             those are no inputs of the result.
         staged: see `OnnxBuilder`.
+        batch: size of batches that the model and `shapes` leave open, with a note; None to refuse them. See
+            `inputs.open_batches`.
 
     Returns:
         A verified graph; tensors keep their ONNX names.
@@ -84,11 +87,16 @@ def import_onnx(
     name = source_name(source)
     with reported(name):
         model = load(source, name)
-        return _build(model, name, dict(shapes or {}), dict(constants or {}), staged)
+        return _build(model, name, dict(shapes or {}), dict(constants or {}), staged, batch)
 
 
 def _build(
-    model: onnx.ModelProto, name: str, shapes: dict[str, Sequence[int]], constants: dict[str, Any], staged: bool
+    model: onnx.ModelProto,
+    name: str,
+    shapes: dict[str, Sequence[int]],
+    constants: dict[str, Any],
+    staged: bool,
+    batch: int | None,
 ) -> Graph:
     graph = Graph(model.graph.name or name, OPSET)
     graph.metadata = {entry.key: entry.value for entry in model.metadata_props}
@@ -106,13 +114,21 @@ def _build(
         array = fixed_value(infos[key], value)
         graph.add(Tensor(key, tuple(array.shape), array.dtype, array))
     inputs = [i for i in model.graph.input if i.name not in graph.tensors]
-    for value, shape in zip(inputs, input_shapes(inputs, shapes)):
+    for value, shape in zip(inputs, input_shapes(inputs, shapes, batch)):
         dtype = numpy_dtype(value.type.tensor_type.elem_type, f"input {value.name!r}")
         check_shape("input", value.name, shape)
         graph.add(Tensor(value.name, shape, dtype))
         graph.inputs.append(value.name)
-    for proto in model.graph.node:
-        builder.node(proto)
+    note = batch_note(inputs, shapes, batch) if batch is not None else ""
+    if note:
+        graph.notes.append(note)
+    try:
+        for proto in model.graph.node:
+            builder.node(proto)
+    except CompileError as error:
+        if note and not isinstance(error, StagingError):  # a model need not make sense with this size
+            raise type(error)(f"{one_line(error)}; {note}") from error
+        raise
     for value in model.graph.output:
         if value.name in builder.sequences:
             raise StagingError(f"graph output {value.name!r} is a sequence; a compiled program gives tensors")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,11 +10,64 @@ import numpy as np
 import onnx
 
 from compiler.errors import CompileError, OpenShapeError, StagingError
+from compiler.notes import OPEN_BATCH
 from compiler.onnx_ops import numpy_dtype
 
+#: What exporters call a batch, and parts of what they call other dimensions.
+_BATCH = re.compile(r"batch|^(n|b|bs|nb)$", re.IGNORECASE)
+_OTHER = re.compile(r"seq|len|time|tok|frame|step|height|width|point|past|cache|chunk|text", re.IGNORECASE)
 
-def input_shapes(inputs: Sequence[onnx.ValueInfoProto], given: dict[str, Sequence[int]]) -> list[tuple[int, ...]]:
+
+def open_batches(inputs: Sequence[onnx.ValueInfoProto], given: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+    """The axes of each input that are a batch whose size is left open.
+
+    An open dimension is a batch if its name says so, or if it is the first one of several and nothing says otherwise:
+    neither its name, nor another dimension of that name that is not the first.
+
+    Args:
+        given: shapes of inputs; a size that is named and given for one is known for all.
+    """
+    sizes = {value.name: [size_of(d) for d in value.type.tensor_type.shape.dim] for value in inputs}
+    known = {size for name in given for size in sizes.get(name, ())}
+    inside = {size for dims in sizes.values() for size in dims[1:]}
+
+    def is_batch(dims: Sequence[int | str | None], axis: int) -> bool:
+        size = dims[axis]
+        if isinstance(size, int) or (size is not None and size in known):
+            return False
+        if size is not None and _BATCH.search(size):
+            return True
+        first = axis == 0 and (size in firsts if len(dims) == 1 else True)
+        return first and (size is None or not (_OTHER.search(size) or size in inside))
+
+    firsts = {dims[0] for dims in sizes.values() if len(dims) > 1 and isinstance(dims[0], str)}
+    found = {name: [k for k in range(len(dims)) if is_batch(dims, k)] for name, dims in sizes.items()}
+    return {name: axes for name, axes in found.items() if axes and name not in given}
+
+
+def batch_note(inputs: Sequence[onnx.ValueInfoProto], given: Mapping[str, Sequence[int]], batch: int) -> str:
+    """What to say of batches that the model leaves open and that get a size; "" where there are none."""
+    found = open_batches(inputs, given)
+    if not found:
+        return ""
+    shapes = dict(zip((i.name for i in inputs), input_shapes(inputs, dict(given), batch)))
+    where = ", ".join(f"dimension {', '.join(map(str, axes))} of input {name!r}" for name, axes in found.items())
+    flags = (
+        ",".join("N" if k in axes else str(size) for k, size in enumerate(shapes[name])) for name, axes in found.items()
+    )
+    options = " ".join(f"--shape {name}={sizes}" for name, sizes in zip(found, flags))
+    return f"{OPEN_BATCH}{where} is open in the model and {batch} here; {options} gives another"
+
+
+def input_shapes(
+    inputs: Sequence[onnx.ValueInfoProto], given: dict[str, Sequence[int]], batch: int | None = None
+) -> list[tuple[int, ...]]:
     """One shape per input. A symbolic dimension given for one input holds for every input that names it.
+
+    Args:
+        inputs: of the model.
+        given: shapes by name.
+        batch: size of batches that are left open (`open_batches`); None to refuse them as other open dimensions.
 
     Raises:
         CompileError: an open dimension nobody gives, or a given shape that contradicts the model.
@@ -31,10 +85,23 @@ def input_shapes(inputs: Sequence[onnx.ValueInfoProto], given: dict[str, Sequenc
     for value in inputs:
         if value.name in given:
             _check_given(value, given[value.name], symbols)
+    batches = open_batches(inputs, given) if batch is not None else {}
+    if batch is not None and batches:
+        inputs = [
+            _with_batch(value, batches[value.name], batch) if value.name in batches else value for value in inputs
+        ]
     try:
         return [_resolve(value, given, symbols) for value in inputs]
     except OpenShapeError as error:
         raise OpenShapeError(f"{error}; set it with {_flags(inputs, given, symbols)}") from None
+
+
+def _with_batch(value: onnx.ValueInfoProto, axes: Sequence[int], batch: int) -> onnx.ValueInfoProto:
+    made = onnx.ValueInfoProto()
+    made.CopyFrom(value)
+    for axis in axes:
+        made.type.tensor_type.shape.dim[axis].dim_value = batch
+    return made
 
 
 def _flags(inputs: Sequence[onnx.ValueInfoProto], given: Mapping[str, Sequence[int]], symbols: dict[str, int]) -> str:

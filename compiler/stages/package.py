@@ -63,6 +63,7 @@ def package(
         metadata=dict(graph.metadata),
         host_work=_host_work(segments),
         notes=[
+            *graph.notes,
             *notes_on(graph, emission.layers, config, options.cpu_only),
             *([emission.coder.describe()] if emission.coder is not None and emission.coder.plain else []),
             *notes_of(partition.placement.reasons),

@@ -41,6 +41,8 @@ class ModelSource:
         staged: long loops and large branches are refused (StagingError), not unrolled and run in vain.
         states: of an ONNX model, the outputs that set inputs for the next run, by input; "auto" for inputs called
             past... with outputs called present....
+        batch: size of batches that an ONNX model and `shapes` leave open, with a note in the program; None to refuse
+            them.
     """
 
     model: str | Path | bytes | onnx.ModelProto
@@ -48,6 +50,7 @@ class ModelSource:
     constants: Mapping[str, Any] | None = None
     staged: bool = False
     states: Mapping[str, str] | str | None = None
+    batch: int | None = 1
 
     def graph(self) -> Graph:
         """The model as a graph of its own, called as its file if it comes from one.
@@ -63,7 +66,7 @@ class ModelSource:
                 raise UsageError("states are named for ONNX models only: a TFLite model has variables")
             graph = import_tflite(self.model, shapes)
         else:
-            graph = import_onnx(self.model, shapes, dict(self.constants or {}), self.staged)
+            graph = import_onnx(self.model, shapes, dict(self.constants or {}), self.staged, self.batch)
             if self.states:
                 declare_states(graph, self._pairs(graph))
         if isinstance(self.model, str | Path):

@@ -49,7 +49,7 @@ def compile(
         TilewrightError: model or configuration cannot be compiled; one line with node, value and what is accepted.
     """
     try:
-        return compile_program(model, config, shapes, keep, constants=constants, staged=True, **options)
+        return compile_program(model, config, shapes, keep, constants=constants, staged=True, batch=None, **options)
     except (StagingError, OpenShapeError):
         if keep != "outputs" or options.get("host") or options.get("print_after") or is_tflite(model):
             raise
@@ -69,6 +69,7 @@ def compile_program(
     states: Mapping[str, str] | str | None = None,
     entries: Mapping[str, Mapping[str, Sequence[int]]] | None = None,
     staged: bool = False,
+    batch: int | None = 1,
     host: str | None = None,
     clock_mhz: float | None = None,
     memory: MemoryTiming | None = None,
@@ -94,6 +95,8 @@ def compile_program(
             the input; "auto" for inputs called past... with outputs called present....
         entries: shapes of inputs, beside `shapes`, of each entry point by its name: computations of one program that
             share constants and states, such as "prefill" and "decode" of a language model. `Device.run` names one.
+        batch: size of batches that an ONNX model and `shapes` leave open: a first dimension without a size, unless its
+            name says that it is none. The program has a note of it. None refuses them as other open dimensions.
         staged: long loops and large branches are refused (StagingError), not unrolled and run in vain.
         host: machine the CPU kernels are for ("aarch64-linux", ...; see `compiler.cpu.target.HOSTS`), None for this
             one. With a host the program carries the C header of its runtime; see `tilewright.export_c`.
@@ -147,15 +150,16 @@ def compile_program(
         kept = dict(states) if isinstance(states, Mapping) else states
         points = [(n, {k: list(v) for k, v in found.items()}) for n, found in (entries or {}).items()]
         found_by = fixed, kept, points, asdict(options), log.digest() if log is not None else "", _compared_by(goal)
-        name = program_cache.key(model, chosen.to_dict(), given, *found_by)
+        sized = () if batch in (None, 1) else (batch,)
+        name = program_cache.key(model, chosen.to_dict(), given, *found_by, *sized)
     found = program_cache.find(name) if name is not None else None
-    if found is not None:
+    if found is not None and not (batch is None and _has_open_batch(found)):
         found.compile_seconds = time.perf_counter() - start
         return found
     # The compiler takes 0.8 s to import: a program from the cache need not wait for it.
     from tilewright.api.build import ModelSource, build_entries, build_tuned, builder
 
-    source = ModelSource(model, given, constants, staged, states)
+    source = ModelSource(model, given, constants, staged, states, batch)
     plain = functools.partial(builder(source, chosen, replace(options, effort=min(effort, 1))), None)
     build = builder(source, chosen, options, progress, goal.measure(plain, options.memory) if effort > 1 else None)
     if entries:
@@ -169,6 +173,15 @@ def compile_program(
     if name is not None:
         program_cache.keep(name, program)
     return program
+
+
+def _has_open_batch(program: Program) -> bool:
+    """Whether the model leaves a batch open that has a size in the program."""
+    if not program.notes:
+        return False
+    from compiler.notes import OPEN_BATCH  # the compiler's operators, which a program from the cache need not wait for
+
+    return any(note.startswith(OPEN_BATCH) for note in program.notes)
 
 
 def _compared_by(objective: Objective) -> str:

@@ -147,7 +147,8 @@ def _compiled(
 ) -> Program | DynamicModel:
     """One program if the shapes of the inputs make it one, else a dynamic model."""
     try:
-        return compile_program(model, config, shapes, **options)
+        batch = None if isinstance(inputs, Mapping) else 1  # the inputs say it
+        return compile_program(model, config, shapes, batch=batch, **options)
     except OpenShapeError:
         if not isinstance(inputs, Mapping):
             raise

@@ -44,6 +44,12 @@ class InputFiles:
         """Whether inputs that no file gives are random."""
         return self.seed is not None or not (self.files or self.inputs)
 
+    @property
+    def arrays(self) -> bool:
+        """Whether files of arrays, whose shapes say what the model leaves open, are all there is: an image has none."""
+        paths = [Path(text) for text in (*self.files, *self.inputs)]
+        return bool(paths) and not any(path.suffix.lower() in IMAGE_SUFFIXES for path in paths)
+
     def of_program(self, program: Program) -> dict[str, np.ndarray]:
         """The inputs of a program.
 

@@ -128,6 +128,8 @@ class Job:
             options["notify"] = notes
         if request.config is None and not Program.is_program(request.model):
             request = replace(request, config=preset_of(backend))
+        if files.arrays:
+            request = replace(request, batch=None)  # that of the arrays
         clock, timing = _clock_and_memory(request, backend)
         if backend in _TIMED:
             options["timing"] = timing

@@ -29,6 +29,7 @@ class Request(MemoryOptions):
         config, host, cpu_only, threads, print_after, effort, tuning, objective: as for
             `tilewright.compile_program`; without a configuration it is `base`.
         trust: as for `tilewright.load`.
+        batch: as for `tilewright.compile_program`.
     """
 
     model: Path
@@ -45,6 +46,7 @@ class Request(MemoryOptions):
     tuning: str | None = None
     objective: str | None = None
     trust: bool = False
+    batch: int | None = 1
 
     @functools.cached_property
     def given_shapes(self) -> dict[str, list[int]]:
@@ -95,7 +97,7 @@ class Request(MemoryOptions):
                 entries=dict(self.entries), host=self.host,
                 clock_mhz=mhz, memory=memory, cpu_only=self.cpu_only, threads=self.threads, effort=self.effort,
                 print_after=self.print_after, tuning=self.tuning, objective=self.objective, staged=staged,
-                progress=working.fraction,
+                batch=self.batch, progress=working.fraction,
             )  # fmt: skip
 
 

@@ -152,7 +152,7 @@ def _compiled(
 
 def compile_part(part: ModelProto, options: Options, config: NpuConfig) -> Program:
     """Compiles the model of a group. Raises CompileError."""
-    return compile_program(part, config, effort=options.effort, threads=options.threads)
+    return compile_program(part, config, batch=None, effort=options.effort, threads=options.threads)
 
 
 def _culprits(parts: Parts, group: list[int], reason: str) -> dict[int, str]:

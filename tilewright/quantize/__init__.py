@@ -7,7 +7,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import onnx
 from tilewright.errors import UsageError
 from tilewright.quantize import sqnr, verify
 from tilewright.quantize.accuracy import Accuracy, tune
+from tilewright.quantize.batch import sentence, write_batch
 from tilewright.quantize.finite import require_finite, require_single
 from tilewright.quantize.image_samples import ImageOptions
 from tilewright.quantize.layers import Network, require_products
@@ -41,6 +43,9 @@ class Quantized:
         comparison: the metric before and after; None if that was not asked for.
         noise: SQNR of layers and outputs on the samples held back; None if the model is not run.
         target: dB that each output was to reach; None if there was no target.
+        batches: size of the batch, by input, where the float model leaves it open: that of the samples, which the
+            result has fixed.
+        notes: what else a user should know.
     """
 
     model: onnx.ModelProto
@@ -49,6 +54,8 @@ class Quantized:
     comparison: Comparison | None = None
     noise: sqnr.Report | None = None
     target: float | None = None
+    batches: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def serialized(self) -> bytes:
         """The file."""
@@ -60,6 +67,8 @@ class Quantized:
         found: dict[str, Any] = {
             "quantize_nodes": sum(n.op_type == "QuantizeLinear" or n.op_type.startswith("QLinear") for n in nodes)
         }
+        if self.batches:
+            found |= {"batches": dict(self.batches), "notes": list(self.notes)}
         if self.verified is not None:
             found["verified"] = self.verified.to_dict()
         if self.comparison is not None:
@@ -77,7 +86,7 @@ class Quantized:
 
     def lines(self) -> list[str]:
         """What a user wants to know, as text."""
-        found = []
+        found = [f"note: {note}" for note in self.notes]
         if self.verified is not None:
             found.append(str(self.verified))
         if self.comparison is not None:
@@ -155,9 +164,11 @@ def quantize(
     recipe = tune(recipe, calibration, wanted, progress)
 
     written = write(recipe) if form == "qdq" else write_qoperator(recipe)
+    batches = write_batch(written, samples)
+    notes = (sentence(batches, {name: value.shape for name, value in held[0].items()}),) if batches else ()
     verified = verify.verify(written, held[0], progress) if check else None
     noise = sqnr.measure(recipe, written, held, progress) if check else None
     comparison = None
     if metric is not None and before is not None:
         comparison = compare(metric, before, runner(written), held, known, progress)
-    return Quantized(written, recipe, verified, comparison, noise, wanted.target)
+    return Quantized(written, recipe, verified, comparison, noise, wanted.target, batches, notes)

@@ -15,7 +15,7 @@ from onnx import helper
 
 from compiler.errors import CompileError
 from compiler.external_data import read_model
-from compiler.importer.inputs import input_shapes
+from compiler.importer.inputs import batch_note, input_shapes
 from tilewright.errors import UsageError
 from tilewright.files import is_tflite
 from tilewright.zoo import ZOO, build_quantized
@@ -31,10 +31,12 @@ class Network:
     Attributes:
         name: as results show it.
         content: bytes of the ONNX or TFLite file.
+        note: what a user should know of its shapes.
     """
 
     name: str
     content: bytes = field(repr=False)
+    note: str = ""
 
     @property
     def digest(self) -> str:
@@ -78,7 +80,8 @@ def _resolve(text: str, shapes: Mapping[str, Sequence[int]], used: set[str]) -> 
         except (DecodeError, ValueError, OSError, CompileError) as error:
             raise UsageError(f"cannot read model {path}: {error}") from None
         try:
-            return Network(network_name(text), _fixed(model, shapes, used).SerializeToString())
+            note = _fix(model, shapes, used)
+            return Network(network_name(text), model.SerializeToString(), note)
         except CompileError as error:
             raise UsageError(f"{path}: {error}") from None
 
@@ -91,16 +94,18 @@ def _resolve(text: str, shapes: Mapping[str, Sequence[int]], used: set[str]) -> 
         raise UsageError(f"network {text!r}: {error}") from None
 
 
-def _fixed(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], used: set[str]) -> onnx.ModelProto:
-    """The model with the shapes of all its inputs in it, so that its digest tells them too."""
+def _fix(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], used: set[str]) -> str:
+    """Writes the shapes of all inputs into the model, so that its digest tells them too; 1 for an open batch, of which
+    the note says so."""
     weights = {i.name for i in model.graph.initializer}
     inputs = [i for i in model.graph.input if i.name not in weights]
     own = {i.name: shapes[i.name] for i in inputs if i.name in shapes}
     used.update(own)
-    for value, shape in zip(inputs, input_shapes(inputs, own)):
+    note = batch_note(inputs, own, 1)
+    for value, shape in zip(inputs, input_shapes(inputs, own, 1)):
         if value.name in own or any(not d.HasField("dim_value") for d in value.type.tensor_type.shape.dim):
             value.CopyFrom(helper.make_tensor_value_info(value.name, value.type.tensor_type.elem_type, shape))
-    return model
+    return note
 
 
 def _parameters(text: str) -> dict[str, Any]:

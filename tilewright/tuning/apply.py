@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from common.native import BuildError
+from compiler.notes import TUNED
 from compiler.npu.layers.layer import Layer
 from compiler.npu.schedule.decisions import Decisions, schedule_of, signature
 from compiler.npu.schedule.search import Schedule, Scheduler
@@ -81,4 +82,4 @@ def build_tuned(build: Build, log: TuningLog, *, memory: MemoryTiming = DEFAULT_
 
 
 def _note(objective: Objective, figure: float, default: float) -> str:
-    return f"tuned: {objective.say(figure)} instead of {objective.say(default).removesuffix(' ' + objective.unit)}"
+    return f"{TUNED}{objective.say(figure)} instead of {objective.say(default).removesuffix(' ' + objective.unit)}"

@@ -97,6 +97,9 @@ def command(
     loaded = sweep.load_space(space, swept, clock_mhz=clock_mhz, board=board)
     with terminal.Working("reading networks"):
         networks = sweep.resolve(named, arguments.same_input_once(shapes))
+    for network in networks:
+        if network.note:
+            click.echo(f"note: {network.name}: {network.note}", err=True)
     with _Bar(loaded.objectives[0].text) as bar, terminal.stdout_for_json(json_path):
         try:
             outcome = sweep.run(

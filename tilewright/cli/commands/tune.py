@@ -8,6 +8,7 @@ import click
 from rich import box
 from rich.table import Table
 
+from compiler.notes import general
 from compiler.options import CompileOptions
 from isa.config import NpuConfig
 from isa.program import Program
@@ -110,6 +111,8 @@ def command(
         layers = sum(count for count, _ in step.default.units)
         shown.add_row(str(at), str(layers), *_cells(before, after), str(step.tried), str(len(step.taken)))
     console.print(shown)
+    for note in general(found.program.notes):
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
     cycles, tuned_cycles, cycles_change, uj, tuned_uj, uj_change = _cells(found.default, found.best)
     text = f"{found.program.name}: {cycles} cycles, {uj} µJ"
     if found.best != found.default:

@@ -49,6 +49,7 @@ SHOWN_BY = {
     "tilewright/measure/mlperf_tiny.py": ("mlperf-tiny",),
     "tilewright/measure/roofline.py": ("explain",),
     "tilewright/quantize/__init__.py": ("quantize",),
+    "tilewright/quantize/batch.py": ("quantize",),
     "tilewright/quantize/image_samples.py": ("quantize",),
     "tilewright/quantize/layers.py": ("quantize",),
     "tilewright/quantize/metric.py": ("quantize",),

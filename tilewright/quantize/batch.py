@@ -1,0 +1,43 @@
+"""Batches that the float model leaves open: the quantised model has the size it was calibrated and run with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+
+from compiler.importer.inputs import open_batches, size_of
+from compiler.notes import OPEN_BATCH
+from tilewright.quantize.recipe import Samples
+
+
+def write_batch(model: onnx.ModelProto, samples: Samples) -> Mapping[str, int]:
+    """Gives open batches of the inputs the size they have in the samples, in place; also other tensors that name them.
+
+    Returns:
+        The size by input; nothing where no batch is open, or where it differs from sample to sample.
+    """
+    inputs = {x.name: x for x in model.graph.input}
+    found, named = {}, {}
+    first, last = samples[0], samples[len(samples) - 1]
+    for name, axes in open_batches(list(inputs.values()), {}).items():
+        dims = inputs[name].type.tensor_type.shape.dim
+        if name not in first or any(first[name].shape[k] != last[name].shape[k] for k in axes):
+            return {}
+        for axis in axes:
+            size = first[name].shape[axis]
+            found[name] = named[size_of(dims[axis])] = int(size)
+            dims[axis].dim_value = found[name]
+    for x in [*model.graph.input, *model.graph.value_info, *model.graph.output]:
+        for dim in x.type.tensor_type.shape.dim:
+            size_name = size_of(dim)
+            if isinstance(size_name, str) and size_name in named:
+                dim.dim_value = named[size_name]
+    return found
+
+
+def sentence(batches: Mapping[str, int], shapes: Mapping[str, Sequence[int]]) -> str:
+    """What to say of them; `shapes` are those of the inputs of a sample."""
+    sizes = ", ".join(f"{size} for input {name!r}" for name, size in batches.items())
+    flags = " ".join(f"--shape {name}={','.join(['N', *map(str, shapes[name][1:])])}" for name in batches)
+    return f"{OPEN_BATCH}the model leaves it open, the result has that of the samples, {sizes}; {flags} gives another"
