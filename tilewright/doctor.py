@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from common import native
 from common.errors import TilewrightError
+from common.installation import install_extra, install_packages
 from common.store import cache_folder
 from fpga.flows.xilinx7 import tools
 
@@ -40,7 +41,7 @@ def findings() -> Iterator[Finding]:
         "cache folder", "built simulators, kernels, programs", _tried(_cache), "export TILEWRIGHT_CACHE=FOLDER"
     )
     for package, use, extra in _PACKAGES:
-        bring = f"python -m pip install 'tilewright[{extra}]'" if extra else f"python -m pip install '{package}'"
+        bring = install_extra(extra) if extra else install_packages(package)
         yield Finding(package, use, _installed(package), bring)
     for program, use, package in _PROGRAMS:
         yield Finding(program, use, shutil.which(program) or "", _apt(package))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from common.installation import install_extra
 from common.quiet import quiet
 from isa.config import NpuConfig
 from isa.program import Program
@@ -159,7 +160,7 @@ def _torch() -> Any:
         import onnxscript  # noqa: F401  (torch's exporter needs it)
         import torch
     except ImportError as error:
-        raise UsageError(f"{error.name} is not installed: pip install 'tilewright[torch]'") from None
+        raise UsageError(f"{error.name} is not installed: {install_extra('torch')}") from None
     return torch
 
 

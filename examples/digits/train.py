@@ -1,6 +1,6 @@
 """Train the digits network, quantise it, and write digits_float.onnx, digits_int8.onnx and digits_test.npz.
 
-Needs PyTorch and scikit-learn: pip install -e '.[torch,test]'. Takes about half a minute on two cores.
+Needs PyTorch and scikit-learn: pip install -c .ci/torch.txt -e '.[torch,test]'. Takes about half a minute on two cores.
 """
 
 from __future__ import annotations

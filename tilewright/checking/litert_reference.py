@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from common.installation import install_extra
 from compiler.importer.tflite import plane_tensors
 from compiler.importer.tflite.schema import FileOp, read
 from compiler.importer.tflite.wide_elementwise import MOVES
@@ -111,7 +112,8 @@ class LiteRtReference:
         try:
             from ai_edge_litert.interpreter import Interpreter, OpResolverType
         except ImportError:
-            raise UsageError("the check of TFLite models needs the package ai-edge-litert") from None
+            command = install_extra("litert")
+            raise UsageError(f"the check of TFLite models needs the package ai-edge-litert: {command}") from None
         default = OpResolverType.BUILTIN_REF if self.by_reference_kernels else OpResolverType.AUTO
 
         def started(kernels: Any) -> Any:

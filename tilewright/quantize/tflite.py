@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from common.installation import install_extra
 from common.quiet import quiet
 from compiler.importer.tflite.schema import FileModel, FileTensor
 from compiler.importer.tflite.schema import read as read_file
@@ -28,8 +29,6 @@ from tilewright.quantize.sample_values import LARGEST
 from tilewright.quantize.samples import Data, samples_of, split, which
 from tilewright.quantize.tflite_prepare import prepare_tflite
 from tilewright.quantize.verify import Verified
-
-EXTRA = "pip install 'tilewright[tflite]'"
 
 
 @dataclass(frozen=True)
@@ -123,8 +122,9 @@ def _quantized(raw: bytes, given: FileModel, samples: Samples, progress: Progres
             from ai_edge_litert.interpreter import Interpreter
             from ai_edge_quantizer import quantizer, recipe
     except ImportError as error:
+        command = install_extra("tflite")
         raise UsageError(
-            f"TFLite models are quantised by ai-edge-quantizer, which is not installed ({error.name}): {EXTRA}"
+            f"TFLite models are quantised by ai-edge-quantizer, which is not installed ({error.name}): {command}"
         ) from None
     index = {t.index: t.name for t in given.tensors}
     try:

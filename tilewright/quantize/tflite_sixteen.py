@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from common.installation import install_extra
 from compiler.importer.tflite.schema import read
 from tilewright.errors import UsageError
 
@@ -39,7 +40,7 @@ def widened(raw: bytes) -> bytes:
         import flatbuffers
         from ai_edge_litert import schema_py_generated as schema
     except ImportError as error:
-        raise UsageError("LiteRT is needed to write TFLite files: pip install 'tilewright[tflite]'") from error
+        raise UsageError(f"LiteRT is needed to write TFLite files: {install_extra('tflite')}") from error
 
     read(raw)  # says in one line what is wrong with a file
     model = schema.ModelT.InitFromPackedBuf(raw, 0)

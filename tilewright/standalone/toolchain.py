@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import driver
+from common.installation import install_extra
 from common.store import cache_folder
 from tilewright.errors import UsageError
 
@@ -59,7 +60,7 @@ class MissingSymbols(UsageError):
 def require() -> None:
     """Raises `UsageError` where the compiler is missing."""
     if importlib.util.find_spec("ziglang") is None:
-        raise UsageError("ziglang, the C compiler for the core, is not installed; pip install 'tilewright[standalone]'")
+        raise UsageError(f"ziglang, the C compiler for the core, is not installed: {install_extra('standalone')}")
 
 
 def link(

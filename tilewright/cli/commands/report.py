@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from common.installation import install_extra
 from tilewright.cli import arguments, terminal
 from tilewright.errors import UsageError
 
@@ -44,7 +45,7 @@ def command(
     try:  # here, because `report --help` works without the extra
         from tilewright.sweep.report import write_report
     except ModuleNotFoundError as error:
-        raise UsageError(f"{error.name} is missing: pip install 'tilewright[sweep]'") from None
+        raise UsageError(f"{error.name} is missing: {install_extra('sweep')}") from None
 
     terminal.prepare_json(json_path)
     with terminal.Working("reading") as working, terminal.stdout_for_json(json_path):

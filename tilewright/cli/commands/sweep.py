@@ -19,6 +19,7 @@ from rich.progress import (
 from rich.progress import Progress as Bar
 from rich.table import Table
 
+from common.installation import install_extra
 from tilewright.cli import arguments, terminal
 from tilewright.cli.group import MISMATCH
 from tilewright.errors import UsageError
@@ -87,7 +88,7 @@ def command(
     try:  # here, because `sweep --help` works without the extra
         from tilewright import sweep
     except ModuleNotFoundError as error:
-        raise UsageError(f"{error.name} is missing: pip install 'tilewright[sweep]'") from None
+        raise UsageError(f"{error.name} is missing: {install_extra('sweep')}") from None
     terminal.prepare_json(json_path)
     if output.exists() and not output.is_dir():
         raise UsageError(f"{output} is not a folder")

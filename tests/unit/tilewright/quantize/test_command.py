@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from onnx import helper
 from PIL import Image
 
+from common.installation import install_extra
 from tests.common import onnx_models
 from tests.common.onnx_models import model_of
 from tests.common.paths import ROOT
@@ -168,7 +169,7 @@ def test_tflite(tmp_path: Path) -> None:
     arguments = [tmp_path / "m.tflite", "--calibration", tmp_path / "x.npy", "-o", tmp_path / "q.tflite", "--check"]
     result = run(*arguments, "--json", "-")
     if importlib.util.find_spec("ai_edge_quantizer") is None:
-        assert result.exit_code == 2 and "pip install 'tilewright[tflite]'" in result.stderr
+        assert result.exit_code == 2 and install_extra("tflite") in result.stderr
         return
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)

@@ -1,0 +1,66 @@
+"""Which command brings a package that is missing, for the way in which Tilewright is installed here.
+
+Tilewright is on no package index, so `pip install tilewright[EXTRA]` finds nothing. In a checkout pip installs the
+extra from there; of an installed wheel the metadata name the packages of the extra.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, requires
+from pathlib import Path
+
+_NAME = "tilewright"
+_ROOT = Path(__file__).resolve().parents[1]
+#: Exact versions of the extras for PyTorch, in a checkout; `constraints.txt` has hashes, which pip would ask of all.
+_VERSIONS = Path(".ci", "torch.txt")
+_REQUIREMENT = re.compile(r"^\s*(?P<what>[^;]+?)\s*(;.*\bextra\s*==\s*['\"](?P<extra>[^'\"]+)['\"].*)?$")
+_OWN = re.compile(rf"^{_NAME}\s*\[(?P<extras>[^\]]+)\]$")
+
+
+def install_extra(*extras: str) -> str:
+    """The command that installs extras of Tilewright into the environment that this process runs in."""
+    if (_ROOT / "pyproject.toml").is_file():
+        path = shlex.quote(f"{_ROOT}[{','.join(extras)}]")
+        versions = ["-c", shlex.quote(str(_ROOT / _VERSIONS))] if (_ROOT / _VERSIONS).is_file() else []
+        return " ".join([_pip(), *versions, "-e", path])
+    return install_packages(*dict.fromkeys(what for extra in extras for what in packages_of(extra)))
+
+
+def install_packages(*requirements: str) -> str:
+    """The command that installs packages, such as "torch>=2.13", into this environment."""
+    return " ".join([_pip(), *map(shlex.quote, requirements)])
+
+
+def packages_of(extra: str, known: Sequence[str] | None = None) -> Iterator[str]:
+    """The requirements of an extra, those of extras it consists of included.
+
+    Args:
+        known: requirements with markers, as a wheel's metadata have them; by default those of Tilewright here.
+    """
+    if known is None:
+        try:
+            known = requires(_NAME) or []
+        except PackageNotFoundError:
+            known = []
+    for found in filter(None, map(_REQUIREMENT.match, known)):
+        if found["extra"] != extra:
+            continue
+        own = _OWN.match(found["what"])
+        if own is None:
+            yield found["what"]
+        else:
+            for name in own["extras"].split(","):
+                yield from packages_of(name.strip(), known)
+
+
+def _pip() -> str:
+    """pip of the Python that runs: by its short name where that is the first on the PATH."""
+    found = shutil.which("python")
+    short = found is not None and os.path.dirname(found) == os.path.dirname(sys.executable)
+    return f"{'python' if short else shlex.quote(sys.executable)} -m pip install"
