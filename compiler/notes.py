@@ -45,6 +45,11 @@ def general(notes: Iterable[str]) -> list[str]:
     return [note for note in notes if note.startswith((UNUSED, SIXTEEN_BITS, OPEN_BATCH, TUNED))]
 
 
+def is_tuned(notes: Iterable[str]) -> bool:
+    """Whether a program with these notes has schedules of the tuning log."""
+    return any(note.startswith(TUNED) for note in notes)
+
+
 def notes_of(reasons: Mapping[str, str]) -> list[str]:
     """The notes of single nodes, by name, that run on the CPU."""
     return [f"{name}{_OF_NODE}{reason}" for name, reason in reasons.items()]

@@ -10,6 +10,7 @@ from typing import Any
 
 from common.documents import read_document
 from common.errors import TilewrightError
+from common.shown import Shown
 from common.text import ACCEPTED, MAX_NAME, is_plain, plain
 
 #: Memories are described in rows; a row address in an instruction has this many bits in any configuration.
@@ -52,8 +53,8 @@ def _power_of_two(value: int) -> bool:
     return value > 0 and value & (value - 1) == 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class NpuConfig:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class NpuConfig(Shown):
     """One NPU. All fields are integers except `name`; sizes in rows are rows of the memory's own width.
 
     Attributes:
@@ -311,6 +312,13 @@ class NpuConfig:
             if f.name in _YOUNGER_FIELDS and values[f.name] == f.default:
                 del values[f.name]
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+    def facts(self) -> dict[str, Any]:
+        """For `repr` and notebooks."""
+        return {
+            "name": self.name, "array": f"{self.block_in} x {self.block_out}", "bus_bits": self.axi_data_bits,
+            "scratchpad_bytes": self.scratchpad_bytes, "fingerprint": self.fingerprint,
+        }  # fmt: skip
 
     def with_(self, **changes: Any) -> NpuConfig:
         """A copy with some fields changed, checked again."""

@@ -21,10 +21,12 @@ from typing import Any
 import numpy as np
 
 from common.errors import TilewrightError
+from common.shown import Shown, listed
 from common.store import write_atomically
 from common.typed import convert, from_json
 from isa.config import NpuConfig
 from isa.encoding import Op, from_bytes
+from isa.fields import INSTRUCTION_BYTES
 from isa.program_check import (
     check_entries,
     check_host_work,
@@ -72,8 +74,8 @@ class ProgramError(TilewrightError):
     """A program file that is damaged, of another version, or for another configuration."""
 
 
-@dataclass
-class Program:
+@dataclass(repr=False)
+class Program(Shown):
     """A compiled model.
 
     Attributes:
@@ -129,6 +131,17 @@ class Program:
     compile_seconds: float = 0.0
     signature: str = ""
     trusted: bool = field(default=True, compare=False)
+
+    def facts(self) -> dict[str, Any]:
+        """For `repr` and notebooks."""
+        part = f"{self.npu_macs / self.macs:.2%} on the NPU" if self.macs else "none"
+        found = {"name": self.name, "config": self.config.name}
+        found |= {"entries": listed(e.name for e in self.entries)} if self.entries else {}
+        found |= {"inputs": listed(self.inputs), "outputs": listed(self.outputs)} if not self.entries else {}
+        return found | {
+            "macs": f"{self.macs:,}, {part}", "instructions": len(self.instructions) // INSTRUCTION_BYTES,
+            "constant_bytes": len(self.constants), "arena_bytes": self.arena_bytes, "notes": len(self.notes),
+        }  # fmt: skip
 
     def buffer(self, name: str) -> Buffer:
         return self._buffers()[name]

@@ -78,6 +78,9 @@ class TensorInfo:
     where: str = "npu"
     reason: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype} {'x'.join(map(str, self.shape)) or 'scalar'}"
+
 
 @dataclass
 class StateInfo:

@@ -5,6 +5,8 @@
 >>> device = tw.Device("functional")
 >>> outputs = device.run(program, {"input": image})
 >>> report = tw.check("model.onnx", keep="all")
+>>> print(tw.explain(program).cycles, tw.compare("small", "base", model="model.onnx").ratio)
+>>> tw.quantize("float.onnx", "photos/").save("model.onnx")
 """
 
 from importlib import import_module
@@ -23,24 +25,33 @@ if TYPE_CHECKING:
     from tilewright.export import export_c
     from tilewright.files import load
     from tilewright.litert.library import litert_delegate
+    from tilewright.measure.compare import Comparison
+    from tilewright.measure.explain import Explanation
+    from tilewright.measuring import compare, explain
     from tilewright.onnxruntime.library import onnxruntime_library
     from tilewright.onnxruntime.session import onnxruntime_report, onnxruntime_session
     from tilewright.pytorch import from_torch
+    from tilewright.quantize import quantize
     from tilewright.runtime.devices import Device, Runner
     from tilewright.runtime.inputs import random_inputs
+    from tilewright.sweep.whole import sweep
 
 #: Where each public name is, imported when it is asked for. Running a compiled program takes a quarter of a second to
 #: import; the compiler, onnx and the reference runtimes would take another second.
 _HOMES = {
     "CheckReport": "tilewright.checking.report",
+    "Comparison": "tilewright.measure.compare",
     "Device": "tilewright.runtime.devices",
     "DynamicModel": "tilewright.dynamic.model",
+    "Explanation": "tilewright.measure.explain",
     "NpuConfig": "isa.config",
     "Program": "isa.program",
     "Runner": "tilewright.runtime.devices",
     "check": "tilewright.checking.model",
+    "compare": "tilewright.measuring",
     "compile": "tilewright.api.compilation",
     "compile_program": "tilewright.api.compilation",
+    "explain": "tilewright.measuring",
     "export_c": "tilewright.export",
     "from_torch": "tilewright.pytorch",
     "litert_delegate": "tilewright.litert.library",
@@ -50,12 +61,16 @@ _HOMES = {
     "onnxruntime_session": "tilewright.onnxruntime.session",
     "random_inputs": "tilewright.runtime.inputs",
 }
+#: Packages that are called by their names; see `tilewright.callable_module`.
+_PACKAGES = ("quantize", "sweep")
 
 __all__ = [
     "CheckReport",
+    "Comparison",
     "ConfigMismatchError",
     "Device",
     "DynamicModel",
+    "Explanation",
     "InputError",
     "NpuConfig",
     "Program",
@@ -64,8 +79,10 @@ __all__ = [
     "UntrustedError",
     "UsageError",
     "check",
+    "compare",
     "compile",
     "compile_program",
+    "explain",
     "export_c",
     "from_torch",
     "litert_delegate",
@@ -73,17 +90,33 @@ __all__ = [
     "onnxruntime_library",
     "onnxruntime_report",
     "onnxruntime_session",
+    "quantize",
     "random_inputs",
+    "sweep",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """A public name of `_HOMES`."""
+    """A public name of `_HOMES` or `_PACKAGES`."""
+    if name in _PACKAGES:
+        return _package(name)
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(_HOMES[name]), name)
     return found
 
 
+def _package(name: str) -> Any:
+    """A package. Raises ModuleNotFoundError, with the command that brings it, where it needs one that is missing."""
+    try:
+        return import_module(f"{__name__}.{name}")
+    except ModuleNotFoundError as error:
+        if name != "sweep":
+            raise
+        from common.installation import install_extra
+
+        raise ModuleNotFoundError(f"{error.name} is missing: {install_extra(name)}", name=error.name) from None
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *_HOMES, *_PACKAGES})

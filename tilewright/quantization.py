@@ -6,7 +6,7 @@ from pathlib import Path
 
 import onnx
 
-from tilewright.quantize import quantize
+from tilewright.quantize import quantize_onnx
 from tilewright.quantize.accuracy import Accuracy
 from tilewright.quantize.samples import Data
 
@@ -34,7 +34,7 @@ def quantize_model(
     Raises:
         UsageError: no ONNX model, it is quantised already, or calibration that does not fit.
     """
-    result = quantize(
+    result = quantize_onnx(
         model, calibration, activation=activation, form=form, per_channel=per_channel, accuracy=accuracy, held_back=0,
         check=False,
     )  # fmt: skip

@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from common.shown import Shown
 from tilewright.checking.saturation import saturates
+
+_MOST_ROWS = 20
 
 
 @dataclass
@@ -44,8 +47,8 @@ class TensorRow:
     limit: float = 0.0
 
 
-@dataclass
-class CheckReport:
+@dataclass(repr=False)
+class CheckReport(Shown):
     """The comparison of a program with the reference.
 
     Behind float ops (LayerNormalization, a float Softmax, ...) bytes cannot be equal for sure: the last bit of a float
@@ -136,6 +139,20 @@ class CheckReport:
                 for r in self.rows
             ],
         }
+
+    def facts(self) -> dict[str, Any]:
+        """For `repr` and notebooks."""
+        return {
+            "reference": self.reference, "mode": self.mode, "ok": self.ok, "tensors": self.tensors,
+            "elements": self.elements, "mismatches": self.mismatches, "borders": len(self.borders),
+            "not_compared": len(self.skipped),
+        }  # fmt: skip
+
+    def table(self) -> list[list[str]]:
+        """The first tensors that differ."""
+        found = [r for r in self.rows if r.status != "equal"][:_MOST_ROWS]
+        rows = [[r.name, r.where, r.status, str(r.elements), str(r.mismatches), r.note or r.reason] for r in found]
+        return [["tensor", "where", "status", "elements", "differ", "why"], *rows] if rows else []
 
     def summary(self) -> str:
         """One line."""

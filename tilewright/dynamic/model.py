@@ -8,6 +8,7 @@ from typing import Any
 
 import onnx
 
+from common.shown import Shown, listed
 from compiler.importer.inputs import fixed_value
 from compiler.importer.loader import load, opset_of, source_name
 from compiler.options import CompileOptions
@@ -23,7 +24,7 @@ from tilewright.runtime.devices import Device, Runner
 from tilewright.runtime.executor import RunResult, add_counters
 
 
-class DynamicModel:
+class DynamicModel(Shown):
     """An ONNX model that is compiled while it runs, in parts, once for every combination of shapes.
 
     Made by `tilewright.compile` for models that cannot be one program: open dimensions, shapes that follow from values,
@@ -86,8 +87,12 @@ class DynamicModel:
     def compilations(self) -> int:
         return self._programs.compilations
 
-    def __repr__(self) -> str:
-        return f"DynamicModel({self.name!r}, {', '.join(map(str, self.inputs))})"
+    def facts(self) -> dict[str, Any]:
+        """For `repr` and notebooks."""
+        return {
+            "name": self.name, "config": self.config.name, "inputs": listed(self.inputs),
+            "outputs": listed(self.outputs), "compilations": self.compilations,
+        }  # fmt: skip
 
     def __call__(self, inputs: Mapping[str, Any] | Any) -> dict[str, Value]:
         """Runs on the functional simulator."""

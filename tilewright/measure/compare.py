@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from common.shown import Shown, listed
 from isa.config import NpuConfig
 from simulator.attribution import LOSSES, LayerLosses
 from tilewright.measure.explain import Explanation
@@ -46,13 +47,36 @@ def _cycles(rows: Iterable[LayerLosses]) -> int:
     return sum(row.cycles for row in rows)
 
 
-@dataclass
-class Comparison:
-    """Two explanations of networks with the same layers, matched."""
+@dataclass(repr=False)
+class Comparison(Shown):
+    """Two explanations of networks with the same layers, matched.
+
+    Attributes:
+        a, b: the sides.
+        pairs: rows of both.
+        notes: what a user should know of the comparison.
+    """
 
     a: Explanation
     b: Explanation
     pairs: list[Pair]
+    notes: tuple[str, ...] = ()
+
+    def facts(self) -> dict[str, Any]:
+        """For `repr` and notebooks."""
+        sides = {
+            side: f"{found.program.name} on {found.program.config.name}, {found.cycles:,} cycles"
+            for side, found in (("a", self.a), ("b", self.b))
+        }
+        return sides | {"cycles_ratio": self.ratio} | ({"notes": listed(self.notes)} if self.notes else {})
+
+    def table(self) -> list[list[str]]:
+        """Cycles of both sides, by layer."""
+        rows = [["layer", "a cycles", "b cycles", "b/a"]]
+        for pair in self.pairs:
+            a, b = pair.cycles
+            rows.append([pair.name, f"{a:,}", f"{b:,}", f"{b / a:.2f}" if a and b else ""])
+        return rows
 
     @property
     def ratio(self) -> float:
@@ -69,6 +93,7 @@ class Comparison:
         return {
             "a": _side(self.a),
             "b": _side(self.b),
+            "notes": list(self.notes),
             "config_differences": differences(self.a.program.config, self.b.program.config),
             "cycles_ratio": self.ratio,
             "time_ratio": self.time_ratio,
@@ -98,8 +123,33 @@ def differences(a: NpuConfig, b: NpuConfig) -> dict[str, list[Any]]:
     return {key: [ours[key], theirs[key]] for key in ours if key != "name" and ours[key] != theirs[key]}
 
 
-def compare(a: Explanation, b: Explanation) -> Comparison:
-    """Matches rows by the names of the layers in them; rows that share a layer come together."""
+def compare_alike(a: Callable[[bool], Explanation], b: Callable[[bool], Explanation]) -> Comparison:
+    """Compares like with like: both sides with schedules of the tuning log, or both without.
+
+    Args:
+        a, b: give an explanation; if told so, of a program without schedules of the tuning log, as far as it can be
+            compiled anew.
+    """
+    left, right = a(False), b(False)
+    if left.tuned == right.tuned:
+        return compare(left, right)
+    name, tuned = ("a", left) if left.tuned else ("b", right)
+    plain = (a if left.tuned else b)(True)
+    if plain.tuned:
+        return compare(left, right)
+    note = (
+        f"schedules of the tuning log for {name} are left out, which has {plain.cycles:,} cycles without them and "
+        f"{tuned.cycles:,} with them: there are none for {'b' if left.tuned else 'a'}"
+    )
+    return compare(plain, right, [note]) if left.tuned else compare(left, plain, [note])
+
+
+def compare(a: Explanation, b: Explanation, notes: Iterable[str] = ()) -> Comparison:
+    """Matches rows by the names of the layers in them; rows that share a layer come together.
+
+    Args:
+        notes: what a user should know of the comparison, besides that one side alone has tuned schedules.
+    """
     sides = a.rows, b.rows
     group: dict[Hashable, Hashable] = {}
 
@@ -119,4 +169,9 @@ def compare(a: Explanation, b: Explanation) -> Comparison:
             (pair.a, pair.b)[side].append(row)
     for pair in pairs.values():
         pair.name = " + ".join(dict.fromkeys(m.name for row in pair.a or pair.b for m in row.members))
-    return Comparison(a, b, list(pairs.values()))
+    found = list(notes)
+    if a.tuned != b.tuned:
+        found.append(
+            f"{'a' if a.tuned else 'b'} alone has schedules of the tuning log: compile it without (tuning off)"
+        )
+    return Comparison(a, b, list(pairs.values()), tuple(found))

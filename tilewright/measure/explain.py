@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from common.shown import Shown
+from compiler.notes import is_tuned
 from isa.config import NpuConfig
 from isa.device import Counters
 from isa.program import Layer, Program
@@ -19,8 +21,8 @@ from tilewright.measure.latency import Latency, latency
 from tilewright.runtime.cost import run_npu_steps
 
 
-@dataclass
-class Explanation:
+@dataclass(repr=False)
+class Explanation(Shown):
     """A run of a program on the cycle-level simulator, its cycles accounted for layer by layer.
 
     Attributes:
@@ -42,6 +44,28 @@ class Explanation:
     clock: Clock | None = None
     energies: list[Energy] = field(default_factory=list)
     energy_model: EnergyModel = field(default_factory=load)
+
+    @property
+    def tuned(self) -> bool:
+        """Whether the program has schedules of the tuning log."""
+        return is_tuned(self.program.notes)
+
+    def facts(self) -> dict[str, Any]:
+        """For `repr` and notebooks."""
+        return {
+            "program": self.program.name, "config": self.program.config.name, "cycles": self.cycles,
+            "bound": self.bound, "utilization": f"{self.bound / self.cycles:.1%}" if self.cycles else "",
+            "tuned": self.tuned, "uj": self.energy.total / 1e6, "layers": len(self.rows),
+        }  # fmt: skip
+
+    def table(self) -> list[list[str]]:
+        """Layers with cycles, bound and what most of the cycles above it were lost to."""
+        rows = [["layer", "cycles", "bound", "utilization", "lost most to"]]
+        for row in self.rows:
+            most = max(row.losses.items(), key=lambda loss: loss[1], default=("", 0))
+            lost = f"{most[0]} {most[1]:,}" if most[1] > 0 else ""
+            rows.append([row.layer.name, f"{row.cycles:,}", f"{row.bound:,}", f"{row.utilization:.0%}", lost])
+        return rows
 
     @property
     def energy(self) -> Energy:
@@ -81,6 +105,8 @@ class Explanation:
             "fingerprint": self.program.config.fingerprint,
             "macs_per_cycle": self.program.config.macs_per_cycle,
             "bytes_per_cycle": self.program.config.bus_bytes,
+            "tuned": self.tuned,
+            "notes": self.program.notes,
             "timing": asdict(self.timing),
             **performance(self.counters, self.bound),
             **(self.clock.describe(self.cycles) if self.clock else {}),

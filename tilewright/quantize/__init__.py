@@ -1,8 +1,10 @@
 """From a float model to a quantised one: int8 weights and activations in QDQ form.
 
->>> from tilewright.quantize import quantize
->>> result = quantize("float.onnx", "photos/")
->>> onnx.save(result.model, "int8.onnx")
+>>> import tilewright as tw
+>>> result = tw.quantize("float.onnx", "photos/")
+>>> result.save("int8.onnx")
+
+`tilewright.quantize` is this package, and calling it calls `quantize` in it.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ from typing import Any
 
 import onnx
 
+from common.shown import Shown, listed
+from tilewright.callable_module import make_callable
 from tilewright.errors import UsageError
+from tilewright.files import is_tflite, write_bytes
 from tilewright.quantize import sqnr, verify
 from tilewright.quantize.accuracy import Accuracy, tune
 from tilewright.quantize.batch import sentence, write_batch
@@ -29,11 +34,12 @@ from tilewright.quantize.prepare import Shapes, Values, fix, prepare, read, requ
 from tilewright.quantize.qoperator import write_qoperator
 from tilewright.quantize.recipe import Progress, Recipe
 from tilewright.quantize.samples import Data, samples_of, split
+from tilewright.quantize.tflite import QuantizedTflite, quantize_tflite
 from tilewright.quantize.writing import write
 
 
-@dataclass(frozen=True)
-class Quantized:
+@dataclass(frozen=True, repr=False)
+class Quantized(Shown):
     """A quantised model, and how it came about.
 
     Attributes:
@@ -46,6 +52,7 @@ class Quantized:
         batches: size of the batch, by input, where the float model leaves it open: that of the samples, which the
             result has fixed.
         notes: what else a user should know.
+        form: "qdq" or "qoperator".
     """
 
     model: onnx.ModelProto
@@ -56,16 +63,34 @@ class Quantized:
     target: float | None = None
     batches: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    form: str = "qdq"
 
     def serialized(self) -> bytes:
         """The file."""
         return bytes(self.model.SerializeToString())
 
+    def save(self, path: str | Path) -> None:
+        """Writes the file."""
+        write_bytes(Path(path), self.serialized())
+
+    def facts(self) -> dict[str, Any]:
+        """For `repr` and notebooks."""
+        found: dict[str, Any] = {"model": self.model.graph.name, "form": self.form}
+        found |= {"activation": self.recipe.activation, "nodes": len(self.model.graph.node)}
+        if self.verified is not None:
+            found["check"] = self.verified.report.summary()
+        if self.noise is not None:
+            found["sqnr_db"] = listed(f"{name} {decibels:.1f}" for name, decibels in self.noise.outputs.items())
+        return found | ({"notes": listed(self.notes)} if self.notes else {})
+
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """For JSON, as `tilewright quantize --json` gives it."""
         nodes = self.model.graph.node
         found: dict[str, Any] = {
-            "quantize_nodes": sum(n.op_type == "QuantizeLinear" or n.op_type.startswith("QLinear") for n in nodes)
+            "bytes": len(self.serialized()),
+            "activation": self.recipe.activation,
+            "form": self.form,
+            "quantize_nodes": sum(n.op_type == "QuantizeLinear" or n.op_type.startswith("QLinear") for n in nodes),
         }
         if self.batches:
             found |= {"batches": dict(self.batches), "notes": list(self.notes)}
@@ -101,7 +126,7 @@ class Quantized:
         return found
 
 
-def quantize(
+def quantize_onnx(
     model: str | Path | onnx.ModelProto,
     data: Data,
     *,
@@ -171,4 +196,55 @@ def quantize(
     comparison = None
     if metric is not None and before is not None:
         comparison = compare(metric, before, runner(written), held, known, progress)
-    return Quantized(written, recipe, verified, comparison, noise, wanted.target, batches, notes)
+    return Quantized(written, recipe, verified, comparison, noise, wanted.target, batches, notes, form)
+
+
+def quantize(
+    model: str | Path | bytes | onnx.ModelProto,
+    data: Data,
+    *,
+    shapes: Shapes | None = None,
+    values: Values | None = None,
+    images: ImageOptions | None = None,
+    held_back: int | None = None,
+    activation: str = "int8",
+    form: str = "qdq",
+    per_channel: bool = True,
+    check: bool = True,
+    metric: str | None = None,
+    labels: str | Path | None = None,
+    accuracy: Accuracy | None = None,
+    progress: Progress | None = None,
+) -> Quantized | QuantizedTflite:
+    """Quantises a float ONNX or TFLite model to 8 bits, as `tilewright quantize` does.
+
+    Args:
+        model: ONNX or TFLite file, the bytes of a TFLite file, or a ModelProto (left unchanged).
+        data: calibration data: a file or folder of samples or images, an array (models of one input) or arrays by
+            name, whose first axes count samples, or the inputs of single runs; see `samples.samples_of`.
+        images, held_back, check, metric, labels, progress: as for `quantize_onnx`.
+        shapes, values, activation, form, per_channel, accuracy: the same, for ONNX models only.
+
+    Returns:
+        The model, and how it came about: `save(path)`, `serialized()`, `to_dict()`.
+
+    Raises:
+        UsageError: the model or the data cannot be used; one line that says what to do.
+    """
+    is_file = isinstance(model, str | Path) and Path(model).is_file()
+    if not isinstance(model, onnx.ModelProto) and (is_file or isinstance(model, bytes)) and is_tflite(model):
+        if shapes or values or accuracy is not None or (activation, form, per_channel) != ("int8", "qdq", True):
+            raise UsageError("shapes, values, activation, form, per_channel and accuracy are for ONNX models")
+        return quantize_tflite(
+            model, data, images=images, held_back=held_back, check=check, metric=metric, labels=labels,
+            progress=progress,
+        )  # fmt: skip
+    if isinstance(model, bytes):
+        raise UsageError("bytes must be those of a TFLite file; give an ONNX model as a file or a ModelProto")
+    return quantize_onnx(
+        model, data, shapes=shapes, values=values, images=images, held_back=held_back, activation=activation, form=form,
+        per_channel=per_channel, check=check, metric=metric, labels=labels, accuracy=accuracy, progress=progress,
+    )  # fmt: skip
+
+
+make_callable(__name__)

@@ -13,6 +13,7 @@ import numpy as np
 
 from common.installation import install_extra
 from common.quiet import quiet
+from common.shown import Shown
 from compiler.importer.tflite.schema import FileModel, FileTensor
 from compiler.importer.tflite.schema import read as read_file
 from isa.program import Program
@@ -20,6 +21,7 @@ from tilewright.api.compilation import compile
 from tilewright.checking.litert_reference import LiteRtReference
 from tilewright.checking.model import check as check_model
 from tilewright.errors import TilewrightError, UsageError
+from tilewright.files import write_bytes
 from tilewright.quantize.finite import Finite
 from tilewright.quantize.image_samples import ImageOptions
 from tilewright.quantize.metric import Comparison, Outputs, Run, compare, read_labels
@@ -31,8 +33,8 @@ from tilewright.quantize.tflite_prepare import prepare_tflite
 from tilewright.quantize.verify import Verified
 
 
-@dataclass(frozen=True)
-class QuantizedTflite:
+@dataclass(frozen=True, repr=False)
+class QuantizedTflite(Shown):
     """A quantised TFLite model: the bytes of its file, and what running it showed."""
 
     data: bytes
@@ -43,9 +45,18 @@ class QuantizedTflite:
         """The file."""
         return self.data
 
+    def save(self, path: str | Path) -> None:
+        """Writes the file."""
+        write_bytes(Path(path), self.data)
+
+    def facts(self) -> dict[str, Any]:
+        """For `repr` and notebooks."""
+        check = {"check": self.verified.report.summary()} if self.verified is not None else {}
+        return {"form": "tflite", "activation": "int8", "bytes": len(self.data)} | check
+
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        found: dict[str, Any] = {}
+        """For JSON, as `tilewright quantize --json` gives it."""
+        found: dict[str, Any] = {"bytes": len(self.data), "activation": "int8", "form": "tflite"}
         if self.verified is not None:
             found["verified"] = self.verified.to_dict()
         if self.comparison is not None:

@@ -10,6 +10,7 @@ import numpy as np
 
 import isa.device
 from common.allocator import MemoryFull
+from common.shown import Shown
 from isa.config import NpuConfig
 from isa.device import Counters
 from isa.program import Program
@@ -37,7 +38,7 @@ class ModelInParts(Protocol):
         ...
 
 
-class Runner:
+class Runner(Shown):
     """A device and the program loaded in it. Not thread-safe.
 
     Made by `Device`. The last program stays loaded; running another one replaces it. What a program keeps from one run
@@ -63,6 +64,15 @@ class Runner:
     def __repr__(self) -> str:
         config = self.config
         return f"Device({self.name!r}, config={config.name if config else None!r})"
+
+    def facts(self) -> dict[str, Any]:
+        """For notebooks."""
+        config = self.config
+        return {
+            "name": self.name,
+            "config": config.name if config else "that of the program",
+            "program": self._executor.program.name if self._executor is not None else "none",
+        }
 
     def __enter__(self) -> Runner:
         return self

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from common.allocator import MemoryFull
+from common.shown import Shown, listed
 from isa.assembler import disassemble_one
 from isa.device import Counters, Device, DeviceError, EngineCounters, Region
 from isa.encoding import DecodeError, decode
@@ -85,8 +86,8 @@ def check_host(program: Program) -> None:
         )
 
 
-@dataclass
-class RunResult:
+@dataclass(repr=False)
+class RunResult(Shown):
     """The results of a run: outputs, what the device counted, and times.
 
     Attributes:
@@ -104,6 +105,11 @@ class RunResult:
     observed: dict[str, np.ndarray] = field(default_factory=dict)
     unwritten: dict[str, int] = field(default_factory=dict)
     step_of: dict[str, int] = field(default_factory=dict)
+
+    def facts(self) -> dict[str, Any]:
+        """For `repr` and notebooks."""
+        shapes = (f"{name} {np.shape(value)}" for name, value in self.outputs.items())
+        return {"outputs": listed(shapes), "cycles": self.counters.cycles, "seconds": sum(self.seconds)}
 
 
 class Executor:

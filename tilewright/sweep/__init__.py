@@ -1,14 +1,17 @@
 """Design-space sweeps: which configurations there are, what each costs and how fast each runs each network.
 
-`load_space` reads a space, `run` sweeps it into a database that a killed sweep resumes from, `Database` reads it.
+`sweep` does all of it, and calling the package calls `sweep`. `load_space` reads a space, `run` sweeps it into a
+database that a killed sweep resumes from, `Database` reads it.
 """
 
+from tilewright.callable_module import make_callable
 from tilewright.sweep.database import Database
 from tilewright.sweep.expressions import SpaceError
 from tilewright.sweep.networks import DEFAULT_NETWORKS, Network, network_name, resolve
 from tilewright.sweep.outcome import Outcome
 from tilewright.sweep.runner import run
 from tilewright.sweep.space import Point, Space, load_space
+from tilewright.sweep.whole import read, sweep
 
 __all__ = [
     "DEFAULT_NETWORKS",
@@ -20,6 +23,10 @@ __all__ = [
     "SpaceError",
     "load_space",
     "network_name",
+    "read",
     "resolve",
     "run",
+    "sweep",
 ]
+
+make_callable(__name__)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from common.shown import Shown
 from fpga.area.model import AreaModel
 from fpga.fmax.model import FmaxModel
-from tilewright.sweep.space import NETWORK_TIME, network_key
+from tilewright.measure.clock import Clock
+from tilewright.sweep.space import NETWORK_TIME, Space, network_key
+
+#: Points of each network that `Outcome.to_dict` has.
+FASTEST = 3
 
 
-@dataclass
-class Outcome:
+@dataclass(repr=False)
+class Outcome(Shown):
     """The outcome of a sweep.
 
     Attributes:
@@ -22,6 +28,8 @@ class Outcome:
         verifications: with `verify`, rows with cycles of RTL and simulator.
         area_model: that gave the area, None where a tool counted.
         clock_model: that gave the clock, None where something else did.
+        space: what was swept.
+        folder: of the database.
     """
 
     sweep: str
@@ -32,6 +40,46 @@ class Outcome:
     verifications: list[dict[str, Any]]
     area_model: AreaModel | None = None
     clock_model: FmaxModel | None = None
+    space: Space | None = None
+    folder: Path | None = None
+
+    @property
+    def database(self) -> Path | None:
+        """The file with all results."""
+        return None if self.folder is None else self.folder / "sweep.sqlite"
+
+    def facts(self) -> dict[str, Any]:
+        """For `repr` and notebooks."""
+        states = ("done", "infeasible", "invalid", "failed")
+        counts = {state: self.count(state) for state in states if self.count(state)}
+        return counts | {"front": len(self.front), "computed": self.computed, "database": str(self.database)}
+
+    def table(self) -> list[list[str]]:
+        """The points that no other one beats."""
+        fields = list(self.front[0]["assignment"]) if self.front else []
+        objectives = [o.text for o in self.space.objectives] if self.space is not None else []
+        rows = [
+            [str(p["number"]), *(str(p["assignment"][f]) for f in fields)]
+            + [f"{p['metrics'][f'objective{n}']:g}" for n in range(len(objectives))]
+            for p in self.front
+        ]
+        return [["#", *fields, *objectives], *rows] if rows else []
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, as `tilewright sweep --json` gives it."""
+        networks = self.space.weights if self.space is not None else ()
+        return {
+            "board": self.space.board if self.space is not None else None,
+            "family": self.space.family if self.space is not None else None,
+            "database": str(self.database),
+            "sweep": self.sweep,
+            "computed": self.computed,
+            "reused": self.reused,
+            "points": self.points,
+            "front": [point["number"] for point in self.front],
+            "fastest": {name: [timed(point, name) for point in self.fastest(name, FASTEST)] for name in networks},
+            "verifications": self.verifications,
+        }
 
     def fastest(self, network: str, count: int) -> list[dict[str, Any]]:
         """Rows of `points` that run a network in the least time, the fastest first; none where there is no clock."""
@@ -42,6 +90,18 @@ class Outcome:
     def count(self, state: str) -> int:
         """Points in a state."""
         return sum(point["state"] == state for point in self.points)
+
+
+def timed(point: dict[str, Any], network: str) -> dict[str, Any]:
+    """A point and its time for a network."""
+    key = network_key(network)
+    found = Clock(point["metrics"]["clock_mhz"], "sweep").describe(round(point["metrics"][f"cycles_{key}"]))
+    return {
+        "number": point["number"],
+        "assignment": point["assignment"],
+        "cycles": point["metrics"][f"cycles_{key}"],
+        **{name: found[name] for name in ("clock_mhz", "milliseconds", "inferences_per_second")},
+    }
 
 
 @dataclass

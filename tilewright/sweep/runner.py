@@ -388,5 +388,6 @@ def run(
         rows = [tuple(p["metrics"][f"objective{n}"] for n in range(len(space.objectives))) for p in done]
         front = sorted((done[n] for n in pareto_front(rows)), key=lambda p: p["metrics"]["objective0"])
         return Outcome(
-            sweep.id, points, front, sweep.computed, sweep.reused, verifications, sweep.area_model, sweep.clock_model
-        )
+            sweep.id, points, front, sweep.computed, sweep.reused, verifications, sweep.area_model, sweep.clock_model,
+            space, folder,
+        )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -9,13 +10,14 @@ import click
 from rich import box
 from rich.table import Table
 
+from compiler.notes import general
 from isa.config import PRESETS, NpuConfig
 from isa.program import Program
 from tilewright.cli import arguments, memory_options, programs, terminal
 from tilewright.cli.energy import microjoules, staleness
 from tilewright.errors import UsageError
 from tilewright.measure.clock import show
-from tilewright.measure.compare import Comparison, Pair, compare, differences
+from tilewright.measure.compare import Comparison, Pair, compare_alike, differences
 from tilewright.measure.explain import Explanation, explain
 from tilewright.measure.labels import short_name
 
@@ -42,6 +44,7 @@ from tilewright.measure.labels import short_name
 @arguments.config_option
 @arguments.shape_option
 @arguments.effort_option
+@arguments.tuning_option("--tuning")
 @memory_options.options
 @arguments.clock_option
 @click.option("--layers/--no-layers", default=None, help="The table per layer; by default with one network only.")
@@ -54,6 +57,7 @@ def command(
     config: str | None,
     shapes: tuple[tuple[str, list[int]], ...],
     effort: int,
+    tuning: str | None,
     beside: memory_options.MemoryOptions,
     layers: bool | None,
     json_path: str | None,
@@ -61,21 +65,27 @@ def command(
     """Compare A and B, two configurations or two programs, layer by layer.
 
     A configuration is a preset, a .json or a .toml file and needs --model; a program may also be a model, which is
-    compiled for --config first. Cycles are those of the cycle-level simulator.
+    compiled for --config first. Cycles are those of the cycle-level simulator. Where the tuning log has schedules for
+    one side only, they are left out, with a note.
     """
     terminal.prepare_json(json_path)
-    found = []
-    for left, right in _sides(a, b, models, config):
-        explained = []
-        for path, chosen in (left, right):
-            request = programs.Request(model=path, config=chosen, shapes=shapes, effort=effort, **asdict(beside))
+
+    def side(path: Path, chosen: str | None) -> Callable[[bool], Explanation]:
+        def explained(untuned: bool) -> Explanation:
+            log = "off" if untuned else tuning
+            request = programs.Request(
+                model=path, config=chosen, shapes=shapes, effort=effort, tuning=log, **asdict(beside)
+            )
             program, compiled = request.open(json_path)
             if not compiled and chosen is not None:
                 raise UsageError(f"{path} is compiled already: a configuration has no effect on it")
             clock, timing = request.clock_and_memory(program.config)
             with terminal.Working(f"running {program.name}"), terminal.stdout_for_json(json_path):
-                explained.append(explain(program, timing, clock))
-        found.append(compare(*explained))
+                return explain(program, timing, clock)
+
+        return explained
+
+    found = [compare_alike(side(*left), side(*right)) for left, right in _sides(a, b, models, config)]
     if json_path is not None:
         terminal.emit_json(json_path, [each.to_dict() for each in found])
     if json_path == "-":
@@ -85,8 +95,17 @@ def command(
         for each in found:
             console.print(table(each, console.width))
     console.print(totals_table(found))
+    for line in dict.fromkeys(line for each in found for line in _notes(each)):
+        console.print(line, markup=False, soft_wrap=True)
     for line in staleness(found[0].a.energy_model):
         console.print(line, markup=False)
+
+
+def _notes(found: Comparison) -> list[str]:
+    """The lines under the table: what the numbers were made with."""
+    sides = (("a", found.a), ("b", found.b))
+    notes = [f"{name}: {note}" for name, side in sides for note in general(side.program.notes)]
+    return [f"note: {found.a.program.name}: {note}" for note in (*found.notes, *notes)]
 
 
 Side = tuple[Path, str | None]

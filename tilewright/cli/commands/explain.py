@@ -8,6 +8,7 @@ import click
 from rich import box
 from rich.table import Table
 
+from compiler.notes import general
 from isa.program import Layer
 from simulator.attribution import LOSSES, LayerLosses
 from tilewright.cli import arguments, energy, memory_options, programs, terminal
@@ -194,8 +195,8 @@ def summary(found: Explanation) -> list[str]:
     if any(fill.values()):
         parts = ", ".join(f"{cause} {n:,}" for cause, n in sorted(fill.items(), key=lambda f: -f[1]) if n)
         lines.append(f"fill waited for: {parts}")
-    if found.cpu_layers or found.program.config.weight_codes:
-        lines += [f"note: {note}" for note in found.program.notes]
+    every = found.cpu_layers or found.program.config.weight_codes
+    lines += [f"note: {note}" for note in (found.program.notes if every else general(found.program.notes))]
     by_ops = list(found.latency.by_ops.items())
     if by_ops:
         whole = found.latency.seconds or found.latency.cpu_seconds

@@ -214,11 +214,11 @@ def command(
 
             result = quantize_tflite(model, calibration, **common)
         else:
-            from tilewright.quantize import quantize
+            from tilewright.quantize import quantize_onnx
             from tilewright.quantize.memory import separate_blocks
 
             separate_blocks()
-            result = quantize(
+            result = quantize_onnx(
                 model, calibration, shapes=arguments.same_input_once(shapes), values=fixed_values.parse(model, values),
                 activation=activation, form=form, per_channel=not per_tensor, accuracy=accuracy.options,
                 **common,
@@ -226,7 +226,7 @@ def command(
     raw = result.serialized()
     write_bytes(output, raw)
     kind = "tflite" if is_tflite(raw) else form
-    found = {"output": str(output), "bytes": len(raw), "activation": activation, "form": kind, **result.to_dict()}
+    found = {"output": str(output), **result.to_dict()}
     noise = getattr(result, "noise", None)
     if sqnr_plot is not None and noise is not None:
         from tilewright.quantize.sqnr_plot import picture

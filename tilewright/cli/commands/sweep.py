@@ -23,13 +23,11 @@ from common.installation import install_extra
 from tilewright.cli import arguments, terminal
 from tilewright.cli.group import MISMATCH
 from tilewright.errors import UsageError
-from tilewright.measure.clock import Clock, show
+from tilewright.measure.clock import show
 
 _SHOWN = 15
 _AXIS_COLUMNS = 3
 _WIDTH = 100
-#: Points shown, and written as JSON, for each network.
-_FASTEST = 3
 
 
 @click.command(
@@ -93,11 +91,10 @@ def command(
     if output.exists() and not output.is_dir():
         raise UsageError(f"{output} is not a folder")
     named = [name for text in models for name in _split(text)]
-    named = named or list(sweep.load_space(space, board=board).models) or list(sweep.DEFAULT_NETWORKS)
-    swept = [sweep.network_name(name) for name in named]
-    loaded = sweep.load_space(space, swept, clock_mhz=clock_mhz, board=board)
     with terminal.Working("reading networks"):
-        networks = sweep.resolve(named, arguments.same_input_once(shapes))
+        loaded, networks = sweep.read(
+            space, named, shapes=arguments.same_input_once(shapes), clock_mhz=clock_mhz, board=board
+        )
     for network in networks:
         if network.note:
             click.echo(f"note: {network.name}: {network.note}", err=True)
@@ -111,7 +108,7 @@ def command(
             click.echo(f"stopped; {output} has what was computed, the same command resumes", err=True)
             raise
     if json_path is not None:
-        terminal.emit_json(json_path, _json(outcome, loaded, output))
+        terminal.emit_json(json_path, outcome.to_dict())
     if json_path != "-":
         _print(outcome, loaded, output)
     wrong = [v for v in outcome.verifications if v["state"] != "done" or v["rtl_cycles"] != v["simulated_cycles"]]
@@ -157,39 +154,6 @@ class _Bar:
         )  # fmt: skip
 
 
-def _json(outcome: Any, space: Any, output: Path) -> dict[str, Any]:
-    return {
-        "board": space.board,
-        "family": space.family,
-        "database": str(output / "sweep.sqlite"),
-        "sweep": outcome.sweep,
-        "computed": outcome.computed,
-        "reused": outcome.reused,
-        "points": outcome.points,
-        "front": [point["number"] for point in outcome.front],
-        "fastest": {
-            network: [_timed(point, network) for point in outcome.fastest(network, _FASTEST)]
-            for network in space.weights
-        },
-        "verifications": outcome.verifications,
-    }
-
-
-def _timed(point: dict[str, Any], network: str) -> dict[str, Any]:
-    """A point and its time for a network."""
-    from tilewright.sweep.space import network_key
-
-    key = network_key(network)
-    clock = Clock(point["metrics"]["clock_mhz"], "sweep")
-    found = clock.describe(round(point["metrics"][f"cycles_{key}"]))
-    return {
-        "number": point["number"],
-        "assignment": point["assignment"],
-        "cycles": point["metrics"][f"cycles_{key}"],
-        **{name: found[name] for name in ("clock_mhz", "milliseconds", "inferences_per_second")},
-    }
-
-
 def _area_note(model: Any, family: str) -> str:
     """The stated error of the area model."""
     errors = ", ".join(f"{count} {error:.1%}" for count, error in model.error.items())
@@ -213,7 +177,9 @@ def _energy_notes() -> list[str]:
 
 def _print_fastest(outcome: Any, space: Any, console: Console) -> None:
     """The fastest points of each network, where there is a clock."""
-    best = {network: outcome.fastest(network, _FASTEST) for network in space.weights}
+    from tilewright.sweep.outcome import FASTEST, timed
+
+    best = {network: outcome.fastest(network, FASTEST) for network in space.weights}
     shown = [point for points in best.values() for point in points]
     if not shown:
         return
@@ -226,7 +192,7 @@ def _print_fastest(outcome: Any, space: Any, console: Console) -> None:
     table.add_column(", ".join(varied), overflow="fold")
     for network, points in best.items():
         for number, point in enumerate(points):
-            found = _timed(point, network)
+            found = timed(point, network)
             rate = found["inferences_per_second"]
             axes = ", ".join(str(point["assignment"][name]) for name in varied)
             table.add_row(

@@ -1,0 +1,74 @@
+"""`sweep`: a whole sweep by one call, from the file of a space and the names of networks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from common import native
+from tilewright.sweep.networks import DEFAULT_NETWORKS, Network, network_name, resolve
+from tilewright.sweep.outcome import Outcome, Progress
+from tilewright.sweep.runner import run
+from tilewright.sweep.space import Space, load_space
+
+
+def read(
+    space: str | Path,
+    networks: Sequence[str] = (),
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    clock_mhz: float | None = None,
+    board: str | None = None,
+) -> tuple[Space, list[Network]]:
+    """A space and the networks it is swept over; see `sweep`."""
+    named = list(networks) or list(load_space(space, board=board).models) or list(DEFAULT_NETWORKS)
+    loaded = load_space(space, [network_name(name) for name in named], clock_mhz=clock_mhz, board=board)
+    return loaded, resolve(named, shapes)
+
+
+def sweep(
+    space: str | Path,
+    output: str | Path,
+    networks: Sequence[str] = (),
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    clock_mhz: float | None = None,
+    board: str | None = None,
+    jobs: int | None = None,
+    scheduler: str | None = None,
+    synth: str = "model",
+    effort: int = 1,
+    retry_failed: bool = False,
+    verify: int = 0,
+    progress: Callable[[Progress], None] = lambda _: None,
+) -> Outcome:
+    """Sweeps the configurations of a space over networks, as `tilewright sweep` does.
+
+    The local cluster starts processes: a script calls this below `if __name__ == "__main__":`.
+
+    Args:
+        space: TOML file with axes, constraints, search and objectives; see docs/sweeps.md.
+        output: folder of the database, made if missing; what it has already is not computed again.
+        networks: ONNX or TFLite files, or names of the zoo; by default those of the space, else `DEFAULT_NETWORKS`.
+        shapes: of inputs that ONNX files leave open, by name.
+        clock_mhz: for times; by default that of the space, of place and route, or of the calibrated model.
+        board: that the space is for, in place of its own.
+        jobs: worker processes; by default one per CPU.
+        scheduler: address of a Dask scheduler to use in their place.
+        synth: area by "model", "yosys", or "nextpnr", which also places and routes for the clock.
+        effort: of the compiler's schedule search, 0..3.
+        retry_failed: compute again what failed before.
+        verify: number of points whose cycles are compared with those of the RTL.
+        progress: called after every result.
+
+    Returns:
+        All points, and those of them that no other one beats.
+
+    Raises:
+        UsageError: space, networks or another argument cannot be used; one line that says why.
+    """
+    loaded, found = read(space, networks, shapes=shapes, clock_mhz=clock_mhz, board=board)
+    return run(
+        loaded, found, output, jobs=jobs or native.jobs(), scheduler=scheduler, tool=synth, effort=effort,
+        retry_failed=retry_failed, verify=verify, progress=progress,
+    )  # fmt: skip
