@@ -96,14 +96,16 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """A public name of `_HOMES` or `_PACKAGES`."""
-    if name in _PACKAGES:
-        return _package(name)
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
-    return found
+if not TYPE_CHECKING:  # a type checker knows all names from above, and that there are no others
+
+    def __getattr__(name: str) -> Any:
+        """A public name of `_HOMES` or `_PACKAGES`."""
+        if name in _PACKAGES:
+            return _package(name)
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+        return found
 
 
 def _package(name: str) -> Any:

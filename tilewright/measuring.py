@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 from isa.config import PRESETS, NpuConfig
 from isa.program import Program
@@ -22,8 +22,8 @@ from tilewright.measure.explain import Explanation
 if TYPE_CHECKING:
     import onnx
 
-    Model = Program | str | Path | bytes | onnx.ModelProto
-    Config = NpuConfig | str | Path
+    Model: TypeAlias = "Program | str | Path | bytes | onnx.ModelProto"
+    Config: TypeAlias = "NpuConfig | str | Path"
 
 
 @dataclass(frozen=True)
@@ -42,20 +42,19 @@ class _Request:
 
     def explain(self) -> Explanation:
         """Compiles what is a model, and runs it."""
-        is_file = isinstance(self.model, str | Path) and Path(self.model).is_file() and Program.is_program(self.model)
-        if isinstance(self.model, Program) or is_file:
+        if _is_program(self.model):
+            program = self.model if isinstance(self.model, Program) else load(self.model, trust=self.trust)
             given = {"config": self.config, "shapes": self.shapes} | self.options
             for name, value in given.items():
                 if value is not None and not (name == "tuning" and value == "off"):
-                    what = self.model if is_file else repr(self.model.name)  # type: ignore[union-attr]
-                    raise UsageError(f"{what} is compiled already: {name} has no effect on it")
-            program = self.model if isinstance(self.model, Program) else load(self.model, trust=self.trust)  # type: ignore[arg-type]
+                    raise UsageError(f"{program.name} is compiled already: {name} has no effect on it")
             clock, memory = self._clock_and_memory(program.config)
             return explaining.explain(program, memory, clock)
+        assert not isinstance(self.model, Program)
         chosen = self.config if isinstance(self.config, NpuConfig) else NpuConfig.load(self.config or "base")
         clock, memory = self._clock_and_memory(chosen)
         mhz = None if clock is None else clock.mhz
-        program = compile_program(self.model, chosen, self.shapes, memory=memory, clock_mhz=mhz, **self.options)  # type: ignore[arg-type]
+        program = compile_program(self.model, chosen, self.shapes, memory=memory, clock_mhz=mhz, **self.options)
         return explaining.explain(program, memory, clock)
 
     def _clock_and_memory(self, config: NpuConfig) -> tuple[Clock | None, MemoryTiming]:
@@ -147,18 +146,21 @@ def compare(
     def side(given: Any) -> Callable[[bool], Explanation]:
         if isinstance(given, Explanation):
             return lambda untuned: given
-        compiled = isinstance(given, Program) or (
-            isinstance(given, str | Path) and Path(given).is_file() and Program.is_program(given)
-        )
-        own = {} if compiled and not kinds[0] else options
+        of: Any = model if kinds[0] else given
+        compiled = not kinds[0] and _is_program(of)
+        own = {} if compiled else options
         chosen = given if kinds[0] else None if compiled else config
-        request = _Request(
-            model if kinds[0] else given, chosen, None if compiled else shapes, board, board_memory, memory, clock_mhz,
-            trust, own,
-        )  # type: ignore[arg-type]  # fmt: skip
+        fixed = None if compiled else shapes
+        request = _Request(of, chosen, fixed, board, board_memory, memory, clock_mhz, trust, own)
         return lambda untuned: (replace(request, options=own | {"tuning": "off"}) if untuned else request).explain()
 
     return comparing.compare_alike(side(a), side(b))
+
+
+def _is_program(model: Model) -> TypeGuard[Program | str | Path]:
+    return isinstance(model, Program) or (
+        isinstance(model, str | Path) and Path(model).is_file() and Program.is_program(model)
+    )
 
 
 def _is_config(given: Any) -> bool:

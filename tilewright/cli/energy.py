@@ -63,17 +63,13 @@ def sentences(energy: Energy, model: EnergyModel, config: NpuConfig) -> list[str
 
 
 def staleness(model: EnergyModel) -> list[str]:
-    """A line where the RTL is not, or may not be, what the model was calibrated on."""
-    match model.changed:
-        case []:
-            return []
-        case None:
-            return [
-                "the RTL's sources have changed since the energy was calibrated, its machines perhaps not: "
-                "docs/energy.md says how to look"
-            ]
-        case changed:
-            return [
-                f"the RTL has changed since the energy was calibrated, on {len(changed)} of {len(model.machines)} "
-                "machines: make energy-truth measures them anew"
-            ]
+    """A line where somebody has looked (`python -m tilewright.energy_truth --check`) and the RTL is no longer what the
+    model was calibrated on. Other sources alone are nothing that a user could act upon; `--json` has `"stale": null`.
+    """
+    changed = model.changed
+    if not changed:
+        return []
+    return [
+        f"the RTL has changed since the energy was calibrated, on {len(changed)} of {len(model.machines)} "
+        "machines: make energy-truth measures them anew"
+    ]

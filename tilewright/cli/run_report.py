@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.table import Table
 
-from compiler.notes import UNUSED, general
+from compiler.notes import UNUSED, general, is_tuned
 from isa.program import Program
 from isa.timing import DEFAULT_MEMORY, MemoryTiming
 from simulator.bound import bound_cycles
@@ -54,6 +54,7 @@ def summarise(
     result["notes"] = list(dict.fromkeys(note for part in parts for note in general(part.notes)))
     if counted["npu_macs"]:  # of the parts of a model some have nothing for the NPU
         result["notes"] = [note for note in result["notes"] if not note.startswith(UNUSED)]
+    result["tuned"] = any(is_tuned(part.notes) for part in parts)
     result |= {key: counted[key] for key in _COUNTED}
     if runner.counters is not None and runner.counters.cycles is not None:
         layers = [layer for part in parts for layer in part.layers]

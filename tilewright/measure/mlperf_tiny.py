@@ -64,7 +64,7 @@ def measure(
 def _measure(models: Path, file: str, config: str | Path | NpuConfig, mhz: float, activation: str) -> dict[str, Any]:
     narrow = (models / file).read_bytes()
     model = narrow if activation == "int8" else widened(narrow)
-    program = compile_program(model, config)
+    program = compile_program(model, config, tuning="off")
     reference = LiteRtReference(model)
     name, out = program.inputs[0].name, program.outputs[0].name
     labels: np.ndarray | None = None

@@ -65,7 +65,9 @@ def measure(
     chosen = [t for t in TARGETS if t.quick or not quick]
     for index, target in enumerate(chosen):
         progress(f"measuring {target.network}", index, len(chosen))
-        program = compile_program(zoo.build_quantized(target.network), machine, memory=timing, cache=False)
+        program = compile_program(
+            zoo.build_quantized(target.network), machine, memory=timing, cache=False, tuning="off"
+        )
         inputs = random_inputs(program)
         with Device("cycle", timing=timing) as device:
             device.load(program)

@@ -72,7 +72,7 @@ def cycles_of(model: onnx.ModelProto, config: NpuConfig) -> int:
 
 
 def _run(model: onnx.ModelProto, config: NpuConfig) -> int:
-    program = compile_program(model, config)
+    program = compile_program(model, config, tuning="off")
     with Device("cycle", functional=False) as device:
         device.run(program, random_inputs(program))
         assert device.counters is not None and device.counters.cycles is not None

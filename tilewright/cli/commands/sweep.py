@@ -84,7 +84,7 @@ def command(
     DIR/sweep.sqlite as soon as it is known.
     """
     try:  # here, because `sweep --help` works without the extra
-        from tilewright import sweep
+        from tilewright.sweep import read, run
     except ModuleNotFoundError as error:
         raise UsageError(f"{error.name} is missing: {install_extra('sweep')}") from None
     terminal.prepare_json(json_path)
@@ -92,7 +92,7 @@ def command(
         raise UsageError(f"{output} is not a folder")
     named = [name for text in models for name in _split(text)]
     with terminal.Working("reading networks"):
-        loaded, networks = sweep.read(
+        loaded, networks = read(
             space, named, shapes=arguments.same_input_once(shapes), clock_mhz=clock_mhz, board=board
         )
     for network in networks:
@@ -100,7 +100,7 @@ def command(
             click.echo(f"note: {network.name}: {network.note}", err=True)
     with _Bar(loaded.objectives[0].text) as bar, terminal.stdout_for_json(json_path):
         try:
-            outcome = sweep.run(
+            outcome = run(
                 loaded, networks, output, jobs=jobs or arguments.cpus(), scheduler=scheduler, tool=synth, effort=effort,
                 retry_failed=retry_failed, verify=verify, progress=bar.show,
             )  # fmt: skip
@@ -158,13 +158,13 @@ def _area_note(model: Any, family: str) -> str:
     """The stated error of the area model."""
     errors = ", ".join(f"{count} {error:.1%}" for count, error in model.error.items())
     note = f"area by the model of {family}; largest error against Yosys on held-back points: {errors}"
-    return f"{note}; the RTL has changed, `python -m fpga.area --calibrate` measures anew" if model.stale else note
+    return f"{note}; the RTL has changed since, so it may be larger" if model.stale else note
 
 
 def _clock_note(model: Any, family: str) -> str:
     """The stated error of the model of the clock."""
     note = f"clock by the model of {family}; largest error against placements on held-back points: {model.error:.1%}"
-    return f"{note}; the RTL has changed, `python -m fpga.fmax --calibrate` measures anew" if model.stale else note
+    return f"{note}; the RTL has changed since, so it may be larger" if model.stale else note
 
 
 def _energy_notes() -> list[str]:

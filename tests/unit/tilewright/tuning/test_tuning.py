@@ -6,6 +6,7 @@ import json
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -326,3 +327,38 @@ def test_a_memory_has_findings_of_its_own(tmp_path: Path) -> None:
 def test_a_clock_needs_a_board(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     assert "--board" in invoke("tune", MODEL, "--clock", 50, "--log", log, code=2).stderr
+
+
+def test_the_commands_say_that_schedules_are_tuned(log: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And two machines are compared with like schedules: the log has none for `small`."""
+    plain = json.loads(invoke("run", MODEL, "--backend", "cycle", "--json", "-").stdout)
+    assert plain["tuned"] is False
+    monkeypatch.setenv("TILEWRIGHT_TUNING", str(log))
+    run = json.loads(invoke("run", MODEL, "--backend", "cycle", "--json", "-").stdout)
+    (note,) = [note for note in run["notes"] if note.startswith("tuned: ")]
+    assert run["tuned"] is True and run["cycles"] < plain["cycles"] and f"{plain['cycles']:,}" in note
+    assert f"note: {note}" in invoke("run", MODEL).stdout and f"note: {note}" in invoke("explain", MODEL).stdout
+    explained = json.loads(invoke("explain", MODEL, "--json", "-").stdout)
+    assert explained["tuned"] is True and note in explained["notes"]
+
+    def compare(*arguments: object) -> Any:
+        (entry,) = json.loads(invoke("compare", *arguments, "--json", "-").stdout)
+        return entry
+
+    entry = compare("small", "base", "--model", MODEL)
+    assert (entry["a"]["tuned"], entry["b"]["tuned"], entry["b"]["cycles"]) == (False, False, plain["cycles"])
+    (left_out,) = entry["notes"]
+    assert "for b are left out" in left_out and f"{run['cycles']:,}" in left_out
+    assert "for b are left out" in invoke("compare", "small", "base", "--model", MODEL).stdout
+    assert "for a are left out" in compare("base", "small", "--model", MODEL)["notes"][0]
+    entry = compare("base", "base", "--model", MODEL)
+    assert entry["a"]["tuned"] and entry["b"]["tuned"] and entry["a"]["cycles"] == run["cycles"] and not entry["notes"]
+    assert "a: tuned: " in invoke("compare", "base", "base", "--model", MODEL).stdout
+    assert compare("base", "base", "--model", MODEL, "--tuning", "off")["a"]["cycles"] == plain["cycles"]
+    # Programs cannot be compiled anew: a model is, else it is said.
+    tuned, untuned = tmp_path / "tuned.twp", tmp_path / "plain.twp"
+    invoke("compile", MODEL, "-o", tuned)
+    invoke("compile", MODEL, "-o", untuned, "--tuning", "off")
+    assert "for b are left out" in compare(untuned, MODEL)["notes"][0]
+    assert "a alone has schedules of the tuning log" in compare(tuned, untuned)["notes"][0]
+    assert tw.compare("small", "base", MODEL).notes and tw.compare("small", "base", MODEL).b.cycles == plain["cycles"]
