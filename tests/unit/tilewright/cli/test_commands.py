@@ -112,7 +112,7 @@ class TestRun:
     KEYS = {
         "model", "config", "backend", "outputs", "macs", "npu_macs", "npu_mac_fraction", "cpu_ops", "npu_turns",
         "compile_seconds",
-        "run_seconds", "gmacs_per_second", "notes"
+        "run_seconds", "gmacs_per_second", "notes", "tuned"
     }  # fmt: skip
 
     def test_json(self, run, program_file, tmp_path):
