@@ -18,15 +18,19 @@ def write_batch(model: onnx.ModelProto, samples: Samples) -> Mapping[str, int]:
         The size by input; nothing where no batch is open, or where it differs from sample to sample.
     """
     inputs = {x.name: x for x in model.graph.input}
-    found, named = {}, {}
-    first, last = samples[0], samples[len(samples) - 1]
-    for name, axes in open_batches(list(inputs.values()), {}).items():
+    batches = open_batches(list(inputs.values()), {})
+    if not batches:
+        return {}
+    sizes = {tuple(sample[name].shape[k] for name, axes in batches.items() for k in axes) for sample in samples}
+    if len(sizes) != 1:
+        return {}
+    found: dict[str, int] = {}
+    named: dict[int | str | None, int] = {}
+    left = list(sizes.pop())
+    for name, axes in batches.items():
         dims = inputs[name].type.tensor_type.shape.dim
-        if name not in first or any(first[name].shape[k] != last[name].shape[k] for k in axes):
-            return {}
         for axis in axes:
-            size = first[name].shape[axis]
-            found[name] = named[size_of(dims[axis])] = int(size)
+            found[name] = named[size_of(dims[axis])] = left.pop(0)
             dims[axis].dim_value = found[name]
     for x in [*model.graph.input, *model.graph.value_info, *model.graph.output]:
         for dim in x.type.tensor_type.shape.dim:
