@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import queue
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,14 @@ _OPTIONS = ("token-file", "ca", "name")
 
 class RemoteError(TilewrightError):
     """No server there, the connection broke, or the server refuses what is asked."""
+
+
+class _NoPlace(RemoteError):
+    """All places of the server are taken."""
+
+
+#: Seconds between two tries to get a place.
+_AGAIN = 0.2
 
 
 @dataclass(frozen=True)
@@ -115,7 +124,7 @@ class RemoteDevice(TakesLaunches):
         address: of the server.
         config: what the program needs; None takes the device as it is.
         notify: called with what a run waits for, and None when it is over.
-        seconds: to wait for the connection.
+        seconds: to wait for the connection, and for a place where the server has too many clients.
 
     Attributes:
         closed: by `close`, or because the connection broke.
@@ -136,23 +145,20 @@ class RemoteDevice(TakesLaunches):
         seconds: float = 10.0,
     ) -> None:
         self.name = f"tcp://{address.target}"
-        self.closed = False
+        self.closed = True
         self._notify = notify
         self._memory = HostMemory()
         self._blocks: dict[int, _Block] = {}
         self._arenas = 0
-        self._requests: queue.SimpleQueue[pb.Request | None] = queue.SimpleQueue()
-        self._channel = _channel(address)
-        try:
-            grpc.channel_ready_future(self._channel).result(seconds)
-        except grpc.FutureTimeoutError:
-            self._channel.close()
-            hint = "" if address.ca else " A server with TLS needs ?ca=FILE"
-            raise RemoteError(f"no answer from {address.target}: is `tilewright serve` running there?{hint}") from None
-        call = self._channel.stream_stream(f"/{SERVICE}/{METHOD}", pb.Request.SerializeToString, pb.Response.FromString)
-        metadata = ((TOKEN_KEY, f"Bearer {address.token}"),) if address.token else ()
-        self._responses = call(iter(self._requests.get, None), metadata=metadata)
-        welcome = self._next().welcome
+        until = time.monotonic() + seconds
+        while True:
+            try:
+                welcome = self._connect(address, max(until - time.monotonic(), 0.0))
+                break
+            except _NoPlace:
+                if time.monotonic() + _AGAIN >= until:
+                    raise
+            time.sleep(_AGAIN)
         self.server_version, self.server_device = welcome.version, welcome.device
         if welcome.protocol != PROTOCOL:
             self.close()
@@ -167,6 +173,22 @@ class RemoteDevice(TakesLaunches):
                 f"{self.name} has configuration {self.config.name!r} ({self.config.fingerprint}), needed is "
                 f"{config.name!r} ({config.fingerprint}); compile for {self.config.name!r}"
             )
+
+    def _connect(self, address: Address, seconds: float) -> pb.Welcome:
+        """What the server says of itself. Raises `RemoteError`."""
+        self._requests: queue.SimpleQueue[pb.Request | None] = queue.SimpleQueue()
+        self._channel = _channel(address)
+        try:
+            grpc.channel_ready_future(self._channel).result(seconds)
+        except grpc.FutureTimeoutError:
+            self._channel.close()
+            hint = "" if address.ca else " A server with TLS needs ?ca=FILE"
+            raise RemoteError(f"no answer from {address.target}: is `tilewright serve` running there?{hint}") from None
+        call = self._channel.stream_stream(f"/{SERVICE}/{METHOD}", pb.Request.SerializeToString, pb.Response.FromString)
+        metadata = ((TOKEN_KEY, f"Bearer {address.token}"),) if address.token else ()
+        self._responses = call(iter(self._requests.get, None), metadata=metadata)
+        self.closed = False
+        return self._next().welcome
 
     def close(self) -> None:
         """Ends the connection; the server gives the memory back."""
@@ -305,7 +327,7 @@ class RemoteDevice(TakesLaunches):
             answer: pb.Response = next(self._responses)
         except (grpc.RpcError, StopIteration) as error:
             self.close()
-            raise RemoteError(self._why(error)) from None
+            raise self._why(error) from None
         except KeyboardInterrupt:
             self.close()  # an answer is missing: the stream is of no use any more
             raise
@@ -313,15 +335,18 @@ class RemoteDevice(TakesLaunches):
             raise RemoteError(f"{self.name} refuses: {answer.refused.message}")
         return answer
 
-    def _why(self, error: Exception) -> str:
+    def _why(self, error: Exception) -> RemoteError:
         code = error.code() if isinstance(error, grpc.Call) else None
         if code == grpc.StatusCode.UNAUTHENTICATED:
-            return f"{self.name}: the token is missing or wrong; give it by ?token-file=FILE or ${TOKEN_VARIABLE}"
+            text = f"{self.name}: the token is missing or wrong; give it by ?token-file=FILE or ${TOKEN_VARIABLE}"
+            return RemoteError(text)
         if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
-            return f"{self.name}: the server has too many clients"
+            return _NoPlace(f"{self.name}: the server has too many clients")
         if code == grpc.StatusCode.CANCELLED:
-            return f"{self.name} ended the connection, which was idle; connect again"
-        return f"the connection to {self.name} broke ({code.name.lower() if code else 'the server ended it'})"
+            return RemoteError(f"{self.name} ended the connection, which waited for this client; connect again")
+        return RemoteError(
+            f"the connection to {self.name} broke ({code.name.lower() if code else 'the server ended it'})"
+        )
 
 
 def _channel(address: Address) -> grpc.Channel:

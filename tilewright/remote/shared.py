@@ -39,9 +39,9 @@ class Turns:
         return ticket
 
     def ahead(self, ticket: object) -> int:
-        """Tickets before this one."""
+        """Tickets before this one; none where it was left."""
         with self._changed:
-            return self._waiting.index(ticket)
+            return self._waiting.index(ticket) if ticket in self._waiting else 0
 
     def wait(self, ticket: object, seconds: float | None = None) -> bool:
         """True as soon as the ticket is the first, False if it is not after so many seconds."""
@@ -83,6 +83,11 @@ class Arena:
     writes: list[tuple[int, bytes]] = field(default_factory=list)
     waiting: int = 0
     lost: bool = False
+
+    def check(self, offset: int, size: int) -> None:
+        """Raises `Refusal` unless these bytes lie in it."""
+        if offset + size > self.size:
+            raise Refusal(f"bytes {offset}..{offset + size} lie outside the {self.size} of the arena")
 
     def take(self, offset: int, data: bytes) -> None:
         """Keeps a write for the next run."""
@@ -230,11 +235,9 @@ class SharedDevice:
             return replace(launch, regions=regions, timeout=limit).run_on(self.device)
 
     def read(self, arena: Arena, offset: int, size: int) -> bytes:
-        """Bytes of an arena. Raises `Refusal`."""
+        """Bytes that lie in an arena. Raises `Refusal`."""
         if arena.lost:
             raise Refusal("the device failed and lost what was in its memory; connect again")
-        if offset + size > arena.size:
-            raise Refusal(f"bytes {offset}..{offset + size} lie outside the {arena.size} of the arena")
         address = self._place([arena])[arena]
         with _Failing(self):
             return self.device.read(address + offset, size).tobytes()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import signal
 import sys
@@ -14,6 +13,7 @@ import click
 from tilewright.cli import arguments, terminal
 from tilewright.errors import UsageError
 from tilewright.remote.client import read_token
+from tilewright.remote.gate import is_loopback
 from tilewright.remote.server import LONGEST_SECONDS, Server
 from tilewright.remote.shared import SharedDevice
 from tilewright.runtime.devices import open_device
@@ -67,9 +67,9 @@ def command(
     host, _, port = listen.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
         raise UsageError(f"--listen must be HOST:PORT, not {listen!r}")
-    if token is None and not _loopback(host):
+    if token is None and not is_loopback(host):
         raise UsageError(f"{host} can be reached from other machines: give --token-file")
-    if token is not None and tls is None and not _loopback(host):
+    if token is not None and tls is None and not is_loopback(host):
         click.echo("warning: without --tls-cert the token can be read on its way", err=True)
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S", level=logging.INFO, stream=sys.stderr)
     with terminal.Working(f"opening {device}"):
@@ -92,10 +92,3 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
-
-
-def _loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -86,15 +86,27 @@ class Stream:
 
     def __init__(self, server: Server) -> None:
         self._requests: queue.SimpleQueue[pb.Request] = queue.SimpleQueue()
-        self._channel = grpc.insecure_channel(f"127.0.0.1:{server.port}", OPTIONS)
+        options = [*OPTIONS, ("grpc.use_local_subchannel_pool", 1)]  # a connection of its own
+        self._channel = grpc.insecure_channel(f"127.0.0.1:{server.port}", options)
+        before = {session.peer for session in server.sessions.clients}
         call = self._channel.stream_stream(f"/{SERVICE}/{METHOD}", pb.Request.SerializeToString, pb.Response.FromString)
         self._responses = call(iter(self._requests.get, None))
-        assert next(self._responses).HasField("welcome")
+        assert self.next().HasField("welcome")
+        #: What the server calls it.
+        self.peer = next((s.peer for s in server.sessions.clients if s.peer not in before), "")
+
+    def say(self, request: pb.Request) -> None:
+        self._requests.put(request)
+
+    def next(self) -> pb.Response:
+        """The next answer."""
+        answer: pb.Response = next(self._responses)
+        return answer
 
     def ask(self, request: pb.Request) -> pb.Response:
         """The first answer."""
-        self._requests.put(request)
-        return next(self._responses)
+        self.say(request)
+        return self.next()
 
     def leave(self) -> None:
         """Without a word."""

@@ -65,7 +65,7 @@ def test_addresses(tmp_path, monkeypatch) -> None:
 
 def test_versions_must_agree(monkeypatch) -> None:
     with serving() as (server, _):
-        monkeypatch.setattr("tilewright.remote.server.PROTOCOL", 7)
+        monkeypatch.setattr("tilewright.remote.session.PROTOCOL", 7)
         with pytest.raises(RemoteError, match=r"with protocol 7, this is tilewright .* install the same version"):
             connect(server)
 
