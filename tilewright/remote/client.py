@@ -35,7 +35,7 @@ class RemoteError(TilewrightError):
 
 
 class _NoPlace(RemoteError):
-    """All places of the server are taken."""
+    """All places of the server are taken, or the connection had to make room before the server's first word."""
 
 
 #: Seconds between two tries to get a place.
@@ -188,7 +188,10 @@ class RemoteDevice(TakesLaunches):
         metadata = ((TOKEN_KEY, f"Bearer {address.token}"),) if address.token else ()
         self._responses = call(iter(self._requests.get, None), metadata=metadata)
         self.closed = False
-        return self._next().welcome
+        self._welcome = False
+        answer = self._next()
+        self._welcome = True
+        return answer.welcome
 
     def close(self) -> None:
         """Ends the connection; the server gives the memory back."""
@@ -344,9 +347,8 @@ class RemoteDevice(TakesLaunches):
             return _NoPlace(f"{self.name}: the server has too many clients")
         if code == grpc.StatusCode.CANCELLED:
             return RemoteError(f"{self.name} ended the connection, which waited for this client; connect again")
-        return RemoteError(
-            f"the connection to {self.name} broke ({code.name.lower() if code else 'the server ended it'})"
-        )
+        text = f"the connection to {self.name} broke ({code.name.lower() if code else 'the server ended it'})"
+        return RemoteError(text) if self._welcome or code != grpc.StatusCode.UNAVAILABLE else _NoPlace(text)
 
 
 def _channel(address: Address) -> grpc.Channel:

@@ -86,7 +86,8 @@ class Stream:
 
     def __init__(self, server: Server) -> None:
         self._requests: queue.SimpleQueue[pb.Request] = queue.SimpleQueue()
-        options = [*OPTIONS, ("grpc.use_local_subchannel_pool", 1)]  # a connection of its own
+        # A connection of its own, and 64 KiB at most on their way to it.
+        options = [*OPTIONS, ("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)]
         self._channel = grpc.insecure_channel(f"127.0.0.1:{server.port}", options)
         before = {session.peer for session in server.sessions.clients}
         call = self._channel.stream_stream(f"/{SERVICE}/{METHOD}", pb.Request.SerializeToString, pb.Response.FromString)

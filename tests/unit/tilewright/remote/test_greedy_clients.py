@@ -27,20 +27,24 @@ def run_of(stream: Stream) -> pb.Request:
     return pb.Request(run=pb.Run(regions=[region], program_length=1, fingerprint=TINY.fingerprint))
 
 
-def stuck(server, stream: Stream, request: pb.Request, count: int = 1) -> None:
-    """Asks, and reads none of the answers, until the server waits for the client."""
-    before = time.monotonic()
+def stuck(server, stream: Stream, request: pb.Request) -> None:
+    """Asks again and again, and reads none of the answers, until the server waits for the client."""
     (session,) = (s for s in server.sessions.clients if s.peer == stream.peer)
-    for _ in range(count):
-        stream.say(request)
-    wait_until(lambda: session.pace.unread is not None and before < session.pace.unread < time.monotonic() - 0.3)
+
+    def waits() -> bool:
+        if session.pace.unread is None:
+            for _ in range(50):
+                stream.say(request)
+        return session.pace.waits(HANG, 0.3) >= 0
+
+    wait_until(waits, "the server to wait for the client")
 
 
 def test_who_does_not_read_has_no_turn(program, inputs, expected) -> None:
     """Answers that nobody takes stop the client that asked for them, not the device."""
     with serving(send_seconds=HANG) as (server, shared):
         deaf = Stream(server)
-        stuck(server, deaf, run_of(deaf), 2000)
+        stuck(server, deaf, run_of(deaf))
         wait_until(lambda: not shared.turns.taken, "the turn to be given back")
         with runner(connect(server)) as remote:
             same(remote.run(program, inputs), expected[0])
@@ -48,19 +52,24 @@ def test_who_does_not_read_has_no_turn(program, inputs, expected) -> None:
 
 
 def test_who_does_not_read_is_sent_away() -> None:
-    with serving(send_seconds=0.5) as (server, _):
-        deaf, slow = Stream(server), Stream(server)
-        write = pb.Request(write=pb.Write(arena=1, size=8 * MIB, data=b"x"))
-        assert deaf.ask(write).HasField("accepted") and slow.ask(write).HasField("accepted")
+    with serving(send_seconds=0.3) as (server, _):
+        deaf = Stream(server)
+        assert deaf.ask(pb.Request(write=pb.Write(arena=1, size=8 * MIB, data=b"x"))).HasField("accepted")
         deaf.say(pb.Request(read=pb.Read(arena=1, size=8 * MIB)))
-        slow.say(pb.Request(read=pb.Read(arena=1, size=8 * MIB)))
-        got = b""
-        while len(got) < 8 * MIB:  # each piece has its own time
-            time.sleep(0.05)
+        wait_until(lambda: not server.sessions.present, "the client that does not read to be sent away")
+
+
+def test_every_piece_of_an_answer_has_its_own_time() -> None:
+    with serving(send_seconds=HANG) as (server, _):
+        slow = Stream(server)
+        assert slow.ask(pb.Request(write=pb.Write(arena=1, size=8 * MIB, data=b"x"))).HasField("accepted")
+        stuck(server, slow, pb.Request(read=pb.Read(arena=1, size=8 * MIB)))
+        (session,) = server.sessions.clients
+        first, got = session.pace.unread, b""
+        while len(got) < 8 * MIB:
             got += slow.next().data.data
         assert got == b"x" + bytes(8 * MIB - 1)
-        wait_until(lambda: server.sessions.present == 1, "the client that does not read to be sent away")
-        assert slow.ask(write).HasField("accepted")
+        wait_until(lambda: session.pace.unread != first)
 
 
 def test_an_answer_counts_as_memory() -> None:
@@ -117,7 +126,7 @@ def test_connections_without_a_stream(greeting: bytes, program, inputs, expected
             wait_until(lambda: len(kept) > 200)
             with runner(connect(server, seconds=HANG)) as remote:
                 same(remote.run(program, inputs), expected[0])
-                assert server.gate.connections <= 66
+                assert server.gate.connections < 100  # 64, and some that are being closed
         finally:
             ended.set()
             thread.join()
