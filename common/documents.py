@@ -8,6 +8,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from common.store import opened
+
 #: Longest file, in bytes; the longest of ours has two thousand.
 MAX_BYTES = 1 << 18
 #: Tables in tables, lists in lists.
@@ -28,7 +30,7 @@ def read_document(path: str | Path, toml: bool | None = None) -> Any:
         ValueError: it is too long, not valid, too deep, or has text or integers of no use; one line says which.
     """
     path = Path(path)
-    with path.open("rb") as file:
+    with opened(path) as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         raise ValueError(f"longer than {MAX_BYTES} bytes")

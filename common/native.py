@@ -10,12 +10,11 @@ import functools
 import hashlib
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from common import processes
+from common import processes, temporary
 from common.errors import TilewrightError
 from common.store import cache_folder, is_sealed, seal
 
@@ -114,6 +113,23 @@ def jobs() -> int:
     return processes.processors()
 
 
+@functools.cache
+def _own_folder() -> temporary.Folder:
+    """For libraries of this process, where none can be kept."""
+    return temporary.Folder("tilewright-native-")
+
+
+def _writable(folder: Path) -> Path:
+    """The folder, or where nothing can be kept in it, one that goes with this process: that only costs time."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+            return folder
+    except OSError:
+        pass
+    return Path(_own_folder().name)
+
+
 def shared_library(
     main: Path, flags: Sequence[str], sources: Iterable[Path], *, group: str, name: str, title: str
 ) -> Path:
@@ -135,13 +151,15 @@ def shared_library(
     digest = hashlib.sha256("\0".join([command, macros, *flags]).encode())
     for source in sorted(sources):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    folder = cache_folder() / group
-    library = folder / f"{name}-{digest.hexdigest()[:24]}.so"
-    if is_sealed(library):
+    file = f"{name}-{digest.hexdigest()[:24]}.so"
+    if is_sealed(library := cache_folder() / group / file):
+        return library
+    folder = _writable(cache_folder() / group)
+    if is_sealed(library := folder / file):
         return library
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        with temporary.Folder(dir=folder) as scratch:
             partial = Path(scratch) / library.name
             arguments = [command, *flags, str(main), "-o", str(partial)]
             run(arguments, f"{command} cannot build {title}")

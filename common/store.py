@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import io
 import json
@@ -10,9 +11,12 @@ import os
 import secrets
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
+
+from common.temporary import known
 
 _ROOT = Path(__file__).resolve().parent.parent
 _SOURCES = (".py", ".cpp", ".h")
@@ -40,15 +44,16 @@ def writing(path: str | Path) -> Iterator[BinaryIO]:
             file.write(content.getbuffer())
         return
     temporary = target.with_name(f".writing-{secrets.token_hex(8)}")
-    try:
-        with open(temporary, "x+b") as file:
-            yield file
-        with contextlib.suppress(FileNotFoundError):
-            shutil.copymode(target, temporary)
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with known(temporary):
+        try:
+            with open(temporary, "x+b") as file:
+                yield file
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copymode(target, temporary)
+            os.replace(temporary, target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
 
 
 def write_atomically(path: str | Path, content: bytes | str) -> None:
@@ -72,15 +77,66 @@ def _replaceable(path: Path) -> Path | None:
     return path
 
 
+# Reading.
+
+
+def check_regular(path: str | Path) -> None:
+    """Raises OSError for a directory, a FIFO, a socket or a device, which could be waited for for ever; a pipe that
+    this process was given, as in `<(command)`, is read. Nothing is opened."""
+    mode = os.stat(path).st_mode
+    if stat.S_ISREG(mode):
+        return
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    kinds = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+    given = os.path.realpath(path).startswith("/proc/") and stat.S_ISFIFO(mode)
+    if not given:
+        raise OSError(errno.EINVAL, f"is {kinds.get(stat.S_IFMT(mode), 'no file')}, no regular file", str(path))
+
+
+def opened(path: str | Path) -> BinaryIO:
+    """A regular file to read. Raises OSError, also for what is none; see `check_regular`."""
+    check_regular(path)
+    return open(path, "rb")
+
+
+def read(path: str | Path) -> bytes:
+    """The content of a regular file. Raises as `opened`."""
+    with opened(path) as file:
+        return file.read()
+
+
 # What is kept between runs.
+
+
+def user_folder(variable: str, below_home: str) -> Path:
+    """tilewright/ in the folder that an environment variable names, else in this folder of the user's home; for a user
+    who has none (no HOME and no entry in the list of users) one in the folder of temporary files."""
+    named = os.environ.get(variable)
+    if named:
+        return Path(named) / "tilewright"
+    try:
+        return Path.home() / below_home / "tilewright"
+    except RuntimeError:
+        return _homeless(below_home)
+
+
+def _homeless(name: str) -> Path:
+    """A folder that belongs to this user alone, under a name that is the same in the next run. Where somebody else was
+    there first, there is none: its name is one that cannot be made."""
+    folder = Path(tempfile.gettempdir()) / f"tilewright-{os.getuid()}"
+    with contextlib.suppress(OSError):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077:
+            return folder / name.lstrip(".")
+    return Path(os.devnull) / "tilewright"
 
 
 def cache_folder() -> Path:
     """$TILEWRIGHT_CACHE, else tilewright/ in $XDG_CACHE_HOME or ~/.cache."""
     named = os.environ.get("TILEWRIGHT_CACHE")
-    if named:
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tilewright"
+    return Path(named) if named else user_folder("XDG_CACHE_HOME", ".cache")
 
 
 def keep(path: Path, content: bytes | str) -> None:
@@ -148,8 +204,10 @@ def _digest_of(path: Path, size: int) -> bytes:
 def trim(folder: Path, pattern: str, limit: int) -> None:
     """Deletes the files used longest ago, by their time, until three quarters of `limit` bytes are left, if there are
     more."""
-    entries = []
-    for path in folder.glob(pattern):
+    entries, found = [], list[Path]()
+    with contextlib.suppress(OSError):  # a folder that cannot be looked into
+        found = list(folder.glob(pattern))
+    for path in found:
         with contextlib.suppress(OSError):
             status = path.stat()
             entries.append((status.st_mtime, status.st_size, path))

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from common.store import check_regular
 from compiler.errors import CompileError
 from compiler.onnx_graphs import subgraphs
 
@@ -24,6 +25,7 @@ _BITS = {
 
 def read_model(path: str | Path) -> onnx.ModelProto:
     """The model in a file, with its external data. Raises what `onnx.load` does, and `CompileError`."""
+    check_regular(path)
     model = onnx.load(str(path), load_external_data=False)
     load_external_data(model, Path(path))
     return model

@@ -22,7 +22,7 @@ import numpy as np
 
 from common.errors import TilewrightError
 from common.shown import Shown, listed
-from common.store import write_atomically
+from common.store import opened, read, write_atomically
 from common.typed import convert, from_json
 from isa.config import NpuConfig
 from isa.encoding import Op, from_bytes
@@ -198,17 +198,14 @@ class Program(Shown):
         return digest.hexdigest()
 
     def signed_digest(self) -> bytes:
-        """SHA-256 over all that decides what a run does to this machine's memory: what a signature is over."""
-        parts = [
-            self.arena_bytes, self.host_bytes, self.buffers, self.inputs, self.outputs, self.tensors, self.steps,
-            self.host, *([self.states] if self.states else []), *([self.entries] if self.entries else []),
-        ]  # fmt: skip
-        sections = {"instructions": self.instructions, "constants": self.constants} | self.sections
-        sizes = [(name, len(sections[name])) for name in sorted(sections)]
-        text = json.dumps([self.config.fingerprint, _plain(parts), sizes], sort_keys=True)
-        digest = hashlib.sha256(len(text).to_bytes(8, "little") + text.encode())
-        for name, _ in sizes:
-            digest.update(sections[name])
+        """SHA-256 over all that the file says, but the signature itself and the time the compilation took."""
+        manifest = self._manifest()
+        del manifest["compile_seconds"]
+        manifest.pop("signature", None)
+        text = json.dumps(_same_numbers(manifest), sort_keys=True).encode()
+        digest = hashlib.sha256(len(text).to_bytes(8, "little") + text)
+        for data in self._all_sections().values():
+            digest.update(data)
         return digest.digest()
 
     def check(self) -> None:
@@ -234,9 +231,12 @@ class Program(Shown):
         }
         return found | ({"input_ranges": self.input_ranges} if self.input_ranges else {})
 
-    def to_bytes(self) -> bytes:
-        """The file image."""
-        sections = {"instructions": self.instructions, "constants": self.constants} | self.sections
+    def _all_sections(self) -> dict[str, bytes]:
+        """The binary sections in the order of the file."""
+        return {"instructions": self.instructions, "constants": self.constants} | self.sections
+
+    def _manifest(self) -> dict[str, Any]:
+        """All of the file but the bytes of the sections."""
         values = vars(self) | {"options": self._options()}
         manifest: dict[str, Any] = {
             key: _plain(values[key])
@@ -250,12 +250,16 @@ class Program(Shown):
         manifest["config"] = self.config.to_dict()
         manifest["fingerprint"] = self.config.fingerprint
         manifest["sections"] = [
-            {"name": name, "bytes": len(data), "crc32": zlib.crc32(data)} for name, data in sections.items()
+            {"name": name, "bytes": len(data), "crc32": zlib.crc32(data)} for name, data in self._all_sections().items()
         ]
-        text = json.dumps(manifest, separators=(",", ":")).encode()
+        return manifest
+
+    def to_bytes(self) -> bytes:
+        """The file image."""
+        text = json.dumps(self._manifest(), separators=(",", ":")).encode()
         version = ENTRY_VERSION if self.entries else STATE_VERSION if self.states else FORMAT_VERSION
         head = MAGIC + struct.pack("<III", version, len(text), zlib.crc32(text))
-        body = head + text + b"".join(sections.values())
+        body = head + text + b"".join(self._all_sections().values())
         return body + hashlib.sha256(body).digest()
 
     def save(self, path: str | Path) -> None:
@@ -269,7 +273,7 @@ class Program(Shown):
     def is_program(source: str | Path) -> bool:
         """True if the file starts like a program file."""
         try:
-            with open(source, "rb") as file:
+            with opened(source) as file:
                 return file.read(len(MAGIC)) == MAGIC
         except OSError:
             return False
@@ -278,7 +282,7 @@ class Program(Shown):
     def load(path: str | Path) -> Program:
         """Reads a file. Raises `ProgramError` if it is unreadable or damaged."""
         try:
-            data = Path(path).read_bytes()
+            data = read(path)
         except OSError as error:
             raise ProgramError(f"cannot read {path}: {error.strerror}") from None
         return Program.from_bytes(data, str(path))
@@ -395,6 +399,15 @@ def _from_manifest(manifest: Any, body: memoryview) -> Program:
         signature=convert(str, manifest.get("signature", ""), "signature"),
         trusted=False,
     )
+
+
+def _same_numbers(value: Any) -> Any:
+    """A JSON value in which a whole number is an integer, whichever type the field that is read from a file has."""
+    if isinstance(value, dict):
+        return {k: _same_numbers(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_same_numbers(v) for v in value]
+    return int(value) if isinstance(value, float) and value.is_integer() and value else value
 
 
 def _plain(value: Any) -> Any:

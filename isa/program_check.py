@@ -34,8 +34,13 @@ MAX_BYTES = 1 << 44
 MAX_THREADS = 64
 #: 256 steps of the largest float32 scale are less.
 MAX_VALUE = 1e42
-#: Types of ml_dtypes, which numpy does not know by name; all but bfloat16 take a byte.
-_SMALL_TYPES = re.compile(r"bfloat16|float[4-8]_?[a-z0-9]*|u?int[24]")
+#: Bytes of an element of the types that numpy does not know by name: those of ml_dtypes, which the importers make.
+_OTHER_TYPES = {"bfloat16": 2} | dict.fromkeys(
+    (
+        "float4_e2m1fn", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
+        "int2", "int4", "uint2", "uint4",
+    ), 1,
+)  # fmt: skip
 _SYMBOL = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
@@ -148,8 +153,8 @@ def check_ranges(ranges: Mapping[str, tuple[float, float]]) -> None:
 
 def _itemsize(tensor: TensorInfo) -> int:
     """Bytes of an element."""
-    if _SMALL_TYPES.fullmatch(tensor.dtype):
-        return 2 if tensor.dtype == "bfloat16" else 1
+    if tensor.dtype in _OTHER_TYPES:
+        return _OTHER_TYPES[tensor.dtype]
     try:
         found = np.dtype(tensor.dtype)
     except (TypeError, ValueError, SyntaxError):

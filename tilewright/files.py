@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import tempfile
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -15,7 +14,7 @@ from typing import IO, Any, BinaryIO
 
 import numpy as np
 
-from common import store
+from common import store, temporary
 from isa.program import Program
 from tilewright.errors import UsageError
 
@@ -51,10 +50,22 @@ def is_tflite(model: object) -> bool:
     if not isinstance(model, str | Path):
         return False
     try:
-        with open(model, "rb") as file:
+        with store.opened(model) as file:
             return file.read(8)[4:] == b"TFL3" or Path(model).suffix.lower() == ".tflite"
     except OSError as error:
         raise UsageError(f"cannot read {model}: {error.strerror or error}") from None
+
+
+def check_readable(path: str | Path) -> None:
+    """Raises `UsageError` for what is no file that can be read: missing, a directory, a FIFO."""
+    try:
+        store.check_regular(path)
+    except FileNotFoundError:
+        raise UsageError(f"cannot read {path}: no such file") from None
+    except IsADirectoryError:
+        raise UsageError(f"cannot read {path}: is a directory") from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 @contextlib.contextmanager
@@ -96,7 +107,7 @@ def write_files(folder: str | Path, contents: Mapping[str, str | bytes]) -> None
     except OSError as error:
         raise UsageError(f"cannot make folder {folder}: {error.strerror or error}") from None
     try:
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".writing-") as scratch:
+        with temporary.Folder(dir=folder, prefix=".writing-") as scratch:
             for name, content in contents.items():
                 if (folder / name).is_dir():
                     raise UsageError(f"cannot write {folder / name}: is a directory")
@@ -170,7 +181,7 @@ def read_arrays(path: str | Path, most: int = MAX_EXPANDED) -> dict[str, np.ndar
 def _opened(path: Path) -> Iterator[BinaryIO]:
     """A file of arrays. Whatever goes wrong with it in the block is a `UsageError`."""
     try:
-        with path.open("rb") as file, warnings.catch_warnings():
+        with store.opened(path) as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of numpy, about headers that Python 2 wrote
             yield file
     except OSError as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from common.store import check_regular
 from isa.program import Program, TensorInfo
 from tilewright.errors import UsageError
 from tilewright.runtime.inputs import input_range
@@ -72,6 +73,7 @@ def fitted(path: Path, channels: int, size: Size, fit: str) -> np.ndarray:
     """
     from PIL import Image, ImageOps
 
+    check_regular(path)
     with Image.open(path, formats=_FORMATS) as file:
         check_pixels(file.width, file.height)
         ImageOps.exif_transpose(file, in_place=True)

@@ -48,7 +48,7 @@ def key(model: str | Path | bytes | onnx.ModelProto, *options: Any) -> str | Non
     if os.environ.get("TILEWRIGHT_PROGRAM_CACHE") == "off":
         return None
     if isinstance(model, str | Path):
-        content = Path(model).read_bytes()
+        content = store.read(model)
     elif isinstance(model, bytes):
         content = model
     else:

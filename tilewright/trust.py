@@ -26,21 +26,27 @@ from tilewright.errors import UntrustedError, UsageError
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+#: What a signature begins with: it is over all that the file says. Those before had no form and left out a part.
+_FORM = "all:"
 OWN, PUBLIC, TRUSTED = "own.pem", "own.pub", "trusted"
 
 
 def folder() -> Path:
     """Where the keys are."""
     named = os.environ.get("TILEWRIGHT_KEYS")
-    if named:
-        return Path(named)
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "tilewright" / "keys"
+    return Path(named) if named else store.user_folder("XDG_CONFIG_HOME", ".config") / "keys"
 
 
 def sign(program: Program) -> None:
-    """Signs a program that was compiled in this process. Where no key can be kept it stays unsigned."""
-    key = _own()
-    program.signature = key.sign(program.signed_digest()).hex() if key is not None else ""
+    """Signs a program that was compiled in this process. Where there is no key it stays unsigned, with a note that
+    says why."""
+    try:
+        key = _own()
+    except UsageError as error:
+        program.signature = ""
+        program.notes.append(f"not signed, so its CPU kernels run in this process alone: {error}")
+    else:
+        program.signature = _FORM + key.sign(program.signed_digest()).hex()
 
 
 def is_trusted(program: Program) -> bool:
@@ -52,7 +58,11 @@ def is_trusted(program: Program) -> bool:
 def require(program: Program) -> None:
     """Raises `UntrustedError` for a program with kernels of somebody whom the user does not trust."""
     if any(isinstance(step, CpuStep) for step in program.steps) and not is_trusted(program):
-        why = "is not signed" if not program.signature else "is not signed by a key that you trust"
+        why = "is not signed by a key that you trust"
+        if not program.signature:
+            why = "is not signed"
+        elif not program.signature.startswith(_FORM):
+            why = "has a signature in the form of an older version, which left out names, metadata and input ranges"
         raise UntrustedError(
             f"{program.name} carries native code and {why}: compile the model here, or, if you trust where it comes "
             "from, use --trust (tilewright.load(path, trust=True)) or add its maker's key with `tilewright trust add`"
@@ -65,7 +75,7 @@ def add(path: Path, name: str | None = None) -> str:
     if not is_plain(chosen):
         raise UsageError(f"a key must have a plain name (letters, digits, - and _), not {chosen!r}")
     try:
-        data = path.read_bytes()
+        data = store.read(path)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
     if _public(data) is None:
@@ -94,21 +104,18 @@ def trusted() -> Iterator[tuple[str, Path]]:
 
 
 def own_public_key() -> str:
-    """PEM of the key that others need to trust programs of this user. Raises `UsageError` where none can be kept."""
-    key = _own()
-    if key is None:
-        raise UsageError(f"no key can be kept in {folder()}; set TILEWRIGHT_KEYS to a folder that can be written")
-    return _pem(key.public_key()).decode()
+    """PEM of the key that others need to trust programs of this user. Raises `UsageError` where there is none."""
+    return _pem(_own().public_key()).decode()
 
 
 def _verified(program: Program) -> bool:
     from cryptography.exceptions import InvalidSignature
 
     try:
-        signature = bytes.fromhex(program.signature)
+        signature = bytes.fromhex(program.signature.removeprefix(_FORM))
     except ValueError:
         return False
-    if not signature:
+    if not signature or not program.signature.startswith(_FORM):
         return False
     keys = [_read(path) for path in (folder() / PUBLIC, *(path for _, path in trusted()))]
     digest = program.signed_digest()
@@ -121,13 +128,14 @@ def _verified(program: Program) -> bool:
     return False
 
 
-def _own() -> Ed25519PrivateKey | None:
-    """The user's key, made if there is none; None where it cannot be kept."""
+def _own() -> Ed25519PrivateKey:
+    """The user's key, made if there is none. Raises `UsageError` where it cannot be kept, or is damaged."""
     return _own_in(folder())
 
 
 @functools.cache
-def _own_in(where: Path) -> Ed25519PrivateKey | None:
+def _own_in(where: Path) -> Ed25519PrivateKey:
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -139,14 +147,24 @@ def _own_in(where: Path) -> Ed25519PrivateKey | None:
                 serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
             )
             _create(path, made)
-        key = serialization.load_pem_private_key(path.read_bytes(), None)
-        if not isinstance(key, Ed25519PrivateKey):
-            return None
-        public = where / PUBLIC
-        if _read(public) != _pem(key.public_key()):
+        data = store.read(path)
+    except OSError as error:
+        why = error.strerror or error
+        raise UsageError(
+            f"no key can be kept in {where} ({why}); set TILEWRIGHT_KEYS to a folder that can be written"
+        ) from None
+    key = None
+    with contextlib.suppress(ValueError, TypeError, UnsupportedAlgorithm):
+        key = serialization.load_pem_private_key(data, None)
+    if not isinstance(key, Ed25519PrivateKey):
+        raise UsageError(f"{path} is damaged, it holds no Ed25519 private key in PEM without a password; remove it, "
+                         "and a new one is made")  # fmt: skip
+    public = where / PUBLIC
+    if _read(public) != _pem(key.public_key()):
+        try:
             store.write_atomically(public, _pem(key.public_key()))
-    except (OSError, ValueError):
-        return None
+        except OSError as error:
+            raise UsageError(f"cannot write {public}: {error.strerror or error}") from None
     return key
 
 
@@ -164,12 +182,13 @@ def _create(path: Path, data: bytes) -> None:
 
 
 def _public(data: bytes) -> Ed25519PublicKey | None:
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     try:
         key = serialization.load_pem_public_key(data)
-    except ValueError:
+    except (ValueError, UnsupportedAlgorithm):
         return None
     return key if isinstance(key, Ed25519PublicKey) else None
 
@@ -182,6 +201,6 @@ def _pem(key: Ed25519PublicKey) -> bytes:
 
 def _read(path: Path) -> bytes | None:
     try:
-        return path.read_bytes()
+        return store.read(path)
     except OSError:
         return None

@@ -10,6 +10,7 @@ import onnx
 import onnx.inliner
 from google.protobuf.message import DecodeError
 
+from common import store
 from compiler.equations import check_equations
 from compiler.errors import CompileError, StagingError, UnsupportedError
 from compiler.external_data import load_external_data
@@ -113,7 +114,7 @@ def _read(source: str | Path | bytes) -> tuple[bytes, Path | None]:
         return bytes(source), None
     path = Path(source)
     try:
-        return path.read_bytes(), path
+        return store.read(path), path
     except OSError as error:
         raise CompileError(f"{path}: cannot be read: {error.strerror or error}") from error
 

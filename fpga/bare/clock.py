@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 import time
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from common import temporary
 from fpga.bare.kept import cache_file, read_json, run_named, tool_version, write_json
 from fpga.flows.synthesis import NO_RW_CHECK
 from fpga.flows.tools import Step
@@ -67,7 +67,7 @@ def place_and_route(config: NpuConfig, command: str) -> float:
     found = read_json(kept)
     if found is None:
         started = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="tilewright-synthesis-") as scratch:
+        with temporary.Folder(prefix="tilewright-synthesis-") as scratch:
             folder = Path(scratch)
             (folder / "top.il").write_text(design, encoding="utf-8")
             (folder / "top.ys").write_text(script, encoding="utf-8")

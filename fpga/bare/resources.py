@@ -9,12 +9,11 @@ from __future__ import annotations
 import functools
 import json
 import math
-import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from common import store
+from common import store, temporary
 from fpga.bare.clock import place_and_route
 from fpga.bare.kept import cache_file, read_json, run_named, tool_version, write_json
 from fpga.cells import ECP5, GOWIN, XILINX, Cells
@@ -131,7 +130,7 @@ def count_cells(design: str, family: Family, name: str) -> Resources:
     found = read_json(kept)
     if found is None:
         started = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="tilewright-synthesis-") as scratch:
+        with temporary.Folder(prefix="tilewright-synthesis-") as scratch:
             folder = Path(scratch)
             (folder / "design.il").write_text(design, encoding="utf-8")
             (folder / "synthesis.ys").write_text(script + "\n", encoding="utf-8")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from common import temporary
 from fpga.bare.kept import cache_file, read_json, tool_version, write_json
 from fpga.bare.resources import sources_digest
 from fpga.board import Point
@@ -46,7 +46,7 @@ def place(config: NpuConfig, family: str) -> Placed:
     flow = board.flow()
     assert isinstance(flow, Ecp5)
     flow.require()
-    with tempfile.TemporaryDirectory(prefix="tilewright-placement-") as scratch:
+    with temporary.Folder(prefix="tilewright-placement-") as scratch:
         folder = Path(scratch)
         flow.generate(board.design(config, Point(clock_mhz=AIM_MHZ, memory_kib=MEMORY_KIB)).top, folder)
         design = [file.read_text(encoding="utf-8") for file in sorted(folder.iterdir())]
@@ -86,7 +86,7 @@ def routed_mhz(config: NpuConfig, family: str) -> float:
     kept = cache_file("routed", board.name, repr(point), config.to_json(), sources_digest(), *_versions())
     found = read_json(kept)
     if found is None:
-        with tempfile.TemporaryDirectory(prefix="tilewright-placement-") as scratch:
+        with temporary.Folder(prefix="tilewright-placement-") as scratch:
             found = {"mhz": build(board, config, point, Path(scratch)).timing.fmax_mhz}
         write_json(kept, found)
     return float(found["mhz"])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from common import temporary
 from fpga.bridge.bridge import MemoryPort
 from fpga.cells import ECP5, Used
 from fpga.flows.synthesis import NARROW, NO_RW_CHECK
@@ -103,7 +103,7 @@ def cells() -> Used:
         "read_verilog core.v", "read_rtlil top.il", NO_RW_CHECK, f"synth_ecp5 {NARROW} -top top",
         "tee -q -o cells.json stat -json",
     ]  # fmt: skip
-    with tempfile.TemporaryDirectory() as scratch:
+    with temporary.Folder() as scratch:
         folder = Path(scratch)
         files = {"top.il": component_rtlil(host, "top"), "core.v": verilog(), "top.ys": "\n".join(script) + "\n"}
         for name, text in files.items():

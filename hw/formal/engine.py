@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from common import temporary
 from common.errors import TilewrightError
 from common.installation import install_extra
 from common.processes import Command, run
@@ -95,6 +95,6 @@ class Model:
         return self._smtbmc("-g", "-t", str(depth), "--noprogress")[0]
 
 
-def model(rtlil: str) -> tuple[tempfile.TemporaryDirectory[str], Model]:
-    folder = tempfile.TemporaryDirectory(prefix="tilewright-formal-")
+def model(rtlil: str) -> tuple[temporary.Folder, Model]:
+    folder = temporary.Folder(prefix="tilewright-formal-")
     return folder, Model(rtlil, Path(folder.name))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from common import temporary
 from hw.formal.bench import Bench
 from hw.formal.engine import Cut, FormalError, Model
 from isa.config import NpuConfig
@@ -49,7 +49,7 @@ def on(proof: Proof, config: NpuConfig, suffix: str, *, quick: bool = False) -> 
 
 @contextlib.contextmanager
 def _model(bench: Bench, fault: Cut | None = None) -> Iterator[Model]:
-    with tempfile.TemporaryDirectory(prefix="tilewright-formal-") as folder:
+    with temporary.Folder(prefix="tilewright-formal-") as folder:
         yield Model(bench.rtlil(), Path(folder), fault)
 
 

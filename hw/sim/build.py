@@ -14,7 +14,6 @@ import functools
 import hashlib
 import os
 import sys
-import tempfile
 import time
 import zlib
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+from common import temporary
 from common.installation import install_packages
 from common.native import BuildError, jobs, machine, printed, run, run_all
 from common.native import compiler as find_compiler
@@ -167,7 +167,7 @@ def build_library(
         folder.mkdir(parents=True, exist_ok=True)
         with (
             open(folder / f"{design.stem}-lock", "w", encoding="utf-8") as lock,
-            tempfile.TemporaryDirectory(dir=folder, prefix="build-") as scratch,
+            temporary.Folder(dir=folder, prefix="build-") as scratch,
         ):
             fcntl.flock(lock, fcntl.LOCK_EX)  # parallel tests build a design once; the others wait for it
             if found := known():

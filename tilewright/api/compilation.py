@@ -18,7 +18,7 @@ from isa.program import Program
 from isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright import program_cache, trust
 from tilewright.errors import UsageError
-from tilewright.files import is_tflite
+from tilewright.files import check_readable, is_tflite
 from tilewright.tuning.log import compiler_digest, open_log
 from tilewright.tuning.objective import Objective
 
@@ -135,8 +135,10 @@ def compile_program(
         raise UsageError("schedules of a log (tuning) are for programs without entry points")
     if entries and objective not in (None, "cycles"):
         raise UsageError(f"entry points are compiled for cycles, not for {objective}")
-    if isinstance(model, str | Path) and not Path(model).is_file():
-        raise UsageError(f"no such model file: {model}")
+    if isinstance(model, str | Path):
+        if not Path(model).exists():
+            raise UsageError(f"no such model file: {model}")
+        check_readable(model)
     chosen = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
     start = time.perf_counter()
     given = dict(shapes) if shapes else None

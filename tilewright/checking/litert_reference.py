@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from common import store
 from common.installation import install_extra
 from compiler.importer.tflite import plane_tensors
 from compiler.importer.tflite.schema import FileOp, read
@@ -38,7 +39,7 @@ class LiteRtReference:
     """
 
     def __init__(self, model: str | Path | bytes) -> None:
-        self.data = bytes(model) if isinstance(model, bytes) else Path(model).read_bytes()
+        self.data = bytes(model) if isinstance(model, bytes) else store.read(model)
         self.file = read(self.data)
         self._index = {t.name: t.index for t in self.file.tensors}
         self._interpreter: Any = None

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from common import temporary
 from compiler.external_data import read_model
 from compiler.onnx_graphs import all_nodes, reads_of, subgraphs
 from compiler.onnx_ops import RANDOM
@@ -192,7 +192,7 @@ class Reference:
 
     def _with_ops(self, proto: onnx.ModelProto) -> tuple[Any, Counter[str]]:
         """A session and the ops it really runs."""
-        with tempfile.TemporaryDirectory(prefix="tilewright-reference-") as folder:
+        with temporary.Folder(prefix="tilewright-reference-") as folder:
             path = Path(folder) / "optimised.onnx"
             session = self.session(proto, path)
             nodes = onnx.load(str(path), load_external_data=False).graph.node

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -11,12 +13,13 @@ from typing import Any
 
 import click
 
+from common import interrupts
 from common.errors import TilewrightError
-from common.interrupts import STATUS as INTERRUPTED
-from common.interrupts import end_at_once, heard_at_once
-from tilewright.cli.printed import printed
+from tilewright.cli.printed import open_standard_streams, printed
 
 MISMATCH, MISTAKE, FAULT = 1, 2, 3
+#: As of a process that SIGPIPE ended: what read standard output is gone.
+UNREAD = 128 + signal.SIGPIPE
 
 
 _LONGEST = 4000
@@ -29,7 +32,8 @@ def one_line(text: str) -> str:
 
 
 def _say(text: str) -> None:
-    click.echo(f"tilewright: error: {one_line(text)}", err=True)
+    with contextlib.suppress(OSError):  # nobody listens
+        click.echo(f"tilewright: error: {one_line(text)}", err=True)
 
 
 class Cli(click.Group):
@@ -52,7 +56,7 @@ class Cli(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in self._summaries:
-            with end_at_once():
+            with interrupts.end_at_once():
                 module = importlib.import_module(f"{self._package}.{cmd_name.replace('-', '_')}")
             command = module.command
             assert isinstance(command, click.Command)
@@ -82,8 +86,11 @@ class Cli(click.Group):
         """Runs and exits; with `standalone_mode=False` returns or raises like click."""
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
-        with heard_at_once(), printed():
+        open_standard_streams()
+        with interrupts.heard_at_once(), printed():
             code = self._guarded(args, prog_name, complete_var, **extra)
+            if code == 0:
+                code = _flushed()
         sys.exit(code)
 
     def _guarded(
@@ -92,7 +99,14 @@ class Cli(click.Group):
         debug = os.environ.get("TILEWRIGHT_DEBUG", "") not in ("", "0")
         try:
             code = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+            if interrupts.told_to_end():
+                return interrupts.status()
             return code if isinstance(code, int) else 0
+        except SystemExit as error:
+            if isinstance(error.__context__, BrokenPipeError):  # what click and rich make of it
+                _to_nowhere()
+                return UNREAD
+            raise
         except click.exceptions.NoArgsIsHelpError as error:
             click.echo(error.ctx.get_help() if error.ctx else error.format_message())
             return 0
@@ -100,11 +114,13 @@ class Cli(click.Group):
             _say(_usage_text(error))
             return MISTAKE
         except (click.Abort, KeyboardInterrupt):
-            _say("interrupted")
-            return INTERRUPTED
+            _say(interrupts.message())
+            return interrupts.status()
         except (TilewrightError, OSError) as error:
             if debug:
                 traceback.print_exc()
+            if isinstance(error, BrokenPipeError) and _flushed() == UNREAD:
+                return UNREAD
             _say(_os_text(error) if isinstance(error, OSError) else str(error))
             return MISTAKE
         except Exception as error:
@@ -115,6 +131,27 @@ class Cli(click.Group):
             hint = "" if debug else " (set TILEWRIGHT_DEBUG=1 for the traceback)"
             _say(f"internal fault: {type(error).__name__} at {place}: {error}{hint}")
             return FAULT
+
+
+def _flushed() -> int:
+    """An exit code: what was printed is written out, as far as somebody reads it."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _to_nowhere()
+        return UNREAD
+    except OSError as error:
+        _say(f"cannot write to standard output: {error.strerror or error}")
+        _to_nowhere()
+        return MISTAKE
+    return 0
+
+
+def _to_nowhere() -> None:
+    """Standard output is not written to any more, also not with what Python flushes at its end."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
 
 
 def _usage_text(error: click.ClickException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -32,6 +33,20 @@ class Printed:
             return self._stream.write(printable(text))
         parts = _COLOUR.split(text)  # every second one is a colour
         return self._stream.write("".join(p if k % 2 else printable(p) for k, p in enumerate(parts)))
+
+
+def open_standard_streams() -> None:
+    """Opens those of the three that this process was started without: else the next file that is opened has their
+    number, and takes what is printed."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            if (null := os.open(os.devnull, os.O_RDWR)) != number:
+                os.dup2(null, number)
+                os.close(null)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 @contextlib.contextmanager

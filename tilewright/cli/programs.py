@@ -17,6 +17,7 @@ from tilewright.cli import arguments, fixed_values
 from tilewright.cli.memory_options import MemoryOptions
 from tilewright.cli.terminal import Working, stdout_for_json
 from tilewright.errors import UsageError
+from tilewright.files import check_readable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +62,7 @@ class Request(MemoryOptions):
     @property
     def is_program(self) -> bool:
         """True for a compiled program. Raises `UsageError` if there is no such file."""
-        if not self.model.is_file():
-            raise UsageError(f"cannot read {self.model}: {'is a directory' if self.model.is_dir() else 'no such file'}")
+        check_readable(self.model)
         return Program.is_program(self.model)
 
     def open(self, json_path: str | None = None, staged: bool = False) -> tuple[Program, bool]:

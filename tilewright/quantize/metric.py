@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from common import store
 from tilewright.errors import UsageError
 from tilewright.files import open_arrays
 from tilewright.quantize.recipe import Progress, Sample, Samples
@@ -109,7 +110,7 @@ def read_labels(path: Path, total: int) -> np.ndarray:
             raise UsageError(f"{path} has {found.nbytes} bytes of labels; up to {_LABELS_BYTES} are accepted")
         return found.read()
     try:
-        labels = np.array([int(line) for line in path.read_text().split()], np.int64)
+        labels = np.array([int(line) for line in store.read(path).split()], np.int64)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
     except (ValueError, OverflowError) as error:

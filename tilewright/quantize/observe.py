@@ -7,7 +7,6 @@ work is that of one run, the memory that of one piece.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from common import temporary
 from compiler.onnx_graphs import reads_of
 from tilewright.errors import UsageError
 from tilewright.quantize.memory import give_back
@@ -67,7 +67,7 @@ def session(
         x.name for x in held if x.ByteSize() >= _LARGE_CONSTANT and x.data_type in kinds and x.HasField("raw_data")
     }
     try:
-        with tempfile.TemporaryDirectory(prefix="tilewright-quantize-", ignore_cleanup_errors=True) as folder:
+        with temporary.Folder(prefix="tilewright-quantize-", ignore_errors=True) as folder:
             small = [x for x in held if x.name not in large]
             place = Path(folder) / "model.onnx"
             light = _with_constants(model, [*small, *_beside([x for x in held if x.name in large], place)])

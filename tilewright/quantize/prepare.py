@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ import onnx
 from google.protobuf.message import DecodeError, EncodeError
 from onnx import helper, numpy_helper
 
+from common import temporary
 from common.quiet import quiet
 from compiler.equations import check_equations
 from compiler.errors import CompileError
@@ -211,7 +211,7 @@ def optimise(model: onnx.ModelProto) -> onnx.ModelProto:
     Raises:
         UsageError: onnxruntime cannot load the model.
     """
-    with tempfile.TemporaryDirectory(prefix="tilewright-quantize-") as folder:
+    with temporary.Folder(prefix="tilewright-quantize-") as folder:
         given, made = Path(folder) / "given.onnx", Path(folder) / "made.onnx"
         try:
             given.write_bytes(model.SerializeToString())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from common import temporary
 from compiler.onnx_graphs import reads_of
 from tilewright.quantize.memory import give_back
 from tilewright.quantize.observe import part_of, run, session
@@ -29,7 +29,7 @@ class Values:
     def __init__(self, budget: int = BUDGET) -> None:
         self.budget = budget
         self.used = 0
-        self._folder = tempfile.TemporaryDirectory(prefix="tilewright-quantize-")
+        self._folder = temporary.Folder(prefix="tilewright-quantize-")
         self._held: dict[tuple[int, str], Any] = {}
         self._files = 0
 

@@ -20,6 +20,7 @@ from typing import IO
 
 import numpy as np
 
+from common import store, temporary
 from tilewright.errors import UsageError
 from tilewright.files import MAX_EXPANDED, read_array_header
 
@@ -76,12 +77,18 @@ class StoredArray:
         if self.member is None:
             return
         handle, copy = tempfile.mkstemp(prefix="tilewright-calibration-")
-        weakref.finalize(self, os.unlink, copy)
+        temporary.remember(Path(copy))
+        weakref.finalize(self, _remove, Path(copy))
         with _readable(Path(self.path)) as file, zipfile.ZipFile(file) as archive, os.fdopen(handle, "wb") as target:
             member = archive.infolist()[self.member]
             with archive.open(member) as source:
                 shutil.copyfileobj(source, target)
         self.path, self.member = copy, None
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    temporary.forget(path)
 
 
 def stored_arrays(path: Path) -> dict[str, StoredArray]:
@@ -101,7 +108,7 @@ def stored_arrays(path: Path) -> dict[str, StoredArray]:
 def _readable(path: Path) -> Iterator[IO[bytes]]:
     """A file of arrays. Whatever goes wrong with it in the block is a `UsageError`."""
     try:
-        with path.open("rb") as file:
+        with store.opened(path) as file:
             yield file
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from None

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from common import store
 from common.installation import install_extra
 from common.quiet import quiet
 from common.shown import Shown
@@ -106,7 +107,7 @@ def quantize_tflite(
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return store.read(path)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
 

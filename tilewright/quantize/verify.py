@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from common import temporary
 from tilewright.checking.report import CheckReport
 from tilewright.errors import UsageError
 from tilewright.quantize.recipe import Progress, Sample
@@ -57,7 +58,7 @@ def verify(model: onnx.ModelProto, sample: Sample, progress: Progress | None = N
     Raises:
         UsageError: one of them refuses it; the message says which and why.
     """
-    with tempfile.TemporaryDirectory(prefix="tilewright-quantize-") as folder:
+    with temporary.Folder(prefix="tilewright-quantize-") as folder:
         Path(folder, MODEL).write_bytes(model.SerializeToString())
         Path(folder, SAMPLE).write_bytes(pickle.dumps({name: np.asarray(value) for name, value in sample.items()}))
         said = _run(folder, progress or (lambda text, done: None))

@@ -12,14 +12,14 @@ import asyncio
 import contextlib
 import ipaddress
 import itertools
-import shutil
 import socket
-import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+
+from common import temporary
 
 #: Connections without a stream at a time.
 NEW_CONNECTIONS = 64
@@ -94,7 +94,8 @@ class Gate:
         self._limit, self._seconds = new_connections, handshake_seconds
         self._listening = _listen(host, port)
         self.port: int = self._listening[0].getsockname()[1]
-        self._folder = _private_folder()
+        self._scratch = _private_folder()
+        self._folder = Path(self._scratch.name)
         self._socket = self._folder / "grpc"
         self.inner = f"unix:{self._socket}"
         self._numbers = itertools.count()
@@ -115,7 +116,7 @@ class Gate:
             self._loop.close()
         for listener in self._listening:
             listener.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._scratch.cleanup()
 
     @property
     def connections(self) -> int:
@@ -263,10 +264,10 @@ def _listen(host: str, port: int) -> list[socket.socket]:
     return listening
 
 
-def _private_folder() -> Path:
+def _private_folder() -> temporary.Folder:
     """A folder that only this user reaches, with room behind its name for that of a socket."""
-    folder = Path(tempfile.mkdtemp(prefix="tilewright-serve-"))
-    if len(str(folder)) <= _LONGEST_FOLDER:
+    folder = temporary.Folder("tilewright-serve-", ignore_errors=True)
+    if len(folder.name) <= _LONGEST_FOLDER:
         return folder
-    folder.rmdir()
-    return Path(tempfile.mkdtemp(prefix="tilewright-serve-", dir="/tmp"))
+    folder.cleanup()
+    return temporary.Folder("tilewright-serve-", "/tmp", ignore_errors=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,10 +10,14 @@ from typing import Protocol
 
 import numpy as np
 
+from common.text import printable
 from isa.program import TensorInfo
 from tilewright.errors import UsageError
+from tilewright.runtime.layout import dtype_of
 
 READY = "m-ready"
+#: Characters of a line, and lines of an answer: more than any program of ours prints.
+_LONGEST_LINE, _MOST_LINES = 1 << 16, 1 << 20
 #: Bytes of input in a command: EnergyRunner's commands have at most 80 characters.
 BYTES_PER_COMMAND = 32
 
@@ -50,13 +55,17 @@ class Client:
         """Lines until the board is ready.
 
         Raises:
-            UsageError: with the first that says an error; a board that does not start is never ready.
+            UsageError: with the first that says an error, because a board that does not start is never ready; or what
+                comes is no line, or does not end.
         """
         lines: list[str] = []
         while not lines or lines[-1] != READY:
             *whole, self._left = (self._left + self._line.receive()).split(b"\n")
+            if max(map(len, (*whole, self._left))) > _LONGEST_LINE or len(lines) + len(whole) > _MOST_LINES:
+                raise UsageError(f"the board sends more than {_LONGEST_LINE} bytes without a line end, or "
+                                 f"more than {_MOST_LINES} lines without {READY}; is it another program?")  # fmt: skip
             for raw in whole:
-                lines.append(raw.decode("ascii", errors="replace").strip())
+                lines.append(printable(raw.decode("ascii", errors="replace").strip()))
                 self._echo(lines[-1])
                 if lines[-1].startswith("e-") and not self._started:
                     raise UsageError(f"the board says {lines[-1]}")
@@ -83,19 +92,40 @@ class Client:
     def infer(self, count: int = 1, warmups: int = 0) -> Timed:
         """Runs the network on what was loaded."""
         lines = self.command(f"infer {count} {warmups}")
-        laps = [int(text.removeprefix("m-lap-us-")) for text in lines if text.startswith("m-lap-us-")]
-        found = [re.fullmatch(r"m-results-\[(.*)\]", text) for text in lines]
-        values = [m[1] for m in found if m]
-        if len(laps) != 2 or len(values) != 1:
-            raise UsageError(f"the board's answer to infer has two laps and one line of results, not {lines}")
-        return Timed((laps[1] - laps[0]) % (1 << 32), tuple(map(float, values[0].split(","))))
+        laps = [int(m[1]) for text in lines if (m := re.fullmatch(r"m-lap-us-([0-9]{1,10})", text, re.ASCII))]
+        found = [m[1].split(",") for text in lines if (m := re.fullmatch(r"m-results-\[(.*)\]", text))]
+        try:
+            ((*values,),) = [tuple(map(float, numbers)) for numbers in found]
+        except ValueError:  # none, several, or one that is no number
+            values = []
+        if len(laps) != 2 or not values:
+            raise UsageError(
+                f"the board's answer to infer must have two laps and one line of numbers, not {_shown(lines)}"
+            )
+        return Timed((laps[1] - laps[0]) % (1 << 32), tuple(values))
 
     def outputs(self, tensors: Sequence[TensorInfo]) -> Mapping[str, np.ndarray]:
-        """The bytes of all outputs, in the program's order."""
+        """The bytes of all outputs, in the program's order. Raises `UsageError` for an answer of other bytes."""
+        lines = self.command("output")
         parts: list[bytearray] = []
-        for text in self.command("output"):
-            if text.startswith("m-tensor-"):
+        for text in lines:
+            data = re.fullmatch(r"m-output-([0-9a-fA-F]{2}(?:-[0-9a-fA-F]{2})*)", text)
+            if re.fullmatch(r"m-tensor-.*", text):
                 parts.append(bytearray())
+            elif data and parts:
+                parts[-1] += bytes.fromhex(data[1].replace("-", ""))
             else:
-                parts[-1] += bytes.fromhex(text.removeprefix("m-output-").replace("-", ""))
-        return {t.name: np.frombuffer(bytes(p), t.dtype).reshape(t.shape) for t, p in zip(tensors, parts, strict=True)}
+                raise UsageError(
+                    f"the board's answer to output has lines m-tensor-... and m-output-..., not {text[:80]!r}"
+                )
+        arrays = [np.frombuffer(bytes(part), np.uint8) for part in parts]
+        sizes = [math.prod(t.shape) * dtype_of(t).itemsize for t in tensors]
+        if [array.size for array in arrays] != sizes:
+            raise UsageError(f"the board's outputs must have {sizes} bytes, not {[array.size for array in arrays]}; "
+                             "does it have another network?")  # fmt: skip
+        return {t.name: a.view(dtype_of(t)).reshape(t.shape) for t, a in zip(tensors, arrays, strict=True)}
+
+
+def _shown(lines: Sequence[str]) -> str:
+    text = " | ".join(lines)
+    return text if len(text) <= 200 else f"{text[:197]}..."

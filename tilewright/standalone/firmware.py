@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from common import temporary
 from common.text import ACCEPTED, MAX_NAME, is_plain, plain
 from fpga.standalone import image, memory_map
 from fpga.standalone.record import INPUTS, Exchange
@@ -29,7 +29,7 @@ _NO_NPU = "0" * 16
 
 def boot_program(place: image.Place) -> bytes:
     """What the core starts with. Raises `UsageError` without a C compiler."""
-    with tempfile.TemporaryDirectory() as scratch:
+    with temporary.Folder() as scratch:
         folder = Path(scratch)
         write_map(folder)
         (folder / "tilewright_image.h").write_text(image.c_header(place), encoding="utf-8")
@@ -119,7 +119,7 @@ def compiled(
     if model is not None and not is_plain(model):
         raise UsageError(f"the network's name must have 1..{MAX_NAME} {ACCEPTED}, not {model!r}")
     title = model or plain(program.name)
-    with tempfile.TemporaryDirectory() as scratch:
+    with temporary.Folder() as scratch:
         folder = Path(scratch)
         names = export_c(program, folder, "network")
         write_map(folder)

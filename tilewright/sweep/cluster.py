@@ -14,13 +14,12 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 from distributed.security import Security
 
-from common import processes
+from common import processes, temporary
 from tilewright.errors import UsageError
 
 _START_SECONDS = 60.0
@@ -46,7 +45,7 @@ class LocalCluster:
 
     def __init__(self, jobs: int, log: Path) -> None:
         self._log = log.open("ab")
-        self._scratch = tempfile.TemporaryDirectory(prefix="tilewright-sweep-", ignore_cleanup_errors=True)
+        self._scratch = temporary.Folder(prefix="tilewright-sweep-", ignore_errors=True)
         self._processes: list[subprocess.Popen[bytes]] = []
         self._children = contextlib.ExitStack()
         self.scratch = Path(self._scratch.name)

@@ -13,6 +13,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import helper
 
+from common import store
 from compiler.errors import CompileError
 from compiler.external_data import read_model
 from compiler.importer.inputs import batch_note, input_shapes
@@ -74,7 +75,7 @@ def _resolve(text: str, shapes: Mapping[str, Sequence[int]], used: set[str]) -> 
     path = Path(text)
     if path.is_file():
         if is_tflite(path):
-            return Network(network_name(text), path.read_bytes())
+            return Network(network_name(text), store.read(path))
         try:  # by onnx, so that weights in files beside it come along
             model = read_model(path)
         except (DecodeError, ValueError, OSError, CompileError) as error:

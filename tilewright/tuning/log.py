@@ -75,9 +75,11 @@ class TuningLog:
         self.skipped = 0
         try:
             records = list(read_records(path, VERSION))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return
         except (OSError, UnicodeDecodeError) as error:
+            if isinstance(error, PermissionError) and not os.access(path.parent, os.X_OK):
+                return  # a folder that this user cannot use has none
             raise UsageError(f"cannot read the tuning log {path}: {error}") from None
         for record in records:
             found = None if record is None else _finding(record)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 import onnx
 
+from common import temporary
 from common.quiet import quiet
 
 Calibration = int | np.ndarray | Iterable[Mapping[str, np.ndarray]]
@@ -86,7 +86,7 @@ def quantize(
         def get_next(self) -> dict[str, np.ndarray] | None:
             return next(self.remaining, None)
 
-    with tempfile.TemporaryDirectory(prefix="tilewright-quantize-") as folder, quiet():
+    with temporary.Folder(prefix="tilewright-quantize-") as folder, quiet():
         given, prepared, quantised = (Path(folder) / f"{step}.onnx" for step in ("given", "prepared", "quantised"))
         # By file: given a ModelProto, the pre-processing moves its weights to a temporary file and leaves it broken.
         onnx.save(model, str(given))

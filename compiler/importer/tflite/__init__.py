@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from common import store
 from compiler.errors import CompileError, UnsupportedError
 from compiler.graph import Graph, Node, Tensor
 from compiler.importer.loader import one_line
@@ -90,7 +91,7 @@ def _bytes(source: str | Path | bytes) -> bytes:
     if isinstance(source, bytes | bytearray | memoryview):
         return bytes(source)
     try:
-        return Path(source).read_bytes()
+        return store.read(source)
     except OSError as error:
         raise CompileError(f"{source}: cannot be read: {error.strerror or error}") from error
 

@@ -192,7 +192,7 @@ static int32_t count_of(const char *word) {
     int32_t value = 0;
     for (; *word; word++) {
         if (*word < '0' || *word > '9' || value > (INT32_MAX - 9) / 10) return -1;
-        value = 10 * value + *word - '0';
+        value = 10 * value + (*word - '0'); /* the character alone could take it beyond INT32_MAX */
     }
     return value;
 }

@@ -11,11 +11,11 @@ import os
 import shutil
 import subprocess
 import tarfile
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from common import temporary
 from common.store import cache_folder
 from fpga.errors import FpgaError
 
@@ -109,7 +109,7 @@ def fetch(mirror: str = MIRROR, progress: Callable[[str], None] = lambda text: N
         raise FpgaError(f"{KEYRING} is missing; apt-get install debian-archive-keyring")
     root = folder()
     root.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="zynq-tools-", dir=root.parent) as scratch:
+    with temporary.Folder(prefix="zynq-tools-", dir=root.parent) as scratch:
         apt = Path(scratch) / "apt"
         for name in ("lists/partial", "cache/archives/partial", "state"):
             (apt / name).mkdir(parents=True)

@@ -3,7 +3,10 @@
 import json
 import os
 import resource
+import socket
 import stat
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -202,3 +205,63 @@ def test_records(tmp_path: Path) -> None:
         file.write("\n".join(["no json", "", "[]", "{}", "3", json.dumps({"version": 2, "a": 1})]) + "\n")
     store.append_records(path, 3, [{"c": 3}])
     assert list(store.read_records(path, 3)) == [{"a": 1}, {"b": [2]}, None, None, None, None, None, {"c": 3}]
+
+
+@pytest.mark.parametrize("kind", ["FIFO", "socket", "device", "directory"])
+def test_what_is_no_regular_file_is_not_opened(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    with socket.socket(socket.AF_UNIX) as listening:
+        if kind == "FIFO":
+            os.mkfifo(path)
+        elif kind == "socket":
+            listening.bind(str(path))
+        elif kind == "directory":
+            path.mkdir()
+        else:
+            path = Path("/dev/zero")
+        with pytest.raises(
+            OSError, match="is a directory|directory" if kind == "directory" else f"is a {kind}"
+        ) as found:
+            store.read(path)
+        assert str(path) in str(found.value)
+
+
+def test_a_pipe_that_was_given_is_read() -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"text")
+    os.close(writer)
+    assert store.read(f"/dev/fd/{reader}") == b"text"
+    os.close(reader)
+
+
+def test_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for variable in ("TILEWRIGHT_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    mine = tmp_path / f"tilewright-{os.getuid()}"
+    assert store.cache_folder() == store.cache_folder() == mine / "cache"
+    assert mine.stat().st_mode & 0o077 == 0
+    mine.chmod(0o777)  # others may have put something in: it is not used, and nothing is kept
+    assert not store.cache_folder().is_relative_to(tmp_path)
+    store.keep(store.cache_folder() / "x", b"y")
+    assert not store.cache_folder().exists()
+
+
+def test_temporary_folders_and_files_of_a_process_that_ends(tmp_path: Path) -> None:
+    program = """
+import os, sys
+from pathlib import Path
+from common import store, temporary
+folder = temporary.Folder(dir=sys.argv[1])
+(Path(folder.name) / "file").write_bytes(b"x")
+with temporary.Folder(dir=sys.argv[1]), store.writing(Path(sys.argv[1]) / "result") as file:
+    file.write(b"half")
+    temporary.remove_all()
+    os._exit(0)
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+    assert not list(tmp_path.iterdir())

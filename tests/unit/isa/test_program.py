@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from isa import program_check
 from isa.config import preset
 from isa.encoding import op, to_bytes
 from isa.program import (
@@ -23,6 +24,7 @@ from isa.program import (
     ProgramError,
     TensorInfo,
 )
+from tilewright.runtime.layout import dtype_of
 
 
 def example() -> Program:
@@ -183,3 +185,21 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
     assert not Program.is_program(tmp_path / "none")
     (tmp_path / "short").write_bytes(b"TW")
     assert not Program.is_program(tmp_path / "short")
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float8_zz", "float4", "float8", "float6_e2m3fn", "int3", "bfloat", "bfloat16x", "Float32"]
+)
+def test_types_there_are_none_of(dtype: str) -> None:
+    program = example()
+    program.tensors[0].dtype = dtype
+    with pytest.raises(ProgramError, match=f"is of type '{dtype}', which is no type of numbers"):
+        Program.from_bytes(program.to_bytes())
+
+
+def test_types_of_small_numbers() -> None:
+    """Those that pass are those that a runtime finds."""
+    for dtype, size in program_check._OTHER_TYPES.items():
+        info = TensorInfo("x", (4,), dtype, "")
+        program_check.check_tensor(info, {})
+        assert dtype_of(info).itemsize == size and dtype_of(info).name == dtype

@@ -148,6 +148,67 @@ def test_without_a_place_for_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         trust.own_public_key()
 
 
+@pytest.mark.parametrize("content", [b"", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", b"\xff"])
+def test_a_damaged_key_is_said(content: bytes, keys: Path, tmp_path: Path) -> None:
+    keys.mkdir()
+    (keys / trust.OWN).write_bytes(content)
+    result = CliRunner().invoke(cli, ["compile", str(MODEL), "--config", "tiny", "-o", str(tmp_path / "net.twp")])
+    assert result.exit_code == 0
+    said = " ".join(result.output.split())
+    assert "not signed, so its CPU kernels run in this process alone" in said and "is damaged" in said
+    assert (keys / trust.OWN).read_bytes() == content  # it may be a backup's to bring back
+    with pytest.raises(tw.UsageError, match="own.pem is damaged"):
+        trust.own_public_key()
+    program = tw.load(tmp_path / "net.twp")
+    assert program.signature == "" and any("not signed" in note for note in program.notes)
+
+
+def test_a_signature_is_over_all_that_the_file_says(keys: Path, tmp_path: Path) -> None:
+    """Whatever is changed in the manifest but the time of compilation, and the program is not that of its maker."""
+    program = tw.compile_program(MODEL, "tiny")
+    raw = program.to_bytes()
+    length = int.from_bytes(raw[12:16], "little")
+    manifest, body = json.loads(raw[20 : 20 + length]), raw[20 + length : -32]
+    assert trust.is_trusted(Program.from_bytes(raw))
+    manifest["compile_seconds"] += 1
+    assert trust.is_trusted(Program.from_bytes(sealed(manifest, body)))
+    changes: list[tuple[str, Any]] = [
+        ("name", "other"), ("notes", ["trust me"]), ("metadata", {"vocabulary": "x"}), ("compiler", "tilewright 99"),
+    ]  # fmt: skip
+    documents = [manifest | {key: value} for key, value in changes]
+    for change in (
+        lambda m: m["options"].update(input_ranges={manifest["inputs"][0]["name"]: [-1.0, 1.0]}),
+        lambda m: m["options"].update(keep="all"),
+        lambda m: m["config"].update(name="mine"),
+        lambda m: m["layers"][0].update(name="x"),
+        lambda m: m["layers"][0].update(macs=1),
+        lambda m: m["inputs"][0].update(name="x"),
+        lambda m: m["outputs"][0].update(reason="x"),
+        lambda m: m["host_work"].clear(),
+    ):
+        documents.append(copy.deepcopy(manifest))
+        change(documents[-1])
+    for document in documents:
+        assert document != manifest and not trust.is_trusted(Program.from_bytes(sealed(document, body))), document
+
+
+def test_a_signature_of_an_older_form(keys: Path, tmp_path: Path) -> None:
+    program = tw.compile_program(MODEL, "tiny")
+    program.signature = program.signature.rpartition(":")[2]
+    program.save(tmp_path / "net.twp")
+    with pytest.raises(tw.UntrustedError, match="a signature in the form of an older version.* compile the model here"):
+        tw.Device("functional").run(tw.load(tmp_path / "net.twp"), tw.random_inputs(program))
+
+
+def test_a_signature_outlives_the_file(keys: Path, tmp_path: Path) -> None:
+    """Numbers that are whole in the file and no integers in memory, states, entries, work: read again, all is the same."""
+    program = tw.compile_program(MODEL, "tiny")
+    program.host_work[0].work = {"vector": 5, "scalar": 0.5}
+    program.input_ranges = {program.inputs[0].name: (-1, np.float32(1.0).item())}
+    trust.sign(program)
+    assert trust.is_trusted(Program.from_bytes(program.to_bytes()))
+
+
 def paths(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Where the values of a JSON document are."""
     if isinstance(value, dict):

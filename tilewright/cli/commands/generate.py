@@ -15,6 +15,7 @@ from tilewright.cli import arguments, terminal
 from tilewright.cli.group import MISMATCH
 from tilewright.cli.terminal import Working, stdout_for_json
 from tilewright.errors import UsageError
+from tilewright.files import check_readable
 from tilewright.generate import DECODE, PREFILL, GreedyReference, LanguageModel, Step
 from tilewright.measure.clock import asked, clock_of
 from tilewright.measure.latency import Latency, latency
@@ -88,8 +89,7 @@ def command(
     terminal.prepare_json(json_path)
     if (prompt is None) == (prompt_ids is None):
         raise UsageError("give the prompt either as text (--prompt) or as numbers of tokens (--prompt-ids)")
-    if not model.is_file():
-        raise UsageError(f"cannot read {model}: {'is a directory' if model.is_dir() else 'no such file'}")
+    check_readable(model)
     if check and Program.is_program(model):
         raise UsageError(f"--check compares with the model, and {model} is a compiled program")
     language = _load(model, config, backend, prefill, effort, trust, json_path)

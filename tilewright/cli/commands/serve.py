@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from common import store
 from tilewright.cli import arguments, terminal
 from tilewright.errors import UsageError
 from tilewright.remote.client import read_token
@@ -17,6 +18,8 @@ from tilewright.remote.gate import is_loopback
 from tilewright.remote.server import LONGEST_SECONDS, Server
 from tilewright.remote.shared import SharedDevice
 from tilewright.runtime.devices import open_device
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @click.command(
@@ -76,11 +79,11 @@ def command(
         shared = SharedDevice(lambda: open_device(device, config), keep << 20)
     server = Server(shared, listen, token, tls, longest_run=longest_run, longest_seconds=longest_seconds)
     ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _ENDING:
         signal.signal(number, lambda *_: ended.set())
     click.echo(f"serving {shared.config.name} ({device}) at tcp://{host}:{server.port}")
     ended.wait()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _ENDING:
         signal.signal(number, signal.SIG_DFL)  # a run may be long: the second one ends it
     if shared.turns.taken:
         click.echo("waiting for the run under way; Ctrl-C again leaves it", err=True)
@@ -89,6 +92,6 @@ def command(
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return store.read(path)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from None

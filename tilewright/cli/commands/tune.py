@@ -16,6 +16,7 @@ from tilewright.api.build import ModelSource, builder
 from tilewright.cli import arguments, memory_options, terminal
 from tilewright.cli.commands import tune_cpu
 from tilewright.errors import UsageError
+from tilewright.files import check_readable
 from tilewright.tuning.log import open_log
 from tilewright.tuning.objective import Figures, Objective, four_digits
 from tilewright.tuning.tune import tune
@@ -70,8 +71,7 @@ def command(
     people can be joined by concatenation.
     """
     terminal.prepare_json(json_path)
-    if not model.is_file():
-        raise UsageError(f"cannot read {model}: {'is a directory' if model.is_dir() else 'no such file'}")
+    check_readable(model)
     if Program.is_program(model):
         raise UsageError(f"{model} is compiled already; tune the model it was made from")
     if cpu:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 from rich.table import Table
 
+from common import store
 from tilewright import zoo
 from tilewright.cli import arguments, terminal
 from tilewright.errors import UsageError
@@ -110,7 +111,7 @@ def widen(model: Path, output: Path) -> None:
     To try such networks: the ranges stay, so the results are hardly better than those of MODEL.
     """
     check_writable(output)
-    write_bytes(output, widened(model.read_bytes()))
+    write_bytes(output, widened(store.read(model)))
     click.echo(f"{output}: {model.name} with 16-bit activations, {output.stat().st_size} bytes")
 
 

@@ -5,11 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from tests.common import needs
 from tests.common.waiting import HANG
+from tilewright.cli import cli
 
 COMMAND = [sys.executable, "-m", "tilewright"]
 
@@ -87,3 +90,69 @@ def test_running_needs_neither_onnx_nor_onnxruntime(program_file):
     )
     result = subprocess.run([sys.executable, "-c", code, str(program_file)], capture_output=True, text=True)
     assert result.stdout.strip() == "[]", result.stderr
+
+
+@pytest.mark.parametrize("closed", ["stdout", "all three"])
+def test_streams_that_are_closed(closed, program_file, tmp_path):
+    """What is opened next does not get their numbers, and so none of what is printed."""
+    output = tmp_path / "result.json"
+
+    def close():
+        for number in (1,) if closed == "stdout" else (0, 1, 2):
+            os.close(number)
+
+    found = subprocess.run(
+        [*COMMAND, "run", str(program_file), "--json", str(output)], stderr=subprocess.PIPE, preexec_fn=close
+    )
+    assert (found.returncode, found.stderr) == (0, b"")
+    assert json.loads(output.read_text())["outputs"]["x2"]["dtype"] == "int8"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["info", "FILE"], ["info", "FILE", "--json", "-"]])
+def test_a_pipe_that_nobody_reads(arguments, program_file):
+    reader, writer = os.pipe()
+    os.close(reader)
+    found = subprocess.run(
+        [*COMMAND, *(str(program_file) if a == "FILE" else a for a in arguments)], stdout=writer, stderr=subprocess.PIPE
+    )
+    os.close(writer)
+    assert (found.returncode, found.stderr) == (128 + signal.SIGPIPE, b"")
+
+
+def test_standard_output_that_is_full(program_file):
+    with open("/dev/full", "wb") as full:
+        found = subprocess.run([*COMMAND, "info", str(program_file)], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert found.returncode == 2 and "No space left on device" in found.stderr and found.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["file", "below a file"])
+def test_a_cache_that_cannot_be(kind, program_file, tmp_path):
+    (tmp_path / "file").touch()
+    cache = tmp_path / "file" / ("" if kind == "file" else "x")
+    result = tilewright("run", program_file, "--device", "reference", env={"TILEWRIGHT_CACHE": str(cache)})
+    assert result.returncode in (0, 2), result.stderr
+    compiled = tilewright(
+        "compile", "examples/digits/digits_int8.onnx", "--config", "tiny", "-o", str(tmp_path / "x.twp"),
+        env={"TILEWRIGHT_CACHE": str(cache)}, cwd=Path(__file__).parents[4],
+    )  # fmt: skip
+    assert compiled.returncode == 0, compiled.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["compile", "FIFO", "-o", "x.twp"], ["info", "FIFO"], ["run", "FIFO"], ["disasm", "FIFO"],
+        ["quantize", "FIFO", "--calibration", "FIFO", "-o", "x.onnx"], ["explain", "FIFO"], ["tune", "FIFO"],
+        ["compile", "MODEL", "--config", "FIFO.toml", "-o", "x.twp"], ["run", "MODEL", "--input", "FIFO.npy"],
+        ["run", "MODEL", "--input", "FIFO.png"], ["trust", "add", "FIFO"], ["sweep", "FIFO.toml", "-o", "x"],
+    ],
+)  # fmt: skip
+def test_a_fifo_is_no_file(arguments, tmp_path, monkeypatch):
+    """Nothing waits for somebody to write to it."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("FIFO", "FIFO.toml", "FIFO.npy", "FIFO.png"):
+        os.mkfifo(name)
+    model = Path(__file__).parents[4] / "examples" / "digits" / "digits_int8.onnx"
+    result = CliRunner().invoke(cli, [str(model) if a == "MODEL" else a for a in arguments])
+    assert result.exit_code == 2, result.output
+    assert "is a FIFO" in result.stderr and result.stderr.count("\n") == 1

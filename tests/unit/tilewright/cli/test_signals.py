@@ -72,7 +72,7 @@ def test_nothing_is_left(folder: Path, tmp_path: Path, name: str, number: signal
         if number == signal.SIGINT:  # compile says it was interrupted, tune keeps what it has found
             assert command.returncode == (130 if name == "compile" else 0), errors
         else:
-            assert command.returncode == -number
+            assert command.returncode == (-number if number == signal.SIGKILL else 128 + number)
         assert "Traceback" not in errors
         while any(running(p) for p in found):  # a machine under load may take a while
             time.sleep(0.05)
@@ -109,3 +109,56 @@ def test_native_code_is_interrupted() -> None:
     command.send_signal(signal.SIGINT)
     _, errors = command.communicate(timeout=HANG)
     assert command.returncode == 130 and errors == "tilewright: error: interrupted\n"
+
+
+#: A command with a temporary folder and a file that is half written.
+SCRATCH = """
+import hashlib, sys, time
+from pathlib import Path
+from common import store, temporary
+from tilewright.cli import cli
+
+@cli.command("work")
+def work():
+    with temporary.Folder(dir=sys.argv[1]) as folder, store.writing(Path(sys.argv[1]) / "result") as file:
+        (Path(folder) / "values").write_bytes(b"x")
+        print("at work", flush=True)
+        if sys.argv[2] == "native":
+            hashlib.pbkdf2_hmac('sha256', b'', b'', (1 << 31) - 1)
+        time.sleep(900)
+
+cli(["work"])
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("where", ["python", "native"])
+def test_temporary_files_go_with_the_process(where: str, number: signal.Signals, tmp_path: Path) -> None:
+    def usual() -> None:
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(each, signal.SIG_DFL)
+
+    command = subprocess.Popen(
+        [sys.executable, "-c", SCRATCH, str(tmp_path), where],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=usual,
+    )  # fmt: skip
+    assert command.stdout is not None and command.stdout.readline() == "at work\n"
+    assert len(list(tmp_path.iterdir())) == 2
+    command.send_signal(number)
+    _, errors = command.communicate(timeout=HANG)
+    said = "interrupted" if number == signal.SIGINT else f"ended by {number.name}"
+    assert (command.returncode, errors.strip()) == (128 + number, f"tilewright: error: {said}")
+    assert not list(tmp_path.iterdir())
+
+
+def test_ignored_signals_stay_ignored(tmp_path: Path) -> None:
+    """As under nohup."""
+    command = subprocess.Popen(
+        [sys.executable, "-c", SCRATCH, str(tmp_path), "python"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    )  # fmt: skip
+    assert command.stdout is not None and command.stdout.readline() == "at work\n"
+    command.send_signal(signal.SIGHUP)
+    command.send_signal(signal.SIGTERM)
+    command.communicate(timeout=HANG)
+    assert command.returncode == 128 + signal.SIGTERM
