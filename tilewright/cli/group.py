@@ -96,6 +96,7 @@ class Cli(click.Group):
     def _guarded(
         self, args: Sequence[str] | None, prog_name: str | None, complete_var: str | None, **extra: Any
     ) -> int:
+        output = sys.stdout
         debug = os.environ.get("TILEWRIGHT_DEBUG", "") not in ("", "0")
         try:
             code = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
@@ -103,7 +104,9 @@ class Cli(click.Group):
                 return interrupts.status()
             return code if isinstance(code, int) else 0
         except SystemExit as error:
-            if isinstance(error.__context__, BrokenPipeError):  # what click and rich make of it
+            # What rich and click make of a pipe that nobody reads; click puts in another standard output.
+            if isinstance(error.__context__, BrokenPipeError) or sys.stdout is not output:
+                sys.stdout = output
                 _to_nowhere()
                 return UNREAD
             raise

@@ -249,9 +249,7 @@ def _listen(host: str, port: int) -> list[socket.socket]:
             both = family == socket.AF_INET6 and address[0] == "::" and socket.has_dualstack_ipv6()
             at = (address[0], listening[0].getsockname()[1] if listening else port)
             try:
-                listening.append(
-                    socket.create_server(at, family=family, backlog=_BACKLOG, dualstack_ipv6=both)  # type: ignore[arg-type]
-                )
+                listening.append(socket.create_server(at, family=family, backlog=_BACKLOG, dualstack_ipv6=both))
             except OSError:
                 if not listening:
                     raise

@@ -116,7 +116,7 @@ class Client:
                 parts[-1] += bytes.fromhex(data[1].replace("-", ""))
             else:
                 raise UsageError(
-                    f"the board's answer to output has lines m-tensor-... and m-output-..., not {text[:80]!r}"
+                    f"the board's answer to output must have lines m-tensor-... and m-output-..., not {text[:80]!r}"
                 )
         arrays = [np.frombuffer(bytes(part), np.uint8) for part in parts]
         sizes = [math.prod(t.shape) * dtype_of(t).itemsize for t in tensors]

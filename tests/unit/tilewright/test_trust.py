@@ -157,7 +157,7 @@ def test_a_damaged_key_is_said(content: bytes, keys: Path, tmp_path: Path) -> No
     said = " ".join(result.output.split())
     assert "not signed, so its CPU kernels run in this process alone" in said and "is damaged" in said
     assert (keys / trust.OWN).read_bytes() == content  # it may be a backup's to bring back
-    with pytest.raises(tw.UsageError, match="own.pem is damaged"):
+    with pytest.raises(tw.UsageError, match=r"own\.pem is damaged"):
         trust.own_public_key()
     program = tw.load(tmp_path / "net.twp")
     assert program.signature == "" and any("not signed" in note for note in program.notes)
@@ -196,12 +196,12 @@ def test_a_signature_of_an_older_form(keys: Path, tmp_path: Path) -> None:
     program = tw.compile_program(MODEL, "tiny")
     program.signature = program.signature.rpartition(":")[2]
     program.save(tmp_path / "net.twp")
-    with pytest.raises(tw.UntrustedError, match="a signature in the form of an older version.* compile the model here"):
+    with pytest.raises(tw.UntrustedError, match=r"the form of an older version.* compile the model here"):
         tw.Device("functional").run(tw.load(tmp_path / "net.twp"), tw.random_inputs(program))
 
 
 def test_a_signature_outlives_the_file(keys: Path, tmp_path: Path) -> None:
-    """Numbers that are whole in the file and no integers in memory, states, entries, work: read again, all is the same."""
+    """Also where a number is an integer in memory and none in the field that is read."""
     program = tw.compile_program(MODEL, "tiny")
     program.host_work[0].work = {"vector": 5, "scalar": 0.5}
     program.input_ranges = {program.inputs[0].name: (-1, np.float32(1.0).item())}
