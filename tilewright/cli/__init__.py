@@ -55,7 +55,7 @@ def cli() -> None:
     """Compile quantised models for the Tilewright NPU, run them, and check every byte.
 
     Exit codes: 0 success, 1 a check found differences, 2 a mistake in what was given (one line says which),
-    3 a fault of Tilewright, 130 interrupted.
+    3 a fault of Tilewright, 130 interrupted (128 and the signal's number).
     """
 
 

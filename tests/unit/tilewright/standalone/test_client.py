@@ -67,7 +67,7 @@ def test_answers_to_infer_that_are_none(lines: list[str]) -> None:
     ],
 )  # fmt: skip
 def test_answers_to_output_that_are_none(lines: list[str]) -> None:
-    with pytest.raises(UsageError, match="the board's (answer to output|outputs) must have"):
+    with pytest.raises(UsageError, match=r"the board's (answer to output|outputs) must have"):
         Client(Says(*lines)).outputs(TENSORS)
 
 
