@@ -8,9 +8,9 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from common.errors import TilewrightError
 from common.version import tilewright_version
@@ -19,11 +19,8 @@ from isa.error_codes import ErrorCode
 from tilewright.remote import remote_pb2 as pb
 from tilewright.remote.gate import Connection
 from tilewright.remote.protocol import PIECE_BYTES, PROTOCOL
-from tilewright.remote.sessions import Pace
-from tilewright.remote.shared import OVERHEAD, Arena, Refusal, RegionSource
-
-if TYPE_CHECKING:
-    from tilewright.remote.server import Server
+from tilewright.remote.sessions import Pace, Sessions
+from tilewright.remote.shared import OVERHEAD, Arena, Refusal, RegionSource, SharedDevice
 
 #: Seconds between two words to a client that waits.
 _WORD = 1.0
@@ -34,6 +31,19 @@ _READ_BYTES = 16 << 20
 #: Bytes of an answer that the client has to take before its time is over.
 _ANSWER_BYTES = PIECE_BYTES // 4
 log = logging.getLogger("tilewright.serve")
+
+
+class Server(Protocol):
+    """What a session needs of its server, see `tilewright.remote.server.Server`."""
+
+    shared: SharedDevice
+    sessions: Sessions
+    client_bytes: int
+    total_bytes: int
+    longest_run: int
+    longest_seconds: float
+    waiting: ThreadPoolExecutor
+    runs: ThreadPoolExecutor
 
 
 class Session:
