@@ -1,8 +1,9 @@
-"""The branches and bodies of ONNX nodes, and what they take from the graphs around them."""
+"""The branches and bodies of ONNX nodes, what they take from the graphs around them, and nodes in topological order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import heapq
+from collections.abc import Iterable, Iterator, MutableSequence
 
 import onnx
 
@@ -38,3 +39,40 @@ def captured(graph: onnx.GraphProto) -> list[str]:
     made = {o for node in graph.node for o in node.output}
     handed = [o.name for o in graph.output if o.name not in made]
     return [name for name in dict.fromkeys([*reads_of(graph.node), *handed]) if name not in own]
+
+
+def sort_model(model: onnx.ModelProto) -> None:
+    """Brings the nodes of all graphs and functions of a model, in place, into topological order.
+
+    ONNX asks for that order; onnxruntime runs models without it. Nodes already in order stay as they are, and so do
+    those of a cycle, which is for the checker to report.
+    """
+    for nodes in (model.graph.node, *(function.node for function in model.functions)):
+        _sort(nodes)
+
+
+def _sort(nodes: MutableSequence[onnx.NodeProto]) -> None:
+    for node in nodes:
+        for graph in subgraphs(node):
+            _sort(graph.node)
+    made = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    needs = [{made[name] for name in reads_of([node]) if name in made} for node in nodes]
+    if all(before < index for index, some in enumerate(needs) for before in some):
+        return
+    users: list[list[int]] = [[] for _ in nodes]
+    for index, some in enumerate(needs):
+        for before in some:
+            users[before].append(index)
+    ready = [index for index, some in enumerate(needs) if not some]  # a heap: the order of the model where there is one
+    order: list[int] = []
+    while ready:
+        index = heapq.heappop(ready)
+        order.append(index)
+        for user in users[index]:
+            needs[user].discard(index)
+            if not needs[user]:
+                heapq.heappush(ready, user)
+    if len(order) == len(needs):
+        kept = list(nodes)
+        del nodes[:]
+        nodes.extend(kept[index] for index in order)

@@ -15,7 +15,7 @@ from compiler.equations import check_equations
 from compiler.errors import CompileError, StagingError, UnsupportedError
 from compiler.external_data import load_external_data
 from compiler.limits import check_nodes
-from compiler.onnx_graphs import subgraphs
+from compiler.onnx_graphs import sort_model, subgraphs
 from compiler.onnx_ops import OPSET
 
 OLDEST_OPSET = 1
@@ -90,8 +90,10 @@ def load(source: str | Path | bytes | onnx.ModelProto, name: str) -> onnx.ModelP
             value.type.tensor_type.elem_type = value.type.tensor_type.elem_type or onnx.TensorProto.FLOAT
             value.type.tensor_type.shape.SetInParent()
     _check_functions(model, name)
+    sort_model(model)
     try:
-        onnx.checker.check_model(model)
+        with _ranks(model.graph.input):
+            onnx.checker.check_model(model)
     except Exception as error:
         missing = _unknown_op(model)
         if missing:
@@ -144,6 +146,20 @@ def _check_header(model: onnx.ModelProto, name: str) -> None:
         model.ir_version = 4  # version 3 wants initialisers to be inputs too; nobody minds where they are not
     if model.ir_version > onnx.IR_VERSION:
         model.ir_version = onnx.IR_VERSION
+
+
+@contextlib.contextmanager
+def _ranks(inputs: Iterable[onnx.ValueInfoProto]) -> Iterator[None]:
+    """Gives inputs of unknown rank one for a while: the checker asks for it, though a model need not have it."""
+    open_ = [v.type.tensor_type for v in inputs if v.type.HasField("tensor_type")]
+    open_ = [tensor for tensor in open_ if not tensor.HasField("shape")]
+    for tensor in open_:
+        tensor.shape.SetInParent()
+    try:
+        yield
+    finally:
+        for tensor in open_:
+            tensor.ClearField("shape")
 
 
 def _check_functions(model: onnx.ModelProto, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,7 @@ def check_all(
     report = CheckReport(reference.name, "all", tolerance=str(rule))
     infos = {n: t for n, t in kept_tensors(kept.tensors).items() if t.dtype in ("int8", "uint8", "int16", "uint16")}
     infos = {n: t for n, t in infos.items() if n not in {s.end.name for s in kept.states}}
+    infos = {n: replace(t, reason=t.reason or reference.reason) for n, t in infos.items()}
     infos = {n: t for n, t in infos.items() if n not in inputs and (n not in expected or is_border(t))}
     values, missing = reference.intermediates(list(infos), inputs)
     report.skipped.update(missing)

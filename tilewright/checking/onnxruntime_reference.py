@@ -22,7 +22,7 @@ import onnx
 
 from common import temporary
 from compiler.external_data import read_model
-from compiler.onnx_graphs import all_nodes, reads_of, subgraphs
+from compiler.onnx_graphs import all_nodes, reads_of, sort_model, subgraphs
 from compiler.onnx_ops import RANDOM
 from tilewright.checking.litert_reference import LiteRtReference
 from tilewright.checking.saturation import int8_activations
@@ -30,7 +30,7 @@ from tilewright.checking.tolerance import Roundings, onnx_roundings
 from tilewright.errors import UsageError
 from tilewright.files import is_tflite
 
-_SEVERITY_ERROR = 3
+_SEVERITY_FATAL = 4  # errors are raised, too
 NEAR = 1e-6
 """Of a tensor's largest magnitude: what the fusion of scales and biases may change."""
 #: What an added output may change in the optimised graph: ops that compute nothing.
@@ -70,27 +70,49 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
+#: Why an integer may be off by a step where onnxruntime computes nothing in integers.
+UNOPTIMISED = "onnxruntime runs this model without its graph optimisations only, in floats between quantised tensors"
+
+
 class Reference:
     """A model in onnxruntime: default optimisation level, CPU provider, one thread, exact integer kernels.
+
+    Where onnxruntime itself makes a graph of the model that it cannot run, it runs the model as it is: without graph
+    optimisations. The name says so.
 
     Args:
         model: what `tilewright.compile` takes.
         int8: run QDQ models with int8 activations as integers (`session.qdqisint8allowed`); by default where the
             model has such activations.
+
+    Attributes:
+        unoptimised: "", or why onnxruntime cannot run the graph it makes of the model; known after a run.
     """
 
     def __init__(self, model: str | Path | bytes | onnx.ModelProto, int8: bool | None = None) -> None:
-        self.proto = _unrounded(load_model(model))
+        loaded = load_model(model)
+        if loaded is model:
+            loaded = onnx.ModelProto()
+            loaded.CopyFrom(model)
+        sort_model(loaded)
+        self.proto = _unrounded(loaded)
         self.int8 = int8_activations(self.proto) if int8 is None else int8
         self._session: Any = None
         self._expected: list[np.ndarray] = []
         self._ops: Counter[str] | None = None
+        self.unoptimised = ""
 
     @property
     def name(self) -> str:
         import onnxruntime
 
-        return f"onnxruntime {onnxruntime.__version__}"
+        how = " without graph optimisations" if self.unoptimised else ""
+        return f"onnxruntime {onnxruntime.__version__}{how}"
+
+    @property
+    def reason(self) -> str:
+        """Why any integer may be off by a step, "" if none may: the reference computes in floats between them."""
+        return UNOPTIMISED if self.unoptimised else ""
 
     def quantised_tensors(self) -> list[str]:
         """Names of the 8-bit tensors the model computes: results of (Dynamic)QuantizeLinear and of quantised ops."""
@@ -147,7 +169,7 @@ class Reference:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.inter_op_num_threads = 1
-        options.log_severity_level = _SEVERITY_ERROR
+        options.log_severity_level = _SEVERITY_FATAL
         if optimised is not None:  # one that runs once: memory goes back at once
             options.enable_cpu_mem_arena = False
             options.enable_mem_pattern = False
@@ -157,6 +179,8 @@ class Reference:
             options.add_session_config_entry("session.x64quantprecision", "1")
         # By default it rounds the activations of products with 4-bit weights to 8 bits, which the model does not say.
         options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
+        if self.unoptimised:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         if optimised is not None:
             options.optimized_model_filepath = str(optimised)
         return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
@@ -168,12 +192,26 @@ class Reference:
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The model's outputs by name. Raises `UsageError` if onnxruntime cannot run it."""
         try:
-            if self._session is None:
-                self._session = self.session(self.proto)
-            self._expected = self._session.run(None, dict(inputs))
+            self._run(inputs)
         except Exception as error:
-            raise UsageError(f"{self.name} cannot run the model: {_first_line(error)}") from None
+            if self.unoptimised or not self._retry(inputs, _first_line(error)):
+                raise UsageError(f"{self.name} cannot run the model: {_first_line(error)}") from None
         return {o.name: v for o, v in zip(self._session.get_outputs(), self._expected)}
+
+    def _run(self, inputs: Mapping[str, np.ndarray]) -> None:
+        if self._session is None:
+            self._session = self.session(self.proto)
+        self._expected = self._session.run(None, dict(inputs))
+
+    def _retry(self, inputs: Mapping[str, np.ndarray], why: str) -> bool:
+        """Whether the model runs without graph optimisations."""
+        self._session, self.unoptimised = None, why
+        try:
+            self._run(inputs)
+        except Exception:
+            self._session, self.unoptimised = None, ""
+            return False
+        return True
 
     def intermediates(
         self, names: Sequence[str], inputs: Mapping[str, np.ndarray]

@@ -12,18 +12,31 @@ from onnx import TensorProto, helper
 
 
 def int8_activations(proto: onnx.ModelProto) -> bool:
-    """Whether any QuantizeLinear of the model makes int8."""
+    """Whether any operator of the model makes or takes int8 that is no constant."""
     kinds = {x.name: x.data_type for x in proto.graph.initializer}
+    constant = set(kinds)
+    for value in proto.graph.input:
+        if value.name not in constant:
+            kinds[value.name] = value.type.tensor_type.elem_type
     for node in proto.graph.node:
         if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
             kinds[node.output[0]] = node.attribute[0].t.data_type
+            constant.add(node.output[0])
+    is_int8 = lambda name: kinds.get(name) == TensorProto.INT8
     for node in proto.graph.node:
-        if node.op_type != "QuantizeLinear" or node.input[0] in kinds:  # none, or weights
+        if node.op_type == "Constant" or all(name in constant for name in node.input if name):  # weights
+            constant.update(node.output)
             continue
-        if len(node.input) > 2 and kinds.get(node.input[2]) == onnx.TensorProto.INT8:
-            return True
-        if any(a.name == "output_dtype" and a.i == onnx.TensorProto.INT8 for a in node.attribute):
-            return True
+        data = [name for name in node.input if name and name not in constant]
+        if node.op_type == "QuantizeLinear":
+            if len(node.input) > 2 and is_int8(node.input[2]):
+                return True
+            if any(a.name == "output_dtype" and a.i == TensorProto.INT8 for a in node.attribute):
+                return True
+        elif "QLinear" in node.op_type or node.op_type in ("DequantizeLinear", "QGemm"):
+            points = [node.input[k + 2] for k, name in enumerate(node.input[:-2]) if name in data]  # behind the scale
+            if any(map(is_int8, (*data, *points))):
+                return True
     return False
 
 

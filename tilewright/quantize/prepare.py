@@ -20,6 +20,7 @@ from compiler.equations import check_equations
 from compiler.errors import CompileError
 from compiler.external_data import read_model
 from compiler.importer import import_onnx
+from compiler.onnx_graphs import sort_model
 from tilewright.errors import UsageError
 from tilewright.files import is_tflite
 from tilewright.quantize.branches import inline_branches
@@ -67,6 +68,7 @@ def _load(path: str | Path) -> onnx.ModelProto:
         raise UsageError(f"{path} is no ONNX model") from None
     if not model.graph.node:
         raise UsageError(f"{path} is no ONNX model, or one without nodes")
+    sort_model(model)
     return model
 
 

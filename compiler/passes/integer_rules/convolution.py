@@ -26,7 +26,7 @@ def convolution(site: Site) -> list[Node] | None:
         return None  # ONNX's axis 1 holds the channels of one group only
     channels = data.shape[1] * group if transposed else data.shape[0]
     inputs = [x.name, add_weights(site.graph, source, data, quant)]
-    reason = site.in_floats if transposed else site.why_floats(x, site.graph.tensor(inputs[1]), source)
+    reason = site.in_floats if transposed else site.why_floats(x, source)
     if site.has(2):
         assert x.quant is not None
         bias = constant_bias(site.graph, site.node.inputs[2], site.producers, x.quant, quant, channels, site.alone)

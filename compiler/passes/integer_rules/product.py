@@ -78,7 +78,7 @@ def _product(site: Site, trans_a: bool, trans_b: bool, bias_name: str = "") -> l
         return None
     inputs = [left, right]
     bias_name = site.node.inputs[2] if site.has(2) else bias_name
-    reason = site.why_floats(a, graph.tensor(right), source_b)
+    reason = site.why_floats(a, source_b)
     if (bias_name or site.node.op == "Gemm") and any(_without_zero_point(site, i) for i in (0, 1)):
         reason = site.in_floats
     if bias_name:

@@ -12,7 +12,6 @@ from compiler.passes.annotate import quant_of
 from compiler.passes.mark_floats import IN_FLOATS
 from compiler.passes.weights import Bias
 from compiler.quantization import is_activation, limits, ordinary, requantize_table
-from compiler.tensor import EIGHT_BIT
 from isa import numerics
 
 
@@ -50,16 +49,14 @@ class Site:
         """
         return self.plain and not self.quantizer.attrs.get(IN_FLOATS)
 
-    def why_floats(self, x: Tensor, w: Tensor, dequantizer: Node) -> str:
+    def why_floats(self, x: Tensor, dequantizer: Node) -> str:
         """Why the integer sums of a product may differ from onnxruntime by a step; empty where it makes them, too.
 
         Args:
-            w: 8-bit weights.
-            dequantizer: that of the model's weights, which may have fewer bits.
+            dequantizer: that of the model's weights; onnxruntime has no product of int8 and uint8 or fewer bits.
         """
-        if self.graph.tensor(dequantizer.inputs[0]).dtype not in EIGHT_BIT:
-            return self.in_floats
-        if self.fused and x.dtype == self.out.dtype and (x.dtype == np.uint8 or w.dtype == np.int8):
+        w = self.graph.tensor(dequantizer.inputs[0]).dtype
+        if self.fused and x.dtype == self.out.dtype and (w == np.int8 or (w == np.uint8 and x.dtype == np.uint8)):
             return ""
         return self.in_floats
 
