@@ -16,11 +16,11 @@ from compiler.quantization import NO_ZERO_POINT, bias_scale
 
 
 def check_scale(label: str, name: str, scale: np.ndarray) -> None:
-    """Raises CompileError unless every scale is finite and positive."""
+    """Raises CompileError unless every scale is finite. Dead channels have a scale of 0."""
     values = np.asarray(scale, np.float64).reshape(-1)
-    bad = values[~(np.isfinite(values) & (values > 0))]
+    bad = values[~np.isfinite(values)]
     if bad.size:
-        raise CompileError(f"{label}: scale {name!r} is {bad[0]:g}; scales must be finite and greater than 0")
+        raise CompileError(f"{label}: scale {name!r} is {bad[0]:g}; scales must be finite")
 
 
 def parameters(
@@ -29,7 +29,7 @@ def parameters(
     """Checks one scale and zero point against the tensor they describe; one-element ones become scalars.
 
     Raises:
-        CompileError: NaN, infinite, zero or negative scale; a shape that fits neither tensor nor axis.
+        CompileError: NaN or infinite scale; a shape that fits neither tensor nor axis.
     """
     shape, s, z = builder.shape(data), builder.tensor(scale), builder.tensor(zero_point)
     if s.data is not None:

@@ -21,6 +21,7 @@ from compiler.passes.mark_floats import mark_floats
 from compiler.passes.merge_requantization import merge_requantization
 from compiler.passes.move_quantization import move_quantization
 from compiler.passes.narrow_states import narrow_states
+from compiler.passes.positive_scales import positive_scales
 from compiler.passes.quantize_weights import quantize_weights
 from compiler.passes.raise_parts import raise_parts
 from compiler.passes.raise_tables import raise_tables
@@ -50,6 +51,7 @@ FRONTEND: tuple[Pass, ...] = (
     Pass("annotate", annotate, "scale and zero point onto the tensors that Q writes and DQ reads"),
     Pass("merge_requantization", merge_requantization, "two Q-DQ pairs in a row to one, as onnxruntime does"),
     Pass("fold_constants", fold_constants, "evaluates constant sub-graphs; DequantizeLinear of constants stays"),
+    Pass("positive_scales", positive_scales, "constants with negative scales to their negation with positive ones"),
     Pass("eliminate", eliminate, "drops identities, no-ops, duplicates and dead nodes"),
     Pass("mark_floats", mark_floats, "where onnxruntime keeps to floats, because of how data is moved"),
     Pass("reassociate_matmul", reassociate_matmul, "chains of float matrix products in the cheapest order"),
