@@ -18,9 +18,14 @@ from isa import numerics
 NO_ZERO_POINT = "no_zero_point"
 
 
-def ordinary(quant: Quant) -> bool:
-    """Whether ratios and products with this scale are numbers: a float32 can hold 3e38, its square it cannot."""
-    return bool(np.all((quant.scale >= 1 / MAX_SCALE) & (quant.scale <= MAX_SCALE)))
+def ordinary(quant: Quant, signed: bool = False) -> bool:
+    """Whether ratios and products with this scale are numbers: a float32 can hold 3e38, its square it cannot.
+
+    Args:
+        signed: a negative scale is accepted too, with which dequantising reverses the order of integers.
+    """
+    scale = np.abs(quant.scale) if signed else quant.scale
+    return bool(np.all((scale >= 1 / MAX_SCALE) & (scale <= MAX_SCALE)))
 
 
 def bias_scale(step: np.ndarray) -> np.ndarray:
@@ -48,7 +53,7 @@ def quantize(x: Any, quant: Quant, dtype: np.dtype) -> np.ndarray:
 
 
 def dequantize(q: np.ndarray, quant: Quant) -> np.ndarray:
-    """8 bit -> float32, per tensor."""
+    """Integers -> float32; scales per channel as `Quant.along` has them."""
     with np.errstate(over="ignore"):
         return np.asarray(numerics.dequantize(q, quant.scale, quant.zero_point), np.float32)
 

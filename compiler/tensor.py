@@ -39,6 +39,13 @@ class Quant:
     def per_tensor(self) -> bool:
         return self.scale.ndim == 0
 
+    def along(self, rank: int) -> Quant:
+        """The same with scales and zero points that broadcast against a tensor of that rank."""
+        if self.axis is None:
+            return self
+        shape = [-1 if axis == self.axis else 1 for axis in range(rank)]
+        return Quant(self.scale.reshape(shape), self.zero_point.reshape(shape), self.axis)
+
     def same_as(self, other: Quant | None) -> bool:
         return (
             other is not None

@@ -174,8 +174,8 @@ class OnnxBuilder:
             known_shape = np.broadcast_to(np.False_, source.shape)  # takes no memory
             constant, inputs = True, [Tensor("", source.shape, np.dtype(np.bool_), known_shape)]
         types = own_types(node, inputs) or infer(node, inputs)
-        if constant and self._small(types):
-            values = evaluate(node, [None if t is None else t.data for t in inputs])
+        values = self._folded(node, inputs) if constant and self._small(types) else None
+        if values is not None:
             for name, value in zip(node.outputs, values):
                 if name:
                     self.graph.add(Tensor(name, tuple(value.shape), value.dtype, value))
@@ -202,6 +202,13 @@ class OnnxBuilder:
             return
         for tensor in outputs:  # without elements there is nothing to compute
             tensor.data = np.empty(tensor.shape, tensor.dtype)
+
+    def _folded(self, node: Node, inputs: list[Tensor | None]) -> list[np.ndarray] | None:
+        """Values of a node of constants; None where onnx's evaluator lacks something, which the kernels may not."""
+        try:
+            return evaluate(node, [None if t is None else t.data for t in inputs])
+        except CompileError:
+            return None
 
     def expand(self, node: Node, body: onnx.FunctionProto) -> None:
         """Emits the nodes of a function op's definition instead of the op."""

@@ -167,7 +167,7 @@ def _check_given(value: onnx.ValueInfoProto, shape: Sequence[int], symbols: dict
     text = "x".join(map(str, shape))
     if any(int(d) < 0 for d in shape):
         raise CompileError(f"the shape {text} given for input {value.name!r} has a negative dimension")
-    if not tensor.HasField("shape"):
+    if not tensor.shape.dim:  # as for onnxruntime, a scalar may also stand for any shape
         return
     if len(shape) != len(tensor.shape.dim):
         raise CompileError(f"the shape {text} given for input {value.name!r} must have rank {len(tensor.shape.dim)}")

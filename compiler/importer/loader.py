@@ -15,13 +15,15 @@ from compiler.equations import check_equations
 from compiler.errors import CompileError, StagingError, UnsupportedError
 from compiler.external_data import load_external_data
 from compiler.limits import check_nodes
-from compiler.onnx_graphs import sort_model, subgraphs
+from compiler.onnx_graphs import all_nodes, sort_model, subgraphs
 from compiler.onnx_ops import OPSET
 
 OLDEST_OPSET = 1
 _MAX_FUNCTIONS = 500  # each may call the one before
 _STANDARD = ("", "ai.onnx")
-_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "com.microsoft")
+_CONTRIB = "com.microsoft"
+_CONTRIB_OPS = ("LayerNormalization", "SimplifiedLayerNormalization")
+_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", _CONTRIB)
 
 
 def one_line(error: BaseException | str) -> str:
@@ -89,6 +91,7 @@ def load(source: str | Path | bytes | onnx.ModelProto, name: str) -> onnx.ModelP
         ):
             value.type.tensor_type.elem_type = value.type.tensor_type.elem_type or onnx.TensorProto.FLOAT
             value.type.tensor_type.shape.SetInParent()
+    _name_contrib_ops(model)
     _check_functions(model, name)
     sort_model(model)
     try:
@@ -146,6 +149,22 @@ def _check_header(model: onnx.ModelProto, name: str) -> None:
         model.ir_version = 4  # version 3 wants initialisers to be inputs too; nobody minds where they are not
     if model.ir_version > onnx.IR_VERSION:
         model.ir_version = onnx.IR_VERSION
+
+
+def _name_contrib_ops(model: onnx.ModelProto) -> None:
+    """Gives ops that onnxruntime has in ONNX's domain, and ONNX has not in this opset, the domain of its others."""
+    version = min(opset_of(model), OPSET)
+    local = {(f.domain, f.name) for f in model.functions}
+    missing = {op for op in _CONTRIB_OPS if ("", op) not in local and not onnx.defs.has(op, version, "")}
+    found = False
+    for nodes in (model.graph.node, *(f.node for f in model.functions)):
+        for node in all_nodes(nodes):
+            if node.op_type in missing and node.domain in _STANDARD:
+                node.domain, found = _CONTRIB, True
+    if found:
+        for importer in (model, *model.functions):
+            if all(o.domain != _CONTRIB for o in importer.opset_import):
+                importer.opset_import.add(domain=_CONTRIB, version=1)
 
 
 @contextlib.contextmanager

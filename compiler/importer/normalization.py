@@ -1,6 +1,9 @@
-"""Group normalisation, local response normalisation."""
+"""Group normalisation, local response normalisation, and norms as onnxruntime had them before ONNX."""
 
 from __future__ import annotations
+
+import numpy as np
+import onnx
 
 from compiler.errors import CompileError
 from compiler.importer.builder import OnnxBuilder
@@ -25,6 +28,28 @@ def group_normalization(builder: OnnxBuilder, node: OnnxNode) -> None:
                 column = builder.emit("Expand", [column, wide])
                 inputs[i] = builder.emit("Reshape", [column, builder.ints("shape", [channels])], attrs={"allowzero": 1})
     builder.emit("GroupNormalization", inputs, node.outputs, node.attrs)
+
+
+@handles("LayerNormalization", domain="com.microsoft")
+def layer_normalization(builder: OnnxBuilder, node: OnnxNode) -> None:
+    """ONNX's, in a model of an older opset."""
+    builder.passthrough(node)
+
+
+@handles("SimplifiedLayerNormalization", domain="com.microsoft")
+def simplified_layer_normalization(builder: OnnxBuilder, node: OnnxNode) -> None:
+    """Inputs X, scale; outputs Y, inv_std_var: RMSNormalization and what it multiplies with."""
+    axis, epsilon = int(node.attrs.get("axis", -1)), float(node.attrs.get("epsilon", 1e-5))
+    x = builder.tensor(node.input(0))
+    if not -len(x.shape) <= axis < len(x.shape):
+        raise CompileError(f"{node.label}: axis={axis} must be within the {len(x.shape)} axes of {x.name!r}")
+    builder.emit("RMSNormalization", node.inputs[:2], [node.output(0)], {"axis": axis, "epsilon": epsilon})
+    if node.output(1):
+        wide = builder.emit("Cast", [x.name], attrs={"to": int(onnx.TensorProto.FLOAT)})
+        axes = builder.ints("axes", range(axis % len(x.shape), len(x.shape)))
+        mean = builder.emit("ReduceMean", [builder.emit("Mul", [wide, wide]), axes], attrs={"keepdims": 1})
+        shifted = builder.emit("Add", [mean, builder.constant("epsilon", epsilon, np.float32)])
+        builder.emit("Reciprocal", [builder.emit("Sqrt", [shifted])], [node.output(1)])
 
 
 @handles("LRN")

@@ -51,8 +51,6 @@ def parameters(
                 f"{node.label}: scale {scale!r} has {s.size} values for axis {axis} of {data!r} {list(shape)}"
             )
         return scale, zero_point
-    if z.data is not None and z.dtype == np.int32 and np.any(z.data):
-        raise CompileError(f"{node.label}: zero point {zero_point!r} is {int(z.data.reshape(-1)[0])}; int32 needs 0")
     if s.shape and s.data is not None:
         scale = builder.constant(scale, s.data.reshape(()))
     if z.shape and z.data is not None:

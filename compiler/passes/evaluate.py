@@ -65,10 +65,10 @@ def node_value(graph: Graph, node: Node, inputs: list[np.ndarray | None]) -> lis
         arrays = [a for a in inputs if a is not None]
         return [node.quantized.value(arrays, [graph.tensor(n) for n in node.inputs], out)]
     quant = quant_of(graph, node)
-    if quant is not None and x is not None and quant.per_tensor:
-        if node.op == "DequantizeLinear":
-            return [dequantize(x, quant)]
-        if x.dtype == np.float32 and out.dtype.itemsize == 1:
+    if quant is not None and x is not None:
+        if node.op == "DequantizeLinear" and (quant.per_tensor or x.shape == graph.tensor(node.inputs[0]).shape):
+            return [dequantize(x, quant.along(x.ndim))]
+        if quant.per_tensor and x.dtype == np.float32 and out.dtype.itemsize == 1:
             return [quantize(x, quant, out.dtype)]
     if x is not None and x.dtype == np.float32:
         with np.errstate(all="ignore"):

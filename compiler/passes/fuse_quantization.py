@@ -15,6 +15,8 @@ through the QuantizeLinear nodes that take it; the arithmetic of the results is 
     InstanceNormalization, GroupNormalization  QPlaneNorm, with constant scale and bias
     ArgMax, ArgMin                       themselves on integers: DQ with a positive scale keeps the order
 
+With a negative scale, which reverses it, products, Add, Mul and AveragePool are integer ops still, on the CPU.
+
 Between the op and its QuantizeLinear there may be Relu and Clip with constant bounds: Q is monotone, so
 Q(clip(v, lo, hi)) = clip(Q(v), Q(lo), Q(hi)), and the clamp becomes out_min and out_max.
 """
@@ -82,7 +84,7 @@ def _endings(
             result: Tensor | None = graph.tensor(user.outputs[0]) if quant is not None else None
             if quant is None or result is None or not quant.per_tensor or result.dtype not in EIGHT_BIT:
                 return []
-            if not ordinary(quant):
+            if not ordinary(quant, signed=(low, high) == (-np.inf, np.inf)):
                 return []
             found.append((user, *_integer_bounds(low, high, quant, result.dtype)))
     return found
@@ -130,10 +132,11 @@ def integer_max_pool(graph: Graph, node: Node) -> Node:
 
 
 def arg_max(graph: Graph, node: Node, producers: dict[str, Node]) -> None:
-    """ArgMax and ArgMin read the integers: a positive scale keeps the order and the ties."""
+    """ArgMax and ArgMin read the integers: a positive scale keeps the order and the ties. onnxruntime's ArgMax reads
+    them whatever the scale is."""
     source = producers.get(node.inputs[0])
     if source is None or source.op != "DequantizeLinear":
         return
     quant, tensor = quant_of(graph, source), graph.tensor(source.inputs[0])
-    if quant is not None and quant.per_tensor and is_activation(tensor):
+    if quant is not None and quant.per_tensor and is_activation(tensor) and (node.op == "ArgMax" or quant.scale > 0):
         node.inputs = [tensor.name]

@@ -79,6 +79,9 @@ def _sink_dequantize(graph: Graph) -> None:
         if data is None or source is None or quant is None or not movable(graph, node, sinking=True):
             nodes.append(node)
             continue
+        if node.op in MONOTONE and not np.all(quant.scale > 0):  # the order of the integers is another one
+            nodes.append(node)
+            continue
         if not is_activation(data) or not quant.same_as(data.quant) or not _keeps_value(graph, node, data, consumers):
             nodes.append(node)
             continue

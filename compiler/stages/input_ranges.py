@@ -37,7 +37,9 @@ def _represented(graph: Graph) -> dict[str, tuple[float, float]]:
             continue
         step, zero_point = float(scale.reshape(-1)[0]), 0 if zero is None else int(zero.reshape(-1)[0])
         limits = np.iinfo(dtype)
-        ranges[name] = step * (int(limits.min) - zero_point), step * (int(limits.max) - zero_point)
+        if step:
+            low, high = sorted(step * (int(limit) - zero_point) for limit in (limits.min, limits.max))
+            ranges[name] = low, high
     return ranges
 
 

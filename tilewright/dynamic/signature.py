@@ -53,7 +53,7 @@ def signature_of(value: onnx.ValueInfoProto, given: Sequence[int] | None = None)
         shape = tuple(size_of(d) for d in tensor.shape.dim)
     if given is not None:
         text = "x".join(map(str, given))
-        if shape is not None and len(shape) != len(given):
+        if shape and len(shape) != len(given):
             raise UsageError(f"the shape {text} given for input {value.name!r} must have rank {len(shape)}")
         for axis, (d, g) in enumerate(zip(shape or (), given)):
             if isinstance(d, int) and d != g:
@@ -103,6 +103,8 @@ def check_values(model: str, signatures: Sequence[Signature], inputs: Mapping[st
         if signature.kind != "tensor" or not isinstance(value, np.ndarray):
             problems.append(f"input {name!r} must be a {signature.kind}, not {describe(value)}")
             continue
+        if signature.shape and value.ndim == 0 and len(signature.shape) == 1:
+            values[name] = value = value.reshape(1)
         kind = "string" if value.dtype == np.object_ else value.dtype.name
         problems += misfits(signature, kind, value.shape, sizes)
     if problems:
@@ -114,7 +116,7 @@ def misfits(signature: Signature, kind: str, shape: tuple[int, ...], sizes: dict
     """What is wrong with a tensor of type `kind`; `sizes` holds named dimensions met so far."""
     if kind != signature.dtype:
         return [f"input {signature.name!r} must be {signature.dtype}, not {kind}"]
-    if signature.shape is None:
+    if not signature.shape:  # as for onnxruntime, a scalar may also stand for any shape
         return []
     wrong = len(shape) != len(signature.shape)
     for want, size in zip(signature.shape, shape):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -43,6 +44,7 @@ def check_inputs(program: Program, inputs: Mapping[str, Any] | np.ndarray) -> di
         except ValueError as error:
             problems.append(f"input {name!r} is no array: {error}")
             continue
+        array = as_declared(array, tuple(info.shape))
         problem = misfit(info, array.dtype, array.shape)
         if problem:
             problems.append(problem)
@@ -53,6 +55,13 @@ def check_inputs(program: Program, inputs: Mapping[str, Any] | np.ndarray) -> di
         known = f" (inputs: {', '.join(_describe(t) for t in program.inputs)})" if "unknown" in problems[0] else ""
         raise InputError(f"{program.name}: {'; '.join(problems)}{known}")
     return arrays
+
+
+def as_declared(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The array; one value in the shape of the input, where one of the two is a scalar and the other has one axis.
+    onnxruntime takes any single value for a scalar."""
+    one = array.size == 1 and math.prod(shape) == 1
+    return array.reshape(shape) if one and (not shape or (array.ndim == 0 and len(shape) == 1)) else array
 
 
 def misfit(info: TensorInfo, dtype: np.dtype, shape: tuple[int, ...], what: str = "") -> str:
@@ -95,7 +104,8 @@ def input_range(program: Program, name: str) -> tuple[float, float] | None:
         return found
     if isinstance(info.scale, float | int) and isinstance(info.zero_point, int) and info.dtype in ("int8", "uint8"):
         limits = np.iinfo(info.dtype)
-        return info.scale * (int(limits.min) - info.zero_point), info.scale * (int(limits.max) - info.zero_point)
+        low, high = sorted(info.scale * (int(limit) - info.zero_point) for limit in (limits.min, limits.max))
+        return low, high
     return None
 
 

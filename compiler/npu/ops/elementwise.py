@@ -31,6 +31,9 @@ def _pair_unsupported(node: TypedNode[QAdd | QMul]) -> str | None:
     for t in operands:
         if t.dtype not in EIGHT_BIT or t.quant is None or not t.quant.per_tensor:
             return f"{t.name} is not int8 or uint8 with one scale"
+    for t in (*operands, node.y):
+        if t.quant is not None and not t.quant.scale > 0:
+            return f"scale {float(t.quant.scale)} of {t.name} is not greater than 0"
     if all(t.is_const for t in operands):
         return "both operands are constants"
     return rank_unsupported(node.y)

@@ -15,7 +15,7 @@ def convolution(site: Site) -> list[Node] | None:
 
     onnxruntime has no integer kernel for ConvTranspose, nor for a bias whose scale is not that of the products.
     """
-    x, attrs, source = site.activation(0), site.node.attrs, site.dequantizer(1)
+    x, attrs, source = site.activation(0, signed=True), site.node.attrs, site.dequantizer(1)
     transposed = site.node.op == "ConvTranspose"
     weights = constant_weights(site.graph, source, axis=1 if transposed else 0)
     if x is None or source is None or weights is None:

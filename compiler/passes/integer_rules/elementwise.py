@@ -20,7 +20,7 @@ def binary(site: Site) -> list[Node] | None:
     onnxruntime calls its kernel with the operands exchanged where the first is one value along a row of the second, as
     it lies in memory then; the order matters to the last bit of an Add.
     """
-    a, b = site.activation(0), site.activation(1)
+    a, b = site.activation(0, signed=True), site.activation(1, signed=True)
     if a is None or b is None or not a.dtype == b.dtype == site.out.dtype:
         return None
     op = QAdd if site.node.op == "Add" else QMul

@@ -21,7 +21,7 @@ def average_pool(site: Site) -> list[Node] | None:
 
     (The float AveragePool does not count the overhang; onnxruntime's QLinearAveragePool does.)
     """
-    x, attrs = site.activation(0), site.node.attrs
+    x, attrs = site.activation(0, signed=True), site.node.attrs
     dilated = any(d != 1 for d in attrs.get("dilations", []))
     if x is None or dilated or x.dtype != site.out.dtype or not site.fused:
         return None

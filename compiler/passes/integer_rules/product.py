@@ -52,7 +52,7 @@ def product_and_bias(site: Site) -> list[Node] | None:
 
 def _product(site: Site, trans_a: bool, trans_b: bool, bias_name: str = "") -> list[Node] | None:
     graph = site.graph
-    a, source_b = site.activation(0), site.dequantizer(1)
+    a, source_b = site.activation(0, signed=True), site.dequantizer(1)
     if a is None or source_b is None or len(a.shape) < 2:
         return None
     shape_b = graph.tensor(source_b.inputs[0]).shape
@@ -61,7 +61,7 @@ def _product(site: Site, trans_a: bool, trans_b: bool, bias_name: str = "") -> l
     before: list[Node] = []
     left = _transposed(graph, a, before) if trans_a else a.name
     weights = constant_weights(graph, source_b, axis=0 if trans_b else len(shape_b) - 1)
-    b = site.activation(1)
+    b = site.activation(1, signed=True)
     if weights is not None and len(shape_b) == 2:
         data, quant = weights
         if trans_b:

@@ -92,13 +92,19 @@ class Site:
         node = self.producers.get(self.node.inputs[index])
         return node if node is not None and node.op == "DequantizeLinear" else None
 
-    def activation(self, index: int) -> Tensor | None:
-        """The 8-bit per-tensor integers behind an input, None if there are none."""
+    def activation(self, index: int, signed: bool = False) -> Tensor | None:
+        """The 8-bit per-tensor integers behind an input, None if there are none.
+
+        Args:
+            signed: the rule holds for negative scales of inputs and output, and for inputs of scale 0, too.
+        """
         node = self.dequantizer(index)
         if node is None:
             return None
         tensor, quant = self.graph.tensor(node.inputs[0]), quant_of(self.graph, node)
-        if not is_activation(tensor) or quant is None or not ordinary(quant) or not quant.same_as(tensor.quant):
+        if not is_activation(tensor) or quant is None or not (ordinary(quant, signed) or (signed and quant.scale == 0)):
+            return None
+        if not quant.same_as(tensor.quant) or not (signed or self.out_quant.scale > 0):
             return None
         return tensor
 
