@@ -158,6 +158,8 @@ def fixed_value(info: onnx.ValueInfoProto, value: Any) -> np.ndarray:
         array = np.asarray(value).astype(dtype, casting="same_kind") if np.size(value) else np.asarray(value, dtype)
     except (TypeError, ValueError) as error:
         raise CompileError(f"the value given for input {info.name!r} must be of type {dtype}: {error}") from error
+    if array.ndim == 0 and len(info.type.tensor_type.shape.dim) == 1:
+        array = array.reshape(1)
     _check_given(info, array.shape, {})
     return array
 

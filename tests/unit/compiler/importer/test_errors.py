@@ -41,14 +41,14 @@ def refused(source: object, *words: str, kind: type[CompileError] = CompileError
         assert word in text, text
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, 0.0, -0.25])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_scale(value: float) -> None:
     model = small()
     quantizer = next(n for n in model.graph.node if n.op_type == "QuantizeLinear")
     for i in model.graph.initializer:
         if i.name == quantizer.input[1]:
             i.CopyFrom(numpy_helper.from_array(np.float32(value), i.name))
-    refused(model, "QuantizeLinear", quantizer.input[1], f"{value:g}", "finite and greater than 0")
+    refused(model, "QuantizeLinear", quantizer.input[1], f"{value:g}", "must be finite")
 
 
 def test_scale_shape() -> None:
