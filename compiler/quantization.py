@@ -31,7 +31,7 @@ def ordinary(quant: Quant, signed: bool = False) -> bool:
 def bias_scale(step: np.ndarray) -> np.ndarray:
     """The scale that describes an int32 bias of sums with the step `f32(sx * sw)`: the step, or the least normal
     float32 of its sign where two tiny scales underflow. The integers count then."""
-    return np.copysign(np.maximum(np.abs(step), np.finfo(np.float32).tiny), step)
+    return np.asarray(np.copysign(np.maximum(np.abs(step), np.finfo(np.float32).tiny), step))
 
 
 def is_activation(tensor: Tensor | None) -> bool:

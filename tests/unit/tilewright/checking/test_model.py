@@ -272,6 +272,7 @@ class TestReference:
         model = onnx.ModelProto()
         model.CopyFrom(hand.make_model())
         model.graph.initializer[1].CopyFrom(onnx.numpy_helper.from_array(np.uint8(0), "z"))
+        model.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.UINT8
         assert not Reference(model).int8
 
     def test_downstream(self, hand):
