@@ -16,7 +16,6 @@ from urllib.parse import parse_qsl
 import grpc
 import numpy as np
 
-from common import store
 from common.errors import TilewrightError
 from common.version import tilewright_version
 from isa.config import NpuConfig
@@ -93,7 +92,7 @@ def _checked_token(token: str, where: str) -> str:
 
 def _read(path: str | Path) -> bytes:
     try:
-        return store.read(path)
+        return Path(path).read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import threading
 from pathlib import Path
+from types import FrameType
 
 import click
 
-from common import store
+from common import store, temporary
 from tilewright.cli import arguments, terminal
 from tilewright.errors import UsageError
 from tilewright.remote.client import read_token
@@ -84,10 +86,17 @@ def command(
     click.echo(f"serving {shared.config.name} ({device}) at tcp://{host}:{server.port}")
     ended.wait()
     for number in _ENDING:
-        signal.signal(number, signal.SIG_DFL)  # a run may be long: the second one ends it
+        signal.signal(number, _end)  # a run may be long: the second one ends it
     if shared.turns.taken:
         click.echo("waiting for the run under way; Ctrl-C again leaves it", err=True)
     server.stop()
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """Ends the process by the signal, but for its temporary folder."""
+    temporary.remove_all()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 def _read(path: Path) -> bytes:

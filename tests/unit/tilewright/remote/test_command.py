@@ -71,10 +71,11 @@ cli(["serve", "--device", "cycle", "--listen", "127.0.0.1:0"])
 """
 
 
-def test_a_second_interrupt_leaves_a_run_that_does_not_end() -> None:
+def test_a_second_interrupt_leaves_a_run_that_does_not_end(tmp_path) -> None:
     served = subprocess.Popen(
-        [sys.executable, "-c", ENDLESS_DEVICE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+        [sys.executable, "-c", ENDLESS_DEVICE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )  # fmt: skip
     assert served.stdout is not None and served.stderr is not None
     where = re.search(r"tcp://(\S+)", served.stdout.readline())
     assert where is not None
@@ -93,4 +94,5 @@ def test_a_second_interrupt_leaves_a_run_that_does_not_end() -> None:
     assert any("waiting for the run under way" in line for line in served.stderr)
     served.send_signal(signal.SIGINT)
     assert served.wait(HANG) == -signal.SIGINT
+    assert not list(tmp_path.iterdir())
     thread.join()
