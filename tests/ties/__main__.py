@@ -64,13 +64,14 @@ def main(arguments: list[str]) -> int:
         print(*result.faults, sep="\n")
     seconds = time.process_time() - start
     skipped = f"; refused by the reference: {dict(result.skipped)}" if result.skipped else ""
+    skipped += f"; refused as documented: {dict(result.refused)}" if result.refused else ""
     print(
         f"{result.operators} operators, {result.elements} elements, {len(result.faults)} cases differ, "
         f"{result.borders} elements at documented borders{skipped}; {seconds:.0f} CPU s"
     )
     if options.json:
         figures = {"operators": result.operators, "elements": result.elements, "faults": result.faults,
-                   "borders": result.borders, "skipped": dict(result.skipped)}  # fmt: skip
+                   "borders": result.borders, "skipped": dict(result.skipped), "refused": dict(result.refused)}  # fmt: skip
         options.json.write_text(json.dumps(figures, indent=2) + "\n")
     return min(len(result.faults), 100)
 

@@ -23,6 +23,10 @@ PLACES: tuple[dict[str, Any], ...] = (
     {"cpu_only": True},
     {"config": "base", "effort": 0},
 )
+#: Refusals that the documentation names, by what their messages say.
+REFUSALS = {"is accepted, as LiteRT computes in 32 bits": "beyond LiteRT's 32 bits"}
+#: How a reference says that it is not the optimised graph.
+UNOPTIMISED = "without graph optimisations"
 _MOVES = ("QuantizeLinear", "DequantizeLinear", "Cast")
 
 
@@ -79,6 +83,7 @@ class Result:
         operators: that ran and were compared.
         borders: elements that may differ by what their tensors' reasons allow, and do.
         skipped: cases that the reference refuses.
+        refused: cases that Tilewright refuses, by the border that docs/tflite.md or docs/numerics.md names.
         faults: one text for each case that differs, is refused or ends in an error.
     """
 
@@ -86,6 +91,7 @@ class Result:
     elements: int = 0
     borders: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
 
 
@@ -95,6 +101,8 @@ def run(batch: Batch, result: Result) -> None:
     try:
         report = tw.check(model, feeds, cache=False, **PLACES[batch.seed % len(PLACES)])
         problem = "" if report.ok else _differences(report)
+        if len(batch.cases) > 1 and UNOPTIMISED in report.reference:
+            problem = "a case of which onnxruntime's optimised graph cannot run: the others are to be compared with it"
     except Exception as error:  # a file that cannot be compiled or run is a finding like any other
         problem = f"{type(error).__name__}: {error}"
     if not problem:
@@ -102,15 +110,23 @@ def run(batch: Batch, result: Result) -> None:
         result.elements += report.elements
         result.borders += sum(r.mismatches for r in report.rows if r.status == "border")
     elif len(batch.cases) > 1:
-        before = len(result.faults), result.skipped.total()
+        before = len(result.faults), result.skipped.total(), result.refused.total(), result.operators
         for k in batch.cases:
             run(Batch(batch.format, batch.dtype, batch.seed, (k,)), result)
-        if before == (len(result.faults), result.skipped.total()):
+        alone = result.operators - before[3] == operators and UNOPTIMISED not in problem
+        if before[:3] == (len(result.faults), result.skipped.total(), result.refused.total()) and alone:
             result.faults.append(f"{_command(batch)}  together only: {problem}")
+    elif refused := _documented(problem):
+        result.refused[refused] += 1
     elif not _reference_runs(model, feeds):
         result.skipped[batch.names()[0]] += 1
     else:
         result.faults.append(f"{_command(batch)}  {batch.names()[0]}: {problem}")
+
+
+def _documented(problem: str) -> str:
+    """The border that a refusal is, or nothing."""
+    return next((name for text, name in REFUSALS.items() if text in problem), "")
 
 
 def _differences(report: tw.CheckReport) -> str:
