@@ -7,6 +7,7 @@ with a brace a command to a Tcl script. Whatever writes a generated file passes 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 #: Longest name that is written out.
 MAX_NAME = 80
@@ -30,6 +31,15 @@ def printable(text: str) -> str:
     """`text` with "?" for every character that a terminal or a page would act upon in place of showing it; lines and
     tabs stay."""
     return text if text.isprintable() else "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """What follows an unknown name in a message: " (did you mean base?)" for "bsae", "" where no known name is near."""
+    import difflib  # only mistakes need it
+
+    by_lower = {k.lower(): k for k in sorted(known)}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=2, cutoff=0.6)
+    return f" (did you mean {' or '.join(by_lower[n] for n in near)}?)" if near else ""
 
 
 def drawn(text: str) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from common.errors import UsageError
+from common.text import meant
 from isa.program_check import MAX_THREADS
 from isa.timing import DEFAULT_MEMORY, MemoryTiming
 
@@ -89,4 +90,6 @@ def _check_passes(names: tuple[str, ...]) -> None:
     known = [*(p.name for p in FRONTEND), *STAGES]
     for name in names:
         if name not in known and name != "all":
-            raise UsageError(f"unknown pass {name!r}; the passes are {', '.join(known)} (or all)")
+            raise UsageError(
+                f"unknown pass {name!r}{meant(name, (*known, 'all'))}; the passes are {', '.join(known)} (or all)"
+            )

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from common.text import meant
 from compiler.errors import CompileError
 from compiler.graph import Graph, Node, State
 
@@ -47,7 +48,9 @@ def declare_states(graph: Graph, pairs: Mapping[str, str]) -> None:
     for past, present in pairs.items():
         for name, names, kind in ((past, graph.inputs, "input"), (present, graph.outputs, "output")):
             if name not in names:
-                raise CompileError(f"state {past!r}: there is no {kind} {name!r}; there are {', '.join(names)}")
+                raise CompileError(
+                    f"state {past!r}: there is no {kind} {name!r}{meant(name, names)}; there are {', '.join(names)}"
+                )
         before, after = graph.tensor(past), graph.tensor(present)
         if (before.shape, before.dtype) != (after.shape, after.dtype):
             raise CompileError(

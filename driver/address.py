@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from common.text import meant
 from driver.errors import TransportError
 from driver.transport.base import Transport
 from driver.transport.pcie import PcieTransport
@@ -73,7 +74,9 @@ def open_transport(address: str) -> Transport:
     for part in filter(None, query.split("&")):
         key, _, text = part.partition("=")
         if key not in kind.options:
-            raise TransportError(f"{name}: unknown option {key!r}; options: {', '.join(kind.options)}")
+            raise TransportError(
+                f"{name}: unknown option {key!r}{meant(key, kind.options)}; options: {', '.join(kind.options)}"
+            )
         try:
             options[key] = kind.options[key](text)
         except ValueError:

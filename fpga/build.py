@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from common.text import meant
 from fpga.board import BLOCK_RAM, SDRAM, Board, Point
 from fpga.boards import BOARDS
 from fpga.errors import FpgaError
@@ -21,7 +22,7 @@ def board_named(name: str) -> Board:
     """Raises `FpgaError` listing the boards."""
     boards: dict[str, Board] = {**BOARDS, **ZYNQ_BOARDS}
     if name not in boards:
-        raise FpgaError(f"unknown board {name!r}; boards: {', '.join(boards)}")
+        raise FpgaError(f"unknown board {name!r}{meant(name, boards)}; boards: {', '.join(boards)}")
     return boards[name]
 
 

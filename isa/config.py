@@ -11,7 +11,7 @@ from typing import Any
 from common.documents import read_document
 from common.errors import TilewrightError
 from common.shown import Shown
-from common.text import ACCEPTED, MAX_NAME, is_plain, plain
+from common.text import ACCEPTED, MAX_NAME, is_plain, meant, plain
 
 #: Memories are described in rows; a row address in an instruction has this many bits in any configuration.
 ROW_BITS = 18
@@ -324,7 +324,7 @@ class NpuConfig(Shown):
         """A copy with some fields changed, checked again."""
         unknown = sorted(set(changes) - {f.name for f in fields(self)})
         if unknown:
-            raise ConfigError(f"unknown configuration field {unknown[0]!r}; known: {_field_names()}")
+            raise ConfigError(f"unknown configuration field {_and_known(unknown[0])}")
         return replace(self, **changes)
 
     # Storage.
@@ -344,7 +344,7 @@ class NpuConfig(Shown):
             raise ConfigError(f"{where}: base: {error}") from None
         unknown = sorted(set(values) - {f.name for f in fields(NpuConfig)})
         if unknown:
-            raise ConfigError(f"{where}: unknown field {unknown[0]!r}; known: {_field_names()}")
+            raise ConfigError(f"{where}: unknown field {_and_known(unknown[0])}")
         try:
             return start.with_(**({"name": "custom"} | values)) if start else NpuConfig(**values)
         except ConfigError as error:
@@ -360,6 +360,9 @@ class NpuConfig(Shown):
     def load(source: str | Path) -> NpuConfig:
         """A preset by name, or a `.json` / `.toml` file.
 
+        A file names its machine; without a name, or with that of a preset which is another machine (a copy of a
+        preset's fields that was edited), the machine is called as the file.
+
         Raises:
             ConfigError: unknown preset, unreadable file, or bad fields.
         """
@@ -368,7 +371,8 @@ class NpuConfig(Shown):
         path = Path(source)
         if path.suffix not in (".json", ".toml"):
             raise ConfigError(
-                f"unknown configuration {str(source)!r}; presets: {', '.join(PRESETS)}; or give a .json or .toml file"
+                f"unknown configuration {str(source)!r}{meant(str(source), PRESETS)}; "
+                f"presets: {', '.join(PRESETS)}; or give a .json or .toml file"
             )
         try:
             values = read_document(path)
@@ -376,13 +380,18 @@ class NpuConfig(Shown):
             raise ConfigError(f"cannot read configuration {path}: {error.strerror}") from None
         except ValueError as error:
             raise ConfigError(f"{path}: {error}") from None
-        if isinstance(values, dict):
-            values.setdefault("name", plain(path.stem) or "custom")
-        return NpuConfig.from_dict(values, str(path))
+        own = plain(path.stem) or "custom"
+        found = NpuConfig.from_dict({"name": own} | values if isinstance(values, dict) else values, str(path))
+        for name in (own, "custom"):
+            if found.name in PRESETS and found.fingerprint != PRESETS[found.name].fingerprint:
+                found = replace(found, name=name)
+        return found
 
 
-def _field_names() -> str:
-    return ", ".join(f.name for f in fields(NpuConfig))
+def _and_known(field: str) -> str:
+    """An unknown field and those there are, for messages."""
+    known = [f.name for f in fields(NpuConfig)]
+    return f"{field!r}{meant(field, known)}; known: {', '.join(known)}"
 
 
 PRESETS: dict[str, NpuConfig] = {
@@ -420,5 +429,5 @@ PRESETS: dict[str, NpuConfig] = {
 def preset(name: Any) -> NpuConfig:
     """A named preset. Raises `ConfigError` listing the names."""
     if not isinstance(name, str) or name not in PRESETS:
-        raise ConfigError(f"unknown preset {name!r}; presets: {', '.join(PRESETS)}")
+        raise ConfigError(f"unknown preset {name!r}{meant(str(name), PRESETS)}; presets: {', '.join(PRESETS)}")
     return PRESETS[name]

@@ -23,6 +23,7 @@ import numpy as np
 from common.errors import TilewrightError
 from common.shown import Shown, listed
 from common.store import opened, read, write_atomically
+from common.text import meant
 from common.typed import convert, from_json
 from isa.config import NpuConfig
 from isa.encoding import Op, from_bytes
@@ -160,7 +161,8 @@ class Program(Shown):
         found = next((e for e in self.entries if e.name == name), None)
         if found is None:
             there = f"it has {', '.join(e.name for e in self.entries)}" if self.entries else "it has none"
-            raise ProgramError(f"{self.name} has no entry point {name!r}: {there}" if name else
+            hint = meant(name or "", [e.name for e in self.entries])
+            raise ProgramError(f"{self.name} has no entry point {name!r}{hint}: {there}" if name else
                                f"{self.name} has several entry points, name one: {there}")  # fmt: skip
         first, end = found.first_step, found.first_step + found.step_count
         work = [replace(w, step=w.step - first) for w in self.host_work if first <= w.step < end]

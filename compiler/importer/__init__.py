@@ -24,6 +24,7 @@ from typing import Any
 
 import onnx
 
+from common.text import meant
 from compiler.errors import CompileError, StagingError
 from compiler.graph import Graph, Tensor
 from compiler.importer import (  # noqa: F401  (they fill the handler table)
@@ -110,7 +111,7 @@ def _build(
     infos = {i.name: i for i in model.graph.input}
     for key, value in constants.items():
         if key not in infos or key in graph.tensors:
-            raise CompileError(f"a value is given for {key!r}, which is no input of the model")
+            raise CompileError(f"a value is given for {key!r}, which is no input of the model{meant(key, infos)}")
         array = fixed_value(infos[key], value)
         graph.add(Tensor(key, tuple(array.shape), array.dtype, array))
     inputs = [i for i in model.graph.input if i.name not in graph.tensors]

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from common import store, temporary
+from common.text import meant
 from fpga.bare.clock import place_and_route
 from fpga.bare.kept import cache_file, read_json, run_named, tool_version, write_json
 from fpga.cells import ECP5, GOWIN, XILINX, Cells
@@ -73,7 +74,7 @@ FAMILIES: dict[str, Family] = {
 def family_named(name: str) -> Family:
     """Raises `FpgaError` listing the families."""
     if name not in FAMILIES:
-        raise FpgaError(f"unknown FPGA family {name!r}; there are {', '.join(FAMILIES)}")
+        raise FpgaError(f"unknown FPGA family {name!r}{meant(name, FAMILIES)}; there are {', '.join(FAMILIES)}")
     return FAMILIES[name]
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from common.text import meant
 from fpga.board import Board, Design, Point
 from fpga.cells import Capacity
 from fpga.errors import FpgaError
@@ -143,5 +144,5 @@ ZYNQ_BOARDS: dict[str, ZynqBoard] = {
 def zynq_board_named(name: str) -> ZynqBoard:
     """Raises `FpgaError` listing the boards."""
     if name not in ZYNQ_BOARDS:
-        raise FpgaError(f"unknown Zynq board {name!r}; boards: {', '.join(ZYNQ_BOARDS)}")
+        raise FpgaError(f"unknown Zynq board {name!r}{meant(name, ZYNQ_BOARDS)}; boards: {', '.join(ZYNQ_BOARDS)}")
     return ZYNQ_BOARDS[name]

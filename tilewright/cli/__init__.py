@@ -9,7 +9,7 @@ from tilewright.cli.group import Cli
 #: The commands in the order of the help, with the first sentence of what each says of itself; each is `command` of the
 #: module of its name. They stand here so that `tilewright --help` imports no command: 0.2 s in place of 0.9 s.
 COMMANDS = {
-    "compile": "Compile MODEL (quantised ONNX) into a program file.",
+    "compile": "Compile MODEL, an ONNX or TFLite model, quantised or float, into a program file.",
     "quantize": "Quantise MODEL, a float ONNX or TFLite model, to 8 bits.",
     "run": "Run MODEL, an ONNX or TFLite model or a compiled program, once.",
     "generate": "Continue a prompt by MODEL, a language model (ONNX) or a program compiled from one.",
@@ -55,7 +55,8 @@ def cli() -> None:
     """Compile quantised models for the Tilewright NPU, run them, and check every byte.
 
     Exit codes: 0 success, 1 a check found differences, 2 a mistake in what was given (one line says which),
-    3 a fault of Tilewright, 130 interrupted (128 and the signal's number).
+    3 a fault of Tilewright, 130 interrupted (128 and the signal's number). With `--json -` an error is
+    {"error": ..., "exit_code": ...} on standard output too.
     """
 
 

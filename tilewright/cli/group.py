@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
+import json
 import os
 import signal
 import sys
@@ -15,7 +17,8 @@ import click
 
 from common import interrupts
 from common.errors import TilewrightError
-from tilewright.cli.printed import open_standard_streams, printed
+from common.text import meant
+from tilewright.cli.printed import Printed, open_standard_streams, printed
 
 MISMATCH, MISTAKE, FAULT = 1, 2, 3
 #: As of a process that SIGPIPE ended: what read standard output is gone.
@@ -36,8 +39,35 @@ def _say(text: str) -> None:
         click.echo(f"tilewright: error: {one_line(text)}", err=True)
 
 
-class Cli(click.Group):
+class Group(click.Group):
+    """A group that lists the first sentence of each command uncut, and says what an unknown command may have meant."""
+
+    def summaries(self, ctx: click.Context) -> dict[str, str]:
+        """What the list of commands says of each."""
+        found = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        whole = sys.maxsize
+        return {n: c.get_short_help_str(whole) for n, c in found.items() if c is not None and not c.hidden}
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self.summaries(ctx).items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            if self.get_command(ctx, args[0]) is not None or args[0].startswith("-"):
+                raise
+            hint = meant(args[0], self.list_commands(ctx))
+            raise click.UsageError(f"No such command {args[0]!r}{hint}", ctx) from error
+
+
+class Cli(Group):
     """A group whose commands return an exit code or None and raise on errors.
+
+    Under `--json -` an error is a JSON object on standard output too, with its line as `error` and the `exit_code`.
 
     Args:
         summaries: what the group's help says of each command. A command is `command` of the module of its name in
@@ -63,17 +93,9 @@ class Cli(click.Group):
             return command
         return super().get_command(ctx, cmd_name)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands, none of which is imported for it."""
-        room = formatter.width - 6 - max((len(name) for name in self._summaries), default=0)
-        rows = [
-            (name, click.Command(name, help=text).get_short_help_str(room)) for name, text in self._summaries.items()
-        ]
-        if not rows:
-            super().format_commands(ctx, formatter)
-            return
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+    def summaries(self, ctx: click.Context) -> dict[str, str]:
+        """Those given, so that no command is imported for them."""
+        return self._summaries or super().summaries(ctx)
 
     def main(
         self,
@@ -87,17 +109,27 @@ class Cli(click.Group):
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         open_standard_streams()
-        with interrupts.heard_at_once(), printed():
-            code = self._guarded(args, prog_name, complete_var, **extra)
+        with interrupts.heard_at_once(), printed() as output:
+            code = self._guarded(output, args, prog_name, complete_var, **extra)
             if code == 0:
                 code = _flushed()
         sys.exit(code)
 
     def _guarded(
-        self, args: Sequence[str] | None, prog_name: str | None, complete_var: str | None, **extra: Any
+        self, output: Printed, args: Sequence[str] | None, prog_name: str | None, complete_var: str | None, **extra: Any
     ) -> int:
-        output = sys.stdout
         debug = os.environ.get("TILEWRIGHT_DEBUG", "") not in ("", "0")
+        given = list(sys.argv[1:] if args is None else args)
+
+        def say(text: str, code: int) -> int:
+            _say(text)
+            if json_on_stdout(given) and not output.used:
+                try:
+                    print(json.dumps({"error": one_line(text), "exit_code": code}, indent=2), file=output, flush=True)
+                except OSError:
+                    _to_nowhere()
+            return code
+
         try:
             code = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
             if interrupts.told_to_end():
@@ -114,26 +146,28 @@ class Cli(click.Group):
             click.echo(error.ctx.get_help() if error.ctx else error.format_message())
             return 0
         except click.ClickException as error:
-            _say(_usage_text(error))
-            return MISTAKE
+            return say(_usage_text(error), MISTAKE)
         except (click.Abort, KeyboardInterrupt):
-            _say(interrupts.message())
-            return interrupts.status()
+            return say(interrupts.message(), interrupts.status())
         except (TilewrightError, OSError) as error:
             if debug:
                 traceback.print_exc()
             if isinstance(error, BrokenPipeError) and _flushed() == UNREAD:
                 return UNREAD
-            _say(_os_text(error) if isinstance(error, OSError) else str(error))
-            return MISTAKE
+            return say(_os_text(error) if isinstance(error, OSError) else str(error), MISTAKE)
         except Exception as error:
             if debug:
                 traceback.print_exc()
             where = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{os.path.basename(where.filename)}:{where.lineno}"
             hint = "" if debug else " (set TILEWRIGHT_DEBUG=1 for the traceback)"
-            _say(f"internal fault: {type(error).__name__} at {place}: {error}{hint}")
-            return FAULT
+            return say(f"internal fault: {type(error).__name__} at {place}: {error}{hint}", FAULT)
+
+
+def json_on_stdout(arguments: Sequence[str]) -> bool:
+    """True if the command line asks for JSON on standard output, whether or not it can be parsed."""
+    given = list(arguments)[: list(arguments).index("--") if "--" in arguments else None]
+    return "--json=-" in given or ("--json", "-") in itertools.pairwise(given)
 
 
 def _flushed() -> int:

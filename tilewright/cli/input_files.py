@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from common.errors import TilewrightError
+from common.text import meant
 from isa.program import Program, TensorInfo
 from tilewright.errors import InputError, UsageError
 from tilewright.files import IMAGE_SUFFIXES, FileArray, open_arrays
@@ -135,7 +136,7 @@ def _arrays(
     if not equals or (name not in names and Path(text).is_file()):
         name, path = "", text
     if name and name not in names:
-        raise UsageError(f"unknown input {name!r}; inputs: {', '.join(names)}")
+        raise UsageError(f"unknown input {name!r}{meant(name, names)}; inputs: {', '.join(names)}")
     is_image = Path(path).suffix.lower() in IMAGE_SUFFIXES
     found = {} if is_image else open_arrays(path)
     if not name and found and set(found) <= set(names):

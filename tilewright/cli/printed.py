@@ -20,15 +20,20 @@ class Printed:
 
     Args:
         stream: written to.
+
+    Attributes:
+        used: whether anything was written.
     """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self.used = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
+        self.used = True
         if not self._stream.isatty():
             return self._stream.write(printable(text))
         parts = _COLOUR.split(text)  # every second one is a colour
@@ -50,7 +55,7 @@ def open_standard_streams() -> None:
 
 
 @contextlib.contextmanager
-def printed() -> Iterator[None]:
+def printed() -> Iterator[Printed]:
     """While this lasts, standard output is a `Printed`."""
-    with contextlib.redirect_stdout(Printed(sys.stdout)):
-        yield
+    with contextlib.redirect_stdout(Printed(sys.stdout)) as output:
+        yield output

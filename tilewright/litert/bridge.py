@@ -15,6 +15,7 @@ from typing import Any
 
 from common import store
 from common.errors import TilewrightError
+from common.text import meant
 from compiler.options import CompileOptions
 from isa.config import NpuConfig
 from tilewright.errors import UsageError
@@ -91,7 +92,7 @@ def open_delegate(options: Mapping[str, str]) -> _Opened:
     """
     unknown = [name for name in options if name not in OPTIONS]
     if unknown:
-        raise UsageError(f"unknown option {unknown[0]!r}; accepted: {', '.join(OPTIONS)}")
+        raise UsageError(f"unknown option {unknown[0]!r}{meant(unknown[0], OPTIONS)}; accepted: {', '.join(OPTIONS)}")
     name = options.get("device", "functional")
     config = NpuConfig.load(options["config"] if "config" in options else preset_of(name) or "base")
     chosen = CompileOptions(effort=_integer(options, "effort", 1), threads=_integer(options, "threads", 1))

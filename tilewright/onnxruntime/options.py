@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from common.text import meant
 from tilewright.errors import UsageError
 
 
@@ -35,7 +36,9 @@ class Options:
         for line in text.splitlines():
             name, _, value = line.partition("\t")
             if name not in known:
-                raise UsageError(f"unknown option {name!r} of the provider; there are: {', '.join(known)}")
+                raise UsageError(
+                    f"unknown option {name!r} of the provider{meant(name, known)}; there are: {', '.join(known)}"
+                )
             found[name] = _integer(name, value) if known[name] == "int" else value
         options = Options(**found)  # type: ignore[arg-type]
         if options.claim not in ("npu", "all"):

@@ -17,6 +17,7 @@ import grpc
 import numpy as np
 
 from common.errors import TilewrightError
+from common.text import meant
 from common.version import tilewright_version
 from isa.config import NpuConfig
 from isa.device import Counters, DeviceError, EngineCounters, HostMemory, Launch, Region, TakesLaunches
@@ -70,7 +71,10 @@ class Address:
         options = dict(parse_qsl(query, keep_blank_values=True))
         unknown = sorted(set(options) - set(_OPTIONS))
         if unknown:
-            raise UsageError(f"unknown option {unknown[0]!r} of a remote device; options: {', '.join(_OPTIONS)}")
+            raise UsageError(
+                f"unknown option {unknown[0]!r} of a remote device{meant(unknown[0], _OPTIONS)}; "
+                f"options: {', '.join(_OPTIONS)}"
+            )
         held = os.environ.get(TOKEN_VARIABLE)
         if "token-file" in options:
             held = read_token(options["token-file"])

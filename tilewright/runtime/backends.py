@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import isa.device
+from common.text import meant
 from isa import host
 from isa.config import NpuConfig
 from tilewright.errors import UsageError
@@ -26,6 +27,7 @@ class Backend:
         module: what must be importable for it.
         scheme: takes an address; without one it is that of the environment variable TILEWRIGHT_<NAME>.
         preset: for devices that have a configuration of their own: from an address to the name of the preset.
+        address: with `scheme`, what an address is.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Backend:
     module: str
     scheme: bool = False
     preset: Callable[[str], str] | None = None
+    address: str = ""
 
     @property
     def available(self) -> bool:
@@ -102,9 +105,22 @@ def find(name: str) -> tuple[Backend, str]:
     if found is not None and found.scheme and not colon:
         address = os.environ.get(f"TILEWRIGHT_{stem.upper()}", "")
     if found is None or bool(colon or address) != found.scheme or not found.available:
-        there = ", ".join(f"{b.name}://ADDRESS" if b.scheme else b.name for b in BACKENDS.values() if b.available)
-        raise UsageError(f"unknown device {name!r}; available: {there or 'none'}")
+        raise UsageError(_why_not(name, stem, found, bool(colon)))
     return found, address
+
+
+def _why_not(name: str, stem: str, found: Backend | None, addressed: bool) -> str:
+    """What is wrong with a device's name."""
+    if found is not None and not found.available:
+        return f"device {name!r} needs the Python module {found.module.partition('.')[0]}, which is not installed"
+    if found is not None and found.scheme:
+        variable = f"TILEWRIGHT_{stem.upper()}"
+        return f"device {name!r} says no address: give {stem}://ADDRESS (ADDRESS is {found.address}), or set {variable}"
+    if found is not None and addressed:
+        return f"device {stem!r} takes no address: give {stem!r}, not {name!r}"
+    there = ", ".join(f"{b.name}://ADDRESS" if b.scheme else b.name for b in BACKENDS.values() if b.available)
+    hint = meant(stem, [b.name for b in BACKENDS.values() if b.available])
+    return f"unknown device {name!r}{hint}; available: {there or 'none'}"
 
 
 def preset_of(name: str) -> str | None:
@@ -117,6 +133,8 @@ def preset_of(name: str) -> str | None:
     return backend.preset(address) if backend.preset is not None else None
 
 
+_BOARD_ADDRESS = "serial:PORT, uio:NAME, pcie:SLOT or socket:PATH"
+
 for _backend in (
     Backend("functional", "functional simulator: the definition of the ISA, no clock",
             _simulator("simulator.functional", "FunctionalDevice"), "simulator.functional"),
@@ -124,8 +142,8 @@ for _backend in (
             _simulator("simulator.cycle", "CycleDevice"), "simulator.cycle"),
     Backend("rtl", "the RTL itself in Verilator, built on first use", _simulator("hw.sim.device", "RtlDevice"),
             "hw.sim.device"),
-    Backend("board", "an FPGA: serial:PORT, uio:NAME, pcie:SLOT or socket:PATH", _board, "driver.board", True,
-            _board_preset),
-    Backend("tcp", "a device that `tilewright serve` shares: HOST:PORT", _remote, "grpc", True, _remote_preset),
+    Backend("board", f"an FPGA: {_BOARD_ADDRESS}", _board, "driver.board", True, _board_preset, _BOARD_ADDRESS),
+    Backend("tcp", "a device that `tilewright serve` shares: HOST:PORT", _remote, "grpc", True, _remote_preset,
+            "HOST:PORT"),
 ):  # fmt: skip
     register(_backend)

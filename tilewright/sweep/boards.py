@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from common.text import meant
 from fpga.build import board_named
 from fpga.cells import Capacity
 from fpga.errors import FpgaError
@@ -32,7 +33,9 @@ def choose_board(table: dict[str, Any], board: str | None) -> dict[str, Any]:
         family_of(one)
         unknown = sorted(set(own) - set(KEYS))
         if unknown:
-            raise SpaceError(f"unknown key {unknown[0]!r} in [boards.{one}]; known: {', '.join(KEYS)}")
+            raise SpaceError(
+                f"unknown key {unknown[0]!r} in [boards.{one}]{meant(unknown[0], KEYS)}; known: {', '.join(KEYS)}"
+            )
     chosen = {key: value for key, value in table.items() if key != "boards"}
     if name is None:
         return chosen

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 
 import simpleeval
 
+from common.text import meant
 from tilewright.errors import UsageError
 
 FUNCTIONS = {"min": min, "max": max, "abs": abs, "log2": math.log2, "sqrt": math.sqrt, "ceil": math.ceil,
@@ -47,7 +48,8 @@ class Expression:
         unknown = sorted(self.names - set(known))
         if unknown:
             raise SpaceError(
-                f"{where}: unknown name {unknown[0]!r} in {self.text!r}; known: {', '.join(sorted(known))}"
+                f"{where}: unknown name {unknown[0]!r} in {self.text!r}{meant(unknown[0], known)}; "
+                f"known: {', '.join(sorted(known))}"
             )
         body = tree.body
         self._sides: tuple[Expression, Expression] | None = None

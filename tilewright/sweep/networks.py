@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 from onnx import helper
 
 from common import store
+from common.text import meant
 from compiler.errors import CompileError
 from compiler.external_data import read_model
 from compiler.importer.inputs import batch_note, input_shapes
@@ -88,7 +89,9 @@ def _resolve(text: str, shapes: Mapping[str, Sequence[int]], used: set[str]) -> 
 
     name, _, settings = text.partition(":")
     if name not in ZOO:
-        raise UsageError(f"no model file and no network of the zoo: {text!r}; the zoo has {', '.join(ZOO)}")
+        raise UsageError(
+            f"no model file and no network of the zoo: {text!r}{meant(name, ZOO)}; the zoo has {', '.join(ZOO)}"
+        )
     try:
         return Network(text, build_quantized(name, **_parameters(settings)).SerializeToString())
     except (ValueError, TypeError) as error:

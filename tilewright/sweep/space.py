@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from common.documents import read_document
+from common.text import meant
 from fpga import fmax
 from isa.config import ConfigError, NpuConfig
 from isa.timing import MemoryTiming
@@ -293,7 +294,9 @@ def network_key(name: str) -> str:
 def _known(table: dict[str, Any], accepted: Iterable[str], where: str) -> None:
     unknown = sorted(set(table) - set(accepted))
     if unknown:
-        raise SpaceError(f"unknown key {unknown[0]!r} in {where}; known: {', '.join(accepted)}")
+        raise SpaceError(
+            f"unknown key {unknown[0]!r} in {where}{meant(unknown[0], accepted)}; known: {', '.join(accepted)}"
+        )
 
 
 def _of_type(value: Any, kind: type, where: str) -> Any:
@@ -344,7 +347,10 @@ def _axis_values(value: Any, where: str) -> tuple[int, ...]:
 def _weights(table: dict[str, Any], networks: tuple[str, ...]) -> dict[str, float]:
     for name, weight in table.items():
         if networks and name not in networks:
-            raise SpaceError(f"[objective] weights: no network {name!r} is swept; there are {', '.join(networks)}")
+            hint = meant(name, networks)
+            raise SpaceError(
+                f"[objective] weights: no network {name!r} is swept{hint}; there are {', '.join(networks)}"
+            )
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
             raise SpaceError(f"[objective] weights {name} must be a number from 0 on, not {weight!r}")
     return {name: float(table.get(name, 1.0)) for name in networks}

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from common.text import meant
 from isa.config import NpuConfig
 from isa.encoding import Op, from_bytes
 from isa.program import Program
@@ -55,7 +56,7 @@ class Objective(StrEnum):
     def named(name: str) -> Objective:
         """Raises `UsageError` listing the names."""
         if name not in list(Objective):
-            raise UsageError(f"unknown objective {name!r}; there are {', '.join(Objective)}")
+            raise UsageError(f"unknown objective {name!r}{meant(name, Objective)}; there are {', '.join(Objective)}")
         return Objective(name)
 
     @property

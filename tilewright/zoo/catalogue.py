@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import onnx
 
+from common.text import meant
 from tilewright.zoo.cache import cached
 from tilewright.zoo.dense_prediction import autoencoder, segmentation
 from tilewright.zoo.detection import detector
@@ -76,7 +77,7 @@ ZOO: dict[str, ZooEntry] = {
 def entry(name: str) -> ZooEntry:
     """The entry of that name; ValueError lists the names there are."""
     if name not in ZOO:
-        raise ValueError(f"no network {name!r} in the zoo; there are {', '.join(sorted(ZOO))}")
+        raise ValueError(f"no network {name!r} in the zoo{meant(name, ZOO)}; there are {', '.join(sorted(ZOO))}")
     return ZOO[name]
 
 
@@ -85,8 +86,9 @@ def build(name: str, *, cache: bool = True, **params: object) -> onnx.ModelProto
     found = entry(name)
     unknown = params.keys() - found.parameters.keys()
     if unknown:
-        known = ", ".join(found.parameters)
-        raise ValueError(f"{name} has no parameter {', '.join(sorted(unknown))}; it has {known}")
+        known, wrong = ", ".join(found.parameters), sorted(unknown)
+        hint = meant(wrong[0], found.parameters)
+        raise ValueError(f"{name} has no parameter {', '.join(wrong)}{hint}; it has {known}")
     if not cache:
         return found.make(**params)
     key = json.dumps([name, found.parameters | params], sort_keys=True).encode()

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from common import store
+from common.text import meant
 from compiler.errors import CompileError, UnsupportedError
 from compiler.graph import Graph, Node, Tensor
 from compiler.importer.loader import one_line
@@ -99,9 +100,10 @@ def _bytes(source: str | Path | bytes) -> bytes:
 def _build(model: FileModel, name: str, shapes: dict[str, Sequence[int]]) -> TfliteBuilder:
     graph = Graph(Path(name).stem, OPSET)
     inputs = [model.tensors[i] for i in dict.fromkeys(model.inputs)]
+    names = {t.name for t in inputs}
     for key in shapes:
-        if key not in {t.name for t in inputs}:
-            raise CompileError(f"a shape is given for {key!r}, which is no input of the model")
+        if key not in names:
+            raise CompileError(f"a shape is given for {key!r}, which is no input of the model{meant(key, names)}")
     b = TfliteBuilder(graph, model, checked=not shapes)
     for t in inputs:
         add_input(b, t, shapes.get(t.name))

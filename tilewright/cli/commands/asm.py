@@ -9,7 +9,7 @@ import click
 from isa.assembler import assemble
 from isa.config import NpuConfig
 from isa.encoding import DecodeError, check, to_bytes
-from tilewright.cli import arguments
+from tilewright.cli import arguments, terminal
 from tilewright.errors import UsageError
 from tilewright.files import check_writable, write_bytes
 
@@ -18,12 +18,14 @@ from tilewright.files import check_writable, write_bytes
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Instruction image to write.")
 @arguments.config_option
-def command(file: Path, output: Path, config: str | None) -> None:
+@arguments.json_option
+def command(file: Path, output: Path, config: str | None, json_path: str | None) -> None:
     """Assemble FILE into a raw instruction image, 16 bytes an instruction.
 
     Every instruction is checked against the configuration (`base` unless another is given).
     """
     check_writable(output)
+    terminal.prepare_json(json_path)
     chosen = NpuConfig.load(config or "base")
     try:
         text = file.read_text(encoding="utf-8")
@@ -39,3 +41,6 @@ def command(file: Path, output: Path, config: str | None) -> None:
             raise UsageError(f"{file}: instruction {index}: {error}") from None
     image = to_bytes(operations)
     write_bytes(output, image)
+    if json_path is not None:
+        facts = {"output": str(output), "config": chosen.name, "fingerprint": chosen.fingerprint}
+        terminal.emit_json(json_path, facts | {"instructions": len(operations), "bytes": len(image)})

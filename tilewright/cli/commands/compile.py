@@ -46,7 +46,7 @@ from tilewright.files import check_writable
 @arguments.json_option
 @arguments.gather(programs.Request, "request")
 def command(request: programs.Request, output: Path, json_path: str | None) -> None:
-    """Compile MODEL (quantised ONNX) into a program file.
+    """Compile MODEL, an ONNX or TFLite model, quantised or float, into a program file.
 
     The configuration is `base` unless another is given. Whatever the NPU does not run is compiled to native code for
     this machine's CPU, or for that of --host. With --for, schedules that --effort 2 and 3 compare, and those of the

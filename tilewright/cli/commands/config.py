@@ -7,10 +7,14 @@ from rich.table import Table
 
 from isa.config import PRESETS, NpuConfig
 from tilewright.cli import arguments, terminal
+from tilewright.cli.group import Group
+from tilewright.errors import UsageError
 
 
 @click.group(
-    "config", epilog="\b\nExamples:\n  tilewright config list\n  tilewright config show small --toml > my.toml\n"
+    "config",
+    cls=Group,
+    epilog="\b\nExamples:\n  tilewright config list\n  tilewright config show small --toml > my.toml\n",
 )
 def command() -> None:
     """List and show NPU configurations."""
@@ -35,17 +39,32 @@ def list_(json_path: str | None) -> None:
 
 
 @command.command(
-    "show", epilog="\b\nExamples:\n  tilewright config show base\n  tilewright config show my.toml --json\n"
+    "show", epilog="\b\nExamples:\n  tilewright config show base\n  tilewright config show my.toml --json -\n"
 )
 @click.argument("name")
-@click.option("--json", "form", flag_value="json", help="As a JSON file.")
-@click.option("--toml", "form", flag_value="toml", help="As a TOML file.")
-def show(name: str, form: str | None) -> None:
-    """Show every field of a preset or file NAME."""
+@click.option(
+    "--json",
+    "json_path",
+    metavar="FILE|-",
+    is_flag=False,
+    flag_value="-",  # of `--json` at the end, without a file
+    help="Write it as a JSON file of a configuration; - for standard output, and nothing else.",
+)
+@click.option("--toml", is_flag=True, help="As a TOML file.")
+def show(name: str, json_path: str | None, toml: bool) -> None:
+    """Show every field of a preset or file NAME.
+
+    Its JSON and TOML are files for --config. One that was edited is called as its file, not as the preset it was.
+    """
+    terminal.prepare_json(json_path)
+    if json_path == "-" and toml:
+        raise UsageError("standard output is either --json - or --toml, not both")
     config = NpuConfig.load(name)
-    if form == "json":
-        click.echo(config.to_json(), nl=False)
-    elif form == "toml":
+    if json_path is not None:
+        terminal.emit_json(json_path, config.to_dict())
+    if json_path == "-":
+        return
+    if toml:
         click.echo(config.to_toml(), nl=False)
     else:
         width = max(map(len, config.to_dict()))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from isa.assembler import disassemble_one
-from isa.encoding import from_bytes
+from isa.assembler import disassemble, disassemble_one
+from isa.encoding import Op, from_bytes
 from isa.program import CpuStep, Program
-from tilewright.cli import programs
+from tilewright.cli import arguments, programs, terminal
 from tilewright.errors import UsageError
 from tilewright.files import check_writable, write_text
 
@@ -19,23 +20,44 @@ from tilewright.files import check_writable, write_text
 )
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here instead of standard output.")
-def command(file: Path, output: Path | None) -> None:
+@arguments.json_option
+def command(file: Path, output: Path | None, json_path: str | None) -> None:
     """Print the instructions of FILE, a compiled program or a raw image (.bin), with layers as comments.
 
     The text is what `asm` reads.
     """
     if output is not None:
         check_writable(output)
+    terminal.prepare_json(json_path)
     if file.suffix == ".bin" and file.is_file():
-        text = "".join(disassemble_one(o) + "\n" for o in from_bytes(file.read_bytes()))
+        program, ops = None, from_bytes(file.read_bytes())
+        text = disassemble(ops)
     elif file.is_file() and not Program.is_program(file):
         raise UsageError(f"{file} is not a compiled program; `tilewright compile` makes one")
     else:
-        text = listing(programs.Request(model=file).open()[0])
+        program = programs.Request(model=file).open()[0]
+        ops, text = program.ops(), listing(program)
     if output is not None:
         write_text(output, text)
-    else:
+    if json_path is not None:
+        terminal.emit_json(json_path, _facts(program, ops))
+    if output is None and json_path != "-":
         click.echo(text, nl=False)
+
+
+def _facts(program: Program | None, ops: list[Op]) -> dict[str, Any]:
+    """The JSON form: each instruction with its fields, and which belong to a layer of a program."""
+    found: dict[str, Any] = {
+        "instructions": [{"name": o.name, "fields": o.values, "text": disassemble_one(o)} for o in ops]
+    }
+    if program is not None:
+        found |= {"model": program.name, "config": program.config.name, "fingerprint": program.config.fingerprint}
+        found["layers"] = [
+            {"name": layer.name, "op": layer.op, "tile": layer.tile, "first": layer.first, "count": layer.count}
+            for layer in program.layers
+            if layer.count
+        ]
+    return found
 
 
 def listing(program: Program) -> str:

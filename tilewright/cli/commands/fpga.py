@@ -17,12 +17,14 @@ from fpga.zynq.boards import ZYNQ_BOARDS
 from isa.config import NpuConfig
 from tilewright.cli import arguments, terminal
 from tilewright.cli.commands import fpga_flash, fpga_resources, fpga_standalone, fpga_zynq
+from tilewright.cli.group import Group
 from tilewright.errors import UsageError
 from tilewright.standalone import build as alone
 
 
 @click.group(
     "fpga",
+    cls=Group,
     no_args_is_help=True,
     epilog=(
         "\b\nExamples:\n"

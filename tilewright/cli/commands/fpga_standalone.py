@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -50,8 +51,12 @@ def write(
     exchange: Exchange,
     *,
     quiet: bool,
-) -> None:
-    """Writes the image of a network into a folder, and says how large it is."""
+) -> dict[str, Any]:
+    """Writes the image of a network into a folder, and says how large it is.
+
+    Returns:
+        The same for JSON.
+    """
     assert isinstance(board, StandaloneBoard)
     with terminal.Working("compiling", log=True) as working:
         made = write_image(folder, board, config, point, model, name=name, exchange=exchange, progress=working.update)
@@ -60,6 +65,13 @@ def write(
             f"{folder / record.IMAGE}: {len(made.image)} bytes of {board.alone.place.room}, "
             f"{made.needed} bytes of memory of {point.memory_kib << 10}"
         )
+    return {
+        "image": str(folder / record.IMAGE),
+        "bytes": len(made.image),
+        "room_bytes": board.alone.place.room,
+        "memory_needed_bytes": made.needed,
+        "memory_bytes": point.memory_kib << 10,
+    }
 
 
 @click.command(
@@ -76,11 +88,22 @@ def write(
 @name_option
 @inputs_option
 @results_option
-def image(folder: Path, model: Path, model_name: str | None, inputs: str | None, results: str | None) -> None:
+@arguments.json_option
+def image(
+    folder: Path,
+    model: Path,
+    model_name: str | None,
+    inputs: str | None,
+    results: str | None,
+    json_path: str | None,
+) -> None:
     """Replace the network in FOLDER, which a build with --standalone wrote; the bitstream stays as it is."""
     build = record.board_of(folder)
     exchange = exchange_of(inputs, results)
-    write(build.board, build.config, build.point, folder, model, model_name, exchange, quiet=False)
+    terminal.prepare_json(json_path)
+    found = write(build.board, build.config, build.point, folder, model, model_name, exchange, quiet=json_path == "-")
+    if json_path is not None:
+        terminal.emit_json(json_path, found)
 
 
 @click.command(

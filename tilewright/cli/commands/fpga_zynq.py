@@ -24,7 +24,8 @@ from tilewright.errors import UsageError
     "-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder to write; made if missing."
 )
 @click.option("--clock-mhz", type=click.FloatRange(1, 400), help="Clock of the NPU; default: the board's.")
-def export(board_name: str, config: str | None, output: Path, clock_mhz: float | None) -> None:
+@arguments.json_option
+def export(board_name: str, config: str | None, output: Path, clock_mhz: float | None, json_path: str | None) -> None:
     """Write a project for the vendor's tool: Verilog, Tcl to a bitstream, device-tree overlay.
 
     The configuration is `base` unless another is given.
@@ -32,13 +33,19 @@ def export(board_name: str, config: str | None, output: Path, clock_mhz: float |
     board, chosen = zynq_board_named(board_name), NpuConfig.load(config or "base")
     if output.exists() and not output.is_dir():
         raise UsageError(f"cannot write {output}: not a folder")
+    terminal.prepare_json(json_path)
     with terminal.Working("generating"):
         try:
             written = exporter.write(board, chosen, output, clock_mhz)
         except OSError as error:
             raise UsageError(f"cannot write {error.filename}: {error.strerror}") from None
-    click.echo(f"{output}: {', '.join(path.name for path in written)}")
-    click.echo(f"next: make -C {output}")
+    if json_path is not None:
+        facts = {"board": board.name, "config": chosen.name, "fingerprint": chosen.fingerprint}
+        clock = clock_mhz or board.export_clock_mhz
+        terminal.emit_json(json_path, facts | {"clock_mhz": clock, "files": [str(path) for path in written]})
+    if json_path != "-":
+        click.echo(f"{output}: {', '.join(path.name for path in written)}")
+        click.echo(f"next: make -C {output}")
 
 
 @click.command("fetch-tools", epilog="\b\nExamples:\n  tilewright fpga fetch-tools\n")

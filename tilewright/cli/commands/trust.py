@@ -8,10 +8,12 @@ import click
 
 from tilewright import trust
 from tilewright.cli import arguments, terminal
+from tilewright.cli.group import Group
 
 
 @click.group(
     "trust",
+    cls=Group,
     epilog=(
         "\b\nExamples:\n"
         "  tilewright trust show > me.pub           on the machine that compiles\n"

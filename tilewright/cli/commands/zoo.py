@@ -12,13 +12,17 @@ from rich.table import Table
 from common import store
 from tilewright import zoo
 from tilewright.cli import arguments, terminal
+from tilewright.cli.group import Group
 from tilewright.errors import UsageError
 from tilewright.files import check_writable, write_bytes
 from tilewright.quantize.tflite_sixteen import widened
 from tilewright.zoo import ZOO
+from tilewright.zoo.catalogue import entry
 
 
-@click.group("zoo", epilog="\b\nExamples:\n  tilewright zoo list\n  tilewright zoo build resnet18 -o resnet18.onnx\n")
+@click.group(
+    "zoo", cls=Group, epilog="\b\nExamples:\n  tilewright zoo list\n  tilewright zoo build resnet18 -o resnet18.onnx\n"
+)
 def command() -> None:
     """Well-known networks with seeded weights, as ONNX; TFLite networks with 16-bit activations."""
 
@@ -75,15 +79,22 @@ def list_(json_path: str | None) -> None:
 )
 @click.option("--small", is_flag=True, help="The parameters for quick tests.")
 @click.option("--set", "settings", multiple=True, metavar="PARAMETER=VALUE", help="A parameter; repeatable.")
+@arguments.json_option
 def build(
-    name: str, output: Path, form: str, activation: str, weights: str, small: bool, settings: tuple[str, ...]
+    name: str,
+    output: Path,
+    form: str,
+    activation: str,
+    weights: str,
+    small: bool,
+    settings: tuple[str, ...],
+    json_path: str | None,
 ) -> None:
     """Build network NAME and quantise it."""
     check_writable(output)
-    if name not in ZOO:
-        raise UsageError(f"no network {name!r} in the zoo; there are {', '.join(sorted(ZOO))}")
-    parameters: dict[str, Any] = (dict(ZOO[name].small) if small else {}) | dict(map(_setting, settings))
+    terminal.prepare_json(json_path)
     try:
+        parameters: dict[str, Any] = (dict(entry(name).small) if small else {}) | dict(map(_setting, settings))
         with terminal.Working(f"building {name}"):
             if form == "float":
                 model = zoo.build(name, **parameters)
@@ -99,20 +110,33 @@ def build(
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from error
     write_bytes(output, model.SerializeToString())
-    click.echo(f"{output}: {name}, {output.stat().st_size} bytes")
+    facts = {"output": str(output), "network": name, "parameters": entry(name).parameters | parameters}
+    _written(json_path, facts, output, name)
 
 
 @command.command("widen", epilog="\b\nExamples:\n  tilewright zoo widen kws_int8.tflite -o kws_int16.tflite\n")
 @click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="TFLite file to write.")
-def widen(model: Path, output: Path) -> None:
+@arguments.json_option
+def widen(model: Path, output: Path, json_path: str | None) -> None:
     """Write MODEL, a TFLite file of int8 activations, with 16-bit activations ("16x8") and the same weights.
 
     To try such networks: the ranges stay, so the results are hardly better than those of MODEL.
     """
     check_writable(output)
+    terminal.prepare_json(json_path)
     write_bytes(output, widened(store.read(model)))
-    click.echo(f"{output}: {model.name} with 16-bit activations, {output.stat().st_size} bytes")
+    what = f"{model.name} with 16-bit activations"
+    _written(json_path, {"output": str(output), "model": str(model)}, output, what)
+
+
+def _written(json_path: str | None, facts: dict[str, Any], output: Path, what: str) -> None:
+    """Says what was written, as JSON or as a line."""
+    nbytes = output.stat().st_size
+    if json_path is not None:
+        terminal.emit_json(json_path, facts | {"bytes": nbytes})
+    if json_path != "-":
+        click.echo(f"{output}: {what}, {nbytes} bytes")
 
 
 def _setting(text: str) -> tuple[str, Any]:
