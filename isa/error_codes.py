@@ -36,7 +36,7 @@ class ErrorCode(IntEnum):
     )
     SCRATCHPAD_RANGE = (
         3,
-        "a row address, modulo 2**20, beyond the memory",
+        "a row address, modulo 2**address_bits of the configuration, beyond the memory",
         "row {} lies beyond its scratchpad",
     )
     WINDOW = (

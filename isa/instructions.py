@@ -30,6 +30,7 @@ The program must lie in its region as a whole. After an error, scratchpads and w
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -348,8 +349,22 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        "Its signals are given when everything STORE did before is visible."),
 )  # fmt: skip
 
-BY_NAME: dict[str, Instruction] = {i.name: i for i in INSTRUCTIONS}
-BY_OPCODE: dict[int, Instruction] = {i.opcode: i for i in INSTRUCTIONS}
+
+def indexed(table: Iterable[Instruction]) -> tuple[dict[str, Instruction], dict[int, Instruction]]:
+    """The instructions by name and by opcode. Raises ValueError where two share a name or an opcode."""
+    by_name: dict[str, Instruction] = {}
+    by_opcode: dict[int, Instruction] = {}
+    for row in table:
+        other = by_opcode.setdefault(row.opcode, row)
+        if other is not row:
+            raise ValueError(f"opcode 0x{row.opcode:02x} of {row.name} is that of {other.name}; each has its own")
+        if by_name.setdefault(row.name, row) is not row:
+            raise ValueError(f"two instructions are called {row.name}: opcodes 0x{by_name[row.name].opcode:02x} and "
+                             f"0x{row.opcode:02x}")  # fmt: skip
+    return by_name, by_opcode
+
+
+BY_NAME, BY_OPCODE = indexed(INSTRUCTIONS)
 #: Attributes of `NpuConfig` that bound operands or allow opcodes, in order of first use.
 LIMITS: tuple[str, ...] = tuple(
     dict.fromkeys(

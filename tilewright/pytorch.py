@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from isa.program import Program
 from tilewright.api.compilation import compile
 from tilewright.dynamic.model import DynamicModel
 from tilewright.errors import UsageError
+from tilewright.heartbeat import Heartbeat
 from tilewright.quantization import quantize_model
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ def from_torch(
     output_names: Sequence[str] | None = None,
     activation: str = "int8",
     config: NpuConfig | str | Path = "base",
+    progress: Callable[[str, float], None] | None = None,
     **options: Any,
 ) -> Program | DynamicModel:
     """A module, ready to run on a `Device`.
@@ -110,10 +112,20 @@ def from_torch(
             as it is.
         activation: "int8" or "uint8".
         config, options: as for `tilewright.compile`.
+        progress: called with what is being done and the fraction of it that is done; by default a line on standard
+            error every 30 s says it.
 
     Raises:
         UsageError: as `export`; or no calibration to quantise with, or one that does not fit or has no effect.
     """
+    if progress is None:
+        with Heartbeat("exporting the module") as heart:
+            return from_torch(
+                module, example_inputs, calibration=calibration, quantize=quantize, dynamic_shapes=dynamic_shapes,
+                input_names=input_names, output_names=output_names, activation=activation, config=config,
+                progress=heart.progress, **options,
+            )  # fmt: skip
+    progress("exporting the module", 0.0)
     model = export(
         module, example_inputs, dynamic_shapes=dynamic_shapes, input_names=input_names, output_names=output_names
     )
@@ -124,10 +136,11 @@ def from_torch(
         if calibration is None:
             raise UsageError("quantising needs calibration= (samples of the input); quantize=False keeps floats")
         names = [x.name for x in model.graph.input]
+        progress("quantising", 0.0)
         model = quantize_model(model, _samples(calibration, names), activation=activation)
     elif calibration is not None:
         raise UsageError("calibration= has no effect with quantize=False")
-    return compile(model, config, **options)
+    return compile(model, config, progress=progress, **options)
 
 
 def _check_evaluation(module: torch.nn.Module) -> None:

@@ -172,7 +172,7 @@
     X(NONE, 0, "no error") \
     X(ILLEGAL_OPCODE, 1, "FETCH decoded an opcode that is not in the table, or of a unit the machine lacks") \
     X(ILLEGAL_OPERAND, 2, "a field outside its limits, semaphores where none are taken or twice the same, or a LOAD box without rows") \
-    X(SCRATCHPAD_RANGE, 3, "a row address, modulo 2**20, beyond the memory") \
+    X(SCRATCHPAD_RANGE, 3, "a row address, modulo 2**address_bits of the configuration, beyond the memory") \
     X(WINDOW, 4, "an access beyond the size of its region, or without its permission") \
     X(BUS_READ, 5, "the bus answered a read with an error") \
     X(BUS_WRITE, 6, "the bus answered a write with an error") \

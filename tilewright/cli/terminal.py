@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from tilewright.files import check_writable, write_text
+from tilewright.heartbeat import Heartbeat
 
 PROGRESS_AFTER_SECONDS = 2.0
-LOGGED_EVERY_SECONDS = 60.0
 _PIPED_WIDTH = 160  # columns
 
 
@@ -29,19 +29,21 @@ def table_console() -> Console:
 
 
 class Working:
-    """A progress line on standard error, on a terminal, when it takes longer than two seconds.
+    """What is being done, on standard error: on a terminal a progress line when it takes longer than two seconds, else
+    a line every 30 s (`Heartbeat`).
 
     Parameters:
         text: what is being done.
-        log: where standard error is no terminal, lines with the time since the first: for each text with other words
-            before its colon than the one before, and once a minute.
+        log: where standard error is no terminal, also a line for each text with other words before its colon than the
+            one before.
     """
 
     def __init__(self, text: str, *, log: bool = False) -> None:
         console = Console(stderr=True)
-        self._log = log and not console.is_terminal
+        self._heart = None if console.is_terminal else Heartbeat(text)
+        self._log = log
         self._stage = text
-        self._start = self._logged = time.monotonic()
+        self._start = time.monotonic()
         columns = (
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -57,6 +59,8 @@ class Working:
         if self._timer is not None:
             self._timer.daemon = True
             self._timer.start()
+        if self._heart is not None:
+            self._heart.__enter__()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -64,6 +68,13 @@ class Working:
             self._timer.cancel()
             self._timer.join()
             self._progress.stop()
+        if self._heart is not None:
+            self._heart.__exit__(*exception)
+
+    @property
+    def seconds(self) -> float:
+        """Since the start, above 0."""
+        return max(time.monotonic() - self._start, 1e-9)
 
     def fraction(self, text: str, done: float) -> None:
         """As `update`, the whole being 1."""
@@ -71,18 +82,19 @@ class Working:
 
     def estimate(self, text: str, done: float) -> None:
         """As `fraction`, with the time that is left if it goes on as it went."""
-        passed = time.monotonic() - self._start
+        passed = self.seconds
         if 0.1 < done < 1 and passed > PROGRESS_AFTER_SECONDS:
             text = f"{text}, about {math.ceil(passed * (1 - done) / done)} s left"
         self.fraction(text, done)
 
     def update(self, text: str, done: float | None = None, total: float | None = None) -> None:
         """What is being done now, and how much of it."""
-        stage, now = text.partition(":")[0], time.monotonic()
-        if self._log and (stage != self._stage or now - self._logged >= LOGGED_EVERY_SECONDS):
-            self._stage, self._logged = stage, now
-            minutes, seconds = divmod(int(now - self._start), 60)
-            click.echo(f"{minutes:3}:{seconds:02} {text}", err=True)
+        stage, before = text.partition(":")[0], self._stage
+        self._stage = stage
+        if self._heart is not None:
+            self._heart.text = f"{text}, {done / total:.0%}" if done is not None and total else text
+            if self._log and stage != before:
+                self._heart.say()
         self._progress.update(self._task, description=text, completed=done, total=total)
 
 

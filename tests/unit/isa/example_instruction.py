@@ -11,13 +11,15 @@ from isa import instructions
 from isa.fields import Field
 
 ROW = instructions._i(
-    "VECTOR_SCALE", 0x34, "Sets the factor of the example.",
+    "VECTOR_SCALE", 0x36, "Sets the factor of the example.",
     Field("factor", 24, signed=True, doc="multiplier of the example"),
     Field("level", 3, doc="0..vector_loops-1", below="vector_loops"),
     configures=True,
 )  # fmt: skip
 instructions.INSTRUCTIONS += (ROW,)
-instructions.BY_NAME[ROW.name] = instructions.BY_OPCODE[ROW.opcode] = ROW
+_NAMES, _OPCODES = instructions.indexed(instructions.INSTRUCTIONS)
+instructions.BY_NAME.update(_NAMES)
+instructions.BY_OPCODE.update(_OPCODES)
 
 
 def main() -> None:

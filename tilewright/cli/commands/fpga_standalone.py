@@ -15,6 +15,7 @@ from fpga.standalone.record import Exchange
 from isa.config import NpuConfig
 from tilewright.cli import arguments, terminal
 from tilewright.cli.input_files import InputFiles
+from tilewright.cli.run_report import describe_output
 from tilewright.errors import UsageError
 from tilewright.files import write_arrays
 from tilewright.standalone import ask as asking
@@ -125,6 +126,7 @@ def image(
     "--warmups", type=click.IntRange(0, 1 << 20), default=0, show_default=True, help="Inferences before them."
 )
 @click.option("--output", type=click.Path(path_type=Path), metavar="FOLDER", help="Write the outputs, a .npy each.")
+@arguments.json_option
 def ask(
     folder: Path,
     files: tuple[str, ...],
@@ -133,6 +135,7 @@ def ask(
     count: int,
     warmups: int,
     output: Path | None,
+    json_path: str | None,
 ) -> None:
     """Send inputs to a board with the build in FOLDER, and show what goes over the line and comes back.
 
@@ -140,12 +143,25 @@ def ask(
     """
     if (port is None) != simulated:
         raise UsageError("give the board's --port, or --simulated")
+    terminal.prepare_json(json_path)
     program = asking.program_in(folder)
     values = InputFiles(files=files).of_program(program)
-    with asking.line_of(folder, port) as line:
-        found = asking.ask(line, program, asking.input_bytes(folder, program, values), count, warmups, click.echo)
+    told: list[str] = []
+
+    def tell(line: str) -> None:
+        told.append(line)
+        if json_path != "-":
+            click.echo(line)
+
+    with contextlib.ExitStack() as stack:
+        with terminal.Working(f"opening {port or 'the simulation'}"):  # which may be built now
+            line = stack.enter_context(asking.line_of(folder, port))
+        found = asking.ask(line, program, asking.input_bytes(folder, program, values), count, warmups, tell)
     if output is not None:
         write_arrays(output, found)
+    if json_path is not None:
+        outputs = {name: describe_output(value) for name, value in found.items()}
+        terminal.emit_json(json_path, {"model": program.name, "outputs": outputs, "lines": told})
 
 
 @click.command(

@@ -8,15 +8,6 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.progress import Progress as Bar
 from rich.table import Table
 
 from common.installation import install_extra
@@ -98,11 +89,11 @@ def command(
     for network in networks:
         if network.note:
             click.echo(f"note: {network.name}: {network.note}", err=True)
-    with _Bar(loaded.objectives[0].text) as bar, terminal.stdout_for_json(json_path):
+    with _Shown(loaded.objectives[0].text) as shown, terminal.stdout_for_json(json_path):
         try:
             outcome = run(
                 loaded, networks, output, jobs=jobs or arguments.cpus(), scheduler=scheduler, tool=synth, effort=effort,
-                retry_failed=retry_failed, verify=verify, progress=bar.show,
+                retry_failed=retry_failed, verify=verify, progress=shown.show,
             )  # fmt: skip
         except KeyboardInterrupt:
             click.echo(f"stopped; {output} has what was computed, the same command resumes", err=True)
@@ -126,32 +117,19 @@ def _split(text: str) -> list[str]:
     return found
 
 
-class _Bar:
-    """A progress bar of a sweep: points done, rate, time left and the best so far, on a terminal's standard error."""
+class _Shown(terminal.Working):
+    """The progress of a sweep: points done and planned, rate and the best so far."""
 
     def __init__(self, objective: str) -> None:
+        super().__init__("sweeping")
         self.objective = objective
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        console = Console(stderr=True)
-        self._bar = Bar(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True,
-                        disable=not console.is_terminal)  # fmt: skip
-        self._task = self._bar.add_task("points", total=None)
-
-    def __enter__(self) -> _Bar:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._bar.stop()
 
     def show(self, progress: Any) -> None:
         """Takes a `sweep.runner.Progress`."""
-        speed = self._bar.tasks[0].speed
-        rate = f", {60 * speed:.1f}/min" if speed else ""
+        rate = f", {60 * progress.done / self.seconds:.1f}/min" if progress.done else ""
         best = f", best {self.objective} {terminal.human(progress.best)}" if progress.best is not None else ""
-        self._bar.update(
-            self._task, completed=progress.done, total=progress.planned, description=f"points{rate}{best}"
-        )  # fmt: skip
+        text = f"{progress.done} of {progress.planned} points{rate}{best}"
+        self.update(text, progress.done, progress.planned)
 
 
 def _area_note(model: Any, family: str) -> str:

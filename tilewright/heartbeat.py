@@ -1,0 +1,55 @@
+"""Lines on standard error that say what long work is at, where no progress bar can be drawn."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+
+#: Between two lines.
+EVERY_SECONDS = 30.0
+
+
+class Heartbeat:
+    """Says on standard error every 30 s what is being done, with the time since the start; nothing of shorter work.
+
+    A thread of its own writes, so that work which reports nothing for a while, as tools and native code do, is heard
+    of too.
+
+    Args:
+        text: what is being done.
+
+    Attributes:
+        text: the same, to be set while the work goes on.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._start = self._said = time.monotonic()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat, daemon=True, name="progress")
+
+    def __enter__(self) -> Heartbeat:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def progress(self, text: str, done: float) -> None:
+        """Sets what is being done, and the fraction that is done."""
+        self.text = f"{text}, {done:.0%}"
+
+    def say(self) -> None:
+        """Writes the line now; the next one comes in 30 s."""
+        self._said = time.monotonic()
+        minutes, seconds = divmod(int(self._said - self._start), 60)
+        with contextlib.suppress(OSError, ValueError):  # nobody listens: the work goes on
+            print(f"{minutes:3}:{seconds:02} {self.text}", file=sys.stderr, flush=True)
+
+    def _beat(self) -> None:
+        while not self._ended.wait(max(0.0, self._said + EVERY_SECONDS - time.monotonic())):
+            if time.monotonic() - self._said >= EVERY_SECONDS:  # else `say` was called meanwhile
+                self.say()
