@@ -12,7 +12,7 @@ from tilewright.measure.labels import short_name
 
 #: Headings of the causes.
 _COLUMNS = {
-    "idle": "clock",
+    "clock": "clock",
     "array": "array",
     "vector": "vector",
     "transfer": "transfer",

@@ -40,7 +40,7 @@ EVENTS = (
 _AT = {name: n for n, name in enumerate(EVENTS)}
 #: What is said where energy is explained by cause.
 CAUSES = {
-    "idle": ("cycle",),
+    "clock": ("cycle",),  # also of a cycle in which nothing works
     "array": ("product", "multiplication", "input", "tile", "result", "sum", "window", "emission"),
     "vector": ("post", "element", "operand", "parameter", "look-up", "row step", "row", "row result"),
     "transfer": ("beat read", "beat written", "padding"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from common.shown import Shown
 from compiler.notes import is_tuned
 from isa.config import NpuConfig
@@ -94,6 +96,17 @@ class Explanation(Shown):
     def losses(self) -> dict[str, int]:
         return {key: sum(row.losses[key] for row in self.rows) for key in LOSSES}
 
+    def active_cycles(self, row: LayerLosses) -> int:
+        """Cycles in which an engine works for a layer, be it while other layers are computed: weights are loaded, and
+        first steps made, in their time. Weights that instructions of a layer before load count with their beats."""
+        layer = row.layer
+        beats = -(-max(layer.read_bytes, layer.write_bytes) // self.program.config.bus_bytes)
+        for trace in self.traces:
+            low, high = layer.first - trace.first, layer.first + layer.count - trace.first
+            if 0 <= low < high <= len(trace.times):
+                return max(beats, _covered(trace.started[low:high], trace.ended[low:high]))
+        return beats
+
     @property
     def cpu_layers(self) -> list[Layer]:
         return [layer for layer in self.program.layers if layer.where != "npu"]
@@ -112,7 +125,10 @@ class Explanation(Shown):
             **(self.clock.describe(self.cycles) if self.clock else {}),
             "losses": self.losses,
             "energy": describe(self.energy, self.energy_model, self.program.config),
-            "layers": [_row(row) | {"energy": e.to_dict()} for row, e in zip(self.rows, self.energies)],
+            "layers": [
+                _row(row) | {"active_cycles": self.active_cycles(row), "energy": e.to_dict()}
+                for row, e in zip(self.rows, self.energies)
+            ],
             "cpu_layers": [{"name": layer.name, "op": layer.op, "macs": layer.macs} for layer in self.cpu_layers],
             "ends": [ends.to_dict() for ends in self.ends],
             "latency": self.latency.to_dict(),
@@ -121,6 +137,15 @@ class Explanation(Shown):
                 for k, seconds in self.latency.kernels
             ],
         }
+
+
+def _covered(started: np.ndarray, ended: np.ndarray) -> int:
+    """Cycles in the union of the intervals that begin after `started` and end with `ended`; 0 is never."""
+    total, reached = 0, 0
+    for start, end in sorted(zip(started[ended > 0].tolist(), ended[ended > 0].tolist())):
+        total += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
 
 
 def performance(counters: Counters, bound: int) -> dict[str, Any]:

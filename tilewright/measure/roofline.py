@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".png", ".svg", ".html")
 _LABELS = 6
-_APART = 10.0
+_APART = 11.0
+#: Inches, and points of the smallest text: shown 400 pixels wide, it is 9 pixels high.
+_SIZE, _FONT = (6, 6), 10
 _KINDS = {"fused": "#7b4fa3", "depthwise": "#d1741f", "other": "#2b6cb0"}
 
 
@@ -33,8 +35,20 @@ def check_suffix(path: Path) -> None:
         raise UsageError(f"--plot writes {', '.join(SUFFIXES)}, not {path.suffix or 'a file without suffix'!r}")
 
 
+def points(found: Explanation, rows: Sequence[LayerLosses]) -> tuple[np.ndarray, np.ndarray]:
+    """MAC per byte and MAC per cycle of layers, as `figure` shows them: float64 [rows] each."""
+    macs = np.array([row.layer.macs for row in rows], float)
+    moved = np.array([max(1, row.layer.read_bytes, row.layer.write_bytes) for row in rows], float)
+    cycles = np.array([max(1, found.active_cycles(row)) for row in rows], float)
+    return macs / moved, macs / cycles
+
+
 def figure(found: Explanation) -> Figure:
-    """MAC per cycle over MAC per byte moved, a point per layer with MACs, its area the layer's share of the cycles."""
+    """MAC per cycle over MAC per byte moved, a point per layer with MACs, its area the layer's share of the cycles.
+
+    Cycles are those in which an engine works for the layer, bytes those of the busier of the two channels of the bus:
+    by these no layer can lie above the roof, whatever of it is done in the time of others.
+    """
     from matplotlib.figure import Figure
 
     from tilewright.measure.axes import scale
@@ -42,16 +56,15 @@ def figure(found: Explanation) -> Figure:
     config = found.program.config
     peak, bus = config.macs_per_cycle, config.bus_bytes
     rows = [row for row in found.rows if row.layer.macs and row.cycles]
-    moved = [max(1, row.layer.read_bytes + row.layer.write_bytes) for row in rows]
-    x = np.array([row.layer.macs / n for row, n in zip(rows, moved)])
-    y = np.array([row.layer.macs / row.cycles for row in rows])
+    x, y = points(found, rows)
     ridge = peak / bus
     low = min(float(x.min(initial=ridge)), ridge) / 2
     high = max(float(x.max(initial=ridge)), ridge) * 3
-    shown = Figure(figsize=(9, 6), layout="constrained")
-    axes = shown.subplots()
+    shown = Figure(figsize=_SIZE, layout="constrained")
+    axes, below = shown.subplots(2, height_ratios=(3, 1))
+    below.set_axis_off()
     axes.set(xscale="log", yscale="log")
-    axes.set(xlabel="MAC per byte moved", ylabel="MAC per cycle")
+    axes.set(xlabel="MAC per byte moved (on the busier channel)", ylabel="MAC per cycle at work")
     axes.plot([low, ridge, high], [low * bus, peak, peak], color="black", linewidth=1.5)
     axes.annotate(f"{peak} MAC/cycle", (high, peak), (-6, 5), textcoords="offset points", ha="right")
     half = (low * ridge) ** 0.5
@@ -71,24 +84,21 @@ def figure(found: Explanation) -> Figure:
     if worst:
         lines = [f"{number} {_about(rows[i])}" for number, i in enumerate(worst, 1)]
         text = drawn("\n".join(["most cycles above the bound", *lines]))
-        frame = {"boxstyle": "round", "facecolor": "white", "edgecolor": "lightgray", "alpha": 0.9}
-        axes.text(
-            0.985, 0.025, text, transform=axes.transAxes, ha="right", va="bottom", ma="left", fontsize=8, bbox=frame
-        )
+        below.text(0, 1, text, transform=below.transAxes, ha="left", va="top", fontsize=_FONT)
     axes.grid(True, which="major", linewidth=0.4, alpha=0.6)
     if rows:
-        marks = axes.legend(title="layers (area: cycles)", loc="upper left", fontsize=9)
+        marks = axes.legend(title="layers (area: cycles)", loc="lower right", fontsize=_FONT, title_fontsize=_FONT)
         for mark in marks.legend_handles:
             mark.set_sizes([40])  # type: ignore[union-attr]
     utilization = found.bound / max(1, found.cycles)
     title = f"{found.program.name} on {config.name}: {found.cycles:,} cycles, utilisation {utilization:.0%}"
-    axes.set_title(drawn(title), fontsize=11)
+    axes.set_title(drawn(title), fontsize=11, loc="left")
     shown.draw_without_rendering()  # lays it out, so that places are known
     places: list[list[float]] = (axes.transData.transform(np.column_stack([x, y])[worst]) * 72 / shown.dpi).tolist()
     for number, (i, lift) in enumerate(zip(worst, _lifts(places)), 1):
         axes.annotate(
-            str(number), (x[i], y[i]), (0, lift), textcoords="offset points", ha="center", va="center", fontsize=8,
-            fontweight="bold",
+            str(number), (x[i], y[i]), (0, lift), textcoords="offset points", ha="center", va="center",
+            fontsize=_FONT, fontweight="bold",
         )  # fmt: skip
     return shown
 
@@ -112,7 +122,7 @@ def _above(row: LayerLosses) -> int:
 
 def _about(row: LayerLosses) -> str:
     lost = max(row.losses, key=row.losses.__getitem__)
-    return f"{short_name(row.layer.name, 28)}: {_above(row):,}, mostly {lost}"
+    return f"{short_name(row.layer.name, 24)}: {_above(row):,}, mostly {lost}"
 
 
 def write_plot(path: Path, found: Explanation) -> None:

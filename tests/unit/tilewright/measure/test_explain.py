@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
@@ -22,8 +23,9 @@ from tilewright.measure import network_cycles
 from tilewright.measure.clock import at_board
 from tilewright.measure.explain import explain
 from tilewright.measure.labels import short, short_name
-from tilewright.measure.roofline import figure
+from tilewright.measure.roofline import figure, points
 from tilewright.runtime.cost import run_npu_steps
+from tilewright.zoo import ZOO, build_quantized
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
@@ -156,7 +158,11 @@ def test_labels_of_a_roofline() -> None:
     """Plain numbers on both axes, at least two on each, and no number of a layer on another."""
     shown = figure(explain(compile_program(MODEL.read_bytes(), "tiny")))
     shown.draw_without_rendering()
-    (axes,) = shown.axes
+    axes, below = shown.axes
+    assert "most cycles above the bound" in below.texts[0].get_text()
+    inches = shown.get_size_inches()[0]
+    smallest = min(text.get_fontsize() for text in (*axes.texts, *below.texts))
+    assert 400 / inches * smallest / 72 > 8  # pixels of text where the plot is shown 400 pixels wide
     for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
         labels = [t.get_text() for t, at in zip(axis.get_ticklabels(), axis.get_ticklocs()) if low <= at <= high]
         assert len(labels) >= 2 and all(re.fullmatch(r"[\d.]+[kMG]?", label) for label in labels), labels
@@ -165,3 +171,15 @@ def test_labels_of_a_roofline() -> None:
     assert len(numbers) > 3
     boxes = [text.get_window_extent() for text in numbers]
     assert not [(a, b) for a, b in itertools.combinations(boxes, 2) if a.overlaps(b)]
+
+
+@pytest.mark.parametrize("config", ["nano", "base", "large"])
+def test_no_layer_lies_above_the_roof(config: str) -> None:
+    """Weights and first steps of layers fall into the time of the layers before, most of all on large machines."""
+    for model in (MODEL, build_quantized("mobilenet_v2", **dict(ZOO["mobilenet_v2"].small)).SerializeToString()):
+        found = explain(compile_program(model, config))
+        rows = [row for row in found.rows if row.layer.macs]
+        x, y = points(found, rows)
+        roof = np.minimum(found.program.config.macs_per_cycle, x * found.program.config.bus_bytes)
+        assert len(rows) > 3 and (y <= roof * (1 + 1e-9)).all()
+        assert all(0 < found.active_cycles(row) <= found.cycles for row in rows)
