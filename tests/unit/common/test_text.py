@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.text import MAX_NAME, drawn, is_plain, plain, printable
+from common.text import MAX_NAME, drawn, is_plain, meant, plain, printable
 
 
 @given(st.text())
@@ -31,3 +31,11 @@ def test_nothing_that_a_terminal_acts_upon_is_left(text: str) -> None:
 @given(st.text())
 def test_formulas_are_text(text: str) -> None:
     assert drawn(text).count("$") == drawn(text).count(r"\$") == text.count("$")
+
+
+def test_what_was_meant() -> None:
+    known = ["base", "small", "resnet8", "resnet18"]
+    assert meant("bsae", known) == " (did you mean base?)"
+    assert meant("BASE", known) == " (did you mean base?)"
+    assert meant("resnet", known).startswith(" (did you mean resnet8 or resnet18")
+    assert meant("x", known) == meant("", known) == meant("base", []) == ""

@@ -1,9 +1,11 @@
 """The command line in this process, on hand-made programs."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
-from types import SimpleNamespace
+import threading
 
 import click
 import numpy as np
@@ -14,7 +16,10 @@ import tilewright as tw
 from isa.assembler import assemble
 from isa.config import PRESETS
 from isa.encoding import to_bytes
+from tests.common import needs
 from tests.common.rtl_text import verilog_of
+from tests.common.waiting import HANG
+from tilewright import heartbeat
 from tilewright.cli import COMMANDS, cli, terminal
 from tilewright.cli.group import Cli
 
@@ -349,18 +354,126 @@ class TestRtl:
         assert [p.name for p in folder.iterdir()] == ["b.v"]
 
 
-def test_long_work_in_a_log(monkeypatch, capsys):
-    """A line for each stage, and for what goes on for a minute; none at all without `log`."""
-    clock = [100.0]
-    monkeypatch.setattr(terminal, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+def test_long_work_in_a_log(capsys):
+    """A line for each stage with `log`; else only for what takes long."""
     with terminal.Working("synthesis", log=True) as logged, terminal.Working("synthesis") as silent:
-        for clock[0], text in [
-            (103, "synthesis"), (165.2, "routing: pass 1"), (200, "routing: pass 2"), (226, "routing: pass 3"),
-            (227, "routing: pass 4"), (900.9, "bitstream"),
-        ]:  # fmt: skip
+        for text in ("synthesis", "routing: pass 1", "routing: pass 2", "bitstream"):
             logged.update(text)
             silent.update(text)
-    assert capsys.readouterr().err == "  1:05 routing: pass 1\n  2:06 routing: pass 3\n 13:20 bitstream\n"
+    assert capsys.readouterr().err == "  0:00 routing: pass 1\n  0:00 bitstream\n"
+
+
+def test_work_that_reports_nothing_is_heard_of(monkeypatch, capsys):
+    """Tools and native code say nothing for minutes; a thread of its own does."""
+    monkeypatch.setattr(heartbeat, "EVERY_SECONDS", 0.01)
+    said = threading.Event()
+    speak = heartbeat.Heartbeat.say
+    monkeypatch.setattr(heartbeat.Heartbeat, "say", lambda self: (speak(self), said.set()))
+    with terminal.Working("compiling") as working:
+        working.fraction("compiling", 0.25)
+        assert said.wait(HANG)
+    assert "  0:00 compiling" in capsys.readouterr().err
+
+
+def leaves():
+    for path in commands():
+        context = click.Context(cli)
+        command = cli
+        for name in path:
+            command = command.get_command(context, name)
+        if not isinstance(command, click.Group):
+            yield path, command
+
+
+#: What prints no figures: text for other programs, sessions that last, changes to keys.
+WITHOUT_JSON = {
+    ("serve",), ("completion",), ("fpga", "simulate"), ("trust", "add"), ("trust", "remove"), ("trust", "show"),
+}  # fmt: skip
+
+
+def test_every_command_with_figures_has_json():
+    for path, command in leaves():
+        options = [p for p in command.params if "--json" in p.opts]
+        assert bool(options) != (path in WITHOUT_JSON), path
+        assert all(option.metavar == "FILE|-" and not option.is_flag for option in options), path
+
+
+@pytest.mark.parametrize("path", list(commands()), ids=" ".join)
+def test_no_summary_is_cut(run, path):
+    listed = run(*path, "--help", terminal_width=80).stdout.partition("Commands:")[2]
+    assert "..." not in listed.partition("Examples:")[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["config", "show", "bsae"], "'bsae' (did you mean base?)"),
+        (["zoo", "build", "resnet81", "-o", "x"], "'resnet81' in the zoo (did you mean resnet8"),
+        (["zoo", "bild"], "No such command 'bild' (did you mean build?)"),
+        (["cmopile"], "No such command 'cmopile' (did you mean compile?)"),
+        (["config", "list", "--jsno", "-"], "Did you mean '--json'?"),
+        (["fpga", "build", "--board", "ulx3s_58f", "-o", "x"], "'ulx3s_58f' (did you mean ulx3s_85f"),
+        (["run", "none.onnx", "--device", "functoinal"], "'functoinal' (did you mean functional?)"),
+    ],
+)
+def test_did_you_mean(run, arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = run(*arguments, code=2).stderr
+    assert message in said
+    assert "{" not in run(*arguments, code=2).stdout
+    if "--jsno" not in arguments:  # the same as JSON, usage errors too
+        found = json.loads(run(*arguments, "--json", "-", code=2).stdout)
+        assert message in found["error"] and found["exit_code"] == 2
+
+
+def test_a_pass_that_was_meant(run, tmp_path, monkeypatch, model_file):
+    from compiler.options import CompileOptions
+
+    with pytest.raises(tw.UsageError, match=r"'eliminat' \(did you mean eliminate"):
+        CompileOptions(print_after=("eliminat",))
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--device", "board"], "device 'board' says no address: give board://ADDRESS"),
+    (["--device", "functional://x"], "device 'functional' takes no address"),
+])  # fmt: skip
+def test_devices_say_what_is_missing(run, model_file, monkeypatch, arguments, message):
+    monkeypatch.delenv("TILEWRIGHT_BOARD", raising=False)
+    said = run("run", model_file, *arguments, code=2).stderr
+    assert message in said and ("TILEWRIGHT_BOARD" in said) == ("board" in arguments)
+
+
+def test_config_show_forms(run, tmp_path):
+    """JSON as everywhere, the flag of before, and a copy that was edited is no preset."""
+    whole = PRESETS["base"].to_dict()
+    assert json.loads(run("config", "show", "base", "--json").stdout) == whole
+    run("config", "show", "base", "--json", tmp_path / "same.json")
+    assert tw.NpuConfig.load(tmp_path / "same.json") == PRESETS["base"]
+    text = run("config", "show", "base", "--toml").stdout
+    (tmp_path / "mine.toml").write_text(text.replace("act_rows = ", "act_rows = 1"))
+    (tmp_path / "base.toml").write_text('base = "tiny"\nsemaphores = 20\n')
+    assert tw.NpuConfig.load(tmp_path / "mine.toml").name == "mine"
+    assert tw.NpuConfig.load(tmp_path / "base.toml").name == "custom"
+    assert "not both" in run("config", "show", "base", "--json", "-", "--toml", code=2).stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(run, shell):
+    assert "_TILEWRIGHT_COMPLETE" in run("completion", shell).stdout
+
+
+def test_verilator_command(run, tmp_path):
+    """The written command runs, also where it is the first of its name on the PATH."""
+    if shutil.which("perl") is None:
+        needs.skip(needs.RTL_TOOLS, "no perl")
+    found = json.loads(run("verilator", "-o", tmp_path / "bin", "--json", "-").stdout)
+    (tmp_path / "t.v").write_text("module t(input a, output b); assign b = ~a; endmodule\n")
+    environment = os.environ | {"PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    for arguments in (["--version"], ["--lint-only", "-Wall", "t.v"]):
+        done = subprocess.run(["verilator", *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True,
+                              timeout=HANG)  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    assert found["command"] == str(tmp_path / "bin" / "verilator")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
