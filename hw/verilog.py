@@ -224,7 +224,10 @@ def readme(config: NpuConfig, text: str | None = None) -> str:
         f"verilator --lint-only -Wall {LINT_FILE} {source}",
         "```",
         "",
-        f"says nothing. Rules switched off in `{LINT_FILE}`:",
+        "says nothing. Verilator of the Python package is called `verilator-cli`; `tilewright verilator -o FOLDER`",
+        "writes a command `verilator` that runs it.",
+        "",
+        f"Rules switched off in `{LINT_FILE}`:",
         *_table("rule", "messages", "reason"),
     ]
     lines += [f"| {e.rule} | {f'`{e.match}`' if e.match else 'all'} | {e.reason} |" for e in LINT_EXCEPTIONS]

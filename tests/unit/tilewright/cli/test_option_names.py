@@ -71,7 +71,7 @@ ELSEWHERE = (
 )  # fmt: skip
 
 #: Modules of several commands.
-GROUPS = ("tilewright/cli/commands/fpga", "tilewright/cli/commands/zoo")
+GROUPS = tuple(f"tilewright/cli/commands/{name}" for name in ("config", "fpga", "zoo"))
 
 _OPTION = re.compile(r"(?<![\w\-{])--[a-z][a-z\d-]*[a-z\d]")
 _QUOTED = re.compile(r"`([^`]*)`")
@@ -135,7 +135,7 @@ def owners(module: str) -> tuple[str, ...]:
     prefix = "tilewright/cli/commands/"
     assert module.startswith(prefix), f"{module} names options: say in SHOWN_BY which commands show that"
     stem = module.removeprefix(prefix).removesuffix(".py")
-    if stem in ("fpga", "zoo"):
+    if stem in ("config", "fpga", "zoo"):
         group = command(stem)
         assert isinstance(group, click.Group)
         return tuple(f"{stem} {name}" for name in group.commands)
@@ -158,9 +158,7 @@ def test_messages_name_options_that_there_are() -> None:
         named = set(_OPTION.findall(_QUOTED.sub("", text)))
         for name in owners(module):
             missing = named - options(name)
-            if module.startswith(
-                ("tilewright/cli/commands/fpga", "tilewright/cli/commands/zoo")
-            ):  # a module of several commands: one must have it
+            if module.startswith(GROUPS):  # a module of several commands: one must have it
                 missing = {o for o in missing if not any(o in options(other) for other in owners(module))}
             wrong += [(module, str(line), name, option) for option in missing]
         count += 1
