@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import click
 from rich.console import Console
@@ -55,7 +55,7 @@ class Working:
         self._task: TaskID = self._progress.add_task(text, total=None)
         self._timer = threading.Timer(PROGRESS_AFTER_SECONDS, self._progress.start) if console.is_terminal else None
 
-    def __enter__(self) -> Working:
+    def __enter__(self) -> Self:
         if self._timer is not None:
             self._timer.daemon = True
             self._timer.start()

@@ -89,7 +89,7 @@ def figure(found: Explanation) -> Figure:
     if rows:
         marks = axes.legend(title="layers (area: cycles)", loc="lower right", fontsize=_FONT, title_fontsize=_FONT)
         for mark in marks.legend_handles:
-            mark.set_sizes([40])  # type: ignore[union-attr]
+            mark.set_sizes([40])
     utilization = found.bound / max(1, found.cycles)
     title = f"{found.program.name} on {config.name}: {found.cycles:,} cycles, utilisation {utilization:.0%}"
     axes.set_title(drawn(title), fontsize=11, loc="left")

@@ -62,5 +62,5 @@ def test_run_takes_the_configuration_of_the_board(
     found = json.loads(capsys.readouterr().out)
     assert found["config"] == "tiny" and found["backend"] == "board" and found["cycles"] > 40_000
     monkeypatch.delenv("TILEWRIGHT_BOARD")
-    with pytest.raises(tw.UsageError, match="unknown device 'board'"):
+    with pytest.raises(tw.UsageError, match="TILEWRIGHT_BOARD"):
         tw.Device("board")
