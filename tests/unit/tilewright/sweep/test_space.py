@@ -61,7 +61,7 @@ def test_fields_that_contradict_each_other() -> None:
 @pytest.mark.parametrize(
     "table, message",
     [
-        ({"axis": {}}, "unknown key 'axis' in the space; known: base, models"),
+        ({"axis": {}}, r"unknown key 'axis' in the space \(did you mean axes\?\); known: base, models"),
         ({"axes": {"colour": [1]}}, r"unknown key 'colour' in \[axes\]; known: block_in"),
         ({"base": "huge"}, "base: unknown configuration 'huge'"),
         ({"axes": {"act_rows": []}}, r"\[axes\] act_rows must be a list of integers, a range or an expression"),
