@@ -71,7 +71,8 @@ def main(arguments: list[str]) -> int:
     )
     if options.json:
         figures = {"operators": result.operators, "elements": result.elements, "faults": result.faults,
-                   "borders": result.borders, "skipped": dict(result.skipped), "refused": dict(result.refused)}  # fmt: skip
+                   "borders": result.borders, "skipped": dict(result.skipped),
+                   "refused": dict(result.refused)}  # fmt: skip
         options.json.write_text(json.dumps(figures, indent=2) + "\n")
     return min(len(result.faults), 100)
 
