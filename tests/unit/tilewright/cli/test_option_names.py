@@ -53,6 +53,7 @@ SHOWN_BY = {
     "tilewright/quantize/image_samples.py": ("quantize",),
     "tilewright/quantize/layers.py": ("quantize",),
     "tilewright/quantize/metric.py": ("quantize",),
+    "tilewright/quantize/model_inputs.py": ("quantize",),
     "tilewright/quantize/prepare.py": ("quantize",),
     "tilewright/quantize/samples.py": ("quantize",),
     "tilewright/runtime/backends.py": ("run",),
