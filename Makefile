@@ -90,6 +90,9 @@ fuzz-codes: $(STAMP) ## compare models on N random and damaged streams of coded 
 fuzz-quantised: $(STAMP) ## compare quantised graphs and onnxruntime, N of them (make fuzz-quantised N=5000)
 	$(BIN)/python -m tests.fuzz_quantized --count $(N)
 
+fuzz-ties: $(STAMP) ## compare N quantised operators with parameters that tie with onnxruntime and LiteRT (make fuzz-ties N=200000)
+	$(BIN)/python -m tests.ties --count $(N)
+
 fuzz-graphs: $(STAMP) ## compare CPU kernels with onnxruntime and LiteRT on N random graphs each (make fuzz-graphs N=5000)
 	$(BIN)/python -m tests.fuzz_graphs --count $(N)
 	$(BIN)/python -m tests.fuzz_graphs --tflite --count $(N)
