@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from compiler.graph import Graph
 from compiler.passes.annotate import annotate
+from compiler.passes.bias_steps import bias_steps
 from compiler.passes.clean_up import clean_up
 from compiler.passes.drop_rows import drop_rows
 from compiler.passes.eliminate import eliminate
@@ -52,6 +53,7 @@ FRONTEND: tuple[Pass, ...] = (
     Pass("merge_requantization", merge_requantization, "two Q-DQ pairs in a row to one, as onnxruntime does"),
     Pass("fold_constants", fold_constants, "evaluates constant sub-graphs; DequantizeLinear of constants stays"),
     Pass("positive_scales", positive_scales, "constants with negative scales to their negation with positive ones"),
+    Pass("bias_steps", bias_steps, "biases of products that onnxruntime adds as integers have the step of the sums"),
     Pass("eliminate", eliminate, "drops identities, no-ops, duplicates and dead nodes"),
     Pass("mark_floats", mark_floats, "where onnxruntime keeps to floats, because of how data is moved"),
     Pass("reassociate_matmul", reassociate_matmul, "chains of float matrix products in the cheapest order"),

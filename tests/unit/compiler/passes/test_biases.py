@@ -118,3 +118,33 @@ def test_float_bias_of_a_result_quantised_twice(op: str) -> None:
     for scale in (0.11, 0.0713):
         m.output(m.requantized(y, scale, 0))
     _equal(m)
+
+
+@pytest.mark.parametrize("shape", [(9, 12), (2, 9, 12)], ids=["rows", "more"])
+@pytest.mark.parametrize("tail", ["float", "relu", "relu and one Q", "sigmoid and one Q", "two Q"])
+@pytest.mark.parametrize("op", ["Gemm", "MatMul"])
+def test_products_whose_result_is_float(op: str, tail: str, shape: tuple[int, ...]) -> None:
+    """onnxruntime adds the integers of the bias, whatever its scale, unless it takes the product as floats."""
+    if op == "Gemm" and len(shape) > 2:
+        return
+    m = Model(np.int8, seed=5)
+    x = m.input(shape, 0.051, 3)
+    zero = m.const(0, np.int8)
+    w = m.op("DequantizeLinear", m.const(m.rng.integers(-100, 100, (12, 8)), np.int8), m.const(0.013, np.float32), zero)
+    bias = m.op("DequantizeLinear", m.const(m.rng.integers(-900, 900, 8), np.int32), m.const(3 * STEP, np.float32))
+    y = m.op("Gemm", x, w, bias) if op == "Gemm" else m.op("Add", m.op("MatMul", x, w), bias)
+    if "relu" in tail or "sigmoid" in tail:
+        y = m.op("Sigmoid" if "sigmoid" in tail else "Relu", y)
+    outputs = [0.1127, 0.07] if tail == "two Q" else [0.0031 if "sigmoid" in tail else 0.1127] if "Q" in tail else []
+    for scale in outputs:
+        m.output(m.requantized(y, scale, 5))
+    if not outputs:
+        m.output(y)
+    proto, feeds = m.build(), m.feeds(0.3)
+    got = tw.Device("functional").run(tw.compile(proto, "tiny", cache=False), feeds)
+    session = onnx_models.session(proto)
+    for o, value in zip(session.get_outputs(), session.run(None, feeds)):
+        if outputs:
+            np.testing.assert_array_equal(got[o.name], value)
+        else:
+            np.testing.assert_allclose(got[o.name], value, rtol=1e-5, atol=1e-5)
