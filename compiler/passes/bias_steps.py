@@ -83,7 +83,7 @@ def _with_step(graph: Graph, product: Node, bias: Node, producers: dict[str, Nod
         quants.append(found)
     weights = graph.tensor(sources[1].inputs[0])  # type: ignore[union-attr]
     activations = graph.tensor(sources[0].inputs[0])  # type: ignore[union-attr]
-    if weights.data is None or not quants[0].per_tensor or (activations.dtype, weights.dtype) == (np.int8, np.uint8):
+    if weights.data is None or not quants[0].per_tensor or (activations.dtype == np.int8 and weights.dtype == np.uint8):
         return None
     scale = bias_scale(np.asarray(quants[0].scale * quants[1].scale, np.float32))
     same = given.scale.size == scale.size and np.array_equal(given.scale.reshape(-1), scale.reshape(-1))
