@@ -107,7 +107,9 @@ def test_damaged_states_and_host_work(program: Program) -> None:
 def test_entry_points_are_named(program: Program, device: tw.runtime.devices.Runner) -> None:
     with pytest.raises(ProgramError, match="has several entry points, name one: it has prefill, decode"):
         device.run(program, {})
-    with pytest.raises(ProgramError, match=r"has no entry point 'encode' \(did you mean decode\?\): it has prefill, decode"):
+    with pytest.raises(
+        ProgramError, match=r"has no entry point 'encode' \(did you mean decode\?\): it has prefill, decode"
+    ):
         device.run(program, {}, entry="encode")
     with pytest.raises(tw.InputError, match="missing input 'input_ids'"):
         device.run(program, {}, entry="decode")

@@ -291,7 +291,7 @@ def test_run_of_an_entry_point(program_file: Path) -> None:
     assert results[PREFILL]["macs"] > 8 * results[DECODE]["macs"]
     assert results[PREFILL]["cycles"] > results[DECODE]["cycles"] > 0
     for options, message in (
-        (["--entry", "encode"], "has no entry point 'encode': it has prefill, decode"),
+        (["--entry", "encode"], "has no entry point 'encode' (did you mean decode?): it has prefill, decode"),
         (["--entry", DECODE, "--check"], "--check compares whole models, not an entry point"),
     ):
         result = run(*options)
