@@ -24,7 +24,10 @@ PLACES: tuple[dict[str, Any], ...] = (
     {"config": "base", "effort": 0},
 )
 #: Refusals that the documentation names, by what their messages say.
-REFUSALS = {"is accepted, as LiteRT computes in 32 bits": "beyond LiteRT's 32 bits"}
+REFUSALS = {
+    "is accepted, as LiteRT computes in 32 bits": "beyond LiteRT's 32 bits",
+    "of that of the result; below 128 is accepted": "factor of 128 and more at 16 bits",
+}
 #: How a reference says that it is not the optimised graph.
 UNOPTIMISED = "without graph optimisations"
 _MOVES = ("QuantizeLinear", "DequantizeLinear", "Cast")
