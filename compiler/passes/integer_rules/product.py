@@ -46,11 +46,21 @@ def product_and_bias(site: Site) -> list[Node] | None:
             return None
         if made.name in site.graph.outputs or len(site.consumers[made.name]) > 1:
             return None
-        return _product(found, False, False, bias)
+        # onnxruntime moves a Reshape behind a product of more dimensions, which hides a Relu or Clip from it
+        hidden = len(made.shape) > 2 and site.consumers[site.node.outputs[0]] != [site.quantizer] and site.alone
+        return _product(found, False, False, bias, hidden)
     return None
 
 
-def _product(site: Site, trans_a: bool, trans_b: bool, bias_name: str = "") -> list[Node] | None:
+def _product(
+    site: Site, trans_a: bool, trans_b: bool, bias_name: str = "", in_floats: bool = False
+) -> list[Node] | None:
+    """The integer product.
+
+    Args:
+        bias_name: added to the product by another node.
+        in_floats: onnxruntime does not see the QuantizeLinear behind.
+    """
     graph = site.graph
     a, source_b = site.activation(0, signed=True), site.dequantizer(1)
     if a is None or source_b is None or len(a.shape) < 2:
@@ -79,11 +89,13 @@ def _product(site: Site, trans_a: bool, trans_b: bool, bias_name: str = "") -> l
     inputs = [left, right]
     bias_name = site.node.inputs[2] if site.has(2) else bias_name
     reason = site.why_floats(a, source_b)
-    if (bias_name or site.node.op == "Gemm") and any(_without_zero_point(site, i) for i in (0, 1)):
+    no_gemm = (bias_name or site.node.op == "Gemm") and any(_without_zero_point(site, i) for i in (0, 1))
+    if in_floats or no_gemm:
         reason = site.in_floats
     if bias_name:
         assert a.quant is not None
-        bias = constant_bias(graph, bias_name, site.producers, a.quant, quant, site.out.shape[-1], site.alone)
+        alone = site.alone and not in_floats
+        bias = constant_bias(graph, bias_name, site.producers, a.quant, quant, site.out.shape[-1], alone)
         integers = None if bias is None else site.bias(bias, a.quant, quant, reason)
         if integers is None:
             return None

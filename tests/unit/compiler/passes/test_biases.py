@@ -148,3 +148,20 @@ def test_products_whose_result_is_float(op: str, tail: str, shape: tuple[int, ..
             np.testing.assert_array_equal(got[o.name], value)
         else:
             np.testing.assert_allclose(got[o.name], value, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("zero", [0, 7])
+@pytest.mark.parametrize("activation", ["", "Relu", "Clip"])
+@pytest.mark.parametrize("shape", [(9, 12), (2, 9, 12)], ids=["rows", "more"])
+def test_float_bias_of_a_product(shape: tuple[int, ...], activation: str, zero: int) -> None:
+    """It is rounded to steps of the sums, but not behind a product of more dimensions that goes to a Relu or Clip."""
+    m = Model(np.uint8, seed=5)
+    x = m.input(shape, 0.075, 129)
+    w = m.op("DequantizeLinear", m.const(m.rng.integers(-3, 4, (12, 8)), np.int8), m.const(0.25, np.float32),
+             m.const(0, np.int8))  # fmt: skip
+    y = m.op("Add", m.op("MatMul", x, w), m.const(m.rng.normal(size=8), np.float32))
+    if activation:
+        bounds = [m.const(0, np.float32), m.const(2, np.float32)] if activation == "Clip" else []
+        y = m.op(activation, y, *bounds)
+    m.output(m.requantized(y, 0.013, zero))
+    _equal(m)
