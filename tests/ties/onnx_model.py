@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from tests.reference.quantized_models import Model
 from tests.ties.parameters import Draws
@@ -93,6 +93,3 @@ class TyingModel(Model):
                 continue
             out.CopyFrom(helper.make_tensor_value_info(out.name, helper.np_dtype_to_tensor_dtype(self.dtype), None))
         return model
-
-
-__all__ = ["TensorProto", "TyingModel"]
