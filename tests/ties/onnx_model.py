@@ -10,10 +10,10 @@ import onnx
 from onnx import helper, numpy_helper
 
 from tests.reference.quantized_models import Model
-from tests.ties.parameters import Draws
+from tests.ties.parameters import Cases
 
 
-class TyingModel(Model):
+class TyingModel(Cases, Model):
     """`Model` with the draws of `Draws`; several cases may be built into one model, each with a seed of its own."""
 
     def __init__(self, dtype: Any = np.int8, opset: int = 21) -> None:
@@ -22,10 +22,7 @@ class TyingModel(Model):
         self.begin((0,))
 
     def begin(self, seed: tuple[int, ...], extreme: bool = True) -> None:
-        """Begins a case: what it draws depends on its seed alone."""
-        self.draws = Draws(seed, extreme)
-        self.rng = self.draws.rng
-        self.last_scale = self.draws.scale()
+        super().begin(seed, extreme)
         self.sums: tuple[float, float] | None = None
 
     def scale(self, low: float = 0.004, high: float = 0.1) -> float:

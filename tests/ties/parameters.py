@@ -95,3 +95,13 @@ class Draws:
             return self.rng.integers(info.min, info.max + 1, size=shape).astype(dtype)
         runs = [self.rng.permutation(256) + info.min for _ in range(-(-size // 256))]
         return np.concatenate([*runs, np.zeros(0, np.int64)])[:size].reshape(shape).astype(dtype)
+
+
+class Cases:
+    """A model that several cases are built into, each with draws of its own."""
+
+    def begin(self, seed: tuple[int, ...], extreme: bool = True) -> None:
+        """Begins a case: what it draws depends on its seed alone."""
+        self.draws = Draws(seed, extreme)
+        self.rng = self.draws.rng
+        self.last_scale = self.draws.scale()

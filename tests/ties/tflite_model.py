@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from tests.common.tflite_models import Model, Op, T
-from tests.ties.parameters import Draws
+from tests.ties.parameters import Cases
 
 
-class TyingFile:
+class TyingFile(Cases):
     """Tensors, operators, inputs and outputs of a file; several cases may be built into one, each with its own seed.
 
     Args:
@@ -26,12 +26,6 @@ class TyingFile:
         self.outputs: list[str] = []
         self.feed: dict[str, np.ndarray] = {}
         self.begin((0,))
-
-    def begin(self, seed: tuple[int, ...], extreme: bool = True) -> None:
-        """Begins a case: what it draws depends on its seed alone."""
-        self.draws = Draws(seed, extreme)
-        self.rng = self.draws.rng
-        self.last_scale = self.draws.scale()
 
     def scale(self) -> float:
         self.last_scale = self.draws.related(self.last_scale)
