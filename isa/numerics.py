@@ -123,8 +123,9 @@ def row_numerator(value: float) -> tuple[int, int] | None:
 
 
 def product_scale(sx: Any, sw: Any, sy: Any) -> Array:
-    """Convolution, matrix product, Mul: `f32(f32(sx * sw) / sy)`."""
-    return (np.float32(sx) * np.asarray(sw, np.float32)) / np.float32(sy)
+    """Convolution, matrix product, Mul: `f32(f32(sx * sw) / sy)`, infinite where float32 ends."""
+    with np.errstate(over="ignore"):
+        return (np.float32(sx) * np.asarray(sw, np.float32)) / np.float32(sy)
 
 
 def mean_scale(sx: Any, sy: Any, n: int) -> np.float32:

@@ -46,8 +46,8 @@ def merge_requantization(graph: Graph) -> None:
             if merged is None:
                 break
             dtype = graph.tensor(first.outputs[0]).dtype
-            if between:  # whoever observes the model's own tensor may stop the merging
-                first.outputs = [graph.like(graph.tensor(first.outputs[0]), first.outputs[0])]
+            # A new name, as onnxruntime does not merge pairs when the tensor between them is observed.
+            first.outputs = [graph.like(graph.tensor(first.outputs[0]), first.outputs[0])]
             scale = graph.constant("merged_scale", np.asarray(merged.scale, np.float32))
             zero = graph.constant("merged_zero_point", merged.zero_point.astype(dtype))
             first.inputs[1:], last.inputs = [scale, zero], [first.outputs[0], scale, zero]
