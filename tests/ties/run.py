@@ -26,6 +26,7 @@ PLACES: tuple[dict[str, Any], ...] = (
 #: Refusals that the documentation names, by what their messages say.
 REFUSALS = {
     "is accepted, as LiteRT computes in 32 bits": "beyond LiteRT's 32 bits",
+    "results before the limits of 16 bits": "beyond LiteRT's 32 bits",
     "of that of the result; below 128 is accepted": "factor of 128 and more at 16 bits",
 }
 #: How a reference says that it is not the one to compare with: other cases of the file would be rounded otherwise.

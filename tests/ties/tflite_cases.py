@@ -48,7 +48,8 @@ def _product(m: TyingFile, x: T, w: T, count: int, terms: int, bias: bool) -> tu
     sx, sw = np.float32(x.scale), np.asarray(w.scale, np.float32)
     b = None
     if bias or m.dtype == "int16":
-        scale, kind = (sx * sw).astype(np.float32), "int64" if m.dtype == "int16" else "int32"
+        scale = np.minimum(sx.astype(float) * sw, np.finfo(np.float32).max)
+        kind = "int64" if m.dtype == "int16" else "int32"
         b = m.tensor((count,), scale, 0, kind, m.rng.integers(-300, 300, count))
     assert w.data is not None
     mean = float(np.abs(w.data.astype(float) - w.zero).mean())
