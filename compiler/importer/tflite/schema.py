@@ -307,8 +307,9 @@ class _Reader:
         count = self.count(q.ScaleLength(), "scales")
         scale = np.array([q.Scale(i) for i in range(count)], np.float32)
         zeros = np.array([q.ZeroPoint(i) for i in range(self.count(q.ZeroPointLength(), "zero points"))], np.int64)
-        if not np.all(np.isfinite(scale)) or np.any(scale < 0):
-            raise CompileError(f"{name!r}: scales must be positive and finite, one is {scale[~(np.isfinite(scale) & (scale >= 0))][0]:g}")
+        wrong = scale[~(np.isfinite(scale) & (scale >= 0))]
+        if wrong.size:
+            raise CompileError(f"{name!r}: scales must be positive and finite, one is {wrong[0]:g}")
         if zeros.size not in (0, 1, count) or np.any(np.abs(zeros) >= 1 << 31):
             raise CompileError(f"damaged TFLite model: {name!r} has {count} scales and {zeros.size} zero points")
         zeros = np.zeros(1, np.int64) if zeros.size == 0 else zeros
