@@ -123,8 +123,8 @@ signoff: $(STAMP) ## measure coverage, faults, proofs, netlist and random machin
 	$(BIN)/python -m tests.coverage --programs 500 --json build/signoff/coverage.json
 	$(BIN)/python -m tests.mutants --count 2000 --prove --json build/signoff/mutants.json
 	$(MAKE) source-faults N=100
-	$(BIN)/python -m hw.formal --json build/signoff/formal.json
-	$(BIN)/python -m fpga.formal --json build/signoff/formal_boards.json
+	$(BIN)/python -m tilewright.hw.formal --json build/signoff/formal.json
+	$(BIN)/python -m tilewright.fpga.formal --json build/signoff/formal_boards.json
 	$(BIN)/python -m tests.netlists --network digits ds_cnn --programs 200 --json build/signoff/netlist.json
 	$(BIN)/python -m tests.equivalence --json build/signoff/equivalence.json
 	$(BIN)/python -m tests.netlists --config small --programs 200 --faults 0 --json build/signoff/netlist_sdram.json
@@ -143,8 +143,8 @@ netlist: $(STAMP) ## digits on the netlist of a bitstream, cell by cell, against
 	$(BIN)/python -m tests.netlists
 
 formal: $(STAMP) ## all proofs about the RTL, and that each finds a fault
-	$(BIN)/python -m hw.formal
-	$(BIN)/python -m fpga.formal
+	$(BIN)/python -m tilewright.hw.formal
+	$(BIN)/python -m tilewright.fpga.formal
 
 lint: $(STAMP) ## style, types and layers
 	$(BIN)/ruff check .

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 
-from common.errors import TilewrightError
+from tilewright.common.errors import TilewrightError
 
 #: Every place begins at a multiple of this many bytes.
 ALIGNMENT = 64

@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from common.store import opened
+from tilewright.common.store import opened
 
 #: Longest file, in bytes; the longest of ours has two thousand.
 MAX_BYTES = 1 << 18

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from common import temporary
+from tilewright.common import temporary
 
 #: With what Python or the system does about each as long as nobody else has a say.
 _USUAL: dict[signal.Signals, Any] = {
@@ -63,7 +63,7 @@ def _handled(handler: Callable[[int, FrameType | None], None], only_usual: bool)
 @contextlib.contextmanager
 def end_at_once() -> Iterator[None]:
     """Within the block a signal ends the process, with one line and its status. For imports only: nothing is tidied up
-    but what `common.temporary` knows.
+    but what `tilewright.common.temporary` knows.
 
     Does nothing outside of the main thread, and where Ctrl-C is not Python's own affair.
     """

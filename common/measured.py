@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from common.store import write_atomically
+from tilewright.common.store import write_atomically
 
 #: The keys of the command, of the day, and of the sources.
 COMMAND, DAY, SOURCES = "command", "day", "sources"

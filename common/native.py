@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from common import processes, temporary
-from common.errors import TilewrightError
-from common.store import cache_folder, is_sealed, seal
+from tilewright.common import processes, temporary
+from tilewright.common.errors import TilewrightError
+from tilewright.common.store import cache_folder, is_sealed, seal
 
 _FLAGS = ("-std=c++17", "-fPIC", "-shared")
 _NATIVE = "-march=native"

@@ -6,7 +6,7 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from common.text import printable
+from tilewright.common.text import printable
 
 #: Longest text of a value, and entries of a list, that are shown.
 MAX_TEXT, MAX_ENTRIES = 80, 4

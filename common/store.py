@@ -16,9 +16,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from common.temporary import known
+from tilewright.common.temporary import known
 
-_ROOT = Path(__file__).resolve().parent.parent
+#: The package `tilewright`. Not resolved: in a checkout its folders `isa`, `hw`, ... are links to those beside it.
+_ROOT = Path(__file__).absolute().parent.parent
 _SOURCES = (".py", ".cpp", ".h")
 
 
@@ -257,7 +258,7 @@ def sources_digest(*patterns: str, root: Path = _ROOT) -> str:
 
     Args:
         patterns: of files below `root`, as `Path.glob` takes them; what is not Python or C++ is left out.
-        root: the folder that holds the packages.
+        root: the folder of the package `tilewright`.
     """
     digest = hashlib.sha256()
     for path in sorted({path for pattern in patterns for path in root.glob(pattern) if path.suffix in _SOURCES}):

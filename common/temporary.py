@@ -1,7 +1,7 @@
 """Temporary files and folders that are gone when the process ends, however it ends but by SIGKILL.
 
 Python removes them when a block is left or an object forgotten. A process that a signal ends while native code runs
-leaves no block: `common.interrupts` then removes what is known here.
+leaves no block: `tilewright.common.interrupts` then removes what is known here.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ import re
 
 import onnx
 
-from compiler.errors import CompileError
-from compiler.onnx_graphs import all_nodes
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.onnx_graphs import all_nodes
 
 _TERM = rb"[A-Za-z]*(?:\.\.\.[A-Za-z]*)?"
 _EQUATION = re.compile(rb"%b(?:,%b)*(?:->%b)?" % (_TERM, _TERM, _TERM))

@@ -1,6 +1,6 @@
 """Errors a user can cause. The command line prints them as one line and exits with code 2."""
 
-from common.errors import TilewrightError
+from tilewright.common.errors import TilewrightError
 
 
 class CompileError(TilewrightError):

@@ -13,9 +13,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from common.store import check_regular
-from compiler.errors import CompileError
-from compiler.onnx_graphs import subgraphs
+from tilewright.common.store import check_regular
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.onnx_graphs import subgraphs
 
 #: Bits of an element, for types that numpy has none for.
 _BITS = {

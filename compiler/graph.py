@@ -2,7 +2,7 @@
 
 Two vocabularies share the `Node` class. Nodes with an ONNX op name (`Conv`, `Softmax`, ...) have ONNX semantics at
 `Graph.opset` and their attributes in a dictionary. Nodes with a `QuantizedOp` compute integers directly by the rules of
-`isa.numerics`; the front end's passes and the TFLite importer make them, the NPU and the CPU kernels both run them.
+`tilewright.isa.numerics`; the front end's passes and the TFLite importer make them, the NPU and the CPU kernels both run them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from compiler.errors import CompileError
-from compiler.ops import QUANTIZED_OPS, QuantizedOp
-from compiler.tensor import Quant, Tensor
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.ops import QUANTIZED_OPS, QuantizedOp
+from tilewright.compiler.tensor import Quant, Tensor
 
 
 @dataclass

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from compiler.errors import CompileError
+from tilewright.compiler.errors import CompileError
 
 #: Elements of a tensor that is computed or given. Program files address 4 GiB of memory.
 MAX_ELEMENTS = 1 << 30

@@ -11,9 +11,9 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from compiler.errors import CompileError
-from isa.fields import INSTRUCTION_BYTES
-from isa.program import Buffer, CpuStep, EntryPoint, NpuStep, Program, StateInfo, TensorInfo
+from tilewright.compiler.errors import CompileError
+from tilewright.isa.fields import INSTRUCTION_BYTES
+from tilewright.isa.program import Buffer, CpuStep, EntryPoint, NpuStep, Program, StateInfo, TensorInfo
 
 _ALIGN = 64  # bytes; buffers of host memory begin at multiples of it
 

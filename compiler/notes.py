@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from compiler.ops.wide import QConv16, Wide
-from compiler.quantization import is_activation
-from compiler.states import SCATTERS
+from tilewright.compiler.ops.wide import QConv16, Wide
+from tilewright.compiler.quantization import is_activation
+from tilewright.compiler.states import SCATTERS
 
 if TYPE_CHECKING:
-    from compiler.graph import Graph, Node
-    from isa.config import NpuConfig
-    from isa.program import Layer
+    from tilewright.compiler.graph import Graph, Node
+    from tilewright.isa.config import NpuConfig
+    from tilewright.isa.program import Layer
 
 #: How notes about the whole program begin: commands that show nothing else of a program's notes show these.
 UNUSED = "nothing runs on the NPU: "

@@ -1,4 +1,4 @@
-"""One ONNX node at a time: shape inference and evaluation of `compiler.graph.Node`s through the onnx package.
+"""One ONNX node at a time: shape inference and evaluation of `tilewright.compiler.graph.Node`s through the onnx package.
 
 Both work on concrete shapes, so that every tensor of an imported graph has a known shape and dtype. The graph's ops
 follow the newest definitions, `OPSET`.
@@ -16,11 +16,11 @@ import onnx
 from onnx import defs, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
-from compiler.errors import CompileError, StagingError, UnsupportedError
-from compiler.graph import Node, Tensor
+from tilewright.compiler.errors import CompileError, StagingError, UnsupportedError
+from tilewright.compiler.graph import Node, Tensor
 
 OPSET = min(28, defs.onnx_opset_version())
-"""The opset of every imported graph: ops are rewritten to their newest form, see `compiler.importer`."""
+"""The opset of every imported graph: ops are rewritten to their newest form, see `tilewright.compiler.importer`."""
 
 UNTRUSTED = ("RNN", "GRU", "LSTM")
 """Ops never evaluated at compile time: onnx's reference implementation ignores some of their inputs and attributes."""

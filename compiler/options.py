@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from common.errors import UsageError
-from common.text import meant
-from isa.program_check import MAX_THREADS
-from isa.timing import DEFAULT_MEMORY, MemoryTiming
+from tilewright.common.errors import UsageError
+from tilewright.common.text import meant
+from tilewright.isa.program_check import MAX_THREADS
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 
 if TYPE_CHECKING:
-    from compiler.cpu.target import Target
+    from tilewright.compiler.cpu.target import Target
 
 MAX_EFFORT = 3
 KEEP = ("outputs", "all")
@@ -28,7 +28,7 @@ class CompileOptions:
         effort: of the schedule search, 0..3: 0 no fusion, 1 fusion by counting, 2 and 3 several schedules by exact
             cycles.
         cpu_only: leave the NPU out.
-        host: machine the CPU kernels are for, one of `compiler.cpu.target.HOSTS`; None for this one, of which nothing
+        host: machine the CPU kernels are for, one of `tilewright.compiler.cpu.target.HOSTS`; None for this one, of which nothing
             follows for the board: whatever the NPU can run stays there.
         clock_mhz: of the NPU, by which its time is compared with the host's.
         memory: that schedules are made for; whatever it is, the program gives the same values.
@@ -61,7 +61,7 @@ class CompileOptions:
         if not 0 < self.clock_mhz <= 10_000:
             raise UsageError(f"clock_mhz must be above 0 and at most 10000, not {self.clock_mhz!r}")
         if not isinstance(self.memory, MemoryTiming):
-            raise UsageError(f"memory must be an isa.timing.MemoryTiming, not {self.memory!r}")
+            raise UsageError(f"memory must be an tilewright.isa.timing.MemoryTiming, not {self.memory!r}")
         if self.threads > 1 and self.host is not None:
             raise UsageError("threads are for kernels of this machine: with a host there is one")
         if self.host is not None:
@@ -75,7 +75,7 @@ class CompileOptions:
 
     def target(self) -> Target:
         """The machine the CPU kernels are for."""
-        from compiler.cpu.target import Target  # LLVM takes 0.6 s to import
+        from tilewright.compiler.cpu.target import Target  # LLVM takes 0.6 s to import
 
         return Target.host() if self.host is None else Target.named(self.host)
 
@@ -85,7 +85,7 @@ class CompileOptions:
 
 
 def _check_passes(names: tuple[str, ...]) -> None:
-    from compiler.passes import FRONTEND  # 0.5 s to import, which only printing needs this early
+    from tilewright.compiler.passes import FRONTEND  # 0.5 s to import, which only printing needs this early
 
     known = [*(p.name for p in FRONTEND), *STAGES]
     for name in names:

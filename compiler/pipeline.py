@@ -5,22 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from compiler import cpu
-from compiler.graph import Graph
-from compiler.npu.emit.context import ConstantPool
-from compiler.npu.schedule.search import Measure, Scheduler
-from compiler.options import CompileOptions
-from compiler.passes import FRONTEND, run_passes
-from compiler.stages.emission import emit
-from compiler.stages.input_ranges import input_ranges
-from compiler.stages.memory import place_memory
-from compiler.stages.order import describe_steps, order_steps
-from compiler.stages.package import package
-from compiler.stages.partition import partition
-from compiler.stages.schedule import schedule_steps
-from compiler.stages.segments import describe_segments, prepare_segments
-from isa.config import NpuConfig
-from isa.program import Program
+from tilewright.compiler import cpu
+from tilewright.compiler.graph import Graph
+from tilewright.compiler.npu.emit.context import ConstantPool
+from tilewright.compiler.npu.schedule.search import Measure, Scheduler
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.passes import FRONTEND, run_passes
+from tilewright.compiler.stages.emission import emit
+from tilewright.compiler.stages.input_ranges import input_ranges
+from tilewright.compiler.stages.memory import place_memory
+from tilewright.compiler.stages.order import describe_steps, order_steps
+from tilewright.compiler.stages.package import package
+from tilewright.compiler.stages.partition import partition
+from tilewright.compiler.stages.schedule import schedule_steps
+from tilewright.compiler.stages.segments import describe_segments, prepare_segments
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import Program
 
 
 def compile_graph(

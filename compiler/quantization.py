@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from compiler.limits import MAX_SCALE
-from compiler.tensor import EIGHT_BIT, Quant, Tensor
-from isa import numerics
+from tilewright.compiler.limits import MAX_SCALE
+from tilewright.compiler.tensor import EIGHT_BIT, Quant, Tensor
+from tilewright.isa import numerics
 
 #: Attribute of a DequantizeLinear that the model gives no zero point: onnxruntime makes no integer Gemm of it.
 NO_ZERO_POINT = "no_zero_point"

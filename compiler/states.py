@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from common.text import meant
-from compiler.errors import CompileError
-from compiler.graph import Graph, Node, State
+from tilewright.common.text import meant
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.graph import Graph, Node, State
 
 SCATTERS = ("ScatterElements", "ScatterND", "TensorScatter")
 """Ops that put some values into a tensor, their first input, and keep the rest of it."""

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from common.text import meant
-from driver.errors import TransportError
-from driver.transport.base import Transport
-from driver.transport.pcie import PcieTransport
-from driver.transport.serial import SerialTransport
-from driver.transport.socket import SocketTransport
-from driver.transport.uio import UioTransport
+from tilewright.common.text import meant
+from tilewright.driver.errors import TransportError
+from tilewright.driver.transport.base import Transport
+from tilewright.driver.transport.pcie import PcieTransport
+from tilewright.driver.transport.serial import SerialTransport
+from tilewright.driver.transport.socket import SocketTransport
+from tilewright.driver.transport.uio import UioTransport
 
 _UNITS = {"k": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 

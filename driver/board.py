@@ -1,4 +1,4 @@
-"""`BoardDevice`: a real NPU as `isa.device.Device`, whatever the way to it."""
+"""`BoardDevice`: a real NPU as `tilewright.isa.device.Device`, whatever the way to it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from common.allocator import ALIGNMENT, Allocator
-from driver.errors import BoardReset, BusyError, ProbeError, TransportError
-from driver.transport.base import Transport
-from isa.config import NpuConfig
-from isa.device import Counters, DeviceError, Launch, Region, TakesLaunches
-from isa.error_codes import ErrorCode
-from isa.fields import INSTRUCTION_BYTES
-from isa.host import (
+from tilewright.common.allocator import ALIGNMENT, Allocator
+from tilewright.driver.errors import BoardReset, BusyError, ProbeError, TransportError
+from tilewright.driver.transport.base import Transport
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import Counters, DeviceError, Launch, Region, TakesLaunches
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.fields import INSTRUCTION_BYTES
+from tilewright.isa.host import (
     blocks,
     check_run,
     counters_of,
@@ -33,7 +33,7 @@ from isa.host import (
     run_values,
     state_of,
 )
-from isa.registers import REGISTER
+from tilewright.isa.registers import REGISTER
 
 #: Seconds a soft reset may take: the bus has long answered everything by then.
 RESET_SECONDS = 2.0
@@ -261,10 +261,10 @@ class BoardDevice(TakesLaunches):
     # Running.
 
     def execute(self, launch: Launch, *, seconds: float | None = None, **options: Any) -> Counters:
-        """See `isa.device.Device.run`. `instructions` of the counters is the program's length.
+        """See `tilewright.isa.device.Device.run`. `instructions` of the counters is the program's length.
 
         Args:
-            watchdog: cycles without progress before WATCHDOG, 0 = `isa.host.WATCHDOG_CYCLES`.
+            watchdog: cycles without progress before WATCHDOG, 0 = `tilewright.isa.host.WATCHDOG_CYCLES`.
             timeout: cycles of the run before TIMEOUT, 0 = none.
             seconds: of wall time before the run is given up; by default those of the device.
 

@@ -11,8 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from driver.errors import TransportError
-from driver.mapped import read_attribute, read_number, write_attribute
+from tilewright.driver.errors import TransportError
+from tilewright.driver.mapped import read_attribute, read_number, write_attribute
 
 #: Folders of the u-dma-buf driver in sysfs, the name since version 3.0 first.
 _UDMABUF_CLASSES = ("sys/class/u-dma-buf", "sys/class/udmabuf")

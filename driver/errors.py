@@ -1,6 +1,6 @@
 """Errors of the driver; each is one clear line."""
 
-from common.errors import TilewrightError
+from tilewright.common.errors import TilewrightError
 
 
 class TransportError(TilewrightError):

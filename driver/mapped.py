@@ -12,8 +12,8 @@ from typing import Protocol
 
 import numpy as np
 
-from driver.errors import TransportError
-from isa.registers import REGISTER_SPACE
+from tilewright.driver.errors import TransportError
+from tilewright.isa.registers import REGISTER_SPACE
 
 
 class RegisterFile(Protocol):

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 import tilewright as tw
-from common.errors import TilewrightError
+from tilewright.common.errors import TilewrightError
 from tilewright.images import ImageOptions, image_input
 
 MODEL = "imagenet/mobilenet_v2_1.0_224_ptq.tflite"

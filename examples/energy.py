@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import sys
 
-from isa.config import PRESETS, NpuConfig
-from isa.device import Counters
-from isa.fields import INSTRUCTION_BYTES
-from isa.instructions import Memory
-from isa.program import Program
-from simulator.cycle import CycleDevice
 from tilewright import zoo
 from tilewright.api.compilation import compile_program
 from tilewright.energy import Energy, events, load
 from tilewright.energy.memories import OSU018, Technology
+from tilewright.isa.config import PRESETS, NpuConfig
+from tilewright.isa.device import Counters
+from tilewright.isa.fields import INSTRUCTION_BYTES
+from tilewright.isa.instructions import Memory
+from tilewright.isa.program import Program
 from tilewright.runtime.cost import run_npu_steps
+from tilewright.simulator.cycle import CycleDevice
 
 NETWORKS = ("resnet8", "ds_cnn")
 #: What published figures are compared with: network, published µJ on the chip, its process, where from.

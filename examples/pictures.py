@@ -12,8 +12,8 @@ import matplotlib
 from matplotlib.figure import Figure
 
 import tilewright as tw
-from isa.instructions import Engine
 from tilewright import zoo
+from tilewright.isa.instructions import Engine
 from tilewright.measure.explain import Explanation, explain
 from tilewright.measure.intervals import merged
 

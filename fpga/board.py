@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fpga.cells import Capacity
-from fpga.flows.flow import Flow
-from isa.config import NpuConfig
+from tilewright.fpga.cells import Capacity
+from tilewright.fpga.flows.flow import Flow
+from tilewright.isa.config import NpuConfig
 
 BLOCK_RAM, SDRAM = "bram", "sdram"
 #: What the NPU's memory is made of, with a title for tables.

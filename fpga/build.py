@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from common.text import meant
-from fpga.board import BLOCK_RAM, SDRAM, Board, Point
-from fpga.boards import BOARDS
-from fpga.errors import FpgaError
-from fpga.flows.synthesis import ROUTING
-from fpga.flows.tools import Stopwatch
-from fpga.report import Report, conclude
-from fpga.uart_board import UartBoard
-from fpga.zynq.boards import ZYNQ_BOARDS
-from isa.config import NpuConfig
+from tilewright.common.text import meant
+from tilewright.fpga.board import BLOCK_RAM, SDRAM, Board, Point
+from tilewright.fpga.boards import BOARDS
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.flows.synthesis import ROUTING
+from tilewright.fpga.flows.tools import Stopwatch
+from tilewright.fpga.report import Report, conclude
+from tilewright.fpga.uart_board import UartBoard
+from tilewright.fpga.zynq.boards import ZYNQ_BOARDS
+from tilewright.isa.config import NpuConfig
 
 
 def board_named(name: str) -> Board:

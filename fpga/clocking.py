@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from amaranth.hdl import ClockDomain, Instance, Module, Signal, Value
 from amaranth.lib.cdc import ResetSynchronizer
 
-from fpga.errors import FpgaError
+from tilewright.fpga.errors import FpgaError
 
 #: Largest deviation from the frequency asked for.
 TOLERANCE = 0.02

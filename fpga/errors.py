@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from common.errors import TilewrightError
+from tilewright.common.errors import TilewrightError
 
 
 class FpgaError(TilewrightError):

@@ -1,21 +1,21 @@
 """Whether a configuration can fit on a board at all, told before synthesis, which takes minutes.
 
 What is counted here is a lower bound, so nothing that fits is refused. DSP blocks and block RAMs that are missing
-become LUTs (`fpga.flows.into_luts`), so what decides are LUTs and flip-flops.
+become LUTs (`tilewright.fpga.flows.into_luts`), so what decides are LUTs and flip-flops.
 """
 
 from __future__ import annotations
 
 import math
 
-from fpga.area import calibrated, load
-from fpga.area.memories import CELLS, scratchpad_shapes
-from fpga.board import BLOCK_RAM, Board, Point
-from fpga.cells import Capacity
-from fpga.errors import FpgaError
-from fpga.uart_board import UartBoard
-from fpga.zynq.boards import ZynqBoard
-from isa.config import PRESETS, NpuConfig
+from tilewright.fpga.area import calibrated, load
+from tilewright.fpga.area.memories import CELLS, scratchpad_shapes
+from tilewright.fpga.board import BLOCK_RAM, Board, Point
+from tilewright.fpga.cells import Capacity
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.uart_board import UartBoard
+from tilewright.fpga.zynq.boards import ZynqBoard
+from tilewright.isa.config import PRESETS, NpuConfig
 
 #: Bits of the largest block RAM of which `Capacity.bram` counts one.
 _BLOCK_BITS = 18 << 10
@@ -36,7 +36,7 @@ def least(config: NpuConfig, family: str, capacity: Capacity, memory_kib: int = 
     """LUTs and flip-flops the NPU takes on an FPGA, at least, by the area model.
 
     Args:
-        family: of `fpga.bare.resources.FAMILIES`.
+        family: of `tilewright.fpga.bare.resources.FAMILIES`.
         capacity: of the FPGA, whose DSP blocks and block RAMs are used up before LUTs are.
         memory_kib: of block RAM beside the NPU.
     """

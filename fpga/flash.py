@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from fpga.boards import BOARDS
-from fpga.errors import FpgaError
-from fpga.report import Report, read_report
-from fpga.standalone import record
-from fpga.uart_board import Loader
+from tilewright.fpga.boards import BOARDS
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.report import Report, read_report
+from tilewright.fpga.standalone import record
+from tilewright.fpga.uart_board import Loader
 
 
 @dataclass(frozen=True)

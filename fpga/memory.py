@@ -10,13 +10,13 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In
 
-from fpga.bridge.bridge import MemoryPort
-from hw.connections import unread
-from hw.interfaces import Axi4
-from hw.queue import Queue
-from hw.reset import reset_by
-from isa.config import NpuConfig
-from isa.timing import MemoryTiming
+from tilewright.fpga.bridge.bridge import MemoryPort
+from tilewright.hw.connections import unread
+from tilewright.hw.interfaces import Axi4
+from tilewright.hw.queue import Queue
+from tilewright.hw.reset import reset_by
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.timing import MemoryTiming
 
 #: Read beats asked for and not yet taken, at most: enough to cover the cycles from a read to its beat.
 READ_BEATS = 8

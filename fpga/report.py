@@ -9,14 +9,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path as File
 from typing import Any
 
-from fpga.board import BLOCK_RAM, MEMORIES, Board
-from fpga.cells import Capacity, Used
-from fpga.errors import FpgaError
-from isa.config import NpuConfig
+from tilewright.fpga.board import BLOCK_RAM, MEMORIES, Board
+from tilewright.fpga.cells import Capacity, Used
+from tilewright.fpga.errors import FpgaError
+from tilewright.isa.config import NpuConfig
 
 #: The file of a build with its `Report`.
 REPORT = "report.json"
-#: How the net of a memory's own clock ends, as Amaranth and nextpnr name that of `fpga.sdram.memory.MEMORY`.
+#: How the net of a memory's own clock ends, as Amaranth and nextpnr name that of `tilewright.fpga.sdram.memory.MEMORY`.
 MEMORY_CLOCK = "memory_clk"
 
 
@@ -67,7 +67,7 @@ def _clock(edge: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A build. Times in seconds; `cpu_seconds` is processor time. `memory` is one of `fpga.board.MEMORIES`,
+    """A build. Times in seconds; `cpu_seconds` is processor time. `memory` is one of `tilewright.fpga.board.MEMORIES`,
     `memory_mhz` its own clock or 0; `memory_kib` and `baud` are 0 where the NPU uses the memory and the bus of a
     processor; `note` is what must be known of the result."""
 

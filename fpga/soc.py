@@ -8,13 +8,13 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fpga.bridge.bridge import SerialBridge
-from fpga.memory import reached_bytes
-from hw.connections import unread
-from hw.interfaces import flat_ports
-from hw.npu import Npu
-from hw.reset import reset_by
-from isa.config import NpuConfig
+from tilewright.fpga.bridge.bridge import SerialBridge
+from tilewright.fpga.memory import reached_bytes
+from tilewright.hw.connections import unread
+from tilewright.hw.interfaces import flat_ports
+from tilewright.hw.npu import Npu
+from tilewright.hw.reset import reset_by
+from tilewright.isa.config import NpuConfig
 
 LEDS = 4
 #: An LED stays on this long after what it shows.

@@ -12,19 +12,19 @@ from typing import Any, Literal
 from amaranth.hdl import Elaboratable, Module, Value
 from amaranth.lib import io
 
-from fpga.board import SDRAM, Board, Design, Point
-from fpga.bridge.uart import bit_time
-from fpga.clocking import FindPll, Pll, drive_sync, drive_with_memory, drive_with_pin
-from fpga.errors import FpgaError
-from fpga.flows import FLOWS
-from fpga.flows.flow import Flow
-from fpga.memory import BLOCK_RAM_TIMING, OnChipMemory
-from fpga.sdram.chip import SdramChip
-from fpga.sdram.memory import MEMORY, SdramMemory
-from fpga.sdram.timing import sdram_timing
-from fpga.soc import Soc
-from isa.config import NpuConfig
-from isa.timing import MemoryTiming
+from tilewright.fpga.board import SDRAM, Board, Design, Point
+from tilewright.fpga.bridge.uart import bit_time
+from tilewright.fpga.clocking import FindPll, Pll, drive_sync, drive_with_memory, drive_with_pin
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.flows import FLOWS
+from tilewright.fpga.flows.flow import Flow
+from tilewright.fpga.memory import BLOCK_RAM_TIMING, OnChipMemory
+from tilewright.fpga.sdram.chip import SdramChip
+from tilewright.fpga.sdram.memory import MEMORY, SdramMemory
+from tilewright.fpga.sdram.timing import sdram_timing
+from tilewright.fpga.soc import Soc
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.timing import MemoryTiming
 
 #: Clock domain of the clock pin of the SDRAM chip, and the pins of `amaranth_boards.resources.SDRAMResource`.
 SDRAM_CLOCK = "sdram"
@@ -66,7 +66,7 @@ def open_fpga_loader(name: str) -> Loader:
 
 @dataclass(frozen=True, kw_only=True)
 class UartBoard(Board):
-    """A board on which the SoC of `fpga.soc` is alone, and a host talks to it over a serial line.
+    """A board on which the SoC of `tilewright.fpga.soc` is alone, and a host talks to it over a serial line.
 
     Attributes:
         identity: four letters the host reads from the bridge.

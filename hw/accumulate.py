@@ -6,10 +6,10 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.interfaces import bits_for
-from hw.scratchpad_ports import ColumnsWrite, ScratchpadRead
-from isa.config import NpuConfig
-from isa.instructions import ADDRESS_BITS
+from tilewright.hw.interfaces import bits_for
+from tilewright.hw.scratchpad_ports import ColumnsWrite, ScratchpadRead
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import ADDRESS_BITS
 
 #: Cycles from the control inputs to the stage that adds.
 ACCUMULATE_STAGES = 2

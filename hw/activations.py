@@ -9,13 +9,13 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.connections import unread
-from hw.interfaces import bits_for
-from hw.scratchpad_ports import RowsRead, RowWrite, ScratchpadRead, ScratchpadWrite
-from hw.scratchpads import memory
-from isa.config import NpuConfig
-from isa.instructions import ADDRESS_BITS
-from isa.timing import ACT_READ_CYCLES
+from tilewright.hw.connections import unread
+from tilewright.hw.interfaces import bits_for
+from tilewright.hw.scratchpad_ports import RowsRead, RowWrite, ScratchpadRead, ScratchpadWrite
+from tilewright.hw.scratchpads import memory
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import ADDRESS_BITS
+from tilewright.isa.timing import ACT_READ_CYCLES
 
 #: Readers in priority order.
 READERS = ("gemm", "vector_a", "vector_b", "store")

@@ -9,8 +9,8 @@ from amaranth.hdl import Module, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from isa.config import NpuConfig
-from isa.timing import ARRAY_TREE_RADIX, array_stages
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.timing import ARRAY_TREE_RADIX, array_stages
 
 
 class MacArray(wiring.Component):

@@ -6,10 +6,10 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.connections import unread
-from hw.interfaces import BURST_INCR, CACHE_NORMAL, Axi4, ReadPort
-from hw.queue import Queue
-from isa.config import NpuConfig
+from tilewright.hw.connections import unread
+from tilewright.hw.interfaces import BURST_INCR, CACHE_NORMAL, Axi4, ReadPort
+from tilewright.hw.queue import Queue
+from tilewright.isa.config import NpuConfig
 
 
 class AxiRead(wiring.Component):
@@ -94,5 +94,5 @@ class AxiRead(wiring.Component):
         with m.If(taken):
             m.d.sync += position.eq(Mux(r.last, 0, position + 1))
         unread(m, r.id)  # there is one
-        self.owners = owners  # for `hw.formal`
+        self.owners = owners  # for `tilewright.hw.formal`
         return m

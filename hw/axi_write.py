@@ -6,10 +6,10 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.connections import unread
-from hw.interfaces import BURST_INCR, CACHE_NORMAL, Axi4
-from hw.queue import Queue
-from isa.config import NpuConfig
+from tilewright.hw.connections import unread
+from tilewright.hw.interfaces import BURST_INCR, CACHE_NORMAL, Axi4
+from tilewright.hw.queue import Queue
+from tilewright.isa.config import NpuConfig
 
 
 class AxiWrite(wiring.Component):
@@ -128,5 +128,5 @@ class AxiWrite(wiring.Component):
             aw.prot.eq(0),
         ]
         unread(m, b.id)  # there is one
-        self.left, self.pending = left, pending  # for `hw.formal`
+        self.left, self.pending = left, pending  # for `tilewright.hw.formal`
         return m

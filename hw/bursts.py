@@ -8,9 +8,9 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.queue import Queue
-from isa.config import NpuConfig
-from isa.timing import OUT_BURSTS
+from tilewright.hw.queue import Queue
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.timing import OUT_BURSTS
 
 #: AXI: a burst must not cross a multiple of this many bytes.
 AXI_BOUNDARY = 4096
@@ -173,7 +173,7 @@ class BurstWalker(wiring.Component):
             self.error_tag.eq(run.tag),
         ]
         m.d.comb += self.busy.eq(box.valid | run.valid | rest.valid | out.o_valid)
-        # For `hw.formal`: valid, null, tag of every stage; first byte, bytes, end of the run; first beat, beats left;
+        # For `tilewright.hw.formal`: valid, null, tag of every stage; first byte, bytes, end of the run; first beat, beats left;
         # whether the burst is still to be cut, its beats, whether it is the last; the bursts that wait; whether the run
         # of the second stage lies in the window.
         self.stages = tuple((stage.valid, stage.null, stage.tag) for stage in (box, run, rest))

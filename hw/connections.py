@@ -15,7 +15,7 @@ from amaranth.hdl._mem import MemoryInstance
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
-from hw.interfaces import flat_ports
+from tilewright.hw.interfaces import flat_ports
 
 
 class ConnectionError(Exception):
@@ -125,7 +125,7 @@ def check(top: Fragment) -> None:
 
 
 def design(component: Any, name: str) -> Design:
-    """A component elaborated as top module `name`, with the port names of `hw.interfaces.flat_ports`, and checked.
+    """A component elaborated as top module `name`, with the port names of `tilewright.hw.interfaces.flat_ports`, and checked.
 
     Raises:
         ConnectionError: see `check`.

@@ -9,11 +9,11 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.interfaces import ERROR_ADDRESS_BITS, CoreStatus, pc_bits
-from isa.config import NpuConfig
-from isa.error_codes import ErrorCode
-from isa.instructions import Engine
-from isa.registers import REGISTER
+from tilewright.hw.interfaces import ERROR_ADDRESS_BITS, CoreStatus, pc_bits
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.instructions import Engine
+from tilewright.isa.registers import REGISTER
 
 
 class State(enum.Enum):

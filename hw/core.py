@@ -6,25 +6,25 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from hw.axi_read import AxiRead
-from hw.connections import unread
-from hw.engine import EngineShell
-from hw.faults import Faults
-from hw.fetch import Fetch
-from hw.front_end import FrontEnd
-from hw.gemm import Gemm
-from hw.interfaces import ENGINES, Axi4, CoreStatus, Debug, EngineEvents, Program, RegionLookup, pc_bits
-from hw.load import Load
-from hw.queue import HeadQueue
-from hw.semaphores import Semaphores
-from hw.storage import Storage
-from hw.store import Store
-from hw.table import header
-from hw.vector import Vector
-from isa.config import NpuConfig
-from isa.fields import INSTRUCTION_BITS
-from isa.instructions import Engine, queue_of
-from isa.timing import QUIET_CYCLES
+from tilewright.hw.axi_read import AxiRead
+from tilewright.hw.connections import unread
+from tilewright.hw.engine import EngineShell
+from tilewright.hw.faults import Faults
+from tilewright.hw.fetch import Fetch
+from tilewright.hw.front_end import FrontEnd
+from tilewright.hw.gemm import Gemm
+from tilewright.hw.interfaces import ENGINES, Axi4, CoreStatus, Debug, EngineEvents, Program, RegionLookup, pc_bits
+from tilewright.hw.load import Load
+from tilewright.hw.queue import HeadQueue
+from tilewright.hw.semaphores import Semaphores
+from tilewright.hw.storage import Storage
+from tilewright.hw.store import Store
+from tilewright.hw.table import header
+from tilewright.hw.vector import Vector
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.fields import INSTRUCTION_BITS
+from tilewright.isa.instructions import Engine, queue_of
+from tilewright.isa.timing import QUIET_CYCLES
 
 
 class Core(wiring.Component):

@@ -7,8 +7,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from isa.config import NpuConfig
-from isa.registers import REGISTERS
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.registers import REGISTERS
 
 COUNTER_BITS = 64
 #: In the order of the registers.

@@ -6,14 +6,14 @@ from amaranth.hdl import C, Cat, Module, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.table import header, instructions_on, is_instruction
-from isa.config import NpuConfig
-from isa.fields import HEADER, INSTRUCTION_BITS, Field
-from isa.instructions import BY_NAME, Engine
+from tilewright.hw.table import header, instructions_on, is_instruction
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.fields import HEADER, INSTRUCTION_BITS, Field
+from tilewright.isa.instructions import BY_NAME, Engine
 
 
 class Decoder(wiring.Component):
-    """Says which engine an instruction is for and whether its operands are legal, as `isa.encoding.check` does.
+    """Says which engine an instruction is for and whether its operands are legal, as `tilewright.isa.encoding.check` does.
 
     Latency: 0 cycles (combinational).
 

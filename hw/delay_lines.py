@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from isa.config import NpuConfig
+from tilewright.isa.config import NpuConfig
 
 
 class DelayLines(wiring.Component):

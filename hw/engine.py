@@ -8,12 +8,12 @@ from amaranth.hdl import Cat, Module, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.connections import unread
-from hw.interfaces import SEMAPHORE_BITS, Activity, EngineControl, Retire, pc_bits
-from hw.queue import Queue
-from hw.table import field, header, instructions_of
-from isa.config import NpuConfig
-from isa.instructions import BY_NAME, Engine
+from tilewright.hw.connections import unread
+from tilewright.hw.interfaces import SEMAPHORE_BITS, Activity, EngineControl, Retire, pc_bits
+from tilewright.hw.queue import Queue
+from tilewright.hw.table import field, header, instructions_of
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import BY_NAME, Engine
 
 
 class EngineShell(wiring.Component):

@@ -10,10 +10,10 @@ from amaranth.hdl import C, Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.interfaces import SEMAPHORE_BITS, ErrorReport, Fault
-from isa.config import NpuConfig
-from isa.error_codes import ErrorCode
-from isa.instructions import Engine
+from tilewright.hw.interfaces import SEMAPHORE_BITS, ErrorReport, Fault
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.instructions import Engine
 
 #: What FETCH, which has several codes, and the semaphores, which blame an engine, say besides.
 _OTHERS = {"fetch_code": In(8), "overflow_engine": In(range(max(Engine) + 1))}

@@ -6,15 +6,15 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.connections import unread
-from hw.decoder import Decoder
-from hw.interfaces import LENGTH_BITS, Fault, ReadPort, pc_bits
-from hw.queue import BlockQueue
-from isa.config import NpuConfig
-from isa.error_codes import ErrorCode
-from isa.fields import INSTRUCTION_BITS, INSTRUCTION_BYTES
-from isa.instructions import Engine
-from isa.timing import FETCH_BUFFER_BYTES, FETCH_SETUP, fetch_burst_bytes
+from tilewright.hw.connections import unread
+from tilewright.hw.decoder import Decoder
+from tilewright.hw.interfaces import LENGTH_BITS, Fault, ReadPort, pc_bits
+from tilewright.hw.queue import BlockQueue
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.fields import INSTRUCTION_BITS, INSTRUCTION_BYTES
+from tilewright.isa.instructions import Engine
+from tilewright.isa.timing import FETCH_BUFFER_BYTES, FETCH_SETUP, fetch_burst_bytes
 
 #: Cycles from `start`, which comes a cycle after the run has begun, to the one before the first burst request.
 SETUP_CYCLES = FETCH_SETUP - 1
@@ -71,7 +71,7 @@ class Fetch(wiring.Component):
         self._low = (c.bus_bytes - 1).bit_length()
         offset = Cat(C(0, _INSTRUCTION), self.offset[_INSTRUCTION:])
         m.submodules.decoder = decoder = Decoder(c)
-        # Some are read by `hw.formal`.
+        # Some are read by `tilewright.hw.formal`.
         self.setup = Signal(SETUP_CYCLES)
         self.active = Signal()
         self.available = Signal(c.offset_bits)  # bytes from the first instruction to the end of the region

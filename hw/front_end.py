@@ -6,11 +6,11 @@ from amaranth.hdl import C, Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.interfaces import EngineControl, Take, pc_bits
-from hw.table import engine_of, header, instructions_of, is_instruction, one_hot
-from isa.config import NpuConfig
-from isa.fields import INSTRUCTION_BITS
-from isa.instructions import Engine, queue_of
+from tilewright.hw.interfaces import EngineControl, Take, pc_bits
+from tilewright.hw.table import engine_of, header, instructions_of, is_instruction, one_hot
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.fields import INSTRUCTION_BITS
+from tilewright.isa.instructions import Engine, queue_of
 
 
 class FrontEnd(wiring.Component):
@@ -100,5 +100,5 @@ class FrontEnd(wiring.Component):
             m.d.sync += held.eq(0)
         with m.Elif(semaphores.grant):
             m.d.sync += held.eq(1)
-        self.held = held  # for `hw.formal`
+        self.held = held  # for `tilewright.hw.formal`
         return m

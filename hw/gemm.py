@@ -5,17 +5,17 @@ from __future__ import annotations
 from amaranth.hdl import Module, Signal
 from amaranth.lib.wiring import Out, connect, flipped
 
-from hw.accumulate import ACCUMULATE_STAGES, Accumulate
-from hw.array import MacArray
-from hw.engine import EngineShell
-from hw.gemm_steps import GemmSteps
-from hw.interfaces import Fault
-from hw.pipeline import Pipeline
-from hw.scratchpad_ports import ScratchpadRead
-from hw.window import Window
-from isa.config import NpuConfig
-from isa.instructions import Engine
-from isa.timing import ACT_READ_CYCLES, WGT_READ_CYCLES, gemm_depth, gemm_signal
+from tilewright.hw.accumulate import ACCUMULATE_STAGES, Accumulate
+from tilewright.hw.array import MacArray
+from tilewright.hw.engine import EngineShell
+from tilewright.hw.gemm_steps import GemmSteps
+from tilewright.hw.interfaces import Fault
+from tilewright.hw.pipeline import Pipeline
+from tilewright.hw.scratchpad_ports import ScratchpadRead
+from tilewright.hw.window import Window
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import Engine
+from tilewright.isa.timing import ACT_READ_CYCLES, WGT_READ_CYCLES, gemm_depth, gemm_signal
 
 assert ACT_READ_CYCLES == WGT_READ_CYCLES
 #: Cycles after the step: the rows are there; they are in the operand registers.

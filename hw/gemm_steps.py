@@ -6,11 +6,11 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.interfaces import EngineControl, Fault, bits_for, pc_bits
-from hw.loop_nest import LoopNest, report_range
-from hw.table import field, is_instruction
-from isa.config import NpuConfig
-from isa.instructions import ADDRESS_BITS, BY_NAME
+from tilewright.hw.interfaces import EngineControl, Fault, bits_for, pc_bits
+from tilewright.hw.loop_nest import LoopNest, report_range
+from tilewright.hw.table import field, is_instruction
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import ADDRESS_BITS, BY_NAME
 
 ADDRESSES = ("act", "wgt", "acc")
 

@@ -1,6 +1,6 @@
 """Interfaces: groups of ports that are connected as a whole, by `amaranth.lib.wiring.connect`.
 
-`Out(X())` is the side named in the docstring of X, `In(X())` the other one. `hw.connections` finds ports that were
+`Out(X())` is the side named in the docstring of X, `In(X())` the other one. `tilewright.hw.connections` finds ports that were
 forgotten; `flat_ports` gives the names the ports have in Verilog.
 """
 
@@ -13,10 +13,10 @@ from amaranth.hdl import Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from isa.config import NpuConfig
-from isa.fields import HEADER, INSTRUCTION_BITS, INSTRUCTION_BYTES
-from isa.instructions import ADDRESS_BITS, REGIONS, Engine
-from isa.registers import REGISTER_SPACE
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.fields import HEADER, INSTRUCTION_BITS, INSTRUCTION_BYTES
+from tilewright.isa.instructions import ADDRESS_BITS, REGIONS, Engine
+from tilewright.isa.registers import REGISTER_SPACE
 
 #: Bits of an AXI4-Lite byte address.
 AXIL_ADDRESS_BITS = (REGISTER_SPACE - 1).bit_length()

@@ -10,18 +10,18 @@ from amaranth.hdl import Cat, Module, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import Out
 
-from hw.bursts import BurstWalker, latch_region, run_bits
-from hw.connections import unread
-from hw.engine import EngineShell
-from hw.interfaces import Fault, ReadPort, RegionAccess, pc_bits
-from hw.load_data import LoadData
-from hw.load_layouts import LoadWrite, descriptor_layout, stride_shape
-from hw.queue import Queue
-from hw.table import field, header, is_instruction
-from hw.weight_codes import CodedWrite
-from isa.config import NpuConfig
-from isa.instructions import BY_NAME, Engine, Memory
-from isa.timing import LOAD_DESCRIPTORS
+from tilewright.hw.bursts import BurstWalker, latch_region, run_bits
+from tilewright.hw.connections import unread
+from tilewright.hw.engine import EngineShell
+from tilewright.hw.interfaces import Fault, ReadPort, RegionAccess, pc_bits
+from tilewright.hw.load_data import LoadData
+from tilewright.hw.load_layouts import LoadWrite, descriptor_layout, stride_shape
+from tilewright.hw.queue import Queue
+from tilewright.hw.table import field, header, is_instruction
+from tilewright.hw.weight_codes import CodedWrite
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import BY_NAME, Engine, Memory
+from tilewright.isa.timing import LOAD_DESCRIPTORS
 
 
 class _Box(NamedTuple):
@@ -104,7 +104,7 @@ class Load(EngineShell):
         box, pad = self._box(m), self.registers(m, "LOAD_PAD")
         head = self._head(m, box, pad)
         begin = control.start & (head.sync | ~head.no_rows)
-        # Shown for `hw.formal`.
+        # Shown for `tilewright.hw.formal`.
         self.kept_region = latch_region(m, self.region, self.run("region"), walker.ready)
         m.d.comb += [
             self.operand_fault.error.eq(control.start & ~head.sync & head.no_rows),

@@ -9,9 +9,9 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.buffer import Buffer
-from hw.interfaces import SEMAPHORE_BITS, Fault, Retire, pc_bits
-from hw.load_layouts import (
+from tilewright.hw.buffer import Buffer
+from tilewright.hw.interfaces import SEMAPHORE_BITS, Fault, Retire, pc_bits
+from tilewright.hw.load_layouts import (
     LINE_BITS,
     LoadWrite,
     chunks_of,
@@ -21,9 +21,9 @@ from hw.load_layouts import (
     rows_per_beat,
     segment_layout,
 )
-from hw.weight_codes import CodedWrite, WeightCodes
-from isa.config import NpuConfig
-from isa.instructions import Memory
+from tilewright.hw.weight_codes import CodedWrite, WeightCodes
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import Memory
 
 
 class Part(enum.IntEnum):

@@ -6,10 +6,10 @@ from amaranth.hdl import Array, Cat, Shape, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.interfaces import SEMAPHORE_BITS, bits_for, pc_bits
-from hw.weight_codes import BEATS_BITS, MODE_BITS
-from isa.config import ROW_BITS, NpuConfig
-from isa.instructions import Memory
+from tilewright.hw.interfaces import SEMAPHORE_BITS, bits_for, pc_bits
+from tilewright.hw.weight_codes import BEATS_BITS, MODE_BITS
+from tilewright.isa.config import ROW_BITS, NpuConfig
+from tilewright.isa.instructions import Memory
 
 TARGET_BITS = (max(Memory)).bit_length()
 #: Lines of a plane: 2**16 - 1 of data, 255 of padding on either side.

@@ -12,8 +12,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from isa.config import ROW_BITS
-from isa.instructions import ADDRESS_BITS
+from tilewright.isa.config import ROW_BITS
+from tilewright.isa.instructions import ADDRESS_BITS
 
 COUNT_BITS = 16
 

@@ -6,15 +6,15 @@ from amaranth.hdl import C, Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.control import Control
-from hw.core import Core
-from hw.counters import Counters
-from hw.interfaces import ENGINES, Axi4, Axi4Lite, Debug
-from hw.regions import Regions
-from hw.registers import Registers
-from hw.reset import reset_by
-from isa.config import NpuConfig
-from isa.registers import REGISTER
+from tilewright.hw.control import Control
+from tilewright.hw.core import Core
+from tilewright.hw.counters import Counters
+from tilewright.hw.interfaces import ENGINES, Axi4, Axi4Lite, Debug
+from tilewright.hw.regions import Regions
+from tilewright.hw.registers import Registers
+from tilewright.hw.reset import reset_by
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.registers import REGISTER
 
 
 class Npu(wiring.Component):
@@ -25,7 +25,7 @@ class Npu(wiring.Component):
 
     Ports:
         axi: AXI4 master to external memory.
-        axil: AXI4-Lite slave, the registers of `isa.registers`.
+        axil: AXI4-Lite slave, the registers of `tilewright.isa.registers`.
         irq: level interrupt, high while an enabled interrupt is pending.
         dbg: strobes for timelines; leave open where unused.
     """

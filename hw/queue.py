@@ -75,7 +75,13 @@ class Queue(wiring.Component):
             m.d.sync += [self.level.eq(self.level + 1), held.eq(1), full.eq(self.level == self.depth - 1)]
         with m.If(pop & ~push):
             m.d.sync += [self.level.eq(self.level - 1), held.eq(self.level != 1), full.eq(0)]
-        self.head, self.tail, self.store, self.full, self.held = head, tail, store, full, held  # for `hw.formal`
+        self.head, self.tail, self.store, self.full, self.held = (
+            head,
+            tail,
+            store,
+            full,
+            held,
+        )  # for `tilewright.hw.formal`
         return m
 
 
@@ -118,7 +124,7 @@ class BlockQueue(wiring.Component):
             m.d.sync += [self.level.eq(self.level + 1), held.eq(1), full.eq(self.level == self.depth - 1)]
         with m.If(pop & ~push):
             m.d.sync += [self.level.eq(self.level - 1), held.eq(self.level != 1), full.eq(0)]
-        # For `hw.formal`.
+        # For `tilewright.hw.formal`.
         self.store, self.read, self.head, self.tail, self.full, self.held = store, read.data, head, tail, full, held
         return m
 
@@ -184,7 +190,7 @@ class HeadQueue(wiring.Component):
             m.d.sync += full.eq(self.level == self.depth - 1)
         with m.If(popped & ~push):
             m.d.sync += full.eq(0)
-        # For `hw.formal`.
+        # For `tilewright.hw.formal`.
         self.store, self.read, self.following, self.tail = store, read.data, following, tail
         self.behind, self.some, self.more, self.shown = behind, some, more, shown
         self.popped, self.full = popped, full

@@ -7,11 +7,11 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In
 
-from hw.connections import unread
-from hw.interfaces import RegionLookup, RegisterWrite
-from isa.config import NpuConfig
-from isa.instructions import REGIONS
-from isa.registers import REGISTER
+from tilewright.hw.connections import unread
+from tilewright.hw.interfaces import RegionLookup, RegisterWrite
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import REGIONS
+from tilewright.isa.registers import REGISTER
 
 #: Registers of a region, in order.
 KINDS = ("BASE_LO", "BASE_HI", "SIZE", "FLAGS")

@@ -1,4 +1,4 @@
-"""The AXI4-Lite slave with the registers of `isa.registers`."""
+"""The AXI4-Lite slave with the registers of `tilewright.isa.registers`."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from hw.connections import unread
-from hw.counters import COUNTER_BITS, COUNTERS, ROUND
-from hw.interfaces import Axi4Lite, Program, RegisterWrite
-from isa.config import NpuConfig
-from isa.registers import IDENTITY, REGISTER, REGISTERS, VERSION
+from tilewright.hw.connections import unread
+from tilewright.hw.counters import COUNTER_BITS, COUNTERS, ROUND
+from tilewright.hw.interfaces import Axi4Lite, Program, RegisterWrite
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.registers import IDENTITY, REGISTER, REGISTERS, VERSION
 
 #: Read-only registers whose value is built in.
 CONSTANTS = ("IDENTITY", "VERSION", "FINGERPRINT_LO", "FINGERPRINT_HI")
 #: Words before the counters, which come last.
 FIRST_COUNTER = REGISTER[f"{COUNTERS[0]}_LO"].offset >> 2
-#: Registers of the port `program`, and those `hw.regions` keeps.
+#: Registers of the port `program`, and those `tilewright.hw.regions` keeps.
 PROGRAM, REGION = "PROGRAM_", "REGION"
 
 
@@ -35,7 +35,7 @@ class Registers(wiring.Component):
         program: where the program is.  written: what is written to the copy.
         {NAME}: value of any other RW register (out), or of a read-only or W1C register (in).
         {NAME}_write: write strobe of W and W1C registers.  data: what is written.
-        counter_index, counter_value: see `hw.counters`.
+        counter_index, counter_value: see `tilewright.hw.counters`.
     """
 
     def __init__(self, config: NpuConfig) -> None:

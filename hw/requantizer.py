@@ -1,4 +1,4 @@
-"""The float32 requantiser of one lane, bit-exact to `isa.numerics.requantize`."""
+"""The float32 requantiser of one lane, bit-exact to `tilewright.isa.numerics.requantize`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from amaranth.hdl import C, Cat, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from isa.row_bits import BIAS_FRACTION, SUM_FRACTION
+from tilewright.isa.row_bits import BIAS_FRACTION, SUM_FRACTION
 
 #: Cycles from `acc` to `result`.
 REQUANTIZE_STAGES = 11

@@ -1,4 +1,4 @@
-"""What ROW keeps of a row for NORM: two quotients and a root, of `isa.row_norm`, bit by bit."""
+"""What ROW keeps of a row for NORM: two quotients and a root, of `tilewright.isa.row_norm`, bit by bit."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.scratchpads import memory
-from isa.config import NpuConfig
-from isa.instructions import ADDRESS_BITS
-from isa.row_bits import (
+from tilewright.hw.scratchpads import memory
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import ADDRESS_BITS
+from tilewright.isa.row_bits import (
     COUNT_BITS,
     EPSILON_FRACTION,
     EXPONENT_BITS,
@@ -22,7 +22,7 @@ from isa.row_bits import (
     SQUARES_BITS,
     TOTAL_BITS,
 )
-from isa.timing import ROW_DIVIDE_CYCLES
+from tilewright.isa.timing import ROW_DIVIDE_CYCLES
 
 #: Bits of what is computed bit by bit that come in a cycle.
 PER_CYCLE = 2

@@ -8,14 +8,22 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.row_norm import WRITE_STAGE, RowNormUnit
-from hw.scratchpad_ports import ScaleWrite
-from hw.scratchpads import memory
-from hw.vector_lane import REQUANTIZE_STAGE, SOURCE_STAGE
-from isa.config import NpuConfig
-from isa.instructions import ADDRESS_BITS, BY_NAME, ROW_QUOTIENT_BITS, ROW_SUM_BITS
-from isa.row_bits import COUNT_BITS, EPSILON_FRACTION, EXPONENT_BITS, FACTOR_BITS, ROOT_BITS, SQUARES_BITS, TOTAL_BITS
-from isa.timing import ROW_DIVIDE_CYCLES, row_norm_write, row_scale_write, row_tree_stages
+from tilewright.hw.row_norm import WRITE_STAGE, RowNormUnit
+from tilewright.hw.scratchpad_ports import ScaleWrite
+from tilewright.hw.scratchpads import memory
+from tilewright.hw.vector_lane import REQUANTIZE_STAGE, SOURCE_STAGE
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import ADDRESS_BITS, BY_NAME, ROW_QUOTIENT_BITS, ROW_SUM_BITS
+from tilewright.isa.row_bits import (
+    COUNT_BITS,
+    EPSILON_FRACTION,
+    EXPONENT_BITS,
+    FACTOR_BITS,
+    ROOT_BITS,
+    SQUARES_BITS,
+    TOTAL_BITS,
+)
+from tilewright.isa.timing import ROW_DIVIDE_CYCLES, row_norm_write, row_scale_write, row_tree_stages
 
 _FIELDS = BY_NAME["ROW"].by_name
 #: Cycles after the step in which the maximum, and the exponentials, of a vector go into registers.
@@ -43,7 +51,7 @@ def divide_stage(config: NpuConfig) -> int:
 
 
 class RowUnit(wiring.Component):
-    """Maximum and sum of rows, the maxima that are kept, and the division, of `isa.numerics.row_scale`.
+    """Maximum and sum of rows, the maxima that are kept, and the division, of `tilewright.isa.numerics.row_scale`.
 
     Two trees over the lanes, two levels a stage, each with a register behind it that goes from vector to vector. A sum
     is shifted until its highest bit is set, by 8 and 4 in one cycle, by 2 and 1 in the next; then the quotient comes,

@@ -7,9 +7,9 @@ from typing import Any
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.interfaces import bits_for
-from isa.config import NpuConfig
-from isa.instructions import ADDRESS_BITS
+from tilewright.hw.interfaces import bits_for
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import ADDRESS_BITS
 
 
 class ScratchpadRead(wiring.Signature):

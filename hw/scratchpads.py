@@ -1,4 +1,4 @@
-"""The scratchpads WGT, ACC, PRM and LUT; ACT is in `hw.activations`.
+"""The scratchpads WGT, ACC, PRM and LUT; ACT is in `tilewright.hw.activations`.
 
 All reads are synchronous: a row asked for in cycle t is at the output in cycle t+1, of WGT in t+2: there is a register
 behind its memory, which costs nothing where block RAM has one. What a read returns for a row that is written in the
@@ -12,11 +12,18 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from hw.connections import unread
-from hw.scratchpad_ports import ColumnsWrite, ParameterRead, ScaleWrite, ScratchpadRead, ScratchpadWrite, TableRead
-from hw.weight_codes import CodedWrite
-from isa.config import WIDE_TABLE, NpuConfig
-from isa.timing import table_chunk_cycles
+from tilewright.hw.connections import unread
+from tilewright.hw.scratchpad_ports import (
+    ColumnsWrite,
+    ParameterRead,
+    ScaleWrite,
+    ScratchpadRead,
+    ScratchpadWrite,
+    TableRead,
+)
+from tilewright.hw.weight_codes import CodedWrite
+from tilewright.isa.config import WIDE_TABLE, NpuConfig
+from tilewright.isa.timing import table_chunk_cycles
 
 
 def memory(m: Module, name: str, width: int, depth: int) -> Memory:
@@ -227,7 +234,7 @@ class TableScratchpad(wiring.Component):
         with m.If(self.write.valid):
             m.d.sync += word.eq(word + 1)
         m.d.comb += self.write.grant.eq(word.all() if word_index else 1)
-        # A fill writes one chunk per cycle here, it needs as many cycles as the table has chunks: see `hw.load`.
+        # A fill writes one chunk per cycle here, it needs as many cycles as the table has chunks: see `tilewright.hw.load`.
         byte_bits = (word_bits // 8 - 1).bit_length()
         chunk_bits = 8 - byte_bits - word_index
         for l in range(c.vector_lanes):

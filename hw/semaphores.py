@@ -6,10 +6,10 @@ from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.interfaces import ENGINES, SEMAPHORE_BITS, Fault, Retire, Take
-from hw.table import one_hot
-from isa.config import SEMAPHORE_LIMIT, NpuConfig
-from isa.instructions import Engine
+from tilewright.hw.interfaces import ENGINES, SEMAPHORE_BITS, Fault, Retire, Take
+from tilewright.hw.table import one_hot
+from tilewright.isa.config import SEMAPHORE_LIMIT, NpuConfig
+from tilewright.isa.instructions import Engine
 
 #: What an engine tells with a completed instruction.
 GIVEN = ("signal0", "signal1", "pc")
@@ -138,7 +138,7 @@ class Semaphores(wiring.Component):
                     self.overflow.pc.eq(told["pc"]),
                     self.overflow.address.eq(Mux(blamed_first, told["signal0"], told["signal1"])),
                 ]
-        # For `hw.formal`.
+        # For `tilewright.hw.formal`.
         self.counts, self.there = Array(counts), there
         self.given_to, self.given = dict(zip(ENGINES, gives)), dict(zip(ENGINES, given_now))
         self.granted = dict(zip(ENGINES, granted.values()))

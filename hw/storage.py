@@ -6,11 +6,11 @@ from amaranth.hdl import C, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, connect, flipped
 
-from hw.activations import ActivationScratchpad
-from hw.load_layouts import LoadWrite
-from hw.scratchpads import AccumulatorScratchpad, ParameterScratchpad, TableScratchpad, WeightScratchpad
-from isa.config import NpuConfig
-from isa.instructions import Memory
+from tilewright.hw.activations import ActivationScratchpad
+from tilewright.hw.load_layouts import LoadWrite
+from tilewright.hw.scratchpads import AccumulatorScratchpad, ParameterScratchpad, TableScratchpad, WeightScratchpad
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import Memory
 
 
 class Storage(wiring.Component):

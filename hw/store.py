@@ -6,17 +6,17 @@ from amaranth.hdl import Cat, Module, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
-from hw.axi_write import AxiWrite
-from hw.bursts import BurstWalker, latch_region, run_bits
-from hw.connections import unread
-from hw.engine import EngineShell
-from hw.interfaces import SEMAPHORE_BITS, Axi4, Fault, RegionAccess, pc_bits
-from hw.load_layouts import rows_per_beat, stride_shape
-from hw.scratchpad_ports import RowsRead
-from hw.store_data import StoreAligner, StoreReader
-from hw.table import field, is_instruction
-from isa.config import NpuConfig
-from isa.instructions import Engine
+from tilewright.hw.axi_write import AxiWrite
+from tilewright.hw.bursts import BurstWalker, latch_region, run_bits
+from tilewright.hw.connections import unread
+from tilewright.hw.engine import EngineShell
+from tilewright.hw.interfaces import SEMAPHORE_BITS, Axi4, Fault, RegionAccess, pc_bits
+from tilewright.hw.load_layouts import rows_per_beat, stride_shape
+from tilewright.hw.scratchpad_ports import RowsRead
+from tilewright.hw.store_data import StoreAligner, StoreReader
+from tilewright.hw.table import field, is_instruction
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import Engine
 
 
 class Store(EngineShell):
@@ -81,7 +81,7 @@ class Store(EngineShell):
                 getattr(reader, f"row_stride{k}").eq(row_stride),
                 getattr(reader, f"low_stride{k}").eq(mem_stride),
             ]
-        # Shown for `hw.formal`.
+        # Shown for `tilewright.hw.formal`.
         self.kept_region = base, size, allowed = latch_region(m, self.region, run("region"), walker.ready)
 
         sync, bad = Signal(), Signal()

@@ -8,14 +8,14 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.buffer import Buffer
-from hw.connections import unread
-from hw.interfaces import Fault, pc_bits
-from hw.load_layouts import low_bits, rows_per_beat, stride_shape
-from hw.queue import Queue
-from hw.scratchpad_ports import RowsRead
-from isa.config import NpuConfig
-from isa.timing import ACT_READ_CYCLES, STORE_ROWS
+from tilewright.hw.buffer import Buffer
+from tilewright.hw.connections import unread
+from tilewright.hw.interfaces import Fault, pc_bits
+from tilewright.hw.load_layouts import low_bits, rows_per_beat, stride_shape
+from tilewright.hw.queue import Queue
+from tilewright.hw.scratchpad_ports import RowsRead
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.timing import ACT_READ_CYCLES, STORE_ROWS
 
 
 def more_rows(config: NpuConfig) -> range:

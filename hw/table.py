@@ -1,12 +1,12 @@
-"""Instruction fields as slices of a hardware word: every bit position comes from `isa.instructions`."""
+"""Instruction fields as slices of a hardware word: every bit position comes from `tilewright.isa.instructions`."""
 
 from __future__ import annotations
 
 from amaranth.hdl import Cat, Value
 
-from isa.config import NpuConfig
-from isa.fields import HEADER
-from isa.instructions import BY_NAME, INSTRUCTIONS, Engine, Instruction
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.fields import HEADER
+from tilewright.isa.instructions import BY_NAME, INSTRUCTIONS, Engine, Instruction
 
 _HEADER = {f.name: f for f in HEADER}
 

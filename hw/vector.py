@@ -7,15 +7,23 @@ from amaranth.lib import data
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Out, connect, flipped
 
-from hw.connections import unread
-from hw.engine import EngineShell
-from hw.interfaces import Fault
-from hw.pipeline import Pipeline
-from hw.requantizer import INSIDE_STAGE, START
-from hw.row_unit import MAXIMUM_STAGE, WORD_STAGE, RowUnit, divide_stage, maximum_stage, norm_stage, sum_stage
-from hw.scratchpad_ports import ParameterRead, RowWrite, ScaleWrite, ScratchpadRead, TableRead
-from hw.table import field, header
-from hw.vector_contexts import (
+from tilewright.hw.connections import unread
+from tilewright.hw.engine import EngineShell
+from tilewright.hw.interfaces import Fault
+from tilewright.hw.pipeline import Pipeline
+from tilewright.hw.requantizer import INSIDE_STAGE, START
+from tilewright.hw.row_unit import (
+    MAXIMUM_STAGE,
+    WORD_STAGE,
+    RowUnit,
+    divide_stage,
+    maximum_stage,
+    norm_stage,
+    sum_stage,
+)
+from tilewright.hw.scratchpad_ports import ParameterRead, RowWrite, ScaleWrite, ScratchpadRead, TableRead
+from tilewright.hw.table import field, header
+from tilewright.hw.vector_contexts import (
     CONTEXTS,
     CYCLES_APART,
     FINISH,
@@ -23,7 +31,7 @@ from hw.vector_contexts import (
     REQUANTIZE,
     REQUANTIZE_CONTEXT_STAGE,
 )
-from hw.vector_lane import (
+from tilewright.hw.vector_lane import (
     BIAS_STAGE,
     CONTROL_STAGES,
     LUT_STAGE,
@@ -37,12 +45,12 @@ from hw.vector_lane import (
     LaneControl,
     VectorLane,
 )
-from hw.vector_operands import VectorOperands
-from hw.vector_steps import ROW_FUNCTIONS, VectorSteps
-from isa.config import NpuConfig
-from isa.instructions import BY_NAME, Engine, Rounding, RowFunction, Source, WideByte
-from isa.row_bits import EPSILON_FRACTION
-from isa.timing import VECTOR_DEPTH, VECTOR_SIGNAL
+from tilewright.hw.vector_operands import VectorOperands
+from tilewright.hw.vector_steps import ROW_FUNCTIONS, VectorSteps
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import BY_NAME, Engine, Rounding, RowFunction, Source, WideByte
+from tilewright.isa.row_bits import EPSILON_FRACTION
+from tilewright.isa.timing import VECTOR_DEPTH, VECTOR_SIGNAL
 
 #: Cycles after the step in which the row of ACC is there.
 ACC_STAGE = 1

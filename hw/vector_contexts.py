@@ -5,9 +5,9 @@ from __future__ import annotations
 from amaranth.hdl import signed
 from amaranth.lib import data
 
-from hw.requantizer import INSIDE_STAGE
-from hw.vector_lane import ADD_STAGE, REQUANTIZE_STAGE
-from isa.instructions import BY_NAME
+from tilewright.hw.requantizer import INSIDE_STAGE
+from tilewright.hw.vector_lane import ADD_STAGE, REQUANTIZE_STAGE
+from tilewright.isa.instructions import BY_NAME
 
 #: Instructions the pipeline can hold, with room to spare: contexts are reused in turn. An instruction takes at least
 #: CYCLES_APART cycles.

@@ -8,8 +8,8 @@ from amaranth.hdl import C, Cat, Module, Mux, Shape, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw import requantizer, wide_requantizer
-from isa.timing import ACT_READ_CYCLES
+from tilewright.hw import requantizer, wide_requantizer
+from tilewright.isa.timing import ACT_READ_CYCLES
 
 # Cycles after the step in which a stage looks at its inputs.
 READ_STAGE = ACT_READ_CYCLES  # operands are there

@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from isa.config import NpuConfig
+from tilewright.isa.config import NpuConfig
 
 
 class VectorOperands(wiring.Component):

@@ -8,13 +8,13 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.connections import unread
-from hw.interfaces import Fault, bits_for, pc_bits
-from hw.loop_nest import LoopNest, report_range
-from hw.table import field, header
-from isa.config import NpuConfig
-from isa.instructions import ADDRESS_BITS, BY_NAME, ROW_WRITES, RowFunction, Source
-from isa.timing import ROW_DIVIDE_CYCLES, row_norm_write
+from tilewright.hw.connections import unread
+from tilewright.hw.interfaces import Fault, bits_for, pc_bits
+from tilewright.hw.loop_nest import LoopNest, report_range
+from tilewright.hw.table import field, header
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import ADDRESS_BITS, BY_NAME, ROW_WRITES, RowFunction, Source
+from tilewright.isa.timing import ROW_DIVIDE_CYCLES, row_norm_write
 
 ADDRESSES = ("a", "b", "dst", "prm")
 #: Functions of ROW, as the ports `row_{name}` say them. The fields of ROW and VECTOR_WIDE lie where VECTOR has its own.

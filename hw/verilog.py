@@ -16,12 +16,12 @@ from pathlib import Path
 from amaranth.back import rtlil, verilog
 from amaranth.lib.wiring import Component, Out
 
-from hw.connections import design
-from hw.interfaces import flat_ports
-from hw.npu import Npu
-from isa.config import PRESETS, NpuConfig
-from isa.instructions import Memory
-from isa.registers import REGISTERS
+from tilewright.hw.connections import design
+from tilewright.hw.interfaces import flat_ports
+from tilewright.hw.npu import Npu
+from tilewright.isa.config import PRESETS, NpuConfig
+from tilewright.isa.instructions import Memory
+from tilewright.isa.registers import REGISTERS
 
 TOP = "npu"
 LINT_FILE = "lint.vlt"

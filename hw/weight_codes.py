@@ -1,4 +1,4 @@
-"""The decoder of coded weights, between the beats of LOAD and WGT; `isa.codes` has its rule."""
+"""The decoder of coded weights, between the beats of LOAD and WGT; `tilewright.isa.codes` has its rule."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from hw.interfaces import ADDRESS_BITS, bits_for
-from isa.codes import (
+from tilewright.hw.interfaces import ADDRESS_BITS, bits_for
+from tilewright.isa.codes import (
     COUNT_BITS,
     FIRST_WEIGHT,
     LOW,
@@ -24,7 +24,7 @@ from isa.codes import (
     CodeMode,
     words_per_cycle,
 )
-from isa.config import NpuConfig
+from tilewright.isa.config import NpuConfig
 
 LOW_BITS = (LOW - 1).bit_length()
 BEATS_BITS, TILES_BITS, MODE_BITS = 16, 16, 2

@@ -1,4 +1,4 @@
-"""Results of 16 bits, a byte at a time: a lane of VECTOR_WIDE, equal to `isa.wide_numerics.requantize_wide_bits`."""
+"""Results of 16 bits, a byte at a time: a lane of VECTOR_WIDE, equal to `tilewright.isa.wide_numerics.requantize_wide_bits`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, signed, unsigne
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.requantizer import REQUANTIZE_STAGES, SCALE_STAGE
-from isa.instructions import BY_NAME
-from isa.wide_bits import WIDE_BIAS_BIT, WIDE_SHIFT_BIT
+from tilewright.hw.requantizer import REQUANTIZE_STAGES, SCALE_STAGE
+from tilewright.isa.instructions import BY_NAME
+from tilewright.isa.wide_bits import WIDE_BIAS_BIT, WIDE_SHIFT_BIT
 
 #: Bits of the sums, and of the multipliers.
 SUM, MULTIPLIER = 48, 15
@@ -29,7 +29,7 @@ class WideRequantizer(wiring.Component):
 
     Ports:
         acc: value, in cycle 0.
-        scale: multiplier, shift and upper part of the bias as `isa.wide_numerics.wide_parameters` has them; in cycle
+        scale: multiplier, shift and upper part of the bias as `tilewright.isa.wide_numerics.wide_parameters` has them; in cycle
             SCALE_STAGE.
         low, high, upper: limits; which byte. In cycle LIMIT_STAGE.
         result: in cycle REQUANTIZE_STAGES.

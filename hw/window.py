@@ -6,10 +6,10 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.connections import unread
-from hw.delay_lines import DelayLines
-from hw.interfaces import bits_for
-from isa.config import NpuConfig
+from tilewright.hw.connections import unread
+from tilewright.hw.delay_lines import DelayLines
+from tilewright.hw.interfaces import bits_for
+from tilewright.isa.config import NpuConfig
 
 
 class Window(wiring.Component):

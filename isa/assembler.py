@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from isa.encoding import EncodingError, Op, op
+from tilewright.isa.encoding import EncodingError, Op, op
 
 
 def disassemble_one(operation: Op) -> str:

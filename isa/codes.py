@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
-from isa.config import NpuConfig
+from tilewright.isa.config import NpuConfig
 
 SLOT_BITS, WORD_BITS, PART_BITS = 9, 16, 2
 SLOTS = 1 << SLOT_BITS

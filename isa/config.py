@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from common.documents import read_document
-from common.errors import TilewrightError
-from common.shown import Shown
-from common.text import ACCEPTED, MAX_NAME, is_plain, meant, plain
+from tilewright.common.documents import read_document
+from tilewright.common.errors import TilewrightError
+from tilewright.common.shown import Shown
+from tilewright.common.text import ACCEPTED, MAX_NAME, is_plain, meant, plain
 
 #: Memories are described in rows; a row address in an instruction has this many bits in any configuration.
 ROW_BITS = 18
@@ -58,7 +58,7 @@ class NpuConfig(Shown):
     """One NPU. All fields are integers except `name`; sizes in rows are rows of the memory's own width.
 
     Attributes:
-        name: label used in messages and file names, see `common.text`; not part of the fingerprint.
+        name: label used in messages and file names, see `tilewright.common.text`; not part of the fingerprint.
         block_in: lanes of an activation vector = inputs of the array (columns of a weight tile).
         block_out: outputs of the array (rows of a weight tile).
         act_rows: activation scratchpad, rows of `block_in` int8.

@@ -11,11 +11,11 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from common.allocator import Allocator, MemoryFull
-from common.errors import TilewrightError
-from isa.config import NpuConfig
-from isa.error_codes import ErrorCode
-from isa.instructions import Engine
+from tilewright.common.allocator import Allocator, MemoryFull
+from tilewright.common.errors import TilewrightError
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.instructions import Engine
 
 
 @dataclass(frozen=True)

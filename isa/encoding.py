@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from common.errors import TilewrightError
-from common.text import meant
-from isa.config import NpuConfig
-from isa.error_codes import ErrorCode
-from isa.fields import HEADER, INSTRUCTION_BYTES, Field
-from isa.instructions import BY_NAME, BY_OPCODE, INSTRUCTIONS, Instruction
+from tilewright.common.errors import TilewrightError
+from tilewright.common.text import meant
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.fields import HEADER, INSTRUCTION_BYTES, Field
+from tilewright.isa.instructions import BY_NAME, BY_OPCODE, INSTRUCTIONS, Instruction
 
 
 class EncodingError(TilewrightError):

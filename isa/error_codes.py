@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from isa.config import SEMAPHORE_LIMIT
+from tilewright.isa.config import SEMAPHORE_LIMIT
 
 
 class ErrorCode(IntEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from isa.config import NpuConfig
+from tilewright.isa.config import NpuConfig
 
 INSTRUCTION_BITS = 128
 INSTRUCTION_BYTES = INSTRUCTION_BITS // 8

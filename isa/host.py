@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from isa.config import PRESETS, NpuConfig
-from isa.device import Counters, DeviceError, EngineCounters, Launch, Region
-from isa.encoding import DecodeError, decode
-from isa.error_codes import ErrorCode
-from isa.fields import INSTRUCTION_BYTES
-from isa.instructions import REGIONS, Engine
-from isa.registers import IDENTITY, REGISTER, VERSION, Register
+from tilewright.isa.config import PRESETS, NpuConfig
+from tilewright.isa.device import Counters, DeviceError, EngineCounters, Launch, Region
+from tilewright.isa.encoding import DecodeError, decode
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.fields import INSTRUCTION_BYTES
+from tilewright.isa.instructions import REGIONS, Engine
+from tilewright.isa.registers import IDENTITY, REGISTER, VERSION, Register
 
 #: WATCHDOG of a run that asks for none: a program that waits for ever ends with a diagnosis. With any memory timing, a
 #: machine that can go on does so sooner.

@@ -35,9 +35,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 
-from isa.codes import CodeMode
-from isa.config import MAX_WINDOW_DELAY, ROW_BITS, TABLE_BYTES, NpuConfig
-from isa.fields import HEADER, HEADER_BITS, Field, layout
+from tilewright.isa.codes import CodeMode
+from tilewright.isa.config import MAX_WINDOW_DELAY, ROW_BITS, TABLE_BYTES, NpuConfig
+from tilewright.isa.fields import HEADER, HEADER_BITS, Field, layout
 
 #: Bits of a row address that are enough for any configuration; see `NpuConfig.address_bits`.
 ADDRESS_BITS = 20
@@ -105,14 +105,14 @@ ROW_SUM_BITS, ROW_QUOTIENT_BITS = 36, 26
 
 
 class WideByte(IntEnum):
-    """Which byte of its 16-bit results a VECTOR_WIDE instruction makes, as int8; see `isa.wide_numerics.wide_byte`."""
+    """Which byte of its 16-bit results a VECTOR_WIDE instruction makes, as int8; see `tilewright.isa.wide_numerics.wide_byte`."""
 
     LOW = 0
     HIGH = 1
 
 
 class Rounding(IntEnum):
-    """How the requantiser rounds and where the zero point enters; see `isa.numerics.requantize`."""
+    """How the requantiser rounds and where the zero point enters; see `tilewright.isa.numerics.requantize`."""
 
     EVEN = 0
     EVEN_ZERO_POINT_INSIDE = 1
@@ -194,7 +194,7 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        Field("count", 16, doc="data rows of one x run; 0 only with fill rows")),
     _i("LOAD_CODED", 0x13,
        "Decodes weights into WGT, or loads the table for that, from `beats` bus beats at offset of the region; the low "
-       "bits of offset, which tell bytes of a beat, are ignored. `isa.codes` has the rule. The words of all LOAD_CODED "
+       "bits of offset, which tell bytes of a beat, are ignored. `tilewright.isa.codes` has the rule. The words of all LOAD_CODED "
        "of a program are one stream. WEIGHTS: `count` tiles from `row` on. TABLE: row and count are ignored. LOAD_DIM "
        "and LOAD_PAD do not matter. The error is CODE where words are missing, where beats are left over at the end, "
        "and where weights come before the first table; the window of the beats is checked when the first of them is "
@@ -290,12 +290,12 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        "i & 255 of tables 4*(table/4) to 4*(table/4) + 3 of LUT, read as 256 little-endian words, of which the low "
        "`row_word_bits` count; E(prm) = W(ACT[a] - MAX[prm]). MAXIMUM: MAX[prm] = maximum of the row. EXP_SUM: "
        "PRM[prm].scale of every lane = row_scale(sum of E(prm) over the row modulo 2**36, number, exponent), about "
-       "number * 2**(exponent - 109) / sum, see `isa.numerics.row_scale`. EXP: for every vector, at every index of "
+       "number * 2**(exponent - 109) / sum, see `tilewright.isa.numerics.row_scale`. EXP: for every vector, at every index of "
        "all levels, ACT[dst] = requantize(E(prm), PRM[prm].scale, zp, lo, hi, EVEN), without the bias. MOMENTS, "
        "POWER: of every vector the lanes' W(ACT[a] - za) are added; the low `row_square_bits` of such a sum are "
        "added to Q, what is above to S; STAT[prm] = row_norm(Q, S, number, e, MOMENTS), about 1 / sqrt(number * Q - "
        "S**2 + e), e = c + (ma & 65535) / 65536, with POWER without S**2, and the mean S / number - 128, see "
-       "`isa.row_norm`. NORM: for every vector, at every index of all levels, ACT[dst] = normalise(ACT[a], "
+       "`tilewright.isa.row_norm`. NORM: for every vector, at every index of all levels, ACT[dst] = normalise(ACT[a], "
        "STAT[number], PRM[prm].bias, PRM[prm].scale, zp, lo, hi), where `number` advances by b_stride. With MAXIMUM, "
        "EXP_SUM, MOMENTS and POWER strides of prm on the reduced levels are ignored; with EXP and NORM `reduce` and "
        "`tail` are. MAX and STAT have a value for every row of PRM, which only MAXIMUM, or MOMENTS and POWER, set. "

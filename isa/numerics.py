@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from isa.instructions import ROW_QUOTIENT_BITS, ROW_SUM_BITS, Rounding
+from tilewright.isa.instructions import ROW_QUOTIENT_BITS, ROW_SUM_BITS, Rounding
 
 Array = np.ndarray
 

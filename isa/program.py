@@ -20,15 +20,15 @@ from typing import Any
 
 import numpy as np
 
-from common.errors import TilewrightError
-from common.shown import Shown, listed
-from common.store import opened, read, write_atomically
-from common.text import meant
-from common.typed import convert, from_json
-from isa.config import NpuConfig
-from isa.encoding import Op, from_bytes
-from isa.fields import INSTRUCTION_BYTES
-from isa.program_check import (
+from tilewright.common.errors import TilewrightError
+from tilewright.common.shown import Shown, listed
+from tilewright.common.store import opened, read, write_atomically
+from tilewright.common.text import meant
+from tilewright.common.typed import convert, from_json
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.encoding import Op, from_bytes
+from tilewright.isa.fields import INSTRUCTION_BYTES
+from tilewright.isa.program_check import (
     check_entries,
     check_host_work,
     check_layers,
@@ -38,7 +38,7 @@ from isa.program_check import (
     check_steps,
     check_tensor,
 )
-from isa.program_parts import (
+from tilewright.isa.program_parts import (
     BlockedLayout,
     Buffer,
     CpuStep,
@@ -59,7 +59,7 @@ STATE_VERSION = 2
 ENTRY_VERSION = 3
 """Of programs with entry points, of which an older reader would run one after the other."""
 
-#: Regions as every compiled program uses them (see `isa.registers`, REGIONn_*).
+#: Regions as every compiled program uses them (see `tilewright.isa.registers`, REGIONn_*).
 PROGRAM_REGION = 0
 CONSTANT_REGION = 1
 ARENA_REGION = 2

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from isa.encoding import DecodeError, decode
-from isa.fields import INSTRUCTION_BYTES
-from isa.program_parts import (
+from tilewright.isa.encoding import DecodeError, decode
+from tilewright.isa.fields import INSTRUCTION_BYTES
+from tilewright.isa.program_parts import (
     BlockedLayout,
     Buffer,
     CpuStep,

@@ -154,7 +154,7 @@ class CpuStep:
     kind: str = "cpu"
 
 
-#: Kinds of machine operations that kernels are counted in, see `compiler.cpu.cost.count.Work`.
+#: Kinds of machine operations that kernels are counted in, see `tilewright.compiler.cpu.cost.count.Work`.
 WORK_KINDS = ("vector", "shuffle", "scalar", "plain", "divide", "memory", "gather", "turns")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isa.instructions import REGIONS, Engine
+from tilewright.isa.instructions import REGIONS, Engine
 
 IDENTITY = 0x54574E31  # "TWN1"
 VERSION = 1

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from isa.numerics import Array, quotient, scale_value, wrap32
-from isa.row_bits import (
+from tilewright.isa.numerics import Array, quotient, scale_value, wrap32
+from tilewright.isa.row_bits import (
     BIAS_FRACTION,
     COUNT_BITS,
     EPSILON_FRACTION,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isa.config import NpuConfig
+from tilewright.isa.config import NpuConfig
 
 
 @dataclass(frozen=True, kw_only=True)

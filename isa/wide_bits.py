@@ -1,6 +1,6 @@
 """Where VECTOR_WIDE finds what it needs in the word of PRM that VECTOR takes a scale from.
 
-`isa.wide_numerics.wide_parameters` makes the words.
+`tilewright.isa.wide_numerics.wide_parameters` makes the words.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The arithmetic of 16-bit results, as VECTOR_WIDE makes them: one function per rule, as in `isa.numerics`."""
+"""The arithmetic of 16-bit results, as VECTOR_WIDE makes them: one function per rule, as in `tilewright.isa.numerics`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from isa.instructions import WideByte
-from isa.numerics import Array, litert_multiplier, wrap32
-from isa.wide_bits import WIDE_BIAS_BIT, WIDE_SHIFT_BIT
+from tilewright.isa.instructions import WideByte
+from tilewright.isa.numerics import Array, litert_multiplier, wrap32
+from tilewright.isa.wide_bits import WIDE_BIAS_BIT, WIDE_SHIFT_BIT
 
 
 def wide_multiplier(real: float) -> tuple[int, int]:

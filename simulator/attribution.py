@@ -1,6 +1,6 @@
 """Where the cycles of a traced run went, layer by layer: each has a bound, and what it lost against it, by cause.
 
-The array (GEMM) is what a layer's bound counts, so a cycle in which it makes a step is the array's; `simulator.blame`
+The array (GEMM) is what a layer's bound counts, so a cycle in which it makes a step is the array's; `tilewright.simulator.blame`
 says what held it back in the others.
 """
 
@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from isa.config import NpuConfig
-from isa.encoding import Op
-from isa.program import Layer
-from isa.timing import DEFAULT_MEMORY, MemoryTiming
-from simulator.blame import (
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.encoding import Op
+from tilewright.isa.program import Layer
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
+from tilewright.simulator.blame import (
     CAUSES,
     FETCH,
     GEMM,
@@ -30,10 +30,10 @@ from simulator.blame import (
     Segment,
     segments,
 )
-from simulator.bound import memory_cycles, shares
-from simulator.cycle import Trace
-from simulator.timeline import layer_cycles
-from simulator.window_products import window_products, window_steps
+from tilewright.simulator.bound import memory_cycles, shares
+from tilewright.simulator.cycle import Trace
+from tilewright.simulator.timeline import layer_cycles
+from tilewright.simulator.window_products import window_products, window_steps
 
 _WAITS = CAUSES[2:]
 
@@ -59,9 +59,9 @@ class LayerLosses:
     Attributes:
         layer: with the sums over all fused layers.
         members: the layers themselves.
-        cycles: from the end of the layer before to its own end (`simulator.timeline.layer_cycles`).
+        cycles: from the end of the layer before to its own end (`tilewright.simulator.timeline.layer_cycles`).
         compute, memory: the steps of the array and the beats of the bus that no schedule can avoid.
-        bound: its part of the fewest cycles the program can take (`simulator.bound`), at least `compute`.
+        bound: its part of the fewest cycles the program can take (`tilewright.simulator.bound`), at least `compute`.
         spent: cycles per cause, of any layer's instructions.
         steps: its own steps of the array, wherever they fell.
         losses: cycles per entry of `LOSSES`; they sum up to `cycles - bound`.

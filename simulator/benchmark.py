@@ -1,6 +1,6 @@
 """Speed of the functional simulator's fast path, single-threaded.
 
-python -m simulator.benchmark [preset or configuration file]
+python -m tilewright.simulator.benchmark [preset or configuration file]
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from isa.config import NpuConfig
-from isa.device import Counters, Region
-from isa.encoding import Op, op, to_bytes
-from isa.instructions import Memory, Source
-from simulator.functional import FunctionalDevice
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import Counters, Region
+from tilewright.isa.encoding import Op, op, to_bytes
+from tilewright.isa.instructions import Memory, Source
+from tilewright.simulator.functional import FunctionalDevice
 
 DATA_BYTES = 1 << 22
 

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from isa.codes import SLOTS, CodeMode
-from isa.config import NpuConfig
-from isa.encoding import Op
-from isa.instructions import Engine, Memory, queue_of
-from isa.timing import VECTOR_SIGNAL, gemm_signal
-from simulator.cycle import Trace
+from tilewright.isa.codes import SLOTS, CodeMode
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.encoding import Op
+from tilewright.isa.instructions import Engine, Memory, queue_of
+from tilewright.isa.timing import VECTOR_SIGNAL, gemm_signal
+from tilewright.simulator.cycle import Trace
 
 #: What a cycle can be.
 GEMM, WINDOW = "gemm", "window"  # a step of GEMM, of DEPTHWISE

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from isa.config import NpuConfig
-from isa.program import Layer
-from isa.timing import DEFAULT_MEMORY, MemoryTiming
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import Layer
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 
 
 def memory_cycles(

@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from common.native import BuildError, shared_library
-from isa.config import NpuConfig
-from isa.device import Counters, DeviceError, EngineCounters, HostMemory, Launch, Region
-from isa.error_codes import ErrorCode
-from isa.fields import INSTRUCTION_BYTES
-from isa.instructions import Engine
-from isa.timing import DEFAULT_MEMORY, MemoryTiming
-from simulator import native
-from simulator.interruption import Interruptible
-from simulator.state import Explainer, ExternalMemory, Fault, Scratchpads, check_call
-from simulator.structs import CycleRun, InstructionTimes, check_size, cycle_config, pointer, prepare
+from tilewright.common.native import BuildError, shared_library
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import Counters, DeviceError, EngineCounters, HostMemory, Launch, Region
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.fields import INSTRUCTION_BYTES
+from tilewright.isa.instructions import Engine
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
+from tilewright.simulator import native
+from tilewright.simulator.interruption import Interruptible
+from tilewright.simulator.state import Explainer, ExternalMemory, Fault, Scratchpads, check_call
+from tilewright.simulator.structs import CycleRun, InstructionTimes, check_size, cycle_config, pointer, prepare
 
 _SOURCES = Path(__file__).resolve().parent / "native"
 _INCLUDE = Path(__file__).resolve().parent.parent / "isa" / "include"
@@ -50,7 +50,7 @@ def _library() -> ctypes.CDLL:
     library.tw_cycle_run_program.argtypes = [ctypes.POINTER(CycleRun)]
     library.tw_cycle_run_program.restype = None
     if not check_size(library, "tw_cycle_size", CycleRun):
-        raise BuildError(f"{path} and simulator/structs.py disagree: run python -m simulator.generate")
+        raise BuildError(f"{path} and simulator/structs.py disagree: run python -m tilewright.simulator.generate")
     return library
 
 
@@ -172,7 +172,7 @@ class CycleDevice(Interruptible):
         _library()
 
     def execute(self, launch: Launch, *, trace: bool = False, **options: Any) -> Counters:
-        """See `isa.device.Device.run`.
+        """See `tilewright.isa.device.Device.run`.
 
         Args:
             watchdog: cycles without progress before WATCHDOG; with 0 a run that can make none ends with it at once.

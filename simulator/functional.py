@@ -6,13 +6,13 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from common.native import BuildError
-from isa.config import NpuConfig
-from isa.device import Counters, DeviceError, HostMemory, Launch
-from isa.encoding import Op
-from simulator import native, reference
-from simulator.interruption import Interruptible
-from simulator.state import RunCounts, Scratchpads, check_call
+from tilewright.common.native import BuildError
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import Counters, DeviceError, HostMemory, Launch
+from tilewright.isa.encoding import Op
+from tilewright.simulator import native, reference
+from tilewright.simulator.interruption import Interruptible
+from tilewright.simulator.state import RunCounts, Scratchpads, check_call
 
 PATHS = ("fast", "reference")
 #: Steps an engine may make in a run without `timeout`: minutes of work, so that no program hangs the host.
@@ -25,7 +25,7 @@ class FunctionalDevice(Interruptible):
     Args:
         config: the NPU.
         path: "fast" runs whole programs in native code, built on first use (without a compiler it falls back to the
-            reference with a warning); "reference" runs `simulator.reference`.
+            reference with a warning); "reference" runs `tilewright.simulator.reference`.
 
     Attributes:
         scratchpads: the on-chip memories; tests may look at them and change them between runs.
@@ -51,7 +51,7 @@ class FunctionalDevice(Interruptible):
                 self.path = "reference"
 
     def execute(self, launch: Launch, *, trace: Callable[[int, Op], None] | None = None, **options: Any) -> Counters:
-        """See `isa.device.Device.run`.
+        """See `tilewright.isa.device.Device.run`.
 
         Args:
             watchdog: ignored; a run that can make no progress always ends with WATCHDOG and a diagnosis.

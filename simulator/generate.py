@@ -1,14 +1,14 @@
-"""Writes `native/structs.h`, the C side of `structs`: python -m simulator.generate [--check]"""
+"""Writes `native/structs.h`, the C side of `structs`: python -m tilewright.simulator.generate [--check]"""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from isa.generate import c_structs, files
-from simulator.structs import DECLARED
+from tilewright.isa.generate import c_structs, files
+from tilewright.simulator.structs import DECLARED
 
-COMMAND = "python -m simulator.generate"
+COMMAND = "python -m tilewright.simulator.generate"
 
 
 def header() -> str:

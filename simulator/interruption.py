@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 
-from isa.device import DeviceError, InProcess
-from isa.error_codes import ErrorCode
+from tilewright.isa.device import DeviceError, InProcess
+from tilewright.isa.error_codes import ErrorCode
 
 
 class Interruptible(InProcess):

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from common.native import BuildError, shared_library
-from isa.config import NpuConfig
-from isa.device import Region
-from isa.error_codes import ErrorCode
-from isa.instructions import Engine
-from simulator.state import MEMORIES, Blocked, Explainer, ExternalMemory, Fault, RunCounts, Scratchpads
-from simulator.structs import FunctionalRun, check_size, functional_config, pointer, prepare
+from tilewright.common.native import BuildError, shared_library
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import Region
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.instructions import Engine
+from tilewright.simulator.state import MEMORIES, Blocked, Explainer, ExternalMemory, Fault, RunCounts, Scratchpads
+from tilewright.simulator.structs import FunctionalRun, check_size, functional_config, pointer, prepare
 
 _SOURCES = Path(__file__).resolve().parent / "native"
 _INCLUDE = Path(__file__).resolve().parent.parent / "isa" / "include"
@@ -50,7 +50,7 @@ def _load(path: str) -> ctypes.CDLL:
     library.tw_run_program.argtypes = [ctypes.POINTER(FunctionalRun)]
     library.tw_run_program.restype = None
     if not check_size(library, "tw_run_size", FunctionalRun):
-        raise BuildError(f"{path} and simulator/structs.py disagree: run python -m simulator.generate")
+        raise BuildError(f"{path} and simulator/structs.py disagree: run python -m tilewright.simulator.generate")
     return library
 
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from isa.assembler import disassemble_one
-from isa.config import NpuConfig
-from isa.device import DeviceError, Launch, Region
-from isa.encoding import DecodeError, Op, check, decode
-from isa.error_codes import ErrorCode
-from isa.fields import INSTRUCTION_BYTES
-from isa.host import check_run
-from isa.instructions import Engine
+from tilewright.isa.assembler import disassemble_one
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import DeviceError, Launch, Region
+from tilewright.isa.encoding import DecodeError, Op, check, decode
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.fields import INSTRUCTION_BYTES
+from tilewright.isa.host import check_run
+from tilewright.isa.instructions import Engine
 
-#: Memories in the order the native status names them; the first four are those of `isa.instructions.Memory`. STAT is
+#: Memories in the order the native status names them; the first four are those of `tilewright.isa.instructions.Memory`. STAT is
 #: what ROW keeps of rows.
 MEMORIES = ("ACT", "WGT", "PRM", "LUT", "ACC", "STAT")
 
@@ -217,7 +217,7 @@ def read_program_checked(memory: ExternalMemory, region: int, offset: int, lengt
 
 
 def check_operands(operation: Op, config: NpuConfig) -> None:
-    """`isa.encoding.check` as a `Fault`."""
+    """`tilewright.isa.encoding.check` as a `Fault`."""
     try:
         check(operation, config)
     except DecodeError as error:

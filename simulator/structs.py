@@ -1,4 +1,4 @@
-"""What the C++ of `native/` is called with; `python -m simulator.generate` makes `native/structs.h` of it."""
+"""What the C++ of `native/` is called with; `python -m tilewright.simulator.generate` makes `native/structs.h` of it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from isa.config import MAX_SEMAPHORES, NpuConfig
-from isa.device import Region
-from isa.generate.c_structs import Struct
-from isa.instructions import LIMITS, REGIONS, Engine
-from isa.timing import (
+from tilewright.isa.config import MAX_SEMAPHORES, NpuConfig
+from tilewright.isa.device import Region
+from tilewright.isa.generate.c_structs import Struct
+from tilewright.isa.instructions import LIMITS, REGIONS, Engine
+from tilewright.isa.timing import (
     ACCUMULATE_STAGES,
     ACT_READ_CYCLES,
     FETCH_BUFFER_BYTES,
@@ -49,7 +49,7 @@ _CYCLE = (
 
 
 def _latencies(config: NpuConfig) -> dict[str, int]:
-    """What the cycle-level simulator is told of `isa.timing`."""
+    """What the cycle-level simulator is told of `tilewright.isa.timing`."""
     return {
         "gemm_depth": gemm_depth(config),
         "gemm_signal": gemm_signal(config),
@@ -139,7 +139,7 @@ class FunctionalRun(Struct):
 
 
 class CycleConfig(Struct):
-    """The machine, in attributes of NpuConfig, latencies and sizes of isa.timing, and the timing of its memory."""
+    """The machine, in attributes of NpuConfig, latencies and sizes of tilewright.isa.timing, and the timing of its memory."""
 
     c_name = "tw_cycle_config"
     _fields_ = [
@@ -157,7 +157,7 @@ class InstructionTimes(Struct):
 
 
 class EngineCycles(Struct):
-    """Cycles of an engine, as isa.device.EngineCounters."""
+    """Cycles of an engine, as tilewright.isa.device.EngineCounters."""
 
     c_name = "tw_cycle_engine"
     _fields_ = _fields(c_uint64, "busy", "wait_semaphore", "wait_memory")

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.store import write_atomically
-from isa.encoding import Op
-from isa.instructions import Engine
-from isa.program import Layer
-from simulator.cycle import Trace
+from tilewright.common.store import write_atomically
+from tilewright.isa.encoding import Op
+from tilewright.isa.instructions import Engine
+from tilewright.isa.program import Layer
+from tilewright.simulator.cycle import Trace
 
 _PROCESS = 1
 _LAYERS = 1  # track numbers: layers, then two per engine

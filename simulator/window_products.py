@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from isa.config import NpuConfig
-from isa.encoding import Op
-from isa.instructions import Memory
-from isa.program import CONSTANT_REGION, Layer
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.encoding import Op
+from tilewright.isa.instructions import Memory
+from tilewright.isa.program import CONSTANT_REGION, Layer
 
 
 def window_products(ops: Sequence[Op], config: NpuConfig, constants: bytes) -> np.ndarray:

@@ -15,15 +15,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from common.measured import SOURCES, write_with_command
-from fpga import build as builder
-from fpga.boards import BOARDS
-from fpga.errors import FpgaError
-from fpga.uart_board import UartBoard
-from isa.config import preset
 from tests.common.netlist_runs import digest_of_design
 from tests.common.paths import ROOT
 from tilewright.cli import terminal
+from tilewright.common.measured import SOURCES, write_with_command
+from tilewright.fpga import build as builder
+from tilewright.fpga.boards import BOARDS
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.uart_board import UartBoard
+from tilewright.isa.config import preset
 
 
 def main(arguments: list[str]) -> int:

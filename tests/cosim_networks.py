@@ -22,12 +22,12 @@ import numpy as np
 import onnx
 
 import tilewright as tw
-from isa.config import NpuConfig
-from isa.program import NpuStep, Program
 from tests.common.equality import CONFIGS
 from tests.common.movenet import movenet
 from tests.common.paths import ROOT
 from tilewright import zoo
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import NpuStep, Program
 
 DIGITS = ("tiny", "small", "base", "large", "narrow_in", "narrow_out")
 NETWORKS = ("resnet18_qdq", "mobilenet_v2_qdq", "mobilenet_v2_qoperator_u8", "vit_tiny_qdq")

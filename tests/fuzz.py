@@ -20,13 +20,13 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from common.measured import SOURCES, digest_of_sources, write_with_command
-from common.processes import processors
-from isa.assembler import disassemble_one
-from isa.config import NpuConfig
-from isa.encoding import Op
 from tests.common.equality import CONFIGS, Trio, case, cycle_differences, fewest, shrink, with_ops
 from tests.common.random_configs import plainest, random_config
+from tilewright.common.measured import SOURCES, digest_of_sources, write_with_command
+from tilewright.common.processes import processors
+from tilewright.isa.assembler import disassemble_one
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.encoding import Op
 
 #: Machine, first seed, which programs from there on, arguments that run it again, whether to look for shorter programs.
 Job = tuple[NpuConfig, int, range, str, bool]

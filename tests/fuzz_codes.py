@@ -17,11 +17,11 @@ from collections import Counter
 
 import numpy as np
 
-from isa.config import PRESETS, NpuConfig
-from isa.device import DeviceError
-from simulator.functional import FunctionalDevice
 from tests.common.coded_programs import coded_program, shown
 from tests.common.equality import VARIANTS, Trio, cycle_differences, random_timing
+from tilewright.isa.config import PRESETS, NpuConfig
+from tilewright.isa.device import DeviceError
+from tilewright.simulator.functional import FunctionalDevice
 
 #: Machines with a decoder, from the narrowest bus to the widest.
 MACHINES: dict[str, NpuConfig] = {

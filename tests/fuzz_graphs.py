@@ -20,10 +20,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from compiler.importer.tflite.schema import read
 from tests.common.random_graphs.check import differences, tflite_differences
 from tests.common.random_graphs.generator import random_graph
 from tests.common.random_graphs.tflite import random_tflite
+from tilewright.compiler.importer.tflite.schema import read
 
 SIZES = (4, 8, 12, 20, 40)  # nodes, at least; by seed
 

@@ -24,16 +24,6 @@ import numpy as np
 import onnx
 
 import tilewright as tw
-from common.measured import SOURCES, write_with_command
-from fpga.boards import BOARDS
-from fpga.build import point_of
-from fpga.flows.ecp5 import CONFIGURATION, ROUTED
-from fpga.sim.compared import changed, differences, lost
-from fpga.sim.netlist import read_netlist
-from fpga.sim.trellis import Configuration
-from fpga.uart_board import UartBoard
-from isa.config import PRESETS, NpuConfig
-from isa.program import Program
 from tests.common.netlist_runs import (
     ECP5_BOARDS,
     SIMULATED_BOARDS,
@@ -50,6 +40,16 @@ from tests.common.netlist_runs import (
 from tests.common.paths import ROOT
 from tests.common.routed_runs import UNPACKED, routed, routed_cells
 from tilewright import zoo
+from tilewright.common.measured import SOURCES, write_with_command
+from tilewright.fpga.boards import BOARDS
+from tilewright.fpga.build import point_of
+from tilewright.fpga.flows.ecp5 import CONFIGURATION, ROUTED
+from tilewright.fpga.sim.compared import changed, differences, lost
+from tilewright.fpga.sim.netlist import read_netlist
+from tilewright.fpga.sim.trellis import Configuration
+from tilewright.fpga.uart_board import UartBoard
+from tilewright.isa.config import PRESETS, NpuConfig
+from tilewright.isa.program import Program
 
 #: The line of the netlist for random programs, whose clock is the board's own: 83 cycles for a byte, or 90.
 SLOW_BAUD = 3_000_000

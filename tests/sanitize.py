@@ -23,13 +23,13 @@ from pathlib import Path
 
 import numpy as np
 
-from isa.config import PRESETS, NpuConfig, preset
-from isa.device import DeviceError, Region
-from isa.fields import INSTRUCTION_BYTES
-from isa.timing import MemoryTiming
-from simulator import cycle, native
-from simulator.state import Scratchpads
 from tests.common.program_generator import GeneratedProgram, generate
+from tilewright.isa.config import PRESETS, NpuConfig, preset
+from tilewright.isa.device import DeviceError, Region
+from tilewright.isa.fields import INSTRUCTION_BYTES
+from tilewright.isa.timing import MemoryTiming
+from tilewright.simulator import cycle, native
+from tilewright.simulator.state import Scratchpads
 
 CONFIGS = (
     preset("tiny").with_(name="16x8", block_in=16, block_out=8, queue_depth=3, act_rows=256),

@@ -19,10 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from common.measured import COMMAND, DAY, SOURCES, digest_of_sources
-from fpga.boards import BOARDS
-from fpga.formal.proofs import SOURCES as SOURCES_OF_BOARDS
-from isa.config import preset
 from tests.common.netlist_runs import digest_of_design
 from tests.common.paths import ROOT
 from tests.common.rtl_text import digest_of_rtl
@@ -31,6 +27,10 @@ from tests.equivalence.prove import KINDS as KINDS_OF_ENDS
 from tests.file_fuzz.attempt import FAILED, REFUSED, WORKS
 from tests.file_fuzz.run import READERS
 from tests.source_faults import CPP, PYTHON
+from tilewright.common.measured import COMMAND, DAY, SOURCES, digest_of_sources
+from tilewright.fpga.boards import BOARDS
+from tilewright.fpga.formal.proofs import SOURCES as SOURCES_OF_BOARDS
+from tilewright.isa.config import preset
 
 FOLDER, PAGE = ROOT / "build" / "signoff", ROOT / "docs" / "signoff.md"
 
@@ -298,8 +298,10 @@ BLOCKS = (
     Block(
         "cpp_faults", "Faults in the simulators", "tests.source_faults", _source_faults, _sources("the simulators", CPP)
     ),
-    Block("formal", "Proofs", "hw.formal", _npu_proofs),
-    Block("formal_boards", "Proofs about boards", "fpga.formal", _proofs, _sources("boards", SOURCES_OF_BOARDS)),
+    Block("formal", "Proofs", "tilewright.hw.formal", _npu_proofs),
+    Block(
+        "formal_boards", "Proofs about boards", "tilewright.fpga.formal", _proofs, _sources("boards", SOURCES_OF_BOARDS)
+    ),
     Block("netlist", "Netlist", "tests.netlists", _netlist, _design("tiny")),
     Block("equivalence", "Netlist and RTL, proved equal", "tests.equivalence", _equivalence, _design("tiny")),
     Block("netlist_sdram", "Netlist with SDRAM", "tests.netlists", _netlist, _design("small")),

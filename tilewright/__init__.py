@@ -12,18 +12,18 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from common.errors import TilewrightError
+from tilewright.common.errors import TilewrightError
 from tilewright.errors import ConfigMismatchError, InputError, UntrustedError, UsageError
 
 if TYPE_CHECKING:
-    from isa.config import NpuConfig
-    from isa.program import Program
     from tilewright.api.compilation import compile, compile_program
     from tilewright.checking.model import check
     from tilewright.checking.report import CheckReport
     from tilewright.dynamic.model import DynamicModel
     from tilewright.export import export_c
     from tilewright.files import load
+    from tilewright.isa.config import NpuConfig
+    from tilewright.isa.program import Program
     from tilewright.litert.library import litert_delegate
     from tilewright.measure.compare import Comparison
     from tilewright.measure.explain import Explanation
@@ -44,8 +44,8 @@ _HOMES = {
     "Device": "tilewright.runtime.devices",
     "DynamicModel": "tilewright.dynamic.model",
     "Explanation": "tilewright.measure.explain",
-    "NpuConfig": "isa.config",
-    "Program": "isa.program",
+    "NpuConfig": "tilewright.isa.config",
+    "Program": "tilewright.isa.program",
     "Runner": "tilewright.runtime.devices",
     "check": "tilewright.checking.model",
     "compare": "tilewright.measuring",
@@ -115,7 +115,7 @@ def _package(name: str) -> Any:
     except ModuleNotFoundError as error:
         if name != "sweep":
             raise
-        from common.installation import install_extra
+        from tilewright.common.installation import install_extra
 
         raise ModuleNotFoundError(f"{error.name} is missing: {install_extra(name)}", name=error.name) from None
 

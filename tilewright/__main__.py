@@ -1,6 +1,6 @@
 """`python -m tilewright`, and the entry point of the `tilewright` script."""
 
-from common.interrupts import end_at_once
+from tilewright.common.interrupts import end_at_once
 
 
 def main() -> None:

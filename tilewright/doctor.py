@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-from common import native
-from common.errors import TilewrightError
-from common.installation import install_extra, install_packages
-from common.store import cache_folder
-from fpga.flows.xilinx7 import tools
+from tilewright.common import native
+from tilewright.common.errors import TilewrightError
+from tilewright.common.installation import install_extra, install_packages
+from tilewright.common.store import cache_folder
+from tilewright.fpga.flows.xilinx7 import tools
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Errors of the public API; like all `TilewrightError`s they are one clear line."""
 
-from common.errors import TilewrightError, UsageError
+from tilewright.common.errors import TilewrightError, UsageError
 
 
 class InputError(UsageError):

@@ -14,9 +14,9 @@ from typing import IO, Any, BinaryIO
 
 import numpy as np
 
-from common import store, temporary
-from isa.program import Program
+from tilewright.common import store, temporary
 from tilewright.errors import UsageError
+from tilewright.isa.program import Program
 
 #: What the arrays of an .npz may expand to, in bytes: a file of a few kilobytes can hold as many gigabytes of zeros.
 MAX_EXPANDED = 1 << 32
@@ -36,7 +36,7 @@ def load(path: str | Path, *, trust: bool = False) -> Program:
             signed by the user, or by somebody the user trusts; see `tilewright.trust`.
 
     Raises:
-        isa.program.ProgramError: it is unreadable or damaged.
+        tilewright.isa.program.ProgramError: it is unreadable or damaged.
     """
     program = Program.load(path)
     program.trusted = trust
@@ -70,7 +70,7 @@ def check_readable(path: str | Path) -> None:
 
 @contextlib.contextmanager
 def writing(path: str | Path) -> Iterator[BinaryIO]:
-    """`common.store.writing` for results of a user. Raises `UsageError` if the file cannot be written."""
+    """`tilewright.common.store.writing` for results of a user. Raises `UsageError` if the file cannot be written."""
     try:
         with store.writing(path) as file:
             yield file

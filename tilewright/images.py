@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from common.store import check_regular
-from isa.program import Program, TensorInfo
+from tilewright.common.store import check_regular
 from tilewright.errors import UsageError
+from tilewright.isa.program import Program, TensorInfo
 from tilewright.runtime.inputs import input_range
 from tilewright.runtime.layout import dtype_of
 

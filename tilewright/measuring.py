@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
-from isa.config import PRESETS, NpuConfig
-from isa.program import Program
-from isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.api.compilation import compile_program
 from tilewright.errors import UsageError
 from tilewright.files import load
+from tilewright.isa.config import PRESETS, NpuConfig
+from tilewright.isa.program import Program
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.measure import compare as comparing
 from tilewright.measure import explain as explaining
 from tilewright.measure.clock import Clock, at_board

@@ -23,14 +23,14 @@ import onnx
 from onnx import helper
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
-from compiler.errors import OpenShapeError, StagingError
-from compiler.importer import OPSET, import_onnx
-from compiler.options import CompileOptions
-from compiler.pipeline import compile_graph
-from isa.config import NpuConfig
-from isa.program import Program
+from tilewright.compiler.errors import OpenShapeError, StagingError
+from tilewright.compiler.importer import OPSET, import_onnx
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.pipeline import compile_graph
 from tilewright.dynamic.model import DynamicModel
 from tilewright.errors import InputError, UsageError
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import Program
 from tilewright.runtime.devices import Device
 
 DEVICES = ("CPU", "NPU")

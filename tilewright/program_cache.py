@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import llvmlite
 
-from common import store
-from compiler.cpu import Target, findings
-from compiler.cpu.segment import poisoned
-from isa.program import Program, ProgramError
 from tilewright import trust
+from tilewright.common import store
+from tilewright.compiler.cpu import Target, findings
+from tilewright.compiler.cpu.segment import poisoned
+from tilewright.isa.program import Program, ProgramError
 
 if TYPE_CHECKING:
     import onnx

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from isa.program import Program
 from tilewright.api.compilation import compile
 from tilewright.dynamic.model import DynamicModel
 from tilewright.errors import TilewrightError, UsageError
+from tilewright.isa.program import Program
 from tilewright.pytorch import export
 from tilewright.runtime.devices import Device, Runner
 

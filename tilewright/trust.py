@@ -18,10 +18,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common import store
-from common.text import is_plain
-from isa.program import CpuStep, Program
+from tilewright.common import store
+from tilewright.common.text import is_plain
 from tilewright.errors import UntrustedError, UsageError
+from tilewright.isa.program import CpuStep, Program
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey

@@ -7,10 +7,16 @@ that LLVM works while something else is done. `load` makes it callable in this p
 
 from __future__ import annotations
 
-from compiler.cpu.object.loader import load
-from compiler.cpu.segment import Segment, compile_segment, compiled_beside, prepare_segment, unsupported_reason
-from compiler.cpu.stages.context import PackedConstants
-from compiler.cpu.target import Target
+from tilewright.compiler.cpu.object.loader import load
+from tilewright.compiler.cpu.segment import (
+    Segment,
+    compile_segment,
+    compiled_beside,
+    prepare_segment,
+    unsupported_reason,
+)
+from tilewright.compiler.cpu.stages.context import PackedConstants
+from tilewright.compiler.cpu.target import Target
 
 __all__ = [
     "PackedConstants",

@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from common.store import append_records, cache_folder, read_records
-from compiler.cpu.target import Target
+from tilewright.common.store import append_records, cache_folder, read_records
+from tilewright.compiler.cpu.target import Target
 
 VERSION = 1
 ENVIRONMENT = "TILEWRIGHT_CPU_TUNING"

@@ -1,7 +1,7 @@
 """Schedules: how a kernel is tiled, ordered, vectorised, unrolled and packed, as data apart from what it computes.
 
 A kernel asks for its schedule by a signature of what it computes (`Schedules.get`) and gets the default, or what was
-found by measurement on this processor (`compiler.cpu.tune`, `compiler.cpu.findings`).
+found by measurement on this processor (`tilewright.compiler.cpu.tune`, `tilewright.compiler.cpu.findings`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
-from compiler.cpu.target import Target
+from tilewright.compiler.cpu.target import Target
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,23 +7,23 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from compiler.cpu import findings
-from compiler.cpu.cost import Work, work_of
-from compiler.cpu.expr import Buffer
-from compiler.cpu.ir.module import Module
-from compiler.cpu.ir.threads import LINE
-from compiler.cpu.object.compiler import compiling, jobs_of
-from compiler.cpu.ops import RULES
-from compiler.cpu.schedule import Schedules
-from compiler.cpu.stages.context import Context, PackedConstants
-from compiler.cpu.stages.entry import Poison, counter_bytes, entry_point
-from compiler.cpu.stages.plan import WorkspaceSize, plan
-from compiler.cpu.stages.stage import Call, describe
-from compiler.cpu.stages.value import ElementFn, Value
-from compiler.cpu.target import Target
-from compiler.errors import UnsupportedError
-from compiler.graph import Graph, Node
-from compiler.llvm.emit import Job
+from tilewright.compiler.cpu import findings
+from tilewright.compiler.cpu.cost import Work, work_of
+from tilewright.compiler.cpu.expr import Buffer
+from tilewright.compiler.cpu.ir.module import Module
+from tilewright.compiler.cpu.ir.threads import LINE
+from tilewright.compiler.cpu.object.compiler import compiling, jobs_of
+from tilewright.compiler.cpu.ops import RULES
+from tilewright.compiler.cpu.schedule import Schedules
+from tilewright.compiler.cpu.stages.context import Context, PackedConstants
+from tilewright.compiler.cpu.stages.entry import Poison, counter_bytes, entry_point
+from tilewright.compiler.cpu.stages.plan import WorkspaceSize, plan
+from tilewright.compiler.cpu.stages.stage import Call, describe
+from tilewright.compiler.cpu.stages.value import ElementFn, Value
+from tilewright.compiler.cpu.target import Target
+from tilewright.compiler.errors import UnsupportedError
+from tilewright.compiler.graph import Graph, Node
+from tilewright.compiler.llvm.emit import Job
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from functools import cache, cached_property
 
 import llvmlite.binding as llvm
 
-from compiler.errors import CompileError
-from compiler.llvm.emit import Machine, initialise
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.llvm.emit import Machine, initialise
 
 
 def _allow_amx() -> bool:

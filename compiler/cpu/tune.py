@@ -13,20 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from compiler.cpu.expr import Buffer
-from compiler.cpu.findings import Finding, processor
-from compiler.cpu.ir.module import Module
-from compiler.cpu.object.compiler import compile_module
-from compiler.cpu.object.loader import load
-from compiler.cpu.schedule import Schedule, Schedules
-from compiler.cpu.segment import compile_segment, run_rules
-from compiler.cpu.stages.context import Context
-from compiler.cpu.stages.entry import entry_point
-from compiler.cpu.stages.memory import SLACK
-from compiler.cpu.stages.stage import Emission, LoopStage, RowStage, describe
-from compiler.cpu.target import Target
-from compiler.errors import CompileError
-from compiler.graph import Graph, Node, Tensor
+from tilewright.compiler.cpu.expr import Buffer
+from tilewright.compiler.cpu.findings import Finding, processor
+from tilewright.compiler.cpu.ir.module import Module
+from tilewright.compiler.cpu.object.compiler import compile_module
+from tilewright.compiler.cpu.object.loader import load
+from tilewright.compiler.cpu.schedule import Schedule, Schedules
+from tilewright.compiler.cpu.segment import compile_segment, run_rules
+from tilewright.compiler.cpu.stages.context import Context
+from tilewright.compiler.cpu.stages.entry import entry_point
+from tilewright.compiler.cpu.stages.memory import SLACK
+from tilewright.compiler.cpu.stages.stage import Emission, LoopStage, RowStage, describe
+from tilewright.compiler.cpu.target import Target
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.graph import Graph, Node, Tensor
 
 GAIN = 0.97  # a schedule must need less than this of the time
 _SHARE = 0.02  # seconds of measuring per comparison

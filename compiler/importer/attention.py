@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from compiler.errors import CompileError, UnsupportedError
-from compiler.importer.attention_core import (
+from tilewright.compiler.errors import CompileError, UnsupportedError
+from tilewright.compiler.importer.attention_core import (
     MS,
     cast,
     default_scale,
@@ -22,10 +22,10 @@ from compiler.importer.attention_core import (
     shaped,
     weighted,
 )
-from compiler.importer.builder import OnnxBuilder
-from compiler.importer.dynamic_quantized import integer_product
-from compiler.importer.handlers import handles
-from compiler.importer.onnx_node import OnnxNode
+from tilewright.compiler.importer.builder import OnnxBuilder
+from tilewright.compiler.importer.dynamic_quantized import integer_product
+from tilewright.compiler.importer.handlers import handles
+from tilewright.compiler.importer.onnx_node import OnnxNode
 
 
 @handles("Attention", domain=MS)

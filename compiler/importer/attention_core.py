@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from compiler.errors import CompileError
-from compiler.importer.builder import OnnxBuilder
-from compiler.importer.onnx_node import OnnxNode
-from compiler.onnx_ops import elem_type
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.importer.builder import OnnxBuilder
+from tilewright.compiler.importer.onnx_node import OnnxNode
+from tilewright.compiler.onnx_ops import elem_type
 
 MS = "com.microsoft"
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from compiler.errors import CompileError
-from compiler.importer.builder import OnnxBuilder
-from compiler.importer.handlers import handles
-from compiler.importer.onnx_node import OnnxNode
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.importer.builder import OnnxBuilder
+from tilewright.compiler.importer.handlers import handles
+from tilewright.compiler.importer.onnx_node import OnnxNode
 
 BOUNDED_DOMAIN = "ai.tilewright.bounded"
 BOUNDED_OPS = ("NonZero", "Compress", "NonMaxSuppression")

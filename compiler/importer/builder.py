@@ -9,11 +9,11 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from compiler.errors import CompileError, StagingError, UnsupportedError
-from compiler.graph import Graph, Node, Tensor
-from compiler.importer.functions import OWN_OPS, function_body, own_types
-from compiler.importer.onnx_node import OnnxNode
-from compiler.limits import (
+from tilewright.compiler.errors import CompileError, StagingError, UnsupportedError
+from tilewright.compiler.graph import Graph, Node, Tensor
+from tilewright.compiler.importer.functions import OWN_OPS, function_body, own_types
+from tilewright.compiler.importer.onnx_node import OnnxNode
+from tilewright.compiler.limits import (
     check_attributes,
     check_indexed,
     check_nodes,
@@ -21,7 +21,7 @@ from compiler.limits import (
     check_positions,
     check_shape,
 )
-from compiler.onnx_ops import (
+from tilewright.compiler.onnx_ops import (
     OPSET,
     UNTRUSTED,
     attribute_value,

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from compiler.errors import UnsupportedError
-from compiler.importer.builder import OnnxBuilder
-from compiler.importer.convolution import conv_attrs
-from compiler.importer.handlers import handles
-from compiler.importer.onnx_node import OnnxNode
-from compiler.importer.pooling import pool_attrs
-from compiler.importer.quantized import bias, operand, result, transposed
-from compiler.importer.reduction import normal_axes, softmax
+from tilewright.compiler.errors import UnsupportedError
+from tilewright.compiler.importer.builder import OnnxBuilder
+from tilewright.compiler.importer.convolution import conv_attrs
+from tilewright.compiler.importer.handlers import handles
+from tilewright.compiler.importer.onnx_node import OnnxNode
+from tilewright.compiler.importer.pooling import pool_attrs
+from tilewright.compiler.importer.quantized import bias, operand, result, transposed
+from tilewright.compiler.importer.reduction import normal_axes, softmax
 
 MS = "com.microsoft"
 

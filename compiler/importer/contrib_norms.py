@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.errors import UnsupportedError
-from compiler.importer.attention_core import MS
-from compiler.importer.builder import OnnxBuilder
-from compiler.importer.handlers import handles
-from compiler.importer.onnx_node import OnnxNode
-from compiler.importer.quantized import dequantize
+from tilewright.compiler.errors import UnsupportedError
+from tilewright.compiler.importer.attention_core import MS
+from tilewright.compiler.importer.builder import OnnxBuilder
+from tilewright.compiler.importer.handlers import handles
+from tilewright.compiler.importer.onnx_node import OnnxNode
+from tilewright.compiler.importer.quantized import dequantize
 
 
 def _skipped(builder: OnnxBuilder, node: OnnxNode, bias: str) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import onnx
 
-from compiler.errors import CompileError, StagingError
-from compiler.importer.builder import OnnxBuilder, deciding
-from compiler.importer.handlers import handles
-from compiler.importer.onnx_node import OnnxNode
+from tilewright.compiler.errors import CompileError, StagingError
+from tilewright.compiler.importer.builder import OnnxBuilder, deciding
+from tilewright.compiler.importer.handlers import handles
+from tilewright.compiler.importer.onnx_node import OnnxNode
 
 MAX_UNROLLED = 20_000
 """Nodes a Loop or Scan may unroll to."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from compiler.errors import CompileError, StagingError, UnsupportedError
-from compiler.graph import Tensor
-from compiler.importer.builder import OnnxBuilder
-from compiler.importer.handlers import handles
-from compiler.importer.onnx_node import OnnxNode
-from compiler.onnx_ops import numpy_dtype
+from tilewright.compiler.errors import CompileError, StagingError, UnsupportedError
+from tilewright.compiler.graph import Tensor
+from tilewright.compiler.importer.builder import OnnxBuilder
+from tilewright.compiler.importer.handlers import handles
+from tilewright.compiler.importer.onnx_node import OnnxNode
+from tilewright.compiler.onnx_ops import numpy_dtype
 
 
 @handles("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Greater", "Less", "Equal")

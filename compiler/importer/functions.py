@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from compiler.graph import Node, Tensor
-from compiler.onnx_ops import OPSET, elem_type, schema_of, to_proto
+from tilewright.compiler.graph import Node, Tensor
+from tilewright.compiler.onnx_ops import OPSET, elem_type, schema_of, to_proto
 
 _LIKE_FIRST_INPUT = {"GroupNormalization", "RMSNormalization", "Swish", "ReverseSequence"}
 _WRITTEN_OUT = {

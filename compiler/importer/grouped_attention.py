@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.errors import CompileError, UnsupportedError
-from compiler.importer.attention_core import (
+from tilewright.compiler.errors import CompileError, UnsupportedError
+from tilewright.compiler.importer.attention_core import (
     MS,
     cast,
     default_scale,
@@ -17,10 +17,10 @@ from compiler.importer.attention_core import (
     shaped,
     weighted,
 )
-from compiler.importer.builder import OnnxBuilder
-from compiler.importer.handlers import handles
-from compiler.importer.onnx_node import OnnxNode
-from compiler.importer.rotary import counted, rotated
+from tilewright.compiler.importer.builder import OnnxBuilder
+from tilewright.compiler.importer.handlers import handles
+from tilewright.compiler.importer.onnx_node import OnnxNode
+from tilewright.compiler.importer.rotary import counted, rotated
 
 _CPU_LEAVES_OUT = {12: "k_scale", 13: "v_scale", 14: "q_norm_weight", 15: "k_norm_weight"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from compiler.importer.builder import Handler
+from tilewright.compiler.importer.builder import Handler
 
 HANDLERS: dict[tuple[str, str], Handler] = {}
 

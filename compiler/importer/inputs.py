@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import onnx
 
-from compiler.errors import CompileError, OpenShapeError, StagingError
-from compiler.notes import OPEN_BATCH
-from compiler.onnx_ops import numpy_dtype
+from tilewright.compiler.errors import CompileError, OpenShapeError, StagingError
+from tilewright.compiler.notes import OPEN_BATCH
+from tilewright.compiler.onnx_ops import numpy_dtype
 
 #: What exporters call a batch, and parts of what they call other dimensions.
 _BATCH = re.compile(r"batch|^(n|b|bs|nb)$", re.IGNORECASE)

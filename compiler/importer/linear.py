@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from compiler.importer.builder import OnnxBuilder
-from compiler.importer.handlers import handles
-from compiler.importer.onnx_node import OnnxNode
+from tilewright.compiler.importer.builder import OnnxBuilder
+from tilewright.compiler.importer.handlers import handles
+from tilewright.compiler.importer.onnx_node import OnnxNode
 
 
 @handles("Gemm")

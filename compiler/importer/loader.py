@@ -10,13 +10,13 @@ import onnx
 import onnx.inliner
 from google.protobuf.message import DecodeError
 
-from common import store
-from compiler.equations import check_equations
-from compiler.errors import CompileError, StagingError, UnsupportedError
-from compiler.external_data import load_external_data
-from compiler.limits import check_nodes
-from compiler.onnx_graphs import all_nodes, sort_model, subgraphs
-from compiler.onnx_ops import OPSET
+from tilewright.common import store
+from tilewright.compiler.equations import check_equations
+from tilewright.compiler.errors import CompileError, StagingError, UnsupportedError
+from tilewright.compiler.external_data import load_external_data
+from tilewright.compiler.limits import check_nodes
+from tilewright.compiler.onnx_graphs import all_nodes, sort_model, subgraphs
+from tilewright.compiler.onnx_ops import OPSET
 
 OLDEST_OPSET = 1
 _MAX_FUNCTIONS = 500  # each may call the one before

@@ -10,11 +10,11 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from compiler.errors import CompileError, UnsupportedError
-from compiler.importer.attention_core import MS, cast, shaped
-from compiler.importer.builder import OnnxBuilder
-from compiler.importer.handlers import handles
-from compiler.importer.onnx_node import OnnxNode
+from tilewright.compiler.errors import CompileError, UnsupportedError
+from tilewright.compiler.importer.attention_core import MS, cast, shaped
+from tilewright.compiler.importer.builder import OnnxBuilder
+from tilewright.compiler.importer.handlers import handles
+from tilewright.compiler.importer.onnx_node import OnnxNode
 
 _TYPES = {2: np.dtype(ml_dtypes.uint2), 4: np.dtype(ml_dtypes.uint4), 8: np.dtype(np.uint8)}
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from compiler.errors import CompileError, UnsupportedError
-from compiler.importer.builder import OnnxBuilder
-from compiler.importer.handlers import handles
-from compiler.importer.onnx_node import OnnxNode
-from compiler.importer.reduction import normal_axes
+from tilewright.compiler.errors import CompileError, UnsupportedError
+from tilewright.compiler.importer.builder import OnnxBuilder
+from tilewright.compiler.importer.handlers import handles
+from tilewright.compiler.importer.onnx_node import OnnxNode
+from tilewright.compiler.importer.reduction import normal_axes
 
 
 @handles("Reshape")

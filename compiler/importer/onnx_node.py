@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from compiler.errors import CompileError, UnsupportedError
+from tilewright.compiler.errors import CompileError, UnsupportedError
 
 
 @dataclass

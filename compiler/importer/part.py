@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from compiler.errors import StagingError
-from compiler.graph import Graph, Tensor
-from compiler.importer.builder import OnnxBuilder, deciding
-from compiler.importer.handlers import HANDLERS, handles
-from compiler.importer.loader import reported
-from compiler.importer.onnx_node import OnnxNode
-from compiler.limits import check_shape
-from compiler.onnx_ops import OPSET
+from tilewright.compiler.errors import StagingError
+from tilewright.compiler.graph import Graph, Tensor
+from tilewright.compiler.importer.builder import OnnxBuilder, deciding
+from tilewright.compiler.importer.handlers import HANDLERS, handles
+from tilewright.compiler.importer.loader import reported
+from tilewright.compiler.importer.onnx_node import OnnxNode
+from tilewright.compiler.limits import check_shape
+from tilewright.compiler.onnx_ops import OPSET
 
 
 @dataclass

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from compiler.errors import CompileError
-from compiler.importer.builder import OnnxBuilder
-from compiler.importer.convolution import auto_pad, spatial, window_pads
-from compiler.importer.handlers import handles
-from compiler.importer.onnx_node import OnnxNode
-from compiler.windows import clipped
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.importer.builder import OnnxBuilder
+from tilewright.compiler.importer.convolution import auto_pad, spatial, window_pads
+from tilewright.compiler.importer.handlers import handles
+from tilewright.compiler.importer.onnx_node import OnnxNode
+from tilewright.compiler.windows import clipped
 
 
 def pool_attrs(builder: OnnxBuilder, node: OnnxNode, data: str, average: bool) -> dict[str, Any]:

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from compiler.errors import CompileError, UnsupportedError
-from compiler.importer.builder import OnnxBuilder
-from compiler.importer.convolution import conv_attrs
-from compiler.importer.handlers import handles
-from compiler.importer.onnx_node import OnnxNode
-from compiler.onnx_ops import numpy_dtype
-from compiler.quantization import NO_ZERO_POINT, bias_scale
+from tilewright.compiler.errors import CompileError, UnsupportedError
+from tilewright.compiler.importer.builder import OnnxBuilder
+from tilewright.compiler.importer.convolution import conv_attrs
+from tilewright.compiler.importer.handlers import handles
+from tilewright.compiler.importer.onnx_node import OnnxNode
+from tilewright.compiler.onnx_ops import numpy_dtype
+from tilewright.compiler.quantization import NO_ZERO_POINT, bias_scale
 
 
 def check_scale(label: str, name: str, scale: np.ndarray) -> None:

@@ -9,12 +9,12 @@ import zlib
 
 import numpy as np
 
-from compiler.errors import CompileError
-from compiler.graph import Tensor
-from compiler.importer.builder import OnnxBuilder
-from compiler.importer.handlers import handles
-from compiler.importer.onnx_node import OnnxNode
-from compiler.onnx_ops import elem_type, numpy_dtype
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.graph import Tensor
+from tilewright.compiler.importer.builder import OnnxBuilder
+from tilewright.compiler.importer.handlers import handles
+from tilewright.compiler.importer.onnx_node import OnnxNode
+from tilewright.compiler.onnx_ops import elem_type, numpy_dtype
 
 
 def generator(node: OnnxNode) -> np.random.RandomState:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from compiler.errors import CompileError
-from compiler.importer.builder import OnnxBuilder
-from compiler.importer.handlers import handles
-from compiler.importer.onnx_node import OnnxNode
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.importer.builder import OnnxBuilder
+from tilewright.compiler.importer.handlers import handles
+from tilewright.compiler.importer.onnx_node import OnnxNode
 
 REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2",
               "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")  # fmt: skip

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.errors import CompileError
-from compiler.importer.attention_core import MS, cast, heads, joined, shaped
-from compiler.importer.builder import OnnxBuilder
-from compiler.importer.handlers import handles
-from compiler.importer.onnx_node import OnnxNode
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.importer.attention_core import MS, cast, heads, joined, shaped
+from tilewright.compiler.importer.builder import OnnxBuilder
+from tilewright.compiler.importer.handlers import handles
+from tilewright.compiler.importer.onnx_node import OnnxNode
 
 
 def rotated(builder: OnnxBuilder, node: OnnxNode, x: str, cos: str, sin: str, positions: str, interleaved: bool) -> str:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import onnx
 
-from compiler.errors import CompileError, StagingError
-from compiler.importer.builder import OnnxBuilder
-from compiler.importer.control import STAGED_UNROLLED
-from compiler.importer.handlers import handles
-from compiler.importer.onnx_node import OnnxNode
-from compiler.limits import check_operands
+from tilewright.compiler.errors import CompileError, StagingError
+from tilewright.compiler.importer.builder import OnnxBuilder
+from tilewright.compiler.importer.control import STAGED_UNROLLED
+from tilewright.compiler.importer.handlers import handles
+from tilewright.compiler.importer.onnx_node import OnnxNode
+from tilewright.compiler.limits import check_operands
 
 
 def _sequence(builder: OnnxBuilder, node: OnnxNode, index: int) -> list[str]:

@@ -10,8 +10,8 @@ import struct
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
-from common.processes import Command, Outcome, beside, processors
-from compiler.llvm.emit import Job, emit
+from tilewright.common.processes import Command, Outcome, beside, processors
+from tilewright.compiler.llvm.emit import Job, emit
 
 #: Work that is worth a process of its own, which takes 0.15 s to start, and the most such processes.
 _SECONDS_PER_PROCESS = 0.6
@@ -72,7 +72,7 @@ def numbers(queue: int) -> Iterator[int]:
 
 def _command(jobs: Sequence[Job], queue: int) -> Command:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    arguments = [sys.executable, "-m", "compiler.llvm.worker", str(queue)]
+    arguments = [sys.executable, "-m", "tilewright.compiler.llvm.worker", str(queue)]
     return Command(arguments, pickle.dumps(jobs[:_SHARED]), environment, descriptors=(queue,))
 
 

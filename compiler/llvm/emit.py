@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import llvmlite
 import llvmlite.binding as llvm
 
-from compiler.llvm.masked_stores import single_lanes_written_out
+from tilewright.compiler.llvm.masked_stores import single_lanes_written_out
 
 _PIPELINES = {
     True: "O3 with SLP, single lanes written out",
@@ -27,7 +27,7 @@ def initialise() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What LLVM compiles for: see `compiler.cpu.target.Target`."""
+    """What LLVM compiles for: see `tilewright.compiler.cpu.target.Target`."""
 
     triple: str
     cpu: str

@@ -1,4 +1,4 @@
-"""Process side of `compiler.llvm.beside`: reads pickled jobs from standard input, takes numbers of jobs from the pipe
+"""Process side of `tilewright.compiler.llvm.beside`: reads pickled jobs from standard input, takes numbers of jobs from the pipe
 whose descriptor is its argument, and writes (number, object) to standard output for each."""
 
 from __future__ import annotations
@@ -7,8 +7,8 @@ import os
 import pickle
 import sys
 
-from compiler.llvm.beside import numbers
-from compiler.llvm.emit import emit
+from tilewright.compiler.llvm.beside import numbers
+from tilewright.compiler.llvm.emit import emit
 
 
 def main() -> None:

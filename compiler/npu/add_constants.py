@@ -14,10 +14,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from compiler.npu.stored import StoredType, stored_limits, stored_type
-from compiler.ops.elementwise import AddConstants, QAdd
-from compiler.tensor import Tensor
-from isa import numerics
+from tilewright.compiler.npu.stored import StoredType, stored_limits, stored_type
+from tilewright.compiler.ops.elementwise import AddConstants, QAdd
+from tilewright.compiler.tensor import Tensor
+from tilewright.isa import numerics
 
 _MULTIPLIER_LIMIT = (1 << 23) - 1
 _MOST_TRIED = 256  # choices of c: where there are more, many pairs are missed

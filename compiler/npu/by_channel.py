@@ -16,15 +16,15 @@ import math
 
 import numpy as np
 
-from compiler.graph import Graph, Node, Quant, Tensor
-from compiler.npu.blocks.wiring import Wiring
-from compiler.npu.moves import made_by_npu, read_by_npu
-from compiler.ops.convolution import QConv
-from compiler.ops.elementwise import AddConstants, QAdd, QLut
-from compiler.passes.annotate import quant_of
-from compiler.quantization import is_activation, limits, quantize
-from isa import numerics
-from isa.config import NpuConfig
+from tilewright.compiler.graph import Graph, Node, Quant, Tensor
+from tilewright.compiler.npu.blocks.wiring import Wiring
+from tilewright.compiler.npu.moves import made_by_npu, read_by_npu
+from tilewright.compiler.ops.convolution import QConv
+from tilewright.compiler.ops.elementwise import AddConstants, QAdd, QLut
+from tilewright.compiler.passes.annotate import quant_of
+from tilewright.compiler.quantization import is_activation, limits, quantize
+from tilewright.isa import numerics
+from tilewright.isa.config import NpuConfig
 
 #: Steps of a float32 by which a scale may be off.
 _NEIGHBOURS = 64

@@ -16,16 +16,16 @@ from itertools import pairwise
 
 import numpy as np
 
-from compiler.graph import Graph, Node, Tensor
-from compiler.npu.blocks.wiring import Wiring
-from compiler.npu.moves import in_planes, made_by_npu, read_by_npu
-from compiler.npu.ops import unsupported_reason
-from compiler.ops.concat import QConcat
-from compiler.ops.product import QMatMul
-from compiler.ops.take import QTake
-from compiler.passes.boxes import bounds_of
-from compiler.quantization import is_activation
-from isa.config import NpuConfig
+from tilewright.compiler.graph import Graph, Node, Tensor
+from tilewright.compiler.npu.blocks.wiring import Wiring
+from tilewright.compiler.npu.moves import in_planes, made_by_npu, read_by_npu
+from tilewright.compiler.npu.ops import unsupported_reason
+from tilewright.compiler.ops.concat import QConcat
+from tilewright.compiler.ops.product import QMatMul
+from tilewright.compiler.ops.take import QTake
+from tilewright.compiler.passes.boxes import bounds_of
+from tilewright.compiler.quantization import is_activation
+from tilewright.isa.config import NpuConfig
 
 #: Parts of a Concat at most: each is a layer.
 _MOST_PARTS = 64

@@ -13,15 +13,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from compiler.graph import Graph, Node, Quant, Tensor
-from compiler.npu.add_constants import nearest_add_constants
-from compiler.npu.blocks.wiring import Wiring
-from compiler.npu.moves import made_by_npu, read_by_npu
-from compiler.npu.ops import unsupported_reason
-from compiler.npu.stored import StoredType, stored_limits, stored_type
-from compiler.ops.elementwise import AddConstants, QAdd, QLut
-from compiler.quantization import is_activation
-from isa.config import NpuConfig
+from tilewright.compiler.graph import Graph, Node, Quant, Tensor
+from tilewright.compiler.npu.add_constants import nearest_add_constants
+from tilewright.compiler.npu.blocks.wiring import Wiring
+from tilewright.compiler.npu.moves import made_by_npu, read_by_npu
+from tilewright.compiler.npu.ops import unsupported_reason
+from tilewright.compiler.npu.stored import StoredType, stored_limits, stored_type
+from tilewright.compiler.ops.elementwise import AddConstants, QAdd, QLut
+from tilewright.compiler.quantization import is_activation
+from tilewright.isa.config import NpuConfig
 
 _SUM = AddConstants(1, 1, 0, 0)
 _NUMBERS = 16  # of the values of an operand, 0 for those that no missed pair has

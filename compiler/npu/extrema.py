@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from compiler.graph import Graph, Node, Quant, Tensor
-from compiler.npu.blocks.wiring import Wiring
-from compiler.npu.moves import (
+from tilewright.compiler.graph import Graph, Node, Quant, Tensor
+from tilewright.compiler.npu.blocks.wiring import Wiring
+from tilewright.compiler.npu.moves import (
     MOST_KERNEL,
     ROWS_AS_PLANES,
     in_planes,
@@ -30,14 +30,14 @@ from compiler.npu.moves import (
     rows_as_planes,
     selected,
 )
-from compiler.npu.place.place import usual_layout
-from compiler.npu.views import broadcast_ok
-from compiler.ops.elementwise import IDENTITY_TABLE, AddConstants, QAdd, QLut
-from compiler.ops.pooling import QMaxPool
-from compiler.passes.boxes import bounds_of
-from compiler.passes.clean_up import clean_up
-from compiler.quantization import is_activation, limits
-from isa.config import NpuConfig
+from tilewright.compiler.npu.place.place import usual_layout
+from tilewright.compiler.npu.views import broadcast_ok
+from tilewright.compiler.ops.elementwise import IDENTITY_TABLE, AddConstants, QAdd, QLut
+from tilewright.compiler.ops.pooling import QMaxPool
+from tilewright.compiler.passes.boxes import bounds_of
+from tilewright.compiler.passes.clean_up import clean_up
+from tilewright.compiler.quantization import is_activation, limits
+from tilewright.isa.config import NpuConfig
 
 _MINUS, _PLUS = AddConstants(1, -1, 0, 0), AddConstants(1, 1, 0, 0)
 

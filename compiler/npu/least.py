@@ -1,6 +1,6 @@
 """What a program must do at least, whatever is computed where and in which order: steps of the array, bytes moved.
 
-For each layer of the program; `simulator.bound` makes cycles of it. docs/simulators.md has the argument.
+For each layer of the program; `tilewright.simulator.bound` makes cycles of it. docs/simulators.md has the argument.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.npu.layers.layer import Layer
-from compiler.npu.views import View
-from isa.config import NpuConfig
-from isa.program import ARENA_REGION
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.views import View
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import ARENA_REGION
 
 _TABLE_BYTES = 256
 

@@ -19,16 +19,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from compiler.graph import Graph, Node, Quant, Tensor
-from compiler.npu.blocks.wiring import Wiring
-from compiler.npu.moves import MOST_KERNEL, ROWS_AS_PLANES, in_planes, made_by_npu, rows_as_planes
-from compiler.npu.ops import unsupported_reason
-from compiler.ops.convolution import QConv
-from compiler.ops.pooling import QGlobalAveragePool
-from compiler.passes.clean_up import clean_up
-from compiler.quantization import limits
-from isa import numerics
-from isa.config import NpuConfig
+from tilewright.compiler.graph import Graph, Node, Quant, Tensor
+from tilewright.compiler.npu.blocks.wiring import Wiring
+from tilewright.compiler.npu.moves import MOST_KERNEL, ROWS_AS_PLANES, in_planes, made_by_npu, rows_as_planes
+from tilewright.compiler.npu.ops import unsupported_reason
+from tilewright.compiler.ops.convolution import QConv
+from tilewright.compiler.ops.pooling import QGlobalAveragePool
+from tilewright.compiler.passes.clean_up import clean_up
+from tilewright.compiler.quantization import limits
+from tilewright.isa import numerics
+from tilewright.isa.config import NpuConfig
 
 #: Elements of a sum at most, all of whose values are tried.
 _MOST_TRIED = 1 << 12

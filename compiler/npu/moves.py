@@ -18,15 +18,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import Graph, Node, Quant, Tensor
-from compiler.npu.blocks.alias import MOVES
-from compiler.npu.blocks.wiring import Wiring
-from compiler.npu.ops import npu_op_of, unsupported_reason
-from compiler.ops.convolution import QConv, QConvTranspose
-from compiler.ops.product import QMatMul
-from compiler.quantization import is_activation
-from isa.config import NpuConfig
-from isa.program import Layout
+from tilewright.compiler.graph import Graph, Node, Quant, Tensor
+from tilewright.compiler.npu.blocks.alias import MOVES
+from tilewright.compiler.npu.blocks.wiring import Wiring
+from tilewright.compiler.npu.ops import npu_op_of, unsupported_reason
+from tilewright.compiler.ops.convolution import QConv, QConvTranspose
+from tilewright.compiler.ops.product import QMatMul
+from tilewright.compiler.quantization import is_activation
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import Layout
 
 _ONE = Quant.of(np.float32(1), 0)
 #: Weights of a move at most: more take longer to load than the host takes.

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import Graph, Node, Quant
-from compiler.npu.blocks.wiring import Wiring
-from compiler.npu.moves import in_planes, made_by_npu
-from compiler.npu.ops import unsupported_reason
-from compiler.ops.convolution import QConv
-from compiler.ops.elementwise import QAdd, QMul
-from compiler.ops.product import QMatMul
-from compiler.quantization import is_activation
-from isa.config import NpuConfig
+from tilewright.compiler.graph import Graph, Node, Quant
+from tilewright.compiler.npu.blocks.wiring import Wiring
+from tilewright.compiler.npu.moves import in_planes, made_by_npu
+from tilewright.compiler.npu.ops import unsupported_reason
+from tilewright.compiler.ops.convolution import QConv
+from tilewright.compiler.ops.elementwise import QAdd, QMul
+from tilewright.compiler.ops.product import QMatMul
+from tilewright.compiler.quantization import is_activation
+from tilewright.isa.config import NpuConfig
 
 _ONE = Quant.of(np.float32(1), 0)
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from isa import wide_numerics
-from isa.instructions import WideByte
-from isa.program import Layout
+from tilewright.isa import wide_numerics
+from tilewright.isa.instructions import WideByte
+from tilewright.isa.program import Layout
 
 #: In which order the channel blocks of a value's two bytes lie.
 BYTE_ORDER = (WideByte.HIGH, WideByte.LOW)

@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from compiler.graph import Graph, Node
-from compiler.npu.blocks.wiring import Wiring
-from compiler.npu.moves import ROWS_AS_PLANES, made_by_npu, moving, rows_as_planes
-from compiler.npu.ops import unsupported_reason
-from compiler.ops.convolution import QConv
-from compiler.ops.product import QMatMul
-from compiler.passes.boxes import bounds_of, taken_box, whole_box
-from isa.config import NpuConfig
+from tilewright.compiler.graph import Graph, Node
+from tilewright.compiler.npu.blocks.wiring import Wiring
+from tilewright.compiler.npu.moves import ROWS_AS_PLANES, made_by_npu, moving, rows_as_planes
+from tilewright.compiler.npu.ops import unsupported_reason
+from tilewright.compiler.ops.convolution import QConv
+from tilewright.compiler.ops.product import QMatMul
+from tilewright.compiler.passes.boxes import bounds_of, taken_box, whole_box
+from tilewright.isa.config import NpuConfig
 
 _HEADS = [0, 2, 1, 3]
 """Rows of heads to heads of rows, and the other way round."""

@@ -1,13 +1,13 @@
 """The quantised ops: one class per op with its attributes, their checks, and what it computes. One file per family.
 
 Every other part of the compiler takes what it needs from here: importers and passes make instances, the CPU kernels
-(`compiler.cpu.ops`) and the layers of the NPU (`compiler.npu.ops`) are registered by class.
+(`tilewright.compiler.cpu.ops`) and the layers of the NPU (`tilewright.compiler.npu.ops`) are registered by class.
 """
 
 from __future__ import annotations
 
-from compiler.discover import import_modules
-from compiler.ops.quantized_op import QUANTIZED_OPS, QuantizedOp
+from tilewright.compiler.discover import import_modules
+from tilewright.compiler.ops.quantized_op import QUANTIZED_OPS, QuantizedOp
 
 import_modules(__path__, __name__)
 

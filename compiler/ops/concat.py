@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from compiler.ops.quantized_op import Operands, QuantizedOp, activation_error, shape_error
-from compiler.tensor import Tensor
+from tilewright.compiler.ops.quantized_op import Operands, QuantizedOp, activation_error, shape_error
+from tilewright.compiler.tensor import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from compiler.ops.quantized_op import Clamped, Operands, QuantizedOp, activation_error
-from compiler.tensor import Tensor
-from isa import numerics
+from tilewright.compiler.ops.quantized_op import Clamped, Operands, QuantizedOp, activation_error
+from tilewright.compiler.tensor import Tensor
+from tilewright.isa import numerics
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.ops.quantized_op import Clamped, Operands, shape_error, weights_error
-from compiler.tensor import Tensor
+from tilewright.compiler.ops.quantized_op import Clamped, Operands, shape_error, weights_error
+from tilewright.compiler.tensor import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from compiler.tensor import EIGHT_BIT, Tensor
+from tilewright.compiler.tensor import EIGHT_BIT, Tensor
 
 Operands = Sequence[Tensor | None]
 C = TypeVar("C", bound="Clamped")
@@ -21,7 +21,7 @@ C = TypeVar("C", bound="Clamped")
 
 @dataclass(frozen=True, kw_only=True)
 class QuantizedOp:
-    """An op that computes integers by the rules of `isa.numerics`, with its attributes.
+    """An op that computes integers by the rules of `tilewright.isa.numerics`, with its attributes.
 
     A subclass is a frozen dataclass. Its name is the op's name everywhere; defining it enters it in `QUANTIZED_OPS`.
 

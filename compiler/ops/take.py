@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.ops.quantized_op import Unchanged, shape_error
-from compiler.tensor import Tensor
+from tilewright.compiler.ops.quantized_op import Unchanged, shape_error
+from tilewright.compiler.tensor import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.ops.convolution import kernel_error, products
-from compiler.ops.quantized_op import Operands, QuantizedOp, Windowed, shape_error
-from compiler.tensor import Tensor
+from tilewright.compiler.ops.convolution import kernel_error, products
+from tilewright.compiler.ops.quantized_op import Operands, QuantizedOp, Windowed, shape_error
+from tilewright.compiler.tensor import Tensor
 
 LOWEST, HIGHEST = -(1 << 15), (1 << 15) - 1
 #: Products in one sum: that of the low bytes, up to 255 * 128 each, stays within int32.
@@ -35,7 +35,7 @@ class Wide(QuantizedOp, abstract=True):
 class QConv16(Wide, Windowed):
     """Convolution: x int16 [N,C,spatial], w constant int8 [O,C/group,kernel], optional bias int64 [O].
 
-    `sat((sum * m + 2^(t-1)) >> t)`, see `isa.wide_numerics.requantize_wide`.
+    `sat((sum * m + 2^(t-1)) >> t)`, see `tilewright.isa.wide_numerics.requantize_wide`.
 
     Attributes:
         multipliers: m of each output channel, of 15 bits.
@@ -67,7 +67,7 @@ class QConv16(Wide, Windowed):
 class QMatMul16(Wide):
     """Matrix product: x int16 [M,K], w constant int8 [K,N], optional bias int64 [N].
 
-    `sat(round(f64(sum) * factor))`, ties away from zero, see `isa.wide_numerics.requantize_wide_product`.
+    `sat(round(f64(sum) * factor))`, ties away from zero, see `tilewright.isa.wide_numerics.requantize_wide_product`.
 
     Attributes:
         factors: float64 `sx * sw / sy` of each column.

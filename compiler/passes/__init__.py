@@ -5,32 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from compiler.graph import Graph
-from compiler.passes.annotate import annotate
-from compiler.passes.bias_steps import bias_steps
-from compiler.passes.clean_up import clean_up
-from compiler.passes.drop_rows import drop_rows
-from compiler.passes.eliminate import eliminate
-from compiler.passes.fold_batch_norm import fold_batch_norm
-from compiler.passes.fold_constants import fold_constants
-from compiler.passes.fuse_activation import fuse_activation
-from compiler.passes.fuse_concat import fuse_concat
-from compiler.passes.fuse_lut import fuse_lut
-from compiler.passes.fuse_quantization import fuse_quantization
-from compiler.passes.integer_scatters import integer_scatters
-from compiler.passes.mark_floats import mark_floats
-from compiler.passes.merge_requantization import merge_requantization
-from compiler.passes.move_quantization import move_quantization
-from compiler.passes.narrow_states import narrow_states
-from compiler.passes.positive_scales import positive_scales
-from compiler.passes.quantize_weights import quantize_weights
-from compiler.passes.raise_parts import raise_parts
-from compiler.passes.raise_tables import raise_tables
-from compiler.passes.reassociate_matmul import reassociate_matmul
-from compiler.passes.recognise import recognise
-from compiler.passes.recognise_takes import recognise_takes
-from compiler.passes.simplify import simplify
-from compiler.passes.sink_transposes import sink_transposes
+from tilewright.compiler.graph import Graph
+from tilewright.compiler.passes.annotate import annotate
+from tilewright.compiler.passes.bias_steps import bias_steps
+from tilewright.compiler.passes.clean_up import clean_up
+from tilewright.compiler.passes.drop_rows import drop_rows
+from tilewright.compiler.passes.eliminate import eliminate
+from tilewright.compiler.passes.fold_batch_norm import fold_batch_norm
+from tilewright.compiler.passes.fold_constants import fold_constants
+from tilewright.compiler.passes.fuse_activation import fuse_activation
+from tilewright.compiler.passes.fuse_concat import fuse_concat
+from tilewright.compiler.passes.fuse_lut import fuse_lut
+from tilewright.compiler.passes.fuse_quantization import fuse_quantization
+from tilewright.compiler.passes.integer_scatters import integer_scatters
+from tilewright.compiler.passes.mark_floats import mark_floats
+from tilewright.compiler.passes.merge_requantization import merge_requantization
+from tilewright.compiler.passes.move_quantization import move_quantization
+from tilewright.compiler.passes.narrow_states import narrow_states
+from tilewright.compiler.passes.positive_scales import positive_scales
+from tilewright.compiler.passes.quantize_weights import quantize_weights
+from tilewright.compiler.passes.raise_parts import raise_parts
+from tilewright.compiler.passes.raise_tables import raise_tables
+from tilewright.compiler.passes.reassociate_matmul import reassociate_matmul
+from tilewright.compiler.passes.recognise import recognise
+from tilewright.compiler.passes.recognise_takes import recognise_takes
+from tilewright.compiler.passes.simplify import simplify
+from tilewright.compiler.passes.sink_transposes import sink_transposes
 
 
 @dataclass(frozen=True)

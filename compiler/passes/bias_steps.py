@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import Graph, Node, Quant
-from compiler.passes.annotate import quant_of
-from compiler.quantization import NO_ZERO_POINT, bias_scale
-from compiler.tensor import EIGHT_BIT
+from tilewright.compiler.graph import Graph, Node, Quant
+from tilewright.compiler.passes.annotate import quant_of
+from tilewright.compiler.quantization import NO_ZERO_POINT, bias_scale
+from tilewright.compiler.tensor import EIGHT_BIT
 
 
 def bias_steps(graph: Graph) -> None:

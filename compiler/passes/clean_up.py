@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from compiler.graph import Graph
-from compiler.passes.eliminate import eliminate
-from compiler.passes.fold_constants import fold_dequantized
-from compiler.passes.simplify import simplify
+from tilewright.compiler.graph import Graph
+from tilewright.compiler.passes.eliminate import eliminate
+from tilewright.compiler.passes.fold_constants import fold_dequantized
+from tilewright.compiler.passes.simplify import simplify
 
 
 def clean_up(graph: Graph) -> None:

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from compiler.graph import Graph, Node
-from compiler.ops.elementwise import Elementwise
-from compiler.ops.norm import QNorm
-from compiler.ops.product import QMatMul
-from compiler.ops.softmax import QSoftmax
-from compiler.passes.boxes import Box, in_order, taken_box, whole_box
-from compiler.tensor import Tensor
+from tilewright.compiler.graph import Graph, Node
+from tilewright.compiler.ops.elementwise import Elementwise
+from tilewright.compiler.ops.norm import QNorm
+from tilewright.compiler.ops.product import QMatMul
+from tilewright.compiler.ops.softmax import QSoftmax
+from tilewright.compiler.passes.boxes import Box, in_order, taken_box, whole_box
+from tilewright.compiler.tensor import Tensor
 
 
 def drop_rows(graph: Graph) -> None:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import Graph, Node
-from compiler.onnx_ops import RANDOM
-from compiler.ops.concat import QConcat
-from compiler.ops.elementwise import IDENTITY_TABLE, QLut
-from compiler.passes.annotate import quant_of
-from compiler.passes.integer_rules.rule import RULES
-from compiler.tensor import EIGHT_BIT
+from tilewright.compiler.graph import Graph, Node
+from tilewright.compiler.onnx_ops import RANDOM
+from tilewright.compiler.ops.concat import QConcat
+from tilewright.compiler.ops.elementwise import IDENTITY_TABLE, QLut
+from tilewright.compiler.passes.annotate import quant_of
+from tilewright.compiler.passes.integer_rules.rule import RULES
+from tilewright.compiler.tensor import EIGHT_BIT
 
 
 def eliminate(graph: Graph, last: bool = False) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from compiler.graph import Graph, Node
-from compiler.onnx_ops import evaluate as evaluate_onnx
-from compiler.ops.elementwise import Elementwise
-from compiler.passes.annotate import quant_of
-from compiler.quantization import dequantize, quantize
+from tilewright.compiler.graph import Graph, Node
+from tilewright.compiler.onnx_ops import evaluate as evaluate_onnx
+from tilewright.compiler.ops.elementwise import Elementwise
+from tilewright.compiler.passes.annotate import quant_of
+from tilewright.compiler.quantization import dequantize, quantize
 
 _erf_of_each = np.frompyfunc(math.erf, 1, 1)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import Graph, Node, Tensor
+from tilewright.compiler.graph import Graph, Node, Tensor
 
 _OUT_AXIS = {"Conv": 0, "ConvTranspose": 1}
 _MAX_CHANNELS = 1 << 20  # no convolution has more

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from compiler.errors import CompileError
-from compiler.graph import Graph, Node
-from compiler.onnx_ops import UNTRUSTED
-from compiler.ops.elementwise import Elementwise
-from compiler.passes.annotate import quant_of
-from compiler.passes.evaluate import node_value
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.graph import Graph, Node
+from tilewright.compiler.onnx_ops import UNTRUSTED
+from tilewright.compiler.ops.elementwise import Elementwise
+from tilewright.compiler.passes.annotate import quant_of
+from tilewright.compiler.passes.evaluate import node_value
 
 RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
 LIMIT = 1 << 26  # elements of a result; larger constants stay as the ops that make them

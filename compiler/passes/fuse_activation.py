@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import Graph, Node
-from compiler.ops.elementwise import QLut
-from compiler.ops.quantized_op import Clamped
-from compiler.quantization import limits
+from tilewright.compiler.graph import Graph, Node
+from tilewright.compiler.ops.elementwise import QLut
+from tilewright.compiler.ops.quantized_op import Clamped
+from tilewright.compiler.quantization import limits
 
 
 def fuse_activation(graph: Graph) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler.graph import Graph, Node
-from compiler.ops.concat import QConcat
-from compiler.ops.elementwise import IDENTITY_TABLE, QLut
+from tilewright.compiler.graph import Graph, Node
+from tilewright.compiler.ops.concat import QConcat
+from tilewright.compiler.ops.elementwise import IDENTITY_TABLE, QLut
 
 
 def fuse_concat(graph: Graph) -> None:

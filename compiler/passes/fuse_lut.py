@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.errors import CompileError
-from compiler.graph import Graph, Node, Tensor
-from compiler.ops.elementwise import Elementwise, QLut
-from compiler.passes.evaluate import node_value
-from compiler.quantization import is_activation
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.graph import Graph, Node, Tensor
+from tilewright.compiler.ops.elementwise import Elementwise, QLut
+from tilewright.compiler.passes.evaluate import node_value
+from tilewright.compiler.quantization import is_activation
 
 ELEMENTWISE = {
     "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cast", "Ceil", "Celu", "Clip", "Cos", "Cosh", "Elu",

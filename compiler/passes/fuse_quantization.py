@@ -1,7 +1,7 @@
 """DequantizeLinear -> op -> QuantizeLinear becomes one integer op; the integers are those onnxruntime computes.
 
 Every rule below reads the op's float inputs through the DequantizeLinear nodes that make them and its float output
-through the QuantizeLinear nodes that take it; the arithmetic of the results is that of `isa.numerics`:
+through the QuantizeLinear nodes that take it; the arithmetic of the results is that of `tilewright.isa.numerics`:
 
     Conv, ConvTranspose, Gemm, MatMul    QConv, QConvTranspose, QMatMul: int32 sum, f32 scale
     Add, Mul                             QAdd, QMul: zero point inside the rounding
@@ -25,13 +25,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import Graph, Node, Quant, Tensor
-from compiler.ops.pooling import QMaxPool
-from compiler.passes.annotate import annotate, quant_of
-from compiler.passes.fold_constants import fold_constants
-from compiler.passes.integer_rules import RULES, Site
-from compiler.quantization import NO_ZERO_POINT, is_activation, limits, ordinary, quantize
-from compiler.tensor import EIGHT_BIT
+from tilewright.compiler.graph import Graph, Node, Quant, Tensor
+from tilewright.compiler.ops.pooling import QMaxPool
+from tilewright.compiler.passes.annotate import annotate, quant_of
+from tilewright.compiler.passes.fold_constants import fold_constants
+from tilewright.compiler.passes.integer_rules import RULES, Site
+from tilewright.compiler.quantization import NO_ZERO_POINT, is_activation, limits, ordinary, quantize
+from tilewright.compiler.tensor import EIGHT_BIT
 
 
 def fuse_quantization(graph: Graph) -> None:

@@ -7,10 +7,10 @@ Nothing else reads the floats of the result. So a cache of a quantised language 
 
 from __future__ import annotations
 
-from compiler.graph import Graph, Node
-from compiler.passes.annotate import quant_of
-from compiler.quantization import is_activation
-from compiler.states import is_scatter
+from tilewright.compiler.graph import Graph, Node
+from tilewright.compiler.passes.annotate import quant_of
+from tilewright.compiler.quantization import is_activation
+from tilewright.compiler.states import is_scatter
 
 
 def integer_scatters(graph: Graph) -> None:

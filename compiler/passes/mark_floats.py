@@ -7,8 +7,8 @@ of it. The QuantizeLinear says so, before the moves are rewritten; it keeps its 
 
 from __future__ import annotations
 
-from compiler.graph import Graph
-from compiler.passes.annotate import MONOTONE, MOVES
+from tilewright.compiler.graph import Graph
+from tilewright.compiler.passes.annotate import MONOTONE, MOVES
 
 #: Attribute of a QuantizeLinear that quantises what onnxruntime computes in floats.
 IN_FLOATS = "in_floats"

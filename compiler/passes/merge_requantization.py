@@ -14,10 +14,10 @@ import math
 
 import numpy as np
 
-from compiler.graph import Graph, Node, Quant
-from compiler.passes.annotate import quant_of
-from compiler.quantization import limits
-from compiler.tensor import EIGHT_BIT
+from tilewright.compiler.graph import Graph, Node, Quant
+from tilewright.compiler.passes.annotate import quant_of
+from tilewright.compiler.quantization import limits
+from tilewright.compiler.tensor import EIGHT_BIT
 
 
 def merge_requantization(graph: Graph) -> None:

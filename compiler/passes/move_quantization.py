@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import Graph, Node, Quant, Tensor
-from compiler.passes.annotate import MONOTONE, MOVES, annotate, quant_of
-from compiler.passes.fold_constants import fold_constants
-from compiler.passes.recognise_takes import repeats
-from compiler.quantization import dequantize, is_activation, quantize
-from compiler.tensor import EIGHT_BIT
+from tilewright.compiler.graph import Graph, Node, Quant, Tensor
+from tilewright.compiler.passes.annotate import MONOTONE, MOVES, annotate, quant_of
+from tilewright.compiler.passes.fold_constants import fold_constants
+from tilewright.compiler.passes.recognise_takes import repeats
+from tilewright.compiler.quantization import dequantize, is_activation, quantize
+from tilewright.compiler.tensor import EIGHT_BIT
 
 
 def move_quantization(graph: Graph) -> None:

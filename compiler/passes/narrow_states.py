@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from compiler.graph import Graph, State
-from compiler.passes.annotate import quant_of
-from compiler.quantization import is_activation, quantize
+from tilewright.compiler.graph import Graph, State
+from tilewright.compiler.passes.annotate import quant_of
+from tilewright.compiler.quantization import is_activation, quantize
 
 
 def narrow_states(graph: Graph) -> None:

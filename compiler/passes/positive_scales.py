@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import Graph, Quant
-from compiler.passes.annotate import quant_of
-from compiler.tensor import EIGHT_BIT, NARROW
+from tilewright.compiler.graph import Graph, Quant
+from tilewright.compiler.passes.annotate import quant_of
+from tilewright.compiler.tensor import EIGHT_BIT, NARROW
 
 
 def positive_scales(graph: Graph) -> None:

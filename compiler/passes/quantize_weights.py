@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import Graph, Node, Quant, Tensor
-from compiler.passes.annotate import quant_of
-from compiler.quantization import is_activation, quantize
+from tilewright.compiler.graph import Graph, Node, Quant, Tensor
+from tilewright.compiler.passes.annotate import quant_of
+from tilewright.compiler.quantization import is_activation, quantize
 
 _OPS = {"Conv", "ConvTranspose", "Gemm"}
 _SIXTEEN_BIT = {np.dtype(np.int16), np.dtype(np.uint16)}

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.graph import Graph, Node, Tensor
-from compiler.passes.boxes import Box, bounds_of, in_order, taken_box, whole_box
+from tilewright.compiler.graph import Graph, Node, Tensor
+from tilewright.compiler.passes.boxes import Box, bounds_of, in_order, taken_box, whole_box
 
 
 def raise_parts(graph: Graph) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler.graph import Graph, Node
-from compiler.ops.elementwise import QLut
+from tilewright.compiler.graph import Graph, Node
+from tilewright.compiler.ops.elementwise import QLut
 
 #: Ops that have one operand besides constants and make every element of the result from one of it.
 _MOVES = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Identity"})

@@ -14,8 +14,8 @@ from functools import cache
 
 import numpy as np
 
-from compiler.graph import Graph, Node, Tensor
-from compiler.passes.fold_constants import fold_constants
+from tilewright.compiler.graph import Graph, Node, Tensor
+from tilewright.compiler.passes.fold_constants import fold_constants
 
 _MAX_CHAIN = 24  # products; the search is cubic
 

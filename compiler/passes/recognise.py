@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.graph import Graph, Node
+from tilewright.compiler.graph import Graph, Node
 
 
 @dataclass

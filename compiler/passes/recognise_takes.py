@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import Graph, Node
-from compiler.ops.take import QTake
-from compiler.quantization import is_activation
-from compiler.resampling import Resampling
+from tilewright.compiler.graph import Graph, Node
+from tilewright.compiler.ops.take import QTake
+from tilewright.compiler.quantization import is_activation
+from tilewright.compiler.resampling import Resampling
 
 Indices = tuple[tuple[int, ...] | None, ...]
 

@@ -23,11 +23,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from compiler.graph import Graph, Node
-from compiler.ops.convolution import QConv
-from compiler.ops.quantized_op import Windowed
-from compiler.passes.eliminate import eliminate
-from compiler.tensor import EIGHT_BIT
+from tilewright.compiler.graph import Graph, Node
+from tilewright.compiler.ops.convolution import QConv
+from tilewright.compiler.ops.quantized_op import Windowed
+from tilewright.compiler.passes.eliminate import eliminate
+from tilewright.compiler.tensor import EIGHT_BIT
 
 _BROADCASTING = {"Add", "Sub", "Mul", "Div", "Pow", "Equal", "Less", "Greater", "And", "Or", "Where", "Max", "Min"}
 _NEUTRAL = {"Mul": 1.0, "Div": 1.0, "Pow": 1.0, "Add": 0.0, "Sub": 0.0}

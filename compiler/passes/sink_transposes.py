@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import Graph, Node, Tensor
-from compiler.passes.simplify import simplify
+from tilewright.compiler.graph import Graph, Node, Tensor
+from tilewright.compiler.passes.simplify import simplify
 
 _UNARY = {
     "Abs", "Cast", "Ceil", "Clip", "Cos", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu",

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from compiler import cpu
-from compiler.errors import CompileError
-from compiler.graph import Graph
-from compiler.npu.blocks.tasks import is_conversion
-from compiler.npu.coding.coder import WeightCoder
-from compiler.npu.emit.context import ConstantPool, Context
-from compiler.npu.emit.emitter import Emitter
-from compiler.npu.least import Least, least_of
-from compiler.npu.schedule.emission import emit_step
-from compiler.options import CompileOptions
-from compiler.stages.memory import MemoryMap
-from compiler.stages.order import LayerStep, NodeStep, Step
-from compiler.stages.schedule import Schedules
-from isa.config import NpuConfig
-from isa.encoding import Op
-from isa.program import CpuStep, Layer, NpuStep
+from tilewright.compiler import cpu
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.graph import Graph
+from tilewright.compiler.npu.blocks.tasks import is_conversion
+from tilewright.compiler.npu.coding.coder import WeightCoder
+from tilewright.compiler.npu.emit.context import ConstantPool, Context
+from tilewright.compiler.npu.emit.emitter import Emitter
+from tilewright.compiler.npu.least import Least, least_of
+from tilewright.compiler.npu.schedule.emission import emit_step
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.stages.memory import MemoryMap
+from tilewright.compiler.stages.order import LayerStep, NodeStep, Step
+from tilewright.compiler.stages.schedule import Schedules
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.encoding import Op
+from tilewright.isa.program import CpuStep, Layer, NpuStep
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Emission:
 
     def describe_instructions(self) -> str:
         """The whole image as assembly."""
-        from isa.assembler import disassemble
+        from tilewright.isa.assembler import disassemble
 
         return disassemble(self.image)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from compiler.graph import Graph, Node
-from compiler.passes.annotate import MONOTONE, MOVES
+from tilewright.compiler.graph import Graph, Node
+from tilewright.compiler.passes.annotate import MONOTONE, MOVES
 
 #: Float ops that only move or select values: they cannot differ from the reference in the last bit.
 _EXACT = {

@@ -6,19 +6,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from compiler import cpu
-from compiler.errors import CompileError
-from compiler.graph import Graph
-from compiler.npu.blocks.tasks import reads_of, writes_of
-from compiler.npu.emit.context import ConstantPool
-from compiler.npu.schedule.search import Schedule
-from compiler.options import CompileOptions
-from compiler.stages.memory_plan import MemoryPlan
-from compiler.stages.order import LayerStep, Step
-from compiler.stages.partition import Partition
-from compiler.stages.schedule import Schedules
-from compiler.stages.segments import is_kept
-from compiler.states import kept_in_place
+from tilewright.compiler import cpu
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.graph import Graph
+from tilewright.compiler.npu.blocks.tasks import reads_of, writes_of
+from tilewright.compiler.npu.emit.context import ConstantPool
+from tilewright.compiler.npu.schedule.search import Schedule
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.stages.memory_plan import MemoryPlan
+from tilewright.compiler.stages.order import LayerStep, Step
+from tilewright.compiler.stages.partition import Partition
+from tilewright.compiler.stages.schedule import Schedules
+from tilewright.compiler.stages.segments import is_kept
+from tilewright.compiler.states import kept_in_place
 
 
 @dataclass

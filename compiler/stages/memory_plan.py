@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.errors import CompileError
+from tilewright.compiler.errors import CompileError
 
 _ALIGN = 64  # bytes
 

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from compiler.errors import CompileError
-from compiler.graph import Graph, Node
-from compiler.npu.blocks.tasks import Task, describe, reads_of, writes_of
-from compiler.npu.layers.layer import Layer
-from compiler.options import CompileOptions
-from compiler.stages.exactness import QUANTISES, inexact_tensors
-from compiler.stages.partition import Partition
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.graph import Graph, Node
+from tilewright.compiler.npu.blocks.tasks import Task, describe, reads_of, writes_of
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.stages.exactness import QUANTISES, inexact_tensors
+from tilewright.compiler.stages.partition import Partition
 
 
 @dataclass

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from common.version import tilewright_version
-from compiler import cpu
-from compiler.errors import CompileError
-from compiler.graph import Graph, Tensor
-from compiler.notes import notes_of, notes_on
-from compiler.npu.views import View
-from compiler.options import CompileOptions
-from compiler.stages.emission import Emission
-from compiler.stages.exactness import dynamic_tensors, inexact_tensors
-from compiler.stages.memory import MemoryMap, constant_bytes
-from compiler.stages.partition import Partition
-from isa.config import NpuConfig
-from isa.encoding import to_bytes
-from isa.program import BlockedLayout, Buffer, HostFacts, KernelWork, Program, StateInfo, TensorInfo
+from tilewright.common.version import tilewright_version
+from tilewright.compiler import cpu
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.graph import Graph, Tensor
+from tilewright.compiler.notes import notes_of, notes_on
+from tilewright.compiler.npu.views import View
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.stages.emission import Emission
+from tilewright.compiler.stages.exactness import dynamic_tensors, inexact_tensors
+from tilewright.compiler.stages.memory import MemoryMap, constant_bytes
+from tilewright.compiler.stages.partition import Partition
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.encoding import to_bytes
+from tilewright.isa.program import BlockedLayout, Buffer, HostFacts, KernelWork, Program, StateInfo, TensorInfo
 
 _STEPS = (np.dtype(np.int8), np.dtype(np.uint8), np.dtype(np.int16))
 

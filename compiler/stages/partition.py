@@ -5,31 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from compiler.cpu.cost import named_host_model
-from compiler.graph import Graph
-from compiler.npu.blocks.blocked import BlockedBuffer
-from compiler.npu.blocks.convert import Converter
-from compiler.npu.blocks.layouts import Layouts
-from compiler.npu.blocks.operands import Operands
-from compiler.npu.blocks.tasks import Task, describe, verify_tasks
-from compiler.npu.blocks.wiring import Wiring
-from compiler.npu.by_channel import convolve_by_channel
-from compiler.npu.copies import copies_by_parts
-from compiler.npu.corrected_adds import correct_adds
-from compiler.npu.extrema import extrema_by_sums
-from compiler.npu.layers.layer import Layer
-from compiler.npu.means import means_where_they_lie
-from compiler.npu.moves import products_for_moves
-from compiler.npu.ops import lower, npu_op_of
-from compiler.npu.place.border import Border
-from compiler.npu.place.layout import choose_layouts
-from compiler.npu.place.place import Placement, place_nodes
-from compiler.npu.place.tails import Chain, Work, fuse_tails, verify_work
-from compiler.npu.schedule.search import misfits
-from compiler.npu.spread import spread_channels
-from compiler.npu.wide_heads import widen_heads
-from compiler.options import CompileOptions
-from isa.config import NpuConfig
+from tilewright.compiler.cpu.cost import named_host_model
+from tilewright.compiler.graph import Graph
+from tilewright.compiler.npu.blocks.blocked import BlockedBuffer
+from tilewright.compiler.npu.blocks.convert import Converter
+from tilewright.compiler.npu.blocks.layouts import Layouts
+from tilewright.compiler.npu.blocks.operands import Operands
+from tilewright.compiler.npu.blocks.tasks import Task, describe, verify_tasks
+from tilewright.compiler.npu.blocks.wiring import Wiring
+from tilewright.compiler.npu.by_channel import convolve_by_channel
+from tilewright.compiler.npu.copies import copies_by_parts
+from tilewright.compiler.npu.corrected_adds import correct_adds
+from tilewright.compiler.npu.extrema import extrema_by_sums
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.means import means_where_they_lie
+from tilewright.compiler.npu.moves import products_for_moves
+from tilewright.compiler.npu.ops import lower, npu_op_of
+from tilewright.compiler.npu.place.border import Border
+from tilewright.compiler.npu.place.layout import choose_layouts
+from tilewright.compiler.npu.place.place import Placement, place_nodes
+from tilewright.compiler.npu.place.tails import Chain, Work, fuse_tails, verify_work
+from tilewright.compiler.npu.schedule.search import misfits
+from tilewright.compiler.npu.spread import spread_channels
+from tilewright.compiler.npu.wide_heads import widen_heads
+from tilewright.compiler.options import CompileOptions
+from tilewright.isa.config import NpuConfig
 
 
 @dataclass

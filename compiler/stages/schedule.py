@@ -7,17 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
-from compiler.errors import CompileError
-from compiler.npu.emit.plan import TilePlans
-from compiler.npu.layers.layer import Layer
-from compiler.npu.schedule.refine import refine
-from compiler.npu.schedule.regroup import regroup
-from compiler.npu.schedule.restay import restay
-from compiler.npu.schedule.search import Measure, Schedule, Scheduler, measure_schedule, search
-from compiler.options import CompileOptions
-from compiler.stages.order import LayerStep, Step, reads_elsewhere
-from isa.config import NpuConfig
-from isa.device import DeviceError
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.npu.emit.plan import TilePlans
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.schedule.refine import refine
+from tilewright.compiler.npu.schedule.regroup import regroup
+from tilewright.compiler.npu.schedule.restay import restay
+from tilewright.compiler.npu.schedule.search import Measure, Schedule, Scheduler, measure_schedule, search
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.stages.order import LayerStep, Step, reads_elsewhere
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import DeviceError
 
 
 @dataclass
@@ -45,7 +45,7 @@ def schedule_steps(
     """Finds a schedule for every NPU step. Where all tensors are kept, everything goes through memory.
 
     Args:
-        measure: exact cycles, see `compiler.npu.schedule.search.search`.
+        measure: exact cycles, see `tilewright.compiler.npu.schedule.search.search`.
         scheduler: asked first; None from it leaves the step to the search.
         progress: called with the fraction done.
     """

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from compiler import cpu
-from compiler.errors import UnsupportedError
-from compiler.graph import Graph
-from compiler.options import CompileOptions
-from compiler.stages.exactness import dynamic_tensors
-from compiler.stages.order import NodeStep, Step, reads_elsewhere
-from compiler.stages.partition import Partition
-from compiler.states import kept_in_place
+from tilewright.compiler import cpu
+from tilewright.compiler.errors import UnsupportedError
+from tilewright.compiler.graph import Graph
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.stages.exactness import dynamic_tensors
+from tilewright.compiler.stages.order import NodeStep, Step, reads_elsewhere
+from tilewright.compiler.stages.partition import Partition
+from tilewright.compiler.states import kept_in_place
 
 
 def prepare_segments(

@@ -10,9 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
-from driver.errors import TransportError
-from driver.mapped import Interrupt, MappedRegisters, ReadableInterrupt, RegisterFile, read_block, write_block
-from driver.transport.base import Linked
+from tilewright.driver.errors import TransportError
+from tilewright.driver.mapped import (
+    Interrupt,
+    MappedRegisters,
+    ReadableInterrupt,
+    RegisterFile,
+    read_block,
+    write_block,
+)
+from tilewright.driver.transport.base import Linked
 
 
 def find_xdma(slot: str, root: Path = Path("/")) -> str:
@@ -31,7 +38,7 @@ def find_xdma(slot: str, root: Path = Path("/")) -> str:
 
 
 class PcieTransport(Linked):
-    """An NPU on a card. See `driver.transport.base.Transport`.
+    """An NPU on a card. See `tilewright.driver.transport.base.Transport`.
 
     Args:
         slot: "0000:01:00.0".
@@ -40,7 +47,7 @@ class PcieTransport(Linked):
         registers: byte offset of the NPU's registers in BAR 0.
         event: number of the user interrupt the NPU drives; -1 = none, STATUS is looked at.
         root: of the file system.
-        open_registers, open_interrupt: as for `driver.transport.uio.UioTransport`.
+        open_registers, open_interrupt: as for `tilewright.driver.transport.uio.UioTransport`.
     """
 
     def __init__(

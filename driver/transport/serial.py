@@ -1,4 +1,4 @@
-"""The serial bridge of small boards, by the protocol of `isa.link.serial`."""
+"""The serial bridge of small boards, by the protocol of `tilewright.isa.link.serial`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from driver.errors import BoardReset, ProbeError, TransportError
-from driver.transport.base import Linked
-from isa.link import serial as protocol
-from isa.link.serial import (
+from tilewright.driver.errors import BoardReset, ProbeError, TransportError
+from tilewright.driver.transport.base import Linked
+from tilewright.isa.link import serial as protocol
+from tilewright.isa.link.serial import (
     BOARD_REGISTER,
     BOARD_REGISTERS,
     FLAG,
@@ -43,7 +43,7 @@ _WHY = {
 
 
 class SerialTransport(Linked):
-    """Registers and memory over a UART. See `driver.transport.base.Transport`.
+    """Registers and memory over a UART. See `tilewright.driver.transport.base.Transport`.
 
     Lost, doubled and damaged bytes are found by CRC and sequence numbers and mended by sending again.
 

@@ -1,4 +1,4 @@
-"""A board behind a stream socket, by the protocol of `isa.link.socket`: the simulated AXI boards of `fpga.sim`."""
+"""A board behind a stream socket, by the protocol of `tilewright.isa.link.socket`: the simulated AXI boards of `tilewright.fpga.sim`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from driver.errors import TransportError
-from driver.transport.base import Linked
-from isa.link.socket import INFO, MAX_BYTES, REQUEST, RESPONSE, Operation, Status
+from tilewright.driver.errors import TransportError
+from tilewright.driver.transport.base import Linked
+from tilewright.isa.link.socket import INFO, MAX_BYTES, REQUEST, RESPONSE, Operation, Status
 
 
 class SocketTransport(Linked):
-    """Registers and memory over a Unix socket. See `driver.transport.base.Transport`.
+    """Registers and memory over a Unix socket. See `tilewright.driver.transport.base.Transport`.
 
     Args:
         path: of the socket.

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from driver.dma import DmaHeap, DmaMemory, UDmaBuf
-from driver.errors import TransportError
-from driver.mapped import (
+from tilewright.driver.dma import DmaHeap, DmaMemory, UDmaBuf
+from tilewright.driver.errors import TransportError
+from tilewright.driver.mapped import (
     UIO_REARM,
     Interrupt,
     MappedRegisters,
@@ -22,7 +22,7 @@ from driver.mapped import (
     read_number,
     write_block,
 )
-from isa.registers import REGISTER_SPACE
+from tilewright.isa.registers import REGISTER_SPACE
 
 
 def find_uio(name: str, root: Path = Path("/")) -> Path:
@@ -42,12 +42,12 @@ def find_uio(name: str, root: Path = Path("/")) -> Path:
 
 
 class UioTransport:
-    """An NPU on the bus of this machine. See `driver.transport.base.Transport`.
+    """An NPU on the bus of this machine. See `tilewright.driver.transport.base.Transport`.
 
     Args:
         device: name of the UIO device.
         memory: name of the u-dma-buf; "" takes the only one.
-        heap: take memory from this DMA heap instead, `size` bytes; see `driver.dma.DmaHeap` for its limits.
+        heap: take memory from this DMA heap instead, `size` bytes; see `tilewright.driver.dma.DmaHeap` for its limits.
         size: see `heap`.
         root: of the file system.
         open_registers: makes the register file of a path, an offset of its mapping, and an offset inside.

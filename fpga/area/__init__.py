@@ -1,9 +1,9 @@
 """Area of a configuration without synthesis: a sum of terms that say where the cells are, calibrated on Yosys runs.
 
-    python -m fpga.area base                    what the model says
-    python -m fpga.area --calibrate             synthesise the calibration points, fit, write FAMILY.json
+    python -m tilewright.fpga.area base                    what the model says
+    python -m tilewright.fpga.area --calibrate             synthesise the calibration points, fit, write FAMILY.json
 
-The terms are in `fpga.area.model`. Their coefficients are those of least relative error, none negative, over the
+The terms are in `tilewright.fpga.area.model`. Their coefficients are those of least relative error, none negative, over the
 synthesised points in `fpga/area/FAMILY.json`, which also holds the error on points that were not used. A change of the
 RTL needs a new calibration; `tests/unit/fpga/area/test_area.py` notices.
 """
@@ -13,10 +13,10 @@ from __future__ import annotations
 import functools
 import json
 
-from fpga.area.model import AreaModel, calibration_file
-from fpga.bare.resources import FAMILIES, Resources, family_named
-from fpga.errors import FpgaError
-from isa.config import NpuConfig
+from tilewright.fpga.area.model import AreaModel, calibration_file
+from tilewright.fpga.bare.resources import FAMILIES, Resources, family_named
+from tilewright.fpga.errors import FpgaError
+from tilewright.isa.config import NpuConfig
 
 
 def calibrated() -> list[str]:
@@ -34,7 +34,7 @@ def load(family: str) -> AreaModel:
         known = ", ".join(calibrated()) or "none"
         raise FpgaError(
             f"no area model for {family!r} (there are {known}); make it by: "
-            f"python -m fpga.area --calibrate --family {family}"
+            f"python -m tilewright.fpga.area --calibrate --family {family}"
         ) from None
     return AreaModel(family, stored["coefficients"], stored["error"], stored["sources"])
 

@@ -1,4 +1,4 @@
-"""`python -m fpga.area`: what the area model says, and its calibration."""
+"""`python -m tilewright.fpga.area`: what the area model says, and its calibration."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ from typing import Any
 
 import click
 
-from fpga import area
-from fpga.area.calibration import calibrate as run_calibration
-from fpga.area.model import COUNTS
-from fpga.bare.resources import FAMILIES
-from isa.config import NpuConfig
+from tilewright.fpga import area
+from tilewright.fpga.area.calibration import calibrate as run_calibration
+from tilewright.fpga.area.model import COUNTS
+from tilewright.fpga.bare.resources import FAMILIES
+from tilewright.isa.config import NpuConfig
 
 #: Calibration points.
 POINTS = 14
 
 
-@click.command(epilog="\b\nExamples:\n  python -m fpga.area base\n  python -m fpga.area --calibrate --family ecp5\n")
+@click.command(
+    epilog="\b\nExamples:\n  python -m tilewright.fpga.area base\n  python -m tilewright.fpga.area --calibrate --family ecp5\n"
+)
 @click.argument("config", required=False)
 @click.option("--family", type=click.Choice(list(FAMILIES)), default="ecp5", show_default=True)
 @click.option("--calibrate", is_flag=True, help="Synthesise the calibration points (about 20 minutes) and fit.")

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fpga.area.model import COUNTS, AreaModel, calibration_file, known_cells, terms
-from fpga.bare.kept import write_measured
-from fpga.bare.resources import Resources, sources_digest, synthesise
-from fpga.errors import FpgaError
-from isa.config import PRESETS, ConfigError, NpuConfig
+from tilewright.fpga.area.model import COUNTS, AreaModel, calibration_file, known_cells, terms
+from tilewright.fpga.bare.kept import write_measured
+from tilewright.fpga.bare.resources import Resources, sources_digest, synthesise
+from tilewright.fpga.errors import FpgaError
+from tilewright.isa.config import PRESETS, ConfigError, NpuConfig
 
 #: (block_in, block_out) of the drawn points: small ones, which take one to three minutes each.
 _FITTED = (

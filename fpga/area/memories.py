@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from fpga.cells import ECP5, GOWIN
-from hw.activations import ActivationScratchpad
-from hw.scratchpads import AccumulatorScratchpad, ParameterScratchpad, TableScratchpad, WeightScratchpad
-from isa.config import NpuConfig
+from tilewright.fpga.cells import ECP5, GOWIN
+from tilewright.hw.activations import ActivationScratchpad
+from tilewright.hw.scratchpads import AccumulatorScratchpad, ParameterScratchpad, TableScratchpad, WeightScratchpad
+from tilewright.isa.config import NpuConfig
 
 SCRATCHPADS: tuple[type, ...] = (
     ActivationScratchpad, WeightScratchpad, AccumulatorScratchpad, ParameterScratchpad, TableScratchpad,

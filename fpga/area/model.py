@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fpga.area.memories import lut_cell, place, scratchpad_memories
-from fpga.bare.resources import Resources, sources_digest
-from hw.interfaces import pc_bits
-from isa.config import NpuConfig
-from isa.fields import INSTRUCTION_BITS
-from isa.instructions import Engine, queue_of
-from isa.timing import TABLE_WORD_BYTES
+from tilewright.fpga.area.memories import lut_cell, place, scratchpad_memories
+from tilewright.fpga.bare.resources import Resources, sources_digest
+from tilewright.hw.interfaces import pc_bits
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.fields import INSTRUCTION_BITS
+from tilewright.isa.instructions import Engine, queue_of
+from tilewright.isa.timing import TABLE_WORD_BYTES
 
 COUNTS = ("lut", "ff", "dsp", "bram")
 _ENGINES = [e for e in Engine if e != Engine.FETCH]
@@ -96,7 +96,7 @@ class AreaModel:
     Attributes:
         coefficients: per resource, per term.
         error: per resource, the largest relative error on the points held back from the fit.
-        sources: `fpga.bare.resources.sources_digest` of the RTL it was calibrated on.
+        sources: `tilewright.fpga.bare.resources.sources_digest` of the RTL it was calibrated on.
     """
 
     family: str

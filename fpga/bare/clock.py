@@ -10,16 +10,16 @@ from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from common import temporary
-from fpga.bare.kept import cache_file, read_json, run_named, tool_version, write_json
-from fpga.flows.synthesis import NO_RW_CHECK
-from fpga.flows.tools import Step
-from fpga.report import timing
-from hw.connections import unread
-from hw.interfaces import flat_ports
-from hw.npu import Npu
-from hw.verilog import component_rtlil
-from isa.config import NpuConfig
+from tilewright.common import temporary
+from tilewright.fpga.bare.kept import cache_file, read_json, run_named, tool_version, write_json
+from tilewright.fpga.flows.synthesis import NO_RW_CHECK
+from tilewright.fpga.flows.tools import Step
+from tilewright.fpga.report import timing
+from tilewright.hw.connections import unread
+from tilewright.hw.interfaces import flat_ports
+from tilewright.hw.npu import Npu
+from tilewright.hw.verilog import component_rtlil
+from tilewright.isa.config import NpuConfig
 
 #: The largest ECP5, so that anything fits that can; the clock the router aims at, above what the RTL reaches.
 _DEVICE = ("--85k", "--package", "CABGA381", "--speed", "6")

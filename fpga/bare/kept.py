@@ -8,14 +8,14 @@ import json
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from common import store
-from common.installation import install_extra
-from fpga.errors import FpgaError
-from fpga.flows.tools import Step, run
+from tilewright.common import store
+from tilewright.common.installation import install_extra
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.flows.tools import Step, run
 
 
 def run_named(step: Step, folder: Path, name: str) -> None:
-    """`fpga.flows.tools.run` with messages that name what was built. Raises `FpgaError`."""
+    """`tilewright.fpga.flows.tools.run` with messages that name what was built. Raises `FpgaError`."""
     try:
         run(step, folder)
     except FpgaError as error:

@@ -1,6 +1,6 @@
 """What a configuration takes on an FPGA: cells counted by Yosys after mapping, clock by nextpnr.
 
-The design is the bare NPU (`hw.npu.Npu`) without its debug strobes, flattened.
+The design is the bare NPU (`tilewright.hw.npu.Npu`) without its debug strobes, flattened.
 Results are kept on disk by the content of the design, the script and the tool's version: nothing is done twice.
 """
 
@@ -13,17 +13,17 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from common import store, temporary
-from common.text import meant
-from fpga.bare.clock import place_and_route
-from fpga.bare.kept import cache_file, read_json, run_named, tool_version, write_json
-from fpga.cells import ECP5, GOWIN, XILINX, Cells
-from fpga.errors import FpgaError
-from fpga.flows.synthesis import NARROW, NO_RW_CHECK
-from fpga.flows.tools import Step
-from hw.npu import Npu
-from hw.verilog import component_rtlil
-from isa.config import NpuConfig
+from tilewright.common import store, temporary
+from tilewright.common.text import meant
+from tilewright.fpga.bare.clock import place_and_route
+from tilewright.fpga.bare.kept import cache_file, read_json, run_named, tool_version, write_json
+from tilewright.fpga.cells import ECP5, GOWIN, XILINX, Cells
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.flows.synthesis import NARROW, NO_RW_CHECK
+from tilewright.fpga.flows.tools import Step
+from tilewright.hw.npu import Npu
+from tilewright.hw.verilog import component_rtlil
+from tilewright.isa.config import NpuConfig
 
 TOP = "npu"
 

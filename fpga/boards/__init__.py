@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fpga.boards import orangecrab_85f, tang_nano_20k, ulx3s_85f
-from fpga.uart_board import UartBoard
+from tilewright.fpga.boards import orangecrab_85f, tang_nano_20k, ulx3s_85f
+from tilewright.fpga.uart_board import UartBoard
 
 BOARDS: dict[str, UartBoard] = {
     module.BOARD.name: module.BOARD for module in (ulx3s_85f, orangecrab_85f, tang_nano_20k)

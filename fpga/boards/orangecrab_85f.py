@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from fpga.board import Point
-from fpga.cells import Capacity
-from fpga.clocking import Ecp5Pll
-from fpga.uart_board import Loader, UartBoard
+from tilewright.fpga.board import Point
+from tilewright.fpga.cells import Capacity
+from tilewright.fpga.clocking import Ecp5Pll
+from tilewright.fpga.uart_board import Loader, UartBoard
 
 CLOCK_HZ = 48_000_000
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from fpga.board import SDRAM, Point
-from fpga.cells import Capacity
-from fpga.clocking import GowinPll
-from fpga.sdram.chip import SDRAM_8M
-from fpga.uart_board import UartBoard, open_fpga_loader
+from tilewright.fpga.board import SDRAM, Point
+from tilewright.fpga.cells import Capacity
+from tilewright.fpga.clocking import GowinPll
+from tilewright.fpga.sdram.chip import SDRAM_8M
+from tilewright.fpga.uart_board import UartBoard, open_fpga_loader
 
 CLOCK_HZ = 27_000_000
 FAMILY = "GW2A-18C"

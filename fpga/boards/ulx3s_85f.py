@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from fpga.board import SDRAM, Point
-from fpga.cells import Capacity
-from fpga.clocking import Ecp5Pll
-from fpga.sdram.chip import SDRAM_32M
-from fpga.uart_board import UartBoard, open_fpga_loader
+from tilewright.fpga.board import SDRAM, Point
+from tilewright.fpga.cells import Capacity
+from tilewright.fpga.clocking import Ecp5Pll
+from tilewright.fpga.sdram.chip import SDRAM_32M
+from tilewright.fpga.uart_board import UartBoard, open_fpga_loader
 
 CLOCK_HZ = 25_000_000
 

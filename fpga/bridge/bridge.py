@@ -1,4 +1,4 @@
-"""`SerialBridge`: requests of `isa.link.serial` from a UART to the NPU's registers and memory."""
+"""`SerialBridge`: requests of `tilewright.isa.link.serial` from a UART to the NPU's registers and memory."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from amaranth.lib import enum, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from fpga.bridge.frames import Crc, FrameReceiver, FrameTransmitter
-from fpga.bridge.uart import UartReceiver, UartTransmitter
-from hw.interfaces import Axi4Lite
-from isa.link.serial import (
+from tilewright.fpga.bridge.frames import Crc, FrameReceiver, FrameTransmitter
+from tilewright.fpga.bridge.uart import UartReceiver, UartTransmitter
+from tilewright.hw.interfaces import Axi4Lite
+from tilewright.isa.link.serial import (
     ACCESS_CYCLES,
     BOARD_REGISTER,
     BOARD_REGISTERS,
@@ -27,7 +27,7 @@ from isa.link.serial import (
     Space,
     Status,
 )
-from isa.registers import REGISTER_SPACE
+from tilewright.isa.registers import REGISTER_SPACE
 
 #: Lowest bit and bits of the fields of a request's first word.
 _FIELDS = {b.name: (b.low, b.bits) for b in REQUEST}

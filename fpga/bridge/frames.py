@@ -1,4 +1,4 @@
-"""Frames of `isa.link.serial`: words to bytes and back, with a CRC that both directions share."""
+"""Frames of `tilewright.isa.link.serial`: words to bytes and back, with a CRC that both directions share."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.connections import unread
-from isa.link.serial import CRC_INITIAL, CRC_POLYNOMIAL, CRC_RESIDUE, ESCAPE, ESCAPE_XOR, FLAG, MAX_WORDS
+from tilewright.hw.connections import unread
+from tilewright.isa.link.serial import CRC_INITIAL, CRC_POLYNOMIAL, CRC_RESIDUE, ESCAPE, ESCAPE_XOR, FLAG, MAX_WORDS
 
 #: Words of the longest content, CRC included, and one more for content that is too long.
 WORD_LIMIT = MAX_WORDS + 4

@@ -7,7 +7,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.cdc import FFSynchronizer
 from amaranth.lib.wiring import In, Out
 
-from isa.link.serial import MIN_CYCLES_PER_BIT
+from tilewright.isa.link.serial import MIN_CYCLES_PER_BIT
 
 #: Bits of the fraction of a cycle in the bit time.
 FRACTION_BITS = 8

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from fpga.flows.netlist import Bit, Cell, Module, loads
+from tilewright.fpga.flows.netlist import Bit, Cell, Module, loads
 
 MULTIPLIER, MEMORY, REGISTER = "MULT18X18D", "DP16KD", "TRELLIS_FF"
 #: A multiplier with registers behind the product, clocked by CLK0, always enabled and never reset.

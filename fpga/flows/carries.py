@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fpga.flows.netlist import Module, loads
+from tilewright.fpga.flows.netlist import Module, loads
 
 _CARRY = "CCU2C"
 

@@ -8,17 +8,17 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from fpga.cells import ECP5, Used
-from fpga.errors import FpgaError
-from fpga.flows.block_registers import move_registers
-from fpga.flows.carries import open_carries
-from fpga.flows.flow import Progress
-from fpga.flows.netlist import changed
-from fpga.flows.pins import PlatformFlow
-from fpga.flows.placements import implement
-from fpga.flows.synthesis import COUNT, NAME, NARROW, NETLIST, ROUTING, cell_counts
-from fpga.flows.tools import Step, run
-from fpga.flows.watch import Watch
+from tilewright.fpga.cells import ECP5, Used
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.flows.block_registers import move_registers
+from tilewright.fpga.flows.carries import open_carries
+from tilewright.fpga.flows.flow import Progress
+from tilewright.fpga.flows.netlist import changed
+from tilewright.fpga.flows.pins import PlatformFlow
+from tilewright.fpga.flows.placements import implement
+from tilewright.fpga.flows.synthesis import COUNT, NAME, NARROW, NETLIST, ROUTING, cell_counts
+from tilewright.fpga.flows.tools import Step, run
+from tilewright.fpga.flows.watch import Watch
 
 CONSTRAINTS, CONFIGURATION, LOG = f"{NAME}.lpf", f"{NAME}.config", f"{NAME}.tim"
 PLACEMENT_LOG = f"{NAME}.place.tim"

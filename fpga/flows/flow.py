@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from common.installation import install_extra
-from fpga.cells import Used
-from fpga.errors import FpgaError
+from tilewright.common.installation import install_extra
+from tilewright.fpga.cells import Used
+from tilewright.fpga.errors import FpgaError
 
 #: Is told what is being done.
 Progress = Callable[[str], None]

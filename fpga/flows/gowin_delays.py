@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from fpga.flows.gowin_registers import constants
-from fpga.flows.netlist import Bit, Module, loads, new_cell, unused
+from tilewright.fpga.flows.gowin_registers import constants
+from tilewright.fpga.flows.netlist import Bit, Module, loads, new_cell, unused
 
 #: Bits of a row. The fewest rows: two or three flip-flops may be there for a signal of another clock to settle. The
 #: most rows: those that a counter of four LUTs goes round.

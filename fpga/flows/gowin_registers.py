@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from fpga.flows.gowin_sites import DIRECT, in_pins
-from fpga.flows.netlist import Bit, Cell, Module, loads, new_cell, unused
+from tilewright.fpga.flows.gowin_sites import DIRECT, in_pins
+from tilewright.fpga.flows.netlist import Bit, Cell, Module, loads, new_cell, unused
 
 
 class _Side(NamedTuple):

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from fpga.cells import GOWIN
+from tilewright.fpga.cells import GOWIN
 
 #: Pins, with the ports that have a flip-flop for nextpnr; those that only drive (TBUF) have none.
 PINS = {"IBUF": ("O",), "OBUF": ("I",), "IOBUF": ("O", "I", "OEN")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fpga.flows.into_luts import Memory
+from tilewright.fpga.flows.into_luts import Memory
 
 #: Rows, and bits of a row, of a block RAM with a port for writes and one for reads; and of a tile of LUTs.
 BLOCK_ROWS, BLOCK_BITS = 512, 36

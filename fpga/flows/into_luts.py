@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fpga.cells import ECP5, GOWIN, Capacity
-from fpga.flows.synthesis import NAME, NO_RW_CHECK
-from fpga.flows.tools import Step, run
+from tilewright.fpga.cells import ECP5, GOWIN, Capacity
+from tilewright.fpga.flows.synthesis import NAME, NO_RW_CHECK
+from tilewright.fpga.flows.tools import Step, run
 
 TECHMAP = Path(__file__).parent / "techmap"
 SCRIPT = f"{NAME}.luts.ys"

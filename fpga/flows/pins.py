@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fpga.cells import Capacity, Used
-from fpga.flows import into_blocks, into_luts
-from fpga.flows.flow import Flow
-from fpga.flows.synthesis import COUNT, NAME, NARROW, NETLIST, SYNTHESIS
-from fpga.flows.tools import run
+from tilewright.fpga.cells import Capacity, Used
+from tilewright.fpga.flows import into_blocks, into_luts
+from tilewright.fpga.flows.flow import Flow
+from tilewright.fpga.flows.synthesis import COUNT, NAME, NARROW, NETLIST, SYNTHESIS
+from tilewright.fpga.flows.tools import run
 
 #: Share of the LUTs that is built in place of blocks, above which LUTs are short.
 DENSE = 0.1

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from fpga.errors import FpgaError
-from fpga.flows.flow import Progress
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.flows.flow import Progress
 
 #: Placements at once, at most: each takes 1.3 GB for the larger designs.
 AT_ONCE = 4

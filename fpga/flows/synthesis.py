@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fpga.flows.tools import Step
+from tilewright.fpga.flows.tools import Step
 
 #: Base name of the files of a build, and name of its top module.
 NAME = "top"

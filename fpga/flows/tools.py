@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.processes import started
-from fpga.errors import FpgaError
+from tilewright.common.processes import started
+from tilewright.fpga.errors import FpgaError
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from fpga.errors import FpgaError
+from tilewright.fpga.errors import FpgaError
 
 #: Passes after which the second router is stopped. Runs that succeed take up to 200; if a connection cannot be as fast
 #: as asked for, the router would try for ever.

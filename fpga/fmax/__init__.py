@@ -1,10 +1,10 @@
 """Clock of a configuration without placing it: a sum of delays, calibrated on placements by nextpnr.
 
-    python -m fpga.fmax base                    what the model says
-    python -m fpga.fmax --calibrate             place the calibration points, fit, write FAMILY.json
-    python -m fpga.fmax --fit                   the fit alone, from the placements in FAMILY.json
+    python -m tilewright.fpga.fmax base                    what the model says
+    python -m tilewright.fpga.fmax --calibrate             place the calibration points, fit, write FAMILY.json
+    python -m tilewright.fpga.fmax --fit                   the fit alone, from the placements in FAMILY.json
 
-The terms are in `fpga.fmax.model`. Their coefficients, none negative, are fitted to the placements in
+The terms are in `tilewright.fpga.fmax.model`. Their coefficients, none negative, are fitted to the placements in
 `fpga/fmax/FAMILY.json`, which also holds the error on points that were not used.
 """
 
@@ -13,10 +13,10 @@ from __future__ import annotations
 import functools
 import json
 
-from fpga import area
-from fpga.bare.resources import FAMILIES
-from fpga.errors import FpgaError
-from fpga.fmax.model import FmaxModel, calibration_file
+from tilewright.fpga import area
+from tilewright.fpga.bare.resources import FAMILIES
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.fmax.model import FmaxModel, calibration_file
 
 
 def calibrated() -> list[str]:

@@ -1,16 +1,18 @@
-"""`python -m fpga.fmax`: what the model of the clock says, and its calibration."""
+"""`python -m tilewright.fpga.fmax`: what the model of the clock says, and its calibration."""
 
 from __future__ import annotations
 
 import click
 
-from fpga import fmax
-from fpga.fmax import calibration
-from fpga.fmax.placement import PLACED_ON
-from isa.config import NpuConfig
+from tilewright.fpga import fmax
+from tilewright.fpga.fmax import calibration
+from tilewright.fpga.fmax.placement import PLACED_ON
+from tilewright.isa.config import NpuConfig
 
 
-@click.command(epilog="\b\nExamples:\n  python -m fpga.fmax base\n  python -m fpga.fmax --calibrate\n")
+@click.command(
+    epilog="\b\nExamples:\n  python -m tilewright.fpga.fmax base\n  python -m tilewright.fpga.fmax --calibrate\n"
+)
 @click.argument("config", required=False)
 @click.option("--family", type=click.Choice(list(PLACED_ON)), default="ecp5", show_default=True)
 @click.option("--calibrate", is_flag=True, help="Place the calibration points (minutes each, kept) and fit.")

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from fpga.area.model import AreaModel
-from fpga.bare.resources import sources_digest
-from isa.config import NpuConfig
+from tilewright.fpga.area.model import AreaModel
+from tilewright.fpga.bare.resources import sources_digest
+from tilewright.isa.config import NpuConfig
 
 
 def calibration_file(family: str) -> Path:
@@ -40,7 +40,7 @@ class FmaxModel:
         coefficients: ns per term, of the period that nextpnr estimates after placement.
         routed: clock after routing over that estimate.
         error: the largest relative error on the placements held back from the fit.
-        sources: `fpga.bare.resources.sources_digest` of the RTL it was calibrated on.
+        sources: `tilewright.fpga.bare.resources.sources_digest` of the RTL it was calibrated on.
     """
 
     area: AreaModel

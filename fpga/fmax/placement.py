@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from common import temporary
-from fpga.bare.kept import cache_file, read_json, tool_version, write_json
-from fpga.bare.resources import sources_digest
-from fpga.board import Point
-from fpga.boards import BOARDS
-from fpga.build import build
-from fpga.errors import FpgaError
-from fpga.flows import into_luts
-from fpga.flows.ecp5 import CROWDED, Ecp5
-from fpga.flows.placements import estimate
-from fpga.flows.synthesis import SYNTHESIS
-from fpga.flows.tools import Stopwatch, run
-from isa.config import NpuConfig
+from tilewright.common import temporary
+from tilewright.fpga.bare.kept import cache_file, read_json, tool_version, write_json
+from tilewright.fpga.bare.resources import sources_digest
+from tilewright.fpga.board import Point
+from tilewright.fpga.boards import BOARDS
+from tilewright.fpga.build import build
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.flows import into_luts
+from tilewright.fpga.flows.ecp5 import CROWDED, Ecp5
+from tilewright.fpga.flows.placements import estimate
+from tilewright.fpga.flows.synthesis import SYNTHESIS
+from tilewright.fpga.flows.tools import Stopwatch, run
+from tilewright.isa.config import NpuConfig
 
 #: The board whose SoC is placed, by family.
 PLACED_ON = {"ecp5": "ulx3s_85f"}

@@ -7,12 +7,12 @@ from itertools import pairwise
 
 from amaranth.hdl import Cat, Mux, Signal, Value
 
-from fpga.formal.two_clocks import clocked, synchroniser
-from fpga.sdram.chip import SDRAM_32M
-from fpga.sdram.controller import PAIR_BYTES
-from fpga.sdram.memory import MEMORY, SdramMemory
-from hw.formal.bench import Bench, implies, opened, registers
-from hw.formal.machines import SMALL
+from tilewright.fpga.formal.two_clocks import clocked, synchroniser
+from tilewright.fpga.sdram.chip import SDRAM_32M
+from tilewright.fpga.sdram.controller import PAIR_BYTES
+from tilewright.fpga.sdram.memory import MEMORY, SdramMemory
+from tilewright.hw.formal.bench import Bench, implies, opened, registers
+from tilewright.hw.formal.machines import SMALL
 
 _HZ = 100_000_000
 #: Edges of the chip's clock until a request is offered to the controller, those of the NPU's until an answer is given.

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 from amaranth.hdl import Cat, Mux, Signal, Value
 
-from fpga.formal.two_clocks import clocked, synchroniser
-from fpga.sdram.crossing import AsyncQueue
-from hw.formal.bench import Bench, distance, implies, opened, registers, stored
+from tilewright.fpga.formal.two_clocks import clocked, synchroniser
+from tilewright.fpga.sdram.crossing import AsyncQueue
+from tilewright.hw.formal.bench import Bench, distance, implies, opened, registers, stored
 
 #: Bits of an entry.
 _WIDTH = 4

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from amaranth.hdl import Mux, Signal
 
-from fpga.memory import OnChipMemory
-from fpga.sdram.axi import Splitter
-from fpga.sdram.controller import PAIR_BYTES, SEGMENT_PAIRS
-from hw.formal.bench import Bench, implies, opened
-from hw.formal.bus.axi_benches import keeps, legal_burst
-from hw.formal.machines import SMALL
-from hw.queue import Queue
+from tilewright.fpga.memory import OnChipMemory
+from tilewright.fpga.sdram.axi import Splitter
+from tilewright.fpga.sdram.controller import PAIR_BYTES, SEGMENT_PAIRS
+from tilewright.hw.formal.bench import Bench, implies, opened
+from tilewright.hw.formal.bus.axi_benches import keeps, legal_burst
+from tilewright.hw.formal.machines import SMALL
+from tilewright.hw.queue import Queue
 
 #: Bytes of the memory.
 _SIZE = 64

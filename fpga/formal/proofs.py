@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fpga.formal import memory_benches, sdram_proofs, zynq_benches
-from hw.formal.engine import Cut
-from hw.formal.proof import Proof, Property
+from tilewright.fpga.formal import memory_benches, sdram_proofs, zynq_benches
+from tilewright.hw.formal.engine import Cut
+from tilewright.hw.formal.proof import Proof, Property
 
 _ROOT = Path(__file__).resolve().parents[2]
 #: What the proofs depend on.

@@ -10,9 +10,9 @@ from typing import Any
 
 from amaranth.hdl import Array, Cat, Mux, Signal, Value
 
-from fpga.sdram.chip import LONGEST_WAIT, SDRAM_32M, SdramChip
-from fpga.sdram.controller import SdramController
-from hw.formal.bench import Bench, implies, opened, registers
+from tilewright.fpga.sdram.chip import LONGEST_WAIT, SDRAM_32M, SdramChip
+from tilewright.fpga.sdram.controller import SdramController
+from tilewright.hw.formal.bench import Bench, implies, opened, registers
 
 #: A row may be open for so many ns.
 _ROW_OPEN_MOST = 100_000

@@ -7,10 +7,10 @@ from typing import Any
 
 from amaranth.hdl import Cat, Mux, Signal, Value
 
-from fpga.formal.sdram_benches import Age, Inside, Pins, controller, rows_known
-from fpga.sdram.chip import SDRAM_32M, SdramChip
-from fpga.sdram.controller import PAIR_BYTES, SdramController
-from hw.formal.bench import Bench, implies
+from tilewright.fpga.formal.sdram_benches import Age, Inside, Pins, controller, rows_known
+from tilewright.fpga.sdram.chip import SDRAM_32M, SdramChip
+from tilewright.fpga.sdram.controller import PAIR_BYTES, SdramController
+from tilewright.hw.formal.bench import Bench, implies
 
 _S = SdramController.State
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import functools
 
-from fpga.formal.bridge_benches import ANSWER_EDGES, FAR_EDGES, NEAR_EDGES, OFFER_EDGES, requests, resets
-from fpga.formal.crossing_benches import READER_EDGES, WRITER_EDGES, crossing
-from fpga.formal.sdram_benches import TAKE_WAIT, rules
-from fpga.formal.sdram_order_benches import order
-from fpga.formal.slave_benches import claims, slave
-from fpga.sdram.chip import LONGEST_WAIT, SDRAM_8M, SDRAM_32M, SdramChip
-from hw.formal.engine import Cut
-from hw.formal.machines import WIDE
-from hw.formal.proof import Proof, Property, on
+from tilewright.fpga.formal.bridge_benches import ANSWER_EDGES, FAR_EDGES, NEAR_EDGES, OFFER_EDGES, requests, resets
+from tilewright.fpga.formal.crossing_benches import READER_EDGES, WRITER_EDGES, crossing
+from tilewright.fpga.formal.sdram_benches import TAKE_WAIT, rules
+from tilewright.fpga.formal.sdram_order_benches import order
+from tilewright.fpga.formal.slave_benches import claims, slave
+from tilewright.fpga.sdram.chip import LONGEST_WAIT, SDRAM_8M, SDRAM_32M, SdramChip
+from tilewright.hw.formal.engine import Cut
+from tilewright.hw.formal.machines import WIDE
+from tilewright.hw.formal.proof import Proof, Property, on
 
 
 def _crossing(name: str, depth: int, *, quick: bool) -> Proof:

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from amaranth.hdl import C, Cat, Mux, Signal, Value
 
-from fpga.memory import DECERR, OKAY
-from fpga.sdram.axi import AxiSegments, depths
-from fpga.sdram.controller import PAIR_BYTES, SEGMENT_PAIRS
-from hw.formal.bench import Bench, contents, distance, implies, opened, registers
-from hw.formal.bus.axi_benches import keeps, legal_burst
-from hw.formal.machines import SMALL
-from hw.queue import Queue
-from isa.config import NpuConfig
+from tilewright.fpga.memory import DECERR, OKAY
+from tilewright.fpga.sdram.axi import AxiSegments, depths
+from tilewright.fpga.sdram.controller import PAIR_BYTES, SEGMENT_PAIRS
+from tilewright.hw.formal.bench import Bench, contents, distance, implies, opened, registers
+from tilewright.hw.formal.bus.axi_benches import keeps, legal_burst
+from tilewright.hw.formal.machines import SMALL
+from tilewright.hw.queue import Queue
+from tilewright.isa.config import NpuConfig
 
 #: Bits of an address of the memory in pairs: 16 KiB. Addresses of the bus reach beyond it.
 _PAIR_BITS = 12

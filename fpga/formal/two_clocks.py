@@ -8,7 +8,7 @@ from typing import Any
 from amaranth.hdl import DomainRenamer, EnableInserter, Module, Mux, Signal, Value
 from amaranth.lib.cdc import FFSynchronizer
 
-from hw.formal.bench import Bench
+from tilewright.hw.formal.bench import Bench
 
 
 def clocked(part: Any, module: Module, **edges: Value) -> Any:

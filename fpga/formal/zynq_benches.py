@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 from amaranth.hdl import Mux, Signal, Value
 
-from fpga.zynq.axi3 import FIXED, INCR, MAX_BEATS, OKAY, BurstSplitter, RegisterBridge
-from hw.formal.bench import Bench, contents, implies, opened
-from hw.formal.bus.axi_benches import keeps, legal_burst
-from hw.formal.machines import SMALL
-from hw.queue import Queue
+from tilewright.fpga.zynq.axi3 import FIXED, INCR, MAX_BEATS, OKAY, BurstSplitter, RegisterBridge
+from tilewright.hw.formal.bench import Bench, contents, implies, opened
+from tilewright.hw.formal.bus.axi_benches import keeps, legal_burst
+from tilewright.hw.formal.machines import SMALL
+from tilewright.hw.queue import Queue
 
 #: Bursts of up to four pieces, two of each kind in flight.
 SPLIT = SMALL.with_(name="formal_split", axi_data_bits=64, burst_beats=64)

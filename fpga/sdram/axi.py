@@ -6,11 +6,11 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fpga.memory import ADDRESSES, DECERR, OKAY
-from fpga.sdram.controller import PAIR_BYTES, SEGMENT_PAIRS
-from fpga.sdram.crossing import CrossedAxi
-from hw.connections import unread
-from isa.config import NpuConfig
+from tilewright.fpga.memory import ADDRESSES, DECERR, OKAY
+from tilewright.fpga.sdram.controller import PAIR_BYTES, SEGMENT_PAIRS
+from tilewright.fpga.sdram.crossing import CrossedAxi
+from tilewright.hw.connections import unread
+from tilewright.isa.config import NpuConfig
 
 #: Segments whose beats have room before the master takes the first.
 READ_SEGMENTS = 4
@@ -63,7 +63,7 @@ class Splitter(wiring.Component):
         m = Module()
         active = Signal()
         address, left = Signal.like(self.i_address), Signal.like(self.i_length)
-        self.active, self.address, self.left = active, address, left  # for `fpga.formal`
+        self.active, self.address, self.left = active, address, left  # for `tilewright.fpga.formal`
         low = address[: len(self.o_count)]
         to_end = Signal.like(self.o_count)  # beats up to the multiple, less one
         ends = Signal()
@@ -100,7 +100,7 @@ class AxiSegments(wiring.Component):
     Ports:
         axi: slave. Beats read and responses are given when they are there: their queues have room for all that was
             asked for.
-        w_come, r_left, b_left: of `fpga.sdram.crossing.AxiCrossing` with queues of `depths`.
+        w_come, r_left, b_left: of `tilewright.fpga.sdram.crossing.AxiCrossing` with queues of `depths`.
         o_valid, o_ready, o_write, o_pair, o_count, o_tag: segments, as `SdramController` takes them.
         w_take, w_last, w_tag, w_data, w_mask: as there.
         r_valid, r_data, r_tag, r_last: as there.

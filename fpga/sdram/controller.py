@@ -9,7 +9,7 @@ from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
-from fpga.sdram.chip import COMMAND_BITS, SdramChip, SdramCycles, pins
+from tilewright.fpga.sdram.chip import COMMAND_BITS, SdramChip, SdramCycles, pins
 
 #: Bytes of a pair: of two words, or of one that is twice as wide, which one READ or WRITE command moves.
 PAIR_BYTES = COMMAND_BITS // 8
@@ -105,7 +105,7 @@ class SdramController(wiring.Component):
             its words, and a bit for every byte that keeps its value.
         r_valid, r_data, r_tag, r_last: a pair was read; `r_last` ends its segment.
         idle: nothing is under way but, perhaps, a refresh.
-        sdram_*: see `fpga.sdram.chip.pins`.
+        sdram_*: see `tilewright.fpga.sdram.chip.pins`.
 
     Raises:
         ValueError: the chip does not work at this clock.

@@ -11,10 +11,10 @@ from amaranth.lib.cdc import FFSynchronizer
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from fpga.memory import unread_attributes
-from hw.connections import unread
-from hw.interfaces import Axi4, Channel
-from isa.config import NpuConfig
+from tilewright.fpga.memory import unread_attributes
+from tilewright.hw.connections import unread
+from tilewright.hw.interfaces import Axi4, Channel
+from tilewright.isa.config import NpuConfig
 
 
 def _gray(value: Value) -> Value:
@@ -31,7 +31,7 @@ class AsyncQueue(wiring.Component):
     Latency: an entry is at the output three cycles of the reader after the writer's cycle that takes it, or four.
 
     One domain may only be reset while the other does nothing, and no pointer may go back to 0 that the other side still
-    acts upon: see `fpga.sdram.memory`.
+    acts upon: see `tilewright.fpga.sdram.memory`.
 
     Parameters:
         width: bits of an entry.

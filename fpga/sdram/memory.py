@@ -1,4 +1,4 @@
-"""An SDRAM with the ports of `fpga.memory`, on a clock of its own or on that of the NPU."""
+"""An SDRAM with the ports of `tilewright.fpga.memory`, on a clock of its own or on that of the NPU."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from amaranth.hdl import C, Cat, ClockDomain, ClockSignal, DomainRenamer, Module
 from amaranth.lib import enum, wiring
 from amaranth.lib.cdc import FFSynchronizer
 
-from fpga.memory import memory_members
-from fpga.sdram.axi import AxiSegments, depths
-from fpga.sdram.chip import SdramChip, pins
-from fpga.sdram.controller import PAIR_BYTES, SdramController
-from fpga.sdram.crossing import AxiCrossing
-from fpga.sdram.queues import AxiQueues
-from isa.config import NpuConfig
+from tilewright.fpga.memory import memory_members
+from tilewright.fpga.sdram.axi import AxiSegments, depths
+from tilewright.fpga.sdram.chip import SdramChip, pins
+from tilewright.fpga.sdram.controller import PAIR_BYTES, SdramController
+from tilewright.fpga.sdram.crossing import AxiCrossing
+from tilewright.fpga.sdram.queues import AxiQueues
+from tilewright.isa.config import NpuConfig
 
 #: Clock domain of the chip's controller, where it has a clock of its own. It has a reset, in which it may be at any
 #: time while `sync` is in reset.
@@ -36,9 +36,9 @@ class SdramMemory(wiring.Component):
         shared: the chip is on the clock of `sync`: much smaller.
 
     Ports:
-        axi, mem, bus_reset: see `fpga.memory.memory_members`. After `bus_reset` the AXI4 slave takes nothing until
+        axi, mem, bus_reset: see `tilewright.fpga.memory.memory_members`. After `bus_reset` the AXI4 slave takes nothing until
             what was under way has ended.
-        sdram_*: see `fpga.sdram.chip.pins`; in `domain`.
+        sdram_*: see `tilewright.fpga.sdram.chip.pins`; in `domain`.
 
     Raises:
         ValueError: the chip does not work at this clock.

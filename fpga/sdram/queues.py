@@ -5,17 +5,17 @@ from __future__ import annotations
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 
-from fpga.memory import unread_attributes
-from fpga.sdram.crossing import crossing_members, put_queues
-from hw.connections import unread
-from hw.queue import BlockQueue, Queue
-from isa.config import NpuConfig
+from tilewright.fpga.memory import unread_attributes
+from tilewright.fpga.sdram.crossing import crossing_members, put_queues
+from tilewright.hw.connections import unread
+from tilewright.hw.queue import BlockQueue, Queue
+from tilewright.isa.config import NpuConfig
 
 
 class AxiQueues(wiring.Component):
     """AXI4 with room for what `AxiSegments` asks for. Beats lie in block RAM.
 
-    Parameters and ports as `fpga.sdram.crossing.AxiCrossing`, in one clock.
+    Parameters and ports as `tilewright.fpga.sdram.crossing.AxiCrossing`, in one clock.
     """
 
     def __init__(self, config: NpuConfig, depths: dict[str, int]) -> None:

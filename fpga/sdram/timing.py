@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fpga.sdram.chip import COMMAND_BITS, COMMAND_CYCLES
-from isa.config import NpuConfig
-from isa.timing import MemoryTiming
+from tilewright.fpga.sdram.chip import COMMAND_BITS, COMMAND_CYCLES
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.timing import MemoryTiming
 
 #: From the handshake on AR to the first beat, less the words of a beat: cycles of the NPU, of the chip. Response after
 #: the last beat to write: the same, less the words of the beats that wait before it.

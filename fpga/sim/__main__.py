@@ -1,9 +1,9 @@
 """Simulated boards from the command line.
 
-python -m fpga.sim serial --config tiny                        # prints the terminal to open
-python -m fpga.sim serial --board ulx3s_85f --config small     # the SoC of that board's bitstream
-python -m fpga.sim serial --board ulx3s_85f --sdram            # the same with --memory sdram
-python -m fpga.sim axi --config base --socket /tmp/npu.sock
+python -m tilewright.fpga.sim serial --config tiny                        # prints the terminal to open
+python -m tilewright.fpga.sim serial --board ulx3s_85f --config small     # the SoC of that board's bitstream
+python -m tilewright.fpga.sim serial --board ulx3s_85f --sdram            # the same with --memory sdram
+python -m tilewright.fpga.sim axi --config base --socket /tmp/npu.sock
 """
 
 from __future__ import annotations
@@ -12,19 +12,21 @@ import argparse
 import signal
 import sys
 
-from common.errors import TilewrightError
-from fpga.board import SDRAM
-from fpga.boards import BOARDS
-from fpga.errors import FpgaError
-from fpga.sim.axi import AxiBoard
-from fpga.sim.pty import SerialBoard, board_line, soc_line
-from isa.config import NpuConfig
+from tilewright.common.errors import TilewrightError
+from tilewright.fpga.board import SDRAM
+from tilewright.fpga.boards import BOARDS
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.sim.axi import AxiBoard
+from tilewright.fpga.sim.pty import SerialBoard, board_line, soc_line
+from tilewright.isa.config import NpuConfig
 
 CLOCK_HZ, BAUD = 24_000_000, 3_000_000
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m fpga.sim", description="A board without a board, until Ctrl-C.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tilewright.fpga.sim", description="A board without a board, until Ctrl-C."
+    )
     kinds = parser.add_subparsers(dest="kind", required=True)
     serial = kinds.add_parser("serial", help="the SoC of small boards behind a pseudo-terminal")
     serial.add_argument("--board", choices=BOARDS, help="memory, clock and baud rate as in this board's bitstream")
@@ -58,7 +60,7 @@ def main() -> int:
             board = SerialBoard(line)
             address = f"serial:{board.path}?baud={baud}&seconds=10"
     except (TilewrightError, ValueError) as error:
-        print(f"fpga.sim: error: {error}", file=sys.stderr)
+        print(f"tilewright.fpga.sim: error: {error}", file=sys.stderr)
         return 2
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)  # ends the pause

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from hw.sim.build import BuildError, build
-from hw.sim.device import load_library
-from isa.config import NpuConfig
-from isa.host import mask
-from isa.link.socket import INFO, MAX_BYTES, REQUEST, RESPONSE, Operation, Status
-from isa.registers import REGISTER, REGISTER_SPACE
-from isa.timing import DEFAULT_MEMORY
+from tilewright.hw.sim.build import BuildError, build
+from tilewright.hw.sim.device import load_library
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.host import mask
+from tilewright.isa.link.socket import INFO, MAX_BYTES, REQUEST, RESPONSE, Operation, Status
+from tilewright.isa.registers import REGISTER, REGISTER_SPACE
+from tilewright.isa.timing import DEFAULT_MEMORY
 
 #: Cycles between two looks at the socket while the NPU runs.
 SLICE = 500
@@ -25,7 +25,7 @@ DEFAULT_BASE = 1 << 20
 
 
 class AxiBoard:
-    """Serves the registers and the memory of one simulated NPU. Any number of connections, by `isa.link.socket`.
+    """Serves the registers and the memory of one simulated NPU. Any number of connections, by `tilewright.isa.link.socket`.
 
     The NPU goes on whether anybody is connected or not. A memory access outside the window is answered with SLVERR.
 

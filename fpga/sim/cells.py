@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fpga.errors import FpgaError
-from fpga.flows.netlist import Bit, Cell, Module
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.flows.netlist import Bit, Cell, Module
 
 #: Nets of the constants; an open input is 0, and so is one that is said not to matter.
 ZERO, ONE = 0, 1

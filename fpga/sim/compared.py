@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from fpga.flows.netlist import Bit, Cell, Module
-from fpga.sim.cells import number, text
-from fpga.sim.ecp5_cells import PLL_OUTPUTS, block_words
-from fpga.sim.ecp5_nets import slice_of
-from fpga.sim.ecp5_pads import PAD, REGISTERS, Pad
-from fpga.sim.ecp5_routed import block_at, carry_in, multiplier_at
-from fpga.sim.trellis import Configuration, Source, Wire, kind_of
+from tilewright.fpga.flows.netlist import Bit, Cell, Module
+from tilewright.fpga.sim.cells import number, text
+from tilewright.fpga.sim.ecp5_cells import PLL_OUTPUTS, block_words
+from tilewright.fpga.sim.ecp5_nets import slice_of
+from tilewright.fpga.sim.ecp5_pads import PAD, REGISTERS, Pad
+from tilewright.fpga.sim.ecp5_routed import block_at, carry_in, multiplier_at
+from tilewright.fpga.sim.trellis import Configuration, Source, Wire, kind_of
 
 _BEL = re.compile(r"X(\d+)/Y(\d+)/(.+)")
 _SLICE = re.compile(r"SLICE([A-D])\.(?:K|FF)(\d)")

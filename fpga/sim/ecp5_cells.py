@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from fpga.errors import FpgaError
-from fpga.flows.netlist import Cell, Module
-from fpga.sim.cells import (
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.flows.netlist import Cell, Module
+from tilewright.fpga.sim.cells import (
     ASYNC,
     BLOCK_WORDS,
     ENABLE_INVERTED,
@@ -123,7 +123,7 @@ class _Reader(CellReader):
         self.numbers.small_rams.append([*nets, enable, words & 0xFFFFFFFF, words >> 32, clock])
 
     def multiplier(self, name: str, cell: Cell) -> None:
-        """A product, perhaps with the register behind it that `fpga.flows.block_registers` gives it."""
+        """A product, perhaps with the register behind it that `tilewright.fpga.flows.block_registers` gives it."""
         for letter in "ABC":
             if text(cell, f"REG_INPUT{letter}_CLK", "NONE") != "NONE":
                 raise FpgaError(f"cell {name}: no model of a multiplier with registers before it")

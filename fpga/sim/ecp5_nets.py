@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import deque
 
-from fpga.errors import FpgaError
-from fpga.sim.cells import ONE, ZERO, Numbers
-from fpga.sim.ecp5_cells import PLL_OUTPUTS, edges_of
-from fpga.sim.trellis import Configuration, Source, Wire
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.sim.cells import ONE, ZERO, Numbers
+from tilewright.fpga.sim.ecp5_cells import PLL_OUTPUTS, edges_of
+from tilewright.fpga.sim.trellis import Configuration, Source, Wire
 
 #: Outputs of cells, and what they are outputs of.
 OUTPUTS = {

@@ -9,10 +9,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fpga.errors import FpgaError
-from fpga.sim.cells import ASYNC, ENABLE_INVERTED, ONE, RESET_INVERTED, SET, ZERO
-from fpga.sim.ecp5_nets import Nets, output_of
-from fpga.sim.trellis import Configuration, Wire
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.sim.cells import ASYNC, ENABLE_INVERTED, ONE, RESET_INVERTED, SET, ZERO
+from tilewright.fpga.sim.ecp5_nets import Nets, output_of
+from tilewright.fpga.sim.trellis import Configuration, Wire
 
 #: Columns and rows from a pad to the tiles that may have its settings: two behind each other at the upper and the lower
 #: edge, three below each other at the sides. The next pad that has its letter is farther away.

@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from fpga.errors import FpgaError
-from fpga.sim import cells, ecp5_cells
-from fpga.sim.cells import ONE, SELECT, ZERO, Numbers
-from fpga.sim.ecp5_nets import OUTPUTS, output_of, slice_of
-from fpga.sim.ecp5_pads import Pad, Pads
-from fpga.sim.trellis import Configuration, Wire
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.sim import cells, ecp5_cells
+from tilewright.fpga.sim.cells import ONE, SELECT, ZERO, Numbers
+from tilewright.fpga.sim.ecp5_nets import OUTPUTS, output_of, slice_of
+from tilewright.fpga.sim.ecp5_pads import Pad, Pads
+from tilewright.fpga.sim.trellis import Configuration, Wire
 
 _LOCATED = re.compile(r'LOCATE COMP "([^"]+)" SITE "([^"]+)"')
 #: Pins of the third slice that take the data of the four LUTs of a small RAM. Its other four, of the same names as the

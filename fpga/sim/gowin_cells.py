@@ -10,9 +10,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from fpga.errors import FpgaError
-from fpga.flows.netlist import Cell, Module
-from fpga.sim.cells import ASYNC, BLOCK_WORDS, ONE, SELECT, SET, ZERO, CellReader, Maker, Numbers, number, text
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.flows.netlist import Cell, Module
+from tilewright.fpga.sim.cells import (
+    ASYNC,
+    BLOCK_WORDS,
+    ONE,
+    SELECT,
+    SET,
+    ZERO,
+    CellReader,
+    Maker,
+    Numbers,
+    number,
+    text,
+)
 
 #: DFF with the value and the kind of its reset, and whether it has an enable.
 _FLIP_FLOP = re.compile(r"DFF(?P<falling>N?)(?P<reset>[SRPC]?)(?P<enable>E?)")

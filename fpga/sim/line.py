@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from common.native import Owner
-from hw.sim.build import Design, build_library
+from tilewright.common.native import Owner
+from tilewright.hw.sim.build import Design, build_library
 
 _HERE = Path(__file__).resolve().parent
 

@@ -1,8 +1,8 @@
 """`NetlistLine`: the netlist of a bitstream, cell by cell, at the far end of a serial line.
 
-What is simulated is what nextpnr places: after synthesis, mapping and all that `fpga.flows` changes in the netlist; or
+What is simulated is what nextpnr places: after synthesis, mapping and all that `tilewright.fpga.flows` changes in the netlist; or
 what it has routed, by the configuration that the bitstream is made of.
-`fpga.sim.line` runs what synthesis begins with.
+`tilewright.fpga.sim.line` runs what synthesis begins with.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
-from common.native import Owner, shared_library
-from fpga.errors import FpgaError
-from fpga.flows.netlist import Module
-from fpga.flows.synthesis import NAME, NETLIST
-from fpga.sdram.chip import SdramChip
-from fpga.sim import ecp5_cells, gowin_cells
-from fpga.sim.cells import ONE, ZERO, Numbers
-from fpga.sim.sdram_pins import COMMANDS, SDRAM, memory_edges, nets_of, rules_of
+from tilewright.common.native import Owner, shared_library
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.flows.netlist import Module
+from tilewright.fpga.flows.synthesis import NAME, NETLIST
+from tilewright.fpga.sdram.chip import SdramChip
+from tilewright.fpga.sim import ecp5_cells, gowin_cells
+from tilewright.fpga.sim.cells import ONE, ZERO, Numbers
+from tilewright.fpga.sim.sdram_pins import COMMANDS, SDRAM, memory_edges, nets_of, rules_of
 
 _HERE = Path(__file__).resolve().parent
 _SOURCES = [

@@ -9,18 +9,18 @@ import tty
 from collections.abc import Callable
 from pathlib import Path
 
-from fpga.board import SDRAM
-from fpga.build import point_of
-from fpga.memory import OnChipMemory
-from fpga.sdram.chip import SdramChip
-from fpga.sdram.memory import SdramMemory
-from fpga.sim import sdram as sdram_model
-from fpga.sim.line import MemoryEdges, SimulatedLine
-from fpga.sim.sdram import with_sdram_text
-from fpga.soc import SIMULATION_ID, Soc
-from fpga.uart_board import UartBoard
-from hw.verilog import component_text
-from isa.config import NpuConfig
+from tilewright.fpga.board import SDRAM
+from tilewright.fpga.build import point_of
+from tilewright.fpga.memory import OnChipMemory
+from tilewright.fpga.sdram.chip import SdramChip
+from tilewright.fpga.sdram.memory import SdramMemory
+from tilewright.fpga.sim import sdram as sdram_model
+from tilewright.fpga.sim.line import MemoryEdges, SimulatedLine
+from tilewright.fpga.sim.sdram import with_sdram_text
+from tilewright.fpga.soc import SIMULATION_ID, Soc
+from tilewright.fpga.uart_board import UartBoard
+from tilewright.hw.verilog import component_text
+from tilewright.isa.config import NpuConfig
 
 _ROOT = Path(__file__).resolve().parents[2]
 #: Cycles between two looks at the terminal.
@@ -42,7 +42,7 @@ def soc_line(
     baud: int,
     board_id: str = SIMULATION_ID,
 ) -> SimulatedLine:
-    """The SoC of `fpga.soc`, Verilated: with `memory_bytes` of on-chip memory, or with a chip at its pins, which
+    """The SoC of `tilewright.fpga.soc`, Verilated: with `memory_bytes` of on-chip memory, or with a chip at its pins, which
     has a clock of `sdram_hz`; `shared`: that of the NPU. `edges`: of both clocks, if where they lie matters.
 
     Raises:
@@ -70,7 +70,7 @@ def soc_line(
 
 def board_line(board: UartBoard, config: NpuConfig, memory: str | None = None) -> tuple[SimulatedLine, int]:
     """The SoC as the bitstream of a board has it: its memory, clock and baud rate, all but PLL and pins; and the baud
-    rate. `memory` is one of `fpga.board.MEMORIES`, None = the board's own choice.
+    rate. `memory` is one of `tilewright.fpga.board.MEMORIES`, None = the board's own choice.
 
     Raises:
         BuildError: it cannot be built. FpgaError: the board's PLL does not make the clock, or the board does not have

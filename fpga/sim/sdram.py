@@ -11,9 +11,9 @@ from amaranth.lib import wiring
 from amaranth.lib.cdc import ResetSynchronizer
 from amaranth.lib.wiring import In, Out
 
-from fpga.sdram.chip import SdramChip, SdramCycles, pins
-from fpga.sdram.memory import MEMORY
-from hw.verilog import component_text
+from tilewright.fpga.sdram.chip import SdramChip, SdramCycles, pins
+from tilewright.fpga.sdram.memory import MEMORY
+from tilewright.hw.verilog import component_text
 
 MODEL = Path(__file__).resolve().parent / "sdram_chip.sv"
 #: The clock of `sync`, with the reset that a board makes for it.
@@ -21,7 +21,7 @@ _RELEASED = "released"
 
 
 class WithSdram(wiring.Component):
-    """A component with the ports of `fpga.sdram.chip.pins`, and a chip at them that checks what it is told.
+    """A component with the ports of `tilewright.fpga.sdram.chip.pins`, and a chip at them that checks what it is told.
 
     Parameters:
         component: with these ports.

@@ -7,10 +7,10 @@ from math import ceil, floor
 
 import numpy as np
 
-from fpga.errors import FpgaError
-from fpga.sdram.chip import INPUT_HOLD, INPUT_SETUP, PATH_LEAST, PATH_MOST, SdramChip
-from fpga.sim.cells import ONE, ZERO, Numbers
-from fpga.sim.line import MemoryEdges
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.sdram.chip import INPUT_HOLD, INPUT_SETUP, PATH_LEAST, PATH_MOST, SdramChip
+from tilewright.fpga.sim.cells import ONE, ZERO, Numbers
+from tilewright.fpga.sim.line import MemoryEdges
 
 #: Pins, as Amaranth names those of the resource: controls in the order of `SdramNets`, then those of several bits.
 SDRAM = "sdram_0__"

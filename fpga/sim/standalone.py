@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from fpga.board import SDRAM, Point
-from fpga.sim import sdram as sdram_model
-from fpga.sim.line import MemoryEdges, SimulatedLine
-from fpga.sim.sdram import with_sdram_text
-from fpga.standalone import core
-from fpga.standalone.boards import StandaloneBoard, standalone_soc
-from fpga.uart_board import board_memory
-from hw.verilog import component_text
-from isa.config import NpuConfig
+from tilewright.fpga.board import SDRAM, Point
+from tilewright.fpga.sim import sdram as sdram_model
+from tilewright.fpga.sim.line import MemoryEdges, SimulatedLine
+from tilewright.fpga.sim.sdram import with_sdram_text
+from tilewright.fpga.standalone import core
+from tilewright.fpga.standalone.boards import StandaloneBoard, standalone_soc
+from tilewright.fpga.uart_board import board_memory
+from tilewright.hw.verilog import component_text
+from tilewright.isa.config import NpuConfig
 
 _ROOT = Path(__file__).resolve().parents[2]
 _FOLDERS = ("hw", "isa", "isa/link", "fpga", "fpga/bridge", "fpga/sdram", "fpga/standalone")

@@ -17,7 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from fpga.errors import FpgaError
+from tilewright.fpga.errors import FpgaError
 
 #: Column, row and name of a wire.
 Wire = tuple[int, int, str]

@@ -9,14 +9,14 @@ from typing import Any
 from amaranth.hdl import Const, Instance, Module
 from amaranth.lib import io
 
-from fpga.board import SDRAM, Point
-from fpga.boards import BOARDS
-from fpga.clocking import Pll
-from fpga.errors import FpgaError
-from fpga.standalone.image import Place
-from fpga.standalone.soc import StandaloneSoc
-from fpga.uart_board import BoardTop, UartBoard
-from isa.config import NpuConfig
+from tilewright.fpga.board import SDRAM, Point
+from tilewright.fpga.boards import BOARDS
+from tilewright.fpga.clocking import Pll
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.standalone.image import Place
+from tilewright.fpga.standalone.soc import StandaloneSoc
+from tilewright.fpga.uart_board import BoardTop, UartBoard
+from tilewright.isa.config import NpuConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ ALONE = {
 
 @dataclass(frozen=True, kw_only=True)
 class StandaloneBoard(UartBoard):
-    """A board of `fpga.boards` with the SoC that needs no host. `boot` is its boot program."""
+    """A board of `tilewright.fpga.boards` with the SoC that needs no host. `boot` is its boot program."""
 
     alone: Alone
     boot: bytes = b""

@@ -6,8 +6,8 @@ from amaranth.hdl import C, Cat, Module, Signal
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
-from fpga.standalone.core import Access
-from hw.connections import unread
+from tilewright.fpga.standalone.core import Access
+from tilewright.hw.connections import unread
 
 #: Command READ of all SPI NOR memories, followed by an address of 24 bits, and the clock it may have at most.
 READ, READ_HZ = 0x03, 25_000_000

@@ -1,6 +1,6 @@
 """What takes the place of a host: core, boot program, flash memory, serial line, timer.
 
-`python -m fpga.standalone.host` counts its cells on ECP5.
+`python -m tilewright.fpga.standalone.host` counts its cells on ECP5.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from common import temporary
-from fpga.bridge.bridge import MemoryPort
-from fpga.cells import ECP5, Used
-from fpga.flows.synthesis import NARROW, NO_RW_CHECK
-from fpga.flows.tools import Step, run
-from fpga.standalone.core import Core, verilog
-from fpga.standalone.flash import FlashReader
-from fpga.standalone.interconnect import Interconnect, ToMemory, ToRegisters
-from fpga.standalone.memory_map import BOOT, BOOT_BYTES, FLASH, IO, MEMORY, NPU
-from fpga.standalone.peripherals import Io, Ram
-from fpga.standalone.second_cache import SecondCache
-from hw.interfaces import Axi4Lite
-from hw.verilog import component_rtlil
+from tilewright.common import temporary
+from tilewright.fpga.bridge.bridge import MemoryPort
+from tilewright.fpga.cells import ECP5, Used
+from tilewright.fpga.flows.synthesis import NARROW, NO_RW_CHECK
+from tilewright.fpga.flows.tools import Step, run
+from tilewright.fpga.standalone.core import Core, verilog
+from tilewright.fpga.standalone.flash import FlashReader
+from tilewright.fpga.standalone.interconnect import Interconnect, ToMemory, ToRegisters
+from tilewright.fpga.standalone.memory_map import BOOT, BOOT_BYTES, FLASH, IO, MEMORY, NPU
+from tilewright.fpga.standalone.peripherals import Io, Ram
+from tilewright.fpga.standalone.second_cache import SecondCache
+from tilewright.hw.interfaces import Axi4Lite
+from tilewright.hw.verilog import component_rtlil
 
 #: 32 KiB of instructions: kernels, soft float and what is around them.
 SECOND_CACHE_WORDS = 8192

@@ -6,8 +6,8 @@ import struct
 import zlib
 from dataclasses import dataclass
 
-from fpga.errors import FpgaError
-from fpga.standalone.memory_map import MEMORY
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.standalone.memory_map import MEMORY
 
 #: First word, which says version too ("TWI1").
 MAGIC = 0x31495754

@@ -8,11 +8,11 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fpga.bridge.bridge import MemoryPort
-from fpga.standalone.core import Access
-from fpga.standalone.memory_map import PLACE_BITS
-from hw.connections import unread
-from hw.interfaces import Axi4Lite
+from tilewright.fpga.bridge.bridge import MemoryPort
+from tilewright.fpga.standalone.core import Access
+from tilewright.fpga.standalone.memory_map import PLACE_BITS
+from tilewright.hw.connections import unread
+from tilewright.hw.interfaces import Axi4Lite
 
 
 class Interconnect(wiring.Component):
@@ -75,7 +75,7 @@ class Interconnect(wiring.Component):
 
 
 class ToMemory(wiring.Component):
-    """A slave that asks the port of an `fpga.memory`; the address counts from the memory's first byte.
+    """A slave that asks the port of an `tilewright.fpga.memory`; the address counts from the memory's first byte.
 
     Ports:
         cpu: the master.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isa.registers import REGISTER_SPACE
+from tilewright.isa.registers import REGISTER_SPACE
 
 #: Byte addresses. The four highest bits choose; from 0x8000_0000 on the core does not cache.
 BOOT, FLASH, MEMORY, NPU, IO = 0x0000_0000, 0x2000_0000, 0x4000_0000, 0x8000_0000, 0x9000_0000

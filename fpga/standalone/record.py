@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fpga.board import Point
-from fpga.errors import FpgaError
-from fpga.standalone.boards import StandaloneBoard, standalone_board
-from fpga.standalone.image import Place
-from isa.config import NpuConfig
+from tilewright.fpga.board import Point
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.standalone.boards import StandaloneBoard, standalone_board
+from tilewright.fpga.standalone.image import Place
+from tilewright.isa.config import NpuConfig
 
 RECORD, IMAGE, BOOT, PROGRAM = "standalone.json", "standalone.bin", "boot.bin", "standalone.twp"
 

@@ -7,8 +7,8 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from fpga.standalone.core import Access
-from hw.connections import unread
+from tilewright.fpga.standalone.core import Access
+from tilewright.hw.connections import unread
 
 
 class SecondCache(wiring.Component):

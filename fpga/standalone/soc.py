@@ -8,14 +8,14 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fpga.memory import reached_bytes
-from fpga.soc import LEDS
-from fpga.standalone.host import Host
-from hw.connections import unread
-from hw.interfaces import flat_ports
-from hw.npu import Npu
-from hw.reset import reset_by
-from isa.config import NpuConfig
+from tilewright.fpga.memory import reached_bytes
+from tilewright.fpga.soc import LEDS
+from tilewright.fpga.standalone.host import Host
+from tilewright.hw.connections import unread
+from tilewright.hw.interfaces import flat_ports
+from tilewright.hw.npu import Npu
+from tilewright.hw.reset import reset_by
+from tilewright.isa.config import NpuConfig
 
 
 class StandaloneSoc(wiring.Component):

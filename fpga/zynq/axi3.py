@@ -6,10 +6,10 @@ from amaranth.hdl import C, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.connections import unread
-from hw.interfaces import Axi4, Axi4Lite
-from hw.queue import Queue
-from isa.config import NpuConfig
+from tilewright.hw.connections import unread
+from tilewright.hw.interfaces import Axi4, Axi4Lite
+from tilewright.hw.queue import Queue
+from tilewright.isa.config import NpuConfig
 
 #: AXI3: beats of the longest burst.
 MAX_BEATS = 16
@@ -89,7 +89,9 @@ class RegisterBridge(wiring.Component):
         if size < 4 or size & (size - 1) or base % size:
             raise ValueError(f"base must be a multiple of a power of two, not {base:#x} of {size:#x}")
         self.base, self.size = base, size
-        self.bursts: dict[str, tuple[Signal, Signal, Signal]] = {}  # for `fpga.formal`, as `asked` and `beat`
+        self.bursts: dict[
+            str, tuple[Signal, Signal, Signal]
+        ] = {}  # for `tilewright.fpga.formal`, as `asked` and `beat`
         super().__init__({**flipped(axi3_master("gp_", 32, GP_ID_BITS)), "axil": Out(Axi4Lite())})
 
     def _begin(self, m: Module, channel: str) -> tuple[Signal, Signal, Signal, Signal, Signal]:
@@ -210,7 +212,7 @@ class BurstSplitter(wiring.Component):
                 f"{config.name} has {config.axi_data_bits} and {config.axi_address_bits}"
             )
         self.config = config
-        self.left: dict[str, Signal] = {}  # for `fpga.formal`
+        self.left: dict[str, Signal] = {}  # for `tilewright.fpga.formal`
         super().__init__({"axi": In(Axi4(config)), **axi3_master("hp_", HP_DATA_BITS, HP_ID_BITS)})
 
     def elaborate(self, platform: object) -> Module:
@@ -228,7 +230,7 @@ class BurstSplitter(wiring.Component):
             read_ends.o_ready.eq(self.hp_rvalid & self.axi.r.ready & self.hp_rlast),
         ]
 
-        beat = self.beat = Signal(range(MAX_BEATS))  # of a piece; for `fpga.formal`
+        beat = self.beat = Signal(range(MAX_BEATS))  # of a piece; for `tilewright.fpga.formal`
         m.d.comb += [
             self.hp_wvalid.eq(self.axi.w.valid),
             self.axi.w.ready.eq(self.hp_wready),
@@ -241,7 +243,7 @@ class BurstSplitter(wiring.Component):
 
         # DECERR and SLVERR differ in one bit; their union is an error as well. EXOKAY cannot come.
         worst, end = Signal(2), write_ends.o_payload
-        self.worst = worst  # for `fpga.formal`
+        self.worst = worst  # for `tilewright.fpga.formal`
         m.d.comb += [
             self.axi.b.valid.eq(self.hp_bvalid & end),
             self.hp_bready.eq(self.axi.b.ready | ~end),
@@ -256,7 +258,7 @@ class BurstSplitter(wiring.Component):
         unread(m, self.hp_bid, self.hp_rid, read_ends.o_valid, write_ends.o_valid)
         for channel in (self.axi.ar, self.axi.aw):
             unread(m, channel.burst, channel.size, channel.id)
-        self.ends = {"ar": read_ends, "aw": write_ends}  # for `fpga.formal`
+        self.ends = {"ar": read_ends, "aw": write_ends}  # for `tilewright.fpga.formal`
         return m
 
     def _addresses(self, m: Module, channel: str, pieces: int) -> Queue:

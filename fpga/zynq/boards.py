@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from common.text import meant
-from fpga.board import Board, Design, Point
-from fpga.cells import Capacity
-from fpga.errors import FpgaError
-from fpga.flows.xilinx7.flow import IMAGE, Xilinx7
-from fpga.flows.xilinx7.tools import find
-from fpga.zynq.overlay import OVERLAY, overlay
-from fpga.zynq.processing_systems import WINDOW, ZYNQ7, ZYNQMP, ProcessingSystem
-from fpga.zynq.system import Ps7Top, ZynqSystem
-from isa.config import MAX_OFFSET_BITS, NpuConfig
-from isa.timing import MemoryTiming
+from tilewright.common.text import meant
+from tilewright.fpga.board import Board, Design, Point
+from tilewright.fpga.cells import Capacity
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.flows.xilinx7.flow import IMAGE, Xilinx7
+from tilewright.fpga.flows.xilinx7.tools import find
+from tilewright.fpga.zynq.overlay import OVERLAY, overlay
+from tilewright.fpga.zynq.processing_systems import WINDOW, ZYNQ7, ZYNQMP, ProcessingSystem
+from tilewright.fpga.zynq.system import Ps7Top, ZynqSystem
+from tilewright.isa.config import MAX_OFFSET_BITS, NpuConfig
+from tilewright.isa.timing import MemoryTiming
 
 #: The configuration, for `compile --config`.
 CONFIG = "npu.toml"
@@ -52,7 +52,7 @@ class ZynqBoard(Board):
 
     @property
     def family(self) -> Literal["xc7", "xcup"]:
-        """What `fpga.bare.resources` calls it."""
+        """What `tilewright.fpga.bare.resources` calls it."""
         return "xc7" if self.system is ZYNQ7 else "xcup"
 
     def check(self, config: NpuConfig) -> None:

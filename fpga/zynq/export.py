@@ -5,11 +5,11 @@ from __future__ import annotations
 from importlib.resources import files as resources
 from pathlib import Path
 
-from fpga.zynq.boards import ZynqBoard
-from fpga.zynq.overlay import OVERLAY, UIO_NAME, overlay
-from fpga.zynq.processing_systems import WINDOW, ZYNQ7
-from hw import verilog
-from isa.config import NpuConfig
+from tilewright.fpga.zynq.boards import ZynqBoard
+from tilewright.fpga.zynq.overlay import OVERLAY, UIO_NAME, overlay
+from tilewright.fpga.zynq.processing_systems import WINDOW, ZYNQ7
+from tilewright.hw import verilog
+from tilewright.isa.config import NpuConfig
 
 CORE = "npu_core"
 MASTER, SLAVE, REGISTERS = "M_AXI", "S_AXI", "registers"
@@ -140,7 +140,7 @@ def files(board: ZynqBoard, config: NpuConfig, clock_mhz: float | None = None) -
     return {
         "README.md": readme(board, config, mhz),
         "Makefile": MAKEFILE,
-        "build.tcl": (resources("fpga.zynq") / "build.tcl").read_text(encoding="utf-8"),
+        "build.tcl": (resources("tilewright.fpga.zynq") / "build.tcl").read_text(encoding="utf-8"),
         "settings.tcl": settings(board, config, mhz),
         f"{CORE}.v": wrapper(config),
         verilog.file_name(config): verilog.convert(config),

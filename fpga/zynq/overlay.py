@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fpga.zynq.processing_systems import WINDOW, ProcessingSystem
+from tilewright.fpga.zynq.processing_systems import WINDOW, ProcessingSystem
 
 OVERLAY = "npu.dts"
 #: Name of the UIO device: `board://uio:npu0`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from isa.registers import REGISTER_SPACE
+from tilewright.isa.registers import REGISTER_SPACE
 
 #: Linux maps pages; the window of the registers is at least one.
 WINDOW = max(4096, REGISTER_SPACE)

@@ -10,11 +10,19 @@ from amaranth.lib import wiring
 from amaranth.lib.cdc import ResetSynchronizer
 from amaranth.lib.wiring import Out
 
-from fpga.zynq.axi3 import GP_ID_BITS, HP_DATA_BITS, HP_ID_BITS, BurstSplitter, RegisterBridge, axi3_master, flipped
-from hw.connections import unread
-from hw.interfaces import flat_ports
-from hw.npu import Npu
-from isa.config import NpuConfig
+from tilewright.fpga.zynq.axi3 import (
+    GP_ID_BITS,
+    HP_DATA_BITS,
+    HP_ID_BITS,
+    BurstSplitter,
+    RegisterBridge,
+    axi3_master,
+    flipped,
+)
+from tilewright.hw.connections import unread
+from tilewright.hw.interfaces import flat_ports
+from tilewright.hw.npu import Npu
+from tilewright.isa.config import NpuConfig
 
 
 class ZynqSystem(wiring.Component):

@@ -1,9 +1,9 @@
-"""`python -m hw.formal [PROOF ...]`: the proofs about the NPU."""
+"""`python -m tilewright.hw.formal [PROOF ...]`: the proofs about the NPU."""
 
 import sys
 
-from hw.formal.command import main
-from hw.formal.proofs import PROOFS
+from tilewright.hw.formal.command import main
+from tilewright.hw.formal.proofs import PROOFS
 
 if __name__ == "__main__":
-    sys.exit(main("python -m hw.formal", PROOFS))
+    sys.exit(main("python -m tilewright.hw.formal", PROOFS))

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from common.measured import SOURCES, digest_of_sources, write_with_command
-from hw.formal.engine import FormalError
-from hw.formal.proof import Proof, finds_fault, timed
+from tilewright.common.measured import SOURCES, digest_of_sources, write_with_command
+from tilewright.hw.formal.engine import FormalError
+from tilewright.hw.formal.proof import Proof, finds_fault, timed
 
 
 def main(prog: str, proofs: tuple[Proof, ...], sources: Iterable[Path] | None = None) -> int:

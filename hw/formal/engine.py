@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from common import temporary
-from common.errors import TilewrightError
-from common.installation import install_extra
-from common.processes import Command, run
+from tilewright.common import temporary
+from tilewright.common.errors import TilewrightError
+from tilewright.common.installation import install_extra
+from tilewright.common.processes import Command, run
 
 _SCRIPT = (
     "read_rtlil {source}; hierarchy -top bench; proc; flatten; {rewrite}opt -full; memory; opt -full; "
@@ -69,7 +69,7 @@ class Model:
             raise FormalError(f"yosys failed: {next((line for line in said if line.startswith('ERROR')), said[-1])}")
         solver = folder / "bitwuzla"
         solver.write_text(f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
-                          "from hw.formal.solver import main\nmain()\n", encoding="utf-8")  # fmt: skip
+                          "from tilewright.hw.formal.solver import main\nmain()\n", encoding="utf-8")  # fmt: skip
         solver.chmod(0o755)
 
     def _smtbmc(self, *options: str) -> tuple[bool, str]:

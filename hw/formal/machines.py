@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isa.config import preset
+from tilewright.isa.config import preset
 
 #: A small machine: bursts of 4 beats of 4 bytes, two of each kind in flight.
 SMALL = preset("tiny").with_(

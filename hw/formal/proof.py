@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from common import temporary
-from hw.formal.bench import Bench
-from hw.formal.engine import Cut, FormalError, Model
-from isa.config import NpuConfig
+from tilewright.common import temporary
+from tilewright.hw.formal.bench import Bench
+from tilewright.hw.formal.engine import Cut, FormalError, Model
+from tilewright.isa.config import NpuConfig
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from hw.formal.bus import axi_proofs, register_proofs
-from hw.formal.gemm import proofs as gemm_proofs
-from hw.formal.issue import loop_proofs, progress_proofs
-from hw.formal.issue import proofs as issue_proofs
-from hw.formal.machines import WIDE, WIDEST
-from hw.formal.proof import Proof, on
-from hw.formal.transfer import coded_proofs, load_proofs, move_proofs, store_proofs
-from hw.formal.vector import lane_proofs, requantizer_proofs, row_proofs, steps_proofs, wide_proofs
-from hw.formal.vector import proofs as vector_proofs
+from tilewright.hw.formal.bus import axi_proofs, register_proofs
+from tilewright.hw.formal.gemm import proofs as gemm_proofs
+from tilewright.hw.formal.issue import loop_proofs, progress_proofs
+from tilewright.hw.formal.issue import proofs as issue_proofs
+from tilewright.hw.formal.machines import WIDE, WIDEST
+from tilewright.hw.formal.proof import Proof, on
+from tilewright.hw.formal.transfer import coded_proofs, load_proofs, move_proofs, store_proofs
+from tilewright.hw.formal.vector import lane_proofs, requantizer_proofs, row_proofs, steps_proofs, wide_proofs
+from tilewright.hw.formal.vector import proofs as vector_proofs
 
 _AXI = {proof.name: proof for proof in axi_proofs.PROOFS}
 PROOFS: tuple[Proof, ...] = (

@@ -22,14 +22,14 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from common import temporary
-from common.installation import install_packages
-from common.native import BuildError, jobs, machine, printed, run, run_all
-from common.native import compiler as find_compiler
-from common.processes import Command, beside
-from common.store import cache_folder, find_sealed, is_sealed, keep_sealed, seal
-from hw.verilog import TOP, convert
-from isa.config import NpuConfig
+from tilewright.common import temporary
+from tilewright.common.installation import install_packages
+from tilewright.common.native import BuildError, jobs, machine, printed, run, run_all
+from tilewright.common.native import compiler as find_compiler
+from tilewright.common.processes import Command, beside
+from tilewright.common.store import cache_folder, find_sealed, is_sealed, keep_sealed, seal
+from tilewright.hw.verilog import TOP, convert
+from tilewright.isa.config import NpuConfig
 
 _ROOT = Path(__file__).resolve().parents[2]
 _HERE = Path(__file__).resolve().parent

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from common.errors import TilewrightError
-from common.native import Owner
-from hw.sim.build import BuildError, Progress, build
-from isa.config import NpuConfig
-from isa.device import Counters, DeviceError, HostMemory, InProcess, Launch
-from isa.error_codes import ErrorCode
-from isa.fields import INSTRUCTION_BYTES
-from isa.host import (
+from tilewright.common.errors import TilewrightError
+from tilewright.common.native import Owner
+from tilewright.hw.sim.build import BuildError, Progress, build
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import Counters, DeviceError, HostMemory, InProcess, Launch
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.fields import INSTRUCTION_BYTES
+from tilewright.isa.host import (
     check_run,
     counters_of,
     error_of,
@@ -28,9 +28,9 @@ from isa.host import (
     readable,
     run_values,
 )
-from isa.instructions import BY_NAME, Engine
-from isa.registers import REGISTER, REGISTERS
-from isa.timing import DEFAULT_MEMORY, MemoryTiming
+from tilewright.isa.instructions import BY_NAME, Engine
+from tilewright.isa.registers import REGISTER, REGISTERS
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 
 #: Cycles a soft reset may take.
 RESET_CYCLES = 1 << 20
@@ -197,10 +197,10 @@ class RtlDevice(Owner, InProcess):
     # Running.
 
     def execute(self, launch: Launch, *, log: str = "", **options: Any) -> Counters:
-        """See `isa.device.Device.run`.
+        """See `tilewright.isa.device.Device.run`.
 
         Args:
-            watchdog: cycles without progress before WATCHDOG, 0 = `isa.host.WATCHDOG_CYCLES`.
+            watchdog: cycles without progress before WATCHDOG, 0 = `tilewright.isa.host.WATCHDOG_CYCLES`.
             timeout: cycles of the run before TIMEOUT, 0 = none.
             log: "events" keeps starts and ends of instructions in `events`, "steps" the steps as well.
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from isa import registers
+from tilewright.isa import registers
 
 
 def register_lines(prefix: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from common.store import write_atomically
+from tilewright.common.store import write_atomically
 
 ROOT = Path(__file__).resolve().parents[2]
 #: What makes the text of a file, by its path below the repository.

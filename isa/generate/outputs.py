@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from isa.generate import c_header, driver_header, files, page
+from tilewright.isa.generate import c_header, driver_header, files, page
 
-COMMAND = "python -m isa.generate"
+COMMAND = "python -m tilewright.isa.generate"
 OUTPUTS: files.Outputs = {
     Path("isa/include/tilewright_isa.h"): c_header.header,
     Path("docs/isa.md"): page.page,

@@ -10,7 +10,7 @@
 
 namespace tilewright {
 
-// Cycles, as isa.timing.MemoryTiming.
+// Cycles, as tilewright.isa.timing.MemoryTiming.
 struct MemoryTiming {
     uint32_t read_latency, write_latency;
     double read_interval, write_interval;

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from isa.registers import Bit, Register
+from tilewright.isa.registers import Bit, Register
 
 IDENTITY = 0x54574231  # "TWB1"
 VERSION = 1
@@ -49,7 +49,7 @@ class Space(IntEnum):
 
     LINK = 0  # the link itself: HELLO
     BOARD = 1  # `BOARD_REGISTERS`
-    NPU = 2  # `isa.registers`
+    NPU = 2  # `tilewright.isa.registers`
     MEMORY = 3  # external memory of the NPU
 
 

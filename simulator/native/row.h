@@ -6,7 +6,7 @@
 
 namespace tw {
 
-// isa.numerics.row_scale.
+// tilewright.isa.numerics.row_scale.
 inline uint32_t row_scale(uint64_t total, uint32_t number, uint32_t exponent) {
     constexpr int SUM = 36, QUOTIENT = 26;
     total &= (UINT64_C(1) << SUM) - 1;

@@ -9,7 +9,7 @@
 
 namespace tw {
 
-// isa.numerics.quotient.
+// tilewright.isa.numerics.quotient.
 inline uint32_t quotient(uint64_t rest, uint64_t divisor) {
     uint32_t found = 0;
     for (int i = 0; i < 26; i++) {
@@ -26,7 +26,7 @@ struct RowNorm {
 
 constexpr int MEAN_FRACTION = 20, COUNT_BITS = 13, EPSILON_FRACTION = 16;
 
-// isa.row_norm.mean_of.
+// tilewright.isa.row_norm.mean_of.
 inline uint32_t mean_of(uint32_t total, uint32_t count) {
     uint32_t rest = total >> 8, mean = 0;
     for (int place = 27; place >= 0; place--) {
@@ -38,7 +38,7 @@ inline uint32_t mean_of(uint32_t total, uint32_t count) {
     return mean;
 }
 
-// isa.row_norm.row_norm.
+// tilewright.isa.row_norm.row_norm.
 inline RowNorm row_norm(uint64_t squares, uint64_t total, uint32_t count, int64_t epsilon, bool centred) {
     constexpr int RADICAND_BITS = 40 + EPSILON_FRACTION;
     squares &= (1u << 28) - 1;
@@ -64,7 +64,7 @@ inline RowNorm row_norm(uint64_t squares, uint64_t total, uint32_t count, int64_
     return {int32_t(factor), int32_t(uint32_t(~(product >> MEAN_FRACTION))), exponent};
 }
 
-// isa.row_norm.normalise, of one lane.
+// tilewright.isa.row_norm.normalise, of one lane.
 inline int32_t normalise(int32_t value, RowNorm row, int32_t bias, uint32_t scale, const PostConstants &k) {
     constexpr int FRACTION = 26;
     const int32_t start = int32_t(uint32_t(value) * uint32_t(row.factor) + uint32_t(row.offset));

@@ -7,7 +7,7 @@
 
 namespace tw {
 
-// A PRM row with its scales as floats that multiply to what isa.numerics.requantize computes: exponent 0 is zero, and
+// A PRM row with its scales as floats that multiply to what tilewright.isa.numerics.requantize computes: exponent 0 is zero, and
 // with exponent 255 every non-zero accumulator saturates, as it does with the largest float.
 struct PrmRow {
     int64_t row = -1;

@@ -3,6 +3,6 @@
 `machine.py` has the order in which instructions run, a file for each engine what they do.
 """
 
-from simulator.reference.machine import ReferenceMachine, run_reference
+from tilewright.simulator.reference.machine import ReferenceMachine, run_reference
 
 __all__ = ["ReferenceMachine", "run_reference"]

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from isa.config import NpuConfig
-from isa.error_codes import ErrorCode
-from isa.instructions import Engine
-from simulator.state import ExternalMemory, Fault, RunCounts, Scratchpads, bus_beats
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.instructions import Engine
+from tilewright.simulator.state import ExternalMemory, Fault, RunCounts, Scratchpads, bus_beats
 
 
 @dataclass

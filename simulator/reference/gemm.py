@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from isa import numerics
-from isa.encoding import Op
-from isa.instructions import Engine
-from simulator.reference.chip import Chip
-from simulator.reference.loops import Loop, loop_of, offset, offsets, walk
+from tilewright.isa import numerics
+from tilewright.isa.encoding import Op
+from tilewright.isa.instructions import Engine
+from tilewright.simulator.reference.chip import Chip
+from tilewright.simulator.reference.loops import Loop, loop_of, offset, offsets, walk
 
 
 class Gemm:

@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 
-from isa import codes
-from isa.encoding import Op
-from isa.error_codes import ErrorCode
-from isa.instructions import BY_NAME, Engine, Memory
-from simulator.reference.chip import Chip
-from simulator.reference.loops import Loop, loop_of
-from simulator.state import Fault
+from tilewright.isa import codes
+from tilewright.isa.encoding import Op
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.instructions import BY_NAME, Engine, Memory
+from tilewright.simulator.reference.chip import Chip
+from tilewright.simulator.reference.loops import Loop, loop_of
+from tilewright.simulator.state import Fault
 
 
 class Load:

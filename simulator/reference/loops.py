@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isa.encoding import Op
+from tilewright.isa.encoding import Op
 
 
 @dataclass(frozen=True)

@@ -14,18 +14,18 @@ from functools import partial
 
 import numpy as np
 
-from isa.config import SEMAPHORE_LIMIT, NpuConfig
-from isa.device import Region
-from isa.encoding import DecodeError, Op, decode
-from isa.error_codes import ErrorCode
-from isa.fields import INSTRUCTION_BYTES
-from isa.instructions import Engine, queue_of
-from simulator.reference.chip import Chip
-from simulator.reference.gemm import Gemm
-from simulator.reference.load import Load
-from simulator.reference.row_unit import VectorWithRows
-from simulator.reference.store import Store
-from simulator.state import (
+from tilewright.isa.config import SEMAPHORE_LIMIT, NpuConfig
+from tilewright.isa.device import Region
+from tilewright.isa.encoding import DecodeError, Op, decode
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.fields import INSTRUCTION_BYTES
+from tilewright.isa.instructions import Engine, queue_of
+from tilewright.simulator.reference.chip import Chip
+from tilewright.simulator.reference.gemm import Gemm
+from tilewright.simulator.reference.load import Load
+from tilewright.simulator.reference.row_unit import VectorWithRows
+from tilewright.simulator.reference.store import Store
+from tilewright.simulator.state import (
     Blocked,
     Explainer,
     ExternalMemory,
@@ -81,7 +81,7 @@ class ReferenceMachine:
         }
 
     def run(self) -> RunCounts:
-        """Runs to completion. Raises `isa.device.DeviceError`."""
+        """Runs to completion. Raises `tilewright.isa.device.DeviceError`."""
         region, start, length = self.program
         try:
             read_program_checked(self.memory, region, start, length)

@@ -6,14 +6,14 @@ import math
 
 import numpy as np
 
-from isa import numerics
-from isa.config import WIDE_TABLE
-from isa.encoding import Op
-from isa.instructions import ROW_WRITES, Engine, RowFunction
-from isa.row_bits import EPSILON_FRACTION
-from isa.row_norm import RowNorm, normalise, row_norm
-from simulator.reference.loops import offset, offsets, walk
-from simulator.reference.vector import Vector
+from tilewright.isa import numerics
+from tilewright.isa.config import WIDE_TABLE
+from tilewright.isa.encoding import Op
+from tilewright.isa.instructions import ROW_WRITES, Engine, RowFunction
+from tilewright.isa.row_bits import EPSILON_FRACTION
+from tilewright.isa.row_norm import RowNorm, normalise, row_norm
+from tilewright.simulator.reference.loops import offset, offsets, walk
+from tilewright.simulator.reference.vector import Vector
 
 
 class VectorWithRows(Vector):

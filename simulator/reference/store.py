@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from isa.encoding import Op
-from isa.instructions import Engine
-from simulator.reference.chip import Chip
-from simulator.reference.loops import Loop, loop_of
+from tilewright.isa.encoding import Op
+from tilewright.isa.instructions import Engine
+from tilewright.simulator.reference.chip import Chip
+from tilewright.simulator.reference.loops import Loop, loop_of
 
 
 class Store:

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from isa import numerics, wide_numerics
-from isa.encoding import Op
-from isa.instructions import BY_NAME, Engine, Source
-from simulator.reference.chip import Chip
-from simulator.reference.loops import Loop, loop_of, offset, offsets, walk
+from tilewright.isa import numerics, wide_numerics
+from tilewright.isa.encoding import Op
+from tilewright.isa.instructions import BY_NAME, Engine, Source
+from tilewright.simulator.reference.chip import Chip
+from tilewright.simulator.reference.loops import Loop, loop_of, offset, offsets, walk
 
 
 class Vector:

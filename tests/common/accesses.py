@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.npu.emit.hazards import Access
+from tilewright.compiler.npu.emit.hazards import Access
 
 
 def rows_of(access: Access) -> set[int]:

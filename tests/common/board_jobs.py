@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from driver.board import BoardDevice
-from isa.device import Counters, Device, Region
-from isa.encoding import Op, op, to_bytes
-from isa.host import mask, state_of
-from isa.instructions import Memory
-from isa.registers import REGISTER
+from tilewright.driver.board import BoardDevice
+from tilewright.isa.device import Counters, Device, Region
+from tilewright.isa.encoding import Op, op, to_bytes
+from tilewright.isa.host import mask, state_of
+from tilewright.isa.instructions import Memory
+from tilewright.isa.registers import REGISTER
 
 SIZE = 256  # bytes that are copied
 

@@ -7,11 +7,11 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from fpga.bridge.bridge import SerialBridge
-from fpga.sim.line import SimulatedLine
-from hw.connections import unread
-from hw.verilog import component_text
 from tests.common.paths import ROOT
+from tilewright.fpga.bridge.bridge import SerialBridge
+from tilewright.fpga.sim.line import SimulatedLine
+from tilewright.hw.connections import unread
+from tilewright.hw.verilog import component_text
 
 CLOCK, BAUD = 25_000_000, 3_000_000
 MEMORY = 4096

@@ -14,9 +14,9 @@ from typing import BinaryIO
 import numpy as np
 
 import tilewright as tw
-from isa.device import DeviceError, Region
-from simulator.functional import FunctionalDevice
 from tests.common import needs
+from tilewright.isa.device import DeviceError, Region
+from tilewright.simulator.functional import FunctionalDevice
 
 #: By host: processor as qemu names it, GNU compiler, target as zig names it.
 HOSTS = {

@@ -9,14 +9,14 @@ import random
 
 import numpy as np
 
-from compiler.npu.coding.stream import encode_stream
-from compiler.npu.coding.table import Table, make_table
-from isa.codes import CodeMode
-from isa.config import NpuConfig
-from isa.device import Region
-from isa.encoding import Op, op, to_bytes
-from isa.instructions import Memory, Source
 from tests.common.program_generator import GeneratedProgram
+from tilewright.compiler.npu.coding.stream import encode_stream
+from tilewright.compiler.npu.coding.table import Table, make_table
+from tilewright.isa.codes import CodeMode
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import Region
+from tilewright.isa.encoding import Op, op, to_bytes
+from tilewright.isa.instructions import Memory, Source
 
 PROGRAM_BYTES = DATA_BYTES = STREAM_BYTES = 1 << 14
 _STREAM = PROGRAM_BYTES + DATA_BYTES

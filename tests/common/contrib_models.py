@@ -11,9 +11,9 @@ import onnx
 from onnx import helper
 
 import tilewright as tw
-from compiler.errors import CompileError
-from compiler.importer import import_onnx
 from tests.common import onnx_models
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.importer import import_onnx
 
 
 @dataclass

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hw.sim.device import Event, RtlDevice
-from isa.config import PRESETS, NpuConfig
-from isa.device import Counters, DeviceError
-from isa.encoding import Op, to_bytes
-from isa.instructions import Engine
-from isa.timing import MemoryTiming
-from simulator.cycle import CycleDevice, Trace
-from simulator.functional import FunctionalDevice
 from tests.common.program_generator import PROGRAM_BYTES, GeneratedProgram, generate
+from tilewright.hw.sim.device import Event, RtlDevice
+from tilewright.isa.config import PRESETS, NpuConfig
+from tilewright.isa.device import Counters, DeviceError
+from tilewright.isa.encoding import Op, to_bytes
+from tilewright.isa.instructions import Engine
+from tilewright.isa.timing import MemoryTiming
+from tilewright.simulator.cycle import CycleDevice, Trace
+from tilewright.simulator.functional import FunctionalDevice
 
 #: With one pass, and with numbers of semaphores and queue entries that no preset for an FPGA has.
 _TINY = PRESETS["tiny"].with_(vector_passes=1, semaphores=31, queue_depth=32)

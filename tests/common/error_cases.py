@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from isa.device import Device, DeviceError, Region
-from isa.encoding import Op, op
-from isa.error_codes import ErrorCode
-from isa.instructions import Engine, Memory, RowFunction, Source
+from tilewright.isa.device import Device, DeviceError, Region
+from tilewright.isa.encoding import Op, op
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.instructions import Engine, Memory, RowFunction, Source
 
 SIZE = 1 << 14
 DEPTHWISE = {"step0": 1, "step1": 1}

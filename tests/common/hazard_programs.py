@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-from compiler.npu.emit.hazards import MEMORY_GRAIN, READERS, WRITERS, Access, Synchroniser
-from isa.config import SEMAPHORE_LIMIT, NpuConfig
-from isa.encoding import Op, op
-from isa.instructions import Engine
 from tests.common.accesses import rows_of
+from tilewright.compiler.npu.emit.hazards import MEMORY_GRAIN, READERS, WRITERS, Access, Synchroniser
+from tilewright.isa.config import SEMAPHORE_LIMIT, NpuConfig
+from tilewright.isa.encoding import Op, op
+from tilewright.isa.instructions import Engine
 
 ROWS = dict.fromkeys(WRITERS, 40)
 MACHINE = NpuConfig()

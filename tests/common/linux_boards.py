@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-import driver.dma
-from driver.transport.base import Transport
-from driver.transport.pcie import PcieTransport
-from driver.transport.socket import SocketTransport
-from driver.transport.uio import UioTransport
+from tilewright.driver import dma
+from tilewright.driver.transport.base import Transport
+from tilewright.driver.transport.pcie import PcieTransport
+from tilewright.driver.transport.socket import SocketTransport
+from tilewright.driver.transport.uio import UioTransport
 
 BASE, SIZE = 0x3000000, 1 << 20
 SLOT = "0000:01:00.0"
@@ -84,9 +84,9 @@ def make_uio(root: Path, coherent: str = "0") -> None:
 
 
 def caches(root: Path, done: list[str]) -> Callable[[Path, str], None]:
-    """`driver.dma.write_attribute` with caches that are not coherent: the mapped file is the CPU's cache, the board's
+    """`tilewright.driver.dma.write_attribute` with caches that are not coherent: the mapped file is the CPU's cache, the board's
     memory the DRAM, and only cache maintenance joins them. What was done is added to `done`."""
-    write = driver.dma.write_attribute
+    write = dma.write_attribute
 
     def written(path: Path, text: str) -> None:
         write(path, text)
@@ -155,5 +155,5 @@ class Way:
 
     def open_elsewhere(self) -> Transport:
         """In a process that has no model of the caches yet."""
-        driver.dma.write_attribute = caches(self.root, [])
+        dma.write_attribute = caches(self.root, [])
         return self.open()

@@ -7,7 +7,7 @@ from typing import Any
 from amaranth.hdl import Elaboratable, Module, Value
 from amaranth.lib import io
 
-from fpga.clocking import Ecp5Pll, drive_sync
+from tilewright.fpga.clocking import Ecp5Pll, drive_sync
 
 
 class LitDesign(Elaboratable):

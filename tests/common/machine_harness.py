@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from isa.config import NpuConfig
-from isa.device import Counters, DeviceError, Region
-from isa.encoding import Op, op, to_bytes
-from simulator.functional import FunctionalDevice
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import Counters, DeviceError, Region
+from tilewright.isa.encoding import Op, op, to_bytes
+from tilewright.simulator.functional import FunctionalDevice
 
 PROGRAM_BYTES = 1 << 14
 DATA_BYTES = 1 << 14

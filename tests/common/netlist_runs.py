@@ -15,26 +15,26 @@ from typing import Protocol
 import numpy as np
 
 import tilewright as tw
-from common.store import cache_folder, sources_digest
-from fpga.bare.kept import tool_version
-from fpga.board import SDRAM, Point
-from fpga.boards import BOARDS
-from fpga.build import point_of
-from fpga.flows.ecp5 import CONSTRAINTS, Ecp5
-from fpga.flows.netlist import Module
-from fpga.flows.pins import PlatformFlow
-from fpga.flows.synthesis import DESIGN, STATISTICS
-from fpga.sim.cells import Numbers
-from fpga.sim.netlist import NetlistLine, read_netlist
-from fpga.sim.pty import SerialBoard, soc_line
-from fpga.uart_board import UartBoard
-from isa.config import NpuConfig, preset
-from isa.device import Counters
-from isa.fields import INSTRUCTION_BYTES
-from isa.program import Program
-from simulator.functional import FunctionalDevice
 from tests.common.equality import case
+from tilewright.common.store import cache_folder, sources_digest
+from tilewright.fpga.bare.kept import tool_version
+from tilewright.fpga.board import SDRAM, Point
+from tilewright.fpga.boards import BOARDS
+from tilewright.fpga.build import point_of
+from tilewright.fpga.flows.ecp5 import CONSTRAINTS, Ecp5
+from tilewright.fpga.flows.netlist import Module
+from tilewright.fpga.flows.pins import PlatformFlow
+from tilewright.fpga.flows.synthesis import DESIGN, STATISTICS
+from tilewright.fpga.sim.cells import Numbers
+from tilewright.fpga.sim.netlist import NetlistLine, read_netlist
+from tilewright.fpga.sim.pty import SerialBoard, soc_line
+from tilewright.fpga.uart_board import UartBoard
+from tilewright.isa.config import NpuConfig, preset
+from tilewright.isa.device import Counters
+from tilewright.isa.fields import INSTRUCTION_BYTES
+from tilewright.isa.program import Program
 from tilewright.runtime.devices import open_device
+from tilewright.simulator.functional import FunctionalDevice
 
 #: How long an answer may take: the simulation is slow, and this machine may be busy.
 SECONDS = 600.0
@@ -304,7 +304,7 @@ def pair(
 
     Args:
         cells: reads or makes those of the netlist.
-        memory: one of `fpga.board.MEMORIES`, None = the board's own choice.
+        memory: one of `tilewright.fpga.board.MEMORIES`, None = the board's own choice.
     """
     point = replace(point_of(board, config, memory=memory), **changes)  # type: ignore[arg-type]
     pll = board.clocks(point)

@@ -8,7 +8,7 @@ import struct
 import zlib
 from typing import Any
 
-from isa.program import FORMAT_VERSION, MAGIC
+from tilewright.isa.program import FORMAT_VERSION, MAGIC
 
 
 def sealed(manifest: Any, body: bytes) -> bytes:

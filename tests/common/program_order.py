@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from isa.encoding import Op, op
-from isa.instructions import Engine
+from tilewright.isa.encoding import Op, op
+from tilewright.isa.instructions import Engine
 
 
 @dataclass

@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable
 from dataclasses import fields
 
-from isa.config import MAX_WINDOW_DELAY, MIN_ADDRESS_BITS, ConfigError, NpuConfig
 from tests.common.program_generator import ARENA_BYTES
+from tilewright.isa.config import MAX_WINDOW_DELAY, MIN_ADDRESS_BITS, ConfigError, NpuConfig
 
 #: The largest blocks that are drawn: beyond, an RTL simulation takes minutes to build.
 LARGEST_BLOCK = 16

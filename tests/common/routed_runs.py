@@ -5,17 +5,17 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from fpga.board import Point
-from fpga.cells import ECP5
-from fpga.flows.ecp5 import CONFIGURATION, CONSTRAINTS, ROUTED, Ecp5
-from fpga.flows.synthesis import NAME, NETLIST, STATISTICS, cell_counts
-from fpga.flows.tools import Step, run
-from fpga.sim.cells import Numbers
-from fpga.sim.ecp5_routed import numbers_of, pins_of
-from fpga.sim.trellis import Configuration
-from fpga.uart_board import UartBoard
-from isa.config import NpuConfig
 from tests.common.netlist_runs import made_once, synthesised
+from tilewright.fpga.board import Point
+from tilewright.fpga.cells import ECP5
+from tilewright.fpga.flows.ecp5 import CONFIGURATION, CONSTRAINTS, ROUTED, Ecp5
+from tilewright.fpga.flows.synthesis import NAME, NETLIST, STATISTICS, cell_counts
+from tilewright.fpga.flows.tools import Step, run
+from tilewright.fpga.sim.cells import Numbers
+from tilewright.fpga.sim.ecp5_routed import numbers_of, pins_of
+from tilewright.fpga.sim.trellis import Configuration
+from tilewright.fpga.uart_board import UartBoard
+from tilewright.isa.config import NpuConfig
 
 #: The configuration that is in the bitstream, as ecpunpack gives it back.
 UNPACKED = f"{NAME}.unpacked.config"

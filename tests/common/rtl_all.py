@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from isa.config import NpuConfig
 from tests.common.rtl_bits import bits
 from tests.common.rtl_bus import bus
 from tests.common.rtl_directed import directed
@@ -18,6 +17,7 @@ from tests.common.rtl_transfer import transfer
 from tests.common.rtl_trials import Trial, trials
 from tests.common.rtl_vector import vector
 from tests.common.rtl_wide import wide
+from tilewright.isa.config import NpuConfig
 
 
 def all_trials(config: NpuConfig, programs: int) -> Iterator[Trial]:

@@ -6,12 +6,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from isa.config import SEMAPHORE_LIMIT, NpuConfig
-from isa.encoding import Op, op
-from isa.instructions import BY_NAME
-from isa.registers import REGISTERS
 from tests.common.rtl_directed import Run, trial
 from tests.common.rtl_trials import ENGINES, SEMAPHORES, Make, Trial
+from tilewright.isa.config import SEMAPHORE_LIMIT, NpuConfig
+from tilewright.isa.encoding import Op, op
+from tilewright.isa.instructions import BY_NAME
+from tilewright.isa.registers import REGISTERS
 
 #: Each bit is 1 in one and 0 in the next, whatever was there before.
 PATTERNS = (0, 0xFFFF_FFFF, 0, 0xAAAA_AAAA, 0x5555_5555, 0xAAAA_AAAA)

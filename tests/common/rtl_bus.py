@@ -7,17 +7,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from isa.config import NpuConfig
-from isa.device import DeviceError, Launch
-from isa.encoding import op, to_bytes
-from isa.fields import INSTRUCTION_BYTES
-from isa.host import mask, run_values
-from isa.registers import REGISTERS
-from simulator.functional import FunctionalDevice
 from tests.common.equality import WATCHDOG, case
 from tests.common.error_cases import prepare
 from tests.common.program_generator import generate
 from tests.common.rtl_trials import SIZES, Make, Trial
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import DeviceError, Launch
+from tilewright.isa.encoding import op, to_bytes
+from tilewright.isa.fields import INSTRUCTION_BYTES
+from tilewright.isa.host import mask, run_values
+from tilewright.isa.registers import REGISTERS
+from tilewright.simulator.functional import FunctionalDevice
 
 
 def bus(config: NpuConfig) -> Iterator[Trial]:

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hw.sim.device import RtlDevice
-from isa.config import NpuConfig
-from isa.device import Counters, DeviceError
-from isa.encoding import Op, op, to_bytes
-from isa.fields import HEADER, INSTRUCTION_BYTES
-from isa.instructions import Engine, Instruction
-from isa.timing import MemoryTiming
-from simulator.cycle import CycleDevice
 from tests.common.error_cases import SIZE, prepare
 from tests.common.rtl_trials import Make, Trial
 from tests.coverage.functional import classes, instructions_on
+from tilewright.hw.sim.device import RtlDevice
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import Counters, DeviceError
+from tilewright.isa.encoding import Op, op, to_bytes
+from tilewright.isa.fields import HEADER, INSTRUCTION_BYTES
+from tilewright.isa.instructions import Engine, Instruction
+from tilewright.isa.timing import MemoryTiming
+from tilewright.simulator.cycle import CycleDevice
 
 #: A plain instruction of each engine, for which those that configure do so, and what others need to be legal.
 _PLAIN = {

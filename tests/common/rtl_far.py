@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hw.sim.device import RtlDevice
-from isa.config import NpuConfig
-from isa.device import Counters, DeviceError, Region
-from isa.encoding import Op, op, to_bytes
-from isa.fields import INSTRUCTION_BYTES
-from isa.instructions import REGIONS, Memory
-from isa.timing import MemoryTiming
-from simulator.cycle import CycleDevice
 from tests.common.rtl_trials import ENGINES, Make, Trial
+from tilewright.hw.sim.device import RtlDevice
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import Counters, DeviceError, Region
+from tilewright.isa.encoding import Op, op, to_bytes
+from tilewright.isa.fields import INSTRUCTION_BYTES
+from tilewright.isa.instructions import REGIONS, Memory
+from tilewright.isa.timing import MemoryTiming
+from tilewright.simulator.cycle import CycleDevice
 
 #: The last instruction of a long program has this number: with END and what is behind it, below 2^15.
 LATE = (1 << 15) - 3

@@ -15,22 +15,22 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hw.interfaces import LENGTH_BITS, pc_bits
-from hw.sim.device import RtlDevice
-from isa.config import NpuConfig
-from isa.device import Device, Launch, Region
-from isa.encoding import Op, op, to_bytes
-from isa.error_codes import ErrorCode
-from isa.fields import HEADER, INSTRUCTION_BYTES, Field
-from isa.host import error_of, mask, run_values
-from isa.instructions import REGIONS, Instruction
-from isa.registers import REGISTERS
-from isa.timing import FETCH_BURST_BYTES, MemoryTiming
-from simulator.cycle import Clock, CycleDevice, simulate
 from tests.common.error_cases import CASES
 from tests.common.rtl_far import syncs
 from tests.common.rtl_trials import ENGINES, Make, Trial
 from tests.coverage.functional import instructions_on
+from tilewright.hw.interfaces import LENGTH_BITS, pc_bits
+from tilewright.hw.sim.device import RtlDevice
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import Device, Launch, Region
+from tilewright.isa.encoding import Op, op, to_bytes
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.fields import HEADER, INSTRUCTION_BYTES, Field
+from tilewright.isa.host import error_of, mask, run_values
+from tilewright.isa.instructions import REGIONS, Instruction
+from tilewright.isa.registers import REGISTERS
+from tilewright.isa.timing import FETCH_BURST_BYTES, MemoryTiming
+from tilewright.simulator.cycle import Clock, CycleDevice, simulate
 
 #: Bytes that can be read, and so many that can be written; the program lies behind them.
 _DATA = 4096
@@ -320,7 +320,7 @@ def _patience() -> Iterator[list[Run]]:
         yield [Run(to_bytes(ops), watchdog=limit, timing=timing) for limit in range(4, 48)]
 
 
-#: Cycles from an error to the one in which control hears of it (`hw.faults`). A timeout is seen in the cycle behind it,
+#: Cycles from an error to the one in which control hears of it (`tilewright.hw.faults`). A timeout is seen in the cycle behind it,
 #: goes before an end and behind errors and the watchdog: the least one that lets them happen, from their cycle.
 _TOLD = 2
 _ENOUGH: dict[ErrorCode | None, int] = {None: 0, ErrorCode.WATCHDOG: -1}

@@ -9,18 +9,18 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 
-from hw.sim.device import RtlDevice
-from isa.config import NpuConfig
-from isa.encoding import op, to_bytes
-from isa.host import mask, run_values
-from isa.instructions import Engine
-from isa.registers import REGISTER, REGISTER_SPACE, REGISTERS
-from isa.timing import MemoryTiming
-from simulator.cycle import CycleDevice
 from tests.common.equality import WATCHDOG, random_timing
 from tests.common.program_generator import generate
 from tests.common.rtl_fetch import READ, WRITE, Host, Run
 from tests.common.rtl_trials import Make, Trial
+from tilewright.hw.sim.device import RtlDevice
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.encoding import op, to_bytes
+from tilewright.isa.host import mask, run_values
+from tilewright.isa.instructions import Engine
+from tilewright.isa.registers import REGISTER, REGISTER_SPACE, REGISTERS
+from tilewright.isa.timing import MemoryTiming
+from tilewright.simulator.cycle import CycleDevice
 
 
 def host(config: NpuConfig) -> Iterator[Trial]:
@@ -77,7 +77,7 @@ _ACCESSES, _READ_TAKES, _WRITE_TAKES = 64, 5, 2
 
 
 def _answers(make: Make) -> str:
-    """Reads and writes take the cycles that `hw.registers` promises, by the clock of a run that waits for ever."""
+    """Reads and writes take the cycles that `tilewright.hw.registers` promises, by the clock of a run that waits for ever."""
     device = make(0)
     device.limit = 300
     run = Run(to_bytes([op("VECTOR_SYNC", wait0=1), op("END")]), watchdog=0xFFFF_FFFF, timeout=0)

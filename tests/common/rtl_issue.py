@@ -12,17 +12,17 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from isa.config import SEMAPHORE_LIMIT, NpuConfig
-from isa.device import Counters, DeviceError
-from isa.encoding import Op, op, to_bytes
-from isa.instructions import Engine, Memory, Source
-from isa.timing import MemoryTiming
-from simulator.cycle import CycleDevice
 from tests.common.error_cases import prepare
 from tests.common.rtl_directed import Run, trial
 from tests.common.rtl_far import LATE, compared, stops, syncs
 from tests.common.rtl_far import Run as FarRun
 from tests.common.rtl_trials import ENGINES, Make, Trial
+from tilewright.isa.config import SEMAPHORE_LIMIT, NpuConfig
+from tilewright.isa.device import Counters, DeviceError
+from tilewright.isa.encoding import Op, op, to_bytes
+from tilewright.isa.instructions import Engine, Memory, Source
+from tilewright.isa.timing import MemoryTiming
+from tilewright.simulator.cycle import CycleDevice
 
 #: Bursts that are tried for one in which engines meet in a way that is new, and the steps of what they wait for.
 _BURSTS, _WAIT = 200, 400

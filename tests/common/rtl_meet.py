@@ -11,13 +11,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from isa.config import NpuConfig
-from isa.device import DeviceError
-from isa.encoding import Op, op, to_bytes
-from simulator.cycle import CycleDevice
 from tests.common.error_cases import prepare
 from tests.common.rtl_directed import Run, trial
 from tests.common.rtl_trials import ENGINES, SEMAPHORES, Trial
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import DeviceError
+from tilewright.isa.encoding import Op, op, to_bytes
+from tilewright.simulator.cycle import CycleDevice
 
 #: The semaphore they meet at, those by which engines are held until all are ready, one that tells that they have met.
 _MEET, _HELD, _MET = 1, (2, 3, 4, 5), 6

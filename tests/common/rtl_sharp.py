@@ -9,18 +9,18 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hw.sim.device import RtlDevice
-from isa.config import NpuConfig
-from isa.device import Counters, Launch
-from isa.encoding import Op, op, to_bytes
-from isa.host import mask, run_values
-from isa.instructions import Memory, Rounding, Source
-from isa.timing import MemoryTiming
-from simulator.cycle import CycleDevice
 from tests.common.error_cases import outcome, prepare
 from tests.common.requantizer_operands import beside_ties, carries, random_operands
 from tests.common.rtl_directed import Run, scale_rows, trial
 from tests.common.rtl_trials import ENGINES, LIMIT, SEMAPHORES, Make, Trial
+from tilewright.hw.sim.device import RtlDevice
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import Counters, Launch
+from tilewright.isa.encoding import Op, op, to_bytes
+from tilewright.isa.host import mask, run_values
+from tilewright.isa.instructions import Memory, Rounding, Source
+from tilewright.isa.timing import MemoryTiming
+from tilewright.simulator.cycle import CycleDevice
 
 _PAIR_BYTES = 8  # of PRM: int32 bias, float32 scale
 

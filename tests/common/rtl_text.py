@@ -7,15 +7,15 @@ import hashlib
 
 from amaranth.back import rtlil
 
-from hw.connections import design
-from hw.npu import Npu
-from hw.verilog import TOP, convert
-from isa.config import NpuConfig
+from tilewright.hw.connections import design
+from tilewright.hw.npu import Npu
+from tilewright.hw.verilog import TOP, convert
+from tilewright.isa.config import NpuConfig
 
 
 @functools.cache
 def verilog_of(config: NpuConfig) -> str:
-    """What `hw.verilog.convert` gives."""
+    """What `tilewright.hw.verilog.convert` gives."""
     return convert(config)
 
 

@@ -9,20 +9,20 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from hw.sim.device import RtlDevice
-from isa.config import NpuConfig
-from isa.device import Counters, DeviceError, Launch, Region
-from isa.encoding import Op, op, to_bytes
-from isa.error_codes import ErrorCode
-from isa.host import counters_of, mask, readable, run_values
-from isa.instructions import BY_NAME, Engine
-from isa.timing import MemoryTiming
-from simulator.cycle import CycleDevice
 from tests.common import rtl_far as far
 from tests.common.equality import of_events, of_trace
 from tests.common.error_cases import CASES, SIZE, prepare
 from tests.common.rtl_directed import Run, trial
 from tests.common.rtl_trials import ENGINES, Make, Trial
+from tilewright.hw.sim.device import RtlDevice
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import Counters, DeviceError, Launch, Region
+from tilewright.isa.encoding import Op, op, to_bytes
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.host import counters_of, mask, readable, run_values
+from tilewright.isa.instructions import BY_NAME, Engine
+from tilewright.isa.timing import MemoryTiming
+from tilewright.simulator.cycle import CycleDevice
 
 _FAST = MemoryTiming(read_latency=1, write_latency=1)
 #: A window for the longest run, where no memory is.

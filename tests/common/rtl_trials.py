@@ -12,20 +12,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hw.sim.device import RtlDevice
-from isa.config import NpuConfig
-from isa.device import DeviceError, Launch, Region
-from isa.encoding import op, to_bytes
-from isa.fields import INSTRUCTION_BYTES
-from isa.host import mask, run_values
-from isa.instructions import REGIONS, Engine
-from isa.registers import REGISTERS
-from simulator.cycle import CycleDevice
-from simulator.functional import FunctionalDevice
 from tests.common.equality import WATCHDOG, Outcome, case, clock_differences, of_events, of_trace, random_timing
 from tests.common.error_cases import CASES, SIZE, outcome, prepare
 from tests.common.program_generator import GeneratedProgram, generate
 from tests.coverage.functional import instructions_on
+from tilewright.hw.sim.device import RtlDevice
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import DeviceError, Launch, Region
+from tilewright.isa.encoding import op, to_bytes
+from tilewright.isa.fields import INSTRUCTION_BYTES
+from tilewright.isa.host import mask, run_values
+from tilewright.isa.instructions import REGIONS, Engine
+from tilewright.isa.registers import REGISTERS
+from tilewright.simulator.cycle import CycleDevice
+from tilewright.simulator.functional import FunctionalDevice
 
 #: Names of the engines that have instructions, and of the fields with numbers of semaphores.
 ENGINES = [e.name for e in Engine if e != Engine.FETCH]

@@ -10,16 +10,16 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from hw.sim.device import RtlDevice
-from isa.config import NpuConfig
-from isa.device import Launch
-from isa.encoding import Op, op, to_bytes
-from isa.host import counters_of, error_of, readable, run_values
-from isa.instructions import BY_NAME, Memory, Rounding, Source
-from simulator.cycle import CycleDevice, simulate
 from tests.common.error_cases import SIZE, prepare
 from tests.common.rtl_directed import Run, scale_rows, trial
 from tests.common.rtl_trials import LIMIT, Make, Trial
+from tilewright.hw.sim.device import RtlDevice
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import Launch
+from tilewright.isa.encoding import Op, op, to_bytes
+from tilewright.isa.host import counters_of, error_of, readable, run_values
+from tilewright.isa.instructions import BY_NAME, Memory, Rounding, Source
+from tilewright.simulator.cycle import CycleDevice, simulate
 
 #: Instructions of a program, at most.
 _ROOM = SIZE // 16 - 24

@@ -5,16 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from isa.config import NpuConfig
-from isa.device import Region
-from isa.encoding import Op, op
-from isa.instructions import Memory, Source
-from isa.timing import MemoryTiming
 from tests.common import rtl_directed as directed
 from tests.common.error_cases import SIZE
 from tests.common.rtl_directed import scale_rows, trial
 from tests.common.rtl_far import Run, compared
 from tests.common.rtl_trials import ENGINES, Trial
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import Region
+from tilewright.isa.encoding import Op, op
+from tilewright.isa.instructions import Memory, Source
+from tilewright.isa.timing import MemoryTiming
 
 #: Counts of 16 bits: every bit is 1 in one and 0 in the next.
 COUNTS = (0xFFFF, 0xAAAA, 0x5555)

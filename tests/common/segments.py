@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from compiler import cpu
-from compiler.cpu.stages.entry import POISON
-from compiler.graph import Graph
+from tilewright.compiler import cpu
+from tilewright.compiler.cpu.stages.entry import POISON
+from tilewright.compiler.graph import Graph
 
 GUARD = 192  # bytes behind every buffer
 GARBAGE = 0xA5  # what memory holds before

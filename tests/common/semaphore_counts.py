@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from isa.config import NpuConfig
-from isa.encoding import Op, from_bytes
-from isa.instructions import Engine, queue_of
-from isa.program import NpuStep, Program
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.encoding import Op, from_bytes
+from tilewright.isa.instructions import Engine, queue_of
+from tilewright.isa.program import NpuStep, Program
 
 
 def highest_counts(ops: Sequence[Op], config: NpuConfig) -> dict[int, int]:

@@ -7,12 +7,12 @@ import importlib.util
 import numpy as np
 
 import tilewright as tw
-from fpga.board import Point
-from fpga.sim.standalone import standalone_line
-from fpga.standalone.boards import ALONE, StandaloneBoard
-from isa.config import NpuConfig
-from isa.program import Program
 from tests.common import needs
+from tilewright.fpga.board import Point
+from tilewright.fpga.sim.standalone import standalone_line
+from tilewright.fpga.standalone.boards import ALONE, StandaloneBoard
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import Program
 from tilewright.standalone.ask import SimulationLine
 from tilewright.standalone.build import board_with_core
 from tilewright.standalone.client import Client

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isa import wide_numerics
-from isa.config import NpuConfig
-from isa.device import Counters, Device, Region
-from isa.encoding import Op, op, to_bytes
-from isa.instructions import Memory, Rounding, Source, WideByte
+from tilewright.isa import wide_numerics
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import Counters, Device, Region
+from tilewright.isa.encoding import Op, op, to_bytes
+from tilewright.isa.instructions import Memory, Rounding, Source, WideByte
 
 _LOADED, _MULTIPLIED, _MADE = 1, 2, 3  # semaphores
 

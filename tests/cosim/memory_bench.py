@@ -1,4 +1,4 @@
-"""cocotb side of the tests of `fpga.memory`: an AXI4 master and the port of the serial bridge at once."""
+"""cocotb side of the tests of `tilewright.fpga.memory`: an AXI4 master and the port of the serial bridge at once."""
 
 from __future__ import annotations
 

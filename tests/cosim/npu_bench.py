@@ -14,14 +14,14 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiRam, AxiSlave
 
-from isa.config import NpuConfig
-from isa.device import Region
-from isa.encoding import Op, op, to_bytes
-from isa.error_codes import ErrorCode
-from isa.instructions import Engine
-from isa.registers import REGISTER
-from simulator.functional import FunctionalDevice
 from tests.common.program_generator import GeneratedProgram, generate
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import Region
+from tilewright.isa.encoding import Op, op, to_bytes
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.instructions import Engine
+from tilewright.isa.registers import REGISTER
+from tilewright.simulator.functional import FunctionalDevice
 
 MEMORY_BYTES = 1 << 18
 

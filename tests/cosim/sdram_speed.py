@@ -8,11 +8,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from fpga.sdram.chip import SDRAM_32M, SdramChip
-from fpga.sdram.memory import SdramMemory
-from fpga.sim.sdram import with_sdram_text
-from isa.config import preset
 from tests.cosim.runner import simulate
+from tilewright.fpga.sdram.chip import SDRAM_32M, SdramChip
+from tilewright.fpga.sdram.memory import SdramMemory
+from tilewright.fpga.sim.sdram import with_sdram_text
+from tilewright.isa.config import preset
 
 
 def measure(

@@ -8,15 +8,15 @@ import random
 import numpy as np
 import pytest
 
-from hw.accumulate import ACCUMULATE_STAGES
-from isa import timing as isa_timing
-from isa.device import Counters, Device, DeviceError, Region
-from isa.encoding import Op, op, to_bytes
-from isa.error_codes import ErrorCode
-from isa.instructions import INSTRUCTIONS, Engine, Memory
-from isa.timing import MemoryTiming
 from tests.common.equality import CONFIGS, TIMINGS, VARIANTS, Trio, case
 from tests.cosim_networks import compare
+from tilewright.hw.accumulate import ACCUMULATE_STAGES
+from tilewright.isa import timing as isa_timing
+from tilewright.isa.device import Counters, Device, DeviceError, Region
+from tilewright.isa.encoding import Op, op, to_bytes
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.instructions import INSTRUCTIONS, Engine, Memory
+from tilewright.isa.timing import MemoryTiming
 
 pytestmark = [pytest.mark.cosim, pytest.mark.slow]
 

@@ -8,17 +8,17 @@ import random
 import numpy as np
 import pytest
 
-from hw.sim.device import RtlDevice
-from isa.config import preset
-from isa.device import DeviceError
-from isa.encoding import op, to_bytes
-from isa.error_codes import ErrorCode
-from isa.instructions import INSTRUCTIONS, Engine, Source
-from isa.timing import MemoryTiming
-from simulator.cycle import CycleDevice
-from simulator.functional import FunctionalDevice
 from tests.common.equality import VARIANTS
 from tests.common.error_cases import CASES, SIZE, outcome, prepare
+from tilewright.hw.sim.device import RtlDevice
+from tilewright.isa.config import preset
+from tilewright.isa.device import DeviceError
+from tilewright.isa.encoding import op, to_bytes
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.instructions import INSTRUCTIONS, Engine, Source
+from tilewright.isa.timing import MemoryTiming
+from tilewright.simulator.cycle import CycleDevice
+from tilewright.simulator.functional import FunctionalDevice
 
 pytestmark = [pytest.mark.cosim, pytest.mark.slow]
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from fpga.memory import OnChipMemory
-from hw.verilog import component_text
-from isa.config import preset
 from tests.cosim.runner import simulate
+from tilewright.fpga.memory import OnChipMemory
+from tilewright.hw.verilog import component_text
+from tilewright.isa.config import preset
 
 pytestmark = [pytest.mark.cosim, pytest.mark.slow]
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from hw.verilog import TOP, convert
-from isa.config import NpuConfig, preset
 from tests.cosim.runner import simulate
+from tilewright.hw.verilog import TOP, convert
+from tilewright.isa.config import NpuConfig, preset
 
 pytestmark = [pytest.mark.cosim, pytest.mark.slow]
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from fpga.sdram.chip import SDRAM_8M, SDRAM_32M, SdramCycles
-from fpga.sim.sdram import MODEL
 from tests.cosim.runner import simulate
 from tests.cosim.sdram_speed import measure
+from tilewright.fpga.sdram.chip import SDRAM_8M, SDRAM_32M, SdramCycles
+from tilewright.fpga.sim.sdram import MODEL
 
 pytestmark = [pytest.mark.cosim, pytest.mark.slow]
 

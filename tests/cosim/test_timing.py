@@ -1,16 +1,16 @@
-"""The latencies of `docs/machine.md` and `isa.timing`, seen on the debug strobes of the RTL."""
+"""The latencies of `docs/machine.md` and `tilewright.isa.timing`, seen on the debug strobes of the RTL."""
 
 from __future__ import annotations
 
 import pytest
 
-from hw.sim.device import RtlDevice
-from isa.config import NpuConfig, preset
-from isa.device import Region
-from isa.encoding import Op, op, to_bytes
-from isa.instructions import Engine, Memory, Source
-from isa.timing import ACT_READ_CYCLES, VECTOR_SIGNAL, MemoryTiming, gemm_signal, table_chunk_cycles
 from tests.common.equality import VARIANTS
+from tilewright.hw.sim.device import RtlDevice
+from tilewright.isa.config import NpuConfig, preset
+from tilewright.isa.device import Region
+from tilewright.isa.encoding import Op, op, to_bytes
+from tilewright.isa.instructions import Engine, Memory, Source
+from tilewright.isa.timing import ACT_READ_CYCLES, VECTOR_SIGNAL, MemoryTiming, gemm_signal, table_chunk_cycles
 
 pytestmark = [pytest.mark.cosim, pytest.mark.slow]
 

@@ -7,12 +7,12 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fpga.zynq.axi3 import BurstSplitter, RegisterBridge
-from fpga.zynq.system import ZynqSystem
-from hw.verilog import component_text
-from isa.config import preset
 from tests.cosim import zynq_bench
 from tests.cosim.runner import simulate
+from tilewright.fpga.zynq.axi3 import BurstSplitter, RegisterBridge
+from tilewright.fpga.zynq.system import ZynqSystem
+from tilewright.hw.verilog import component_text
+from tilewright.isa.config import preset
 
 CONFIG = preset("tiny").with_(name="zynq", axi_data_bits=64)
 

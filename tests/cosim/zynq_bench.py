@@ -10,11 +10,11 @@ import cocotb
 from cocotb.triggers import ReadOnly, RisingEdge
 from cocotbext.axi import AxiBurstType, AxiBus, AxiMaster, AxiRam, AxiResp, AxiSlave
 
-from fpga.zynq.axi3 import MAX_BEATS
-from isa.config import NpuConfig
-from isa.registers import REGISTER, REGISTERS
 from tests.cosim import npu_bench
 from tests.cosim.npu_bench import MEMORY_BYTES, Bench, SlowMemory, config_from_environment
+from tilewright.fpga.zynq.axi3 import MAX_BEATS
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.registers import REGISTER, REGISTERS
 
 BASE, SIZE = 0x43C0_0000, 4096
 

@@ -13,14 +13,6 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from common.measured import write_with_command
-from hw.sim.device import RtlDevice
-from isa.config import NpuConfig
-from isa.device import Counters, DeviceError, Launch
-from isa.encoding import decode
-from isa.fields import INSTRUCTION_BYTES
-from isa.instructions import Engine
-from isa.timing import MemoryTiming
 from tests.common.equality import CONFIGS
 from tests.common.rtl_all import all_trials
 from tests.common.rtl_trials import LIMIT, Trial, kinds
@@ -28,6 +20,14 @@ from tests.coverage.constants import constant_bits
 from tests.coverage.functional import bins, hits, took_effect
 from tests.coverage.kept import Kept
 from tests.coverage.points import LINES, TOGGLES, Point, add, library, read, read_waivers, sift
+from tilewright.common.measured import write_with_command
+from tilewright.hw.sim.device import RtlDevice
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import Counters, DeviceError, Launch
+from tilewright.isa.encoding import decode
+from tilewright.isa.fields import INSTRUCTION_BYTES
+from tilewright.isa.instructions import Engine
+from tilewright.isa.timing import MemoryTiming
 
 
 def main(arguments: list[str]) -> int:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from amaranth.back import rtlil
 
-from fpga.flows.tools import Step, run
-from hw.connections import design
-from hw.npu import Npu
-from hw.verilog import TOP
-from isa.config import NpuConfig
+from tilewright.fpga.flows.tools import Step, run
+from tilewright.hw.connections import design
+from tilewright.hw.npu import Npu
+from tilewright.hw.verilog import TOP
+from tilewright.isa.config import NpuConfig
 
 #: Names stay: `opt_clean` without -purge keeps all that the sources have.
 _SCRIPT = f"""read_rtlil npu.il

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from isa.config import NpuConfig
-from isa.encoding import Op
-from isa.error_codes import ErrorCode
-from isa.fields import Field
-from isa.instructions import INSTRUCTIONS, Engine, Instruction
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.encoding import Op
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.fields import Field
+from tilewright.isa.instructions import INSTRUCTIONS, Engine, Instruction
 
 #: Codes that an engine of each kind can stop with.
 _ACCESS = (ErrorCode.SCRATCHPAD_RANGE, ErrorCode.WINDOW)

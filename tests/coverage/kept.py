@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from common.measured import digest_of_sources
-from common.store import write_atomically
-from isa.config import NpuConfig
 from tests.common.rtl_trials import Trial
+from tilewright.common.measured import digest_of_sources
+from tilewright.common.store import write_atomically
+from tilewright.isa.config import NpuConfig
 
 
 @dataclass

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from amaranth.back import verilog
 
-from hw.connections import design
-from hw.interfaces import SEMAPHORE_BITS
-from hw.npu import Npu
-from hw.sim.build import Design, build_library
-from hw.verilog import TOP
-from isa.config import NpuConfig
 from tests.common.paths import ROOT
+from tilewright.hw.connections import design
+from tilewright.hw.interfaces import SEMAPHORE_BITS
+from tilewright.hw.npu import Npu
+from tilewright.hw.sim.build import Design, build_library
+from tilewright.hw.verilog import TOP
+from tilewright.isa.config import NpuConfig
 
 WAIVERS = Path(__file__).with_name("waivers.toml")
 _SOURCE = re.compile(r'\(\* src = "([^"]*)" \*\)')

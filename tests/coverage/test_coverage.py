@@ -7,10 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from hw.sim.build import build
-from isa.config import preset
-from isa.encoding import op
-from isa.instructions import Memory
 from tests.common.rtl_directed import directed
 from tests.common.rtl_trials import Trial, trials
 from tests.coverage.__main__ import functional, page, run_all, summary, without_constants
@@ -18,6 +14,10 @@ from tests.coverage.constants import constant_bits
 from tests.coverage.functional import bins, classes, hits, took_effect
 from tests.coverage.kept import Kept
 from tests.coverage.points import LINES, TOGGLES, Point, Waiver, add, read, read_waivers, sift
+from tilewright.hw.sim.build import build
+from tilewright.isa.config import preset
+from tilewright.isa.encoding import op
+from tilewright.isa.instructions import Memory
 
 TINY = preset("tiny")
 

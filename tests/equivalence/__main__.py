@@ -16,16 +16,16 @@ from typing import Any
 from rich.console import Console
 from rich.progress import track
 
-from common.measured import SOURCES, write_with_command
-from fpga.boards import BOARDS
-from fpga.build import point_of
-from fpga.flows.synthesis import DESIGN, NAME
-from fpga.sim.netlist import read_netlist
-from isa.config import PRESETS
 from tests.common.netlist_runs import ECP5_BOARDS, digest_in, synthesised
 from tests.equivalence.ecp5 import LIBRARY, Netlist
 from tests.equivalence.prove import Verdict, prove
 from tests.equivalence.rtl import Rtl, gates_of
+from tilewright.common.measured import SOURCES, write_with_command
+from tilewright.fpga.boards import BOARDS
+from tilewright.fpga.build import point_of
+from tilewright.fpga.flows.synthesis import DESIGN, NAME
+from tilewright.fpga.sim.netlist import read_netlist
+from tilewright.isa.config import PRESETS
 
 #: Parts of a design are named by so many steps of their path at most.
 STEPS = 4

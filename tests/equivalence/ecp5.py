@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from fpga.flows.block_registers import MEMORY, MULTIPLIER, REGISTER
-from fpga.flows.netlist import Cell, Module
-from fpga.sim.cells import number, text
-from fpga.sim.ecp5_cells import block_words, carry_tables
 from tests.equivalence.sweep import Sweep
 from tests.equivalence.units import Bit, Column, Literals, Logic, Unit, ordered, product, table
 from tests.mutants.gates import FALSE, TRUE
+from tilewright.fpga.flows.block_registers import MEMORY, MULTIPLIER, REGISTER
+from tilewright.fpga.flows.netlist import Cell, Module
+from tilewright.fpga.sim.cells import number, text
+from tilewright.fpga.sim.ecp5_cells import block_words, carry_tables
 
 SMALL_RAM, PIN = "TRELLIS_DPR16X4", "TRELLIS_IO"
 #: Declares the cells, for yosys.

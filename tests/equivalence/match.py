@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fpga.flows.netlist import loads
-from fpga.sim.cells import text
 from tests.equivalence.ecp5 import (
     ADDRESS_PINS,
     MEMORY,
@@ -27,6 +25,8 @@ from tests.equivalence.rtl import Rtl
 from tests.equivalence.sweep import Sweep
 from tests.equivalence.units import CONSTANTS, Bit, Column, Literals, Logic
 from tests.mutants.gates import FALSE, TRUE, named
+from tilewright.fpga.flows.netlist import loads
+from tilewright.fpga.sim.cells import text
 
 
 @dataclass

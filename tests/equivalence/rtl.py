@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fpga.flows.netlist import Module
-from fpga.flows.synthesis import NAME
-from fpga.flows.tools import Step, run
-from fpga.sim.cells import number
 from tests.equivalence.units import Bit, Column, Literals, Logic, Unit, ordered, product
 from tests.mutants.gates import KINDS, named, starts
+from tilewright.fpga.flows.netlist import Module
+from tilewright.fpga.flows.synthesis import NAME
+from tilewright.fpga.flows.tools import Step, run
+from tilewright.fpga.sim.cells import number
 
 #: Only what makes single gates of words, by yosys' own definitions of them; nothing is made smaller or shared.
 _SCRIPT = """read_verilog -lib {library}

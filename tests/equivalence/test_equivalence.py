@@ -13,15 +13,15 @@ from amaranth.hdl import IOPort
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Component, In, Out
 
-from fpga.flows.block_registers import MEMORY, MULTIPLIER, REGISTER, move_registers
-from fpga.flows.synthesis import DESIGN, NAME, NO_RW_CHECK
-from fpga.flows.tools import Step, run
 from tests.equivalence.__main__ import summary
 from tests.equivalence.ecp5 import LIBRARY, SMALL_RAM, Netlist
 from tests.equivalence.prove import Verdict, prove
 from tests.equivalence.rtl import Rtl, gates_of
 from tests.equivalence.units import product, table
 from tests.mutants.gates import Gates
+from tilewright.fpga.flows.block_registers import MEMORY, MULTIPLIER, REGISTER, move_registers
+from tilewright.fpga.flows.synthesis import DESIGN, NAME, NO_RW_CHECK
+from tilewright.fpga.flows.tools import Step, run
 
 Netlists = tuple[dict[str, Any], dict[str, Any]]
 

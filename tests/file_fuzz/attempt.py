@@ -12,9 +12,9 @@ from pathlib import Path
 from random import Random
 from types import FrameType
 
-from common.errors import TilewrightError
 from tests.file_fuzz.kinds import KINDS
 from tilewright.cli.group import one_line
+from tilewright.common.errors import TilewrightError
 
 #: A case that takes longer is a failure. Long, because the machine may be busy.
 SECONDS = 60

@@ -15,13 +15,13 @@ import numpy as np
 from onnx import helper
 from PIL import Image
 
-from isa.program import Program
 from tests.file_fuzz import mutations as m
 from tests.file_fuzz.files import placed
 from tests.file_fuzz.models import onnx_bytes
 from tests.file_fuzz.programs import small_program
 from tilewright.api.compilation import compile_program
 from tilewright.cli.input_files import InputFiles
+from tilewright.isa.program import Program
 from tilewright.runtime.inputs import check_inputs
 
 

@@ -9,12 +9,12 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from isa.program import MAGIC, Program
 from tests.common.program_files import sealed
 from tests.file_fuzz import mutations as m
 from tests.file_fuzz.files import placed
 from tests.file_fuzz.models import RUN_BYTES, conv_model
 from tilewright.api.compilation import compile_program
+from tilewright.isa.program import MAGIC, Program
 from tilewright.runtime.devices import Device
 from tilewright.runtime.inputs import random_inputs
 

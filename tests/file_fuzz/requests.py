@@ -19,13 +19,13 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from isa.config import preset
-from isa.encoding import op, to_bytes
-from simulator.functional import FunctionalDevice
 from tests.file_fuzz import mutations as m
+from tilewright.isa.config import preset
+from tilewright.isa.encoding import op, to_bytes
 from tilewright.remote import remote_pb2 as pb
 from tilewright.remote.server import Server
 from tilewright.remote.shared import Refusal, SharedDevice
+from tilewright.simulator.functional import FunctionalDevice
 
 _PROGRAM = to_bytes(
     [op("LOAD", region=1, count=4, signal0=1), op("STORE", region=2, count=4, wait0=1), op("END")]

@@ -19,10 +19,10 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from common.measured import DAY, SOURCES, digest_of_sources, today, write_with_command
 from tests.common.paths import ROOT
 from tests.file_fuzz.attempt import FAILED, REFUSED, SECONDS, WORKS, attempt
 from tests.file_fuzz.kinds import KINDS
+from tilewright.common.measured import DAY, SOURCES, digest_of_sources, today, write_with_command
 
 #: Memory of a process: a file that asks for more than this is a failure.
 MEMORY = 6 << 30

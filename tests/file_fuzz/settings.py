@@ -7,9 +7,9 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from isa.config import NpuConfig
 from tests.file_fuzz import mutations as m
 from tests.file_fuzz.files import placed
+from tilewright.isa.config import NpuConfig
 from tilewright.sweep.space import load_space
 
 _SPACE = """

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 import tilewright as tw
-from isa.program import Program
 from tests.models.networks import Network, Sample
 from tests.models.quantised import quantised
 from tilewright.checking.onnxruntime_reference import reference_of
 from tilewright.checking.report import CheckReport
+from tilewright.isa.program import Program
 
 RUNS = 5  # timed, alternating with the reference
 

@@ -10,7 +10,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from common.store import cache_folder, write_atomically
+from tilewright.common.store import cache_folder, write_atomically
 
 LIST = Path(__file__).with_name("packages.txt")
 FETCH = "python -m tests.models --fetch"

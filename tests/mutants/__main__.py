@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from common.measured import write_with_command
 from tests.common.equality import CONFIGS
 from tests.common.rtl_all import all_trials
 from tests.common.rtl_trials import Trial
 from tests.mutants.faults import Fault, Sample, sample
 from tests.mutants.run import Found, kept, left_open, look, summary
+from tilewright.common.measured import write_with_command
 
 
 def _looked(drawn: Sample, chosen: Sequence[Fault], some: Sequence[Trial], prove: bool) -> Iterator[Found]:

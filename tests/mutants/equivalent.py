@@ -21,9 +21,9 @@ from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
 
-from fpga.flows.tools import Step, run
 from tests.mutants.gates import FALSE, KINDS, TRUE, End, Gates, Netlist
 from tests.mutants.solver import Solver
+from tilewright.fpga.flows.tools import Step, run
 
 #: Bits that may differ, at most, before nothing is said.
 MOST = 1000

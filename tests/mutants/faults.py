@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fpga.flows.tools import Step, run
-from hw.sim.build import Design, build_library
-from hw.verilog import TOP
-from isa.config import NpuConfig
 from tests.common.paths import ROOT
 from tests.common.rtl_text import rtlil_of
 from tests.mutants.equivalent import Prover, prover
+from tilewright.fpga.flows.tools import Step, run
+from tilewright.hw.sim.build import Design, build_library
+from tilewright.hw.verilog import TOP
+from tilewright.isa.config import NpuConfig
 
 #: The input that turns a fault on, by its number from 1 on; 0 = none.
 INPUT, INPUT_BITS = "fault", 16

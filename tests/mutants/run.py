@@ -14,14 +14,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from common.measured import SOURCES
-from hw.sim.device import RtlDevice
-from hw.verilog import TOP
-from isa.config import NpuConfig
 from tests.common.rtl_text import digest_of_rtl
 from tests.common.rtl_trials import LIMIT, Make, Trial
 from tests.coverage.points import TOGGLES, Point, Waiver, read_waivers
 from tests.mutants.faults import Fault, Sample
+from tilewright.common.measured import SOURCES
+from tilewright.hw.sim.device import RtlDevice
+from tilewright.hw.verilog import TOP
+from tilewright.isa.config import NpuConfig
 
 #: Trials that are run without a fault behind the last one: enough to see that sources have changed.
 _AT_THE_END = 16

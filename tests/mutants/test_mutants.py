@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from common.measured import SOURCES, write_with_command
-from isa.config import preset
 from tests.common.equality import CONFIGS
 from tests.common.paths import ROOT
 from tests.common.rtl_text import digest_of_rtl
@@ -19,6 +17,8 @@ from tests.coverage.points import read_waivers
 from tests.mutants.__main__ import main
 from tests.mutants.faults import Fault, Sample, fault_of
 from tests.mutants.run import Found, kept, left_open, summary
+from tilewright.common.measured import SOURCES, write_with_command
+from tilewright.isa.config import preset
 
 #: Of so many faults drawn with seed 1, by these kinds of trials: all kinds take long without a fault already.
 FAULTS, LEAST = 8, 6

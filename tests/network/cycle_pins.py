@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import tilewright as tw
-from isa.config import PRESETS
 from tests.common.paths import ROOT
 from tilewright import zoo
+from tilewright.isa.config import PRESETS
 
 FILE = Path(__file__).with_name("cycle_pins.json")
 DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"

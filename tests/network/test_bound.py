@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 import tilewright as tw
-from isa.config import PRESETS, NpuConfig
-from isa.timing import DEFAULT_MEMORY, MemoryTiming
-from simulator.bound import bound_cycles
-from simulator.cycle import CycleDevice
 from tilewright import zoo
+from tilewright.isa.config import PRESETS, NpuConfig
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.runtime.cost import run_npu_steps
+from tilewright.simulator.bound import bound_cycles
+from tilewright.simulator.cycle import CycleDevice
 
 BASE = PRESETS["base"]
 SLOW = MemoryTiming(read_latency=1, write_latency=1, read_interval=2.4, write_interval=5)

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.options import CompileOptions
-from compiler.pipeline import compile_graph
-from isa.config import PRESETS, NpuConfig
-from simulator.functional import FunctionalDevice
 from tests.network.layer_cases import KINDS, make
 from tests.reference import quantized_ops
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.pipeline import compile_graph
+from tilewright.isa.config import PRESETS, NpuConfig
 from tilewright.runtime.executor import Executor
+from tilewright.simulator.functional import FunctionalDevice
 
 BASE = PRESETS["base"]
 MACHINES: list[NpuConfig] = [

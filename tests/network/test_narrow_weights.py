@@ -8,8 +8,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import tilewright as tw
-from isa.config import preset
 from tests.common.onnx_models import model_of
+from tilewright.isa.config import preset
 from tilewright.runtime.cost import program_cycles
 
 RANGES = {"INT4": (-8, 8), "UINT4": (0, 16), "INT2": (-2, 2), "UINT2": (0, 4)}

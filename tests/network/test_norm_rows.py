@@ -15,7 +15,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import tilewright as tw
-from isa.config import NpuConfig, preset
+from tilewright.isa.config import NpuConfig, preset
 
 
 def network(

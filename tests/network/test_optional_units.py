@@ -7,15 +7,15 @@ import onnx
 import pytest
 
 import tilewright as tw
-from isa.config import PRESETS
-from isa.encoding import Op
-from isa.fields import HEADER
-from isa.instructions import Engine, Memory
-from simulator.cycle import CycleDevice
-from simulator.functional import FunctionalDevice
 from tests.common import onnx_models
 from tilewright import zoo
+from tilewright.isa.config import PRESETS
+from tilewright.isa.encoding import Op
+from tilewright.isa.fields import HEADER
+from tilewright.isa.instructions import Engine, Memory
 from tilewright.runtime.executor import Executor
+from tilewright.simulator.cycle import CycleDevice
+from tilewright.simulator.functional import FunctionalDevice
 
 #: Depthwise layers; depthwise layers, gates and tables.
 NETWORKS = ("ds_cnn", "efficientnet")

@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from compiler.graph import Graph, Node, Quant, Tensor
-from compiler.npu.schedule.search import policies
-from compiler.ops.product import QMatMul
-from compiler.options import CompileOptions
-from compiler.pipeline import compile_graph
-from isa.config import PRESETS
-from isa.timing import MemoryTiming
-from simulator.cycle import CycleDevice
-from simulator.functional import FunctionalDevice
 from tests.network.layer_cases import make
 from tests.reference import quantized_ops
 from tilewright import zoo
+from tilewright.compiler.graph import Graph, Node, Quant, Tensor
+from tilewright.compiler.npu.schedule.search import policies
+from tilewright.compiler.ops.product import QMatMul
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.pipeline import compile_graph
+from tilewright.isa.config import PRESETS
+from tilewright.isa.timing import MemoryTiming
 from tilewright.runtime.cost import measure, run_npu_steps
 from tilewright.runtime.executor import Executor
 from tilewright.runtime.inputs import random_inputs
+from tilewright.simulator.cycle import CycleDevice
+from tilewright.simulator.functional import FunctionalDevice
 from tilewright.zoo import build_quantized
 
 BASE = PRESETS["base"]

@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
-from isa.config import preset
+from tilewright.isa.config import preset
 
 
 def attention(n: int, rows: int, scale: float, levels: int) -> onnx.ModelProto:

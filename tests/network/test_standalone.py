@@ -9,14 +9,14 @@ import numpy as np
 import onnx
 import pytest
 
-from fpga.board import SDRAM, Point
-from fpga.standalone.image import make
-from fpga.standalone.record import Exchange
-from isa.config import preset
 from tests.common import onnx_models, standalone
 from tests.common.paths import ROOT
 from tilewright import zoo
 from tilewright.errors import UsageError
+from tilewright.fpga.board import SDRAM, Point
+from tilewright.fpga.standalone.image import make
+from tilewright.fpga.standalone.record import Exchange
+from tilewright.isa.config import preset
 from tilewright.standalone.client import Client
 from tilewright.standalone.firmware import firmware
 from tilewright.zoo.catalogue import ZOO

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import tilewright as tw
-from isa.config import preset
 from tilewright.cli import cli
+from tilewright.isa.config import preset
 from tilewright.measure.mlperf_tiny import NETWORKS, measure
 from tilewright.quantize.tflite_sixteen import widened
 

@@ -15,10 +15,10 @@ import onnx
 import pytest
 
 import tilewright as tw
-from isa.config import preset
-from isa.program import Program
 from tests.common.movenet import movenet
 from tilewright import zoo
+from tilewright.isa.config import preset
+from tilewright.isa.program import Program
 from tilewright.measure.ends import CpuOp, counted, ends_of
 from tilewright.runtime.cost import program_cycles
 

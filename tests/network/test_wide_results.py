@@ -8,20 +8,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.pipeline import compile_graph
-from hw.sim.device import RtlDevice
-from isa import wide_numerics
-from isa.config import NpuConfig, preset
-from isa.device import Device
-from simulator.cycle import CycleDevice
-from simulator.functional import FunctionalDevice
 from tests.common.equality import CONFIGS
 from tests.common.tflite_models import Model, Op, T
 from tests.common.wide_convolution import WideConvolution
 from tests.network.layer_cases import make
 from tests.reference import quantized_ops
 from tilewright.checking.litert_reference import LiteRtReference
+from tilewright.compiler.pipeline import compile_graph
+from tilewright.hw.sim.device import RtlDevice
+from tilewright.isa import wide_numerics
+from tilewright.isa.config import NpuConfig, preset
+from tilewright.isa.device import Device
 from tilewright.runtime.executor import Executor
+from tilewright.simulator.cycle import CycleDevice
+from tilewright.simulator.functional import FunctionalDevice
 
 
 def convolution(config: NpuConfig, x: tuple[int, int, int], o: int, k: int) -> tuple[WideConvolution, np.ndarray]:

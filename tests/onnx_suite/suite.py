@@ -17,7 +17,7 @@ import onnx
 from onnx.backend.base import Backend
 from onnx.backend.test import BackendTest
 
-from compiler.errors import StagingError
+from tilewright.compiler.errors import StagingError
 from tilewright.onnx_backend import TilewrightBackend, TilewrightRep
 
 KINDS = {
@@ -143,7 +143,9 @@ def run(tests: Tests, name: str) -> Result:
     for status, found in (("fail", result.failures), ("error", result.errors), ("error", result.skipped)):
         if found:
             reason = _reason(found[0][1])
-            dynamic = reason.startswith(("compiler.errors.StagingError", "compiler.errors.OpenShapeError"))
+            dynamic = reason.startswith(
+                ("tilewright.compiler.errors.StagingError", "tilewright.compiler.errors.OpenShapeError")
+            )
             return Result(kind, name, "dynamic" if dynamic else status, reason, seconds)
     return Result(kind, name, "pass", "", seconds)
 

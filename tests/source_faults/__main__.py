@@ -16,11 +16,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from common.measured import SOURCES, digest_of_sources, write_with_command
 from tests.source_faults import CPP, PYTHON, cpp_faults, python_faults
 from tests.source_faults.looks import of_the_compiler, of_the_simulators
 from tests.source_faults.reviewed import reviewed
 from tests.source_faults.run import Found, in_cpp, in_python
+from tilewright.common.measured import SOURCES, digest_of_sources, write_with_command
 
 #: What the two kinds of faults are in, by the name of a part of the figures.
 _PARTS = {"compiler/npu": PYTHON, "simulator/native": CPP}

@@ -2,7 +2,7 @@
 
 For the compiler: its golden texts, layers of every kind against the numpy reference, random quantised graphs against
 onnxruntime, pinned cycles of networks. For the simulators: random programs and such that stop, against the definition
-(`simulator.reference`), and for the clock against what the simulator without a fault says, which `tests/cosim` holds
+(`tilewright.simulator.reference`), and for the clock against what the simulator without a fault says, which `tests/cosim` holds
 equal to the RTL.
 """
 
@@ -16,13 +16,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from compiler.options import CompileOptions
-from compiler.pipeline import compile_graph
-from isa.config import PRESETS, NpuConfig
-from isa.device import Device, DeviceError
-from isa.encoding import to_bytes
-from simulator.cycle import CycleDevice
-from simulator.functional import FunctionalDevice
 from tests.common.coded_programs import coded_program
 from tests.common.equality import CONFIGS, WATCHDOG, of_trace, random_timing
 from tests.common.error_cases import CASES, outcome
@@ -36,7 +29,14 @@ from tests.network.test_layers_against_reference import CONFIGS as LAYER_MACHINE
 from tests.reference import quantized_ops
 from tests.reference.random_quantized import random_quantized_graph
 from tests.unit.compiler.npu.golden import cases
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.pipeline import compile_graph
+from tilewright.isa.config import PRESETS, NpuConfig
+from tilewright.isa.device import Device, DeviceError
+from tilewright.isa.encoding import to_bytes
 from tilewright.runtime.executor import Executor
+from tilewright.simulator.cycle import CycleDevice
+from tilewright.simulator.functional import FunctionalDevice
 
 #: Of blocks as large as those of `tiny`: one library of the functional simulator serves them all.
 MACHINES: list[NpuConfig] = [*(CONFIGS[name] for name in ("tiny", "one_queue", "serial", "no_units")), CODED["tiny"]]

@@ -18,12 +18,12 @@ from types import FrameType, ModuleType
 from typing import Any, NoReturn
 from unittest import mock
 
-from common.native import BuildError, compiler, run
-from isa.config import preset
-from simulator import cycle, native
 from tests.common.paths import ROOT
 from tests.source_faults import cpp_faults, python_faults
 from tests.source_faults.looks import Look, unit_tests
+from tilewright.common.native import BuildError, compiler, run
+from tilewright.isa.config import preset
+from tilewright.simulator import cycle, native
 
 #: Of the processor, after which unit tests have found a fault.
 SECONDS = 400

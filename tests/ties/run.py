@@ -11,11 +11,11 @@ import numpy as np
 import onnx
 
 import tilewright as tw
-from compiler.importer.tflite.schema import read
 from tests.ties import onnx_cases, tflite_cases
 from tests.ties.onnx_model import TyingModel
 from tests.ties.tflite_model import TyingFile
 from tilewright.checking.model import reference_of
+from tilewright.compiler.importer.tflite.schema import read
 
 #: Where batches run, in turn.
 PLACES: tuple[dict[str, Any], ...] = (

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from fpga.boards import BOARDS
-from fpga.errors import FpgaError
 from tests import bitstreams
 from tests.signoff import page
+from tilewright.fpga.boards import BOARDS
+from tilewright.fpga.errors import FpgaError
 
 REPORT = {
     "used": {"lut": 22451, "ff": 16944, "dsp": 15.5, "bram": 115},
@@ -38,7 +38,7 @@ def test_a_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         seen.append((board.name, config.name, point.seed, folder.is_dir()))
         return SimpleNamespace(to_dict=lambda: REPORT)
 
-    monkeypatch.setattr("fpga.build.build", build)
+    monkeypatch.setattr("tilewright.fpga.build.build", build)
     chosen = ["--board", "ulx3s_85f", "--config", "small", "--folder", str(tmp_path)]
     assert bitstreams.main(chosen) == 0
     assert seen == [("ulx3s_85f", "small", BOARDS["ulx3s_85f"].points["small"].seed, True)]
@@ -55,7 +55,7 @@ def test_a_build_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     def build(board: Any, config: Any, point: Any, folder: Path, progress: Any) -> None:
         raise FpgaError(f"not routed (see {folder}/top.tim)")
 
-    monkeypatch.setattr("fpga.build.build", build)
+    monkeypatch.setattr("tilewright.fpga.build.build", build)
     assert bitstreams.main(["--board", "ulx3s_85f", "--folder", str(tmp_path)]) == 1
     written = sorted(file.stem for file in tmp_path.iterdir())
     assert written == sorted(f"bitstream_ulx3s_85f_{config}" for config in BOARDS["ulx3s_85f"].points)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from fpga.boards import BOARDS
-from fpga.build import point_of
-from isa.config import preset
 from tests.common.netlist_runs import made_once
+from tilewright.fpga.boards import BOARDS
+from tilewright.fpga.build import point_of
+from tilewright.isa.config import preset
 
 BOARD, CONFIG = BOARDS["ulx3s_85f"], preset("tiny")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from common.measured import digest_of_sources
 from tests.mutants.run import reviewed
 from tests.signoff import BLOCKS, PAGE, main, page, share
+from tilewright.common.measured import digest_of_sources
 
 MEASURED = {"day": "2026-11-23", "sources": digest_of_sources()}
 
@@ -38,7 +38,9 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: p
     (tmp_path / "mutants.json").write_text(json.dumps(mutants))
     proof = {"proof": "queue", "bound": "all", "properties": ["a", "b"], "proved": False, "faults_found": 0}
     formal = (
-        {"command": "python -m hw.formal", "faults": False, "all": 3, "proofs": [proof]} | MEASURED | {"sources": "0"}
+        {"command": "python -m tilewright.hw.formal", "faults": False, "all": 3, "proofs": [proof]}
+        | MEASURED
+        | {"sources": "0"}
     )
     (tmp_path / "formal.json").write_text(json.dumps(formal))
     left = {"where": "compiler/npu/a.py:3", "what": "1 -> 2", "looks": 9}

@@ -10,20 +10,20 @@ from typing import Any
 
 import onnx
 
-from compiler.graph import Graph
-from compiler.importer import import_onnx
-from compiler.importer.tflite import import_tflite
-from compiler.link import link
-from compiler.npu.emit.context import ConstantPool
-from compiler.npu.schedule.search import Measure, Scheduler
-from compiler.options import CompileOptions
-from compiler.pipeline import compile_graph
-from compiler.states import declare_states, paired_by_name
-from isa.config import NpuConfig
-from isa.program import Program
+from tilewright.compiler.graph import Graph
+from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.importer.tflite import import_tflite
+from tilewright.compiler.link import link
+from tilewright.compiler.npu.emit.context import ConstantPool
+from tilewright.compiler.npu.schedule.search import Measure, Scheduler
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.pipeline import compile_graph
+from tilewright.compiler.states import declare_states, paired_by_name
 from tilewright.errors import UsageError
 from tilewright.export import RUNTIME_HEADER, runtime_header
 from tilewright.files import is_tflite
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import Program
 from tilewright.runtime.cost import measure
 from tilewright.tuning.apply import Build, build_tuned
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compiler.errors import OpenShapeError, StagingError
-from compiler.options import CompileOptions
-from isa.config import NpuConfig
-from isa.program import Program
-from isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright import program_cache, trust
+from tilewright.compiler.errors import OpenShapeError, StagingError
+from tilewright.compiler.options import CompileOptions
 from tilewright.errors import UsageError
 from tilewright.files import check_readable, is_tflite
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import Program
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.tuning.log import compiler_digest, open_log
 from tilewright.tuning.objective import Objective
 
@@ -98,7 +98,7 @@ def compile_program(
         batch: size of batches that an ONNX model and `shapes` leave open: a first dimension without a size, unless its
             name says that it is none. The program has a note of it. None refuses them as other open dimensions.
         staged: long loops and large branches are refused (StagingError), not unrolled and run in vain.
-        host: machine the CPU kernels are for ("aarch64-linux", ...; see `compiler.cpu.target.HOSTS`), None for this
+        host: machine the CPU kernels are for ("aarch64-linux", ...; see `tilewright.compiler.cpu.target.HOSTS`), None for this
             one. With a host the program carries the C header of its runtime; see `tilewright.export_c`.
         clock_mhz: of the NPU: with a host, light ops run where they are done sooner. None for 100.
         memory: that schedules are made for, such as that of a board; None for the default of the simulators. The values
@@ -181,7 +181,9 @@ def _has_open_batch(program: Program) -> bool:
     """Whether the model leaves a batch open that has a size in the program."""
     if not program.notes:
         return False
-    from compiler.notes import OPEN_BATCH  # the compiler's operators, which a program from the cache need not wait for
+    from tilewright.compiler.notes import (
+        OPEN_BATCH,  # the compiler's operators, which a program from the cache need not wait for
+    )
 
     return any(note.startswith(OPEN_BATCH) for note in program.notes)
 

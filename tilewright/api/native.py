@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from compiler import cpu
-from compiler.passes import run_passes
 from tilewright.api.build import ModelSource
+from tilewright.compiler import cpu
+from tilewright.compiler.passes import run_passes
 from tilewright.errors import UsageError
 from tilewright.runtime.executor import aligned_zeros
 

@@ -10,9 +10,6 @@ from typing import Any
 import numpy as np
 import onnx
 
-from compiler.errors import OpenShapeError, StagingError
-from isa.config import NpuConfig
-from isa.program import Program, TensorInfo
 from tilewright.api.compilation import compile, compile_program
 from tilewright.checking.differences import Difference, Rule
 from tilewright.checking.dynamic_model import check_outputs
@@ -21,8 +18,11 @@ from tilewright.checking.onnxruntime_reference import Reference, reference_of
 from tilewright.checking.report import CheckReport, TensorRow
 from tilewright.checking.ties import away_from_ties
 from tilewright.checking.tolerance import Conditioning, Tolerance
+from tilewright.compiler.errors import OpenShapeError, StagingError
 from tilewright.dynamic.model import DynamicModel
 from tilewright.errors import UsageError
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import Program, TensorInfo
 from tilewright.runtime.devices import Device, Runner
 from tilewright.runtime.executor import RunResult
 from tilewright.runtime.forcing import kept_tensors, sharing

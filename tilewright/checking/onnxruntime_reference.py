@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 import onnx
 
-from common import temporary
-from compiler.external_data import read_model
-from compiler.onnx_graphs import all_nodes, reads_of, sort_model, subgraphs
-from compiler.onnx_ops import RANDOM
 from tilewright.checking.litert_reference import LiteRtReference
 from tilewright.checking.saturation import int8_activations
 from tilewright.checking.tolerance import Roundings, onnx_roundings
+from tilewright.common import temporary
+from tilewright.compiler.external_data import read_model
+from tilewright.compiler.onnx_graphs import all_nodes, reads_of, sort_model, subgraphs
+from tilewright.compiler.onnx_ops import RANDOM
 from tilewright.errors import UsageError
 from tilewright.files import is_tflite
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from common.shown import Shown
 from tilewright.checking.saturation import saturates
+from tilewright.common.shown import Shown
 
 _MOST_ROWS = 20
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from isa.program import TensorInfo
+from tilewright.isa.program import TensorInfo
 
 #: Steps of the output. Floats computed in another order are off by far less; a wrong rule is off by any fraction.
 NEAR_TIE = 0.01

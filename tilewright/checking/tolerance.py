@@ -26,7 +26,7 @@ from tilewright.errors import UsageError
 if TYPE_CHECKING:
     import onnx
 
-    from compiler.importer.tflite.schema import FileModel
+    from tilewright.compiler.importer.tflite.schema import FileModel
 
 #: How many standard deviations of the rounding error are allowed.
 LAMBDA = 4.0
@@ -219,7 +219,7 @@ def onnx_roundings(model: onnx.ModelProto) -> Roundings:
     """Of an ONNX model. Branches and loop bodies count once."""
     from onnx import TensorProto
 
-    from compiler.onnx_graphs import subgraphs
+    from tilewright.compiler.onnx_graphs import subgraphs
 
     halves = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
     terms, nodes, sixteen, narrow = 0, 0, 0, ""

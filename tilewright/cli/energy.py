@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich import box
 from rich.table import Table
 
-from isa.config import NpuConfig
 from tilewright.energy import Energy, EnergyModel
+from tilewright.isa.config import NpuConfig
 from tilewright.measure.explain import Explanation
 from tilewright.measure.labels import short_name
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from common.text import meant
 from tilewright.cli.input_files import read_value
+from tilewright.common.text import meant
 from tilewright.errors import UsageError
 from tilewright.files import open_arrays
 

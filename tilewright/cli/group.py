@@ -15,10 +15,10 @@ from typing import Any
 
 import click
 
-from common import interrupts
-from common.errors import TilewrightError
-from common.text import meant
 from tilewright.cli.printed import Printed, open_standard_streams, printed
+from tilewright.common import interrupts
+from tilewright.common.errors import TilewrightError
+from tilewright.common.text import meant
 
 MISMATCH, MISTAKE, FAULT = 1, 2, 3
 #: As of a process that SIGPIPE ended: what read standard output is gone.

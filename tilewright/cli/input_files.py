@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from common.errors import TilewrightError
-from common.text import meant
-from isa.program import Program, TensorInfo
+from tilewright.common.errors import TilewrightError
+from tilewright.common.text import meant
 from tilewright.errors import InputError, UsageError
 from tilewright.files import IMAGE_SUFFIXES, FileArray, open_arrays
 from tilewright.images import ImageOptions, image_input
+from tilewright.isa.program import Program, TensorInfo
 from tilewright.runtime.inputs import misfit, random_input, random_inputs
 
 if TYPE_CHECKING:

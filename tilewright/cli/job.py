@@ -8,21 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tilewright as tw
-from compiler.errors import OpenShapeError, StagingError
-from isa.config import NpuConfig
-from isa.program import Program
-from isa.timing import DEFAULT_MEMORY, MemoryTiming
-from simulator.cycle import CycleDevice
-from simulator.timeline import write_timeline
 from tilewright.checking.report import CheckReport
 from tilewright.checking.tolerance import Tolerance
 from tilewright.cli.input_files import InputFiles
 from tilewright.cli.programs import Request
 from tilewright.cli.terminal import Notes, Working, stdout_for_json
+from tilewright.compiler.errors import OpenShapeError, StagingError
 from tilewright.errors import UsageError
 from tilewright.files import check_writable
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import Program
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.runtime.backends import preset_of
 from tilewright.runtime.devices import Device, Runner
+from tilewright.simulator.cycle import CycleDevice
+from tilewright.simulator.timeline import write_timeline
 
 if TYPE_CHECKING:
     from tilewright.dynamic.model import DynamicModel

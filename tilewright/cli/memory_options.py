@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from isa.config import NpuConfig
-from isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.cli.arguments import Command
 from tilewright.errors import UsageError
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 
 if TYPE_CHECKING:
     from tilewright.measure.clock import Clock
@@ -63,7 +63,7 @@ class MemoryOptions:
         if self.memory is not None and self.board is None:
             raise UsageError(f"--memory {self.memory} is one of a board's: it is for --board, which is not given")
         if self.clock_mhz is not None or self.board is not None:
-            from fpga.board import MEMORIES  # the RTL of all boards: half a second
+            from tilewright.fpga.board import MEMORIES  # the RTL of all boards: half a second
             from tilewright.measure.clock import Clock, asked, at_board
 
             clock = asked(self.clock_mhz)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-from common.text import printable
+from tilewright.common.text import printable
 
 _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
 

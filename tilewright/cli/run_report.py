@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.table import Table
 
-from compiler.notes import UNUSED, general, is_tuned
-from isa.program import Program
-from isa.timing import DEFAULT_MEMORY, MemoryTiming
-from simulator.bound import bound_cycles
 from tilewright.checking.report import CheckReport
 from tilewright.cli import programs, terminal
+from tilewright.compiler.notes import UNUSED, general, is_tuned
+from tilewright.isa.program import Program
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.measure.clock import Clock, clock_of
 from tilewright.measure.explain import performance
 from tilewright.measure.latency import latency
 from tilewright.runtime.devices import Runner
+from tilewright.simulator.bound import bound_cycles
 
 if TYPE_CHECKING:
     from tilewright.dynamic.model import DynamicModel

@@ -12,18 +12,18 @@ from typing import Any, Protocol
 import numpy as np
 import onnx
 
-from compiler.errors import UnsupportedError
-from compiler.graph import Graph
-from compiler.importer.bounded import BOUNDED_OPS, bounded_form
-from compiler.importer.part import Cut, import_part
-from compiler.onnx_graphs import reads_of
-from compiler.onnx_ops import attribute_value, dense_of
-from isa.device import Counters
-from isa.program import Program
+from tilewright.compiler.errors import UnsupportedError
+from tilewright.compiler.graph import Graph
+from tilewright.compiler.importer.bounded import BOUNDED_OPS, bounded_form
+from tilewright.compiler.importer.part import Cut, import_part
+from tilewright.compiler.onnx_graphs import reads_of
+from tilewright.compiler.onnx_ops import attribute_value, dense_of
 from tilewright.dynamic.host import HOST, HostNode
 from tilewright.dynamic.host.moves import BY_VALUE
 from tilewright.dynamic.programs import PartPrograms
 from tilewright.dynamic.values import Value, describe, from_proto, is_number
+from tilewright.isa.device import Counters
+from tilewright.isa.program import Program
 from tilewright.runtime.devices import Runner
 
 _STANDARD = ("", "ai.onnx")

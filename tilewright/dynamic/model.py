@@ -8,18 +8,18 @@ from typing import Any
 
 import onnx
 
-from common.shown import Shown, listed
-from compiler.importer.inputs import fixed_value
-from compiler.importer.loader import load, opset_of, source_name
-from compiler.options import CompileOptions
-from isa.config import NpuConfig
-from isa.program import Program
-from isa.timing import DEFAULT_MEMORY, MemoryTiming
+from tilewright.common.shown import Shown, listed
+from tilewright.compiler.importer.inputs import fixed_value
+from tilewright.compiler.importer.loader import load, opset_of, source_name
+from tilewright.compiler.options import CompileOptions
 from tilewright.dynamic.body import Body, ModelRun
 from tilewright.dynamic.programs import PartPrograms
 from tilewright.dynamic.signature import check_values, signature_of
 from tilewright.dynamic.values import Value
 from tilewright.errors import UsageError
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import Program
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.runtime.devices import Device, Runner
 from tilewright.runtime.executor import RunResult, add_counters
 

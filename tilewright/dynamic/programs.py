@@ -9,12 +9,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict
 
-from compiler.graph import Graph
-from compiler.options import CompileOptions
-from compiler.pipeline import compile_graph
-from isa.config import NpuConfig
-from isa.program import Program
 from tilewright import program_cache, trust
+from tilewright.compiler.graph import Graph
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.pipeline import compile_graph
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import Program
 from tilewright.runtime.cost import measure
 
 KEPT_BYTES = 512 << 20

@@ -12,9 +12,9 @@ import json
 import os
 from pathlib import Path
 
-from isa.config import ConfigError, NpuConfig
 from tilewright.energy.model import CALIBRATION, Energy, EnergyModel
 from tilewright.errors import UsageError
+from tilewright.isa.config import ConfigError, NpuConfig
 
 __all__ = ["Energy", "EnergyModel", "load", "path"]
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from isa.codes import CodeMode
-from isa.config import NpuConfig
-from isa.encoding import Op
-from isa.fields import INSTRUCTION_BYTES
-from isa.instructions import ROW_WRITES, Memory, RowFunction, Source
-from isa.program import CONSTANT_REGION, Program
+from tilewright.isa.codes import CodeMode
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.encoding import Op
+from tilewright.isa.fields import INSTRUCTION_BYTES
+from tilewright.isa.instructions import ROW_WRITES, Memory, RowFunction, Source
+from tilewright.isa.program import CONSTANT_REGION, Program
 
 EVENTS = (
     "cycle",           # of the clock

@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from fpga.area.memories import SCRATCHPADS, scratchpad_shapes
-from fpga.bare.kept import cache_file, read_json
-from fpga.bare.resources import sources_digest
-from hw.interfaces import pc_bits
-from isa.config import NpuConfig
-from isa.fields import INSTRUCTION_BITS
 from tilewright.energy.events import CAUSES, EVENTS
 from tilewright.energy.memories import DRAM_PJ_PER_BYTE, DRAM_SOURCE, sram_pj
+from tilewright.fpga.area.memories import SCRATCHPADS, scratchpad_shapes
+from tilewright.fpga.bare.kept import cache_file, read_json
+from tilewright.fpga.bare.resources import sources_digest
+from tilewright.hw.interfaces import pc_bits
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.fields import INSTRUCTION_BITS
 
 #: What the energy is calibrated on apart: toggles of gates and the clock, and accesses to memories on the chip.
 PARTS = ("logic", "memories")
@@ -173,7 +173,7 @@ class EnergyModel:
         technology: by name.
         coefficients: per part, event and term, in pJ, or for memories in accesses.
         error: mean and largest relative error on programs and machines held back from the fit.
-        sources: `fpga.bare.resources.sources_digest` of RTL whose designs are those it was calibrated on.
+        sources: `tilewright.fpga.bare.resources.sources_digest` of RTL whose designs are those it was calibrated on.
         machines: configurations it was calibrated and judged on.
         designs: `tilewright.energy_truth.designs.digest_of` each of them, by name.
     """

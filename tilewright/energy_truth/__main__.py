@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from common.errors import TilewrightError
-from isa.config import NpuConfig
 from tilewright import energy
+from tilewright.common.errors import TilewrightError
 from tilewright.energy.events import EVENTS
 from tilewright.energy_truth import calibration, liberty, points
 from tilewright.energy_truth.truth import Machine
 from tilewright.errors import UsageError
+from tilewright.isa.config import NpuConfig
 
 
 @click.command(epilog="\b\nExamples:\n  python -m tilewright.energy_truth\n  python -m tilewright.energy_truth tiny\n")

@@ -10,9 +10,9 @@ import hashlib
 import re
 from collections.abc import Callable
 
-from fpga.bare.kept import write_json
-from fpga.bare.resources import rtlil_of
 from tilewright.energy.model import EnergyModel
+from tilewright.fpga.bare.kept import write_json
+from tilewright.fpga.bare.resources import rtlil_of
 
 #: Names of values of signals and of who wrote the text, and where in the sources: the gates are the same.
 _REMARKS = re.compile(r"^ *attribute \\(?:enum_\w+|generator|src) .*\n", re.MULTILINE)

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from common import temporary
-from common.store import find_sealed, keep_sealed
-from fpga.bare.kept import cache_file, run_named, tool_version
-from fpga.flows.tools import Step
+from tilewright.common import temporary
+from tilewright.common.store import find_sealed, keep_sealed
 from tilewright.energy_truth.liberty import Library
 from tilewright.errors import UsageError
+from tilewright.fpga.bare.kept import cache_file, run_named, tool_version
+from tilewright.fpga.flows.tools import Step
 
 #: Nets that are always there: constants.
 ZERO, ONE = 0, 1

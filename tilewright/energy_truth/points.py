@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import onnx
 
-from isa.config import PRESETS, NpuConfig
-from isa.timing import MemoryTiming
+from tilewright.isa.config import PRESETS, NpuConfig
+from tilewright.isa.timing import MemoryTiming
 from tilewright.zoo.builder import Builder, Value
 from tilewright.zoo.quantization import quantize
 from tilewright.zoo.transformer import attention

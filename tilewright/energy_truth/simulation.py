@@ -8,17 +8,18 @@ from pathlib import Path
 
 import numpy as np
 
-import hw.sim.device
-from common.native import shared_library
-from hw.sim.device import NO_LIMIT, RtlDevice, load_library
-from isa.config import NpuConfig
-from isa.device import HostMemory
-from isa.timing import DEFAULT_MEMORY, MemoryTiming
+from tilewright import isa
+from tilewright.common.native import shared_library
 from tilewright.energy_truth.netlist import Netlist
+from tilewright.hw.sim import device
+from tilewright.hw.sim.device import NO_LIMIT, RtlDevice, load_library
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import HostMemory
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 
 _NATIVE = Path(__file__).resolve().parent / "native"
-_HARNESS = Path(hw.sim.device.__file__).resolve().parent / "harness.cpp"
-_INCLUDE = Path(__file__).resolve().parents[2] / "isa" / "include"
+_HARNESS = Path(device.__file__).resolve().parent / "harness.cpp"
+_INCLUDE = Path(isa.__file__).parent / "include"
 _COUNTS = ("nets", "gates", "nodes", "flops", "clock_gates", "memories", "async_reads", "unit_delay")
 _ARRAYS = (
     "order", "inputs", "truth", "output", "flop_d", "flop_q", "flop_clock", "flop_init", "gate_enable", "memory",
@@ -55,7 +56,7 @@ class Activity:
 
 
 class GateDevice(RtlDevice):
-    """A netlist of one configuration, simulated gate by gate. See `hw.sim.device.RtlDevice`.
+    """A netlist of one configuration, simulated gate by gate. See `tilewright.hw.sim.device.RtlDevice`.
 
     Args:
         config: the NPU the netlist was made of.

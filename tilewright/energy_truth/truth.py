@@ -9,11 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from fpga.bare.kept import cache_file, read_json, tool_version, write_json
-from fpga.bare.resources import TOP, rtlil_of
-from isa.config import NpuConfig
-from isa.program import Program
-from simulator.cycle import CycleDevice
 from tilewright.api.compilation import compile_program
 from tilewright.energy import events
 from tilewright.energy.memories import OSU018, Technology, sram_pj
@@ -24,8 +19,13 @@ from tilewright.energy_truth.points import Point
 from tilewright.energy_truth.power import Costs, costs
 from tilewright.energy_truth.simulation import Activity, GateDevice
 from tilewright.errors import TilewrightError
+from tilewright.fpga.bare.kept import cache_file, read_json, tool_version, write_json
+from tilewright.fpga.bare.resources import TOP, rtlil_of
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import Program
 from tilewright.runtime.executor import Executor
 from tilewright.runtime.inputs import random_inputs
+from tilewright.simulator.cycle import CycleDevice
 
 #: For leakage, which is next to nothing here.
 CLOCK_MHZ = 100.0

@@ -6,14 +6,22 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import isa
-from common.text import plain
-from compiler.cpu.object import elf
-from isa.fields import INSTRUCTION_BYTES
-from isa.program import ARENA_REGION, CONSTANT_REGION, PROGRAM_REGION, CpuStep, NpuStep, Program, StateInfo, TensorInfo
-from tilewright import trust
+from tilewright import isa, trust
+from tilewright.common.text import plain
+from tilewright.compiler.cpu.object import elf
 from tilewright.errors import UsageError
 from tilewright.files import write_files
+from tilewright.isa.fields import INSTRUCTION_BYTES
+from tilewright.isa.program import (
+    ARENA_REGION,
+    CONSTANT_REGION,
+    PROGRAM_REGION,
+    CpuStep,
+    NpuStep,
+    Program,
+    StateInfo,
+    TensorInfo,
+)
 from tilewright.runtime.layout import nbytes_of
 
 RUNTIME_HEADER = "tilewright_runtime.h"  # file, and section of programs compiled for a named host

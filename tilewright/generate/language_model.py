@@ -12,15 +12,15 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
-from compiler.importer.inputs import size_of
-from compiler.importer.loader import one_line
-from compiler.states import paired_by_name
-from isa.config import NpuConfig
-from isa.program import Program, TensorInfo
 from tilewright.api.compilation import compile_program
+from tilewright.compiler.importer.inputs import size_of
+from tilewright.compiler.importer.loader import one_line
+from tilewright.compiler.states import paired_by_name
 from tilewright.errors import InputError, UsageError
 from tilewright.files import is_tflite
 from tilewright.generate.vocabulary import Vocabulary
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import Program, TensorInfo
 from tilewright.runtime.devices import Runner
 
 PREFILL, DECODE = "prefill", "decode"

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from compiler.states import paired_by_name
 from tilewright.checking.onnxruntime_reference import Reference
+from tilewright.compiler.states import paired_by_name
 from tilewright.generate.language_model import token_inputs
 
 

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from common import store
-from common.errors import TilewrightError
-from common.text import meant
-from compiler.options import CompileOptions
-from isa.config import NpuConfig
+from tilewright.common import store
+from tilewright.common.errors import TilewrightError
+from tilewright.common.text import meant
+from tilewright.compiler.options import CompileOptions
 from tilewright.errors import UsageError
+from tilewright.isa.config import NpuConfig
 from tilewright.litert.part import Part, Piece, Target
 from tilewright.litert.plan import Plan, SeenNode, make_plan
 from tilewright.litert.report import Report, log

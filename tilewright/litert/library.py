@@ -7,7 +7,7 @@ import ctypes
 import functools
 from pathlib import Path
 
-from common.native import BuildError, shared_library
+from tilewright.common.native import BuildError, shared_library
 from tilewright.litert.bridge import Bridge, bridge
 
 _SOURCES = Path(__file__).resolve().parent / "native"

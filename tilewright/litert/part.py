@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.importer.tflite.part import Shapes, Survey, import_part, survey
-from compiler.importer.tflite.schema import FileModel, read
-from compiler.options import CompileOptions
-from isa.config import NpuConfig
-from isa.program import Program
+from tilewright.compiler.importer.tflite.part import Shapes, Survey, import_part, survey
+from tilewright.compiler.importer.tflite.schema import FileModel, read
+from tilewright.compiler.options import CompileOptions
 from tilewright.dynamic.programs import PartPrograms
 from tilewright.errors import UsageError
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import Program
 from tilewright.runtime.devices import Runner
 from tilewright.runtime.layout import dtype_of
 

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from common.errors import TilewrightError
-from compiler.graph import Node
-from compiler.importer.tflite.part import Shapes, Survey
-from compiler.importer.tflite.schema import FileOp
-from compiler.passes import run_passes
-from compiler.stages.exactness import inexact_tensors
-from compiler.stages.partition import partition
-from isa.config import NpuConfig
+from tilewright.common.errors import TilewrightError
+from tilewright.compiler.graph import Node
+from tilewright.compiler.importer.tflite.part import Shapes, Survey
+from tilewright.compiler.importer.tflite.schema import FileOp
+from tilewright.compiler.passes import run_passes
+from tilewright.compiler.stages.exactness import inexact_tensors
+from tilewright.compiler.stages.partition import partition
+from tilewright.isa.config import NpuConfig
 from tilewright.litert.part import LOCK, Piece, Source, Target
 from tilewright.litert.report import Report
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fpga.board import Board
-from fpga.boards import BOARDS
-from fpga.build import board_named, point_of
-from fpga.uart_board import UartBoard
-from fpga.zynq.boards import ZYNQ_BOARDS, ZynqBoard
-from isa.config import PRESETS, NpuConfig
-from isa.timing import MemoryTiming
+from tilewright.fpga.board import Board
+from tilewright.fpga.boards import BOARDS
+from tilewright.fpga.build import board_named, point_of
+from tilewright.fpga.uart_board import UartBoard
+from tilewright.fpga.zynq.boards import ZYNQ_BOARDS, ZynqBoard
+from tilewright.isa.config import PRESETS, NpuConfig
+from tilewright.isa.timing import MemoryTiming
 
 
 @dataclass(frozen=True)

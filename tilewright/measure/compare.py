@@ -6,10 +6,10 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from common.shown import Shown, listed
-from isa.config import NpuConfig
-from simulator.attribution import LOSSES, LayerLosses
+from tilewright.common.shown import Shown, listed
+from tilewright.isa.config import NpuConfig
 from tilewright.measure.explain import Explanation
+from tilewright.simulator.attribution import LOSSES, LayerLosses
 
 
 @dataclass

@@ -22,12 +22,12 @@ import numpy as np
 import onnx
 from threadpoolctl import threadpool_limits
 
-from common import temporary
-from compiler.cpu import Target
-from compiler.cpu.object import cache
 from tilewright.api.compilation import compile_program
 from tilewright.api.native import NativeModel
 from tilewright.checking.onnxruntime_reference import load_model
+from tilewright.common import temporary
+from tilewright.compiler.cpu import Target
+from tilewright.compiler.cpu.object import cache
 from tilewright.errors import UsageError
 from tilewright.measure.cpu_cases import CASES, Case
 

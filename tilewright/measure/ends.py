@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from compiler.notes import reasons_in
-from isa.program import CpuStep, NpuStep, Program
+from tilewright.compiler.notes import reasons_in
+from tilewright.isa.program import CpuStep, NpuStep, Program
 
 _REASONS = {
     "QuantizeLinear": "floats to bytes",

@@ -7,20 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from common.shown import Shown
-from compiler.notes import is_tuned
-from isa.config import NpuConfig
-from isa.device import Counters
-from isa.program import Layer, Program
-from isa.timing import DEFAULT_MEMORY, MemoryTiming
-from simulator.attribution import LOSSES, LayerLosses, attribute
-from simulator.blame import CAUSES
-from simulator.cycle import CycleDevice, Trace
+from tilewright.common.shown import Shown
+from tilewright.compiler.notes import is_tuned
 from tilewright.energy import Energy, EnergyModel, events, load
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import Counters
+from tilewright.isa.program import Layer, Program
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.measure.clock import Clock, clock_of
 from tilewright.measure.ends import Ends, ends_of
 from tilewright.measure.latency import Latency, latency
 from tilewright.runtime.cost import run_npu_steps
+from tilewright.simulator.attribution import LOSSES, LayerLosses, attribute
+from tilewright.simulator.blame import CAUSES
+from tilewright.simulator.cycle import CycleDevice, Trace
 
 
 @dataclass(repr=False)

@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from common.store import cache_folder, write_atomically
-from compiler.cpu import Target, findings
-from compiler.cpu.cost import HOST_MODELS, THIS, HostModel
-from isa.program import CpuStep
-from isa.program_parts import WORK_KINDS
 from tilewright import zoo
 from tilewright.api.compilation import compile_program
 from tilewright.api.native import NativeModel
+from tilewright.common.store import cache_folder, write_atomically
+from tilewright.compiler.cpu import Target, findings
+from tilewright.compiler.cpu.cost import HOST_MODELS, THIS, HostModel
+from tilewright.isa.program import CpuStep
+from tilewright.isa.program_parts import WORK_KINDS
 from tilewright.measure.cpu_cases import CASES
 from tilewright.runtime.devices import Device
 from tilewright.runtime.executor import Executor

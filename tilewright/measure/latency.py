@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from compiler.cpu.cost import HostModel, host_model
-from isa.program import CpuStep, KernelWork, NpuStep, Program
+from tilewright.compiler.cpu.cost import HostModel, host_model
+from tilewright.isa.program import CpuStep, KernelWork, NpuStep, Program
 from tilewright.measure import host_speed
 from tilewright.measure.clock import Clock, show
 

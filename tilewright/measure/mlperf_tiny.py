@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from compiler.importer.tflite.schema import read
-from isa.config import NpuConfig
-from isa.program import TensorInfo
 from tilewright.api.compilation import compile_program
 from tilewright.checking.litert_reference import LiteRtReference
+from tilewright.compiler.importer.tflite.schema import read
 from tilewright.errors import UsageError
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import TensorInfo
 from tilewright.quantize.tflite_sixteen import widened
 from tilewright.runtime.devices import Device
 from tilewright.runtime.inputs import random_inputs

@@ -12,15 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from isa.config import NpuConfig
-from isa.timing import DEFAULT_MEMORY, MemoryTiming
-from simulator.bound import bound_cycles
 from tilewright import zoo
 from tilewright.api.compilation import compile_program
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.measure.clock import Clock, clock_of
 from tilewright.measure.explain import performance
 from tilewright.runtime.devices import Device
 from tilewright.runtime.inputs import random_inputs
+from tilewright.simulator.bound import bound_cycles
 
 
 @dataclass(frozen=True)

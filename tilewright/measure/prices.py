@@ -20,13 +20,13 @@ from typing import Any
 
 import onnx
 
-from common.errors import TilewrightError
-from common.store import sources_digest, write_atomically
-from fpga.bare.kept import cache_file, read_json, write_json
-from fpga.bare.resources import FAMILIES, Resources, synthesise
-from isa.config import NpuConfig
 from tilewright import zoo
 from tilewright.api.compilation import compile_program
+from tilewright.common.errors import TilewrightError
+from tilewright.common.store import sources_digest, write_atomically
+from tilewright.fpga.bare.kept import cache_file, read_json, write_json
+from tilewright.fpga.bare.resources import FAMILIES, Resources, synthesise
+from tilewright.isa.config import NpuConfig
 from tilewright.runtime.devices import Device
 from tilewright.runtime.inputs import random_inputs
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from common import temporary
-from isa.config import NpuConfig
 from tilewright.api.compilation import compile_program
+from tilewright.common import temporary
 from tilewright.errors import UsageError
+from tilewright.isa.config import NpuConfig
 from tilewright.measure.speed import speed_model
 from tilewright.onnxruntime.library import compiler_process
 from tilewright.onnxruntime.session import onnxruntime_session

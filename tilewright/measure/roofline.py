@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jinja2 import Environment, StrictUndefined
 
-from common.text import drawn
-from simulator.attribution import LOSSES, LayerLosses
+from tilewright.common.text import drawn
 from tilewright.errors import UsageError
 from tilewright.files import write_bytes
 from tilewright.measure.explain import Explanation
 from tilewright.measure.labels import short_name
+from tilewright.simulator.attribution import LOSSES, LayerLosses
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

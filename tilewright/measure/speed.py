@@ -18,12 +18,12 @@ from typing import Any
 
 import onnx
 
-from common import temporary
-from compiler.cpu.object.cache import objects
-from isa.config import NpuConfig
 from tilewright import zoo
 from tilewright.api.compilation import compile_program
 from tilewright.checking.onnxruntime_reference import Reference, load_model
+from tilewright.common import temporary
+from tilewright.compiler.cpu.object.cache import objects
+from tilewright.isa.config import NpuConfig
 from tilewright.measure.cpu_speed import largest_difference
 from tilewright.runtime.devices import Device
 from tilewright.runtime.inputs import random_inputs

@@ -9,15 +9,15 @@ from typing import Any
 
 from onnx import ModelProto
 
-from compiler.errors import CompileError
-from compiler.importer import import_onnx
-from compiler.npu.layers.layer import Layer
-from compiler.options import CompileOptions
-from compiler.passes import FRONTEND, run_passes
-from compiler.stages.partition import partition
-from isa.config import NpuConfig
-from isa.program import Program
 from tilewright.api.compilation import compile_program
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.passes import FRONTEND, run_passes
+from tilewright.compiler.stages.partition import partition
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import Program
 from tilewright.onnxruntime.options import Options
 from tilewright.onnxruntime.parts import Parts
 

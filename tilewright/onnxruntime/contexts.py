@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 
-from isa.program import Program, ProgramError
+from tilewright.isa.program import Program, ProgramError
 
 _MAGIC = b"TWCONTX\n"
 _HEAD = struct.Struct("<8sI")

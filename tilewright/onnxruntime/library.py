@@ -8,8 +8,8 @@ import json
 import sys
 from pathlib import Path
 
-from common.native import shared_library
-from common.version import tilewright_version
+from tilewright.common.native import shared_library
+from tilewright.common.version import tilewright_version
 from tilewright.onnxruntime.wire import LINE
 
 _SOURCES = Path(__file__).resolve().parent / "native"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from common.text import meant
+from tilewright.common.text import meant
 from tilewright.errors import UsageError
 
 

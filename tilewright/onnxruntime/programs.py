@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from common.text import printable
-from isa.config import NpuConfig
-from isa.program import NpuStep, Program
+from tilewright.common.text import printable
 from tilewright.errors import InputError
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import NpuStep, Program
 from tilewright.onnxruntime.options import Options
 from tilewright.runtime.backends import preset_of
 from tilewright.runtime.devices import Device, Runner

@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 
 from onnx import ModelProto
 
-from common import store
-from common.errors import TilewrightError, UsageError
-from common.version import tilewright_version
-from isa.program import Program
+from tilewright.common import store
+from tilewright.common.errors import TilewrightError, UsageError
+from tilewright.common.version import tilewright_version
+from tilewright.isa.program import Program
 from tilewright.onnxruntime import contexts, wire
 from tilewright.onnxruntime.options import Options
 from tilewright.onnxruntime.parts import digest

@@ -16,8 +16,8 @@ from typing import Any
 
 import onnx
 
-from common.shown import Shown, listed
 from tilewright.callable_module import make_callable
+from tilewright.common.shown import Shown, listed
 from tilewright.errors import UsageError
 from tilewright.files import is_tflite, write_bytes
 from tilewright.quantize import sqnr, verify

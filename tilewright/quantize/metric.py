@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from common import store
+from tilewright.common import store
 from tilewright.errors import UsageError
 from tilewright.files import open_arrays
 from tilewright.quantize.recipe import Progress, Sample, Samples

@@ -15,8 +15,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from common import temporary
-from compiler.onnx_graphs import reads_of
+from tilewright.common import temporary
+from tilewright.compiler.onnx_graphs import reads_of
 from tilewright.errors import UsageError
 from tilewright.quantize.memory import give_back
 from tilewright.quantize.recipe import Progress, Sample, Samples

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.text import meant
+from tilewright.common.text import meant
 from tilewright.errors import UsageError
 from tilewright.quantize.layers import Kind, Layer, Network
 from tilewright.quantize.recipe import Precision, Progress, Recipe, Samples

@@ -14,13 +14,13 @@ import onnx
 from google.protobuf.message import DecodeError, EncodeError
 from onnx import helper, numpy_helper
 
-from common import temporary
-from common.quiet import quiet
-from compiler.equations import check_equations
-from compiler.errors import CompileError
-from compiler.external_data import read_model
-from compiler.importer import import_onnx
-from compiler.onnx_graphs import sort_model
+from tilewright.common import temporary
+from tilewright.common.quiet import quiet
+from tilewright.compiler.equations import check_equations
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.external_data import read_model
+from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.onnx_graphs import sort_model
 from tilewright.errors import UsageError
 from tilewright.files import is_tflite
 from tilewright.quantize.branches import inline_branches

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from common.quiet import quiet
+from tilewright.common.quiet import quiet
 from tilewright.errors import UsageError
 from tilewright.quantize.layers import Network
 from tilewright.quantize.observe import first_line

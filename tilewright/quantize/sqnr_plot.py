@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from common.text import drawn
+from tilewright.common.text import drawn
 from tilewright.quantize.sqnr import Report
 
 _STYLE: Any = {

@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from common import temporary
-from compiler.onnx_graphs import reads_of
+from tilewright.common import temporary
+from tilewright.compiler.onnx_graphs import reads_of
 from tilewright.quantize.memory import give_back
 from tilewright.quantize.observe import part_of, run, session
 from tilewright.quantize.recipe import Sample

@@ -20,7 +20,7 @@ from typing import IO
 
 import numpy as np
 
-from common import store, temporary
+from tilewright.common import store, temporary
 from tilewright.errors import UsageError
 from tilewright.files import MAX_EXPANDED, read_array_header
 

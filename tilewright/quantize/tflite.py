@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from common import store
-from common.installation import install_extra
-from common.quiet import quiet
-from common.shown import Shown
-from compiler.importer.tflite.schema import FileModel, FileTensor
-from compiler.importer.tflite.schema import read as read_file
-from isa.program import Program
 from tilewright.api.compilation import compile
 from tilewright.checking.litert_reference import LiteRtReference
 from tilewright.checking.model import check as check_model
+from tilewright.common import store
+from tilewright.common.installation import install_extra
+from tilewright.common.quiet import quiet
+from tilewright.common.shown import Shown
+from tilewright.compiler.importer.tflite.schema import FileModel, FileTensor
+from tilewright.compiler.importer.tflite.schema import read as read_file
 from tilewright.errors import TilewrightError, UsageError
 from tilewright.files import write_bytes
+from tilewright.isa.program import Program
 from tilewright.quantize.finite import Finite
 from tilewright.quantize.image_samples import ImageOptions
 from tilewright.quantize.metric import Comparison, Outputs, Run, compare, read_labels

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from common.installation import install_extra
-from compiler.importer.tflite.schema import read
+from tilewright.common.installation import install_extra
+from tilewright.compiler.importer.tflite.schema import read
 from tilewright.errors import UsageError
 
 #: The operators that are known to have a form of 16 bits, and the version from which on LiteRT has it.

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from common import temporary
 from tilewright.checking.report import CheckReport
+from tilewright.common import temporary
 from tilewright.errors import UsageError
 from tilewright.quantize.recipe import Progress, Sample
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from isa.program import Program
 from tilewright.api.compilation import compile
 from tilewright.checking.model import check
 from tilewright.errors import TilewrightError, UsageError
+from tilewright.isa.program import Program
 from tilewright.quantize.memory import give_back, separate_blocks
 from tilewright.quantize.observe import run, session
 from tilewright.quantize.recipe import Progress, Sample

@@ -1,4 +1,4 @@
-"""`RemoteDevice`: a device that `tilewright serve` shares, as `isa.device.Device`."""
+"""`RemoteDevice`: a device that `tilewright serve` shares, as `tilewright.isa.device.Device`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from urllib.parse import parse_qsl
 import grpc
 import numpy as np
 
-from common.errors import TilewrightError
-from common.text import meant
-from common.version import tilewright_version
-from isa.config import NpuConfig
-from isa.device import Counters, DeviceError, EngineCounters, HostMemory, Launch, Region, TakesLaunches
-from isa.error_codes import ErrorCode
-from isa.instructions import Engine
+from tilewright.common.errors import TilewrightError
+from tilewright.common.text import meant
+from tilewright.common.version import tilewright_version
 from tilewright.errors import ConfigMismatchError, UsageError
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import Counters, DeviceError, EngineCounters, HostMemory, Launch, Region, TakesLaunches
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.instructions import Engine
 from tilewright.remote import remote_pb2 as pb
 from tilewright.remote.protocol import DEFAULT_PORT, METHOD, OPTIONS, PIECE_BYTES, PROTOCOL, SERVICE, TOKEN_KEY
 

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from common import temporary
+from tilewright.common import temporary
 
 #: Connections without a stream at a time.
 NEW_CONNECTIONS = 64

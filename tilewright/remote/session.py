@@ -12,10 +12,10 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict
 from typing import Any, Protocol
 
-from common.errors import TilewrightError
-from common.version import tilewright_version
-from isa.device import Counters, DeviceError, Launch
-from isa.error_codes import ErrorCode
+from tilewright.common.errors import TilewrightError
+from tilewright.common.version import tilewright_version
+from tilewright.isa.device import Counters, DeviceError, Launch
+from tilewright.isa.error_codes import ErrorCode
 from tilewright.remote import remote_pb2 as pb
 from tilewright.remote.gate import Connection
 from tilewright.remote.protocol import PIECE_BYTES, PROTOCOL

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from common.allocator import MemoryFull
-from common.errors import TilewrightError
-from isa.config import NpuConfig
-from isa.device import Counters, Device, DeviceError, Launch, Region
-from isa.encoding import EncodingError, check, from_bytes
-from isa.fields import INSTRUCTION_BYTES
-from isa.host import check_run
-from isa.instructions import REGIONS
+from tilewright.common.allocator import MemoryFull
+from tilewright.common.errors import TilewrightError
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import Counters, Device, DeviceError, Launch, Region
+from tilewright.isa.encoding import EncodingError, check, from_bytes
+from tilewright.isa.fields import INSTRUCTION_BYTES
+from tilewright.isa.host import check_run
+from tilewright.isa.instructions import REGIONS
 
 
 class Refusal(TilewrightError):

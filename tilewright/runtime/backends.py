@@ -9,11 +9,11 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-import isa.device
-from common.text import meant
-from isa import host
-from isa.config import NpuConfig
+from tilewright.common.text import meant
 from tilewright.errors import UsageError
+from tilewright.isa import device as isa_device
+from tilewright.isa import host
+from tilewright.isa.config import NpuConfig
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Backend:
 
     name: str
     summary: str
-    make: Callable[..., isa.device.Device]
+    make: Callable[..., isa_device.Device]
     module: str
     scheme: bool = False
     preset: Callable[[str], str] | None = None
@@ -55,26 +55,28 @@ def _imported(module: str, name: str) -> Any:
     return getattr(import_module(module), name)
 
 
-def _simulator(module: str, name: str) -> Callable[..., isa.device.Device]:
+def _simulator(module: str, name: str) -> Callable[..., isa_device.Device]:
     """How a device in this machine is made: the class of that name, which takes a configuration and options."""
     return lambda config, address, **options: _imported(module, name)(config, **options)
 
 
-def _board(config: NpuConfig | None, address: str, **options: Any) -> isa.device.Device:
-    transport = _imported("driver.address", "open_transport")(address)
-    found: isa.device.Device = _imported("driver.board", "BoardDevice")(transport, config, **options)
+def _board(config: NpuConfig | None, address: str, **options: Any) -> isa_device.Device:
+    transport = _imported("tilewright.driver.address", "open_transport")(address)
+    found: isa_device.Device = _imported("tilewright.driver.board", "BoardDevice")(transport, config, **options)
     return found
 
 
 def _board_preset(address: str) -> str:
-    with _imported("driver.board", "BoardDevice")(_imported("driver.address", "open_transport")(address)) as device:
+    with _imported("tilewright.driver.board", "BoardDevice")(
+        _imported("tilewright.driver.address", "open_transport")(address)
+    ) as device:
         name: str = device.config.name
         return name
 
 
-def _remote(config: NpuConfig | None, address: str, **options: Any) -> isa.device.Device:
+def _remote(config: NpuConfig | None, address: str, **options: Any) -> isa_device.Device:
     client = import_module("tilewright.remote.client")
-    found: isa.device.Device = client.RemoteDevice(client.Address.parse(address), config, **options)
+    found: isa_device.Device = client.RemoteDevice(client.Address.parse(address), config, **options)
     return found
 
 
@@ -137,12 +139,12 @@ _BOARD_ADDRESS = "serial:PORT, uio:NAME, pcie:SLOT or socket:PATH"
 
 for _backend in (
     Backend("functional", "functional simulator: the definition of the ISA, no clock",
-            _simulator("simulator.functional", "FunctionalDevice"), "simulator.functional"),
+            _simulator("tilewright.simulator.functional", "FunctionalDevice"), "tilewright.simulator.functional"),
     Backend("cycle", "cycle-level simulator: the same bytes with the clock of the RTL",
-            _simulator("simulator.cycle", "CycleDevice"), "simulator.cycle"),
-    Backend("rtl", "the RTL itself in Verilator, built on first use", _simulator("hw.sim.device", "RtlDevice"),
-            "hw.sim.device"),
-    Backend("board", f"an FPGA: {_BOARD_ADDRESS}", _board, "driver.board", True, _board_preset, _BOARD_ADDRESS),
+            _simulator("tilewright.simulator.cycle", "CycleDevice"), "tilewright.simulator.cycle"),
+    Backend("rtl", "the RTL itself in Verilator, built on first use", _simulator("tilewright.hw.sim.device", "RtlDevice"),
+            "tilewright.hw.sim.device"),
+    Backend("board", f"an FPGA: {_BOARD_ADDRESS}", _board, "tilewright.driver.board", True, _board_preset, _BOARD_ADDRESS),
     Backend("tcp", "a device that `tilewright serve` shares: HOST:PORT", _remote, "grpc", True, _remote_preset,
             "HOST:PORT"),
 ):  # fmt: skip

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from isa.config import NpuConfig
-from isa.device import Counters, Device, DeviceError, HostMemory, Region
-from isa.fields import INSTRUCTION_BYTES
-from isa.program import ARENA_REGION, CONSTANT_REGION, PROGRAM_REGION, NpuStep, Program
-from isa.timing import DEFAULT_MEMORY, MemoryTiming
-from simulator.cycle import CycleDevice, simulate
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import Counters, Device, DeviceError, HostMemory, Region
+from tilewright.isa.fields import INSTRUCTION_BYTES
+from tilewright.isa.program import ARENA_REGION, CONSTANT_REGION, PROGRAM_REGION, NpuStep, Program
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.runtime.executor import add_counters
+from tilewright.simulator.cycle import CycleDevice, simulate
 
 
 def measure(config: NpuConfig, image: bytes, arena_bytes: int, timing: MemoryTiming = DEFAULT_MEMORY) -> int:

@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-import isa.device
-from common.allocator import MemoryFull
-from common.shown import Shown
-from isa.config import NpuConfig
-from isa.device import Counters
-from isa.program import Program
+from tilewright.common.allocator import MemoryFull
+from tilewright.common.shown import Shown
 from tilewright.errors import InputError, UsageError
+from tilewright.isa import device as isa_device
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import Counters
+from tilewright.isa.program import Program
 from tilewright.runtime.backends import find
 from tilewright.runtime.executor import Executor, RunResult, check_config, initial_states
 from tilewright.runtime.forcing import kept_tensors
@@ -50,12 +50,12 @@ class Runner(Shown):
         counters: what the last run counted, None before the first.
     """
 
-    def __init__(self, name: str, config: NpuConfig | None, make: Callable[[NpuConfig], isa.device.Device]) -> None:
+    def __init__(self, name: str, config: NpuConfig | None, make: Callable[[NpuConfig], isa_device.Device]) -> None:
         self.name = name
         self.counters: Counters | None = None
         self._pinned = config
         self._make = make
-        self._device: isa.device.Device | None = make(config) if config is not None else None
+        self._device: isa_device.Device | None = make(config) if config is not None else None
         self._executor: Executor | None = None
         self._held: dict[int, Executor] = {}
         self._parked: dict[int, tuple[Program, dict[str, np.ndarray]]] = {}  # states of programs that are not loaded
@@ -225,7 +225,7 @@ class Runner(Shown):
 
         Raises:
             InputError: names, shapes or types do not fit. ConfigMismatchError: program of another configuration.
-            isa.DeviceError: the machine stopped; the message names layer and instruction.
+            DeviceError: the machine stopped; the message names layer and instruction.
         """
         return self.run_detailed(program, inputs, force=force, entry=entry, **options).outputs
 
@@ -267,7 +267,7 @@ class Runner(Shown):
         return {name: executor.get(kept[name]) for name in chosen}
 
 
-def open_device(name: str, config: NpuConfig | str | Path | None = None, **options: Any) -> isa.device.Device:
+def open_device(name: str, config: NpuConfig | str | Path | None = None, **options: Any) -> isa_device.Device:
     """A device by name, without a runner. Without a configuration a simulator is `base`, a board what it is.
 
     Raises:

@@ -15,15 +15,24 @@ from typing import Any
 
 import numpy as np
 
-from common.allocator import MemoryFull
-from common.shown import Shown, listed
-from isa.assembler import disassemble_one
-from isa.device import Counters, Device, DeviceError, EngineCounters, Region
-from isa.encoding import DecodeError, decode
-from isa.fields import INSTRUCTION_BYTES
-from isa.program import ARENA_REGION, CONSTANT_REGION, PROGRAM_REGION, Buffer, CpuStep, NpuStep, Program, TensorInfo
 from tilewright import trust
+from tilewright.common.allocator import MemoryFull
+from tilewright.common.shown import Shown, listed
 from tilewright.errors import ConfigMismatchError, UsageError
+from tilewright.isa.assembler import disassemble_one
+from tilewright.isa.device import Counters, Device, DeviceError, EngineCounters, Region
+from tilewright.isa.encoding import DecodeError, decode
+from tilewright.isa.fields import INSTRUCTION_BYTES
+from tilewright.isa.program import (
+    ARENA_REGION,
+    CONSTANT_REGION,
+    PROGRAM_REGION,
+    Buffer,
+    CpuStep,
+    NpuStep,
+    Program,
+    TensorInfo,
+)
 from tilewright.runtime.forcing import Forcing
 from tilewright.runtime.inputs import check_inputs
 from tilewright.runtime.layout import nbytes_of, put_tensor, to_tensor
@@ -39,7 +48,9 @@ def aligned_zeros(nbytes: int) -> np.ndarray:
 
 def load_kernel(object_code: bytes, symbol: str, threads: int) -> Callable[..., None]:
     """The CPU step's entry point."""
-    from compiler.cpu.object import loader  # LLVM takes 0.2 s to import; programs without CPU steps need none
+    from tilewright.compiler.cpu.object import (
+        loader,  # LLVM takes 0.2 s to import; programs without CPU steps need none
+    )
 
     return loader.load(object_code, symbol, threads)
 
@@ -70,7 +81,7 @@ def check_host(program: Program) -> None:
     theirs = program.host.triple
     if not theirs or not any(isinstance(s, CpuStep) for s in program.steps):
         return
-    from compiler.cpu import Target  # as in `load_kernel`
+    from tilewright.compiler.cpu import Target  # as in `load_kernel`
 
     ours = Target.host().triple
     if theirs.partition("-")[0] != ours.partition("-")[0]:

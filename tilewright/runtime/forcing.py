@@ -14,8 +14,8 @@ from typing import Protocol
 
 import numpy as np
 
-from isa.program import Buffer, Program, TensorInfo
 from tilewright.errors import UsageError
+from tilewright.isa.program import Buffer, Program, TensorInfo
 from tilewright.runtime.layout import dtype_of
 
 #: Exclusive-or with any of these moves a byte by at least 40 steps, so that a rounding that went the other way is never

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from isa.program import Program, TensorInfo
 from tilewright.errors import InputError
+from tilewright.isa.program import Program, TensorInfo
 from tilewright.runtime.layout import dtype_of
 
 #: Random integers wider than a byte, if nothing is known of them, stay below this: they often are indices.

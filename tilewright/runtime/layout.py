@@ -2,7 +2,7 @@
 
 Blocked buffers have the shape [N, ceil(C / block), H, W, block]; lanes beyond C hold whatever the machine left there.
 Tensors of 16 bits have the blocks of their high bytes and behind them those of their low bytes less 128.
-See `isa.program.BlockedLayout` and `Layout`.
+See `tilewright.isa.program.BlockedLayout` and `Layout`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from isa.program import BlockedLayout, Layout, TensorInfo
+from tilewright.isa.program import BlockedLayout, Layout, TensorInfo
 
 #: What is flipped in the high and in the low bytes of values of 16 bits.
 _XOR_OF_BYTES = (0, 128)

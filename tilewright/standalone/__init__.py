@@ -1,1 +1,1 @@
-"""Programs for boards that need no host: `fpga.standalone` says what they run on."""
+"""Programs for boards that need no host: `tilewright.fpga.standalone` says what they run on."""

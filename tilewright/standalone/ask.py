@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 import tilewright as tw
-from fpga.sim.line import SimulatedLine
-from fpga.sim.standalone import standalone_line
-from fpga.standalone import record
-from isa.program import Program
 from tilewright.errors import UsageError
+from tilewright.fpga.sim.line import SimulatedLine
+from tilewright.fpga.sim.standalone import standalone_line
+from tilewright.fpga.standalone import record
+from tilewright.isa.program import Program
 from tilewright.standalone.client import Client, Line
 
 #: A board that says nothing for so long is not there.

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import tilewright as tw
-from fpga.board import Point
-from fpga.standalone import image, record
-from fpga.standalone.boards import ALONE, StandaloneBoard, standalone_board
-from fpga.standalone.record import Exchange
-from isa.config import NpuConfig
-from isa.program import Program
 from tilewright.errors import UsageError
+from tilewright.fpga.board import Point
+from tilewright.fpga.standalone import image, record
+from tilewright.fpga.standalone.boards import ALONE, StandaloneBoard, standalone_board
+from tilewright.fpga.standalone.record import Exchange
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import Program
 from tilewright.standalone.firmware import HOST, Firmware, boot_program, firmware
 
 

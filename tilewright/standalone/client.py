@@ -10,9 +10,9 @@ from typing import Protocol
 
 import numpy as np
 
-from common.text import printable
-from isa.program import TensorInfo
+from tilewright.common.text import printable
 from tilewright.errors import UsageError
+from tilewright.isa.program import TensorInfo
 from tilewright.runtime.layout import dtype_of
 
 READY = "m-ready"

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from common import temporary
-from common.text import ACCEPTED, MAX_NAME, is_plain, plain
-from fpga.standalone import image, memory_map
-from fpga.standalone.record import INPUTS, Exchange
-from isa.program import CpuStep, NpuStep, Program, TensorInfo
+from tilewright.common import temporary
+from tilewright.common.text import ACCEPTED, MAX_NAME, is_plain, plain
 from tilewright.errors import UsageError
 from tilewright.export import export_c
+from tilewright.fpga.standalone import image, memory_map
+from tilewright.fpga.standalone.record import INPUTS, Exchange
+from tilewright.isa.program import CpuStep, NpuStep, Program, TensorInfo
 from tilewright.runtime.layout import nbytes_of
 from tilewright.standalone.toolchain import DRIVER, SOURCES, Linked, MissingSymbols, link
 
@@ -48,7 +48,7 @@ class Firmware:
     """A network with the program around it.
 
     Attributes:
-        image: as `fpga.standalone.image` describes it.
+        image: as `tilewright.fpga.standalone.image` describes it.
         needed: bytes of memory it uses.
     """
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import driver
-from common.installation import install_extra
-from common.store import cache_folder
+from tilewright import driver
+from tilewright.common.installation import install_extra
+from tilewright.common.store import cache_folder
 from tilewright.errors import UsageError
 
 #: Sources of the programs, and of the NPU's driver.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.text import meant
-from fpga.build import board_named
-from fpga.cells import Capacity
-from fpga.errors import FpgaError
-from fpga.uart_board import UartBoard
-from fpga.zynq.boards import ZynqBoard
+from tilewright.common.text import meant
+from tilewright.fpga.build import board_named
+from tilewright.fpga.cells import Capacity
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.uart_board import UartBoard
+from tilewright.fpga.zynq.boards import ZynqBoard
 from tilewright.sweep.expressions import SpaceError
 
 #: Names of expressions in a space for a board: what its FPGA has, as `Capacity` counts.

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from distributed.security import Security
 
-from common import processes, temporary
+from tilewright.common import processes, temporary
 from tilewright.errors import UsageError
 
 _START_SECONDS = 60.0

@@ -25,7 +25,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from common.documents import parse_document
+from tilewright.common.documents import parse_document
 from tilewright.errors import UsageError
 from tilewright.files import write_bytes
 from tilewright.sweep.networks import Network

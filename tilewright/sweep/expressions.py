@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 
 import simpleeval
 
-from common.text import meant
+from tilewright.common.text import meant
 from tilewright.errors import UsageError
 
 FUNCTIONS = {"min": min, "max": max, "abs": abs, "log2": math.log2, "sqrt": math.sqrt, "ceil": math.ceil,

@@ -13,11 +13,11 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import helper
 
-from common import store
-from common.text import meant
-from compiler.errors import CompileError
-from compiler.external_data import read_model
-from compiler.importer.inputs import batch_note, input_shapes
+from tilewright.common import store
+from tilewright.common.text import meant
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.external_data import read_model
+from tilewright.compiler.importer.inputs import batch_note, input_shapes
 from tilewright.errors import UsageError
 from tilewright.files import is_tflite
 from tilewright.zoo import ZOO, build_quantized

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.shown import Shown
-from fpga.area.model import AreaModel
-from fpga.fmax.model import FmaxModel
+from tilewright.common.shown import Shown
+from tilewright.fpga.area.model import AreaModel
+from tilewright.fpga.fmax.model import FmaxModel
 from tilewright.measure.clock import Clock
 from tilewright.sweep.space import NETWORK_TIME, Space, network_key
 

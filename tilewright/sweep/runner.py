@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from fpga import area, fmax
-from fpga.bare import resources
-from isa.config import ConfigError
 from tilewright import energy
 from tilewright.energy.events import EVENTS
 from tilewright.errors import UsageError
+from tilewright.fpga import area, fmax
+from tilewright.fpga.bare import resources
+from tilewright.isa.config import ConfigError
 from tilewright.sweep.boards import CAPACITY
 from tilewright.sweep.database import Database, key_of
 from tilewright.sweep.dispatch import Dispatcher, Task

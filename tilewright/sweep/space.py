@@ -37,11 +37,11 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from common.documents import read_document
-from common.text import meant
-from fpga import fmax
-from isa.config import ConfigError, NpuConfig
-from isa.timing import MemoryTiming
+from tilewright.common.documents import read_document
+from tilewright.common.text import meant
+from tilewright.fpga import fmax
+from tilewright.isa.config import ConfigError, NpuConfig
+from tilewright.isa.timing import MemoryTiming
 from tilewright.sweep.boards import CAPACITY, capacity_of, choose_board, family_of
 from tilewright.sweep.expressions import Expression, SpaceError
 

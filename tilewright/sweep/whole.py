@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from common import native
+from tilewright.common import native
 from tilewright.sweep.networks import DEFAULT_NETWORKS, Network, network_name, resolve
 from tilewright.sweep.outcome import Outcome, Progress
 from tilewright.sweep.runner import run

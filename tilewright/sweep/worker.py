@@ -16,22 +16,22 @@ from typing import Any
 
 from distributed import WorkerPlugin
 
-from common import store
-from compiler.graph import Graph
-from compiler.options import CompileOptions
-from compiler.passes import FRONTEND, run_passes
-from compiler.pipeline import compile_graph
-from fpga.bare.resources import synthesise
-from hw.sim.device import RtlDevice
-from isa.config import NpuConfig
-from isa.program import Program
-from isa.timing import MemoryTiming
-from simulator.bound import bound_cycles
-from simulator.cycle import CycleDevice
 from tilewright.api.build import ModelSource
+from tilewright.common import store
+from tilewright.compiler.graph import Graph
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.passes import FRONTEND, run_passes
+from tilewright.compiler.pipeline import compile_graph
 from tilewright.energy import events
 from tilewright.errors import UsageError
+from tilewright.fpga.bare.resources import synthesise
+from tilewright.hw.sim.device import RtlDevice
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import Program
+from tilewright.isa.timing import MemoryTiming
 from tilewright.runtime.cost import measure, run_npu_steps
+from tilewright.simulator.bound import bound_cycles
+from tilewright.simulator.cycle import CycleDevice
 
 _models: dict[str, bytes] = {}
 _compiling = threading.Lock()  # workers may have several threads; the compiler has one

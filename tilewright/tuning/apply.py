@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from common.native import BuildError
-from compiler.notes import TUNED
-from compiler.npu.layers.layer import Layer
-from compiler.npu.schedule.decisions import Decisions, schedule_of, signature
-from compiler.npu.schedule.search import Schedule, Scheduler
-from isa.config import NpuConfig
-from isa.program import Program
-from isa.timing import DEFAULT_MEMORY, MemoryTiming
+from tilewright.common.native import BuildError
+from tilewright.compiler.notes import TUNED
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.schedule.decisions import Decisions, schedule_of, signature
+from tilewright.compiler.npu.schedule.search import Schedule, Scheduler
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import Program
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.tuning.log import TuningLog, program_digest
 from tilewright.tuning.objective import Objective
 from tilewright.tuning.trials import StepProblem

@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from common.store import append_records, cache_folder, read_records, sources_digest
-from compiler.errors import CompileError
-from compiler.npu.schedule.decisions import Decisions
+from tilewright.common.store import append_records, cache_folder, read_records, sources_digest
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.npu.schedule.decisions import Decisions
 from tilewright.errors import UsageError
 from tilewright.files import check_writable
 from tilewright.tuning.objective import Objective

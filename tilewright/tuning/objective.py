@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from common.text import meant
-from isa.config import NpuConfig
-from isa.encoding import Op, from_bytes
-from isa.program import Program
-from isa.timing import DEFAULT_MEMORY, MemoryTiming
+from tilewright.common.text import meant
 from tilewright.errors import UsageError
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.encoding import Op, from_bytes
+from tilewright.isa.program import Program
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.runtime.cost import measure, program_cycles
 
 
@@ -27,7 +27,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Cost:
-    """A cost function of the compiler (`compiler.npu.schedule.search.Measure`): so much for every cycle, and so much
+    """A cost function of the compiler (`tilewright.compiler.npu.schedule.search.Measure`): so much for every cycle, and so much
     for every µJ, with some memory. Costs of parts add up to that of the whole."""
 
     cycle: float = 1

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from compiler.npu.layers.layer import Layer
-from compiler.npu.schedule.neighbours import Move
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.schedule.neighbours import Move
 
 _KINDS = ("tile", "step", "join", "cut", "shift", "keep", "release")
 _DATAPATHS = ("array", "window", "vector")

@@ -1,7 +1,7 @@
 """Local search over the schedules of an NPU step, by exact cycles or what they cost.
 
 It starts from the best of the schedules that the compiler makes under several policies, and tries moves (see
-`compiler.npu.schedule.neighbours`) in the order of the gain a ranker expects. A move is first measured with the layers
+`tilewright.compiler.npu.schedule.neighbours`) in the order of the gain a ranker expects. A move is first measured with the layers
 around it alone; what gains there is measured with the whole step and taken if it gains there too. When no move is
 left, the search goes on from the next schedule, then from random changes of the best one.
 """
@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from compiler.npu.schedule.decisions import Decisions, decisions_of
-from compiler.npu.schedule.neighbours import Move, Neighbourhood
-from compiler.npu.schedule.search import Policy, policies
+from tilewright.compiler.npu.schedule.decisions import Decisions, decisions_of
+from tilewright.compiler.npu.schedule.neighbours import Move, Neighbourhood
+from tilewright.compiler.npu.schedule.search import Policy, policies
 from tilewright.tuning.ranker import Ranker
 from tilewright.tuning.trials import Evaluator, Span, StepProblem
 

@@ -17,13 +17,13 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compiler.errors import CompileError
-from compiler.npu.emit.plan import TilePlans
-from compiler.npu.layers.layer import Layer
-from compiler.npu.schedule.decisions import Decisions, decisions_of, schedule_of
-from compiler.npu.schedule.search import Measure, Policy, Schedule, make_schedule, measure_schedule
-from isa.config import NpuConfig
-from isa.timing import DEFAULT_MEMORY, MemoryTiming
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.npu.emit.plan import TilePlans
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.schedule.decisions import Decisions, decisions_of, schedule_of
+from tilewright.compiler.npu.schedule.search import Measure, Policy, Schedule, make_schedule, measure_schedule
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.tuning.objective import IN_CYCLES, IN_MICROJOULES, Figures
 
 #: Layers first..end-1 of a step.

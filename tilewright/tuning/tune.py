@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from compiler.npu.schedule.decisions import Decisions
-from compiler.npu.schedule.search import Policy
-from isa.program import Program
-from isa.timing import DEFAULT_MEMORY, MemoryTiming
+from tilewright.compiler.npu.schedule.decisions import Decisions
+from tilewright.compiler.npu.schedule.search import Policy
 from tilewright.errors import UsageError
+from tilewright.isa.program import Program
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.tuning.apply import Advisor, Build
 from tilewright.tuning.log import Finding, TuningLog, compiler_digest
 from tilewright.tuning.objective import Figures, Objective, program_figures

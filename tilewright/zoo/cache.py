@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
-from common.store import cache_folder, find_sealed, keep_sealed
+from tilewright.common.store import cache_folder, find_sealed, keep_sealed
 
 
 def folder() -> Path:

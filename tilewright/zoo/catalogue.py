@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import onnx
 
-from common.text import meant
+from tilewright.common.text import meant
 from tilewright.zoo.cache import cached
 from tilewright.zoo.dense_prediction import autoencoder, segmentation
 from tilewright.zoo.detection import detector

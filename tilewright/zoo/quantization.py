@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from common import temporary
-from common.quiet import quiet
+from tilewright.common import temporary
+from tilewright.common.quiet import quiet
 
 Calibration = int | np.ndarray | Iterable[Mapping[str, np.ndarray]]
 """A number of seeded random inputs, an array whose first axis counts inputs, or dicts of input name -> array."""

@@ -1,6 +1,6 @@
 """What CPU kernels cost: machine operations counted in their text, and the speeds of hosts that make time of them."""
 
-from compiler.cpu.cost.count import Work, work_of
-from compiler.cpu.cost.hosts import HOST_MODELS, THIS, HostModel, host_model, named_host_model
+from tilewright.compiler.cpu.cost.count import Work, work_of
+from tilewright.compiler.cpu.cost.hosts import HOST_MODELS, THIS, HostModel, host_model, named_host_model
 
 __all__ = ["HOST_MODELS", "THIS", "HostModel", "Work", "host_model", "named_host_model", "work_of"]

@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from compiler.cpu.ir.types import element_of, lanes_of
-from isa.program_parts import WORK_KINDS
+from tilewright.compiler.cpu.ir.types import element_of, lanes_of
+from tilewright.isa.program_parts import WORK_KINDS
 
 _HEAD = re.compile(r"@[\w.]+\(([^)]*)\)")
 _LABEL = re.compile(r"([\w.]+):$")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from compiler.cpu.target import HOSTS, Target
-from isa.program_parts import WORK_KINDS, HostFacts, KernelWork
+from tilewright.compiler.cpu.target import HOSTS, Target
+from tilewright.isa.program_parts import WORK_KINDS, HostFacts, KernelWork
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,7 @@ class HostModel:
     """How fast a host is.
 
     Attributes:
-        name: of `compiler.cpu.target.HOSTS`, or "this machine".
+        name: of `tilewright.compiler.cpu.target.HOSTS`, or "this machine".
         mhz: its clock.
         cycles: of one operation, by kind of `WORK_KINDS`.
         byte_cycles: of a byte of the buffers that a kernel is given.

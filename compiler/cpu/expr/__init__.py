@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from compiler.cpu.expr.dtypes import FLOATS, SIZES, dtype_of, int_range
-from compiler.cpu.expr.form import (
+from tilewright.compiler.cpu.expr.dtypes import FLOATS, SIZES, dtype_of, int_range
+from tilewright.compiler.cpu.expr.form import (
     Assignment,
     Atom,
     Buffer,
@@ -32,7 +32,7 @@ from compiler.cpu.expr.form import (
     unravel,
     walk,
 )
-from compiler.cpu.expr.rewrite import Rewriter, can_merge, merge
+from tilewright.compiler.cpu.expr.rewrite import Rewriter, can_merge, merge
 
 __all__ = [
     "FLOATS",

@@ -1,6 +1,6 @@
 """Element types by short names: f16 bf16 f32 f64 i8 .. i64 u8 .. u64, b (bool, one byte in memory).
 
-Those of `compiler.cpu.expr.small_types` can only be moved and converted.
+Those of `tilewright.compiler.cpu.expr.small_types` can only be moved and converted.
 """
 
 from __future__ import annotations

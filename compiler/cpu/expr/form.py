@@ -5,7 +5,7 @@
 * `Expr` is a scalar expression: constants, reads of a buffer at an `Index`, arithmetic, `guard` (a read only where
   a condition holds), and `reduce` (a fold over reduction variables).
 
-Types of elements are short strings, see `compiler.cpu.expr.dtypes`.
+Types of elements are short strings, see `tilewright.compiler.cpu.expr.dtypes`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compiler.cpu.expr.dtypes import FLOATS, SIZES
+from tilewright.compiler.cpu.expr.dtypes import FLOATS, SIZES
 
 _serial = itertools.count()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from compiler.cpu.expr.form import Expr, call, clamp, const, fma, select
+from tilewright.compiler.cpu.expr.form import Expr, call, clamp, const, fma, select
 
 LOG2E = 1.4426950408889634
 LN2_HI, LN2_LO = 0.6931471803691238, 1.9082149292705877e-10

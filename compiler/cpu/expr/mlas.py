@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.cpu.expr.form import Expr, clamp
-from compiler.cpu.expr.mathlib import polynomial
+from tilewright.compiler.cpu.expr.form import Expr, clamp
+from tilewright.compiler.cpu.expr.mathlib import polynomial
 
 # Numerator over x and denominator in x^2, the constant term first.
 _TANH = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from compiler.cpu.expr.form import (
+from tilewright.compiler.cpu.expr.form import (
     Atom,
     Dynamic,
     Expr,

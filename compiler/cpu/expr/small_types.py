@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
-from compiler.cpu.expr.dtypes import FLOATS
-from compiler.cpu.expr.form import Buffer, Dynamic, Expr, Index, call, const, load, select
+from tilewright.compiler.cpu.expr.dtypes import FLOATS
+from tilewright.compiler.cpu.expr.form import Buffer, Dynamic, Expr, Index, call, const, load, select
 
 INTEGERS = ("i4", "u4", "i2", "u2")
 

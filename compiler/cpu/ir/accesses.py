@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from compiler.errors import CompileError
+from tilewright.compiler.errors import CompileError
 
 _PARAMETERS = re.compile(r"@[\w.]+\(([^)]*)\)")
 _POINTER = re.compile(r"ptr (?:noalias )?(%[\w.]+|@[\w.]+|null)")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from compiler.cpu.expr import FLOATS, SIZES
-from compiler.cpu.expr.small_types import INTEGERS
-from compiler.cpu.ir.types import lanes_of, literal, llvm_type, vector
-from compiler.cpu.ir.writer import Operand, Writer
+from tilewright.compiler.cpu.expr import FLOATS, SIZES
+from tilewright.compiler.cpu.expr.small_types import INTEGERS
+from tilewright.compiler.cpu.ir.types import lanes_of, literal, llvm_type, vector
+from tilewright.compiler.cpu.ir.writer import Operand, Writer
 
 
 def cast(w: Writer, v: Operand, source: str, to: str) -> Operand:

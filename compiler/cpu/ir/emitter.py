@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.cpu.expr import (
+from tilewright.compiler.cpu.expr import (
     FLOATS,
     SIZES,
     Atom,
@@ -26,13 +26,13 @@ from compiler.cpu.expr import (
     Var,
     index_vars,
 )
-from compiler.cpu.expr.mathlib import scaled
-from compiler.cpu.ir.casts import cast, constant
-from compiler.cpu.ir.expansions import expand
-from compiler.cpu.ir.module import Module
-from compiler.cpu.ir.threads import COUNTERS, PART, Sharing, private_bytes
-from compiler.cpu.ir.types import llvm_type, suffix, vector
-from compiler.cpu.ir.writer import Number, Operand, Writer, i64, pointer_to
+from tilewright.compiler.cpu.expr.mathlib import scaled
+from tilewright.compiler.cpu.ir.casts import cast, constant
+from tilewright.compiler.cpu.ir.expansions import expand
+from tilewright.compiler.cpu.ir.module import Module
+from tilewright.compiler.cpu.ir.threads import COUNTERS, PART, Sharing, private_bytes
+from tilewright.compiler.cpu.ir.types import llvm_type, suffix, vector
+from tilewright.compiler.cpu.ir.writer import Number, Operand, Writer, i64, pointer_to
 
 FAR_BYTES = 16 << 20  # inputs and results from this size on are walked through with prefetches
 AHEAD = 2048  # bytes

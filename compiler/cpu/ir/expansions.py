@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.cpu.ir.writer import Operand, Writer, i64
+from tilewright.compiler.cpu.ir.writer import Operand, Writer, i64
 
 _INTEGER = {"float": "i32", "double": "i64"}
 _LIMIT = {"float": "0x4160000000000000", "double": "0x4330000000000000"}  # 2^23, 2^52: from here all are integers

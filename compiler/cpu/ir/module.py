@@ -10,7 +10,7 @@ import re
 
 import numpy as np
 
-from compiler.cpu.target import Target
+from tilewright.compiler.cpu.target import Target
 
 _REFERENCE = re.compile(r"@[\w.]+")
 

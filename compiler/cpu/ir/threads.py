@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from compiler.cpu.expr import Buffer
-from compiler.cpu.ir.writer import Number, Operand, Writer, i64, pointer_to
+from tilewright.compiler.cpu.expr import Buffer
+from tilewright.compiler.cpu.ir.writer import Number, Operand, Writer, i64, pointer_to
 
 PART = Operand("%part", "i64")  # the parameter that numbers the thread
 COUNTERS = pointer_to("%counters")  # the parameter that points to the counters of the function, 0 at first

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from compiler.cpu.expr import SIZES
-from compiler.cpu.expr.small_types import NUMPY, code_of
+from tilewright.compiler.cpu.expr import SIZES
+from tilewright.compiler.cpu.expr.small_types import NUMPY, code_of
 
 _TYPES = {"f16": "half", "bf16": "i16", "f32": "float", "f64": "double", "b": "i1", **dict.fromkeys(NUMPY, "i8")}
 _SHORT = {"float": "f32", "double": "f64", "half": "f16"}

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
-from compiler.cpu.ir.module import Module
-from compiler.cpu.ir.types import element_of, lanes_of, suffix, vector
+from tilewright.compiler.cpu.ir.module import Module
+from tilewright.compiler.cpu.ir.types import element_of, lanes_of, suffix, vector
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from compiler.cpu.expr import Assignment, Buffer, Expr, Index, Rewriter, Var, indices, load, merge, walk
-from compiler.cpu.ir.types import llvm_type
-from compiler.cpu.ir.writer import Number
-from compiler.cpu.loops.function import Function
-from compiler.cpu.loops.lanes import lanes_for, over_lanes
-from compiler.cpu.loops.streaming import either_way, streams
-from compiler.cpu.loops.transpose import emit_transpose
+from tilewright.compiler.cpu.expr import Assignment, Buffer, Expr, Index, Rewriter, Var, indices, load, merge, walk
+from tilewright.compiler.cpu.ir.types import llvm_type
+from tilewright.compiler.cpu.ir.writer import Number
+from tilewright.compiler.cpu.loops.function import Function
+from tilewright.compiler.cpu.loops.lanes import lanes_for, over_lanes
+from tilewright.compiler.cpu.loops.streaming import either_way, streams
+from tilewright.compiler.cpu.loops.transpose import emit_transpose
 
 ACC_TILE = 2048  # elements of an in-cache accumulator row
 STREAM_OPERATIONS = 22  # per element; with more the processor does not run far enough ahead for it to pay

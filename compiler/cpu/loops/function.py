@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from compiler.cpu.expr import Buffer, Expr
-from compiler.cpu.ir.emitter import Emitter
-from compiler.cpu.ir.module import Module
-from compiler.cpu.ir.writer import Operand
-from compiler.cpu.loops.reduce import emit_reduce
-from compiler.cpu.schedule import LoopSchedule
+from tilewright.compiler.cpu.expr import Buffer, Expr
+from tilewright.compiler.cpu.ir.emitter import Emitter
+from tilewright.compiler.cpu.ir.module import Module
+from tilewright.compiler.cpu.ir.writer import Operand
+from tilewright.compiler.cpu.loops.reduce import emit_reduce
+from tilewright.compiler.cpu.schedule import LoopSchedule
 
 
 class Function(Emitter):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from compiler.cpu.expr import FLOATS, SIZES, Expr, Index, Var, walk
-from compiler.cpu.ir.emitter import Emitter
-from compiler.cpu.ir.writer import Number, Operand, i64
-from compiler.cpu.schedule import LoopSchedule
-from compiler.cpu.target import Target
+from tilewright.compiler.cpu.expr import FLOATS, SIZES, Expr, Index, Var, walk
+from tilewright.compiler.cpu.ir.emitter import Emitter
+from tilewright.compiler.cpu.ir.writer import Number, Operand, i64
+from tilewright.compiler.cpu.schedule import LoopSchedule
+from tilewright.compiler.cpu.target import Target
 
 _MIN_EXTENT = 4  # a shorter innermost loop is not worth vectors
 _VECTOR_OPS = {"const", "load", "index", "add", "sub", "mul", "div", "neg", "and", "or", "xor", "shl", "shr", "cmp",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from compiler.cpu.expr import FLOATS, SIZES, Expr, Index, Var, merge
-from compiler.cpu.ir.casts import constant
-from compiler.cpu.ir.emitter import Emitter
-from compiler.cpu.ir.types import llvm_type, vector
-from compiler.cpu.ir.writer import Operand
-from compiler.cpu.loops.lanes import lanes_for, over_lanes
-from compiler.cpu.schedule import LoopSchedule
+from tilewright.compiler.cpu.expr import FLOATS, SIZES, Expr, Index, Var, merge
+from tilewright.compiler.cpu.ir.casts import constant
+from tilewright.compiler.cpu.ir.emitter import Emitter
+from tilewright.compiler.cpu.ir.types import llvm_type, vector
+from tilewright.compiler.cpu.ir.writer import Operand
+from tilewright.compiler.cpu.loops.lanes import lanes_for, over_lanes
+from tilewright.compiler.cpu.schedule import LoopSchedule
 
 _START = {"add": 0, "mul": 1, "or": 0, "and": -1}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from compiler.cpu.expr import SIZES, Buffer, Index, Var
-from compiler.cpu.ir.emitter import Emitter
+from tilewright.compiler.cpu.expr import SIZES, Buffer, Index, Var
+from tilewright.compiler.cpu.ir.emitter import Emitter
 
 LINE = 64  # bytes of a cache line
 STREAM_BYTES = 16 << 20  # results from this size on are not worth keeping in caches

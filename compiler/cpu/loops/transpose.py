@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.cpu.expr import SIZES, Assignment, Buffer, Index, Var
-from compiler.cpu.ir.types import llvm_type, vector
-from compiler.cpu.ir.writer import Operand, Writer
-from compiler.cpu.loops.function import Function
-from compiler.cpu.loops.lanes import VECTOR_TYPES, first_lanes
-from compiler.cpu.loops.streaming import either_way, streams
+from tilewright.compiler.cpu.expr import SIZES, Assignment, Buffer, Index, Var
+from tilewright.compiler.cpu.ir.types import llvm_type, vector
+from tilewright.compiler.cpu.ir.writer import Operand, Writer
+from tilewright.compiler.cpu.loops.function import Function
+from tilewright.compiler.cpu.loops.lanes import VECTOR_TYPES, first_lanes
+from tilewright.compiler.cpu.loops.streaming import either_way, streams
 
 SQUARE = 16  # most elements of a side of a block
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.cpu.ir.module import Module
-from compiler.cpu.ir.writer import Operand, Writer, i64, pointer_to
-from compiler.cpu.microkernels.tile import HEAD, A, B, C, K, Tile
+from tilewright.compiler.cpu.ir.module import Module
+from tilewright.compiler.cpu.ir.writer import Operand, Writer, i64, pointer_to
+from tilewright.compiler.cpu.microkernels.tile import HEAD, A, B, C, K, Tile
 
 ROWS = 16  # of a register
 GROUPS = 16  # of four k that one product takes

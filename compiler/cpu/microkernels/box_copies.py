@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.cpu.expr import Buffer
-from compiler.cpu.ir.writer import Number, Operand, pointer_to
-from compiler.cpu.loops.boxes import Box, Loop, affine, lane_runs
-from compiler.cpu.loops.function import Function
-from compiler.cpu.microkernels.transpose import BLOCK, Bytes, Rows, transpose_block
+from tilewright.compiler.cpu.expr import Buffer
+from tilewright.compiler.cpu.ir.writer import Number, Operand, pointer_to
+from tilewright.compiler.cpu.loops.boxes import Box, Loop, affine, lane_runs
+from tilewright.compiler.cpu.loops.function import Function
+from tilewright.compiler.cpu.microkernels.transpose import BLOCK, Bytes, Rows, transpose_block
 
 #: Blocks of lanes from which on one piece of code reads their offsets from a table.
 MIN_TABLE = 3

@@ -15,16 +15,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.cpu.expr import Assignment, Buffer, Expr, Index, Rewriter, Var, can_merge, load
-from compiler.cpu.ir.writer import Number, Operand, i64, pointer_to
-from compiler.cpu.loops.assign import emit_assign
-from compiler.cpu.loops.function import Function
-from compiler.cpu.microkernels.amx import COLUMNS, GROUPS, ROWS, define_amx_tile
-from compiler.cpu.microkernels.tile import ByteProduct, FloatProduct, Tile, define_tile, split_rows
-from compiler.cpu.schedule import GemmSchedule
-from compiler.cpu.stages.stage import KernelStage, Stage
-from compiler.cpu.stages.value import Value
-from compiler.cpu.target import Target
+from tilewright.compiler.cpu.expr import Assignment, Buffer, Expr, Index, Rewriter, Var, can_merge, load
+from tilewright.compiler.cpu.ir.writer import Number, Operand, i64, pointer_to
+from tilewright.compiler.cpu.loops.assign import emit_assign
+from tilewright.compiler.cpu.loops.function import Function
+from tilewright.compiler.cpu.microkernels.amx import COLUMNS, GROUPS, ROWS, define_amx_tile
+from tilewright.compiler.cpu.microkernels.tile import ByteProduct, FloatProduct, Tile, define_tile, split_rows
+from tilewright.compiler.cpu.schedule import GemmSchedule
+from tilewright.compiler.cpu.stages.stage import KernelStage, Stage
+from tilewright.compiler.cpu.stages.value import Value
+from tilewright.compiler.cpu.target import Target
 
 PACK_BYTES = 1 << 20  # of packed B at a time: stays in the second-level cache
 DIRECT_COLUMNS = 512  # keeps the tile buffer in the first-level cache

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.cpu.expr import Assignment, Buffer, Expr, Index, Var, const, guard, index_value, load, reduce
-from compiler.cpu.ir.writer import Number, Operand, i64, pointer_to
-from compiler.cpu.loops.assign import emit_assign
-from compiler.cpu.loops.function import Function
-from compiler.cpu.microkernels.tile import ByteProduct, FloatProduct, Tile, define_tile, split_rows
-from compiler.cpu.stages.context import Context
-from compiler.cpu.stages.value import ElementFn
-from compiler.cpu.target import Target
+from tilewright.compiler.cpu.expr import Assignment, Buffer, Expr, Index, Var, const, guard, index_value, load, reduce
+from tilewright.compiler.cpu.ir.writer import Number, Operand, i64, pointer_to
+from tilewright.compiler.cpu.loops.assign import emit_assign
+from tilewright.compiler.cpu.loops.function import Function
+from tilewright.compiler.cpu.microkernels.tile import ByteProduct, FloatProduct, Tile, define_tile, split_rows
+from tilewright.compiler.cpu.stages.context import Context
+from tilewright.compiler.cpu.stages.value import ElementFn
+from tilewright.compiler.cpu.target import Target
 
 _VECTORS = 8  # sums of a tile of one row: enough to hide the latency of an addition
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from compiler.cpu.ir.module import Module
-from compiler.cpu.ir.types import vector
-from compiler.cpu.ir.writer import Operand, Writer, pointer_to
+from tilewright.compiler.cpu.ir.module import Module
+from tilewright.compiler.cpu.ir.types import vector
+from tilewright.compiler.cpu.ir.writer import Operand, Writer, pointer_to
 
 HEAD = "hidden void @NAME(ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %k, ptr noalias %table) #0"
 A, B, C, TABLE = (pointer_to(f"%{name}") for name in ("a", "b", "c", "table"))

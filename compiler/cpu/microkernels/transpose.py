@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from compiler.cpu.ir.types import vector
-from compiler.cpu.ir.writer import Operand, Writer
+from tilewright.compiler.cpu.ir.types import vector
+from tilewright.compiler.cpu.ir.writer import Operand, Writer
 
 BLOCK = 16
 

@@ -13,7 +13,7 @@ import time
 from collections import OrderedDict
 from pathlib import Path
 
-from common.store import cache_folder, find_sealed, keep_sealed, trim
+from tilewright.common.store import cache_folder, find_sealed, keep_sealed, trim
 
 DISK_BYTES = 128 << 20  # above this the entries not used for longest are deleted
 MEMORY_BYTES = 32 << 20

@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
-from compiler.cpu.ir.module import Module
-from compiler.cpu.object import cache, elf
-from compiler.llvm.beside import emitting
-from compiler.llvm.emit import Job
+from tilewright.compiler.cpu.ir.module import Module
+from tilewright.compiler.cpu.object import cache, elf
+from tilewright.compiler.llvm.beside import emitting
+from tilewright.compiler.llvm.emit import Job
 
 
 def jobs_of(module: Module, entry: str) -> list[Job]:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 import llvmlite.binding as llvm
 
-from compiler.cpu.object.pool import pool_of
-from compiler.cpu.target import Target
-from compiler.errors import CompileError
+from tilewright.compiler.cpu.object.pool import pool_of
+from tilewright.compiler.cpu.target import Target
+from tilewright.compiler.errors import CompileError
 
 _ELF = b"\x7fELF"
 

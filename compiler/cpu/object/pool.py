@@ -14,7 +14,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from compiler.cpu.target import Target
+from tilewright.compiler.cpu.target import Target
 
 _SPINS = 2000  # looks at a number before a thread sleeps or gives way, some 100 us
 _LINE = 64  # bytes that no two threads should write

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from compiler.cpu.ops.rules import RULES
-from compiler.discover import import_modules
+from tilewright.compiler.cpu.ops.rules import RULES
+from tilewright.compiler.discover import import_modules
 
 import_modules(__path__, __name__)
 

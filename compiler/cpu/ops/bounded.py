@@ -1,18 +1,18 @@
 """Ops whose result size is only known afterwards: they fill a buffer from its start and say how far.
 
-See `compiler.importer.bounded` for shapes.
+See `tilewright.compiler.importer.bounded` for shapes.
 """
 
 from __future__ import annotations
 
 import math
 
-from compiler.cpu.expr import Expr, Index, Var, const, maximum, minimum, select
-from compiler.cpu.ir.writer import Operand, i64
-from compiler.cpu.loops.function import Function
-from compiler.cpu.ops.rules import op
-from compiler.cpu.stages.context import Context
-from compiler.cpu.stages.value import Value
+from tilewright.compiler.cpu.expr import Expr, Index, Var, const, maximum, minimum, select
+from tilewright.compiler.cpu.ir.writer import Operand, i64
+from tilewright.compiler.cpu.loops.function import Function
+from tilewright.compiler.cpu.ops.rules import op
+from tilewright.compiler.cpu.stages.context import Context
+from tilewright.compiler.cpu.stages.value import Value
 
 
 class _Count:

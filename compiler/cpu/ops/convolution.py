@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.cpu.expr import Expr, Index, Rewriter, Var, const, fma, guard, index_value, reduce
-from compiler.cpu.microkernels.gemm import DIRECT_COLUMNS, DirectOperand, Domain, Gemm, RowOperand, pack_rows
-from compiler.cpu.ops.elementwise import widen
-from compiler.cpu.ops.movement import pad_constant
-from compiler.cpu.ops.rules import op
-from compiler.cpu.stages.context import Context
-from compiler.cpu.stages.memory import SLACK
-from compiler.cpu.stages.value import Value
+from tilewright.compiler.cpu.expr import Expr, Index, Rewriter, Var, const, fma, guard, index_value, reduce
+from tilewright.compiler.cpu.microkernels.gemm import DIRECT_COLUMNS, DirectOperand, Domain, Gemm, RowOperand, pack_rows
+from tilewright.compiler.cpu.ops.elementwise import widen
+from tilewright.compiler.cpu.ops.movement import pad_constant
+from tilewright.compiler.cpu.ops.rules import op
+from tilewright.compiler.cpu.stages.context import Context
+from tilewright.compiler.cpu.stages.memory import SLACK
+from tilewright.compiler.cpu.stages.value import Value
 
 MAX_TAPS = 128  # depthwise kernels up to this many taps are written out
 FEW_OUTPUTS = 4  # up to so many channels one convolution makes the outputs of all phases, to fill its tiles

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from compiler.cpu.expr import Index, linear
-from compiler.cpu.ir.casts import cast
-from compiler.cpu.ir.writer import Operand
-from compiler.cpu.loops.function import Function
-from compiler.cpu.ops.elementwise import widen
-from compiler.cpu.ops.rules import op
-from compiler.cpu.stages.context import Context
+from tilewright.compiler.cpu.expr import Index, linear
+from tilewright.compiler.cpu.ir.casts import cast
+from tilewright.compiler.cpu.ir.writer import Operand
+from tilewright.compiler.cpu.loops.function import Function
+from tilewright.compiler.cpu.ops.elementwise import widen
+from tilewright.compiler.cpu.ops.rules import op
+from tilewright.compiler.cpu.stages.context import Context
 
 
 @op("Det")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from compiler.cpu.expr import (
+from tilewright.compiler.cpu.expr import (
     Assignment,
     Expr,
     Index,
@@ -27,14 +27,14 @@ from compiler.cpu.expr import (
     reduce,
     select,
 )
-from compiler.cpu.loops.assign import emit_assign
-from compiler.cpu.loops.function import Function
-from compiler.cpu.microkernels.recurrence import Finished, GateProduct
-from compiler.cpu.ops.integer import signed_weights
-from compiler.cpu.ops.quantization import saturate
-from compiler.cpu.ops.rules import op
-from compiler.cpu.stages.context import Context
-from compiler.cpu.stages.value import Value
+from tilewright.compiler.cpu.loops.assign import emit_assign
+from tilewright.compiler.cpu.loops.function import Function
+from tilewright.compiler.cpu.microkernels.recurrence import Finished, GateProduct
+from tilewright.compiler.cpu.ops.integer import signed_weights
+from tilewright.compiler.cpu.ops.quantization import saturate
+from tilewright.compiler.cpu.ops.rules import op
+from tilewright.compiler.cpu.stages.context import Context
+from tilewright.compiler.cpu.stages.value import Value
 
 Gate = Callable[[int], Expr]  # number of a gate: its sum
 

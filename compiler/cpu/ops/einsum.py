@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from compiler.cpu.expr import Expr, Index, Var, linear, reduce, unravel
-from compiler.cpu.ops.elementwise import widen
-from compiler.cpu.ops.matmul import matmul_value
-from compiler.cpu.ops.rules import op
-from compiler.cpu.stages.context import Context
-from compiler.cpu.stages.value import Value
+from tilewright.compiler.cpu.expr import Expr, Index, Var, linear, reduce, unravel
+from tilewright.compiler.cpu.ops.elementwise import widen
+from tilewright.compiler.cpu.ops.matmul import matmul_value
+from tilewright.compiler.cpu.ops.rules import op
+from tilewright.compiler.cpu.stages.context import Context
+from tilewright.compiler.cpu.stages.value import Value
 
 
 def parse(equation: str, ranks: list[int]) -> tuple[list[list[str]], list[str]]:

@@ -7,12 +7,25 @@ from collections.abc import Callable
 
 import numpy as np
 
-from compiler.cpu.expr import FLOATS, SIZES, Expr, Index, call, clamp, const, fma, maximum, minimum, mlas, select
-from compiler.cpu.expr import mathlib as m
-from compiler.cpu.expr.small_types import convert, is_small_float
-from compiler.cpu.ops.rules import op
-from compiler.cpu.stages.context import CHEAP, Context
-from compiler.cpu.stages.value import Value
+from tilewright.compiler.cpu.expr import (
+    FLOATS,
+    SIZES,
+    Expr,
+    Index,
+    call,
+    clamp,
+    const,
+    fma,
+    maximum,
+    minimum,
+    mlas,
+    select,
+)
+from tilewright.compiler.cpu.expr import mathlib as m
+from tilewright.compiler.cpu.expr.small_types import convert, is_small_float
+from tilewright.compiler.cpu.ops.rules import op
+from tilewright.compiler.cpu.stages.context import CHEAP, Context
+from tilewright.compiler.cpu.stages.value import Value
 
 HALVES = ("f16", "bf16")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from compiler.cpu.expr import (
+from tilewright.compiler.cpu.expr import (
     Dynamic,
     Expr,
     Index,
@@ -19,10 +19,10 @@ from compiler.cpu.expr import (
     minimum,
     select,
 )
-from compiler.cpu.loops.function import Function
-from compiler.cpu.ops.rules import op
-from compiler.cpu.stages.context import Context
-from compiler.cpu.stages.value import Value
+from tilewright.compiler.cpu.loops.function import Function
+from tilewright.compiler.cpu.ops.rules import op
+from tilewright.compiler.cpu.stages.context import Context
+from tilewright.compiler.cpu.stages.value import Value
 
 
 def position(e: Expr, n: int) -> Index:

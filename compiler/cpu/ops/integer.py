@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from compiler.cpu.expr import Expr, Index, Var, const, linear, reduce
-from compiler.cpu.microkernels.gemm import Gemm, PanelOperand, RowOperand, pack_panels, pack_rows
-from compiler.cpu.ops.convolution import (
+from tilewright.compiler.cpu.expr import Expr, Index, Var, const, linear, reduce
+from tilewright.compiler.cpu.microkernels.gemm import Gemm, PanelOperand, RowOperand, pack_panels, pack_rows
+from tilewright.compiler.cpu.ops.convolution import (
     Window,
     conv_direct,
     direct_operand,
@@ -23,12 +23,12 @@ from compiler.cpu.ops.convolution import (
     window_at,
     window_details,
 )
-from compiler.cpu.ops.matmul import batch_index, split_matmul
-from compiler.cpu.ops.movement import pad_constant
-from compiler.cpu.ops.rules import op
-from compiler.cpu.ops.transposed import by_phases, spread_out, transpose_window, turned_weights
-from compiler.cpu.stages.context import CHEAP, Context
-from compiler.cpu.stages.value import Value
+from tilewright.compiler.cpu.ops.matmul import batch_index, split_matmul
+from tilewright.compiler.cpu.ops.movement import pad_constant
+from tilewright.compiler.cpu.ops.rules import op
+from tilewright.compiler.cpu.ops.transposed import by_phases, spread_out, transpose_window, turned_weights
+from tilewright.compiler.cpu.stages.context import CHEAP, Context
+from tilewright.compiler.cpu.stages.value import Value
 
 ZeroPoint = Callable[[Sequence[Index]], Expr]  # of an output index; int32
 

@@ -11,13 +11,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from compiler.cpu.expr import Assignment, Dynamic, Expr, Index, Var, clamp, const, linear, select
-from compiler.cpu.loops.assign import emit_assign
-from compiler.cpu.loops.function import Function
-from compiler.cpu.microkernels.recurrence import Finished, GateProduct
-from compiler.cpu.ops.rules import op
-from compiler.cpu.stages.context import Context
-from compiler.cpu.stages.value import Value
+from tilewright.compiler.cpu.expr import Assignment, Dynamic, Expr, Index, Var, clamp, const, linear, select
+from tilewright.compiler.cpu.loops.assign import emit_assign
+from tilewright.compiler.cpu.loops.function import Function
+from tilewright.compiler.cpu.microkernels.recurrence import Finished, GateProduct
+from tilewright.compiler.cpu.ops.rules import op
+from tilewright.compiler.cpu.stages.context import Context
+from tilewright.compiler.cpu.stages.value import Value
 
 Gate = Callable[[int], Expr]  # number of a gate: its sum
 _FLIP = 128  # states are kept as unsigned bytes

@@ -1,6 +1,6 @@
 """The operators at the border of the NPU: Relayout and PackMatMulParams.
 
-`Relayout` is given by tables: `compiler.cpu.loops.boxes` makes loops of them, `microkernels.box_copies` code. Channel
+`Relayout` is given by tables: `tilewright.compiler.cpu.loops.boxes` makes loops of them, `microkernels.box_copies` code. Channel
 blocking, its inverse and the gather of a few-channel image all end there. One that only copies a stretch of bytes is
 computed by whatever reads it.
 
@@ -14,14 +14,26 @@ import math
 
 import numpy as np
 
-from compiler.cpu.expr import Expr, Index, Var, const, guard, index_value, linear, load, lookup, reduce, unravel
-from compiler.cpu.loops.boxes import Analysis, Loop, joined
-from compiler.cpu.loops.function import Function
-from compiler.cpu.microkernels.box_copies import Move, emit_box
-from compiler.cpu.microkernels.transpose import Bytes
-from compiler.cpu.ops.rules import op
-from compiler.cpu.stages.context import Context
-from compiler.cpu.stages.value import Value
+from tilewright.compiler.cpu.expr import (
+    Expr,
+    Index,
+    Var,
+    const,
+    guard,
+    index_value,
+    linear,
+    load,
+    lookup,
+    reduce,
+    unravel,
+)
+from tilewright.compiler.cpu.loops.boxes import Analysis, Loop, joined
+from tilewright.compiler.cpu.loops.function import Function
+from tilewright.compiler.cpu.microkernels.box_copies import Move, emit_box
+from tilewright.compiler.cpu.microkernels.transpose import Bytes
+from tilewright.compiler.cpu.ops.rules import op
+from tilewright.compiler.cpu.stages.context import Context
+from tilewright.compiler.cpu.stages.value import Value
 
 MIN_PADDED = 4  # boxes from which on a border around the input is tried, which leaves fewer
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from compiler.cpu.expr import Expr, Index, Rewriter, Var, can_merge, const, linear, reduce
-from compiler.cpu.microkernels.gemm import Domain, Gemm, PanelOperand, RowOperand, pack_panels
-from compiler.cpu.ops.elementwise import HALVES, widen
-from compiler.cpu.ops.rules import op
-from compiler.cpu.stages.context import Context
-from compiler.cpu.stages.value import Value
+from tilewright.compiler.cpu.expr import Expr, Index, Rewriter, Var, can_merge, const, linear, reduce
+from tilewright.compiler.cpu.microkernels.gemm import Domain, Gemm, PanelOperand, RowOperand, pack_panels
+from tilewright.compiler.cpu.ops.elementwise import HALVES, widen
+from tilewright.compiler.cpu.ops.rules import op
+from tilewright.compiler.cpu.stages.context import Context
+from tilewright.compiler.cpu.stages.value import Value
 
 
 def batch_index(v: Value, batch: Sequence[Index], tail: Sequence[Index]) -> list[Index]:

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from compiler.cpu.expr import Assignment, Expr, Index, Var, const, linear, lookup
-from compiler.cpu.ops.rules import op
-from compiler.cpu.stages.context import Context
-from compiler.cpu.stages.value import Value
-from compiler.limits import MAX_CONSTANT, check_padded
+from tilewright.compiler.cpu.expr import Assignment, Expr, Index, Var, const, linear, lookup
+from tilewright.compiler.cpu.ops.rules import op
+from tilewright.compiler.cpu.stages.context import Context
+from tilewright.compiler.cpu.stages.value import Value
+from tilewright.compiler.limits import MAX_CONSTANT, check_padded
 
 
 @op("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from compiler.cpu.expr import (
+from tilewright.compiler.cpu.expr import (
     Expr,
     Index,
     Var,
@@ -19,14 +19,14 @@ from compiler.cpu.expr import (
     reduce,
     select,
 )
-from compiler.cpu.expr import mathlib as m
-from compiler.cpu.loops.function import Function
-from compiler.cpu.ops.elementwise import widen
-from compiler.cpu.ops.reduction import lowest, reduced
-from compiler.cpu.ops.rules import op
-from compiler.cpu.stages.context import Context
-from compiler.cpu.stages.rows import Statistics, Stored, by_rows
-from compiler.cpu.stages.value import ElementFn, Value
+from tilewright.compiler.cpu.expr import mathlib as m
+from tilewright.compiler.cpu.loops.function import Function
+from tilewright.compiler.cpu.ops.elementwise import widen
+from tilewright.compiler.cpu.ops.reduction import lowest, reduced
+from tilewright.compiler.cpu.ops.rules import op
+from tilewright.compiler.cpu.stages.context import Context
+from tilewright.compiler.cpu.stages.rows import Statistics, Stored, by_rows
+from tilewright.compiler.cpu.stages.value import ElementFn, Value
 
 
 def wide(dtype: str) -> str:

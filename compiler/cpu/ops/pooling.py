@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from compiler.cpu.expr import FLOATS, Expr, Index, Var, call, const, lookup, reduce, select
-from compiler.cpu.expr import index_value as value_of
-from compiler.cpu.expr import mathlib as m
-from compiler.cpu.ops.convolution import Window, padded, window
-from compiler.cpu.ops.elementwise import widen
-from compiler.cpu.ops.reduction import lowest, reduced
-from compiler.cpu.ops.rules import op
-from compiler.cpu.stages.context import Context
-from compiler.cpu.stages.value import Value
-from compiler.windows import reached
+from tilewright.compiler.cpu.expr import FLOATS, Expr, Index, Var, call, const, lookup, reduce, select
+from tilewright.compiler.cpu.expr import index_value as value_of
+from tilewright.compiler.cpu.expr import mathlib as m
+from tilewright.compiler.cpu.ops.convolution import Window, padded, window
+from tilewright.compiler.cpu.ops.elementwise import widen
+from tilewright.compiler.cpu.ops.reduction import lowest, reduced
+from tilewright.compiler.cpu.ops.rules import op
+from tilewright.compiler.cpu.stages.context import Context
+from tilewright.compiler.cpu.stages.value import Value
+from tilewright.compiler.windows import reached
 
 MAX_TAPS = 49  # windows up to this many taps are written out
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from compiler.cpu.expr import (
+from tilewright.compiler.cpu.expr import (
     FLOATS,
     Expr,
     Index,
@@ -22,11 +22,11 @@ from compiler.cpu.expr import (
     reduce,
     select,
 )
-from compiler.cpu.expr.small_types import convert, is_small_float, round_through
-from compiler.cpu.ops.elementwise import widen
-from compiler.cpu.ops.rules import op
-from compiler.cpu.stages.context import Context
-from compiler.cpu.stages.value import Value
+from tilewright.compiler.cpu.expr.small_types import convert, is_small_float, round_through
+from tilewright.compiler.cpu.ops.elementwise import widen
+from tilewright.compiler.cpu.ops.rules import op
+from tilewright.compiler.cpu.stages.context import Context
+from tilewright.compiler.cpu.stages.value import Value
 
 
 def saturate(x: Expr, zero_point: Expr | int, dtype: str, low: int | None = None, high: int | None = None) -> Expr:

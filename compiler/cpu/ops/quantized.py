@@ -1,4 +1,4 @@
-"""The compiler's quantised operators (`compiler.ops`), by the arithmetic of `isa.numerics`."""
+"""The compiler's quantised operators (`tilewright.compiler.ops`), by the arithmetic of `tilewright.isa.numerics`."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections.abc import Callable
 
 import numpy as np
 
-from compiler.cpu.expr import Buffer, Dynamic, Expr, Index, call, clamp, const, fma, load, lookup, select
-from compiler.cpu.ops.convolution import Window, padded
-from compiler.cpu.ops.integer import conv_sums, fixed, matmul_sums, transposed_sums_integer
-from compiler.cpu.ops.movement import concatenate
-from compiler.cpu.ops.pooling import count_at, counts, inside, window_fold
-from compiler.cpu.ops.quantization import saturate
-from compiler.cpu.ops.reduction import lowest, reduced
-from compiler.cpu.ops.rules import quantized
-from compiler.cpu.stages.context import Context
-from compiler.cpu.stages.value import ElementFn, Value
-from compiler.graph import Quant
-from compiler.ops.concat import QConcat
-from compiler.ops.convolution import QConv, QConvTranspose
-from compiler.ops.elementwise import AddConstants, QAdd, QLut, QMul
-from compiler.ops.interpolate import Places, QInterpolate
-from compiler.ops.pooling import QAveragePool, QGlobalAveragePool, QMaxPool
-from compiler.ops.product import QMatMul
-from compiler.ops.quantized_op import Clamped, Windowed
-from compiler.ops.take import QTake
-from isa import numerics
+from tilewright.compiler.cpu.expr import Buffer, Dynamic, Expr, Index, call, clamp, const, fma, load, lookup, select
+from tilewright.compiler.cpu.ops.convolution import Window, padded
+from tilewright.compiler.cpu.ops.integer import conv_sums, fixed, matmul_sums, transposed_sums_integer
+from tilewright.compiler.cpu.ops.movement import concatenate
+from tilewright.compiler.cpu.ops.pooling import count_at, counts, inside, window_fold
+from tilewright.compiler.cpu.ops.quantization import saturate
+from tilewright.compiler.cpu.ops.reduction import lowest, reduced
+from tilewright.compiler.cpu.ops.rules import quantized
+from tilewright.compiler.cpu.stages.context import Context
+from tilewright.compiler.cpu.stages.value import ElementFn, Value
+from tilewright.compiler.graph import Quant
+from tilewright.compiler.ops.concat import QConcat
+from tilewright.compiler.ops.convolution import QConv, QConvTranspose
+from tilewright.compiler.ops.elementwise import AddConstants, QAdd, QLut, QMul
+from tilewright.compiler.ops.interpolate import Places, QInterpolate
+from tilewright.compiler.ops.pooling import QAveragePool, QGlobalAveragePool, QMaxPool
+from tilewright.compiler.ops.product import QMatMul
+from tilewright.compiler.ops.quantized_op import Clamped, Windowed
+from tilewright.compiler.ops.take import QTake
+from tilewright.isa import numerics
 
 
 def quant(ctx: Context, name: str) -> Quant:

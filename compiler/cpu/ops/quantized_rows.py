@@ -6,16 +6,16 @@ import math
 
 import numpy as np
 
-from compiler.cpu.expr import Dynamic, Expr, Index, const, int_range, select
-from compiler.cpu.ops.normalization import normalised, normalised_planes, rms_normalised, scaled_by_channel
-from compiler.cpu.ops.quantization import saturate
-from compiler.cpu.ops.quantized import scalar
-from compiler.cpu.ops.reduction import lowest, reduced
-from compiler.cpu.ops.rules import quantized
-from compiler.cpu.stages.context import Context
-from compiler.ops.norm import QNorm, QPlaneNorm
-from compiler.ops.softmax import QSoftmax
-from isa import numerics
+from tilewright.compiler.cpu.expr import Dynamic, Expr, Index, const, int_range, select
+from tilewright.compiler.cpu.ops.normalization import normalised, normalised_planes, rms_normalised, scaled_by_channel
+from tilewright.compiler.cpu.ops.quantization import saturate
+from tilewright.compiler.cpu.ops.quantized import scalar
+from tilewright.compiler.cpu.ops.reduction import lowest, reduced
+from tilewright.compiler.cpu.ops.rules import quantized
+from tilewright.compiler.cpu.stages.context import Context
+from tilewright.compiler.ops.norm import QNorm, QPlaneNorm
+from tilewright.compiler.ops.softmax import QSoftmax
+from tilewright.isa import numerics
 
 
 @quantized(QSoftmax)

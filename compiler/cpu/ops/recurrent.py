@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.cpu.expr import (
+from tilewright.compiler.cpu.expr import (
     Assignment,
     Buffer,
     Dynamic,
@@ -28,14 +28,14 @@ from compiler.cpu.expr import (
     reduce,
     select,
 )
-from compiler.cpu.expr import mathlib as m
-from compiler.cpu.loops.function import Function
-from compiler.cpu.microkernels.recurrence import Finished, GateProduct
-from compiler.cpu.ops.elementwise import HALVES, widen
-from compiler.cpu.ops.matmul import matmul_value
-from compiler.cpu.ops.rules import op
-from compiler.cpu.stages.context import Context
-from compiler.cpu.stages.value import Value
+from tilewright.compiler.cpu.expr import mathlib as m
+from tilewright.compiler.cpu.loops.function import Function
+from tilewright.compiler.cpu.microkernels.recurrence import Finished, GateProduct
+from tilewright.compiler.cpu.ops.elementwise import HALVES, widen
+from tilewright.compiler.cpu.ops.matmul import matmul_value
+from tilewright.compiler.cpu.ops.rules import op
+from tilewright.compiler.cpu.stages.context import Context
+from tilewright.compiler.cpu.stages.value import Value
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 SHARED_WORK = 1 << 17  # multiplications of a step from which threads share it: less is done before they have met

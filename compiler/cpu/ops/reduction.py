@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from compiler.cpu.expr import (
+from tilewright.compiler.cpu.expr import (
     FLOATS,
     Expr,
     Index,
@@ -20,15 +20,15 @@ from compiler.cpu.expr import (
     reduce,
     select,
 )
-from compiler.cpu.expr import mathlib as m
-from compiler.cpu.ir.casts import cast, constant
-from compiler.cpu.ir.types import llvm_type
-from compiler.cpu.ir.writer import Operand, i64
-from compiler.cpu.loops.function import Function
-from compiler.cpu.ops.elementwise import widen
-from compiler.cpu.ops.rules import op
-from compiler.cpu.stages.context import Context
-from compiler.cpu.stages.value import Value
+from tilewright.compiler.cpu.expr import mathlib as m
+from tilewright.compiler.cpu.ir.casts import cast, constant
+from tilewright.compiler.cpu.ir.types import llvm_type
+from tilewright.compiler.cpu.ir.writer import Operand, i64
+from tilewright.compiler.cpu.loops.function import Function
+from tilewright.compiler.cpu.ops.elementwise import widen
+from tilewright.compiler.cpu.ops.rules import op
+from tilewright.compiler.cpu.stages.context import Context
+from tilewright.compiler.cpu.stages.value import Value
 
 
 def lowest(dtype: str) -> Expr:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.cpu.expr import (
+from tilewright.compiler.cpu.expr import (
     Dynamic,
     Expr,
     Index,
@@ -18,13 +18,13 @@ from compiler.cpu.expr import (
     minimum,
     select,
 )
-from compiler.cpu.ir.types import llvm_type
-from compiler.cpu.loops.function import Function
-from compiler.cpu.ops.elementwise import widen
-from compiler.cpu.ops.indexing import position
-from compiler.cpu.ops.rules import op
-from compiler.cpu.stages.context import Context
-from compiler.cpu.stages.value import Value
+from tilewright.compiler.cpu.ir.types import llvm_type
+from tilewright.compiler.cpu.loops.function import Function
+from tilewright.compiler.cpu.ops.elementwise import widen
+from tilewright.compiler.cpu.ops.indexing import position
+from tilewright.compiler.cpu.ops.rules import op
+from tilewright.compiler.cpu.stages.context import Context
+from tilewright.compiler.cpu.stages.value import Value
 
 
 def _bounded(e: Expr, n: int) -> Index:

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.cpu.expr import FLOATS, Expr, Index, call, clamp, const, index_value, int_range, lookup, select
-from compiler.cpu.ops.elementwise import widen
-from compiler.cpu.ops.rules import op
-from compiler.cpu.stages.context import Context
-from compiler.cpu.stages.value import Value
-from compiler.resampling import COORDINATES, ROUNDINGS, Resampling
+from tilewright.compiler.cpu.expr import FLOATS, Expr, Index, call, clamp, const, index_value, int_range, lookup, select
+from tilewright.compiler.cpu.ops.elementwise import widen
+from tilewright.compiler.cpu.ops.rules import op
+from tilewright.compiler.cpu.stages.context import Context
+from tilewright.compiler.cpu.stages.value import Value
+from tilewright.compiler.resampling import COORDINATES, ROUNDINGS, Resampling
 
 MODES = ("nearest", "linear", "cubic")
 _UNIT = 1024

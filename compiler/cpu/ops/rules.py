@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from compiler.cpu.stages.context import Context
-from compiler.ops import QuantizedOp
+from tilewright.compiler.cpu.stages.context import Context
+from tilewright.compiler.ops import QuantizedOp
 
 Rule = Callable[[Context], None]
 Q = TypeVar("Q", bound=QuantizedOp)

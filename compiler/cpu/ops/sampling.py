@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from compiler.cpu.expr import (
+from tilewright.compiler.cpu.expr import (
     Dynamic,
     Expr,
     Index,
@@ -24,12 +24,12 @@ from compiler.cpu.expr import (
     select,
     unravel,
 )
-from compiler.cpu.ir.writer import i64
-from compiler.cpu.loops.function import Function
-from compiler.cpu.ops.elementwise import HALVES, widen
-from compiler.cpu.ops.rules import op
-from compiler.cpu.stages.context import Context
-from compiler.cpu.stages.value import Value
+from tilewright.compiler.cpu.ir.writer import i64
+from tilewright.compiler.cpu.loops.function import Function
+from tilewright.compiler.cpu.ops.elementwise import HALVES, widen
+from tilewright.compiler.cpu.ops.rules import op
+from tilewright.compiler.cpu.stages.context import Context
+from tilewright.compiler.cpu.stages.value import Value
 
 CUBIC = -0.75
 

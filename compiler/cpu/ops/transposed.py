@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from compiler.cpu.expr import Expr, Index, Var, const
-from compiler.cpu.ops.convolution import FEW_OUTPUTS, Window, conv_direct, conv_float
-from compiler.cpu.ops.elementwise import widen
-from compiler.cpu.ops.rules import op
-from compiler.cpu.stages.context import Context
-from compiler.cpu.stages.value import Value
+from tilewright.compiler.cpu.expr import Expr, Index, Var, const
+from tilewright.compiler.cpu.ops.convolution import FEW_OUTPUTS, Window, conv_direct, conv_float
+from tilewright.compiler.cpu.ops.elementwise import widen
+from tilewright.compiler.cpu.ops.rules import op
+from tilewright.compiler.cpu.stages.context import Context
+from tilewright.compiler.cpu.stages.value import Value
 
 
 @op("ConvTranspose")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from compiler.cpu.expr import const, select
-from compiler.cpu.ir.casts import cast
-from compiler.cpu.ir.writer import Operand
-from compiler.cpu.loops.function import Function
-from compiler.cpu.ops.rules import op
-from compiler.cpu.stages.context import Context
+from tilewright.compiler.cpu.expr import const, select
+from tilewright.compiler.cpu.ir.casts import cast
+from tilewright.compiler.cpu.ir.writer import Operand
+from tilewright.compiler.cpu.loops.function import Function
+from tilewright.compiler.cpu.ops.rules import op
+from tilewright.compiler.cpu.stages.context import Context
 
 COMPARISONS = ("ole", "olt", "oge", "ogt", "oeq", "une")  # by mode; as in the standard's list
 

@@ -1,4 +1,4 @@
-"""Products of 16-bit activations with 8-bit weights, by the arithmetic of `isa.numerics`; such activations as the bytes
+"""Products of 16-bit activations with 8-bit weights, by the arithmetic of `tilewright.isa.numerics`; such activations as the bytes
 the NPU has.
 
 The int8 kernels do the work, once for each byte of the activations: with a = 256 * high + low, high of int8 and low of
@@ -11,13 +11,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from compiler.cpu.expr import Expr, Index, Var, call, clamp, const, select
-from compiler.cpu.ops.convolution import Window
-from compiler.cpu.ops.integer import conv_sums, fixed, matmul_sums, multiplied_directly
-from compiler.cpu.ops.rules import op, quantized
-from compiler.cpu.stages.context import Context
-from compiler.cpu.stages.value import Value
-from compiler.ops.wide import QConv16, QMatMul16, Wide
+from tilewright.compiler.cpu.expr import Expr, Index, Var, call, clamp, const, select
+from tilewright.compiler.cpu.ops.convolution import Window
+from tilewright.compiler.cpu.ops.integer import conv_sums, fixed, matmul_sums, multiplied_directly
+from tilewright.compiler.cpu.ops.rules import op, quantized
+from tilewright.compiler.cpu.stages.context import Context
+from tilewright.compiler.cpu.stages.value import Value
+from tilewright.compiler.ops.wide import QConv16, QMatMul16, Wide
 
 #: Products of 16 with 8 bits that a sum of 32 bits holds.
 _DIRECT = (1 << 31) // (1 << 15) // (1 << 7) - 1

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.cpu.expr import (
+from tilewright.compiler.cpu.expr import (
     Assignment,
     Buffer,
     Expr,
@@ -30,14 +30,14 @@ from compiler.cpu.expr import (
     unravel,
     walk,
 )
-from compiler.cpu.expr.small_types import NUMPY, number_of
-from compiler.cpu.loops.function import Function
-from compiler.cpu.schedule import GemmSchedule, Schedules
-from compiler.cpu.stages.stage import KernelStage, LoopStage, Stage
-from compiler.cpu.stages.value import ElementFn, Value
-from compiler.cpu.target import Target
-from compiler.errors import UnsupportedError
-from compiler.graph import Graph, Node
+from tilewright.compiler.cpu.expr.small_types import NUMPY, number_of
+from tilewright.compiler.cpu.loops.function import Function
+from tilewright.compiler.cpu.schedule import GemmSchedule, Schedules
+from tilewright.compiler.cpu.stages.stage import KernelStage, LoopStage, Stage
+from tilewright.compiler.cpu.stages.value import ElementFn, Value
+from tilewright.compiler.cpu.target import Target
+from tilewright.compiler.errors import UnsupportedError
+from tilewright.compiler.graph import Graph, Node
 
 CHEAP = 2  # work per element up to which a value is recomputed rather than stored
 MAX_COST = 120  # work per element above which a chain is cut, so that loops stay vectorisable

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from compiler.cpu.expr import Buffer
-from compiler.cpu.ir.module import Module
-from compiler.cpu.ir.threads import LINE, PART, Sharing, wait_for
-from compiler.cpu.ir.writer import Operand, Writer, pointer_to
-from compiler.cpu.stages.proof import Span
-from compiler.cpu.stages.stage import Call
+from tilewright.compiler.cpu.expr import Buffer
+from tilewright.compiler.cpu.ir.module import Module
+from tilewright.compiler.cpu.ir.threads import LINE, PART, Sharing, wait_for
+from tilewright.compiler.cpu.ir.writer import Operand, Writer, pointer_to
+from tilewright.compiler.cpu.stages.proof import Span
+from tilewright.compiler.cpu.stages.stage import Call
 
 _BUFFERS, _WORKSPACE, _COUNTER = (pointer_to(f"%{name}") for name in ("buffers", "workspace", "counter"))
 

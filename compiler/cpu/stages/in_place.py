@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from compiler.cpu.expr import SIZES, Assignment, Buffer, Index, Rewriter, walk
-from compiler.cpu.stages.stage import LoopStage, RowStage, Stage
+from tilewright.compiler.cpu.expr import SIZES, Assignment, Buffer, Index, Rewriter, walk
+from tilewright.compiler.cpu.stages.stage import LoopStage, RowStage, Stage
 
 
 def in_place(stages: Sequence[Stage], life: Mapping[Buffer, Sequence[int]]) -> dict[Buffer, Buffer]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compiler.cpu.expr import Buffer
-from compiler.cpu.ir.module import Module
-from compiler.cpu.ir.threads import private_bytes
-from compiler.cpu.schedule import Schedules
-from compiler.cpu.stages.in_place import in_place, root
-from compiler.cpu.stages.memory import SLACK, Lifetime, place
-from compiler.cpu.stages.proof import Span, Uses, prove, uses_of
-from compiler.cpu.stages.stage import Call, Emission, LoopStage, RowStage, Stage
+from tilewright.compiler.cpu.expr import Buffer
+from tilewright.compiler.cpu.ir.module import Module
+from tilewright.compiler.cpu.ir.threads import private_bytes
+from tilewright.compiler.cpu.schedule import Schedules
+from tilewright.compiler.cpu.stages.in_place import in_place, root
+from tilewright.compiler.cpu.stages.memory import SLACK, Lifetime, place
+from tilewright.compiler.cpu.stages.proof import Span, Uses, prove, uses_of
+from tilewright.compiler.cpu.stages.stage import Call, Emission, LoopStage, RowStage, Stage
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from compiler.cpu.expr import Buffer
-from compiler.cpu.ir.accesses import accesses
-from compiler.cpu.stages.stage import Call
-from compiler.errors import CompileError
+from tilewright.compiler.cpu.expr import Buffer
+from tilewright.compiler.cpu.ir.accesses import accesses
+from tilewright.compiler.cpu.stages.stage import Call
+from tilewright.compiler.errors import CompileError
 
 
 @dataclass(frozen=True)

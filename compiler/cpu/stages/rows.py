@@ -12,12 +12,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from compiler.cpu.expr import SIZES, Assignment, Buffer, Expr, Index, Rewriter, Var, linear, load, reduce, walk
-from compiler.cpu.loops.streaming import LINE, STREAM_BYTES
-from compiler.cpu.stages.context import CHEAP, Context
-from compiler.cpu.stages.stage import RowStage, Stage
-from compiler.cpu.stages.value import ElementFn, Value
-from compiler.cpu.target import Target
+from tilewright.compiler.cpu.expr import (
+    SIZES,
+    Assignment,
+    Buffer,
+    Expr,
+    Index,
+    Rewriter,
+    Var,
+    linear,
+    load,
+    reduce,
+    walk,
+)
+from tilewright.compiler.cpu.loops.streaming import LINE, STREAM_BYTES
+from tilewright.compiler.cpu.stages.context import CHEAP, Context
+from tilewright.compiler.cpu.stages.stage import RowStage, Stage
+from tilewright.compiler.cpu.stages.value import ElementFn, Value
+from tilewright.compiler.cpu.target import Target
 
 MIN_ROW = 8  # elements; shorter rows are not worth a loop each
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from compiler.cpu.expr import Assignment, Buffer, Var
-from compiler.cpu.ir.module import Module
-from compiler.cpu.loops.assign import emit_assign, emit_rows
-from compiler.cpu.loops.function import Function
-from compiler.cpu.schedule import LoopSchedule, Schedules
+from tilewright.compiler.cpu.expr import Assignment, Buffer, Var
+from tilewright.compiler.cpu.ir.module import Module
+from tilewright.compiler.cpu.loops.assign import emit_assign, emit_rows
+from tilewright.compiler.cpu.loops.function import Function
+from tilewright.compiler.cpu.schedule import LoopSchedule, Schedules
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import Protocol
 
 import numpy as np
 
-from compiler.cpu.expr import Assignment, Buffer, Expr, Index, Var
-from compiler.cpu.stages.stage import Stage
-from compiler.cpu.target import Target
+from tilewright.compiler.cpu.expr import Assignment, Buffer, Expr, Index, Var
+from tilewright.compiler.cpu.stages.stage import Stage
+from tilewright.compiler.cpu.target import Target
 
 ElementFn = Callable[[list[Index]], Expr]
 

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from compiler.errors import CompileError, UnsupportedError
-from compiler.graph import Node
-from compiler.importer.builder import OnnxBuilder
-from compiler.importer.handlers import handles
-from compiler.importer.onnx_node import OnnxNode
-from compiler.onnx_ops import elem_type
+from tilewright.compiler.errors import CompileError, UnsupportedError
+from tilewright.compiler.graph import Node
+from tilewright.compiler.importer.builder import OnnxBuilder
+from tilewright.compiler.importer.handlers import handles
+from tilewright.compiler.importer.onnx_node import OnnxNode
+from tilewright.compiler.onnx_ops import elem_type
 
 
 class Tape:

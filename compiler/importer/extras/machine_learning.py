@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from compiler.errors import CompileError, UnsupportedError
-from compiler.importer.builder import OnnxBuilder
-from compiler.importer.handlers import handles
-from compiler.importer.onnx_node import OnnxNode
-from compiler.onnx_ops import elem_type
+from tilewright.compiler.errors import CompileError, UnsupportedError
+from tilewright.compiler.importer.builder import OnnxBuilder
+from tilewright.compiler.importer.handlers import handles
+from tilewright.compiler.importer.onnx_node import OnnxNode
+from tilewright.compiler.onnx_ops import elem_type
 
 ML = "ai.onnx.ml"
 MODES = {"BRANCH_LEQ": 0, "BRANCH_LT": 1, "BRANCH_GTE": 2, "BRANCH_GT": 3, "BRANCH_EQ": 4, "BRANCH_NEQ": 5, "LEAF": 7}

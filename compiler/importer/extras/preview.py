@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from onnx import defs
 
-from compiler.errors import UnsupportedError
-from compiler.graph import Node
-from compiler.importer.builder import OnnxBuilder
-from compiler.importer.functions import function_body
-from compiler.importer.handlers import handles
-from compiler.importer.onnx_node import OnnxNode
+from tilewright.compiler.errors import UnsupportedError
+from tilewright.compiler.graph import Node
+from tilewright.compiler.importer.builder import OnnxBuilder
+from tilewright.compiler.importer.functions import function_body
+from tilewright.compiler.importer.handlers import handles
+from tilewright.compiler.importer.onnx_node import OnnxNode
 
 
 @handles("FlexAttention", domain="ai.onnx.preview")

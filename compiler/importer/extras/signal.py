@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from compiler.errors import CompileError
-from compiler.importer.builder import OnnxBuilder
-from compiler.importer.handlers import handles
-from compiler.importer.onnx_node import OnnxNode
-from compiler.onnx_ops import elem_type
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.importer.builder import OnnxBuilder
+from tilewright.compiler.importer.handlers import handles
+from tilewright.compiler.importer.onnx_node import OnnxNode
+from tilewright.compiler.onnx_ops import elem_type
 
 LONGEST = 512
 """Transforms above this length are split where they can be: n^2 work and memory become n (p + q)."""

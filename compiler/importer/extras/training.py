@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from compiler.errors import CompileError, UnsupportedError
-from compiler.graph import Tensor
-from compiler.importer.builder import OnnxBuilder
-from compiler.importer.handlers import handles
-from compiler.importer.onnx_node import OnnxNode
-from compiler.importer.random import generator
-from compiler.onnx_ops import elem_type
+from tilewright.compiler.errors import CompileError, UnsupportedError
+from tilewright.compiler.graph import Tensor
+from tilewright.compiler.importer.builder import OnnxBuilder
+from tilewright.compiler.importer.handlers import handles
+from tilewright.compiler.importer.onnx_node import OnnxNode
+from tilewright.compiler.importer.random import generator
+from tilewright.compiler.onnx_ops import elem_type
 
 TRAINING = "ai.onnx.preview.training"
 

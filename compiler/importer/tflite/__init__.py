@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from common import store
-from common.text import meant
-from compiler.errors import CompileError, UnsupportedError
-from compiler.graph import Graph, Node, Tensor
-from compiler.importer.loader import one_line
-from compiler.importer.tflite import (  # noqa: F401  (they fill the handler table)
+from tilewright.common import store
+from tilewright.common.text import meant
+from tilewright.compiler.errors import CompileError, UnsupportedError
+from tilewright.compiler.graph import Graph, Node, Tensor
+from tilewright.compiler.importer.loader import one_line
+from tilewright.compiler.importer.tflite import (  # noqa: F401  (they fill the handler table)
     arithmetic,
     control,
     convolution,
@@ -34,12 +34,12 @@ from compiler.importer.tflite import (  # noqa: F401  (they fill the handler tab
     wide_elementwise,
     wide_functions,
 )
-from compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
-from compiler.importer.tflite.operators import import_op
-from compiler.importer.tflite.schema import DAMAGE, FileModel, FileTensor, is_tflite, read
-from compiler.importer.tflite.state_table import Variables
-from compiler.limits import check_nodes, check_shape
-from compiler.onnx_ops import OPSET
+from tilewright.compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
+from tilewright.compiler.importer.tflite.operators import import_op
+from tilewright.compiler.importer.tflite.schema import DAMAGE, FileModel, FileTensor, is_tflite, read
+from tilewright.compiler.importer.tflite.state_table import Variables
+from tilewright.compiler.limits import check_nodes, check_shape
+from tilewright.compiler.onnx_ops import OPSET
 
 __all__ = ["add_input", "add_output", "import_op", "import_tflite", "is_tflite", "plane_tensors"]
 

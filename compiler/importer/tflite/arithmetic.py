@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.importer.tflite.builder import FILE, TfliteBuilder
-from compiler.importer.tflite.elementwise import operands
-from compiler.importer.tflite.handlers import PLAIN, handles
-from compiler.importer.tflite.schema import FileOp
-from compiler.onnx_ops import elem_type
+from tilewright.compiler.importer.tflite.builder import FILE, TfliteBuilder
+from tilewright.compiler.importer.tflite.elementwise import operands
+from tilewright.compiler.importer.tflite.handlers import PLAIN, handles
+from tilewright.compiler.importer.tflite.schema import FileOp
+from tilewright.compiler.onnx_ops import elem_type
 
 _UNARY = {
     "ABS": "Abs", "NEG": "Neg", "EXP": "Exp", "LOG": "Log", "SQRT": "Sqrt", "SIN": "Sin", "COS": "Cos", "SIGN": "Sign",

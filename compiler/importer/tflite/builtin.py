@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from compiler.importer.tflite.builder import TfliteBuilder
-from compiler.importer.tflite.fixed_point import Integers
-from compiler.importer.tflite.schema import FileTensor
-from compiler.onnx_ops import elem_type
-from isa.numerics import litert_multiplier
+from tilewright.compiler.importer.tflite.builder import TfliteBuilder
+from tilewright.compiler.importer.tflite.fixed_point import Integers
+from tilewright.compiler.importer.tflite.schema import FileTensor
+from tilewright.compiler.onnx_ops import elem_type
+from tilewright.isa.numerics import litert_multiplier
 
 #: The factor from scales of operands to that of the result from which on XNNPACK makes no product.
 LARGEST_FACTOR = 256.0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler.importer.tflite.builder import FILE, TfliteBuilder
-from compiler.importer.tflite.handlers import handles
-from compiler.importer.tflite.operators import import_op
-from compiler.importer.tflite.schema import FileModel, FileOp
-from compiler.importer.tflite.state_table import Variables
-from compiler.limits import check_nodes
+from tilewright.compiler.importer.tflite.builder import FILE, TfliteBuilder
+from tilewright.compiler.importer.tflite.handlers import handles
+from tilewright.compiler.importer.tflite.operators import import_op
+from tilewright.compiler.importer.tflite.schema import FileModel, FileOp
+from tilewright.compiler.importer.tflite.state_table import Variables
+from tilewright.compiler.limits import check_nodes
 
 
 @handles("IF")

@@ -11,10 +11,10 @@ import numpy as np
 from flatbuffers import flexbuffers
 from onnx import TensorProto
 
-from compiler.graph import Node, Tensor
-from compiler.importer.tflite.builder import TfliteBuilder
-from compiler.importer.tflite.handlers import PLAIN, handles
-from compiler.importer.tflite.schema import FileOp
+from tilewright.compiler.graph import Node, Tensor
+from tilewright.compiler.importer.tflite.builder import TfliteBuilder
+from tilewright.compiler.importer.tflite.handlers import PLAIN, handles
+from tilewright.compiler.importer.tflite.schema import FileOp
 
 _MAX_STEPS = 512
 _GONE = -1e30

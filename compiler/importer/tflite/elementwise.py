@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import Quant
-from compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder, planes_shape
-from compiler.importer.tflite.builtin import names_axis
-from compiler.importer.tflite.fixed_point import Integers
-from compiler.importer.tflite.handlers import handles
-from compiler.importer.tflite.movement import same_type
-from compiler.importer.tflite.schema import FileOp
-from compiler.importer.tflite.tables import squared
-from compiler.onnx_ops import elem_type
-from compiler.ops.elementwise import AddConstants, QAdd, QMul
-from compiler.ops.softmax import QSoftmax
-from isa import numerics
-from isa.numerics import litert_multiplier
+from tilewright.compiler.graph import Quant
+from tilewright.compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder, planes_shape
+from tilewright.compiler.importer.tflite.builtin import names_axis
+from tilewright.compiler.importer.tflite.fixed_point import Integers
+from tilewright.compiler.importer.tflite.handlers import handles
+from tilewright.compiler.importer.tflite.movement import same_type
+from tilewright.compiler.importer.tflite.schema import FileOp
+from tilewright.compiler.importer.tflite.tables import squared
+from tilewright.compiler.onnx_ops import elem_type
+from tilewright.compiler.ops.elementwise import AddConstants, QAdd, QMul
+from tilewright.compiler.ops.softmax import QSoftmax
+from tilewright.isa import numerics
+from tilewright.isa.numerics import litert_multiplier
 
 
 def operands(b: TfliteBuilder, rank: int) -> tuple[list[str], str]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from compiler.importer.tflite.builder import TfliteBuilder
-from compiler.importer.tflite.schema import FileOp
+from tilewright.compiler.importer.tflite.builder import TfliteBuilder
+from tilewright.compiler.importer.tflite.schema import FileOp
 
 Handler = Callable[[TfliteBuilder, FileOp], None]
 HANDLERS: dict[str, Handler] = {}

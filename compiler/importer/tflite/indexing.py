@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
-from compiler.importer.tflite.convolution import image
-from compiler.importer.tflite.handlers import PLAIN, handles
-from compiler.importer.tflite.movement import axis_of, move, same_type
-from compiler.importer.tflite.schema import FileOp
-from compiler.onnx_ops import elem_type
+from tilewright.compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
+from tilewright.compiler.importer.tflite.convolution import image
+from tilewright.compiler.importer.tflite.handlers import PLAIN, handles
+from tilewright.compiler.importer.tflite.movement import axis_of, move, same_type
+from tilewright.compiler.importer.tflite.schema import FileOp
+from tilewright.compiler.onnx_ops import elem_type
 
 
 def _constant_result(b: TfliteBuilder, value: np.ndarray) -> None:

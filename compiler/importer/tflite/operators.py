@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from compiler.errors import UnsupportedError
-from compiler.importer.tflite.builder import TfliteBuilder
-from compiler.importer.tflite.handlers import WIDE, handler_of
-from compiler.importer.tflite.schema import FileOp, is_builtin
+from tilewright.compiler.errors import UnsupportedError
+from tilewright.compiler.importer.tflite.builder import TfliteBuilder
+from tilewright.compiler.importer.tflite.handlers import WIDE, handler_of
+from tilewright.compiler.importer.tflite.schema import FileOp, is_builtin
 
 
 def import_op(b: TfliteBuilder, op: FileOp) -> None:

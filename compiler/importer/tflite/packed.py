@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tflite
 
-from compiler.errors import CompileError
+from tilewright.compiler.errors import CompileError
 
 #: Bits of an element, by the number of the type in the schema; the `tflite` package has no name for 2 bits.
 NARROW = {tflite.TensorType.INT4: 4, 19: 2}

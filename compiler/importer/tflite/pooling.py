@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from compiler.graph import Tensor
-from compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
-from compiler.importer.tflite.builtin import names_axis
-from compiler.importer.tflite.convolution import pool_windows
-from compiler.importer.tflite.handlers import handles
-from compiler.importer.tflite.reduction import axes_of
-from compiler.importer.tflite.schema import FileOp
-from compiler.ops.elementwise import QLut
-from compiler.ops.pooling import QAveragePool, QGlobalAveragePool, QMaxPool
-from isa import numerics
+from tilewright.compiler.graph import Tensor
+from tilewright.compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
+from tilewright.compiler.importer.tflite.builtin import names_axis
+from tilewright.compiler.importer.tflite.convolution import pool_windows
+from tilewright.compiler.importer.tflite.handlers import handles
+from tilewright.compiler.importer.tflite.reduction import axes_of
+from tilewright.compiler.importer.tflite.schema import FileOp
+from tilewright.compiler.ops.elementwise import QLut
+from tilewright.compiler.ops.pooling import QAveragePool, QGlobalAveragePool, QMaxPool
+from tilewright.isa import numerics
 
 
 @handles("AVERAGE_POOL_2D", "MAX_POOL_2D")

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.importer.tflite.builder import PLANES, TfliteBuilder
-from compiler.importer.tflite.convolution import image, pads_of_transposed, pool_windows, transposed_pads, windows
-from compiler.importer.tflite.handlers import PLAIN, handles
-from compiler.importer.tflite.schema import FileOp
+from tilewright.compiler.importer.tflite.builder import PLANES, TfliteBuilder
+from tilewright.compiler.importer.tflite.convolution import (
+    image,
+    pads_of_transposed,
+    pool_windows,
+    transposed_pads,
+    windows,
+)
+from tilewright.compiler.importer.tflite.handlers import PLAIN, handles
+from tilewright.compiler.importer.tflite.schema import FileOp
 
 
 def _weights(b: TfliteBuilder, k: int, rank: int) -> np.ndarray:

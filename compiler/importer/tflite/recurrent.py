@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 import tflite
 
-from compiler.graph import Quant
-from compiler.importer.tflite.builder import FILE, TfliteBuilder
-from compiler.importer.tflite.fixed_point import Integers, logistic_table, tanh_table
-from compiler.importer.tflite.handlers import HANDLERS, PLAIN, handles
-from compiler.importer.tflite.schema import FileOp
-from isa.numerics import litert_multiplier
+from tilewright.compiler.graph import Quant
+from tilewright.compiler.importer.tflite.builder import FILE, TfliteBuilder
+from tilewright.compiler.importer.tflite.fixed_point import Integers, logistic_table, tanh_table
+from tilewright.compiler.importer.tflite.handlers import HANDLERS, PLAIN, handles
+from tilewright.compiler.importer.tflite.schema import FileOp
+from tilewright.isa.numerics import litert_multiplier
 
 _ACTIVATIONS = {
     tflite.ActivationFunctionType.RELU: "Relu", tflite.ActivationFunctionType.TANH: "Tanh",

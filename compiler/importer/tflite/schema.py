@@ -15,10 +15,10 @@ import flatbuffers
 import numpy as np
 import tflite
 
-from compiler.errors import CompileError, UnsupportedError
-from compiler.graph import Quant
-from compiler.importer.tflite.packed import NARROW, coordinates, unpacked
-from compiler.limits import check_shape
+from tilewright.compiler.errors import CompileError, UnsupportedError
+from tilewright.compiler.graph import Quant
+from tilewright.compiler.importer.tflite.packed import NARROW, coordinates, unpacked
+from tilewright.compiler.limits import check_shape
 
 IDENTIFIER = b"TFL3"
 VARIABLE_OPS = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE")

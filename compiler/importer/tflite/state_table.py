@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.importer.tflite.schema import FileModel, FileOp, FileTensor
+from tilewright.compiler.importer.tflite.schema import FileModel, FileOp, FileTensor
 
 Key = tuple[str, str]
 """Container and name, as the file has them."""

@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from compiler.graph import Quant
-from compiler.importer.tflite.builder import FILE, TfliteBuilder, half_away
-from compiler.importer.tflite.fixed_point import inverse_square_root, multiply
-from compiler.importer.tflite.handlers import handles
-from compiler.importer.tflite.schema import FileOp
-from compiler.onnx_ops import elem_type
-from compiler.ops.elementwise import QLut
-from isa.numerics import litert_multiplier
+from tilewright.compiler.graph import Quant
+from tilewright.compiler.importer.tflite.builder import FILE, TfliteBuilder, half_away
+from tilewright.compiler.importer.tflite.fixed_point import inverse_square_root, multiply
+from tilewright.compiler.importer.tflite.handlers import handles
+from tilewright.compiler.importer.tflite.schema import FileOp
+from tilewright.compiler.onnx_ops import elem_type
+from tilewright.compiler.ops.elementwise import QLut
+from tilewright.isa.numerics import litert_multiplier
 
 
 def every(dtype: np.dtype) -> np.ndarray:

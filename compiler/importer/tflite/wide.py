@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import Tensor
-from compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
-from compiler.importer.tflite.convolution import image, kernel_of, product_shapes, weights, windows
-from compiler.importer.tflite.fixed_point import Integers
-from compiler.importer.tflite.handlers import WIDE, handles
-from compiler.importer.tflite.schema import FileOp, FileTensor
-from compiler.ops.wide import HIGHEST, LOWEST, MAX_PRODUCTS, QConv16, QMatMul16
-from isa import wide_numerics
+from tilewright.compiler.graph import Tensor
+from tilewright.compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
+from tilewright.compiler.importer.tflite.convolution import image, kernel_of, product_shapes, weights, windows
+from tilewright.compiler.importer.tflite.fixed_point import Integers
+from tilewright.compiler.importer.tflite.handlers import WIDE, handles
+from tilewright.compiler.importer.tflite.schema import FileOp, FileTensor
+from tilewright.compiler.ops.wide import HIGHEST, LOWEST, MAX_PRODUCTS, QConv16, QMatMul16
+from tilewright.isa import wide_numerics
 
 
 def limits(b: TfliteBuilder, t: FileTensor, low: float, high: float) -> tuple[int, int]:

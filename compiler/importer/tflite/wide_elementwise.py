@@ -6,19 +6,19 @@ import math
 
 import numpy as np
 
-from compiler.importer.tflite import movement
-from compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
-from compiler.importer.tflite.convolution import pool_windows
-from compiler.importer.tflite.elementwise import operands
-from compiler.importer.tflite.fixed_point import Integers
-from compiler.importer.tflite.handlers import HANDLERS, PLAIN, WIDE, handles
-from compiler.importer.tflite.reduction import axes_of
-from compiler.importer.tflite.schema import FileOp
-from compiler.importer.tflite.tables import dequantize
-from compiler.importer.tflite.wide import clamp, scaled
-from compiler.onnx_ops import elem_type
-from compiler.ops.wide import HIGHEST, LOWEST
-from isa.numerics import litert_multiplier
+from tilewright.compiler.importer.tflite import movement
+from tilewright.compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
+from tilewright.compiler.importer.tflite.convolution import pool_windows
+from tilewright.compiler.importer.tflite.elementwise import operands
+from tilewright.compiler.importer.tflite.fixed_point import Integers
+from tilewright.compiler.importer.tflite.handlers import HANDLERS, PLAIN, WIDE, handles
+from tilewright.compiler.importer.tflite.reduction import axes_of
+from tilewright.compiler.importer.tflite.schema import FileOp
+from tilewright.compiler.importer.tflite.tables import dequantize
+from tilewright.compiler.importer.tflite.wide import clamp, scaled
+from tilewright.compiler.onnx_ops import elem_type
+from tilewright.compiler.ops.wide import HIGHEST, LOWEST
+from tilewright.isa.numerics import litert_multiplier
 
 _INT16, _FLOAT64 = np.dtype(np.int16), np.dtype(np.float64)
 #: ADD and SUB: bits by which operands are shifted left first.

@@ -7,14 +7,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from compiler.importer.tflite.builder import FILE, TfliteBuilder
-from compiler.importer.tflite.fixed_point import Integers
-from compiler.importer.tflite.handlers import WIDE, handles
-from compiler.importer.tflite.schema import FileOp
-from compiler.importer.tflite.wide import limits, scaled
-from compiler.importer.tflite.wide_elementwise import finish
-from compiler.ops.wide import HIGHEST, LOWEST
-from isa.numerics import litert_multiplier
+from tilewright.compiler.importer.tflite.builder import FILE, TfliteBuilder
+from tilewright.compiler.importer.tflite.fixed_point import Integers
+from tilewright.compiler.importer.tflite.handlers import WIDE, handles
+from tilewright.compiler.importer.tflite.schema import FileOp
+from tilewright.compiler.importer.tflite.wide import limits, scaled
+from tilewright.compiler.importer.tflite.wide_elementwise import finish
+from tilewright.compiler.ops.wide import HIGHEST, LOWEST
+from tilewright.isa.numerics import litert_multiplier
 
 Array = np.ndarray
 _EVERY = np.arange(LOWEST, HIGHEST + 1, dtype=np.int64)

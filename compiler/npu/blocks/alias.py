@@ -7,10 +7,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from compiler.graph import Graph, Node, Tensor
-from compiler.npu.blocks.blocked import Blocked
-from compiler.npu.views import View, plane_shape, planes_of
-from isa.program import Layout
+from tilewright.compiler.graph import Graph, Node, Tensor
+from tilewright.compiler.npu.blocks.blocked import Blocked
+from tilewright.compiler.npu.views import View, plane_shape, planes_of
+from tilewright.isa.program import Layout
 
 _FIRST, _LAST = Layout.CHANNELS_FIRST, Layout.CHANNELS_LAST
 

@@ -8,8 +8,8 @@ from enum import Enum
 
 import numpy as np
 
-from compiler.npu.views import View
-from isa.program import Layout
+from tilewright.compiler.npu.views import View
+from tilewright.isa.program import Layout
 
 _INT8 = np.dtype(np.int8)
 

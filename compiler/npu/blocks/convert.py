@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from compiler.graph import Node, Tensor
-from compiler.npu.blocks.blocked import BlockedBuffer, Contents
-from compiler.npu.blocks.layouts import Layouts
-from compiler.npu.blocks.tables import Table, from_bytes, pack_tables, unpack_tables, with_bytes
-from compiler.npu.blocks.tasks import Task
-from compiler.npu.blocks.wiring import Wiring
-from compiler.npu.layers.layer import Layer
-from compiler.npu.views import View, dense_view, planes_of
-from isa.config import NpuConfig
-from isa.program import ARENA_REGION, CONSTANT_REGION, Layout
+from tilewright.compiler.graph import Node, Tensor
+from tilewright.compiler.npu.blocks.blocked import BlockedBuffer, Contents
+from tilewright.compiler.npu.blocks.layouts import Layouts
+from tilewright.compiler.npu.blocks.tables import Table, from_bytes, pack_tables, unpack_tables, with_bytes
+from tilewright.compiler.npu.blocks.tasks import Task
+from tilewright.compiler.npu.blocks.wiring import Wiring
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.views import View, dense_view, planes_of
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import ARENA_REGION, CONSTANT_REGION, Layout
 
 
 class Converter:

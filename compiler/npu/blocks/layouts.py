@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from compiler.graph import Node
-from compiler.npu.blocks.alias import MOVES, alias_of, heads_of, planes_of_rows
-from compiler.npu.blocks.blocked import Blocked
-from compiler.npu.blocks.wiring import Wiring
-from compiler.npu.views import View
-from isa.program import Layout
+from tilewright.compiler.graph import Node
+from tilewright.compiler.npu.blocks.alias import MOVES, alias_of, heads_of, planes_of_rows
+from tilewright.compiler.npu.blocks.blocked import Blocked
+from tilewright.compiler.npu.blocks.wiring import Wiring
+from tilewright.compiler.npu.views import View
+from tilewright.isa.program import Layout
 
 
 @dataclass

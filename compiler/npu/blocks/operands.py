@@ -7,19 +7,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from compiler.graph import Node, Tensor
-from compiler.npu.blocks.blocked import BlockedBuffer, Contents
-from compiler.npu.blocks.convert import Converter
-from compiler.npu.blocks.layouts import Layouts
-from compiler.npu.blocks.packing import PackedInput, plan_packing, repack_weights
-from compiler.npu.blocks.tables import Table, reach, shifted, with_bytes
-from compiler.npu.layers.conv_constants import DynamicWeights
-from compiler.npu.stored import stored_zero_point
-from compiler.npu.views import View, channel_axis, dense_view, planes_of
-from compiler.ops.elementwise import IDENTITY_TABLE
-from isa.config import NpuConfig
-from isa.program import ARENA_REGION, Layout
-from isa.timing import DEFAULT_MEMORY, MemoryTiming
+from tilewright.compiler.graph import Node, Tensor
+from tilewright.compiler.npu.blocks.blocked import BlockedBuffer, Contents
+from tilewright.compiler.npu.blocks.convert import Converter
+from tilewright.compiler.npu.blocks.layouts import Layouts
+from tilewright.compiler.npu.blocks.packing import PackedInput, plan_packing, repack_weights
+from tilewright.compiler.npu.blocks.tables import Table, reach, shifted, with_bytes
+from tilewright.compiler.npu.layers.conv_constants import DynamicWeights
+from tilewright.compiler.npu.stored import stored_zero_point
+from tilewright.compiler.npu.views import View, channel_axis, dense_view, planes_of
+from tilewright.compiler.ops.elementwise import IDENTITY_TABLE
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import ARENA_REGION, Layout
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 
 
 class Operands:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.npu.blocks.tables import OUTSIDE
-from compiler.npu.views import View
-from isa.config import NpuConfig
-from isa.timing import DEFAULT_MEMORY, MemoryTiming
+from tilewright.compiler.npu.blocks.tables import OUTSIDE
+from tilewright.compiler.npu.views import View
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 
 
 @dataclass

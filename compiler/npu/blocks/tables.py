@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.npu.views import channel_axis, planes_of
-from isa.program import Layout
+from tilewright.compiler.npu.views import channel_axis, planes_of
+from tilewright.isa.program import Layout
 
 #: One axis of the source.
 Table = dict[int, np.ndarray]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from compiler.errors import CompileError
-from compiler.graph import Node
-from compiler.npu.layers.layer import Layer
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.graph import Node
+from tilewright.compiler.npu.layers.layer import Layer
 
 Task = Layer | Node
 

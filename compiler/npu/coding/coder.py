@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from compiler.npu.coding.stream import encode_stream
-from compiler.npu.coding.table import Table, make_table
-from isa.codes import SLOTS, START_ROUNDS, WORD_BITS
-from isa.config import NpuConfig
-from isa.instructions import BY_NAME
-from isa.timing import DEFAULT_MEMORY, MemoryTiming
+from tilewright.compiler.npu.coding.stream import encode_stream
+from tilewright.compiler.npu.coding.table import Table, make_table
+from tilewright.isa.codes import SLOTS, START_ROUNDS, WORD_BITS
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import BY_NAME
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 
 #: Words of a table, more or less; what coded weights take beyond their entropy.
 _TABLE_WORDS, _LOSS = 25, 1.02

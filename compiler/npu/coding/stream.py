@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from common.native import shared_library
-from compiler.npu.coding.table import Table
-from isa.codes import PART_BITS, QUEUE_BEATS, RESERVE, SLOT_BITS, START_ROUNDS, WORD_BITS, words_per_cycle
-from isa.config import NpuConfig
+from tilewright.common.native import shared_library
+from tilewright.compiler.npu.coding.table import Table
+from tilewright.isa.codes import PART_BITS, QUEUE_BEATS, RESERVE, SLOT_BITS, START_ROUNDS, WORD_BITS, words_per_cycle
+from tilewright.isa.config import NpuConfig
 
 _SOURCE = Path(__file__).resolve().parent / "stream.cpp"
 

@@ -1,4 +1,4 @@
-"""Tables of coded weights: how many slots every weight gets, and the words that tell the decoder (`isa.codes`)."""
+"""Tables of coded weights: how many slots every weight gets, and the words that tell the decoder (`tilewright.isa.codes`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isa.codes import COUNT_BITS, FIRST_WEIGHT, LOW, PART_BITS, RUN_BITS, SLOT_BITS, SLOTS, WORD_BITS, table_word
+from tilewright.isa.codes import (
+    COUNT_BITS,
+    FIRST_WEIGHT,
+    LOW,
+    PART_BITS,
+    RUN_BITS,
+    SLOT_BITS,
+    SLOTS,
+    WORD_BITS,
+    table_word,
+)
 
 _WORD = 16.0  # bits of a word
 _MOST = (1 << COUNT_BITS) - 1  # slots of a symbol

@@ -9,20 +9,20 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from compiler.npu.coding.coder import WeightCoder
-from compiler.npu.emit.emitter import Emitter
-from compiler.npu.emit.geometry import Border, Box
-from compiler.npu.emit.plan import Pools, TilePlans
-from compiler.npu.emit.scratch import Allocation, Heap, Ring, ScratchpadFull
-from compiler.npu.emit.tiles import ActTile, BandTile, Resident, Sums
-from compiler.npu.emit.transfers import Place
-from compiler.npu.views import View
-from isa import numerics
-from isa.codes import CodeMode
-from isa.config import WIDE_TABLE, NpuConfig
-from isa.instructions import Memory
-from isa.program import CONSTANT_REGION
-from isa.timing import MemoryTiming
+from tilewright.compiler.npu.coding.coder import WeightCoder
+from tilewright.compiler.npu.emit.emitter import Emitter
+from tilewright.compiler.npu.emit.geometry import Border, Box
+from tilewright.compiler.npu.emit.plan import Pools, TilePlans
+from tilewright.compiler.npu.emit.scratch import Allocation, Heap, Ring, ScratchpadFull
+from tilewright.compiler.npu.emit.tiles import ActTile, BandTile, Resident, Sums
+from tilewright.compiler.npu.emit.transfers import Place
+from tilewright.compiler.npu.views import View
+from tilewright.isa import numerics
+from tilewright.isa.codes import CodeMode
+from tilewright.isa.config import WIDE_TABLE, NpuConfig
+from tilewright.isa.instructions import Memory
+from tilewright.isa.program import CONSTANT_REGION
+from tilewright.isa.timing import MemoryTiming
 
 #: How many times as many rows of ACT a layer's inputs and outputs get on top, where there is room.
 _MORE_INPUTS, _MORE_OUTPUTS = 7, 3

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from compiler.npu.emit.hazards import Access
-from compiler.npu.emit.loops import Loop, fold_nest, spans
-from compiler.npu.emit.transfers import Transfers
-from isa.config import WIDE_TABLE
-from isa.encoding import op
-from isa.instructions import ROW_WRITES, Engine, Rounding, RowFunction, Source, WideByte
-from isa.timing import ROW_DIVIDE_CYCLES, VECTOR_DEPTH, row_norm_write
+from tilewright.compiler.npu.emit.hazards import Access
+from tilewright.compiler.npu.emit.loops import Loop, fold_nest, spans
+from tilewright.compiler.npu.emit.transfers import Transfers
+from tilewright.isa.config import WIDE_TABLE
+from tilewright.isa.encoding import op
+from tilewright.isa.instructions import ROW_WRITES, Engine, Rounding, RowFunction, Source, WideByte
+from tilewright.isa.timing import ROW_DIVIDE_CYCLES, VECTOR_DEPTH, row_norm_write
 
 
 class Emitter(Transfers):

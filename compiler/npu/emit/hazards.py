@@ -21,10 +21,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiler.npu.emit.starts import Started, Starts
-from isa.config import SEMAPHORE_LIMIT, NpuConfig
-from isa.encoding import Op, op
-from isa.instructions import Engine
+from tilewright.compiler.npu.emit.starts import Started, Starts
+from tilewright.isa.config import SEMAPHORE_LIMIT, NpuConfig
+from tilewright.isa.encoding import Op, op
+from tilewright.isa.instructions import Engine
 
 #: Bytes of external memory that share one hazard entry.
 MEMORY_GRAIN = 256

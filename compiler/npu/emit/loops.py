@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Sequence
 
-from compiler.npu.emit.hazards import Access
+from tilewright.compiler.npu.emit.hazards import Access
 
 #: (count, stride, stride, ...), one stride per operand.
 Loop = tuple[int, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from isa.timing import DEFAULT_MEMORY, MemoryTiming
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 
 Tiling = TypeVar("Tiling", bound=tuple[Any, ...])
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from compiler.npu.emit.context import Context
-from compiler.npu.emit.geometry import Box
-from compiler.npu.emit.scratch import Heap
-from compiler.npu.emit.tiles import ActTile
-from compiler.npu.views import View
-from isa.config import NpuConfig
+from tilewright.compiler.npu.emit.context import Context
+from tilewright.compiler.npu.emit.geometry import Box
+from tilewright.compiler.npu.emit.scratch import Heap
+from tilewright.compiler.npu.emit.tiles import ActTile
+from tilewright.compiler.npu.views import View
+from tilewright.isa.config import NpuConfig
 
 
 def sum_rows(config: NpuConfig) -> int:

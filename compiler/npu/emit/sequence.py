@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiler.npu.emit.hazards import WRITERS, Access, Synchroniser
-from isa.config import SEMAPHORE_LIMIT, NpuConfig
-from isa.encoding import Op, op
-from isa.instructions import BY_NAME, Engine, queue_of
-from isa.timing import DEFAULT_MEMORY, VECTOR_SIGNAL, MemoryTiming, gemm_signal
+from tilewright.compiler.npu.emit.hazards import WRITERS, Access, Synchroniser
+from tilewright.isa.config import SEMAPHORE_LIMIT, NpuConfig
+from tilewright.isa.encoding import Op, op
+from tilewright.isa.instructions import BY_NAME, Engine, queue_of
+from tilewright.isa.timing import DEFAULT_MEMORY, VECTOR_SIGNAL, MemoryTiming, gemm_signal
 
 #: Runs that are ahead of their place at most: each may have given a signal that nobody has taken yet, and where a
 #: semaphore is full, somebody has to wait.

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from isa.config import NpuConfig
-from isa.instructions import Engine, queue_of
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import Engine, queue_of
 
 #: By number of the engine, the index of the last of its run instructions that has surely started; -1 for none.
 Started = list[int]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from compiler.npu.emit.geometry import Box
-from compiler.npu.emit.scratch import Allocation, Heap
-from compiler.npu.views import View
+from tilewright.compiler.npu.emit.geometry import Box
+from tilewright.compiler.npu.emit.scratch import Allocation, Heap
+from tilewright.compiler.npu.views import View
 
 
 class ActTile(NamedTuple):
@@ -79,7 +79,7 @@ SOMEWHERE = BandTile(0, 0, 0, 0, 0)
 
 
 class Sums(Protocol):
-    """What wants the finished tiles of a tensor, as `compiler.npu.emit.plane_sums.PlaneSums` does."""
+    """What wants the finished tiles of a tensor, as `tilewright.compiler.npu.emit.plane_sums.PlaneSums` does."""
 
     view: View
 

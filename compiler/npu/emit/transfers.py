@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from compiler.npu.emit.loops import spans
-from compiler.npu.emit.writer import Writer
-from isa.codes import CodeMode
-from isa.encoding import op
-from isa.instructions import Engine, Memory
-from isa.program import ARENA_REGION, CONSTANT_REGION
+from tilewright.compiler.npu.emit.loops import spans
+from tilewright.compiler.npu.emit.writer import Writer
+from tilewright.isa.codes import CodeMode
+from tilewright.isa.encoding import op
+from tilewright.isa.instructions import Engine, Memory
+from tilewright.isa.program import ARENA_REGION, CONSTANT_REGION
 
 #: Names that hazards know the targets of LOAD by.
 _SPACE = {Memory.ACT: "act", Memory.WGT: "wgt", Memory.PRM: "prm", Memory.LUT: "lut"}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from compiler.npu.emit.hazards import MEMORY_GRAIN, Access
-from compiler.npu.emit.loops import Loop
-from compiler.npu.emit.sequence import Registers, Run, Sequencer, Setting
-from isa.config import NpuConfig
-from isa.encoding import Op
-from isa.instructions import Engine
-from isa.timing import DEFAULT_MEMORY, MemoryTiming
+from tilewright.compiler.npu.emit.hazards import MEMORY_GRAIN, Access
+from tilewright.compiler.npu.emit.loops import Loop
+from tilewright.compiler.npu.emit.sequence import Registers, Run, Sequencer, Setting
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.encoding import Op
+from tilewright.isa.instructions import Engine
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 
 
 class Writer:

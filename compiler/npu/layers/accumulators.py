@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from compiler.npu.emit.context import Context
-from compiler.npu.emit.geometry import Box
-from compiler.npu.emit.loops import Loop
-from compiler.npu.emit.tiles import NO_TILE, ActTile
-from compiler.npu.layers.layer import Post
-from compiler.npu.views import BYTE_ORDER
-from isa.instructions import Source
+from tilewright.compiler.npu.emit.context import Context
+from tilewright.compiler.npu.emit.geometry import Box
+from tilewright.compiler.npu.emit.loops import Loop
+from tilewright.compiler.npu.emit.tiles import NO_TILE, ActTile
+from tilewright.compiler.npu.layers.layer import Post
+from tilewright.compiler.npu.views import BYTE_ORDER
+from tilewright.isa.instructions import Source
 
 
 def read_add_operand(context: Context, post: Post, box: Box) -> ActTile | None:

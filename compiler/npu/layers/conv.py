@@ -14,20 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from compiler.npu.emit.context import Context
-from compiler.npu.emit.geometry import Border, Box
-from compiler.npu.emit.loops import Loop
-from compiler.npu.emit.plan import Pools, TilePlan
-from compiler.npu.emit.scratch import Allocation
-from compiler.npu.emit.tiles import ActTile
-from compiler.npu.layers.accumulators import emit_accumulators, emit_wide, read_add_operand
-from compiler.npu.layers.conv_constants import ConvConstants, DynamicWeights
-from compiler.npu.layers.conv_tiling import ConvShape, ConvTiling, Phase, conv_plans, longest
-from compiler.npu.layers.layer import Layer
-from compiler.npu.layers.products import least_constants
-from compiler.npu.layers.row_sums import RowSums, add_by_tiles
-from compiler.npu.layers.tiling import OutputPart
-from isa.config import NpuConfig
+from tilewright.compiler.npu.emit.context import Context
+from tilewright.compiler.npu.emit.geometry import Border, Box
+from tilewright.compiler.npu.emit.loops import Loop
+from tilewright.compiler.npu.emit.plan import Pools, TilePlan
+from tilewright.compiler.npu.emit.scratch import Allocation
+from tilewright.compiler.npu.emit.tiles import ActTile
+from tilewright.compiler.npu.layers.accumulators import emit_accumulators, emit_wide, read_add_operand
+from tilewright.compiler.npu.layers.conv_constants import ConvConstants, DynamicWeights
+from tilewright.compiler.npu.layers.conv_tiling import ConvShape, ConvTiling, Phase, conv_plans, longest
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.layers.products import least_constants
+from tilewright.compiler.npu.layers.row_sums import RowSums, add_by_tiles
+from tilewright.compiler.npu.layers.tiling import OutputPart
+from tilewright.isa.config import NpuConfig
 
 
 @dataclass

@@ -8,12 +8,12 @@ from typing import Protocol
 
 import numpy as np
 
-from compiler.npu.emit.context import Context
-from compiler.npu.emit.geometry import Box
-from compiler.npu.emit.transfers import Place
-from compiler.npu.layers.conv_tiling import ConvShape
-from isa.instructions import Memory
-from isa.program import ARENA_REGION
+from tilewright.compiler.npu.emit.context import Context
+from tilewright.compiler.npu.emit.geometry import Box
+from tilewright.compiler.npu.emit.transfers import Place
+from tilewright.compiler.npu.layers.conv_tiling import ConvShape
+from tilewright.isa.instructions import Memory
+from tilewright.isa.program import ARENA_REGION
 
 
 @dataclass
@@ -37,7 +37,7 @@ class DynamicWeights:
 
 
 class Weighted(Protocol):
-    """What has the constants: a convolution, see `compiler.npu.layers.conv.ConvLayer`."""
+    """What has the constants: a convolution, see `tilewright.compiler.npu.layers.conv.ConvLayer`."""
 
     bias: np.ndarray
     scale: np.ndarray

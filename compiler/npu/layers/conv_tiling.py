@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compiler.npu.emit.plan import Pools, TilePlan
-from compiler.npu.layers.rest import Rest
-from compiler.npu.layers.sliding_window import SlidingWindow
-from compiler.npu.layers.tiling import Bus, bands, even_parts
-from compiler.npu.views import View
-from isa.config import NpuConfig
-from isa.timing import MemoryTiming
+from tilewright.compiler.npu.emit.plan import Pools, TilePlan
+from tilewright.compiler.npu.layers.rest import Rest
+from tilewright.compiler.npu.layers.sliding_window import SlidingWindow
+from tilewright.compiler.npu.layers.tiling import Bus, bands, even_parts
+from tilewright.compiler.npu.views import View
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.timing import MemoryTiming
 
 #: Estimated cycles one tile costs besides its work: starting four engines one after another.
 _TILE_OVERHEAD = 40

@@ -10,19 +10,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compiler.npu.emit.context import Context
-from compiler.npu.emit.geometry import Border, Box
-from compiler.npu.emit.loops import Loop
-from compiler.npu.emit.plan import Pools, TilePlan
-from compiler.npu.emit.tiles import ActTile
-from compiler.npu.layers.accumulators import emit_accumulators, emit_wide, read_add_operand
-from compiler.npu.layers.depthwise_passes import NO_PADS, Pads, Slots, WindowPass, plan_passes
-from compiler.npu.layers.layer import Layer
-from compiler.npu.layers.products import least_constants
-from compiler.npu.layers.rest import Rest
-from compiler.npu.layers.sliding_window import SlidingWindow
-from compiler.npu.layers.tiling import Bus, OutputPart, PlaneTiling, bands, boxes, even_parts
-from isa.config import NpuConfig
+from tilewright.compiler.npu.emit.context import Context
+from tilewright.compiler.npu.emit.geometry import Border, Box
+from tilewright.compiler.npu.emit.loops import Loop
+from tilewright.compiler.npu.emit.plan import Pools, TilePlan
+from tilewright.compiler.npu.emit.tiles import ActTile
+from tilewright.compiler.npu.layers.accumulators import emit_accumulators, emit_wide, read_add_operand
+from tilewright.compiler.npu.layers.depthwise_passes import NO_PADS, Pads, Slots, WindowPass, plan_passes
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.layers.products import least_constants
+from tilewright.compiler.npu.layers.rest import Rest
+from tilewright.compiler.npu.layers.sliding_window import SlidingWindow
+from tilewright.compiler.npu.layers.tiling import Bus, OutputPart, PlaneTiling, bands, boxes, even_parts
+from tilewright.isa.config import NpuConfig
 
 _TILE_OVERHEAD = 15
 #: Cycles besides its weights of an instruction for an output that misses padding.

@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiler.npu.layers.sliding_window import SlidingWindow
-from isa.config import NpuConfig
+from tilewright.compiler.npu.layers.sliding_window import SlidingWindow
+from tilewright.isa.config import NpuConfig
 
 #: Largest values of DEPTHWISE's start and step fields.
 _MAX_START, _MAX_STEP = 63, 15

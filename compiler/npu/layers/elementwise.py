@@ -10,15 +10,15 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from compiler.npu.emit.context import Context
-from compiler.npu.emit.geometry import Box
-from compiler.npu.emit.loops import Loop
-from compiler.npu.emit.plan import Pools, TilePlan
-from compiler.npu.emit.tiles import NO_TILE, ActTile
-from compiler.npu.layers.layer import Layer
-from compiler.npu.layers.tiling import OutputPart, PlaneTiling, boxes, even_parts
-from compiler.npu.views import View
-from isa.instructions import Source
+from tilewright.compiler.npu.emit.context import Context
+from tilewright.compiler.npu.emit.geometry import Box
+from tilewright.compiler.npu.emit.loops import Loop
+from tilewright.compiler.npu.emit.plan import Pools, TilePlan
+from tilewright.compiler.npu.emit.tiles import NO_TILE, ActTile
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.layers.tiling import OutputPart, PlaneTiling, boxes, even_parts
+from tilewright.compiler.npu.views import View
+from tilewright.isa.instructions import Source
 
 
 @dataclass

@@ -13,14 +13,14 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from compiler.npu.emit.context import Context
-from compiler.npu.emit.geometry import Border
-from compiler.npu.emit.plan import TilePlan
-from compiler.npu.emit.scratch import ScratchpadFull
-from compiler.npu.layers.products import Products
-from compiler.npu.layers.tiling import OutputPart
-from compiler.npu.views import View
-from isa.instructions import Rounding
+from tilewright.compiler.npu.emit.context import Context
+from tilewright.compiler.npu.emit.geometry import Border
+from tilewright.compiler.npu.emit.plan import TilePlan
+from tilewright.compiler.npu.emit.scratch import ScratchpadFull
+from tilewright.compiler.npu.layers.products import Products
+from tilewright.compiler.npu.layers.tiling import OutputPart
+from tilewright.compiler.npu.views import View
+from tilewright.isa.instructions import Rounding
 
 #: Budgets of ACT rows are rounded down to a multiple of this, so that a plan made for one is found again for the next.
 _BUDGET_GRAIN = 64

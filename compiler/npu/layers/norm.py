@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from compiler.npu.emit.context import Context
-from compiler.npu.emit.geometry import Box
-from compiler.npu.layers.elementwise import VectorLayer
-from compiler.npu.layers.tiling import PlaneTiling
-from compiler.npu.views import View
-from isa.instructions import RowFunction
-from isa.row_bits import EPSILON_FRACTION
+from tilewright.compiler.npu.emit.context import Context
+from tilewright.compiler.npu.emit.geometry import Box
+from tilewright.compiler.npu.layers.elementwise import VectorLayer
+from tilewright.compiler.npu.layers.tiling import PlaneTiling
+from tilewright.compiler.npu.views import View
+from tilewright.isa.instructions import RowFunction
+from tilewright.isa.row_bits import EPSILON_FRACTION
 
 
 @dataclass

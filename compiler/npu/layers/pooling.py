@@ -8,15 +8,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from compiler.npu.emit.context import Context
-from compiler.npu.emit.geometry import Border, Box
-from compiler.npu.emit.plan import Pools, TilePlan
-from compiler.npu.emit.plane_sums import emit_sums, sum_rows
-from compiler.npu.layers.elementwise import VectorLayer, uniform_params
-from compiler.npu.layers.sliding_window import SlidingWindow
-from compiler.npu.layers.tiling import OutputPart, PlaneTiling, even_parts
-from compiler.npu.views import View
-from isa.instructions import Source
+from tilewright.compiler.npu.emit.context import Context
+from tilewright.compiler.npu.emit.geometry import Border, Box
+from tilewright.compiler.npu.emit.plan import Pools, TilePlan
+from tilewright.compiler.npu.emit.plane_sums import emit_sums, sum_rows
+from tilewright.compiler.npu.layers.elementwise import VectorLayer, uniform_params
+from tilewright.compiler.npu.layers.sliding_window import SlidingWindow
+from tilewright.compiler.npu.layers.tiling import OutputPart, PlaneTiling, even_parts
+from tilewright.compiler.npu.views import View
+from tilewright.isa.instructions import Source
 
 #: The lowest int8: padding that never wins a maximum.
 _LOWEST = -128

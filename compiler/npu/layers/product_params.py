@@ -16,17 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from compiler.npu.emit.context import Context
-from compiler.npu.emit.geometry import Box
-from compiler.npu.emit.plan import Pools, TilePlan
-from compiler.npu.layers.accumulators import emit_accumulators
-from compiler.npu.layers.elementwise import uniform_params
-from compiler.npu.layers.layer import Layer, Post
-from compiler.npu.layers.tiling import OutputPart, PlaneTiling, even_parts
-from compiler.npu.layers.transposition import Widths
-from compiler.npu.views import View
-from isa.config import NpuConfig
-from isa.instructions import Memory, Source
+from tilewright.compiler.npu.emit.context import Context
+from tilewright.compiler.npu.emit.geometry import Box
+from tilewright.compiler.npu.emit.plan import Pools, TilePlan
+from tilewright.compiler.npu.layers.accumulators import emit_accumulators
+from tilewright.compiler.npu.layers.elementwise import uniform_params
+from tilewright.compiler.npu.layers.layer import Layer, Post
+from tilewright.compiler.npu.layers.tiling import OutputPart, PlaneTiling, even_parts
+from tilewright.compiler.npu.layers.transposition import Widths
+from tilewright.compiler.npu.views import View
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import Memory, Source
 
 #: Bytes of a pair of bias and scale, and those of its bias.
 PAIR, BIAS = 8, 4

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.npu.layers.rest import Rest
-from isa.config import NpuConfig
+from tilewright.compiler.npu.layers.rest import Rest
+from tilewright.isa.config import NpuConfig
 
 _PAIR_BYTES = 8  # a bias and a scale
 

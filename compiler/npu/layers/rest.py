@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isa.config import NpuConfig
+from tilewright.isa.config import NpuConfig
 
 #: Share of tiles from which it is better to multiply whole sets: a tile of its own costs an instruction.
 DENSE = 0.5

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.npu.emit.context import Context
-from compiler.npu.emit.loops import Loop
-from compiler.npu.layers.elementwise import uniform_params
-from compiler.npu.layers.layer import Post
-from compiler.npu.layers.transposition import Widths
-from isa.config import NpuConfig
-from isa.instructions import Source
+from tilewright.compiler.npu.emit.context import Context
+from tilewright.compiler.npu.emit.loops import Loop
+from tilewright.compiler.npu.layers.elementwise import uniform_params
+from tilewright.compiler.npu.layers.layer import Post
+from tilewright.compiler.npu.layers.transposition import Widths
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import Source
 
 #: Cycles for every row besides the products: VECTOR's passes, for which the array waits in part.
 _PASSES = 3

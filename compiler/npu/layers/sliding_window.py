@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiler.npu.emit.geometry import Border, Box
+from tilewright.compiler.npu.emit.geometry import Border, Box
 
 
 class SlidingWindow(NamedTuple):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
-from compiler.npu.emit.context import Context
-from compiler.npu.emit.geometry import Box
-from compiler.npu.emit.tiles import NO_TILE
-from compiler.npu.layers.elementwise import VectorLayer, walk
-from compiler.npu.layers.tiling import PlaneTiling
-from compiler.npu.views import View
-from isa.instructions import RowFunction, Source
+from tilewright.compiler.npu.emit.context import Context
+from tilewright.compiler.npu.emit.geometry import Box
+from tilewright.compiler.npu.emit.tiles import NO_TILE
+from tilewright.compiler.npu.layers.elementwise import VectorLayer, walk
+from tilewright.compiler.npu.layers.tiling import PlaneTiling
+from tilewright.compiler.npu.views import View
+from tilewright.isa.instructions import RowFunction, Source
 
 
 @dataclass

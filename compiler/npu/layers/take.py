@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from compiler.npu.emit.context import Context
-from compiler.npu.emit.geometry import Box
-from compiler.npu.layers.elementwise import VectorLayer
-from compiler.npu.layers.tiling import PlaneTiling
-from isa.instructions import Source
+from tilewright.compiler.npu.emit.context import Context
+from tilewright.compiler.npu.emit.geometry import Box
+from tilewright.compiler.npu.layers.elementwise import VectorLayer
+from tilewright.compiler.npu.layers.tiling import PlaneTiling
+from tilewright.isa.instructions import Source
 
 
 class Run(NamedTuple):

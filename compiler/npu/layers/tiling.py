@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from compiler.npu.emit.geometry import Box
-from compiler.npu.views import View
-from isa.config import NpuConfig
-from isa.timing import MemoryTiming
+from tilewright.compiler.npu.emit.geometry import Box
+from tilewright.compiler.npu.views import View
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.timing import MemoryTiming
 
 #: Cycles until a tile's first products, besides those until the first beat comes and of its first data.
 _START = 36

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from compiler.npu.emit.context import Context
-from compiler.npu.emit.geometry import Box
-from compiler.npu.emit.plan import Pools, TilePlan
-from compiler.npu.layers.accumulators import emit_accumulators
-from compiler.npu.layers.layer import Layer
-from compiler.npu.layers.tiling import OutputPart, PlaneTiling, even_parts
-from compiler.npu.views import View
-from isa.config import NpuConfig
-from isa.instructions import Memory
+from tilewright.compiler.npu.emit.context import Context
+from tilewright.compiler.npu.emit.geometry import Box
+from tilewright.compiler.npu.emit.plan import Pools, TilePlan
+from tilewright.compiler.npu.layers.accumulators import emit_accumulators
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.layers.tiling import OutputPart, PlaneTiling, even_parts
+from tilewright.compiler.npu.views import View
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import Memory
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from compiler.discover import import_modules
-from compiler.npu.ops.npu_op import (
+from tilewright.compiler.discover import import_modules
+from tilewright.compiler.npu.ops.npu_op import (
     NPU_OPS,
     NpuOp,
     is_elementwise,

@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from compiler.graph import Node
-from compiler.npu.blocks.operands import Operands
-from compiler.npu.layers.conv import ConvLayer
-from compiler.npu.layers.conv_tiling import Phase
-from compiler.npu.layers.elementwise import ElementLayer
-from compiler.npu.layers.layer import Add, Layer, Post
-from compiler.npu.ops.elementwise import NO_TABLES
-from compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
-from compiler.npu.views import View, channel_axis
-from compiler.ops.concat import QConcat
-from compiler.tensor import EIGHT_BIT
-from isa.config import NpuConfig
-from isa.program import Layout
+from tilewright.compiler.graph import Node
+from tilewright.compiler.npu.blocks.operands import Operands
+from tilewright.compiler.npu.layers.conv import ConvLayer
+from tilewright.compiler.npu.layers.conv_tiling import Phase
+from tilewright.compiler.npu.layers.elementwise import ElementLayer
+from tilewright.compiler.npu.layers.layer import Add, Layer, Post
+from tilewright.compiler.npu.ops.elementwise import NO_TABLES
+from tilewright.compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
+from tilewright.compiler.npu.views import View, channel_axis
+from tilewright.compiler.ops.concat import QConcat
+from tilewright.compiler.tensor import EIGHT_BIT
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import Layout
 
 #: (a + b) of stored values, where one of the two is 0.
 _SUM = {"ma": 1, "mb": 1, "c": 0, "shift": 0}

@@ -7,23 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from compiler.graph import Node
-from compiler.npu.blocks.operands import Operands
-from compiler.npu.layers.conv import ConvLayer
-from compiler.npu.layers.conv_tiling import Phase
-from compiler.npu.layers.depthwise import DepthwiseLayer
-from compiler.npu.layers.layer import Layer
-from compiler.npu.layers.products import Products, taps_inside, transposed_taps
-from compiler.npu.layers.rest import Rest
-from compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
-from compiler.npu.ops.tail import fuse_tail, labels
-from compiler.npu.ops.weights import bias_unsupported, corrected_bias, requantiser, split_zero_point
-from compiler.npu.ops.window import begin_pads, rows_columns, window_unsupported
-from compiler.npu.stored import stored_zero_point
-from compiler.npu.views import View
-from compiler.ops.convolution import QConv, QConvTranspose
-from isa.config import NpuConfig
-from isa.program import Layout
+from tilewright.compiler.graph import Node
+from tilewright.compiler.npu.blocks.operands import Operands
+from tilewright.compiler.npu.layers.conv import ConvLayer
+from tilewright.compiler.npu.layers.conv_tiling import Phase
+from tilewright.compiler.npu.layers.depthwise import DepthwiseLayer
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.layers.products import Products, taps_inside, transposed_taps
+from tilewright.compiler.npu.layers.rest import Rest
+from tilewright.compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
+from tilewright.compiler.npu.ops.tail import fuse_tail, labels
+from tilewright.compiler.npu.ops.weights import bias_unsupported, corrected_bias, requantiser, split_zero_point
+from tilewright.compiler.npu.ops.window import begin_pads, rows_columns, window_unsupported
+from tilewright.compiler.npu.stored import stored_zero_point
+from tilewright.compiler.npu.views import View
+from tilewright.compiler.ops.convolution import QConv, QConvTranspose
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import Layout
 
 
 def _unsupported(node: TypedNode[QConv | QConvTranspose]) -> str | None:

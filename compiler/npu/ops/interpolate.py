@@ -6,20 +6,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.graph import Node
-from compiler.npu.blocks.operands import Operands
-from compiler.npu.layers.conv import ConvLayer
-from compiler.npu.layers.conv_tiling import Phase
-from compiler.npu.layers.layer import Layer, Post
-from compiler.npu.layers.products import Products
-from compiler.npu.layers.take import TakeLayer
-from compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
-from compiler.npu.ops.tail import fuse_tail, labels
-from compiler.npu.ops.weights import split_zero_point
-from compiler.npu.stored import stored_zero_point
-from compiler.ops.interpolate import Places, QInterpolate
-from isa.config import NpuConfig
-from isa.program import Layout
+from tilewright.compiler.graph import Node
+from tilewright.compiler.npu.blocks.operands import Operands
+from tilewright.compiler.npu.layers.conv import ConvLayer
+from tilewright.compiler.npu.layers.conv_tiling import Phase
+from tilewright.compiler.npu.layers.layer import Layer, Post
+from tilewright.compiler.npu.layers.products import Products
+from tilewright.compiler.npu.layers.take import TakeLayer
+from tilewright.compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
+from tilewright.compiler.npu.ops.tail import fuse_tail, labels
+from tilewright.compiler.npu.ops.weights import split_zero_point
+from tilewright.compiler.npu.stored import stored_zero_point
+from tilewright.compiler.ops.interpolate import Places, QInterpolate
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import Layout
 
 _MOST_FACTOR = 8
 _FINEST = 256  # twice such weights are up to four int8 sets

@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from compiler.graph import Node
-from compiler.npu.blocks.operands import Operands
-from compiler.npu.layers.layer import Layer, Post
-from compiler.npu.layers.norm import NormLayer, RowGroupNorm
-from compiler.npu.layers.transposition import TransposeLayer
-from compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
-from compiler.npu.ops.tail import labels
-from compiler.npu.stored import stored_zero_point
-from compiler.npu.views import View, planes_of
-from compiler.ops.norm import QNorm, QPlaneNorm
-from isa.config import NpuConfig
-from isa.program import Layout
-from isa.row_bits import BIAS_FRACTION, EPSILON_FRACTION, RADICAND_BITS
-from isa.row_norm import FACTOR_SCALE, MAX_COUNT, TRUNCATION
+from tilewright.compiler.graph import Node
+from tilewright.compiler.npu.blocks.operands import Operands
+from tilewright.compiler.npu.layers.layer import Layer, Post
+from tilewright.compiler.npu.layers.norm import NormLayer, RowGroupNorm
+from tilewright.compiler.npu.layers.transposition import TransposeLayer
+from tilewright.compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
+from tilewright.compiler.npu.ops.tail import labels
+from tilewright.compiler.npu.stored import stored_zero_point
+from tilewright.compiler.npu.views import View, planes_of
+from tilewright.compiler.ops.norm import QNorm, QPlaneNorm
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import Layout
+from tilewright.isa.row_bits import BIAS_FRACTION, EPSILON_FRACTION, RADICAND_BITS
+from tilewright.isa.row_norm import FACTOR_SCALE, MAX_COUNT, TRUNCATION
 
 #: The machine adds results of up to so many steps correctly to a product that saturates.
 _MOST = 128

@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from compiler.graph import Graph, Node
-from compiler.npu.blocks.operands import Operands
-from compiler.npu.layers.layer import Layer
-from compiler.ops import QuantizedOp
-from compiler.tensor import EIGHT_BIT, Tensor
-from isa.config import NpuConfig
-from isa.program import Layout
+from tilewright.compiler.graph import Graph, Node
+from tilewright.compiler.npu.blocks.operands import Operands
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.ops import QuantizedOp
+from tilewright.compiler.tensor import EIGHT_BIT, Tensor
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import Layout
 
 Q = TypeVar("Q", bound=QuantizedOp)
 O = TypeVar("O", bound=QuantizedOp, covariant=True)

@@ -7,24 +7,24 @@ import math
 
 import numpy as np
 
-from compiler.graph import Node
-from compiler.npu.blocks.operands import Operands
-from compiler.npu.layers.conv import ConvLayer
-from compiler.npu.layers.conv_tiling import Phase
-from compiler.npu.layers.depthwise import DepthwiseLayer
-from compiler.npu.layers.layer import Layer, Post
-from compiler.npu.layers.pooling import LargeMeanLayer, MaxPoolLayer, MeanLayer
-from compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
-from compiler.npu.ops.tail import fuse_tail, labels
-from compiler.npu.ops.window import begin_pads, rows_columns, window_unsupported
-from compiler.npu.stored import stored_limits, stored_zero_point
-from compiler.ops.pooling import QAveragePool, QGlobalAveragePool, QMaxPool
-from compiler.quantization import limits
-from compiler.tensor import Tensor
-from isa import numerics
-from isa.config import NpuConfig
-from isa.instructions import Rounding
-from isa.program import Layout
+from tilewright.compiler.graph import Node
+from tilewright.compiler.npu.blocks.operands import Operands
+from tilewright.compiler.npu.layers.conv import ConvLayer
+from tilewright.compiler.npu.layers.conv_tiling import Phase
+from tilewright.compiler.npu.layers.depthwise import DepthwiseLayer
+from tilewright.compiler.npu.layers.layer import Layer, Post
+from tilewright.compiler.npu.layers.pooling import LargeMeanLayer, MaxPoolLayer, MeanLayer
+from tilewright.compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
+from tilewright.compiler.npu.ops.tail import fuse_tail, labels
+from tilewright.compiler.npu.ops.window import begin_pads, rows_columns, window_unsupported
+from tilewright.compiler.npu.stored import stored_limits, stored_zero_point
+from tilewright.compiler.ops.pooling import QAveragePool, QGlobalAveragePool, QMaxPool
+from tilewright.compiler.quantization import limits
+from tilewright.compiler.tensor import Tensor
+from tilewright.isa import numerics
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import Rounding
+from tilewright.isa.program import Layout
 
 
 @npu_op(QMaxPool)

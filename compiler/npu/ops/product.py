@@ -7,24 +7,24 @@ from collections.abc import Callable
 
 import numpy as np
 
-from compiler.graph import Node
-from compiler.npu.blocks.operands import Operands
-from compiler.npu.layers.conv import ConvLayer
-from compiler.npu.layers.conv_constants import DynamicWeights
-from compiler.npu.layers.conv_tiling import Phase
-from compiler.npu.layers.layer import Layer, Post
-from compiler.npu.layers.product_params import LARGEST, PAIR, ProductParamsLayer, fits, int8_parts
-from compiler.npu.layers.products import Products
-from compiler.npu.layers.transposition import TransposeLayer
-from compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
-from compiler.npu.ops.tail import fuse_tail, labels
-from compiler.npu.ops.weights import bias_unsupported, corrected_bias, requantiser, split_zero_point
-from compiler.npu.stored import stored_zero_point
-from compiler.npu.views import View
-from compiler.ops.product import QMatMul
-from compiler.tensor import EIGHT_BIT, Tensor
-from isa.config import NpuConfig
-from isa.program import ARENA_REGION, Layout
+from tilewright.compiler.graph import Node
+from tilewright.compiler.npu.blocks.operands import Operands
+from tilewright.compiler.npu.layers.conv import ConvLayer
+from tilewright.compiler.npu.layers.conv_constants import DynamicWeights
+from tilewright.compiler.npu.layers.conv_tiling import Phase
+from tilewright.compiler.npu.layers.layer import Layer, Post
+from tilewright.compiler.npu.layers.product_params import LARGEST, PAIR, ProductParamsLayer, fits, int8_parts
+from tilewright.compiler.npu.layers.products import Products
+from tilewright.compiler.npu.layers.transposition import TransposeLayer
+from tilewright.compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
+from tilewright.compiler.npu.ops.tail import fuse_tail, labels
+from tilewright.compiler.npu.ops.weights import bias_unsupported, corrected_bias, requantiser, split_zero_point
+from tilewright.compiler.npu.stored import stored_zero_point
+from tilewright.compiler.npu.views import View
+from tilewright.compiler.ops.product import QMatMul
+from tilewright.compiler.tensor import EIGHT_BIT, Tensor
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import ARENA_REGION, Layout
 
 
 @npu_op(QMatMul)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import Node
-from compiler.npu.blocks.operands import Operands
-from compiler.npu.layers.layer import Layer, Post
-from compiler.npu.layers.softmax import SoftmaxLayer
-from compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
-from compiler.npu.ops.tail import fuse_tail, labels
-from compiler.npu.stored import stored_zero_point
-from compiler.ops.softmax import QSoftmax
-from compiler.tensor import Tensor
-from isa import numerics
-from isa.config import NpuConfig
-from isa.instructions import ROW_SUM_BITS
-from isa.program import Layout
+from tilewright.compiler.graph import Node
+from tilewright.compiler.npu.blocks.operands import Operands
+from tilewright.compiler.npu.layers.layer import Layer, Post
+from tilewright.compiler.npu.layers.softmax import SoftmaxLayer
+from tilewright.compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
+from tilewright.compiler.npu.ops.tail import fuse_tail, labels
+from tilewright.compiler.npu.stored import stored_zero_point
+from tilewright.compiler.ops.softmax import QSoftmax
+from tilewright.compiler.tensor import Tensor
+from tilewright.isa import numerics
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import ROW_SUM_BITS
+from tilewright.isa.program import Layout
 
 #: Bits of an exponential; elements whose exponentials a sum of the machine holds.
 _WORD_BITS = 24

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from compiler.graph import Graph, Node
-from compiler.npu.add_constants import stored_add_constants
-from compiler.npu.blocks.operands import Operands
-from compiler.npu.layers.layer import Add, Post
-from compiler.npu.stored import stored_limits
-from compiler.ops.elementwise import AddConstants, QAdd, QLut
-from isa.program import Layout
+from tilewright.compiler.graph import Graph, Node
+from tilewright.compiler.npu.add_constants import stored_add_constants
+from tilewright.compiler.npu.blocks.operands import Operands
+from tilewright.compiler.npu.layers.layer import Add, Post
+from tilewright.compiler.npu.stored import stored_limits
+from tilewright.compiler.ops.elementwise import AddConstants, QAdd, QLut
+from tilewright.isa.program import Layout
 
 
 def labels(nodes: list[Node]) -> tuple[str, str]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from compiler.graph import Node
-from compiler.npu.blocks.operands import Operands
-from compiler.npu.layers.layer import Layer, Post
-from compiler.npu.layers.take import TakeLayer, runs
-from compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
-from compiler.npu.ops.tail import fuse_tail, labels
-from compiler.ops.take import QTake
-from isa.config import NpuConfig
-from isa.program import Layout
+from tilewright.compiler.graph import Node
+from tilewright.compiler.npu.blocks.operands import Operands
+from tilewright.compiler.npu.layers.layer import Layer, Post
+from tilewright.compiler.npu.layers.take import TakeLayer, runs
+from tilewright.compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
+from tilewright.compiler.npu.ops.tail import fuse_tail, labels
+from tilewright.compiler.ops.take import QTake
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import Layout
 
 #: VECTOR instructions for a plane at most.
 _MOST_RUNS = 64

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from compiler.npu.layers.layer import Post
-from compiler.npu.ops.npu_op import TypedNode
-from compiler.npu.stored import stored_limits, stored_zero_point
-from compiler.ops.quantized_op import Clamped
-from isa import numerics
+from tilewright.compiler.npu.layers.layer import Post
+from tilewright.compiler.npu.ops.npu_op import TypedNode
+from tilewright.compiler.npu.stored import stored_limits, stored_zero_point
+from tilewright.compiler.ops.quantized_op import Clamped
+from tilewright.isa import numerics
 
 
 def bias_unsupported(node: TypedNode[Any]) -> str | None:

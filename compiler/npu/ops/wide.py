@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import Node
-from compiler.npu.blocks.operands import Operands
-from compiler.npu.layers.conv import ConvLayer
-from compiler.npu.layers.conv_tiling import Phase
-from compiler.npu.layers.depthwise import DepthwiseLayer
-from compiler.npu.layers.layer import Layer, Post
-from compiler.npu.layers.products import taps_inside
-from compiler.npu.ops.convolution import model_products
-from compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
-from compiler.npu.ops.tail import labels
-from compiler.npu.ops.weights import bias_unsupported
-from compiler.npu.ops.window import begin_pads, rows_columns, window_unsupported
-from compiler.ops.wide import QConv16
-from compiler.tensor import Tensor
-from isa import wide_numerics
-from isa.config import NpuConfig
-from isa.program import Layout
+from tilewright.compiler.graph import Node
+from tilewright.compiler.npu.blocks.operands import Operands
+from tilewright.compiler.npu.layers.conv import ConvLayer
+from tilewright.compiler.npu.layers.conv_tiling import Phase
+from tilewright.compiler.npu.layers.depthwise import DepthwiseLayer
+from tilewright.compiler.npu.layers.layer import Layer, Post
+from tilewright.compiler.npu.layers.products import taps_inside
+from tilewright.compiler.npu.ops.convolution import model_products
+from tilewright.compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
+from tilewright.compiler.npu.ops.tail import labels
+from tilewright.compiler.npu.ops.weights import bias_unsupported
+from tilewright.compiler.npu.ops.window import begin_pads, rows_columns, window_unsupported
+from tilewright.compiler.ops.wide import QConv16
+from tilewright.compiler.tensor import Tensor
+from tilewright.isa import wide_numerics
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import Layout
 
 
 @npu_op(QConv16)

@@ -6,21 +6,21 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from compiler.cpu.cost import HostModel, Work
-from compiler.cpu.segment import prepare_segment
-from compiler.cpu.target import Target
-from compiler.graph import Node
-from compiler.npu.blocks.alias import MOVES
-from compiler.npu.blocks.blocked import Blocked
-from compiler.npu.blocks.layouts import Layouts
-from compiler.npu.blocks.wiring import Wiring
-from compiler.npu.ops import is_light, npu_op_of
-from compiler.npu.ops.product import weights_on_npu
-from compiler.npu.views import dense_view, plane_shape
-from compiler.ops.elementwise import QAdd, QLut
-from compiler.ops.product import QMatMul
-from isa.config import NpuConfig
-from isa.program import ARENA_REGION, Layout
+from tilewright.compiler.cpu.cost import HostModel, Work
+from tilewright.compiler.cpu.segment import prepare_segment
+from tilewright.compiler.cpu.target import Target
+from tilewright.compiler.graph import Node
+from tilewright.compiler.npu.blocks.alias import MOVES
+from tilewright.compiler.npu.blocks.blocked import Blocked
+from tilewright.compiler.npu.blocks.layouts import Layouts
+from tilewright.compiler.npu.blocks.wiring import Wiring
+from tilewright.compiler.npu.ops import is_light, npu_op_of
+from tilewright.compiler.npu.ops.product import weights_on_npu
+from tilewright.compiler.npu.views import dense_view, plane_shape
+from tilewright.compiler.ops.elementwise import QAdd, QLut
+from tilewright.compiler.ops.product import QMatMul
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import ARENA_REGION, Layout
 
 #: Of a conversion between plain tensors and blocks of lanes, for every byte: moved one by one, in short loops.
 _CONVERSION = Work(plain=1.0, turns=0.5)

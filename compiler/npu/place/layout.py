@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from compiler.graph import Node
-from compiler.npu.blocks.blocked import Blocked
-from compiler.npu.blocks.layouts import Layouts
-from compiler.npu.blocks.wiring import Wiring
-from compiler.npu.place.place import usual_layout
-from compiler.npu.place.tails import Chain, Work
-from compiler.npu.views import broadcast_ok, dense_view, planes_of
-from compiler.ops.concat import QConcat
-from isa.program import ARENA_REGION, Layout
+from tilewright.compiler.graph import Node
+from tilewright.compiler.npu.blocks.blocked import Blocked
+from tilewright.compiler.npu.blocks.layouts import Layouts
+from tilewright.compiler.npu.blocks.wiring import Wiring
+from tilewright.compiler.npu.place.place import usual_layout
+from tilewright.compiler.npu.place.tails import Chain, Work
+from tilewright.compiler.npu.views import broadcast_ok, dense_view, planes_of
+from tilewright.compiler.ops.concat import QConcat
+from tilewright.isa.program import ARENA_REGION, Layout
 
 
 def choose_layouts(wiring: Wiring, work: Work, block: int) -> Layouts:

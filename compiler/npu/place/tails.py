@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compiler.errors import CompileError
-from compiler.graph import Node
-from compiler.npu.blocks.alias import MOVES
-from compiler.npu.blocks.wiring import Wiring
-from compiler.npu.ops import NpuOp, npu_op_of
-from compiler.npu.place.place import Placement
-from compiler.ops.elementwise import QAdd, QLut
-from isa.program import Layout
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.graph import Node
+from tilewright.compiler.npu.blocks.alias import MOVES
+from tilewright.compiler.npu.blocks.wiring import Wiring
+from tilewright.compiler.npu.ops import NpuOp, npu_op_of
+from tilewright.compiler.npu.place.place import Placement
+from tilewright.compiler.ops.elementwise import QAdd, QLut
+from tilewright.isa.program import Layout
 
 
 @dataclass(frozen=True)

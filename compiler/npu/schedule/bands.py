@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from operator import mul
 from typing import Any
 
-from compiler.npu.emit.context import Context
-from compiler.npu.emit.plan import TilePlan
-from compiler.npu.emit.scratch import Heap, ScratchpadFull
-from compiler.npu.emit.tiles import BandTile
-from compiler.npu.layers.layer import Layer
-from compiler.npu.layers.tiling import OutputPart
-from compiler.npu.views import View, same_box
-from isa.instructions import Engine, Source
+from tilewright.compiler.npu.emit.context import Context
+from tilewright.compiler.npu.emit.plan import TilePlan
+from tilewright.compiler.npu.emit.scratch import Heap, ScratchpadFull
+from tilewright.compiler.npu.emit.tiles import BandTile
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.layers.tiling import OutputPart
+from tilewright.compiler.npu.views import View, same_box
+from tilewright.isa.instructions import Engine, Source
 
 #: Part of the largest gap of ACT that second buffers may leave the tensors between with.
 _ROOM = 0.75

@@ -16,16 +16,16 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from compiler.npu.emit.context import Context
-from compiler.npu.emit.plan import TilePlan
-from compiler.npu.emit.scratch import Allocation, Heap, ScratchpadFull
-from compiler.npu.emit.tiles import SOMEWHERE, BandTile
-from compiler.npu.layers.conv import ConvEmission, ConvLayer, finishing
-from compiler.npu.layers.conv_tiling import ConvTiling
-from compiler.npu.layers.layer import Layer
-from compiler.npu.layers.tiling import OutputPart
-from compiler.npu.schedule.bands import Between, LayerGroup, LayerWork, between_of, fill_padding
-from isa.config import NpuConfig
+from tilewright.compiler.npu.emit.context import Context
+from tilewright.compiler.npu.emit.plan import TilePlan
+from tilewright.compiler.npu.emit.scratch import Allocation, Heap, ScratchpadFull
+from tilewright.compiler.npu.emit.tiles import SOMEWHERE, BandTile
+from tilewright.compiler.npu.layers.conv import ConvEmission, ConvLayer, finishing
+from tilewright.compiler.npu.layers.conv_tiling import ConvTiling
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.layers.tiling import OutputPart
+from tilewright.compiler.npu.schedule.bands import Between, LayerGroup, LayerWork, between_of, fill_padding
+from tilewright.isa.config import NpuConfig
 
 #: Layers in such a group at most.
 LONGEST = 4

@@ -10,15 +10,15 @@ import hashlib
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
-from compiler.errors import CompileError
-from compiler.npu.layers.layer import Layer, readers
-from compiler.npu.schedule.bands import LayerGroup, group_of
-from compiler.npu.schedule.channels import channel_group
-from compiler.npu.schedule.residency import Stay, resident_candidates
-from compiler.npu.schedule.search import Schedule
-from compiler.npu.schedule.shape import shape_of
-from isa.config import NpuConfig
-from isa.timing import DEFAULT_MEMORY, MemoryTiming
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.npu.layers.layer import Layer, readers
+from tilewright.compiler.npu.schedule.bands import LayerGroup, group_of
+from tilewright.compiler.npu.schedule.channels import channel_group
+from tilewright.compiler.npu.schedule.residency import Stay, resident_candidates
+from tilewright.compiler.npu.schedule.search import Schedule
+from tilewright.compiler.npu.schedule.shape import shape_of
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from compiler.errors import CompileError
-from compiler.npu.emit.context import Context
-from compiler.npu.emit.plane_sums import PlaneSums, sum_rows
-from compiler.npu.emit.scratch import ScratchpadFull
-from compiler.npu.layers.layer import Layer
-from compiler.npu.schedule.bands import LayerGroup, emit_group
-from compiler.npu.schedule.channels import emit_channels
-from compiler.npu.schedule.residency import Stay, outside_groups
-from compiler.npu.views import View, same_box
-from isa.config import NpuConfig
-from isa.program import Layer as LayerRow
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.npu.emit.context import Context
+from tilewright.compiler.npu.emit.plane_sums import PlaneSums, sum_rows
+from tilewright.compiler.npu.emit.scratch import ScratchpadFull
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.schedule.bands import LayerGroup, emit_group
+from tilewright.compiler.npu.schedule.channels import emit_channels
+from tilewright.compiler.npu.schedule.residency import Stay, outside_groups
+from tilewright.compiler.npu.views import View, same_box
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import Layer as LayerRow
 
 #: Sums of planes may take this part of ACC.
 _SUMS = 4

@@ -12,16 +12,16 @@ from dataclasses import replace
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
-from compiler.npu.emit.context import ConstantPool, Context
-from compiler.npu.emit.emitter import Emitter
-from compiler.npu.emit.plan import BandedWork
-from compiler.npu.emit.scratch import ScratchpadFull
-from compiler.npu.layers.layer import Layer, readers
-from compiler.npu.schedule import channels
-from compiler.npu.schedule.bands import LayerGroup, emit_group, group_of
-from compiler.npu.schedule.residency import Stay, outside_groups
-from compiler.npu.schedule.shape import shape_of
-from isa.instructions import Engine
+from tilewright.compiler.npu.emit.context import ConstantPool, Context
+from tilewright.compiler.npu.emit.emitter import Emitter
+from tilewright.compiler.npu.emit.plan import BandedWork
+from tilewright.compiler.npu.emit.scratch import ScratchpadFull
+from tilewright.compiler.npu.layers.layer import Layer, readers
+from tilewright.compiler.npu.schedule import channels
+from tilewright.compiler.npu.schedule.bands import LayerGroup, emit_group, group_of
+from tilewright.compiler.npu.schedule.residency import Stay, outside_groups
+from tilewright.compiler.npu.schedule.shape import shape_of
+from tilewright.isa.instructions import Engine
 
 #: Share of the other engines' work that is not hidden behind the busiest one.
 _EXPOSED = 0.04

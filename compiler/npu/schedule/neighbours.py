@@ -6,16 +6,16 @@ import heapq
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 
-from compiler.npu.emit.plan import TilePlans
-from compiler.npu.emit.tiles import SOMEWHERE
-from compiler.npu.layers.layer import Layer, readers
-from compiler.npu.schedule.bands import LayerGroup, group_of
-from compiler.npu.schedule.channels import channel_group, channel_plans
-from compiler.npu.schedule.decisions import Decisions, schedule_of
-from compiler.npu.schedule.residency import place_residents, resident_candidates
-from compiler.npu.schedule.search import Schedule, dry_context
-from isa.config import NpuConfig
-from isa.timing import DEFAULT_MEMORY, MemoryTiming
+from tilewright.compiler.npu.emit.plan import TilePlans
+from tilewright.compiler.npu.emit.tiles import SOMEWHERE
+from tilewright.compiler.npu.layers.layer import Layer, readers
+from tilewright.compiler.npu.schedule.bands import LayerGroup, group_of
+from tilewright.compiler.npu.schedule.channels import channel_group, channel_plans
+from tilewright.compiler.npu.schedule.decisions import Decisions, schedule_of
+from tilewright.compiler.npu.schedule.residency import place_residents, resident_candidates
+from tilewright.compiler.npu.schedule.search import Schedule, dry_context
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 
 #: Rows of the last output per band that fused groups are tried with.
 STEPS = (1, 2, 3, 4, 6, 7, 8, 10, 14, 16, 20, 28)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from compiler.npu.emit.plan import TilePlans
-from compiler.npu.layers.layer import Layer
-from compiler.npu.schedule.decisions import decisions_of
-from compiler.npu.schedule.neighbours import Neighbourhood
-from compiler.npu.schedule.search import GAIN, Measure, Schedule, measure_schedule
-from isa.config import NpuConfig
-from isa.fields import INSTRUCTION_BYTES
+from tilewright.compiler.npu.emit.plan import TilePlans
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.schedule.decisions import decisions_of
+from tilewright.compiler.npu.schedule.neighbours import Neighbourhood
+from tilewright.compiler.npu.schedule.search import GAIN, Measure, Schedule, measure_schedule
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.fields import INSTRUCTION_BYTES
 
 #: Tiles of a layer that are measured besides the one the estimate prefers, by effort: at least, and where a step has
 #: so few instructions that this many measure them in all layers.

@@ -12,11 +12,11 @@ import itertools
 import math
 from collections.abc import Callable, Hashable, Iterable
 
-from compiler.npu.emit.plan import TilePlans
-from compiler.npu.layers.layer import Layer
-from compiler.npu.schedule.bands import LayerGroup
-from compiler.npu.schedule.fusion import Candidate, candidates, cheapest, closer_estimate
-from compiler.npu.schedule.search import (
+from tilewright.compiler.npu.emit.plan import TilePlans
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.schedule.bands import LayerGroup
+from tilewright.compiler.npu.schedule.fusion import Candidate, candidates, cheapest, closer_estimate
+from tilewright.compiler.npu.schedule.search import (
     GAIN,
     Budget,
     Measure,
@@ -26,7 +26,7 @@ from compiler.npu.schedule.search import (
     measure_units,
     work_of,
 )
-from isa.config import NpuConfig
+from tilewright.isa.config import NpuConfig
 
 #: Layers in a group at most.
 LONGEST = 8

@@ -6,13 +6,13 @@ import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from compiler.npu.emit.context import Context
-from compiler.npu.emit.geometry import Border
-from compiler.npu.layers.layer import Layer
-from compiler.npu.schedule.bands import LayerGroup
-from compiler.npu.views import View, same_box
-from isa.config import NpuConfig
-from isa.program import ARENA_REGION
+from tilewright.compiler.npu.emit.context import Context
+from tilewright.compiler.npu.emit.geometry import Border
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.schedule.bands import LayerGroup
+from tilewright.compiler.npu.views import View, same_box
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import ARENA_REGION
 
 
 @dataclass

@@ -12,12 +12,12 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from compiler.npu.emit.plan import TilePlans
-from compiler.npu.layers.layer import Layer
-from compiler.npu.schedule.decisions import decisions_of
-from compiler.npu.schedule.residency import Stay, place_residents, resident_candidates
-from compiler.npu.schedule.search import GAIN, Budget, Measure, Schedule, measure_schedule, work_of
-from isa.config import NpuConfig
+from tilewright.compiler.npu.emit.plan import TilePlans
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.schedule.decisions import decisions_of
+from tilewright.compiler.npu.schedule.residency import Stay, place_residents, resident_candidates
+from tilewright.compiler.npu.schedule.search import GAIN, Budget, Measure, Schedule, measure_schedule, work_of
+from tilewright.isa.config import NpuConfig
 
 #: Instructions that may be measured.
 INSTRUCTIONS = 60_000

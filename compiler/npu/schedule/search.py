@@ -17,24 +17,24 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from common.errors import TilewrightError
-from common.processes import Command, Outcome, processors, run_all
-from compiler.npu.emit.context import ConstantPool, Context
-from compiler.npu.emit.emitter import Emitter
-from compiler.npu.emit.plan import TilePlans
-from compiler.npu.emit.scratch import ScratchpadFull
-from compiler.npu.layers.layer import Layer
-from compiler.npu.schedule.bands import LayerGroup
-from compiler.npu.schedule.emission import emit_step
-from compiler.npu.schedule.fusion import choose_groups
-from compiler.npu.schedule.residency import Stay, choose_residents, outside_groups
-from isa.config import NpuConfig
-from isa.device import DeviceError
-from isa.encoding import to_bytes
-from isa.fields import INSTRUCTION_BYTES
-from isa.instructions import Engine
-from isa.program import CONSTANT_REGION
-from isa.timing import MemoryTiming
+from tilewright.common.errors import TilewrightError
+from tilewright.common.processes import Command, Outcome, processors, run_all
+from tilewright.compiler.npu.emit.context import ConstantPool, Context
+from tilewright.compiler.npu.emit.emitter import Emitter
+from tilewright.compiler.npu.emit.plan import TilePlans
+from tilewright.compiler.npu.emit.scratch import ScratchpadFull
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.schedule.bands import LayerGroup
+from tilewright.compiler.npu.schedule.emission import emit_step
+from tilewright.compiler.npu.schedule.fusion import choose_groups
+from tilewright.compiler.npu.schedule.residency import Stay, choose_residents, outside_groups
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import DeviceError
+from tilewright.isa.encoding import to_bytes
+from tilewright.isa.fields import INSTRUCTION_BYTES
+from tilewright.isa.instructions import Engine
+from tilewright.isa.program import CONSTANT_REGION
+from tilewright.isa.timing import MemoryTiming
 
 #: Bytes of buffers without a view, and of what is read behind a view: rows of operands are padded to tiles.
 _BEYOND = 1 << 20
@@ -284,7 +284,7 @@ def _in_processes(
 ) -> dict[Policy, float]:
     """Measures policies, each share in a process of its own (here if one cannot be started)."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    arguments = [sys.executable, "-m", "compiler.npu.schedule.worker"]
+    arguments = [sys.executable, "-m", "tilewright.compiler.npu.schedule.worker"]
     jobs = [
         Command(arguments, pickle.dumps((config, layers, outside, share, measure, memory)), environment)
         for share in shares

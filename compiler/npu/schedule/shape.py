@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.layers.layer import Layer
 
 #: Fields that name things or count work; they do not change what is emitted.
 _NAMES = {"name", "op", "tile", "source", "tensor", "macs"}

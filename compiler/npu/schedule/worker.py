@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 
-from compiler.npu.schedule.search import measure_policy
+from tilewright.compiler.npu.schedule.search import measure_policy
 
 
 def main() -> None:

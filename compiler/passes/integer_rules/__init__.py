@@ -5,9 +5,9 @@ One file per family of ops; each registers its rules with `integer_rule`, and `f
 
 from __future__ import annotations
 
-from compiler.discover import import_modules
-from compiler.passes.integer_rules.rule import RULES, integer_rule
-from compiler.passes.integer_rules.site import Site
+from tilewright.compiler.discover import import_modules
+from tilewright.compiler.passes.integer_rules.rule import RULES, integer_rule
+from tilewright.compiler.passes.integer_rules.site import Site
 
 import_modules(__path__, __name__)
 

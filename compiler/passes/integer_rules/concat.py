@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from compiler.graph import Node
-from compiler.ops.concat import QConcat
-from compiler.passes.integer_rules.rule import integer_rule
-from compiler.passes.integer_rules.site import Site
+from tilewright.compiler.graph import Node
+from tilewright.compiler.ops.concat import QConcat
+from tilewright.compiler.passes.integer_rules.rule import integer_rule
+from tilewright.compiler.passes.integer_rules.site import Site
 
 
 @integer_rule("Concat")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from compiler.graph import Node
-from compiler.ops.convolution import QConv, QConvTranspose
-from compiler.passes.integer_rules.rule import integer_rule
-from compiler.passes.integer_rules.site import Site
-from compiler.passes.weights import add_weights, constant_bias, constant_weights
+from tilewright.compiler.graph import Node
+from tilewright.compiler.ops.convolution import QConv, QConvTranspose
+from tilewright.compiler.passes.integer_rules.rule import integer_rule
+from tilewright.compiler.passes.integer_rules.site import Site
+from tilewright.compiler.passes.weights import add_weights, constant_bias, constant_weights
 
 
 @integer_rule("Conv", "ConvTranspose")

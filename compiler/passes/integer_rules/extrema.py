@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import Node, Tensor
-from compiler.ops.elementwise import QLut
-from compiler.passes.integer_rules.rule import integer_rule
-from compiler.passes.integer_rules.site import Site
-from compiler.quantization import quantize
+from tilewright.compiler.graph import Node, Tensor
+from tilewright.compiler.ops.elementwise import QLut
+from tilewright.compiler.passes.integer_rules.rule import integer_rule
+from tilewright.compiler.passes.integer_rules.site import Site
+from tilewright.compiler.quantization import quantize
 
 
 @integer_rule("Max", "Min")

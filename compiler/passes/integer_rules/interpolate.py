@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from compiler.graph import Node
-from compiler.ops.interpolate import Places, QInterpolate
-from compiler.passes.integer_rules.rule import integer_rule
-from compiler.passes.integer_rules.site import Site
-from compiler.quantization import limits
-from compiler.resampling import Resampling
+from tilewright.compiler.graph import Node
+from tilewright.compiler.ops.interpolate import Places, QInterpolate
+from tilewright.compiler.passes.integer_rules.rule import integer_rule
+from tilewright.compiler.passes.integer_rules.site import Site
+from tilewright.compiler.quantization import limits
+from tilewright.compiler.resampling import Resampling
 
 _ONE = 1 << 11
 

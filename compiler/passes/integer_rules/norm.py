@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from compiler.graph import Node, Tensor
-from compiler.ops.norm import QNorm, QPlaneNorm
-from compiler.passes.integer_rules.rule import integer_rule
-from compiler.passes.integer_rules.site import Site
+from tilewright.compiler.graph import Node, Tensor
+from tilewright.compiler.ops.norm import QNorm, QPlaneNorm
+from tilewright.compiler.passes.integer_rules.rule import integer_rule
+from tilewright.compiler.passes.integer_rules.site import Site
 
 
 @integer_rule("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")

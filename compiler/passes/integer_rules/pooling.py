@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from compiler.graph import Node, Tensor
-from compiler.ops.pooling import QAveragePool, QGlobalAveragePool
-from compiler.passes.integer_rules.rule import integer_rule
-from compiler.passes.integer_rules.site import Site
-from compiler.quantization import limits
-from isa import numerics
+from tilewright.compiler.graph import Node, Tensor
+from tilewright.compiler.ops.pooling import QAveragePool, QGlobalAveragePool
+from tilewright.compiler.passes.integer_rules.rule import integer_rule
+from tilewright.compiler.passes.integer_rules.site import Site
+from tilewright.compiler.quantization import limits
+from tilewright.isa import numerics
 
 
 @integer_rule("AveragePool")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from compiler.graph import Node
-from compiler.passes.integer_rules.site import Site
+from tilewright.compiler.graph import Node
+from tilewright.compiler.passes.integer_rules.site import Site
 
 Rule = Callable[[Site], list[Node] | None]
 RULES: dict[str, list[Rule]] = {}

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.graph import Graph, Node, Quant, Tensor
-from compiler.ops.quantized_op import Clamped, QuantizedOp
-from compiler.passes.annotate import quant_of
-from compiler.passes.mark_floats import IN_FLOATS
-from compiler.passes.weights import Bias
-from compiler.quantization import is_activation, limits, ordinary, requantize_table
-from isa import numerics
+from tilewright.compiler.graph import Graph, Node, Quant, Tensor
+from tilewright.compiler.ops.quantized_op import Clamped, QuantizedOp
+from tilewright.compiler.passes.annotate import quant_of
+from tilewright.compiler.passes.mark_floats import IN_FLOATS
+from tilewright.compiler.passes.weights import Bias
+from tilewright.compiler.quantization import is_activation, limits, ordinary, requantize_table
+from tilewright.isa import numerics
 
 
 @dataclass

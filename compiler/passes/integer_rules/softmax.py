@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from compiler.graph import Node
-from compiler.ops.softmax import QSoftmax
-from compiler.passes.integer_rules.rule import integer_rule
-from compiler.passes.integer_rules.site import Site
-from isa import numerics
+from tilewright.compiler.graph import Node
+from tilewright.compiler.ops.softmax import QSoftmax
+from tilewright.compiler.passes.integer_rules.rule import integer_rule
+from tilewright.compiler.passes.integer_rules.site import Site
+from tilewright.isa import numerics
 
 
 @integer_rule("Softmax")

@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fpga.errors import FpgaError
-from fpga.flows.xilinx7.fasm import features
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.flows.xilinx7.fasm import features
 
 #: What nextpnr is to run before it places.
 PLACEMENT = Path(__file__).resolve().parent / "nextpnr" / "place_blocks.py"

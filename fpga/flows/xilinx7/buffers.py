@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fpga.flows.netlist import Bit, Cell, Module, loads
+from tilewright.fpga.flows.netlist import Bit, Cell, Module, loads
 
 #: What nextpnr is to run before it places.
 PLACEMENT = Path(__file__).resolve().parent / "nextpnr" / "place_buffers.py"

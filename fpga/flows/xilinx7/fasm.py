@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from fpga.errors import FpgaError
+from tilewright.fpga.errors import FpgaError
 
 WORD_BITS = 32
 FRAME_WORDS = 101

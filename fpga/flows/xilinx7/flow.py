@@ -11,14 +11,14 @@ from typing import Any
 
 from amaranth.back import rtlil
 
-from fpga.cells import XILINX, Capacity, Used
-from fpga.flows import into_luts
-from fpga.flows.flow import Flow, Progress
-from fpga.flows.netlist import changed
-from fpga.flows.synthesis import COUNT, NAME, NETLIST, ROUTING, SYNTHESIS, cell_counts
-from fpga.flows.tools import execute, run
-from fpga.flows.watch import Watch
-from fpga.flows.xilinx7 import blocks, buffers, fasm, tools
+from tilewright.fpga.cells import XILINX, Capacity, Used
+from tilewright.fpga.flows import into_luts
+from tilewright.fpga.flows.flow import Flow, Progress
+from tilewright.fpga.flows.netlist import changed
+from tilewright.fpga.flows.synthesis import COUNT, NAME, NETLIST, ROUTING, SYNTHESIS, cell_counts
+from tilewright.fpga.flows.tools import execute, run
+from tilewright.fpga.flows.watch import Watch
+from tilewright.fpga.flows.xilinx7 import blocks, buffers, fasm, tools
 
 BITSTREAM = f"{NAME}.bit"
 #: What Linux's FPGA manager loads.

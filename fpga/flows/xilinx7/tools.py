@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from common import temporary
-from common.store import cache_folder
-from fpga.errors import FpgaError
+from tilewright.common import temporary
+from tilewright.common.store import cache_folder
+from tilewright.fpga.errors import FpgaError
 
 NEXTPNR = "nextpnr-himbaechel-xilinx"
 FRAMES2BIT = "xc7frames2bit"

@@ -7,21 +7,21 @@ from typing import Any
 
 from amaranth.hdl import Array, C, Cat, Mux, Signal, Value
 
-from hw.axi_read import AxiRead
-from hw.axi_write import AxiWrite
-from hw.bursts import AXI_BOUNDARY, BurstWalker, run_bits
-from hw.decoder import Decoder
-from hw.fetch import Fetch
-from hw.formal.bench import Bench, contents, implies, opened
-from hw.formal.machines import SMALL
-from hw.interfaces import LENGTH_BITS, SEMAPHORE_BITS
-from hw.load import Load
-from hw.npu import Npu
-from hw.store import Store
-from hw.table import field, instructions_of, is_instruction
-from isa.config import NpuConfig
-from isa.instructions import REGIONS, Engine
-from isa.timing import fetch_burst_bytes
+from tilewright.hw.axi_read import AxiRead
+from tilewright.hw.axi_write import AxiWrite
+from tilewright.hw.bursts import AXI_BOUNDARY, BurstWalker, run_bits
+from tilewright.hw.decoder import Decoder
+from tilewright.hw.fetch import Fetch
+from tilewright.hw.formal.bench import Bench, contents, implies, opened
+from tilewright.hw.formal.machines import SMALL
+from tilewright.hw.interfaces import LENGTH_BITS, SEMAPHORE_BITS
+from tilewright.hw.load import Load
+from tilewright.hw.npu import Npu
+from tilewright.hw.store import Store
+from tilewright.hw.table import field, instructions_of, is_instruction
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import REGIONS, Engine
+from tilewright.isa.timing import fetch_burst_bytes
 
 
 def region(b: Bench, config: NpuConfig, name: str) -> tuple[Signal, Signal, Value]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hw.formal.bus import axi_benches
-from hw.formal.engine import Cut
-from hw.formal.proof import Proof, Property
+from tilewright.hw.formal.bus import axi_benches
+from tilewright.hw.formal.engine import Cut
+from tilewright.hw.formal.proof import Proof, Property
 
 PROOFS: tuple[Proof, ...] = (
     Proof(

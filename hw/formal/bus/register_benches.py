@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from amaranth.hdl import Signal, Value
 
-from hw.formal.bench import Bench, implies
-from hw.formal.bus.axi_benches import keeps
-from hw.formal.machines import SMALL
-from hw.npu import Npu
-from hw.registers import Registers
+from tilewright.hw.formal.bench import Bench, implies
+from tilewright.hw.formal.bus.axi_benches import keeps
+from tilewright.hw.formal.machines import SMALL
+from tilewright.hw.npu import Npu
+from tilewright.hw.registers import Registers
 
 
 def _registers(b: Bench) -> dict[str, Value]:

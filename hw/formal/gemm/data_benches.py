@@ -19,15 +19,15 @@ from typing import Any
 
 from amaranth.hdl import Array, Cat, Mux, Signal, Value
 
-from hw.array import MacArray
-from hw.formal.bench import Bench, contents, implies, opened, registers
-from hw.formal.machines import SMALL
-from hw.gemm import Gemm
-from hw.interfaces import SEMAPHORE_BITS
-from hw.table import header
-from isa.config import NpuConfig
-from isa.instructions import ADDRESS_BITS
-from isa.timing import (
+from tilewright.hw.array import MacArray
+from tilewright.hw.formal.bench import Bench, contents, implies, opened, registers
+from tilewright.hw.formal.machines import SMALL
+from tilewright.hw.gemm import Gemm
+from tilewright.hw.interfaces import SEMAPHORE_BITS
+from tilewright.hw.table import header
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import ADDRESS_BITS
+from tilewright.isa.timing import (
     ACT_READ_CYCLES,
     GIVE_CYCLES,
     TAKE_CYCLES,

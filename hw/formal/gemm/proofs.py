@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 
-from hw.formal.engine import Cut
-from hw.formal.gemm import data_benches, step_benches
-from hw.formal.proof import Proof, Property
-from isa.config import NpuConfig
+from tilewright.hw.formal.engine import Cut
+from tilewright.hw.formal.gemm import data_benches, step_benches
+from tilewright.hw.formal.proof import Proof, Property
+from tilewright.isa.config import NpuConfig
 
 _WINDOW = (
     Property(

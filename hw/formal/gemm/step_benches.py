@@ -13,16 +13,16 @@ from typing import Any
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 
-from hw.decoder import Decoder
-from hw.formal.bench import Bench, implies, opened
-from hw.formal.gemm.data_benches import groups, instructions, no_error, windows
-from hw.formal.issue.loop_benches import PlainNest
-from hw.gemm_steps import ADDRESSES, GemmSteps
-from hw.loop_nest import LoopNest
-from hw.table import field, instructions_of, is_instruction
-from isa.config import NpuConfig
-from isa.fields import INSTRUCTION_BITS
-from isa.instructions import Engine
+from tilewright.hw.decoder import Decoder
+from tilewright.hw.formal.bench import Bench, implies, opened
+from tilewright.hw.formal.gemm.data_benches import groups, instructions, no_error, windows
+from tilewright.hw.formal.issue.loop_benches import PlainNest
+from tilewright.hw.gemm_steps import ADDRESSES, GemmSteps
+from tilewright.hw.loop_nest import LoopNest
+from tilewright.hw.table import field, instructions_of, is_instruction
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.fields import INSTRUCTION_BITS
+from tilewright.isa.instructions import Engine
 
 #: Of an index that is looked at: more than there are cycles.
 _INDEX_BITS = 4

@@ -7,16 +7,16 @@ from types import SimpleNamespace
 
 from amaranth.hdl import C, Cat, Mux, Signal, Value, signed
 
-from hw.formal.bench import Bench, contents, implies, opened, stored
-from hw.formal.machines import SMALL
-from hw.front_end import FrontEnd
-from hw.interfaces import ENGINES
-from hw.queue import BlockQueue, HeadQueue, Queue
-from hw.semaphores import Semaphores
-from hw.table import header, is_instruction
-from isa.config import SEMAPHORE_LIMIT
-from isa.fields import INSTRUCTION_BITS
-from isa.instructions import Engine
+from tilewright.hw.formal.bench import Bench, contents, implies, opened, stored
+from tilewright.hw.formal.machines import SMALL
+from tilewright.hw.front_end import FrontEnd
+from tilewright.hw.interfaces import ENGINES
+from tilewright.hw.queue import BlockQueue, HeadQueue, Queue
+from tilewright.hw.semaphores import Semaphores
+from tilewright.hw.table import header, is_instruction
+from tilewright.isa.config import SEMAPHORE_LIMIT
+from tilewright.isa.fields import INSTRUCTION_BITS
+from tilewright.isa.instructions import Engine
 
 #: GEMM and VECTOR have one queue.
 SHARED = SMALL.with_(name="formal_shared", vector_queue=0)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hw.formal.engine import Cut
-from hw.formal.issue import progress_benches as benches
-from hw.formal.proof import Proof, Property
+from tilewright.hw.formal.engine import Cut
+from tilewright.hw.formal.issue import progress_benches as benches
+from tilewright.hw.formal.proof import Proof, Property
 
 _GOES_ON = (
     "in no {} cycles of its work in which neither the memory nor {} hold it up does it do nothing: no address, no beat"

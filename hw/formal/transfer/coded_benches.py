@@ -1,4 +1,4 @@
-"""Benches of the decoder of LOAD_CODED beside `isa.codes`, written as registers (`coded_reference`).
+"""Benches of the decoder of LOAD_CODED beside `tilewright.isa.codes`, written as registers (`coded_reference`).
 
 The builder of tables is cut out of the decoder: `table` says which slots it makes of its words, `decoder` what becomes
 of slots and words. Of the slots one is tracked, which the solver chooses; what a lane reads of another one is free.
@@ -13,11 +13,11 @@ from typing import Any
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data
 
-from hw.formal.bench import Bench, implies, opened, registers
-from hw.formal.transfer.coded_reference import DecoderReference, TableReference
-from hw.formal.transfer.move_benches import MOVES_CODED
-from hw.weight_codes import SLOT, Lane, TableBuilder, WeightCodes
-from isa.codes import (
+from tilewright.hw.formal.bench import Bench, implies, opened, registers
+from tilewright.hw.formal.transfer.coded_reference import DecoderReference, TableReference
+from tilewright.hw.formal.transfer.move_benches import MOVES_CODED
+from tilewright.hw.weight_codes import SLOT, Lane, TableBuilder, WeightCodes
+from tilewright.isa.codes import (
     LOW,
     PART_BITS,
     QUEUE_BEATS,
@@ -29,7 +29,7 @@ from isa.codes import (
     CodeMode,
     words_per_cycle,
 )
-from isa.config import NpuConfig
+from tilewright.isa.config import NpuConfig
 
 
 def legal(slot: Any) -> Value:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hw.formal.engine import Cut
-from hw.formal.proof import Proof, Property, on
-from hw.formal.transfer import coded_benches
-from hw.formal.transfer.move_benches import MOVES_WIDE
+from tilewright.hw.formal.engine import Cut
+from tilewright.hw.formal.proof import Proof, Property, on
+from tilewright.hw.formal.transfer import coded_benches
+from tilewright.hw.formal.transfer.move_benches import MOVES_WIDE
 
 _TABLE = Proof(
     "coded_table",
@@ -15,7 +15,7 @@ _TABLE = Proof(
     (
         Property(
             "slots",
-            "LOAD_CODED: the builder of tables makes of a word the slots that `isa.codes.TableBuilder` appends, one in "
+            "LOAD_CODED: the builder of tables makes of a word the slots that `tilewright.isa.codes.TableBuilder` appends, one in "
             "a cycle, in order from slot 0 on",
             Cut("builder.symbol"),
         ),
@@ -43,7 +43,9 @@ _DECODER = Proof(
     quick=False,
     properties=(
         Property(
-            "beats", "LOAD_CODED: a beat is wanted exactly when `isa.codes.Decoder` takes one", Cut("codes.queue.level")
+            "beats",
+            "LOAD_CODED: a beat is wanted exactly when `tilewright.isa.codes.Decoder` takes one",
+            Cut("codes.queue.level"),
         ),
         Property(
             "words",

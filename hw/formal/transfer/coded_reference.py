@@ -1,6 +1,6 @@
-"""The rule of `isa.codes` as registers that go on once in every cycle of it, with its names.
+"""The rule of `tilewright.isa.codes` as registers that go on once in every cycle of it, with its names.
 
-`tests/unit/hw/formal/test_coded_reference.py` compares both with `isa.codes`: weights, states, words, errors, cycles.
+`tests/unit/hw/formal/test_coded_reference.py` compares both with `tilewright.isa.codes`: weights, states, words, errors, cycles.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.weight_codes import BEATS_BITS, MODE_BITS, SLOT, TILES_BITS
-from isa.codes import (
+from tilewright.hw.weight_codes import BEATS_BITS, MODE_BITS, SLOT, TILES_BITS
+from tilewright.isa.codes import (
     COUNT_BITS,
     FIRST_WEIGHT,
     LOW,
@@ -28,11 +28,11 @@ from isa.codes import (
     CodeMode,
     words_per_cycle,
 )
-from isa.config import NpuConfig
+from tilewright.isa.config import NpuConfig
 
 
 class TableReference(wiring.Component):
-    """`isa.codes.TableBuilder`.
+    """`tilewright.isa.codes.TableBuilder`.
 
     Ports:
         clear: a new one. step, word: a cycle with the first word. used: that is used up.
@@ -73,7 +73,7 @@ class TableReference(wiring.Component):
 
 
 class DecoderReference(wiring.Component):
-    """`isa.codes.Decoder`, whose cycles are those in which `step` is: the first of an instruction begins it.
+    """`tilewright.isa.codes.Decoder`, whose cycles are those in which `step` is: the first of an instruction begins it.
 
     Attributes:
         active: an instruction has begun. left, groups_left: its beats and rounds. complete: there is a table.

@@ -24,10 +24,10 @@ from typing import Any
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data
 
-from hw.buffer import Buffer
-from hw.formal.bench import Bench, implies, opened, registers
-from hw.formal.bus.axi_benches import instructions
-from hw.formal.transfer.move_benches import (
+from tilewright.hw.buffer import Buffer
+from tilewright.hw.formal.bench import Bench, implies, opened, registers
+from tilewright.hw.formal.bus.axi_benches import instructions
+from tilewright.hw.formal.transfer.move_benches import (
     MOVES,
     Lines,
     Turn,
@@ -38,12 +38,12 @@ from hw.formal.transfer.move_benches import (
     per_memory,
     turn,
 )
-from hw.load import Load
-from hw.load_data import LoadData, Part
-from hw.load_layouts import descriptor_layout, segment_layout
-from hw.table import field, header, is_instruction
-from isa.config import NpuConfig
-from isa.instructions import BY_NAME, Memory
+from tilewright.hw.load import Load
+from tilewright.hw.load_data import LoadData, Part
+from tilewright.hw.load_layouts import descriptor_layout, segment_layout
+from tilewright.hw.table import field, header, is_instruction
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import BY_NAME, Memory
 
 
 class _Load(Load):

@@ -11,17 +11,17 @@ from typing import Any
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data
 
-from hw.axi_read import AxiRead
-from hw.buffer import Buffer
-from hw.formal.bench import Bench, contents, implies, opened, registers
-from hw.formal.transfer.load_benches import consistent
-from hw.formal.transfer.move_benches import MOVES, MOVES_CODED, Turn, followed, per_memory, turn
-from hw.load_data import LoadData, _chunk_layout
-from hw.load_layouts import segment_layout
-from hw.weight_codes import WeightCodes
-from isa.codes import CodeMode
-from isa.config import NpuConfig
-from isa.instructions import Memory
+from tilewright.hw.axi_read import AxiRead
+from tilewright.hw.buffer import Buffer
+from tilewright.hw.formal.bench import Bench, contents, implies, opened, registers
+from tilewright.hw.formal.transfer.load_benches import consistent
+from tilewright.hw.formal.transfer.move_benches import MOVES, MOVES_CODED, Turn, followed, per_memory, turn
+from tilewright.hw.load_data import LoadData, _chunk_layout
+from tilewright.hw.load_layouts import segment_layout
+from tilewright.hw.weight_codes import WeightCodes
+from tilewright.isa.codes import CodeMode
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import Memory
 
 
 class Stepper(LoadData):

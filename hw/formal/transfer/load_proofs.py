@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hw.formal.engine import Cut
-from hw.formal.proof import Proof, Property, on
-from hw.formal.transfer import load_benches, load_data_benches
-from hw.formal.transfer.move_benches import MOVES_CODED, MOVES_NARROW, MOVES_WIDE
+from tilewright.hw.formal.engine import Cut
+from tilewright.hw.formal.proof import Proof, Property, on
+from tilewright.hw.formal.transfer import load_benches, load_data_benches
+from tilewright.hw.formal.transfer.move_benches import MOVES_CODED, MOVES_NARROW, MOVES_WIDE
 
 _STARTS = Proof(
     "load_starts",

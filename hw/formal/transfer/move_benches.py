@@ -8,14 +8,14 @@ from typing import Any
 
 from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value
 
-from hw.buffer import Buffer
-from hw.bursts import BurstWalker, _Box, _Rest, _Run, run_bits
-from hw.formal.bench import Bench, contents, implies, opened, registers
-from hw.formal.machines import SMALL
-from hw.queue import Queue
-from hw.table import field, is_instruction
-from isa.config import NpuConfig
-from isa.instructions import Memory
+from tilewright.hw.buffer import Buffer
+from tilewright.hw.bursts import BurstWalker, _Box, _Rest, _Run, run_bits
+from tilewright.hw.formal.bench import Bench, contents, implies, opened, registers
+from tilewright.hw.formal.machines import SMALL
+from tilewright.hw.queue import Queue
+from tilewright.hw.table import field, is_instruction
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import Memory
 
 #: Buses of one row of ACT and of two; the least of everything else.
 MOVES = SMALL.with_(name="formal_moves", acc_rows=16, axi_address_bits=20)

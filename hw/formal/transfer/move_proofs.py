@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hw.formal.engine import Cut
-from hw.formal.proof import Proof, Property
-from hw.formal.transfer import move_benches
+from tilewright.hw.formal.engine import Cut
+from tilewright.hw.formal.proof import Proof, Property
+from tilewright.hw.formal.transfer import move_benches
 
 PROOFS: tuple[Proof, ...] = (
     Proof(

@@ -20,16 +20,16 @@ from types import SimpleNamespace
 from amaranth.hdl import C, Cat, Module, Mux, Shape, Signal
 from amaranth.lib import data
 
-from hw.formal.bench import Bench, contents, implies, opened, registers
-from hw.formal.bus.axi_benches import instructions
-from hw.formal.transfer.move_benches import MOVES, Lines, assume_readiness, check_region, dims
-from hw.interfaces import SEMAPHORE_BITS
-from hw.load_layouts import low_bits, rows_per_beat
-from hw.store import Store
-from hw.store_data import StoreReader, more_rows
-from hw.table import field, header, is_instruction
-from isa.config import NpuConfig
-from isa.timing import ACT_READ_CYCLES, STORE_ROWS
+from tilewright.hw.formal.bench import Bench, contents, implies, opened, registers
+from tilewright.hw.formal.bus.axi_benches import instructions
+from tilewright.hw.formal.transfer.move_benches import MOVES, Lines, assume_readiness, check_region, dims
+from tilewright.hw.interfaces import SEMAPHORE_BITS
+from tilewright.hw.load_layouts import low_bits, rows_per_beat
+from tilewright.hw.store import Store
+from tilewright.hw.store_data import StoreReader, more_rows
+from tilewright.hw.table import field, header, is_instruction
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.timing import ACT_READ_CYCLES, STORE_ROWS
 
 
 def store_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:

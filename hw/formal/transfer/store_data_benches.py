@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from amaranth.hdl import C, Mux, Signal
 
-from hw.axi_write import AxiWrite
-from hw.formal.bench import Bench, contents, implies, opened, registers
-from hw.formal.transfer.move_benches import MOVES, Turn, followed, turn
-from hw.load_layouts import low_bits, rows_per_beat
-from hw.store_data import StoreAligner
-from isa.config import NpuConfig
+from tilewright.hw.axi_write import AxiWrite
+from tilewright.hw.formal.bench import Bench, contents, implies, opened, registers
+from tilewright.hw.formal.transfer.move_benches import MOVES, Turn, followed, turn
+from tilewright.hw.load_layouts import low_bits, rows_per_beat
+from tilewright.hw.store_data import StoreAligner
+from tilewright.isa.config import NpuConfig
 
 
 def store_beats(only: str | None, c: NpuConfig = MOVES) -> Bench:

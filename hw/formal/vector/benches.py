@@ -6,7 +6,7 @@ step reads and names, this bench that the lanes get these rows and the instructi
 is written to the row that is named; the proofs about a lane say what they make. The instruction is looked at when it
 starts, and everything is compared with it as many cycles after a step as its stage is behind. The depth holds two
 instructions from their configuration to their last write. Of contexts there are more than instructions in the pipeline
-(asserted in `hw.vector`); the depth does not use all of them.
+(asserted in `tilewright.hw.vector`); the depth does not use all of them.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value
 from amaranth.lib.wiring import Out
 
-from hw.formal.bench import Bench, implies, opened
-from hw.formal.vector.steps_benches import is_row_of
-from hw.requantizer import START
-from hw.table import field, header, instructions_of, is_instruction
-from hw.vector import ACC_STAGE, ADDEND_STAGE, Vector
-from hw.vector_lane import (
+from tilewright.hw.formal.bench import Bench, implies, opened
+from tilewright.hw.formal.vector.steps_benches import is_row_of
+from tilewright.hw.requantizer import START
+from tilewright.hw.table import field, header, instructions_of, is_instruction
+from tilewright.hw.vector import ACC_STAGE, ADDEND_STAGE, Vector
+from tilewright.hw.vector_lane import (
     BIAS_STAGE,
     CONTROL_STAGES,
     LUT_STAGE,
@@ -31,10 +31,10 @@ from hw.vector_lane import (
     SCALE_STAGE,
     SOURCE_STAGE,
 )
-from hw.vector_steps import ROW_FUNCTIONS
-from isa.config import NpuConfig
-from isa.instructions import ROW_WRITES, Engine, Rounding, RowFunction, Source, WideByte
-from isa.timing import GIVE_CYCLES, TAKE_CYCLES, VECTOR_SIGNAL
+from tilewright.hw.vector_steps import ROW_FUNCTIONS
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import ROW_WRITES, Engine, Rounding, RowFunction, Source, WideByte
+from tilewright.isa.timing import GIVE_CYCLES, TAKE_CYCLES, VECTOR_SIGNAL
 
 # A step that a signal allows comes in the cycle after the data of the write at the earliest.
 assert VECTOR_SIGNAL + GIVE_CYCLES + TAKE_CYCLES + 1 > RESULT_STAGE + 1

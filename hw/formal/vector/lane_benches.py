@@ -10,8 +10,8 @@ from typing import Any
 
 from amaranth.hdl import Array, C, Cat, Mux, Signal, Value, signed
 
-from hw.formal.bench import Bench, implies, opened
-from hw.vector_lane import (
+from tilewright.hw.formal.bench import Bench, implies, opened
+from tilewright.hw.vector_lane import (
     ADD_STAGE,
     BIAS_STAGE,
     CONTROL_STAGES,
@@ -23,8 +23,8 @@ from hw.vector_lane import (
     SPLIT,
     VectorLane,
 )
-from isa.instructions import Source
-from isa.row_bits import FACTOR_BITS
+from tilewright.isa.instructions import Source
+from tilewright.isa.row_bits import FACTOR_BITS
 
 
 class _Lane:

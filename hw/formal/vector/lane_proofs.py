@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from hw.formal.engine import Cut
-from hw.formal.proof import Proof, Property
-from hw.formal.vector import lane_benches
+from tilewright.hw.formal.engine import Cut
+from tilewright.hw.formal.proof import Proof, Property
+from tilewright.hw.formal.vector import lane_benches
 
 #: Where the source stage differs: one pass or several, a row unit beside it.
 _SOURCES: dict[str, dict[str, Any]] = {

@@ -1,6 +1,6 @@
 """Benches of the requantiser, cut before and behind its multiplier, so that each half has the same product.
 
-They chain to `isa.numerics.requantize`: `convert` makes f32(acc) of an accumulator, `multiply` the product of that and
+They chain to `tilewright.isa.numerics.requantize`: `convert` makes f32(acc) of an accumulator, `multiply` the product of that and
 a scale, `rounded` the result of a product: f32, zero point, rounding, limits. A product of more than two digits is
 stated as the sum of the products of its digits (digits of 12 bits, those the multipliers of the part have).
 """
@@ -11,10 +11,10 @@ from typing import Any
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
 
-from hw.formal.bench import Bench, implies
-from hw.requantizer import BIAS, HALF, INTEGER, MANTISSA, START, Requantizer
-from isa.instructions import Rounding
-from isa.row_bits import BIAS_FRACTION
+from tilewright.hw.formal.bench import Bench, implies
+from tilewright.hw.requantizer import BIAS, HALF, INTEGER, MANTISSA, START, Requantizer
+from tilewright.isa.instructions import Rounding
+from tilewright.isa.row_bits import BIAS_FRACTION
 
 #: Fraction bits of every product that is not 0: the least has the exponent -126, and 24 bits.
 FRACTION = 126 + MANTISSA - 1
@@ -107,7 +107,7 @@ def _float(value: Value, bits: int) -> Value:
 
 def rounded(only: str | None, mode: Rounding | None) -> Bench:
     """Stages 6 to 11, with any product that `multiply` makes. Magnitudes from 2**9 on count as 2**9, which is beyond
-    both limits with any zero point; without a mode it is NORM, of which `isa.row_norm.normalise` says the same with the
+    both limits with any zero point; without a mode it is NORM, of which `tilewright.isa.row_norm.normalise` says the same with the
     mantissa at 2**8, and what is added inside is any bias."""
     b = Bench(only)
     norm = mode is None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 
-from hw.formal.engine import Cut
-from hw.formal.proof import Proof, Property
-from hw.formal.vector import requantizer_benches
-from isa.instructions import Rounding
+from tilewright.hw.formal.engine import Cut
+from tilewright.hw.formal.proof import Proof, Property
+from tilewright.hw.formal.vector import requantizer_benches
+from tilewright.isa.instructions import Rounding
 
 _MODES: dict[Rounding | None, str] = {
     Rounding.EVEN: "clamp(round(f32(product)) + zp), ties to even",

@@ -11,8 +11,8 @@ from typing import Any
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 
-from hw.formal.bench import Bench, implies, opened, registers
-from hw.formal.vector.row_reference import (
+from tilewright.hw.formal.bench import Bench, implies, opened, registers
+from tilewright.hw.formal.vector.row_reference import (
     Reference,
     State,
     above_middle,
@@ -23,7 +23,7 @@ from hw.formal.vector.row_reference import (
     product,
     root_of,
 )
-from hw.row_norm import (
+from tilewright.hw.row_norm import (
     ASK_STAGE,
     FACTOR_STAGE,
     MEAN_STAGE,
@@ -33,10 +33,10 @@ from hw.row_norm import (
     WRITE_STAGE,
     RowNormUnit,
 )
-from hw.row_unit import RowUnit
-from isa.config import NpuConfig
-from isa.instructions import ADDRESS_BITS, ROW_QUOTIENT_BITS, ROW_SUM_BITS
-from isa.row_bits import (
+from tilewright.hw.row_unit import RowUnit
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import ADDRESS_BITS, ROW_QUOTIENT_BITS, ROW_SUM_BITS
+from tilewright.isa.row_bits import (
     COUNT_BITS,
     EPSILON_FRACTION,
     EXPONENT_BITS,
@@ -47,7 +47,7 @@ from isa.row_bits import (
     ROOT_BITS,
     SHIFTS,
 )
-from isa.timing import ROW_DIVIDE_CYCLES, row_tree_stages
+from tilewright.isa.timing import ROW_DIVIDE_CYCLES, row_tree_stages
 
 
 def _unit(b: Bench, part: Any) -> Module:

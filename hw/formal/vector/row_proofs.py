@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from hw.formal.bench import Bench
-from hw.formal.engine import Cut
-from hw.formal.proof import Proof, Property, on
-from hw.formal.vector import lane_benches, row_benches, row_told_benches, steps_benches
-from hw.row_norm import WRITE_STAGE
+from tilewright.hw.formal.bench import Bench
+from tilewright.hw.formal.engine import Cut
+from tilewright.hw.formal.proof import Proof, Property, on
+from tilewright.hw.formal.vector import lane_benches, row_benches, row_told_benches, steps_benches
+from tilewright.hw.row_norm import WRITE_STAGE
 
 _ROWS = steps_benches.ROWS
 #: With trees of two registers.

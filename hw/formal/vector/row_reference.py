@@ -1,4 +1,4 @@
-"""What `isa.row_norm` and `isa.numerics.row_scale` say of numbers, for the solver: the same loops over values.
+"""What `tilewright.isa.row_norm` and `tilewright.isa.numerics.row_scale` say of numbers, for the solver: the same loops over values.
 
 `tests/unit/hw/formal/test_row_reference.py` compares them with `isa`. A product is the sum of those of the digits that
 the multipliers of the row unit have.
@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 
-from isa.instructions import ROW_QUOTIENT_BITS, ROW_SUM_BITS
-from isa.row_bits import (
+from tilewright.isa.instructions import ROW_QUOTIENT_BITS, ROW_SUM_BITS
+from tilewright.isa.row_bits import (
     COUNT_BITS,
     EPSILON_FRACTION,
     EXPONENT_BITS,
@@ -48,14 +48,14 @@ class Reference:
         return signal
 
     def quotient_step(self, state: State, divisor: Value) -> State:
-        """Rest and quotient so far of `isa.numerics.quotient`, a bit later."""
+        """Rest and quotient so far of `tilewright.isa.numerics.quotient`, a bit later."""
         rest, found = state
         fits = self.wire(rest >= divisor)
         rest = self.wire(Mux(fits, rest - divisor, rest) << 1, ROW_SUM_BITS + 1)
         return rest, Cat(fits, found)[:ROW_QUOTIENT_BITS]
 
     def quotient(self, rest: Value, divisor: Value) -> Value:
-        """`isa.numerics.quotient`."""
+        """`tilewright.isa.numerics.quotient`."""
         return self._repeated(ROW_QUOTIENT_BITS, self.quotient_step, (rest, C(0, ROW_QUOTIENT_BITS)), divisor)[1]
 
     def aligned(self, total: Value) -> tuple[Value, Value]:
@@ -75,7 +75,7 @@ class Reference:
         return Cat(mantissa[:23], (exponent + zeros - Mux(large, 0, 1))[:8], C(0, 1))
 
     def row_scale(self, total: Value, number: Value, exponent: Value) -> Value:
-        """`isa.numerics.row_scale`."""
+        """`tilewright.isa.numerics.row_scale`."""
         divisor, zeros = self.aligned(total)
         return self.scale(self.wire(self.quotient(dividend(number), divisor)), exponent, zeros)
 
@@ -112,7 +112,7 @@ class Reference:
         return self.quotient(C(1 << 33, ROW_SUM_BITS), root << 10)[:FACTOR_BITS]
 
     def mean_step(self, state: State, count: Value) -> State:
-        """The bits of the dividend that are left, the rest and the mean of `isa.row_norm.mean_of`, a bit later."""
+        """The bits of the dividend that are left, the rest and the mean of `tilewright.isa.row_norm.mean_of`, a bit later."""
         left, rest, found = state
         more = self.wire(Cat(left[-1], rest))
         fits = self.wire(more >= count)
@@ -120,7 +120,7 @@ class Reference:
         return self.wire(left << 1, len(left)), rest, Cat(fits, found)[:MEAN_BITS]
 
     def mean(self, total: Value, count: Value) -> Value:
-        """`isa.row_norm.mean_of`."""
+        """`tilewright.isa.row_norm.mean_of`."""
         return self._repeated(MEAN_BITS, self.mean_step, mean_of(total), count)[2]
 
     def _repeated(self, times: int, step: Callable[..., State], state: State, *others: Value) -> State:

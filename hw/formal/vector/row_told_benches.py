@@ -11,16 +11,23 @@ from typing import Any
 
 from amaranth.hdl import C, Cat, Mux, Signal, Value
 
-from hw.formal.bench import Bench, implies, opened
-from hw.requantizer import START
-from hw.row_unit import MAXIMUM_STAGE, WORD_STAGE, divide_stage, maximum_stage, norm_stage, sum_stage
-from hw.table import field, instructions_of, is_instruction
-from hw.vector import ADDEND_STAGE, Vector
-from hw.vector_lane import BIAS_STAGE, CONTROL_STAGES, PRODUCT_STAGE, REQUANTIZE_STAGE, RESULT_STAGE, SOURCE_STAGE
-from hw.vector_steps import ROW_FUNCTIONS
-from isa.config import NpuConfig
-from isa.instructions import Engine, RowFunction
-from isa.row_bits import EPSILON_FRACTION
+from tilewright.hw.formal.bench import Bench, implies, opened
+from tilewright.hw.requantizer import START
+from tilewright.hw.row_unit import MAXIMUM_STAGE, WORD_STAGE, divide_stage, maximum_stage, norm_stage, sum_stage
+from tilewright.hw.table import field, instructions_of, is_instruction
+from tilewright.hw.vector import ADDEND_STAGE, Vector
+from tilewright.hw.vector_lane import (
+    BIAS_STAGE,
+    CONTROL_STAGES,
+    PRODUCT_STAGE,
+    REQUANTIZE_STAGE,
+    RESULT_STAGE,
+    SOURCE_STAGE,
+)
+from tilewright.hw.vector_steps import ROW_FUNCTIONS
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import Engine, RowFunction
+from tilewright.isa.row_bits import EPSILON_FRACTION
 
 
 def told(only: str | None, c: NpuConfig) -> Bench:

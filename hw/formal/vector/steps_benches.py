@@ -7,17 +7,17 @@ from typing import Any, NamedTuple
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 
-from hw.formal.bench import Bench, implies, opened, registers
-from hw.formal.machines import SMALL
-from hw.interfaces import EngineControl
-from hw.loop_nest import LoopNest
-from hw.row_unit import maximum_stage
-from hw.table import field, header, instructions_on, is_instruction
-from hw.vector_lane import SCALE_STAGE
-from hw.vector_steps import ADDRESSES, ROW_FUNCTIONS, VectorSteps
-from isa.config import NpuConfig
-from isa.instructions import BY_NAME, ROW_WRITES, Engine, RowFunction, Source
-from isa.timing import ROW_DIVIDE_CYCLES, VECTOR_SIGNAL, row_norm_write, row_scale_write
+from tilewright.hw.formal.bench import Bench, implies, opened, registers
+from tilewright.hw.formal.machines import SMALL
+from tilewright.hw.interfaces import EngineControl
+from tilewright.hw.loop_nest import LoopNest
+from tilewright.hw.row_unit import maximum_stage
+from tilewright.hw.table import field, header, instructions_on, is_instruction
+from tilewright.hw.vector_lane import SCALE_STAGE
+from tilewright.hw.vector_steps import ADDRESSES, ROW_FUNCTIONS, VectorSteps
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import BY_NAME, ROW_WRITES, Engine, RowFunction, Source
+from tilewright.isa.timing import ROW_DIVIDE_CYCLES, VECTOR_SIGNAL, row_norm_write, row_scale_write
 
 #: A vector is a row of ACC, and a step is made in one pass.
 WHOLE = SMALL.with_(name="formal_whole", vector_passes=1)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 
-from hw.formal.engine import Cut
-from hw.formal.proof import Proof, Property
-from hw.formal.vector import steps_benches
+from tilewright.hw.formal.engine import Cut
+from tilewright.hw.formal.proof import Proof, Property
+from tilewright.hw.formal.vector import steps_benches
 
 _PROPERTIES = (
     Property(

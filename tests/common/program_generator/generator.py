@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from isa import wide_numerics
-from isa.config import NpuConfig
-from isa.encoding import check, op, to_bytes
-from isa.instructions import Engine, Memory
 from tests.common.program_generator.products import Products
 from tests.common.program_generator.program import (
     ARENA_BYTES,
@@ -20,6 +16,10 @@ from tests.common.program_generator.program import (
 from tests.common.program_generator.transfers import Transfers
 from tests.common.program_generator.vectors import Vectors
 from tests.common.program_order import Record
+from tilewright.isa import wide_numerics
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.encoding import check, op, to_bytes
+from tilewright.isa.instructions import Engine, Memory
 
 
 def generate(

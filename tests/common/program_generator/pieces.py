@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from isa.config import NpuConfig
-from isa.device import Region
-from isa.encoding import op
 from tests.common.program_generator.program import ARENA_BYTES, DATA_BYTES, PROGRAM_BYTES
 from tests.common.program_order import Order
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import Region
+from tilewright.isa.encoding import op
 
 
 class Pieces(Order):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from isa.instructions import Engine
 from tests.common.program_generator.pieces import Pieces, reach_of
 from tests.common.program_order import Record
+from tilewright.isa.instructions import Engine
 
 
 class Products(Pieces):

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from isa.config import NpuConfig
-from isa.device import Device, Region
-from isa.encoding import Op
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import Device, Region
+from tilewright.isa.encoding import Op
 
 PROGRAM_BYTES = 1 << 15
 DATA_BYTES = 1 << 15

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from isa.encoding import op
-from isa.instructions import Engine, Memory
 from tests.common.program_generator.pieces import Pieces, reach_of
 from tests.common.program_generator.program import DATA_BYTES, PRM_BYTES
 from tests.common.program_order import Record
+from tilewright.isa.encoding import op
+from tilewright.isa.instructions import Engine, Memory
 
 
 class Transfers(Pieces):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from isa.config import WIDE_TABLE
-from isa.encoding import op
-from isa.instructions import ROW_WRITES, Engine, Rounding, RowFunction, Source
 from tests.common.program_generator.pieces import Pieces, reach_of
 from tests.common.program_order import Record
+from tilewright.isa.config import WIDE_TABLE
+from tilewright.isa.encoding import op
+from tilewright.isa.instructions import ROW_WRITES, Engine, Rounding, RowFunction, Source
 
 
 class Vectors(Pieces):

@@ -8,15 +8,15 @@ from dataclasses import replace
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 
-from compiler import cpu
-from compiler.cpu.target import Target
-from compiler.graph import Graph
-from compiler.passes import run_passes
 from tests.common import onnx_models
 from tests.common.random_graphs.builder import RandomGraph
 from tests.common.random_graphs.tflite import TfliteGraph
 from tests.common.segments import run_segment
 from tilewright.api.build import ModelSource
+from tilewright.compiler import cpu
+from tilewright.compiler.cpu.target import Target
+from tilewright.compiler.graph import Graph
+from tilewright.compiler.passes import run_passes
 
 TOLERANCE = 1e-4  # relative and absolute, where results are rounded on the way
 

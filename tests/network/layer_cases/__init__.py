@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import Graph
 from tests.network.layer_cases.case import Case
 from tests.network.layer_cases.joins import chain, concat, elementwise, mixed_concat, parts, rows_concat
 from tests.network.layer_cases.planes import interpolate, large_mean, litert_average, plane_norm, pool, take
 from tests.network.layer_cases.products import conv, conv_transpose, heads, matmul, wide_conv
 from tests.network.layer_cases.rows import norm, softmax
+from tilewright.compiler.graph import Graph
 
 __all__ = ["KINDS", "Case", "make"]
 

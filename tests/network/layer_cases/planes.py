@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import Quant
-from compiler.ops.interpolate import Places
 from tests.network.layer_cases.case import Case, lut, move, small_conv, spatial
+from tilewright.compiler.graph import Quant
+from tilewright.compiler.ops.interpolate import Places
 
 
 def pool(case: Case) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import Quant
 from tests.network.layer_cases.case import Case, lut, move, spatial
+from tilewright.compiler.graph import Quant
 
 
 def conv(case: Case, depthwise: bool = False) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from compiler.graph import Quant
 from tests.network.layer_cases.case import Case, lut
+from tilewright.compiler.graph import Quant
 
 
 def _rows(case: Case) -> tuple[str, tuple[int, ...], Any, dict[str, int]]:

@@ -7,8 +7,8 @@ import numpy as np
 import psutil
 import pytest
 
-from common.allocator import ALIGNMENT, Allocator, MemoryFull
-from isa.device import HostMemory
+from tilewright.common.allocator import ALIGNMENT, Allocator, MemoryFull
+from tilewright.isa.device import HostMemory
 
 
 def test_random_places_never_overlap() -> None:

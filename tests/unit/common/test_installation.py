@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from common import installation
-from common.installation import install_extra, install_packages, packages_of
 from tests.common.paths import ROOT
+from tilewright.common import installation
+from tilewright.common.installation import install_extra, install_packages, packages_of
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 #: Requirements as setuptools writes them into a wheel.

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from common.native import Owner, shared_library
-from common.store import is_sealed, seal
+from tilewright.common.native import Owner, shared_library
+from tilewright.common.store import is_sealed, seal
 
 
 def library(source: Path) -> Path:

@@ -12,15 +12,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from common.processes import Command, beside, run, run_all, started
 from tests.common.paths import ROOT
+from tilewright.common.processes import Command, beside, run, run_all, started
 
 #: Starts a child that starts one, both for ever; each notes its number.
 FAMILY = "import os, subprocess, sys, time; open(sys.argv[1], 'a').write(f'{os.getpid()} '); "
 CHILD = FAMILY + f"subprocess.run([sys.executable, '-c', {FAMILY + 'time.sleep(1000)'!r}, sys.argv[1]])"
 COMMAND = """
 import sys
-from common.processes import Command, run_all
+from tilewright.common.processes import Command, run_all
 run_all([Command([sys.executable, "-c", sys.argv[1], sys.argv[2]])] * 2, 2)
 """
 

@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from common.quiet import quiet
+from tilewright.common.quiet import quiet
 
 
 def test_silent_inside_and_heard_after(capsys, caplog):

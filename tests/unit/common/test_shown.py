@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from common.shown import MAX_ENTRIES, Shown, listed
+from tilewright.common.shown import MAX_ENTRIES, Shown, listed
 
 
 class Thing(Shown):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from common import store
+from tilewright.common import store
 
 
 def test_folder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +255,7 @@ def test_temporary_folders_and_files_of_a_process_that_ends(tmp_path: Path) -> N
     program = """
 import os, sys
 from pathlib import Path
-from common import store, temporary
+from tilewright.common import store, temporary
 folder = temporary.Folder(dir=sys.argv[1])
 (Path(folder.name) / "file").write_bytes(b"x")
 with temporary.Folder(dir=sys.argv[1]), store.writing(Path(sys.argv[1]) / "result") as file:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.text import MAX_NAME, drawn, is_plain, meant, plain, printable
+from tilewright.common.text import MAX_NAME, drawn, is_plain, meant, plain, printable
 
 
 @given(st.text())

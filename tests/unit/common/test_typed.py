@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.typed import from_json
+from tilewright.common.typed import from_json
 
 
 class Colour(StrEnum):

@@ -10,19 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compiler.cpu.ops import RULES as KERNELS
-from compiler.graph import QUANTIZED_OPS
-from compiler.importer import import_onnx
-from compiler.npu.ops import NPU_OPS
-from compiler.options import CompileOptions
-from compiler.passes.integer_rules import RULES
-from compiler.pipeline import compile_graph
-from isa.config import PRESETS, NpuConfig
-from simulator.functional import FunctionalDevice
 from tests.common import onnx_models
 from tests.common.paths import ROOT
 from tests.reference.quantized_models import Model
+from tilewright.compiler.cpu.ops import RULES as KERNELS
+from tilewright.compiler.graph import QUANTIZED_OPS
+from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.npu.ops import NPU_OPS
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.passes.integer_rules import RULES
+from tilewright.compiler.pipeline import compile_graph
+from tilewright.isa.config import PRESETS, NpuConfig
 from tilewright.runtime.executor import Executor
+from tilewright.simulator.functional import FunctionalDevice
 
 FOLDER = Path(__file__).parent / "square"
 FILES = ("op", "rule", "kernel", "npu")

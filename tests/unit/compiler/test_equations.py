@@ -3,10 +3,10 @@
 import pytest
 from onnx import TensorProto, helper
 
-from compiler.equations import check_equations
-from compiler.errors import CompileError
-from compiler.importer import import_onnx
 from tests.common.onnx_models import model_of
+from tilewright.compiler.equations import check_equations
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.importer import import_onnx
 from tilewright.quantize.prepare import read
 
 X = {"x": (TensorProto.FLOAT, [2, 3])}

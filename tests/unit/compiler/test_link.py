@@ -11,12 +11,12 @@ import onnx
 import pytest
 
 import tilewright as tw
-from compiler.errors import CompileError
-from compiler.link import link
-from isa.program import NpuStep, Program, ProgramError
-from isa.program_check import Unfit
 from tests.unit.compiler.test_states import ByOnnxruntime
 from tilewright import zoo
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.link import link
+from tilewright.isa.program import NpuStep, Program, ProgramError
+from tilewright.isa.program_check import Unfit
 
 ENTRIES = {"prefill": {"input_ids": [1, 16]}, "decode": {"input_ids": [1, 1]}}
 

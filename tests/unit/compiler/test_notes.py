@@ -6,10 +6,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
-from compiler.notes import SIXTEEN_BITS, UNUSED, general
-from isa.program import CpuStep
 from tests.common.onnx_models import graph_of
 from tests.reference.quantized_models import Model
+from tilewright.compiler.notes import SIXTEEN_BITS, UNUSED, general
+from tilewright.isa.program import CpuStep
 
 
 def network(kind: str) -> onnx.ModelProto:

@@ -2,7 +2,7 @@
 
 import onnx
 
-from compiler.onnx_graphs import all_nodes, captured, reads_of, subgraphs
+from tilewright.compiler.onnx_graphs import all_nodes, captured, reads_of, subgraphs
 
 MODEL = """
 <ir_version: 8, opset_import: ["" : 17]>

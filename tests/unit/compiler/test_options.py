@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from common.errors import TilewrightError, UsageError
-from compiler.cpu.target import HOSTS, Target
-from compiler.options import MAX_EFFORT, MAX_THREADS, STAGES, CompileOptions
-from compiler.passes import FRONTEND
+from tilewright.common.errors import TilewrightError, UsageError
+from tilewright.compiler.cpu.target import HOSTS, Target
+from tilewright.compiler.options import MAX_EFFORT, MAX_THREADS, STAGES, CompileOptions
+from tilewright.compiler.passes import FRONTEND
 
 
 @pytest.mark.parametrize(

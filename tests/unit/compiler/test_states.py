@@ -10,11 +10,11 @@ import pytest
 from onnx import TensorProto, helper
 
 import tilewright as tw
-from compiler.errors import CompileError
-from compiler.states import paired_by_name
-from isa.program import Program
 from tests.common.onnx_models import model_of, session
 from tilewright import zoo
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.states import paired_by_name
+from tilewright.isa.program import Program
 
 STEPS = 40
 

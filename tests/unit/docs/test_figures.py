@@ -13,18 +13,18 @@ from pathlib import Path
 import pytest
 
 import tilewright as tw
-from compiler.cpu.ops import RULES
-from compiler.npu.schedule.search import policies
-from compiler.passes import FRONTEND
-from fpga import area, fmax
-from fpga.boards import BOARDS
-from isa import timing
-from isa.config import NpuConfig, preset
-from isa.error_codes import ErrorCode
-from isa.fields import INSTRUCTION_BYTES
 from tests.unit.docs.pages import ROOT, Page, pages, read
 from tilewright import zoo
 from tilewright.cli import cli
+from tilewright.compiler.cpu.ops import RULES
+from tilewright.compiler.npu.schedule.search import policies
+from tilewright.compiler.passes import FRONTEND
+from tilewright.fpga import area, fmax
+from tilewright.fpga.boards import BOARDS
+from tilewright.isa import timing
+from tilewright.isa.config import NpuConfig, preset
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.fields import INSTRUCTION_BYTES
 from tilewright.measure.cpu_cases import CASES
 from tilewright.measure.explain import explain
 from tilewright.sweep.space import load_space

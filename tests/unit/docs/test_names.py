@@ -14,10 +14,10 @@ from pathlib import Path
 import click
 import pytest
 
-from compiler.options import STAGES
-from compiler.passes import FRONTEND
 from tests.unit.docs.pages import ROOT, Page, commands, notes, pages, read, tracked
 from tilewright.cli import cli
+from tilewright.compiler.options import STAGES
+from tilewright.compiler.passes import FRONTEND
 
 FILES = tracked()
 PACKAGES = sorted({name.split("/")[0] for name in FILES if name.endswith("/__init__.py")} - {"tests"})
@@ -174,7 +174,11 @@ def test_recipes_are_short() -> None:
 def test_what_is_wrong_is_found(tmp_path: Path) -> None:
     """The checks above see a wrong name of each kind."""
     assert missing_path("docs/nowhere.md") and missing_path("nowhere.py") and not missing_path("docs/isa.md")
-    assert missing_name("isa.nowhere") and missing_name("tw.nowhere") and not missing_name("isa.config.NpuConfig.name")
+    assert (
+        missing_name("isa.nowhere")
+        and missing_name("tw.nowhere")
+        and not missing_name("tilewright.isa.config.NpuConfig.name")
+    )
     path = tmp_path / "page.md"
     path.write_text("# A `b` c!\n\n[x](y.md#z) `make all`\n\n```\n$ make a \\\n  b && tilewright run x; make c\n```\n")
     page = read(path)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import tilewright as tw
-from fpga.sim.axi import AxiBoard
-from isa.config import preset
-from isa.program import Program
 from tests.common.board_networks import digits_model, small_model
 from tests.common.paths import ROOT
+from tilewright.fpga.sim.axi import AxiBoard
+from tilewright.isa.config import preset
+from tilewright.isa.program import Program
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def client() -> Iterator[Callable[..., subprocess.Popen]]:
     def start(transport: str) -> subprocess.Popen:
         code = (
             "from pathlib import Path, PosixPath\n"
-            "from driver.address import open_transport; from driver.board import BoardDevice\n"
+            "from tilewright.driver.address import open_transport; from tilewright.driver.board import BoardDevice\n"
             "from tests.common.board_jobs import endless_job, in_mid_run; from tests.common.linux_boards import Way\n"
             f"device = BoardDevice({transport})\n"
             "in_mid_run(device, lambda: print('running', flush=True), looks=1)\n"

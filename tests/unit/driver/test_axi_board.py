@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from common.allocator import MemoryFull
-from driver.address import open_transport
-from driver.board import BoardDevice, probe
-from driver.errors import ProbeError, TransportError
-from driver.transport.socket import SocketTransport
-from fpga.sim.axi import AxiBoard
-from hw.sim.device import RtlDevice
-from isa.config import preset
-from isa.device import DeviceError, Region
-from isa.program import Program
 from tests.common.board_jobs import copy_job
+from tilewright.common.allocator import MemoryFull
+from tilewright.driver.address import open_transport
+from tilewright.driver.board import BoardDevice, probe
+from tilewright.driver.errors import ProbeError, TransportError
+from tilewright.driver.transport.socket import SocketTransport
+from tilewright.fpga.sim.axi import AxiBoard
+from tilewright.hw.sim.device import RtlDevice
+from tilewright.isa.config import preset
+from tilewright.isa.device import DeviceError, Region
+from tilewright.isa.program import Program
 
 pytestmark = pytest.mark.cosim
 TINY = preset("tiny")
@@ -186,7 +186,7 @@ def test_another_configuration_is_refused(axi: AxiBoard, digits: Program) -> Non
 def test_what_is_no_npu_is_refused(
     axi: AxiBoard, monkeypatch: pytest.MonkeyPatch, register: str, value: int, text: str
 ) -> None:
-    from isa.registers import REGISTER
+    from tilewright.isa.registers import REGISTER
 
     read = SocketTransport.read_registers
 

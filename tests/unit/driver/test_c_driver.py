@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from hw.sim.build import build
-from hw.sim.device import RtlDevice, load_library
-from isa.config import preset
-from isa.encoding import op, to_bytes
-from isa.error_codes import ErrorCode
-from isa.instructions import REGIONS, Engine, Memory
-from isa.registers import REGISTER, REGISTERS
-from isa.timing import MemoryTiming
 from tests.common import needs
 from tests.common.board_jobs import SIZE, copy_job
 from tests.common.paths import ROOT
 from tilewright.export import export_c
+from tilewright.hw.sim.build import build
+from tilewright.hw.sim.device import RtlDevice, load_library
+from tilewright.isa.config import preset
+from tilewright.isa.encoding import op, to_bytes
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.instructions import REGIONS, Engine, Memory
+from tilewright.isa.registers import REGISTER, REGISTERS
+from tilewright.isa.timing import MemoryTiming
 
 DRIVER = ROOT / "driver" / "c"
 pytestmark = pytest.mark.cosim

@@ -7,13 +7,13 @@ import json
 import pytest
 
 import tilewright as tw
-from driver.board import BoardDevice
-from driver.transport.socket import SocketTransport
-from fpga.sim.axi import AxiBoard
-from isa.config import preset
 from tests.common.board_jobs import waiting_job
 from tests.common.paths import ROOT
 from tilewright.cli import cli
+from tilewright.driver.board import BoardDevice
+from tilewright.driver.transport.socket import SocketTransport
+from tilewright.fpga.sim.axi import AxiBoard
+from tilewright.isa.config import preset
 from tilewright.runtime.backends import preset_of
 
 pytestmark = pytest.mark.cosim

@@ -17,20 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import driver.dma
 import tilewright as tw
-from driver.board import BoardDevice, probe
-from driver.errors import BoardReset, BusyError, TransportError
-from driver.mapped import UIO_REARM, ReadableInterrupt
-from fpga.sim.axi import AxiBoard
-from hw.sim.device import RtlDevice
-from isa.config import preset
-from isa.device import DeviceError, Region
-from isa.encoding import Op, op
-from isa.error_codes import ErrorCode
-from isa.fields import INSTRUCTION_BYTES
-from isa.instructions import Engine, Memory
-from isa.program import Program
 from tests.common.board_jobs import SIZE as COPIED
 from tests.common.board_jobs import (
     Job,
@@ -44,6 +31,19 @@ from tests.common.board_jobs import (
 )
 from tests.common.linux_boards import BASE, DRAM, SIZE, SOCKET, Way, Wire, caches
 from tests.common.side_by_side import side_by_side
+from tilewright.driver import dma
+from tilewright.driver.board import BoardDevice, probe
+from tilewright.driver.errors import BoardReset, BusyError, TransportError
+from tilewright.driver.mapped import UIO_REARM, ReadableInterrupt
+from tilewright.fpga.sim.axi import AxiBoard
+from tilewright.hw.sim.device import RtlDevice
+from tilewright.isa.config import preset
+from tilewright.isa.device import DeviceError, Region
+from tilewright.isa.encoding import Op, op
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.fields import INSTRUCTION_BYTES
+from tilewright.isa.instructions import Engine, Memory
+from tilewright.isa.program import Program
 from tilewright.runtime.devices import Runner
 from tilewright.runtime.executor import Executor
 
@@ -59,7 +59,7 @@ def board(tmp_path: Path) -> Iterator[AxiBoard]:
 
 
 def make_way(kind: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> Way:
-    monkeypatch.setattr(driver.dma, "write_attribute", caches(root, []))
+    monkeypatch.setattr(dma, "write_attribute", caches(root, []))
     way = Way(kind, root)
     way.make()
     return way

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from amaranth.hdl import Const, Module, Value
 
-from fpga.boards import BOARDS
-from fpga.build import board_named, point_of
-from fpga.flows.ecp5 import CONSTRAINTS
-from isa.config import preset
 from tests.common.lit_design import LitDesign
 from tests.unit.fpga.example_board import BOARD
 from tilewright.cli import cli
+from tilewright.fpga.boards import BOARDS
+from tilewright.fpga.build import board_named, point_of
+from tilewright.fpga.flows.ecp5 import CONSTRAINTS
+from tilewright.isa.config import preset
 
 
 @pytest.fixture(autouse=True)

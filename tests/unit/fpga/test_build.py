@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from fpga.board import Point
-from fpga.boards import BOARDS
-from fpga.bridge.uart import bit_time
-from fpga.build import board_named, build, point_of
-from fpga.cells import ECP5, Capacity, Used
-from fpga.clocking import Ecp5Pll, GowinPll
-from fpga.errors import FpgaError
-from fpga.flows import FLOWS
-from fpga.flows.synthesis import ROUTING
-from fpga.report import conclude, read_report
-from fpga.soc import board_word
-from isa.config import preset
+from tilewright.fpga.board import Point
+from tilewright.fpga.boards import BOARDS
+from tilewright.fpga.bridge.uart import bit_time
+from tilewright.fpga.build import board_named, build, point_of
+from tilewright.fpga.cells import ECP5, Capacity, Used
+from tilewright.fpga.clocking import Ecp5Pll, GowinPll
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.flows import FLOWS
+from tilewright.fpga.flows.synthesis import ROUTING
+from tilewright.fpga.report import conclude, read_report
+from tilewright.fpga.soc import board_word
+from tilewright.isa.config import preset
 
 
 @pytest.mark.parametrize("mhz", [20, 25, 33, 50, 60, 75, 90, 100, 120])

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from fpga import build as builder
-from fpga.area import estimate
-from fpga.boards import BOARDS
-from fpga.build import board_named, point_of
-from fpga.cells import Capacity
-from fpga.errors import FpgaError
-from fpga.fit import least, require_fit
-from fpga.zynq.boards import ZYNQ_BOARDS
-from isa.config import PRESETS, NpuConfig, preset
 from tilewright.cli import cli
+from tilewright.fpga import build as builder
+from tilewright.fpga.area import estimate
+from tilewright.fpga.boards import BOARDS
+from tilewright.fpga.build import board_named, point_of
+from tilewright.fpga.cells import Capacity
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.fit import least, require_fit
+from tilewright.fpga.zynq.boards import ZYNQ_BOARDS
+from tilewright.isa.config import PRESETS, NpuConfig, preset
 
 #: LUTs and flip-flops counted by builds, SoC and memory included (docs/fpga.md, docs/zynq.md).
 BUILT = {

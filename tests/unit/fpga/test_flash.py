@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from fpga.boards import BOARDS
-from fpga.cells import Capacity, Used
-from fpga.report import REPORT, Report, Timing, read_report
-from fpga.report import Path as SlowestPath
-from fpga.standalone import record
-from fpga.standalone.boards import standalone_board
-from isa.config import preset
 from tilewright.cli import cli
+from tilewright.fpga.boards import BOARDS
+from tilewright.fpga.cells import Capacity, Used
+from tilewright.fpga.report import REPORT, Report, Timing, read_report
+from tilewright.fpga.report import Path as SlowestPath
+from tilewright.fpga.standalone import record
+from tilewright.fpga.standalone.boards import standalone_board
+from tilewright.isa.config import preset
 
 BITS = b"\xff\x00 a bitstream"
 

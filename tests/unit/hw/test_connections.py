@@ -7,13 +7,13 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect
 
-from hw.connections import ConnectionError, design, unread
-from hw.core import Core
-from hw.interfaces import Channel, flat_ports
-from hw.npu import Npu
-from hw.pipeline import Pipeline
-from isa.config import preset
 from tests.common.rtl_bench import simulate
+from tilewright.hw.connections import ConnectionError, design, unread
+from tilewright.hw.core import Core
+from tilewright.hw.interfaces import Channel, flat_ports
+from tilewright.hw.npu import Npu
+from tilewright.hw.pipeline import Pipeline
+from tilewright.isa.config import preset
 
 TINY = preset("tiny")
 
@@ -83,7 +83,7 @@ def test_a_connection_forgotten_in_the_core(monkeypatch: pytest.MonkeyPatch) -> 
         if len(made) > 1:
             connect(m, one, other)
 
-    monkeypatch.setattr("hw.core.connect", all_but_the_first)
+    monkeypatch.setattr("tilewright.hw.core.connect", all_but_the_first)
     with pytest.raises(ConnectionError) as raised:
         design(Core(TINY), "core")
     told = str(raised.value).split("; ")

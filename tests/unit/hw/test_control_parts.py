@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from amaranth.hdl import Module
 
-from hw.array import MacArray
-from hw.interfaces import ENGINES
-from hw.loop_nest import LoopNest
-from hw.queue import BlockQueue, HeadQueue, Queue
-from hw.semaphores import Semaphores
-from hw.window import Window
-from isa.config import SEMAPHORE_LIMIT, preset
-from isa.instructions import ADDRESS_BITS
-from isa.timing import QUEUE_CYCLES, array_stages
 from tests.common.rtl_bench import drive, simulate
+from tilewright.hw.array import MacArray
+from tilewright.hw.interfaces import ENGINES
+from tilewright.hw.loop_nest import LoopNest
+from tilewright.hw.queue import BlockQueue, HeadQueue, Queue
+from tilewright.hw.semaphores import Semaphores
+from tilewright.hw.window import Window
+from tilewright.isa.config import SEMAPHORE_LIMIT, preset
+from tilewright.isa.instructions import ADDRESS_BITS
+from tilewright.isa.timing import QUEUE_CYCLES, array_stages
 
 
 @pytest.mark.parametrize("depth", [2, 5, 16])

@@ -1,16 +1,16 @@
-"""The decoder against `isa.encoding.check`, on random words and on words one step beside every limit."""
+"""The decoder against `tilewright.isa.encoding.check`, on random words and on words one step beside every limit."""
 
 import random
 
 import pytest
 
-from hw.decoder import Decoder
-from isa.config import preset
-from isa.encoding import DecodeError, check, decode
-from isa.error_codes import ErrorCode
-from isa.fields import HEADER
-from isa.instructions import BY_NAME, INSTRUCTIONS
 from tests.common.rtl_bench import simulate
+from tilewright.hw.decoder import Decoder
+from tilewright.isa.config import preset
+from tilewright.isa.encoding import DecodeError, check, decode
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.fields import HEADER
+from tilewright.isa.instructions import BY_NAME, INSTRUCTIONS
 
 CONFIGS = {
     "tiny": preset("tiny"),

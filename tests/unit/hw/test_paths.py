@@ -10,11 +10,11 @@ from amaranth.hdl._ir import build_netlist
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.connections import design
-from hw.npu import Npu
-from hw.registers import Registers
-from isa.config import PRESETS
 from tests.common.equality import VARIANTS
+from tilewright.hw.connections import design
+from tilewright.hw.npu import Npu
+from tilewright.hw.registers import Registers
+from tilewright.isa.config import PRESETS
 
 
 def paths(component: wiring.Component) -> set[tuple[str, str]]:

@@ -1,13 +1,20 @@
-"""The requantiser against `isa.numerics.requantize`, value by value."""
+"""The requantiser against `tilewright.isa.numerics.requantize`, value by value."""
 
 import numpy as np
 import pytest
 
-from hw.requantizer import FINAL_STAGE, INSIDE_STAGE, REQUANTIZE_STAGES, SCALE_STAGE, WINDOW_STAGE, Requantizer
-from isa.instructions import Rounding
-from isa.numerics import requantize
 from tests.common.requantizer_operands import beside_ties, random_operands
 from tests.common.rtl_bench import drive, simulate
+from tilewright.hw.requantizer import (
+    FINAL_STAGE,
+    INSIDE_STAGE,
+    REQUANTIZE_STAGES,
+    SCALE_STAGE,
+    WINDOW_STAGE,
+    Requantizer,
+)
+from tilewright.isa.instructions import Rounding
+from tilewright.isa.numerics import requantize
 
 
 def vectors(count: int) -> dict[str, np.ndarray]:

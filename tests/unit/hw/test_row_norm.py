@@ -1,4 +1,4 @@
-"""Norms of rows in hardware against `isa.row_norm`."""
+"""Norms of rows in hardware against `tilewright.isa.row_norm`."""
 
 import random
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hw.requantizer import INSIDE_STAGE, REQUANTIZE_STAGES, START, START_STAGE, Requantizer
-from hw.row_norm import ASK_STAGE, FACTOR_STAGE, WRITE_STAGE, RowNormUnit
-from isa.config import preset
-from isa.numerics import quotient
-from isa.row_bits import EPSILON_FRACTION, FACTOR_BITS
-from isa.row_norm import RowNorm, normalise, row_norm
-from isa.timing import ROW_DIVIDE_CYCLES
 from tests.common.rtl_bench import drive, simulate
+from tilewright.hw.requantizer import INSIDE_STAGE, REQUANTIZE_STAGES, START, START_STAGE, Requantizer
+from tilewright.hw.row_norm import ASK_STAGE, FACTOR_STAGE, WRITE_STAGE, RowNormUnit
+from tilewright.isa.config import preset
+from tilewright.isa.numerics import quotient
+from tilewright.isa.row_bits import EPSILON_FRACTION, FACTOR_BITS
+from tilewright.isa.row_norm import RowNorm, normalise, row_norm
+from tilewright.isa.timing import ROW_DIVIDE_CYCLES
 
 
 @pytest.mark.parametrize("centred", [True, False])

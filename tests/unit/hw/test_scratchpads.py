@@ -7,11 +7,11 @@ from collections import deque
 
 import pytest
 
-from hw.activations import READERS, ActivationScratchpad
-from hw.scratchpads import AccumulatorScratchpad, ParameterScratchpad, TableScratchpad, WeightScratchpad
-from isa.config import NpuConfig, preset
-from isa.timing import ACT_READ_CYCLES, WGT_READ_CYCLES, table_chunk_cycles
 from tests.common.rtl_bench import drive, simulate
+from tilewright.hw.activations import READERS, ActivationScratchpad
+from tilewright.hw.scratchpads import AccumulatorScratchpad, ParameterScratchpad, TableScratchpad, WeightScratchpad
+from tilewright.isa.config import NpuConfig, preset
+from tilewright.isa.timing import ACT_READ_CYCLES, WGT_READ_CYCLES, table_chunk_cycles
 
 TINY = preset("tiny").with_(vector_passes=1, act_rows=64, wgt_tiles=8, acc_rows=16, prm_rows=4, lut_tables=2)
 CONFIGS = {

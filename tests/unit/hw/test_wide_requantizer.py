@@ -1,13 +1,13 @@
-"""The requantiser of VECTOR_WIDE against `isa.wide_numerics.requantize_wide_bits`, value by value."""
+"""The requantiser of VECTOR_WIDE against `tilewright.isa.wide_numerics.requantize_wide_bits`, value by value."""
 
 import numpy as np
 import pytest
 
-from hw.requantizer import REQUANTIZE_STAGES, SCALE_STAGE
-from hw.wide_requantizer import LIMIT_STAGE, WideRequantizer
-from isa.instructions import WideByte
-from isa.wide_numerics import requantize_wide_bits, wide_byte
 from tests.common.rtl_bench import drive, simulate
+from tilewright.hw.requantizer import REQUANTIZE_STAGES, SCALE_STAGE
+from tilewright.hw.wide_requantizer import LIMIT_STAGE, WideRequantizer
+from tilewright.isa.instructions import WideByte
+from tilewright.isa.wide_numerics import requantize_wide_bits, wide_byte
 
 
 def vectors(count: int) -> dict[str, np.ndarray]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 
-from isa import instructions
-from isa.fields import Field
+from tilewright.isa import instructions
+from tilewright.isa.fields import Field
 
 ROW = instructions._i(
     "VECTOR_SCALE", 0x36, "Sets the factor of the example.",
@@ -25,11 +25,11 @@ instructions.BY_OPCODE.update(_OPCODES)
 def main() -> None:
     from amaranth.sim import Simulator
 
-    from hw.decoder import Decoder
-    from isa.assembler import assemble, disassemble_one
-    from isa.config import preset
-    from isa.encoding import decode, from_bytes, to_bytes
-    from isa.generate.outputs import OUTPUTS
+    from tilewright.hw.decoder import Decoder
+    from tilewright.isa.assembler import assemble, disassemble_one
+    from tilewright.isa.config import preset
+    from tilewright.isa.encoding import decode, from_bytes, to_bytes
+    from tilewright.isa.generate.outputs import OUTPUTS
 
     text = "VECTOR_SCALE factor=-5 level=2"
     (operation,) = assemble(text)

@@ -37,12 +37,12 @@ LIMIT = (
 #: What every model of the machine says of a GEMM that sums two levels and of one that sums three.
 SCRIPT = """
 from amaranth.sim import Simulator
-from hw.decoder import Decoder
-from isa.config import ConfigError, NpuConfig, preset
-from isa.device import DeviceError, Region
-from isa.encoding import DecodeError, check, op, to_bytes
-from simulator.cycle import CycleDevice
-from simulator.functional import FunctionalDevice
+from tilewright.hw.decoder import Decoder
+from tilewright.isa.config import ConfigError, NpuConfig, preset
+from tilewright.isa.device import DeviceError, Region
+from tilewright.isa.encoding import DecodeError, check, op, to_bytes
+from tilewright.simulator.cycle import CycleDevice
+from tilewright.simulator.functional import FunctionalDevice
 
 modest = preset("modest")
 assert modest.fingerprint != preset("base").fingerprint
@@ -111,8 +111,8 @@ def test_adding_a_config_field(tmp_path: Path) -> None:
         assert result.returncode == 0, result.stderr
         return result.stdout
 
-    assert python("-m", "isa.generate") == "wrote isa/include/tilewright_isa.h\nwrote docs/isa.md\n"
-    assert python("-m", "simulator.generate") == ""  # a limit reaches the simulators with the others
+    assert python("-m", "tilewright.isa.generate") == "wrote isa/include/tilewright_isa.h\nwrote docs/isa.md\n"
+    assert python("-m", "tilewright.simulator.generate") == ""  # a limit reaches the simulators with the others
     page = (tmp_path / "docs" / "isa.md").read_text()
     assert (
         "| `summed_levels` | levels of the GEMM loop nest that can be summed. | 5 | 5 | 5 | 5 | 5 | 2 | 5 | 5 |" in page

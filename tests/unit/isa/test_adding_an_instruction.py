@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from isa import instructions
 from tests.common.paths import ROOT
+from tilewright.isa import instructions
 
 
 def test_everything_is_derived_from_the_row() -> None:

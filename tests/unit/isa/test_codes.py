@@ -2,8 +2,8 @@
 
 import pytest
 
-from isa.codes import FIRST_WEIGHT, LOW, SLOTS, CodeError, CodeMode, Decoder, Slot, TableBuilder, table_word
-from isa.config import ConfigError, NpuConfig, preset
+from tilewright.isa.codes import FIRST_WEIGHT, LOW, SLOTS, CodeError, CodeMode, Decoder, Slot, TableBuilder, table_word
+from tilewright.isa.config import ConfigError, NpuConfig, preset
 
 CONFIG = NpuConfig(block_in=4, block_out=4, axi_data_bits=32, weight_codes=8)  # two words a beat
 

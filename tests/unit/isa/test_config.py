@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isa.config import PRESETS, ConfigError, NpuConfig, preset
+from tilewright.isa.config import PRESETS, ConfigError, NpuConfig, preset
 
 BASE = preset("base")
 

@@ -4,12 +4,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isa.assembler import assemble, disassemble, disassemble_one
-from isa.config import PRESETS, preset
-from isa.encoding import DecodeError, EncodingError, Op, check, decode, extract, from_bytes, op, to_bytes, words
-from isa.error_codes import ErrorCode
-from isa.fields import HEADER, HEADER_BITS, INSTRUCTION_BITS
-from isa.instructions import BY_NAME, BY_OPCODE, INSTRUCTIONS, Engine, Memory
+from tilewright.isa.assembler import assemble, disassemble, disassemble_one
+from tilewright.isa.config import PRESETS, preset
+from tilewright.isa.encoding import (
+    DecodeError,
+    EncodingError,
+    Op,
+    check,
+    decode,
+    extract,
+    from_bytes,
+    op,
+    to_bytes,
+    words,
+)
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.fields import HEADER, HEADER_BITS, INSTRUCTION_BITS
+from tilewright.isa.instructions import BY_NAME, BY_OPCODE, INSTRUCTIONS, Engine, Memory
 
 # The positions here are written down, not computed: the table must not move by accident.
 WORDS: list[tuple[str, dict[str, int], int]] = [

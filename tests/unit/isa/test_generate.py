@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from isa.config import PRESETS, NpuConfig
-from isa.encoding import DecodeError, check, decode, extract
-from isa.error_codes import ErrorCode
-from isa.fields import HEADER, Field
-from isa.generate import files, page
-from isa.generate.outputs import COMMAND, OUTPUTS
-from isa.instructions import INSTRUCTIONS, LIMITS, REGIONS
-from isa.registers import REGISTER, REGISTER_SPACE, REGISTERS
 from tests.common import needs
 from tests.common.paths import ROOT
+from tilewright.isa.config import PRESETS, NpuConfig
+from tilewright.isa.encoding import DecodeError, check, decode, extract
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.fields import HEADER, Field
+from tilewright.isa.generate import files, page
+from tilewright.isa.generate.outputs import COMMAND, OUTPUTS
+from tilewright.isa.instructions import INSTRUCTIONS, LIMITS, REGIONS
+from tilewright.isa.registers import REGISTER, REGISTER_SPACE, REGISTERS
 
 
 def test_nothing_is_stale() -> None:

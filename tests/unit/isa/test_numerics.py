@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
-from isa import numerics, wide_numerics
-from isa.instructions import Rounding
-from isa.wide_bits import WIDE_BIAS_BIT, WIDE_SHIFT_BIT
 from tests.common import onnx_models
+from tilewright.isa import numerics, wide_numerics
+from tilewright.isa.instructions import Rounding
+from tilewright.isa.wide_bits import WIDE_BIAS_BIT, WIDE_SHIFT_BIT
 
 # The requantiser in integers: leading-zero count, 24 x 24 multiply, rounding shifts.
 

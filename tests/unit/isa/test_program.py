@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from isa import program_check
-from isa.config import preset
-from isa.encoding import op, to_bytes
-from isa.program import (
+from tilewright.isa import program_check
+from tilewright.isa.config import preset
+from tilewright.isa.encoding import op, to_bytes
+from tilewright.isa.program import (
     MAGIC,
     BlockedLayout,
     Buffer,

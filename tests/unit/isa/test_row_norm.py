@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from isa.row_bits import EPSILON_FRACTION, FACTOR_BITS, MEAN_FRACTION
-from isa.row_norm import FACTOR_SCALE, RowNorm, mean_of, normalise, row_norm
+from tilewright.isa.row_bits import EPSILON_FRACTION, FACTOR_BITS, MEAN_FRACTION
+from tilewright.isa.row_norm import FACTOR_SCALE, RowNorm, mean_of, normalise, row_norm
 
 
 @pytest.mark.parametrize("centred", [True, False])

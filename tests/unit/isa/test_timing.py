@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from isa.timing import MemoryTiming
+from tilewright.isa.timing import MemoryTiming
 
 
 @pytest.mark.parametrize(

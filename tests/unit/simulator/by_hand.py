@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from isa.config import NpuConfig, preset
 from tests.common.machine_harness import Bench
+from tilewright.isa.config import NpuConfig, preset
 
 TINY = preset("tiny")  # 4 x 4
 

@@ -1,4 +1,4 @@
-"""`simulator.attribution`: every cycle has one cause, the books balance, the causes are the real ones."""
+"""`tilewright.simulator.attribution`: every cycle has one cause, the books balance, the causes are the real ones."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from compiler.npu.coding.stream import encode_stream
-from compiler.npu.coding.table import make_table
-from isa.codes import SLOTS, CodeMode
-from isa.config import PRESETS, NpuConfig
-from isa.device import Region
-from isa.encoding import Op, op, to_bytes
-from isa.instructions import Memory, Source
-from isa.program import Layer, Program
-from isa.timing import DEFAULT_MEMORY, MemoryTiming, gemm_signal
-from simulator import attribution
-from simulator.attribution import LOSSES, LayerLosses, attribute, bounds_of, fused_layers, fused_row
-from simulator.blame import segments
-from simulator.bound import bound_cycles
-from simulator.cycle import CycleDevice, Trace
 from tests.common.paths import ROOT
 from tilewright import zoo
+from tilewright.compiler.npu.coding.stream import encode_stream
+from tilewright.compiler.npu.coding.table import make_table
+from tilewright.isa.codes import SLOTS, CodeMode
+from tilewright.isa.config import PRESETS, NpuConfig
+from tilewright.isa.device import Region
+from tilewright.isa.encoding import Op, op, to_bytes
+from tilewright.isa.instructions import Memory, Source
+from tilewright.isa.program import Layer, Program
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming, gemm_signal
+from tilewright.simulator import attribution
+from tilewright.simulator.attribution import LOSSES, LayerLosses, attribute, bounds_of, fused_layers, fused_row
+from tilewright.simulator.blame import segments
+from tilewright.simulator.bound import bound_cycles
+from tilewright.simulator.cycle import CycleDevice, Trace
 
 TINY = PRESETS["tiny"].with_(vector_passes=1)
 ONE_QUEUE = TINY.with_(name="one_queue", vector_queue=0)

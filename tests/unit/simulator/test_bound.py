@@ -1,11 +1,11 @@
-"""`simulator.bound`: cycles worked out by hand."""
+"""`tilewright.simulator.bound`: cycles worked out by hand."""
 
 from __future__ import annotations
 
-from isa.config import PRESETS
-from isa.program import Layer
-from isa.timing import MemoryTiming
-from simulator.bound import bound_cycles, memory_cycles, shares
+from tilewright.isa.config import PRESETS
+from tilewright.isa.program import Layer
+from tilewright.isa.timing import MemoryTiming
+from tilewright.simulator.bound import bound_cycles, memory_cycles, shares
 
 BASE = PRESETS["base"]  # 8 bytes a beat
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from isa.config import PRESETS
-from isa.device import DeviceError
-from isa.encoding import op
-from isa.error_codes import ErrorCode
-from simulator.functional import FunctionalDevice
 from tests.common.coded_programs import coded_program
 from tests.common.equality import with_ops
 from tests.fuzz_codes import MACHINES, differences
+from tilewright.isa.config import PRESETS
+from tilewright.isa.device import DeviceError
+from tilewright.isa.encoding import op
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.simulator.functional import FunctionalDevice
 
 
 @pytest.mark.parametrize("machine", MACHINES)

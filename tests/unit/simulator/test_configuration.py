@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from isa.encoding import op
 from tests.unit.simulator.by_hand import bench, one_prm
+from tilewright.isa.encoding import op
 
 
 def test_configuration_is_kept_between_instructions_not_between_runs(path: str) -> None:

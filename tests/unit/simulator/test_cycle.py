@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isa.config import PRESETS, preset
-from isa.device import Device, DeviceError, Region
-from isa.encoding import Op, op, to_bytes
-from isa.error_codes import ErrorCode
-from isa.instructions import Engine, Source
-from isa.program import Layer
-from isa.timing import MemoryTiming
-from simulator.cycle import CycleDevice, Trace
-from simulator.functional import FunctionalDevice
-from simulator.timeline import events, layer_cycles, write_timeline
 from tests.common.program_generator import generate
+from tilewright.isa.config import PRESETS, preset
+from tilewright.isa.device import Device, DeviceError, Region
+from tilewright.isa.encoding import Op, op, to_bytes
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.instructions import Engine, Source
+from tilewright.isa.program import Layer
+from tilewright.isa.timing import MemoryTiming
+from tilewright.simulator.cycle import CycleDevice, Trace
+from tilewright.simulator.functional import FunctionalDevice
+from tilewright.simulator.timeline import events, layer_cycles, write_timeline
 
 TINY = preset("tiny")
 SIZE = 1 << 14

@@ -5,15 +5,15 @@ import re
 import numpy as np
 import pytest
 
-from isa.config import NpuConfig, preset
-from isa.device import DeviceError, Region
-from isa.encoding import Op, op
-from isa.error_codes import ErrorCode
-from isa.instructions import Engine, Memory, Source
-from isa.timing import MemoryTiming
-from simulator import native
-from simulator.cycle import CycleDevice, simulate
 from tests.common.machine_harness import DATA_BYTES, PROGRAM_BYTES, Bench
+from tilewright.isa.config import NpuConfig, preset
+from tilewright.isa.device import DeviceError, Region
+from tilewright.isa.encoding import Op, op
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.instructions import Engine, Memory, Source
+from tilewright.isa.timing import MemoryTiming
+from tilewright.simulator import native
+from tilewright.simulator.cycle import CycleDevice, simulate
 
 TINY = preset("tiny")
 WIDE = TINY.with_(name="8x4", block_in=8)

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.native import BuildError
-from isa.config import preset
-from isa.device import Device, Region
-from isa.encoding import op
-from simulator import native
-from simulator.functional import FunctionalDevice
 from tests.common.machine_harness import Bench
+from tilewright.common.native import BuildError
+from tilewright.isa.config import preset
+from tilewright.isa.device import Device, Region
+from tilewright.isa.encoding import op
+from tilewright.simulator import native
+from tilewright.simulator.functional import FunctionalDevice
 
 TINY = preset("tiny")
 

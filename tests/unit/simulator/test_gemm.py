@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from isa.encoding import op
 from tests.unit.simulator.by_hand import TINY, bench
+from tilewright.isa.encoding import op
 
 
 def test_gemm_one_product(path: str) -> None:

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from isa.assembler import assemble
-from isa.config import preset
-from isa.device import DeviceError, Region
-from isa.encoding import to_bytes
-from isa.error_codes import ErrorCode
-from simulator import native
-from simulator.cycle import CycleDevice
-from simulator.functional import FunctionalDevice
-from simulator.interruption import Interruptible
 from tests.common.waiting import HANG
+from tilewright.isa.assembler import assemble
+from tilewright.isa.config import preset
+from tilewright.isa.device import DeviceError, Region
+from tilewright.isa.encoding import to_bytes
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.simulator import native
+from tilewright.simulator.cycle import CycleDevice
+from tilewright.simulator.functional import FunctionalDevice
+from tilewright.simulator.interruption import Interruptible
 
 TINY = preset("tiny")
 LOOPS = "\n".join(f"{{0}}_LOOP level={level} count=65535" for level in range(3))

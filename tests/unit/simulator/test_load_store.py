@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from isa.encoding import op
-from isa.instructions import Memory
 from tests.unit.simulator.by_hand import TINY, bench
+from tilewright.isa.encoding import op
+from tilewright.isa.instructions import Memory
 
 
 def test_load_plain(path: str) -> None:

@@ -6,15 +6,15 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from isa.config import PRESETS, NpuConfig, preset
-from isa.device import DeviceError
-from isa.encoding import op, to_bytes
-from isa.instructions import BY_NAME, Engine
-from simulator import native
-from simulator.functional import FunctionalDevice
-from simulator.reference import ReferenceMachine
-from simulator.state import ExternalMemory, Scratchpads
 from tests.common.program_generator import GeneratedProgram, generate
+from tilewright.isa.config import PRESETS, NpuConfig, preset
+from tilewright.isa.device import DeviceError
+from tilewright.isa.encoding import op, to_bytes
+from tilewright.isa.instructions import BY_NAME, Engine
+from tilewright.simulator import native
+from tilewright.simulator.functional import FunctionalDevice
+from tilewright.simulator.reference import ReferenceMachine
+from tilewright.simulator.state import ExternalMemory, Scratchpads
 
 #: Those that are no presets have a library of their own, built on first use.
 CONFIGS = [

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from isa.encoding import op
-from isa.instructions import RowFunction
 from tests.common.machine_harness import Bench
 from tests.unit.simulator.by_hand import TINY, bench
+from tilewright.isa.encoding import op
+from tilewright.isa.instructions import RowFunction
 
 ROWS = TINY.with_(name="rows", vector_passes=1, row_unit=1)
 

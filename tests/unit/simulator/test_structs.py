@@ -4,11 +4,11 @@ import ctypes
 import subprocess
 from pathlib import Path
 
-from isa.generate import files
-from simulator import generate
-from simulator.structs import DECLARED
 from tests.common import needs
 from tests.common.paths import ROOT
+from tilewright.isa.generate import files
+from tilewright.simulator import generate
+from tilewright.simulator.structs import DECLARED
 
 
 def test_header_is_not_stale() -> None:

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from isa.encoding import op
-from isa.instructions import Rounding, Source
 from tests.unit.simulator.by_hand import TALL, WIDE, bench, one_prm
+from tilewright.isa.encoding import op
+from tilewright.isa.instructions import Rounding, Source
 
 
 def test_vector_acc(path: str) -> None:

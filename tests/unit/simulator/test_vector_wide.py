@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from isa import wide_numerics
-from isa.encoding import op
-from isa.instructions import WideByte
 from tests.unit.simulator.by_hand import TINY, bench
+from tilewright.isa import wide_numerics
+from tilewright.isa.encoding import op
+from tilewright.isa.instructions import WideByte
 
 SIXTEEN = TINY.with_(name="sixteen", wide_results=1)
 

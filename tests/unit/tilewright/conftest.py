@@ -16,12 +16,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from isa.config import PRESETS, NpuConfig
-from isa.encoding import op, to_bytes
-from isa.instructions import Memory
-from isa.program import ARENA_REGION, CONSTANT_REGION, Buffer, CpuStep, Layer, NpuStep, Program, TensorInfo
 from tests.common.onnx_models import model_of
 from tilewright import program_cache, trust
+from tilewright.isa.config import PRESETS, NpuConfig
+from tilewright.isa.encoding import op, to_bytes
+from tilewright.isa.instructions import Memory
+from tilewright.isa.program import ARENA_REGION, CONSTANT_REGION, Buffer, CpuStep, Layer, NpuStep, Program, TensorInfo
 from tilewright.runtime import backends, executor
 
 SHAPE = (1, 4, 16)
@@ -171,12 +171,12 @@ def kernels(monkeypatch) -> Kernels:
 @pytest.fixture
 def linked(monkeypatch) -> str:
     """Name of a registered backend without shared memory."""
-    from simulator.functional import FunctionalDevice
+    from tilewright.simulator.functional import FunctionalDevice
 
     def make(config: NpuConfig, address: str, **options) -> LinkedDevice:
         return LinkedDevice(FunctionalDevice(config, path="reference"))
 
-    backend = backends.Backend("linked", "test", make, "simulator.functional")
+    backend = backends.Backend("linked", "test", make, "tilewright.simulator.functional")
     monkeypatch.setitem(backends.BACKENDS, "linked", backend)
     return "linked"
 

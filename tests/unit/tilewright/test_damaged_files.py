@@ -17,8 +17,6 @@ from onnx import helper
 from PIL import Image
 
 import tilewright as tw
-from isa.config import ConfigError, NpuConfig
-from isa.program import Program, ProgramError
 from tests.common import onnx_models
 from tests.file_fuzz.attempt import REFUSED, WORKS, attempt
 from tests.file_fuzz.kinds import KINDS
@@ -30,6 +28,8 @@ from tilewright.dynamic.signature import signatures
 from tilewright.errors import InputError, UsageError
 from tilewright.files import MAX_EXPANDED, read_arrays
 from tilewright.images import fitted
+from tilewright.isa.config import ConfigError, NpuConfig
+from tilewright.isa.program import Program, ProgramError
 from tilewright.quantize.metric import read_labels
 from tilewright.quantize.model_inputs import Input
 from tilewright.quantize.samples import samples_of

@@ -17,10 +17,10 @@ from click.testing import CliRunner
 from onnx import helper, numpy_helper
 
 import tilewright as tw
-from isa.config import PRESETS
 from tests.common.onnx_models import graph_of
 from tests.common.paths import ROOT
 from tilewright.cli import cli
+from tilewright.isa.config import PRESETS
 
 MODEL = ROOT / "examples" / "digits" / "digits_int8.onnx"
 LONGEST = 700

@@ -8,11 +8,11 @@ import pytest
 from onnx import TensorProto, helper
 
 import tilewright.onnx_backend as backend
-from compiler.errors import CompileError, StagingError
-from isa.program import Program
 from tests.common.onnx_models import model_of
+from tilewright.compiler.errors import CompileError, StagingError
 from tilewright.dynamic.model import DynamicModel
 from tilewright.errors import InputError, UsageError
+from tilewright.isa.program import Program
 
 FLOAT = TensorProto.FLOAT
 

@@ -20,8 +20,8 @@ from torch import nn
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 import tilewright as tw
-from isa.program import Program
 from tests.common.torch_networks import Inverted, Residual
+from tilewright.isa.program import Program
 from tilewright.pytorch import export, from_torch
 
 

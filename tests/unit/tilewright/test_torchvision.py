@@ -18,8 +18,8 @@ from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuant
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 import tilewright as tw
-from isa.program import Program
 from tests.common.vision_networks import seeded
+from tilewright.isa.program import Program
 from tilewright.pytorch import export
 from tilewright.torch_compile import backend, graphs
 

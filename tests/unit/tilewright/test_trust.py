@@ -16,12 +16,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 import tilewright as tw
-from common.errors import TilewrightError
-from isa.program import CpuStep, Program
 from tests.common.paths import ROOT
 from tests.common.program_files import sealed
 from tilewright import program_cache, trust
 from tilewright.cli import cli
+from tilewright.common.errors import TilewrightError
+from tilewright.isa.program import CpuStep, Program
 
 MODEL = ROOT / "examples" / "digits" / "digits_int8.onnx"
 

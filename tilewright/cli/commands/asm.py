@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from isa.assembler import assemble
-from isa.config import NpuConfig
-from isa.encoding import DecodeError, check, to_bytes
 from tilewright.cli import arguments, terminal
 from tilewright.errors import UsageError
 from tilewright.files import check_writable, write_bytes
+from tilewright.isa.assembler import assemble
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.encoding import DecodeError, check, to_bytes
 
 
 @click.command("asm", epilog="\b\nExamples:\n  tilewright asm test.s -o test.bin --config small\n")

@@ -10,12 +10,12 @@ import click
 from rich import box
 from rich.table import Table
 
-from compiler.notes import general
-from isa.config import PRESETS, NpuConfig
-from isa.program import Program
 from tilewright.cli import arguments, memory_options, programs, terminal
 from tilewright.cli.energy import microjoules, staleness
+from tilewright.compiler.notes import general
 from tilewright.errors import UsageError
+from tilewright.isa.config import PRESETS, NpuConfig
+from tilewright.isa.program import Program
 from tilewright.measure.clock import show
 from tilewright.measure.compare import Comparison, Pair, compare_alike, differences
 from tilewright.measure.explain import Explanation, explain

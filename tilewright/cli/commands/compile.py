@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from compiler.errors import StagingError
 from tilewright.cli import arguments, fixed_values, memory_options, programs, terminal
+from tilewright.compiler.errors import StagingError
 from tilewright.errors import UsageError
 from tilewright.files import check_writable
 

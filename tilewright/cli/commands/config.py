@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 from rich.table import Table
 
-from isa.config import PRESETS, NpuConfig
 from tilewright.cli import arguments, terminal
 from tilewright.cli.group import Group
 from tilewright.errors import UsageError
+from tilewright.isa.config import PRESETS, NpuConfig
 
 
 @click.group(

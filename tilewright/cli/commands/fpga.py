@@ -8,17 +8,17 @@ from typing import Any
 import click
 from rich.table import Table
 
-from fpga import build as builder
-from fpga.board import MEMORIES, SDRAM, Board, Point
-from fpga.boards import BOARDS
-from fpga.fit import require_fit
-from fpga.report import Report, read_report
-from fpga.zynq.boards import ZYNQ_BOARDS
-from isa.config import NpuConfig
 from tilewright.cli import arguments, terminal
 from tilewright.cli.commands import fpga_flash, fpga_resources, fpga_standalone, fpga_zynq
 from tilewright.cli.group import Group
 from tilewright.errors import UsageError
+from tilewright.fpga import build as builder
+from tilewright.fpga.board import MEMORIES, SDRAM, Board, Point
+from tilewright.fpga.boards import BOARDS
+from tilewright.fpga.fit import require_fit
+from tilewright.fpga.report import Report, read_report
+from tilewright.fpga.zynq.boards import ZYNQ_BOARDS
+from tilewright.isa.config import NpuConfig
 from tilewright.standalone import build as alone
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from driver.transport.serial import DEFAULT_BAUD
-from fpga import flash as flasher
 from tilewright.cli import arguments, terminal
+from tilewright.driver.transport.serial import DEFAULT_BAUD
+from tilewright.fpga import flash as flasher
 
 
 @click.command(

@@ -7,9 +7,9 @@ from dataclasses import asdict
 import click
 from rich.table import Table
 
-from fpga.bare.resources import FAMILIES, synthesise
-from isa.config import NpuConfig
 from tilewright.cli import arguments, terminal
+from tilewright.fpga.bare.resources import FAMILIES, synthesise
+from tilewright.isa.config import NpuConfig
 
 
 @click.command(

@@ -8,16 +8,16 @@ from typing import Any
 
 import click
 
-from fpga.board import Board, Point
-from fpga.standalone import record
-from fpga.standalone.boards import StandaloneBoard
-from fpga.standalone.record import Exchange
-from isa.config import NpuConfig
 from tilewright.cli import arguments, terminal
 from tilewright.cli.input_files import InputFiles
 from tilewright.cli.run_report import describe_output
 from tilewright.errors import UsageError
 from tilewright.files import write_arrays
+from tilewright.fpga.board import Board, Point
+from tilewright.fpga.standalone import record
+from tilewright.fpga.standalone.boards import StandaloneBoard
+from tilewright.fpga.standalone.record import Exchange
+from tilewright.isa.config import NpuConfig
 from tilewright.standalone import ask as asking
 from tilewright.standalone import pseudo_terminal
 from tilewright.standalone.build import write_image

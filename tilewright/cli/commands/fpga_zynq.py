@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from fpga.flows.xilinx7 import tools
-from fpga.zynq import export as exporter
-from fpga.zynq.boards import zynq_board_named
-from isa.config import NpuConfig
 from tilewright.cli import arguments, terminal
 from tilewright.errors import UsageError
+from tilewright.fpga.flows.xilinx7 import tools
+from tilewright.fpga.zynq import export as exporter
+from tilewright.fpga.zynq.boards import zynq_board_named
+from tilewright.isa.config import NpuConfig
 
 
 @click.command(

@@ -9,8 +9,8 @@ from typing import Any
 import click
 from rich.table import Table
 
-from isa.program import CpuStep, Program, TensorInfo
 from tilewright.cli import arguments, programs, terminal
+from tilewright.isa.program import CpuStep, Program, TensorInfo
 
 
 @click.command(

@@ -7,8 +7,8 @@ from typing import Any
 import click
 from rich.table import Table
 
-from isa.config import NpuConfig
 from tilewright.cli import arguments, memory_options, terminal
+from tilewright.isa.config import NpuConfig
 from tilewright.measure.clock import show
 from tilewright.measure.network_cycles import measure
 

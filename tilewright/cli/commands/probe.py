@@ -7,10 +7,10 @@ from dataclasses import asdict
 import click
 from rich.table import Table
 
-from driver.address import open_transport
-from driver.board import probe
 from tilewright.cli import arguments, terminal
 from tilewright.cli.group import MISTAKE
+from tilewright.driver.address import open_transport
+from tilewright.driver.board import probe
 
 
 @click.command(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from common.installation import install_extra
 from tilewright.cli import arguments, terminal
+from tilewright.common.installation import install_extra
 from tilewright.errors import UsageError
 
 

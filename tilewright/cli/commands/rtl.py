@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from hw import verilog
-from isa.config import NpuConfig
 from tilewright.cli import arguments, terminal
 from tilewright.errors import UsageError
 from tilewright.files import write_files
+from tilewright.hw import verilog
+from tilewright.isa.config import NpuConfig
 
 
 @click.command(

@@ -12,8 +12,8 @@ from types import FrameType
 
 import click
 
-from common import store, temporary
 from tilewright.cli import arguments, terminal
+from tilewright.common import store, temporary
 from tilewright.errors import UsageError
 from tilewright.remote.client import read_token
 from tilewright.remote.gate import is_loopback

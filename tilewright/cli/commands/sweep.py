@@ -10,9 +10,9 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from common.installation import install_extra
 from tilewright.cli import arguments, terminal
 from tilewright.cli.group import MISMATCH
+from tilewright.common.installation import install_extra
 from tilewright.errors import UsageError
 from tilewright.measure.clock import show
 

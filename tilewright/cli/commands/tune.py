@@ -8,15 +8,15 @@ import click
 from rich import box
 from rich.table import Table
 
-from compiler.notes import general
-from compiler.options import CompileOptions
-from isa.config import NpuConfig
-from isa.program import Program
 from tilewright.api.build import ModelSource, builder
 from tilewright.cli import arguments, memory_options, terminal
 from tilewright.cli.commands import tune_cpu
+from tilewright.compiler.notes import general
+from tilewright.compiler.options import CompileOptions
 from tilewright.errors import UsageError
 from tilewright.files import check_readable
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import Program
 from tilewright.tuning.log import open_log
 from tilewright.tuning.objective import Figures, Objective, four_digits
 from tilewright.tuning.tune import tune

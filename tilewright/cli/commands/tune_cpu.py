@@ -8,11 +8,11 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from compiler.cpu import Target, findings
-from compiler.cpu.tune import tune
-from compiler.passes import run_passes
 from tilewright.api.build import ModelSource
 from tilewright.cli import terminal
+from tilewright.compiler.cpu import Target, findings
+from tilewright.compiler.cpu.tune import tune
+from tilewright.compiler.passes import run_passes
 from tilewright.errors import UsageError
 from tilewright.files import check_writable
 

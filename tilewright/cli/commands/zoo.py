@@ -9,10 +9,10 @@ from typing import Any
 import click
 from rich.table import Table
 
-from common import store
 from tilewright import zoo
 from tilewright.cli import arguments, terminal
 from tilewright.cli.group import Group
+from tilewright.common import store
 from tilewright.errors import UsageError
 from tilewright.files import check_writable, write_bytes
 from tilewright.quantize.tflite_sixteen import widened

@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx
 
-from compiler.errors import UnsupportedError
+from tilewright.compiler.errors import UnsupportedError
 from tilewright.dynamic.values import Value
 
 #: Runs a subgraph with arguments for its inputs.

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from common.documents import parse_document
-from common.errors import TilewrightError
-from compiler.options import MAX_EFFORT
+from tilewright.common.documents import parse_document
+from tilewright.common.errors import TilewrightError
+from tilewright.compiler.options import MAX_EFFORT
 from tilewright.errors import UsageError
 from tilewright.sweep.database import Database
 from tilewright.sweep.expressions import SpaceError

@@ -9,11 +9,11 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from simulator.attribution import LOSSES
 from tilewright.measure.clock import Clock, show
 from tilewright.measure.compare import Comparison, differences
 from tilewright.measure.explain import Explanation
 from tilewright.measure.labels import short_name
+from tilewright.simulator.attribution import LOSSES
 from tilewright.sweep.report.data import SweepData
 from tilewright.sweep.report.inside import Inside
 from tilewright.sweep.report.plots import Plot

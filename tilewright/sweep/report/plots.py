@@ -16,8 +16,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from common.text import drawn
-from isa.instructions import Engine
+from tilewright.common.text import drawn
+from tilewright.isa.instructions import Engine
 from tilewright.measure.axes import Prefixed, number_text, scale
 from tilewright.measure.explain import Explanation
 from tilewright.measure.intervals import merged

@@ -9,10 +9,10 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from compiler.cpu import Segment, compile_segment, unsupported_reason
-from compiler.graph import Graph, Node, Tensor
 from tests.common import onnx_models
 from tests.common.segments import run_segment
+from tilewright.compiler.cpu import Segment, compile_segment, unsupported_reason
+from tilewright.compiler.graph import Graph, Node, Tensor
 
 
 def execute(segment: Segment, graph: Graph, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:

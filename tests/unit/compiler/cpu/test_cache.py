@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compiler.cpu import Target, compile_segment
-from compiler.cpu.object import cache, elf
-from compiler.graph import Graph, Node, Tensor
-from compiler.llvm import beside
-from compiler.llvm.emit import emit
 from tests.common.paths import ROOT
 from tests.unit.compiler.cpu.support import compile_all, execute
 from tests.unit.compiler.cpu.test_segment import small
+from tilewright.compiler.cpu import Target, compile_segment
+from tilewright.compiler.cpu.object import cache, elf
+from tilewright.compiler.graph import Graph, Node, Tensor
+from tilewright.compiler.llvm import beside
+from tilewright.compiler.llvm.emit import emit
 
 
 @pytest.fixture(autouse=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.cpu.cost import HOST_MODELS, THIS, Work, host_model, work_of
-from compiler.cpu.segment import Segment, prepare_segment
-from compiler.cpu.target import HOSTS, Target
-from compiler.graph import Graph, Node, Tensor
-from isa.program_parts import HostFacts
+from tilewright.compiler.cpu.cost import HOST_MODELS, THIS, Work, host_model, work_of
+from tilewright.compiler.cpu.segment import Segment, prepare_segment
+from tilewright.compiler.cpu.target import HOSTS, Target
+from tilewright.compiler.graph import Graph, Node, Tensor
+from tilewright.isa.program_parts import HostFacts
 
 TEXT = """define hidden void @kernel_x(ptr noalias %p0, ptr noalias %p1) #0 {
 entry:

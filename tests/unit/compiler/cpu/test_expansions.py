@@ -7,16 +7,16 @@ import platform
 import numpy as np
 import pytest
 
-from compiler.cpu import Target
-from compiler.cpu.expr import fma
-from compiler.cpu.ir.expansions import expand
-from compiler.cpu.ir.writer import Operand
-from compiler.cpu.loops.function import Function
-from compiler.cpu.ops import RULES
-from compiler.cpu.stages.context import Context
-from compiler.graph import Graph, Node, Tensor
 from tests.common import needs
 from tests.unit.compiler.cpu.support import execute
+from tilewright.compiler.cpu import Target
+from tilewright.compiler.cpu.expr import fma
+from tilewright.compiler.cpu.ir.expansions import expand
+from tilewright.compiler.cpu.ir.writer import Operand
+from tilewright.compiler.cpu.loops.function import Function
+from tilewright.compiler.cpu.ops import RULES
+from tilewright.compiler.cpu.stages.context import Context
+from tilewright.compiler.graph import Graph, Node, Tensor
 
 if platform.machine() != "x86_64":
     needs.skip(needs.X86, platform.machine(), module=True)
@@ -30,7 +30,7 @@ def fma_rule(ctx: Context) -> None:
 
 
 def run_fma(target: Target, inputs: list[np.ndarray]) -> np.ndarray:
-    from compiler.cpu import compile_segment
+    from tilewright.compiler.cpu import compile_segment
 
     graph = Graph("g")
     for name in "abcy":
@@ -65,7 +65,7 @@ def test_fma(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_only_where_needed() -> None:
     """A target with the instruction gets it."""
-    from compiler.cpu.ir.module import Module
+    from tilewright.compiler.cpu.ir.module import Module
 
     zero = Operand("0.0", "float")
     for target in (Target.named("aarch64-linux"), Target.named("riscv64-linux"), Target.named("x86_64-linux")):
@@ -78,7 +78,7 @@ def test_only_where_needed() -> None:
 @pytest.mark.parametrize(("dtype", "zero"), [(np.int8, -14), (np.uint8, 131)])
 def test_quantize_without_a_division(target: Target, dtype: type, zero: int) -> None:
     """Equal to the division next to every tie, with and without fused multiply-adds."""
-    from compiler.cpu import compile_segment
+    from tilewright.compiler.cpu import compile_segment
 
     random = np.random.default_rng(1)
     scales = [0.0187, 1 / 3, 0.1, 2.0**-40, 3.0e17, *random.uniform(0.001, 1, 12)]

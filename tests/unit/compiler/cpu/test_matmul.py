@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from compiler.cpu import Target, compile_segment
 from tests.common.onnx_models import model_of
 from tests.unit.compiler.cpu.support import check, check_op, execute, to_graph
 from tilewright.checking.saturation import saturates
+from tilewright.compiler.cpu import Target, compile_segment
 
 R = np.random.default_rng(3)
 

@@ -1,4 +1,4 @@
-"""`compiler.cpu.object.pool`: the caller takes part, others at most once; nobody who is late is waited for."""
+"""`tilewright.compiler.cpu.object.pool`: the caller takes part, others at most once; nobody who is late is waited for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ctypes
 import threading
 import time
 
-from compiler.cpu.object.pool import Pool, pool_of
+from tilewright.compiler.cpu.object.pool import Pool, pool_of
 
 _ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
 

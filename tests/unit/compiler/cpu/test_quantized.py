@@ -1,4 +1,4 @@
-"""Quantised operators against the arithmetic of `isa.numerics` in numpy, and against onnxruntime's own kernels."""
+"""Quantised operators against the arithmetic of `tilewright.isa.numerics` in numpy, and against onnxruntime's own kernels."""
 
 import numpy as np
 import onnx
@@ -6,11 +6,11 @@ import pytest
 from onnx import helper, numpy_helper
 
 import tilewright as tw
-from compiler.graph import QUANTIZED_OPS, Graph, Node, Quant, Tensor
-from isa import numerics
 from tests.common import onnx_models
 from tests.common.onnx_models import model_of
 from tests.unit.compiler.cpu.support import compile_all, execute, run_reference
+from tilewright.compiler.graph import QUANTIZED_OPS, Graph, Node, Quant, Tensor
+from tilewright.isa import numerics
 
 R = np.random.default_rng(4)
 PAIRS = [("int8", "int8"), ("uint8", "int8"), ("uint8", "uint8"), ("int8", "uint8")]

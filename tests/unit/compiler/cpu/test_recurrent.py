@@ -11,9 +11,9 @@ import pytest
 from onnx import TensorProto, helper
 
 import tilewright.onnx_backend as backend
-from compiler.cpu import Target
 from tests.common import onnx_models
 from tilewright.api.native import NativeModel
+from tilewright.compiler.cpu import Target
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 

@@ -8,8 +8,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import tilewright as tw
-from isa.program import CpuStep
 from tests.common.onnx_models import model_of, run
+from tilewright.isa.program import CpuStep
 
 
 def written_out(width: int, rows: int) -> onnx.ModelProto:

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from compiler.cpu import Target, compile_segment, findings, load
-from compiler.cpu.schedule import GemmSchedule, LoopSchedule, Schedules, fits
-from compiler.cpu.tune import changes, tune
-from compiler.graph import Graph
 from tests.common.onnx_models import model_of
 from tests.unit.compiler.cpu.support import execute, run_reference, to_graph
+from tilewright.compiler.cpu import Target, compile_segment, findings, load
+from tilewright.compiler.cpu.schedule import GemmSchedule, LoopSchedule, Schedules, fits
+from tilewright.compiler.cpu.tune import changes, tune
+from tilewright.compiler.graph import Graph
 
 RNG = np.random.default_rng(3)
 

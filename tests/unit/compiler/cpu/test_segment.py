@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compiler.cpu import PackedConstants, Target, compile_segment, unsupported_reason
-from compiler.cpu.stages.memory import ALIGNMENT, Lifetime, place
-from compiler.errors import UnsupportedError
-from compiler.graph import Graph, Node, Tensor
 from tests.unit.compiler.cpu.support import compile_all, execute
+from tilewright.compiler.cpu import PackedConstants, Target, compile_segment, unsupported_reason
+from tilewright.compiler.cpu.stages.memory import ALIGNMENT, Lifetime, place
+from tilewright.compiler.errors import UnsupportedError
+from tilewright.compiler.graph import Graph, Node, Tensor
 
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 20), st.integers(0, 8)), max_size=25))
@@ -58,7 +58,7 @@ def test_fresh_process(tmp_path) -> None:  # type: ignore[no-untyped-def]
     np.savez(tmp_path / "d.npz", x=x, **constants)
     script = f"""
 import numpy as np
-from compiler.cpu.object.loader import load
+from tilewright.compiler.cpu.object.loader import load
 d = np.load(r"{tmp_path / "d.npz"}")
 buffers = [d["x"]] + [d[f"c{{k}}"] for k in range({len(constants)})] + [np.zeros((1, 40, 16, 16), np.float32)]
 w = np.zeros({segment.workspace_bytes} + 64, np.uint8)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from compiler.cpu import Target, compile_segment
-from compiler.cpu.loops import streaming
-from compiler.graph import Graph, Node, Tensor
 from tests.common.onnx_models import model_of
 from tests.unit.compiler.cpu.support import compile_all, execute, run_reference, to_graph
+from tilewright.compiler.cpu import Target, compile_segment
+from tilewright.compiler.cpu.loops import streaming
+from tilewright.compiler.graph import Graph, Node, Tensor
 
 RNG = np.random.default_rng(7)
 F4 = np.dtype(np.float32)
@@ -66,7 +66,7 @@ def test_streaming_stores(monkeypatch: pytest.MonkeyPatch, offset: int) -> None:
     x = RNG.standard_normal((5, 16 * 7)).astype(np.float32)
     graph = node_graph("HardSwish", x, x.shape)
     segment = compile_all(graph)
-    from compiler.cpu import load
+    from tilewright.compiler.cpu import load
 
     run = load(segment.object_code, segment.symbol)
     memory = np.zeros(x.nbytes + 128, np.uint8)

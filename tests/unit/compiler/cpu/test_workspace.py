@@ -11,21 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from compiler.cpu import compile_segment
-from compiler.cpu.expr import Buffer
-from compiler.cpu.ir.accesses import accesses
-from compiler.cpu.stages import plan
-from compiler.cpu.stages.memory import Lifetime, place
-from compiler.cpu.stages.proof import Uses, prove
-from compiler.cpu.stages.stage import Call
-from compiler.errors import CompileError
-from compiler.llvm.masked_stores import single_lanes_written_out
 from tests.common.random_graphs.check import differences, tflite_differences
 from tests.common.random_graphs.generator import random_graph
 from tests.common.random_graphs.tflite import random_tflite
 from tests.common.segments import run_segment
 from tests.unit.compiler.cpu.support import check
 from tests.unit.compiler.cpu.test_segment import small
+from tilewright.compiler.cpu import compile_segment
+from tilewright.compiler.cpu.expr import Buffer
+from tilewright.compiler.cpu.ir.accesses import accesses
+from tilewright.compiler.cpu.stages import plan
+from tilewright.compiler.cpu.stages.memory import Lifetime, place
+from tilewright.compiler.cpu.stages.proof import Uses, prove
+from tilewright.compiler.cpu.stages.stage import Call
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.llvm.masked_stores import single_lanes_written_out
 
 
 @pytest.mark.slow

@@ -10,10 +10,10 @@ import pytest
 from onnx import TensorProto, helper
 
 import tilewright as tw
-from compiler.errors import CompileError
-from compiler.importer import import_onnx
 from tests.common import onnx_models
 from tests.common.onnx_models import graph_of, model_of
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.importer import import_onnx
 
 FLOAT = TensorProto.FLOAT
 

@@ -13,8 +13,8 @@ from onnx import AttributeProto
 from onnx.backend.test.loader import load_model_tests
 
 import tilewright as tw
-from compiler.errors import CompileError
 from tests.common import onnx_models
+from tilewright.compiler.errors import CompileError
 
 #: Beyond the axes of any tensor, to either side, none, too many, and 0 in the lower half.
 NUMBERS = (5, -9, 0, 1000, -1, -(1 << 63))

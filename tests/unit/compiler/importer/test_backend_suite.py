@@ -12,12 +12,12 @@ import pytest
 from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 
-from compiler.errors import CompileError
-from compiler.graph import QUANTIZED_OPS
-from compiler.importer import import_onnx
-from compiler.onnx_ops import schema_of
-from compiler.passes import run_passes
 from tests.reference import quantized_ops
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.graph import QUANTIZED_OPS
+from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.onnx_ops import schema_of
+from tilewright.compiler.passes import run_passes
 
 # Random by nature, sequences as outputs, or where onnx's reference evaluator cannot run its own op.
 NOT_COMPARED = ("bernoulli", "test_if_seq", "maxpool_2d_same", "quantizelinear_e")

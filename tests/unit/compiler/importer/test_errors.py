@@ -10,12 +10,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from compiler.errors import CompileError, UnsupportedError
-from compiler.importer import import_onnx
-from compiler.passes import run_passes
 from tests.common.onnx_models import model_of
 from tests.reference.quantized_cases import CASES
 from tests.reference.quantized_models import Model
+from tilewright.compiler.errors import CompileError, UnsupportedError
+from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.passes import run_passes
 
 
 def small(name: str = "conv", seed: int = 3) -> onnx.ModelProto:

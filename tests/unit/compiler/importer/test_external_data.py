@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
-from compiler.errors import CompileError
-from compiler.importer import import_onnx
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.importer import import_onnx
 
 
 def external(name: str, location: str, **entries: int) -> TensorProto:

@@ -8,12 +8,12 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from compiler.errors import CompileError
-from compiler.importer import import_onnx
-from compiler.options import CompileOptions
-from compiler.pipeline import compile_graph
-from isa.config import preset
 from tests.common.onnx_models import model_of
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.pipeline import compile_graph
+from tilewright.isa.config import preset
 
 Node = helper.make_node
 H = 1 << 31

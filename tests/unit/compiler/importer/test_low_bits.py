@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from compiler.importer import import_onnx
 from tests.common.contrib_models import Fixed, Nodes, refusal
+from tilewright.compiler.importer import import_onnx
 
 
 def weights(r: np.random.Generator, k: int, n: int, block: int, bits: int, flat: bool = False) -> list[Any]:

@@ -6,10 +6,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from compiler.errors import CompileError, OpenShapeError
-from compiler.importer import import_onnx
-from compiler.importer.inputs import open_batches
-from compiler.notes import OPEN_BATCH
+from tilewright.compiler.errors import CompileError, OpenShapeError
+from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.importer.inputs import open_batches
+from tilewright.compiler.notes import OPEN_BATCH
 
 
 def values(shapes: dict[str, list[int | str | None]]) -> list[onnx.ValueInfoProto]:

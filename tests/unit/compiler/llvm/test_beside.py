@@ -5,11 +5,11 @@ import signal
 
 import pytest
 
-from common import processes
-from common.processes import Outcome
-from compiler.cpu.target import Target
-from compiler.llvm import beside
-from compiler.llvm.emit import Job, emit
+from tilewright.common import processes
+from tilewright.common.processes import Outcome
+from tilewright.compiler.cpu.target import Target
+from tilewright.compiler.llvm import beside
+from tilewright.compiler.llvm.emit import Job, emit
 
 MACHINE = Target(triple="x86_64-unknown-linux-gnu", optimise=False).machine
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from compiler.graph import Graph, Node, Quant
 from tests.network.layer_cases import Case
+from tilewright.compiler.graph import Graph, Node, Quant
 
 
 class Net(Case):

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiler.graph import Quant, Tensor
-from compiler.npu.add_constants import _edges, _interval, _multipliers, _wanted, stored_add_constants
-from compiler.npu.stored import StoredType
-from compiler.ops.elementwise import AddConstants, QAdd
+from tilewright.compiler.graph import Quant, Tensor
+from tilewright.compiler.npu.add_constants import _edges, _interval, _multipliers, _wanted, stored_add_constants
+from tilewright.compiler.npu.stored import StoredType
+from tilewright.compiler.ops.elementwise import AddConstants, QAdd
 
 BYTES = (np.int8, np.uint8)
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from compiler.npu.copies import _repeated, _runs
-from isa.config import PRESETS
 from tests.reference.quantized_models import Model
 from tests.unit.compiler.npu.test_moves import steps
+from tilewright.compiler.npu.copies import _repeated, _runs
+from tilewright.isa.config import PRESETS
 
 TOKENS, HEADS, SHARED, DEPTH = 20, 4, 2, 16
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from compiler.npu.add_constants import find_add_constants
-from isa.config import PRESETS
-from isa.program import NpuStep
 from tests.common import onnx_models
 from tests.reference.quantized_models import Model
+from tilewright.compiler.npu.add_constants import find_add_constants
+from tilewright.isa.config import PRESETS
+from tilewright.isa.program import NpuStep
 
 Type = tuple[float, int]
 #: Scales and zero points of a, b and y, each found by trying random ones; the first is an Add of the zoo's DeiT.

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from isa.config import PRESETS
-from isa.program import CpuStep, NpuStep, Program
 from tests.common import onnx_models
 from tests.reference.quantized_models import Model
+from tilewright.isa.config import PRESETS
+from tilewright.isa.program import CpuStep, NpuStep, Program
 
 CHANNELS = 20
 

@@ -1,12 +1,12 @@
-"""`compiler.npu.least`: what a program must do at least, worked out by hand for small graphs."""
+"""`tilewright.compiler.npu.least`: what a program must do at least, worked out by hand for small graphs."""
 
 from __future__ import annotations
 
-from compiler.options import CompileOptions
-from compiler.pipeline import compile_graph
-from isa.config import PRESETS
-from isa.program import Layer
 from tests.unit.compiler.npu.net import Net
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.pipeline import compile_graph
+from tilewright.isa.config import PRESETS
+from tilewright.isa.program import Layer
 
 BASE = PRESETS["base"]
 

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from compiler.graph import Quant
-from compiler.pipeline import compile_graph
-from isa.config import PRESETS
-from isa.program import CpuStep, NpuStep
-from simulator.functional import FunctionalDevice
 from tests.common import onnx_models
 from tests.network.layer_cases.case import move, small_conv
 from tests.reference import quantized_ops
 from tests.reference.quantized_models import Model
 from tests.unit.compiler.npu.net import Net
+from tilewright.compiler.graph import Quant
+from tilewright.compiler.pipeline import compile_graph
+from tilewright.isa.config import PRESETS
+from tilewright.isa.program import CpuStep, NpuStep
 from tilewright.runtime.executor import Executor
+from tilewright.simulator.functional import FunctionalDevice
 
 CHANNELS = 20
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from compiler.npu.blocks.wiring import Wiring
-from compiler.npu.moves import read_by_npu
-from compiler.pipeline import compile_graph
-from isa.config import PRESETS
-from isa.program import CpuStep, NpuStep, Program
 from tests.common import onnx_models
 from tests.reference.quantized_models import Model
 from tests.unit.compiler.npu.net import Net
+from tilewright.compiler.npu.blocks.wiring import Wiring
+from tilewright.compiler.npu.moves import read_by_npu
+from tilewright.compiler.pipeline import compile_graph
+from tilewright.isa.config import PRESETS
+from tilewright.isa.program import CpuStep, NpuStep, Program
 
 CHANNELS = 24
 

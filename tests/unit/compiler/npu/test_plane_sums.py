@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from isa.config import PRESETS, NpuConfig
-from isa.program import Layer
 from tests.common import onnx_models
 from tests.reference.quantized_models import Model
+from tilewright.isa.config import PRESETS, NpuConfig
+from tilewright.isa.program import Layer
 
 #: Machines on which no plane of the tests stays in ACT, with wide and narrow blocks of results.
 SHORT = {

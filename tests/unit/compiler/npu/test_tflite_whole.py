@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from isa.program import CpuStep, NpuStep
 from tests.common.tflite_models import Model, Op, T
+from tilewright.isa.program import CpuStep, NpuStep
 
 H, W, C = 6, 7, 24
 

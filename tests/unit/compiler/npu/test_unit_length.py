@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from isa.program import CpuStep, NpuStep
 from tests.reference.quantized_models import Model
+from tilewright.isa.program import CpuStep, NpuStep
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])

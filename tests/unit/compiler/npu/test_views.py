@@ -8,8 +8,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from compiler.npu.views import View, broadcast_ok, channel_axis, dense_view, plane_shape
-from isa.program import ARENA_REGION, Layout
+from tilewright.compiler.npu.views import View, broadcast_ok, channel_axis, dense_view, plane_shape
+from tilewright.isa.program import ARENA_REGION, Layout
 
 FIRST, LAST = Layout.CHANNELS_FIRST, Layout.CHANNELS_LAST
 

@@ -9,11 +9,11 @@ import onnx
 import pytest
 
 import tilewright as tw
-from isa.config import PRESETS
-from isa.program import CpuStep, NpuStep
 from tests.reference.quantized_models import Model
 from tests.unit.compiler.passes.test_raise_parts import TOKENS, attention
 from tilewright import zoo
+from tilewright.isa.config import PRESETS
+from tilewright.isa.program import CpuStep, NpuStep
 
 
 def checked(model: onnx.ModelProto, feeds: dict[str, np.ndarray], config: str) -> int:

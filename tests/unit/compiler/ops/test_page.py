@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from compiler.npu.ops import NPU_OPS
-from compiler.ops import QUANTIZED_OPS
 from tests.common.paths import ROOT
+from tilewright.compiler.npu.ops import NPU_OPS
+from tilewright.compiler.ops import QUANTIZED_OPS
 
 PAGE = (ROOT / "docs" / "compiler.md").read_text(encoding="utf-8")
 

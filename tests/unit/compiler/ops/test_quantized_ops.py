@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.errors import CompileError
-from compiler.graph import Graph, Node, Quant, Tensor
-from compiler.ops import QuantizedOp
-from compiler.ops.concat import QConcat
-from compiler.ops.convolution import QConv, QConvTranspose
-from compiler.ops.elementwise import AddConstants, QAdd, QLut, QMul
-from compiler.ops.norm import QNorm, QPlaneNorm
-from compiler.ops.pooling import QAveragePool, QGlobalAveragePool, QMaxPool
-from compiler.ops.product import QMatMul
-from compiler.ops.softmax import QSoftmax
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.graph import Graph, Node, Quant, Tensor
+from tilewright.compiler.ops import QuantizedOp
+from tilewright.compiler.ops.concat import QConcat
+from tilewright.compiler.ops.convolution import QConv, QConvTranspose
+from tilewright.compiler.ops.elementwise import AddConstants, QAdd, QLut, QMul
+from tilewright.compiler.ops.norm import QNorm, QPlaneNorm
+from tilewright.compiler.ops.pooling import QAveragePool, QGlobalAveragePool, QMaxPool
+from tilewright.compiler.ops.product import QMatMul
+from tilewright.compiler.ops.softmax import QSoftmax
 
 QUANT = Quant.of(0.5, 3)
 

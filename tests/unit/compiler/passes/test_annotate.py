@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from isa.program import NpuStep
 from tests.common import onnx_models
 from tests.reference.quantized_models import Model
+from tilewright.isa.program import NpuStep
 
 MEANINGS = [
     ((0.05, 3), (0.08, -5), (0.1, 2)),

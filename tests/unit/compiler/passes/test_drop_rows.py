@@ -7,16 +7,16 @@ import copy
 import numpy as np
 import pytest
 
-from compiler.graph import Graph, Node, Quant
-from compiler.options import CompileOptions
-from compiler.passes.drop_rows import _same_axes, drop_rows
-from compiler.pipeline import compile_graph
-from isa.config import PRESETS
-from isa.program import CpuStep, NpuStep
-from simulator.functional import FunctionalDevice
 from tests.reference import quantized_ops
 from tests.unit.compiler.npu.net import Net
+from tilewright.compiler.graph import Graph, Node, Quant
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.passes.drop_rows import _same_axes, drop_rows
+from tilewright.compiler.pipeline import compile_graph
+from tilewright.isa.config import PRESETS
+from tilewright.isa.program import CpuStep, NpuStep
 from tilewright.runtime.executor import Executor
+from tilewright.simulator.functional import FunctionalDevice
 
 TOKENS, HEADS, DEPTH = 20, 2, 16
 WIDTH = HEADS * DEPTH

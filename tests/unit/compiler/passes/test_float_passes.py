@@ -11,12 +11,12 @@ import onnx
 import pytest
 from onnx import helper
 
-from compiler.errors import CompileError
-from compiler.graph import Graph
-from compiler.importer import import_onnx
-from compiler.passes import FRONTEND, run_passes
 from tests.common.onnx_models import graph_of, model_of
 from tests.reference import quantized_ops
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.graph import Graph
+from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.passes import FRONTEND, run_passes
 
 
 class Net:
@@ -224,7 +224,7 @@ def test_print_after() -> None:
 
 def test_every_pass_is_documented() -> None:
     assert len({p.name for p in FRONTEND}) == len(FRONTEND)
-    assert all(p.doc and p.run.__module__.startswith("compiler.passes") for p in FRONTEND)
+    assert all(p.doc and p.run.__module__.startswith("tilewright.compiler.passes") for p in FRONTEND)
 
 
 @pytest.mark.parametrize("trips", [0, 1, 3])

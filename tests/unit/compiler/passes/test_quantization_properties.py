@@ -7,13 +7,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from compiler.graph import QUANTIZED_OPS
-from compiler.importer import import_onnx
-from compiler.passes import run_passes
 from tests.reference import quantized_ops
 from tests.reference.onnxruntime_values import golden
 from tests.reference.quantized_cases import CASES
 from tests.reference.quantized_models import Model
+from tilewright.compiler.graph import QUANTIZED_OPS
+from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.passes import run_passes
 
 FLOAT_FREE = set(CASES) - {"extremum", "where", "arg_max"}
 

@@ -8,12 +8,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
-from compiler.passes import run_passes
-from isa.config import PRESETS
-from isa.program import NpuStep
 from tests.common import onnx_models
 from tests.reference.quantized_models import Model
 from tilewright.api.build import ModelSource
+from tilewright.compiler.passes import run_passes
+from tilewright.isa.config import PRESETS
+from tilewright.isa.program import NpuStep
 
 TOKENS = 20
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.passes.raise_tables import raise_tables
 from tests.unit.compiler.npu.net import Net
+from tilewright.compiler.passes.raise_tables import raise_tables
 
 
 def test_above_several_moves() -> None:

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiler.graph import Graph
-from compiler.npu.layers.take import Run, runs
-from compiler.ops.take import QTake
-from compiler.passes.recognise_takes import recognise_takes
 from tests.unit.compiler.npu.net import Net
+from tilewright.compiler.graph import Graph
+from tilewright.compiler.npu.layers.take import Run, runs
+from tilewright.compiler.ops.take import QTake
+from tilewright.compiler.passes.recognise_takes import recognise_takes
 
 
 def resized(size: tuple[int, int], out: tuple[int, int], **attrs: Any) -> Graph:

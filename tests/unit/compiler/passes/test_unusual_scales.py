@@ -10,9 +10,9 @@ import pytest
 from onnx import helper
 
 import tilewright as tw
-from isa.program import Program
 from tests.common import onnx_models
 from tests.common.onnx_models import model_of
+from tilewright.isa.program import Program
 
 CHANNELS = 4
 SCALES = {

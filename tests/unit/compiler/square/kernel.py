@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from compiler.cpu.expr import Expr, Index
-from compiler.cpu.ops.quantization import saturate
-from compiler.cpu.ops.quantized import limits_of, scalar
-from compiler.cpu.ops.rules import quantized
-from compiler.cpu.stages.context import Context
-from isa import numerics
 from tests.unit.compiler.square.op import QSquare
+from tilewright.compiler.cpu.expr import Expr, Index
+from tilewright.compiler.cpu.ops.quantization import saturate
+from tilewright.compiler.cpu.ops.quantized import limits_of, scalar
+from tilewright.compiler.cpu.ops.rules import quantized
+from tilewright.compiler.cpu.stages.context import Context
+from tilewright.isa import numerics
 
 
 @quantized(QSquare)

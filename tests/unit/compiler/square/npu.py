@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import Node
-from compiler.npu.blocks.operands import Operands
-from compiler.npu.layers.elementwise import ElementLayer
-from compiler.npu.layers.layer import Layer, Post
-from compiler.npu.ops.elementwise import mul_is_exact, rank_unsupported
-from compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
-from compiler.npu.ops.tail import fuse_tail, labels
-from compiler.npu.stored import stored_limits, stored_type, stored_zero_point
-from isa import numerics
-from isa.config import NpuConfig
-from isa.instructions import Rounding
 from tests.unit.compiler.square.op import QSquare
+from tilewright.compiler.graph import Node
+from tilewright.compiler.npu.blocks.operands import Operands
+from tilewright.compiler.npu.layers.elementwise import ElementLayer
+from tilewright.compiler.npu.layers.layer import Layer, Post
+from tilewright.compiler.npu.ops.elementwise import mul_is_exact, rank_unsupported
+from tilewright.compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
+from tilewright.compiler.npu.ops.tail import fuse_tail, labels
+from tilewright.compiler.npu.stored import stored_limits, stored_type, stored_zero_point
+from tilewright.isa import numerics
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import Rounding
 
 
 @npu_op(QSquare)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from compiler.graph import Node
-from compiler.passes.integer_rules import Site, integer_rule
 from tests.unit.compiler.square.op import QSquare
+from tilewright.compiler.graph import Node
+from tilewright.compiler.passes.integer_rules import Site, integer_rule
 
 
 @integer_rule("Mul")

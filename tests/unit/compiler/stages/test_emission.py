@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.errors import CompileError
-from compiler.stages.emission import Emission
-from isa.encoding import op
-from isa.program import CpuStep, NpuStep
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.stages.emission import Emission
+from tilewright.isa.encoding import op
+from tilewright.isa.program import CpuStep, NpuStep
 
 CPU = CpuStep("symbol", "cpu0", [], 0, [])
 IMAGE = [op("LOAD_SYNC"), op("END"), op("END")]

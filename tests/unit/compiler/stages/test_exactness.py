@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import Graph, Node, Tensor
-from compiler.stages.exactness import inexact_tensors
 from tests.unit.compiler.npu.net import Net
+from tilewright.compiler.graph import Graph, Node, Tensor
+from tilewright.compiler.stages.exactness import inexact_tensors
 
 
 def chain(*ops: str) -> Graph:

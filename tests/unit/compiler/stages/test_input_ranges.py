@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from compiler.graph import Graph, Node, Tensor
-from compiler.stages.input_ranges import input_ranges
+from tilewright.compiler.graph import Graph, Node, Tensor
+from tilewright.compiler.stages.input_ranges import input_ranges
 
 
 def quantised_input(dtype: Any = np.int8, zero: int = 3, extra: bool = False) -> Graph:

@@ -6,16 +6,16 @@ import itertools
 
 import pytest
 
-from compiler.errors import CompileError
-from compiler.options import CompileOptions
-from compiler.pipeline import compile_graph
-from compiler.stages.memory import place_memory
-from compiler.stages.order import order_steps
-from compiler.stages.partition import Partition, partition
-from compiler.stages.schedule import schedule_steps
-from compiler.stages.segments import prepare_segments
-from isa.config import PRESETS
 from tests.unit.compiler.npu.net import Net
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.pipeline import compile_graph
+from tilewright.compiler.stages.memory import place_memory
+from tilewright.compiler.stages.order import order_steps
+from tilewright.compiler.stages.partition import Partition, partition
+from tilewright.compiler.stages.schedule import schedule_steps
+from tilewright.compiler.stages.segments import prepare_segments
+from tilewright.isa.config import PRESETS
 
 TINY = PRESETS["tiny"]
 

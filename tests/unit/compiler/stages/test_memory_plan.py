@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compiler.errors import CompileError
-from compiler.stages.memory_plan import MemoryPlan
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.stages.memory_plan import MemoryPlan
 
 LIVES = st.lists(st.tuples(st.integers(0, 500), st.integers(0, 9), st.integers(0, 9)), max_size=12)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.errors import CompileError
-from compiler.graph import Node
-from compiler.npu.blocks.tasks import verify_tasks
-from compiler.npu.layers.elementwise import ElementLayer
-from compiler.npu.layers.layer import Layer, Post
-from compiler.npu.views import dense_view
-from compiler.stages.order import LayerStep, Step, group_steps, reads_elsewhere, split_at_borders
-from isa.program import ARENA_REGION
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.graph import Node
+from tilewright.compiler.npu.blocks.tasks import verify_tasks
+from tilewright.compiler.npu.layers.elementwise import ElementLayer
+from tilewright.compiler.npu.layers.layer import Layer, Post
+from tilewright.compiler.npu.views import dense_view
+from tilewright.compiler.stages.order import LayerStep, Step, group_steps, reads_elsewhere, split_at_borders
+from tilewright.isa.program import ARENA_REGION
 
 
 def layer(read: str, written: str) -> Layer:

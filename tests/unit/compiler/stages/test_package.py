@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from compiler.errors import CompileError
-from isa.config import preset
 from tests.reference.quantized_models import Model
+from tilewright.compiler.errors import CompileError
+from tilewright.isa.config import preset
 
 
 def test_more_memory_than_addresses() -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.graph import Node, Quant
-from compiler.npu.blocks.tasks import describe
-from compiler.npu.place.tails import Chain
-from compiler.options import CompileOptions
-from compiler.pipeline import compile_graph
-from compiler.stages.exactness import inexact_tensors
-from compiler.stages.order import LayerStep, order_steps
-from compiler.stages.partition import partition
-from isa.config import PRESETS
 from tests.unit.compiler.npu.net import Net
+from tilewright.compiler.graph import Node, Quant
+from tilewright.compiler.npu.blocks.tasks import describe
+from tilewright.compiler.npu.place.tails import Chain
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.pipeline import compile_graph
+from tilewright.compiler.stages.exactness import inexact_tensors
+from tilewright.compiler.stages.order import LayerStep, order_steps
+from tilewright.compiler.stages.partition import partition
+from tilewright.isa.config import PRESETS
 
 TINY = PRESETS["tiny"]
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.errors import CompileError
-from compiler.npu.schedule import search
-from compiler.npu.schedule.search import Schedule
-from compiler.options import CompileOptions
-from compiler.stages.order import LayerStep, Step, order_steps
-from compiler.stages.partition import partition
-from compiler.stages.schedule import schedule_steps, verify_schedule
-from isa.config import PRESETS, NpuConfig
-from isa.device import DeviceError
-from isa.error_codes import ErrorCode
 from tests.unit.compiler.npu.net import Net
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.npu.schedule import search
+from tilewright.compiler.npu.schedule.search import Schedule
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.stages.order import LayerStep, Step, order_steps
+from tilewright.compiler.stages.partition import partition
+from tilewright.compiler.stages.schedule import schedule_steps, verify_schedule
+from tilewright.isa.config import PRESETS, NpuConfig
+from tilewright.isa.device import DeviceError
+from tilewright.isa.error_codes import ErrorCode
 
 TINY = PRESETS["tiny"]
 

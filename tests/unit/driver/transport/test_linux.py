@@ -12,22 +12,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import driver.dma
 import tilewright as tw
-from driver.address import open_transport
-from driver.board import BoardDevice, probe
-from driver.dma import DmaHeap, UDmaBuf
-from driver.errors import TransportError
-from driver.mapped import UIO_REARM, MappedRegisters, ReadableInterrupt
-from driver.transport.pcie import PcieTransport, find_xdma
-from driver.transport.uio import UioTransport, find_uio
-from fpga.sim.axi import AxiBoard
-from isa.config import preset
-from isa.device import DeviceError
-from isa.program import Program
-from isa.registers import REGISTER_SPACE
 from tests.common.board_jobs import check_copy, endless_job
 from tests.common.linux_boards import BASE, DRAM, SIZE, SOCKET, Wire, caches, make_pcie, make_uio, put, uio
+from tilewright.driver import dma
+from tilewright.driver.address import open_transport
+from tilewright.driver.board import BoardDevice, probe
+from tilewright.driver.dma import DmaHeap, UDmaBuf
+from tilewright.driver.errors import TransportError
+from tilewright.driver.mapped import UIO_REARM, MappedRegisters, ReadableInterrupt
+from tilewright.driver.transport.pcie import PcieTransport, find_xdma
+from tilewright.driver.transport.uio import UioTransport, find_uio
+from tilewright.fpga.sim.axi import AxiBoard
+from tilewright.isa.config import preset
+from tilewright.isa.device import DeviceError
+from tilewright.isa.program import Program
+from tilewright.isa.registers import REGISTER_SPACE
 from tilewright.runtime.executor import Executor
 
 pytestmark = pytest.mark.cosim
@@ -44,7 +44,7 @@ def board(tmp_path: Path) -> Iterator[AxiBoard]:
 def cached(board: AxiBoard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Caches that are not coherent; what was done for them."""
     done: list[str] = []
-    monkeypatch.setattr(driver.dma, "write_attribute", caches(tmp_path, done))
+    monkeypatch.setattr(dma, "write_attribute", caches(tmp_path, done))
     return done
 
 
@@ -147,7 +147,7 @@ def heap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[int]
 
     def make(frames: list[int]) -> list[int]:
         def ioctl(descriptor: int, request: int, argument: bytearray) -> int:
-            if request == driver.dma.BUF_SYNC:
+            if request == dma.BUF_SYNC:
                 flags.extend(struct.unpack("=Q", argument))
                 return 0
             length, _, _, _ = struct.unpack("=QIIQ", argument)
@@ -161,8 +161,8 @@ def heap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[int]
             assert path == tmp_path / "proc/self/pagemap" and mode == "rb"
             return Pagemap(frames)
 
-        monkeypatch.setattr(driver.dma.fcntl, "ioctl", ioctl)
-        monkeypatch.setattr(driver.dma, "open", opened, raising=False)
+        monkeypatch.setattr(dma.fcntl, "ioctl", ioctl)
+        monkeypatch.setattr(dma, "open", opened, raising=False)
         return flags
 
     return make

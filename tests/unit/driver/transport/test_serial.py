@@ -15,26 +15,26 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from driver.board import BoardDevice, probe
-from driver.errors import BoardReset, BusyError, TransportError
-from driver.transport.serial import SerialTransport
-from fpga.board import SDRAM
-from fpga.boards import BOARDS
-from fpga.memory import BLOCK_RAM_TIMING
-from fpga.sim.pty import SerialBoard, board_line, soc_line
-from isa.config import NpuConfig, preset
-from isa.device import DeviceError, Region
-from isa.encoding import op
-from isa.error_codes import ErrorCode
-from isa.instructions import Memory
-from isa.link.serial import FLAG, Command, Request
-from isa.program import Program
-from isa.timing import MemoryTiming
-from simulator.cycle import CycleDevice
 from tests.common.board_jobs import Job, at_command, check_copy, copy_job, endless_job, in_mid_run, waiting_job
 from tests.common.board_networks import MODELS
+from tilewright.driver.board import BoardDevice, probe
+from tilewright.driver.errors import BoardReset, BusyError, TransportError
+from tilewright.driver.transport.serial import SerialTransport
+from tilewright.fpga.board import SDRAM
+from tilewright.fpga.boards import BOARDS
+from tilewright.fpga.memory import BLOCK_RAM_TIMING
+from tilewright.fpga.sim.pty import SerialBoard, board_line, soc_line
+from tilewright.isa.config import NpuConfig, preset
+from tilewright.isa.device import DeviceError, Region
+from tilewright.isa.encoding import op
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.instructions import Memory
+from tilewright.isa.link.serial import FLAG, Command, Request
+from tilewright.isa.program import Program
+from tilewright.isa.timing import MemoryTiming
 from tilewright.measure.clock import at_board
 from tilewright.runtime.cost import run_npu_steps
+from tilewright.simulator.cycle import CycleDevice
 
 pytestmark = pytest.mark.cosim
 TINY = preset("tiny")

@@ -8,14 +8,14 @@ import grimp
 import pytest
 from amaranth.back import rtlil
 
-from fpga import area
-from fpga.area import calibration, model
-from fpga.area.memories import scratchpad_memories
-from fpga.bare.resources import DESIGN_SOURCES, FAMILIES, TOP, Resources, count_cells, synthesise
-from fpga.errors import FpgaError
-from hw.scratchpads import ParameterScratchpad, WeightScratchpad
-from isa.config import PRESETS, NpuConfig
 from tests.common.paths import ROOT
+from tilewright.fpga import area
+from tilewright.fpga.area import calibration, model
+from tilewright.fpga.area.memories import scratchpad_memories
+from tilewright.fpga.bare.resources import DESIGN_SOURCES, FAMILIES, TOP, Resources, count_cells, synthesise
+from tilewright.fpga.errors import FpgaError
+from tilewright.hw.scratchpads import ParameterScratchpad, WeightScratchpad
+from tilewright.isa.config import PRESETS, NpuConfig
 
 SMALL = NpuConfig(
     name="small", block_in=4, block_out=4, act_rows=1024, act_banks=2, wgt_tiles=256, acc_rows=256, prm_rows=32,
@@ -53,7 +53,10 @@ def test_area_grows_with_every_field_that_costs() -> None:
 def test_sources_of_a_design() -> None:
     """The digest that tells a stale calibration covers every module the NPU is made of."""
     graph = grimp.build_graph("common", "isa", "hw", cache_dir=None)
-    made_of = {f"{module.replace('.', '/')}.py" for module in graph.find_upstream_modules("hw.npu") | {"hw.npu"}}
+    made_of = {
+        f"{module.replace('.', '/')}.py"
+        for module in graph.find_upstream_modules("tilewright.hw.npu") | {"tilewright.hw.npu"}
+    }
     found = {path.relative_to(ROOT).as_posix() for pattern in DESIGN_SOURCES for path in ROOT.glob(pattern)}
     assert {name for name in made_of if not name.startswith("common/")} <= found
 
@@ -93,5 +96,5 @@ def test_model_against_yosys() -> None:
     counted, said = synthesise(SMALL), area.estimate(SMALL)
     for count in model.COUNTS:
         assert getattr(said, count) == pytest.approx(getattr(counted, count), rel=0.10), (
-            f"{count}: python -m fpga.area --calibrate"
+            f"{count}: python -m tilewright.fpga.area --calibrate"
         )

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from fpga.bare import clock
-from fpga.bare.resources import family_named, synthesise
-from fpga.errors import FpgaError
-from hw.semaphores import Semaphores
-from isa.config import PRESETS
+from tilewright.fpga.bare import clock
+from tilewright.fpga.bare.resources import family_named, synthesise
+from tilewright.fpga.errors import FpgaError
+from tilewright.hw.semaphores import Semaphores
+from tilewright.isa.config import PRESETS
 
 
 @pytest.mark.slow

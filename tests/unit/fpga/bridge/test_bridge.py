@@ -9,11 +9,6 @@ from typing import Any
 import pytest
 from amaranth.hdl import Module
 
-from fpga.bridge.frames import Crc
-from fpga.bridge.uart import UartReceiver, UartTransmitter, bit_time
-from isa.link import serial as protocol
-from isa.link.serial import BOARD_REGISTER, FLAG, MAX_WORDS, Command, FrameError, Request, Response, Status
-from isa.registers import REGISTER_SPACE
 from tests.common.bridge_board import (
     BAUD,
     BOARD_ID,
@@ -26,6 +21,11 @@ from tests.common.bridge_board import (
     bridge_line,
 )
 from tests.common.rtl_bench import simulate, stream_put, stream_take
+from tilewright.fpga.bridge.frames import Crc
+from tilewright.fpga.bridge.uart import UartReceiver, UartTransmitter, bit_time
+from tilewright.isa.link import serial as protocol
+from tilewright.isa.link.serial import BOARD_REGISTER, FLAG, MAX_WORDS, Command, FrameError, Request, Response, Status
+from tilewright.isa.registers import REGISTER_SPACE
 
 # The description.
 

@@ -15,8 +15,8 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from fpga.flows.block_registers import MEMORY, MULTIPLIER, REGISTER, move_registers
-from fpga.flows.synthesis import NO_RW_CHECK
+from tilewright.fpga.flows.block_registers import MEMORY, MULTIPLIER, REGISTER, move_registers
+from tilewright.fpga.flows.synthesis import NO_RW_CHECK
 
 pytestmark = pytest.mark.slow
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from amaranth.hdl import Module, Signal, Value
 
-from fpga.cells import Used
-from fpga.errors import FpgaError
-from fpga.flows import ecp5
-from fpga.flows.synthesis import ROUTING
-from fpga.flows.tools import Step, run
-from fpga.report import timing
 from tests.common.lit_design import LitDesign
 from tests.unit.fpga.example_board import BOARD
+from tilewright.fpga.cells import Used
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.flows import ecp5
+from tilewright.fpga.flows.synthesis import ROUTING
+from tilewright.fpga.flows.tools import Step, run
+from tilewright.fpga.report import timing
 
 
 class Counter(LitDesign):

@@ -9,11 +9,11 @@ from amaranth.hdl import Cat, Elaboratable, Module, Signal
 from amaranth.lib import io
 from amaranth.lib.memory import Memory
 
-from fpga.boards import BOARDS
-from fpga.cells import GOWIN
-from fpga.clocking import drive_sync
-from fpga.flows.gowin_sites import lut_sites
-from fpga.flows.synthesis import cell_counts
+from tilewright.fpga.boards import BOARDS
+from tilewright.fpga.cells import GOWIN
+from tilewright.fpga.clocking import drive_sync
+from tilewright.fpga.flows.gowin_sites import lut_sites
+from tilewright.fpga.flows.synthesis import cell_counts
 
 OUTPUTS = ("F", "SUM", "COUT", "Q", "DO")
 

@@ -11,9 +11,9 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fpga.flows import gowin_delays
-from fpga.flows.gowin_delays import move_delays
 from tests.unit.fpga.flows.test_block_registers import synthesised, yosys
+from tilewright.fpga.flows import gowin_delays
+from tilewright.fpga.flows.gowin_delays import move_delays
 
 #: The memory as its user guide has it, as far as it is used here; of bits of a row only so many are used.
 MODEL = """

@@ -13,10 +13,10 @@ from amaranth.hdl import Module, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fpga.flows.gowin_registers import BLOCKS, add_wires, move_registers
-from fpga.flows.gowin_sites import lut_sites
-from fpga.flows.synthesis import NO_RW_CHECK
 from tests.unit.fpga.flows.test_block_registers import BOUNDED, INDUCTION, Reads, prove_equal, synthesised, yosys
+from tilewright.fpga.flows.gowin_registers import BLOCKS, add_wires, move_registers
+from tilewright.fpga.flows.gowin_sites import lut_sites
+from tilewright.fpga.flows.synthesis import NO_RW_CHECK
 
 #: The blocks as their user guides have them, as far as they are used here: signed operands; a memory in which each row
 #: holds its address, turned by what is written.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fpga.flows.into_blocks import choose, sites
-from fpga.flows.into_luts import Memory
+from tilewright.fpga.flows.into_blocks import choose, sites
+from tilewright.fpga.flows.into_luts import Memory
 
 FULL = Memory("full", 16, 36, 0, clocked=True)
 WIDE = Memory("wide", 16, 37, 0, clocked=True)  # two blocks, one of them for a bit

@@ -13,14 +13,24 @@ from amaranth.back import rtlil
 from amaranth.hdl import Module, Signal, signed
 from amaranth.lib.memory import Memory as Store
 
-from fpga.cells import ECP5, GOWIN, Capacity, Used
-from fpga.flows import FLOWS
-from fpga.flows import pins as with_pins
-from fpga.flows.carries import open_carries
-from fpga.flows.into_luts import AFTER_READ, SCRIPT, TECHMAP, IntoLuts, Memory, Multiplier, choose, survey, write_script
-from fpga.flows.netlist import changed
-from fpga.flows.synthesis import NAME, cell_counts
-from fpga.flows.tools import Step, run
+from tilewright.fpga.cells import ECP5, GOWIN, Capacity, Used
+from tilewright.fpga.flows import FLOWS
+from tilewright.fpga.flows import pins as with_pins
+from tilewright.fpga.flows.carries import open_carries
+from tilewright.fpga.flows.into_luts import (
+    AFTER_READ,
+    SCRIPT,
+    TECHMAP,
+    IntoLuts,
+    Memory,
+    Multiplier,
+    choose,
+    survey,
+    write_script,
+)
+from tilewright.fpga.flows.netlist import changed
+from tilewright.fpga.flows.synthesis import NAME, cell_counts
+from tilewright.fpga.flows.tools import Step, run
 
 pytestmark = pytest.mark.slow
 

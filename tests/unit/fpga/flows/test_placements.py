@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from fpga.board import Point
-from fpga.boards import BOARDS
-from fpga.build import build
-from fpga.errors import FpgaError
-from fpga.flows.placements import estimate, implement
-from isa.config import preset
 from tests.common.waiting import HANG
+from tilewright.fpga.board import Point
+from tilewright.fpga.boards import BOARDS
+from tilewright.fpga.build import build
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.flows.placements import estimate, implement
+from tilewright.isa.config import preset
 
 FILE = "netlist"
 

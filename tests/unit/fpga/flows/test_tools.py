@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fpga.errors import FpgaError
-from fpga.flows.tools import Step, execute, run
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.flows.tools import Step, execute, run
 
 
 def test_a_tool_that_fails(tmp_path: Path) -> None:

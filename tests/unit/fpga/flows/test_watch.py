@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fpga.errors import FpgaError
-from fpga.flows.tools import execute
-from fpga.flows.watch import FEW, PASSES, STUCK, Watch
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.flows.tools import execute
+from tilewright.fpga.flows.watch import FEW, PASSES, STUCK, Watch
 
 STATIC = "Info: iter=100 steplen=0.911 a=44.5 penalty=[0.00, 0.00, 0.00, 0.00]\n"
 ROUTER1 = "Info:      45000 |     8380      36619 |  226   774 |    149389|       0.89      35.40|\n"

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fpga import fmax
-from fpga.bare.kept import write_json
-from fpga.bare.resources import FAMILIES
-from fpga.errors import FpgaError
-from fpga.fmax import calibration, placement
-from fpga.fmax.__main__ import main
-from fpga.fmax.calibration import Measured
-from fpga.fmax.model import FmaxModel, calibration_file, terms
-from isa.config import PRESETS, NpuConfig
+from tilewright.fpga import fmax
+from tilewright.fpga.bare.kept import write_json
+from tilewright.fpga.bare.resources import FAMILIES
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.fmax import calibration, placement
+from tilewright.fpga.fmax.__main__ import main
+from tilewright.fpga.fmax.calibration import Measured
+from tilewright.fpga.fmax.model import FmaxModel, calibration_file, terms
+from tilewright.isa.config import PRESETS, NpuConfig
 
 #: Of held-back placements, relative.
 BAR = 0.15
@@ -32,7 +32,7 @@ def test_stored_clocks_are_those_of_the_stored_points(family: str) -> None:
     again = FmaxModel(fmax.load(family).area, coefficients, stored["routed"], 0.0)
     for p in points:
         assert again.mhz(p.config) == pytest.approx(fmax.load(family).mhz(p.config), rel=0.01), (
-            f"{p.config.name}: python -m fpga.fmax --fit"
+            f"{p.config.name}: python -m tilewright.fpga.fmax --fit"
         )
     held = [p for p in points if p.held_back]
     off = [abs(fmax.load(family).placed_mhz(p.config) / p.placed_mhz - 1) for p in held]
@@ -120,4 +120,6 @@ def test_model_against_a_placement() -> None:
     """As the RTL is today: a change that moves the clock by more asks for a new calibration."""
     config = PRESETS["nano"]
     found = placement.place(config, "ecp5").mhz
-    assert fmax.load("ecp5").placed_mhz(config) == pytest.approx(found, rel=BAR), "python -m fpga.fmax --calibrate"
+    assert fmax.load("ecp5").placed_mhz(config) == pytest.approx(found, rel=BAR), (
+        "python -m tilewright.fpga.fmax --calibrate"
+    )

@@ -11,18 +11,18 @@ from amaranth.hdl import Cat, Elaboratable, Module, Mux, Signal
 from amaranth.lib import io
 from amaranth.lib.wiring import Out
 
-from fpga.board import SDRAM, Point
-from fpga.boards import BOARDS
-from fpga.build import build, point_of
-from fpga.clocking import Ecp5Pll, MemoryClock
-from fpga.errors import FpgaError
-from fpga.flows.ecp5 import CONSTRAINTS, LOG
-from fpga.flows.synthesis import ROUTING
-from fpga.report import timing
-from fpga.sdram.chip import SDRAM_8M, SDRAM_32M, SdramCycles
-from fpga.uart_board import SDRAM_PINS, UartBoard, board_memory, connect_sdram, drive_clocks
-from hw.interfaces import flat_ports
-from isa.config import NpuConfig, preset
+from tilewright.fpga.board import SDRAM, Point
+from tilewright.fpga.boards import BOARDS
+from tilewright.fpga.build import build, point_of
+from tilewright.fpga.clocking import Ecp5Pll, MemoryClock
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.flows.ecp5 import CONSTRAINTS, LOG
+from tilewright.fpga.flows.synthesis import ROUTING
+from tilewright.fpga.report import timing
+from tilewright.fpga.sdram.chip import SDRAM_8M, SDRAM_32M, SdramCycles
+from tilewright.fpga.uart_board import SDRAM_PINS, UartBoard, board_memory, connect_sdram, drive_clocks
+from tilewright.hw.interfaces import flat_ports
+from tilewright.isa.config import NpuConfig, preset
 
 
 def test_points() -> None:

@@ -9,7 +9,7 @@ import pytest
 from amaranth.hdl import ClockDomain, Module
 from amaranth.sim import Simulator
 
-from fpga.sdram.crossing import AsyncQueue
+from tilewright.fpga.sdram.crossing import AsyncQueue
 
 ENTRIES = 200
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from isa.program import Program
 from tests.common.netlist_runs import NetworkRecording, Pair, record
 from tests.unit.fpga.sim.least import least_network
+from tilewright.isa.program import Program
 
 
 @pytest.fixture(scope="module")

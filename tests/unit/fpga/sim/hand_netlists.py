@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fpga.flows.netlist import Bit, Module
-from fpga.sim.cells import BLOCK_WORDS
-from fpga.sim.ecp5_cells import INIT_BITS, INIT_WORDS
-from fpga.sim.netlist import RX, TX
+from tilewright.fpga.flows.netlist import Bit, Module
+from tilewright.fpga.sim.cells import BLOCK_WORDS
+from tilewright.fpga.sim.ecp5_cells import INIT_BITS, INIT_WORDS
+from tilewright.fpga.sim.netlist import RX, TX
 
 #: Bits of a word of a block RAM.
 WORD = 18

@@ -7,11 +7,11 @@ import random
 import numpy as np
 
 import tilewright as tw
-from fpga.boards import BOARDS
-from isa.config import NpuConfig, preset
-from isa.program import Program
 from tests.common.netlist_runs import NetworkRecording, Pair, replay
 from tests.reference.quantized_models import Model
+from tilewright.fpga.boards import BOARDS
+from tilewright.isa.config import NpuConfig, preset
+from tilewright.isa.program import Program
 
 BOARD = BOARDS["ulx3s_85f"]
 #: The machine with the smallest netlist.

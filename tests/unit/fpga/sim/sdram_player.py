@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fpga.flows.netlist import Bit, Module
-from fpga.sdram.chip import SdramChip
-from fpga.sim.cells import BLOCK_WORDS
-from fpga.sim.netlist import NetlistLine
 from tests.unit.fpga.sim.hand_netlists import WORD, Hand
+from tilewright.fpga.flows.netlist import Bit, Module
+from tilewright.fpga.sdram.chip import SdramChip
+from tilewright.fpga.sim.cells import BLOCK_WORDS
+from tilewright.fpga.sim.netlist import NetlistLine
 
 HZ = 100_000_000
 #: A small chip that soon is ready.

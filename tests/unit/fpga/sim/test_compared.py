@@ -13,20 +13,20 @@ import pytest
 from amaranth.hdl import Module, Signal, Value
 from amaranth.lib.memory import Memory
 
-from fpga.clocking import Ecp5Pll, drive_with_memory
-from fpga.errors import FpgaError
-from fpga.flows.ecp5 import CONFIGURATION, CONSTRAINTS, ROUTED, Ecp5
-from fpga.sim.cells import Numbers
-from fpga.sim.compared import changed, differences, lost
-from fpga.sim.ecp5_cells import numbers_of as cells_before
-from fpga.sim.ecp5_routed import numbers_of, pins_of
-from fpga.sim.netlist import read_netlist
-from fpga.sim.sdram_pins import memory_edges
-from fpga.sim.trellis import Configuration
-from fpga.uart_board import MEMORY, SDRAM_CLOCK, connect_sdram
 from tests.common.lit_design import LitDesign
 from tests.common.routed_runs import UNPACKED, unpack
 from tests.unit.fpga.example_board import BOARD
+from tilewright.fpga.clocking import Ecp5Pll, drive_with_memory
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.flows.ecp5 import CONFIGURATION, CONSTRAINTS, ROUTED, Ecp5
+from tilewright.fpga.sim.cells import Numbers
+from tilewright.fpga.sim.compared import changed, differences, lost
+from tilewright.fpga.sim.ecp5_cells import numbers_of as cells_before
+from tilewright.fpga.sim.ecp5_routed import numbers_of, pins_of
+from tilewright.fpga.sim.netlist import read_netlist
+from tilewright.fpga.sim.sdram_pins import memory_edges
+from tilewright.fpga.sim.trellis import Configuration
+from tilewright.fpga.uart_board import MEMORY, SDRAM_CLOCK, connect_sdram
 
 pytestmark = pytest.mark.slow
 

@@ -15,12 +15,12 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
-from fpga.boards import BOARDS
-from fpga.clocking import drive_sync
-from fpga.errors import FpgaError
-from fpga.flows.gowin import Gowin
-from fpga.flows.netlist import Module as Netlist
-from fpga.sim.netlist import RX, TX, NetlistLine, numbers_of, read_netlist
+from tilewright.fpga.boards import BOARDS
+from tilewright.fpga.clocking import drive_sync
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.flows.gowin import Gowin
+from tilewright.fpga.flows.netlist import Module as Netlist
+from tilewright.fpga.sim.netlist import RX, TX, NetlistLine, numbers_of, read_netlist
 
 pytestmark = pytest.mark.slow
 BOARD = BOARDS["tang_nano_20k"]

@@ -10,11 +10,6 @@ from pathlib import Path
 import pytest
 
 import tilewright as tw
-from fpga.boards import BOARDS
-from fpga.errors import FpgaError
-from fpga.sim.netlist import read_netlist
-from isa.config import preset
-from isa.program import Program
 from tests.common.netlist_runs import NetworkRecording, Pair, pair, record, record_programs, replay
 from tests.common.paths import ROOT
 from tests.unit.fpga.sim.least import (
@@ -25,6 +20,11 @@ from tests.unit.fpga.sim.least import (
     check_wrong_bits,
     least_network,
 )
+from tilewright.fpga.boards import BOARDS
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.sim.netlist import read_netlist
+from tilewright.isa.config import preset
+from tilewright.isa.program import Program
 
 pytestmark = pytest.mark.cosim
 DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fpga.errors import FpgaError
-from fpga.sim.netlist import NetlistLine
 from tests.unit.fpga.sim.hand_netlists import Hand
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.sim.netlist import NetlistLine
 
 HZ = 100_000_000
 

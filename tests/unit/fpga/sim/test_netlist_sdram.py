@@ -12,17 +12,17 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from fpga.board import SDRAM
-from fpga.build import point_of
-from fpga.errors import FpgaError
-from fpga.flows.netlist import Module as Netlist
-from fpga.sdram.chip import SDRAM_32M
-from fpga.sdram.memory import SdramMemory
-from fpga.sim.netlist import NetlistLine, read_netlist
-from fpga.uart_board import BoardTop
-from isa.program import Program
 from tests.common.netlist_runs import NetworkRecording, Pair, netlist_file, pair, record_programs, replay
 from tests.unit.fpga.sim.least import BOARD, LEAST, check_bytes_and_cycles, check_random_values
+from tilewright.fpga.board import SDRAM
+from tilewright.fpga.build import point_of
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.flows.netlist import Module as Netlist
+from tilewright.fpga.sdram.chip import SDRAM_32M
+from tilewright.fpga.sdram.memory import SdramMemory
+from tilewright.fpga.sim.netlist import NetlistLine, read_netlist
+from tilewright.fpga.uart_board import BoardTop
+from tilewright.isa.program import Program
 
 pytestmark = pytest.mark.cosim
 #: A slow clock has fewer cycles for each byte of the line. Each fifth edge of one clock comes with one of the other.

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from fpga.board import BLOCK_RAM, SDRAM, Point
-from fpga.build import point_of
-from fpga.flows.ecp5 import CONFIGURATION, CONSTRAINTS, ROUTED
-from fpga.sim.compared import changed, differences, lost
-from fpga.sim.netlist import NetlistLine, read_netlist
-from fpga.sim.trellis import Configuration
-from isa.program import Program
 from tests.common.netlist_runs import NetworkRecording, Pair, pair, placed_cells, replay
 from tests.common.routed_runs import UNPACKED, cells_in, routed, routed_cells
 from tests.unit.fpga.sim.least import BOARD, LEAST, check_bytes_and_cycles, check_random_values, check_wrong_bits
+from tilewright.fpga.board import BLOCK_RAM, SDRAM, Point
+from tilewright.fpga.build import point_of
+from tilewright.fpga.flows.ecp5 import CONFIGURATION, CONSTRAINTS, ROUTED
+from tilewright.fpga.sim.compared import changed, differences, lost
+from tilewright.fpga.sim.netlist import NetlistLine, read_netlist
+from tilewright.fpga.sim.trellis import Configuration
+from tilewright.isa.program import Program
 
 #: Routing takes four CPU minutes, once for the sources.
 pytestmark = [pytest.mark.cosim, pytest.mark.long]

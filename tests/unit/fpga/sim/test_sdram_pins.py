@@ -7,12 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from fpga.errors import FpgaError
-from fpga.sdram.chip import SdramChip
-from fpga.sim import sdram_pins
-from fpga.sim.ecp5_cells import numbers_of
-from fpga.sim.netlist import NetlistLine
-from fpga.sim.sdram_pins import registers_of
 from tests.unit.fpga.sim.hand_netlists import Hand
 from tests.unit.fpga.sim.sdram_player import (
     CHIP,
@@ -30,6 +24,12 @@ from tests.unit.fpga.sim.sdram_player import (
     read,
     write,
 )
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.sdram.chip import SdramChip
+from tilewright.fpga.sim import sdram_pins
+from tilewright.fpga.sim.ecp5_cells import numbers_of
+from tilewright.fpga.sim.netlist import NetlistLine
+from tilewright.fpga.sim.sdram_pins import registers_of
 
 #: Cycles of the chip's times at 10 ns: 20 ns, 66 ns, 44 ns.
 TWO, SEVEN, FIVE = [NOP], [NOP] * 6, [NOP] * 4

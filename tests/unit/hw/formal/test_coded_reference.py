@@ -1,4 +1,4 @@
-"""What proofs take for the rule of `isa.codes` against `isa.codes`: in every cycle of streams of all kinds."""
+"""What proofs take for the rule of `tilewright.isa.codes` against `tilewright.isa.codes`: in every cycle of streams of all kinds."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 from amaranth.hdl import Elaboratable, Module, Signal
 from amaranth.lib import data
 
-from compiler.npu.coding.stream import encode_stream
-from compiler.npu.coding.table import make_table
-from hw.formal.transfer.coded_reference import DecoderReference, TableReference
-from hw.weight_codes import SLOT
-from isa.codes import SLOTS, STATE_BITS, CodeError, CodeMode, Decoder, Slot, TableBuilder, words_per_cycle
-from isa.config import NpuConfig, preset
 from tests.common.rtl_bench import drive, simulate
+from tilewright.compiler.npu.coding.stream import encode_stream
+from tilewright.compiler.npu.coding.table import make_table
+from tilewright.hw.formal.transfer.coded_reference import DecoderReference, TableReference
+from tilewright.hw.weight_codes import SLOT
+from tilewright.isa.codes import SLOTS, STATE_BITS, CodeError, CodeMode, Decoder, Slot, TableBuilder, words_per_cycle
+from tilewright.isa.config import NpuConfig, preset
 
 NARROW = preset("tiny").with_(weight_codes=8)
 CONFIGS = {"narrow": NARROW, "wide": NARROW.with_(axi_data_bits=64, weight_codes=16)}
@@ -75,7 +75,7 @@ class Both(Elaboratable):
 
 @dataclass
 class Load:
-    """A LOAD_CODED, and what `isa.codes` makes of it: (cycle, weights, state of the decoder) of every round; the cycle
+    """A LOAD_CODED, and what `tilewright.isa.codes` makes of it: (cycle, weights, state of the decoder) of every round; the cycle
     of its end, and whether that is an error."""
 
     mode: int

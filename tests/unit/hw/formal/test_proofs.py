@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from fpga.formal.proofs import PROOFS as BOARDS
-from hw.formal import solver
-from hw.formal.engine import Cut, FormalError, Model
-from hw.formal.proof import Property, finds_fault, prove, table
-from hw.formal.proofs import PROOFS as NPU
 from tests.common.paths import ROOT
+from tilewright.fpga.formal.proofs import PROOFS as BOARDS
+from tilewright.hw.formal import solver
+from tilewright.hw.formal.engine import Cut, FormalError, Model
+from tilewright.hw.formal.proof import Property, finds_fault, prove, table
+from tilewright.hw.formal.proofs import PROOFS as NPU
 
 FEW_CYCLES = 20
 PROOFS = NPU + BOARDS

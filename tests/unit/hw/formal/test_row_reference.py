@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from amaranth.hdl import Module, Mux, Signal, Value
 
-from hw.formal.vector import row_reference
-from hw.formal.vector.row_reference import above_middle, digits, of_digits, product
-from isa.instructions import ROW_SUM_BITS
-from isa.numerics import row_scale
-from isa.row_bits import COUNT_BITS, EPSILON_FRACTION, SQUARES_BITS, TOTAL_BITS
-from isa.row_norm import row_norm
 from tests.common.rtl_bench import simulate
+from tilewright.hw.formal.vector import row_reference
+from tilewright.hw.formal.vector.row_reference import above_middle, digits, of_digits, product
+from tilewright.isa.instructions import ROW_SUM_BITS
+from tilewright.isa.numerics import row_scale
+from tilewright.isa.row_bits import COUNT_BITS, EPSILON_FRACTION, SQUARES_BITS, TOTAL_BITS
+from tilewright.isa.row_norm import row_norm
 
 CASES = pytest.mark.parametrize("cases", [120, pytest.param(1000, marks=pytest.mark.long)])
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hw.sim import build as sim
-from isa.config import preset
 from tests.common.paths import ROOT
+from tilewright.hw.sim import build as sim
+from tilewright.isa.config import preset
 
 #: A line that echoes, behind the smallest harness there is: what is built again does not depend on the design.
 ECHO = "module echo(input clk, input rst, input rx, output reg tx); always @(posedge clk) tx <= rst | rx; endmodule"

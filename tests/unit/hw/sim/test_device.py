@@ -12,18 +12,18 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
-from hw.connections import design
-from hw.npu import Npu
-from hw.sim.build import BuildError, Design, build_library
-from hw.sim.device import RtlDevice, RtlError
-from hw.verilog import TOP
-from isa.config import preset
-from isa.device import DeviceError
-from isa.encoding import op, to_bytes
-from isa.instructions import Memory
 from tests.common import needs
 from tests.common.error_cases import prepare
 from tests.common.paths import ROOT
+from tilewright.hw.connections import design
+from tilewright.hw.npu import Npu
+from tilewright.hw.sim.build import BuildError, Design, build_library
+from tilewright.hw.sim.device import RtlDevice, RtlError
+from tilewright.hw.verilog import TOP
+from tilewright.isa.config import preset
+from tilewright.isa.device import DeviceError
+from tilewright.isa.encoding import op, to_bytes
+from tilewright.isa.instructions import Memory
 
 CONFIG = preset("tiny")
 #: By number: a port of the machine and what becomes of it, and the rule it breaks then.

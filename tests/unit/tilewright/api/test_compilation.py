@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from compiler.options import CompileOptions
+from tilewright.compiler.options import CompileOptions
 
 
 @pytest.fixture

@@ -13,12 +13,12 @@ import pytest
 from click.testing import CliRunner
 
 import tilewright as tw
-from compiler.cpu import findings
-from isa.program import Program
 from tests.common import onnx_models
 from tilewright import zoo
 from tilewright.api.native import NativeModel
 from tilewright.cli import cli
+from tilewright.compiler.cpu import findings
+from tilewright.isa.program import Program
 from tilewright.measure.cpu_cases import CASES
 from tilewright.measure.cpu_speed import inputs_of
 
@@ -75,7 +75,7 @@ def test_a_thread_that_comes_late_leaves_memory_alone(model: onnx.ModelProto, mo
             after = ctypes.string_at(workspace, arena)
             changed.append(sum(a != b for a, b in zip(before, after)))
 
-    monkeypatch.setattr("compiler.cpu.object.loader.pool_of", lambda threads: OneAfterTheOther())
+    monkeypatch.setattr("tilewright.compiler.cpu.object.loader.pool_of", lambda threads: OneAfterTheOther())
     inputs = inputs_of(model)
     np.testing.assert_allclose(native(inputs)["output"], reference(model, inputs), rtol=1e-4, atol=1e-5)
     assert changed == [0]

@@ -13,15 +13,15 @@ import pytest
 from click.testing import CliRunner
 
 import tilewright as tw
-from isa.assembler import assemble
-from isa.config import PRESETS
-from isa.encoding import to_bytes
 from tests.common import needs
 from tests.common.rtl_text import verilog_of
 from tests.common.waiting import HANG
 from tilewright import heartbeat
 from tilewright.cli import COMMANDS, cli, terminal
 from tilewright.cli.group import Cli
+from tilewright.isa.assembler import assemble
+from tilewright.isa.config import PRESETS
+from tilewright.isa.encoding import to_bytes
 
 
 @pytest.fixture
@@ -328,7 +328,7 @@ def test_no_partial_file_when_writing_fails(run, model_file, tmp_path, monkeypat
 class TestRtl:
     @pytest.mark.slow
     def test_writes_verilog_and_readme(self, run, tmp_path, monkeypatch):
-        monkeypatch.setattr("hw.verilog.convert", verilog_of)
+        monkeypatch.setattr("tilewright.hw.verilog.convert", verilog_of)
         out = tmp_path / "rtl"
         found = json.loads(run("rtl", "--config", "tiny", "-o", out, "--json", "-").stdout)
         assert sorted(p.name for p in out.iterdir()) == ["README.md", "lint.vlt", "npu_tiny.v"]
@@ -347,7 +347,7 @@ class TestRtl:
         assert not out.exists()
         out.write_text("a file")
         assert "not a folder" in run("rtl", "--config", "tiny", "-o", out, code=2).stderr
-        monkeypatch.setattr("hw.verilog.files", lambda config: {"a.v": "a", "b.v": "b"})
+        monkeypatch.setattr("tilewright.hw.verilog.files", lambda config: {"a.v": "a", "b.v": "b"})
         folder = tmp_path / "half"
         (folder / "b.v").mkdir(parents=True)
         assert "is a directory" in run("rtl", "--config", "tiny", "-o", folder, code=2).stderr
@@ -427,7 +427,7 @@ def test_did_you_mean(run, arguments, message, tmp_path, monkeypatch):
 
 
 def test_a_pass_that_was_meant(run, tmp_path, monkeypatch, model_file):
-    from compiler.options import CompileOptions
+    from tilewright.compiler.options import CompileOptions
 
     with pytest.raises(tw.UsageError, match=r"'eliminat' \(did you mean eliminate"):
         CompileOptions(print_after=("eliminat",))

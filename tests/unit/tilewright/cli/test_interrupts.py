@@ -25,7 +25,14 @@ runpy.run_module("tilewright", run_name="__main__")
 
 @pytest.mark.parametrize(
     "module",
-    ["tilewright.cli", "click", "tilewright.cli.group", "tilewright.cli.commands.compile", "numpy", "isa.config"],
+    [
+        "tilewright.cli",
+        "click",
+        "tilewright.cli.group",
+        "tilewright.cli.commands.compile",
+        "numpy",
+        "tilewright.isa.config",
+    ],
 )
 def test_ctrl_c_while_importing(module: str) -> None:
     found = subprocess.run(

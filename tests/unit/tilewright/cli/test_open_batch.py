@@ -13,10 +13,10 @@ from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
 import tilewright as tw
-from compiler.notes import OPEN_BATCH
 from tests.common.onnx_models import graph_of
 from tilewright import sweep
 from tilewright.cli import cli
+from tilewright.compiler.notes import OPEN_BATCH
 
 SIZES = ["N", 3, 8, 8]
 

@@ -115,7 +115,7 @@ def test_native_code_is_interrupted() -> None:
 SCRATCH = """
 import hashlib, sys, time
 from pathlib import Path
-from common import store, temporary
+from tilewright.common import store, temporary
 from tilewright.cli import cli
 
 @cli.command("work")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.pipeline import compile_graph
-from isa.config import PRESETS
 from tests.unit.compiler.npu.net import Net
 from tilewright.cli import programs
+from tilewright.compiler.pipeline import compile_graph
+from tilewright.isa.config import PRESETS
 
 
 @pytest.mark.parametrize("between", [False, True])

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from PIL import Image
 
 import tilewright as tw
-from common.errors import TilewrightError
+from tilewright.common.errors import TilewrightError
 
 POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n(/etc/passwd) (r) file\n%%EOF\n"
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from isa.codes import CodeMode
-from isa.config import preset
-from isa.encoding import op
 from tilewright.energy.events import EVENTS, per_instruction
+from tilewright.isa.codes import CodeMode
+from tilewright.isa.config import preset
+from tilewright.isa.encoding import op
 
 
 def test_beats() -> None:

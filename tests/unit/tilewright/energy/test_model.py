@@ -14,11 +14,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from fpga.bare.resources import rtlil_of, sources_digest
-from isa.config import PRESETS, NpuConfig
-from isa.device import Counters
-from isa.encoding import op
-from simulator.cycle import CycleDevice
 from tests.common import needs
 from tests.common.paths import ROOT
 from tests.unit.tilewright.energy_truth import small_library
@@ -30,8 +25,13 @@ from tilewright.energy import events, model
 from tilewright.energy_truth import calibration, designs
 from tilewright.energy_truth.__main__ import main
 from tilewright.errors import UsageError
+from tilewright.fpga.bare.resources import rtlil_of, sources_digest
+from tilewright.isa.config import PRESETS, NpuConfig
+from tilewright.isa.device import Counters
+from tilewright.isa.encoding import op
 from tilewright.measure.explain import explain
 from tilewright.runtime.cost import run_npu_steps
+from tilewright.simulator.cycle import CycleDevice
 from tilewright.zoo.builder import Builder, Value
 from tilewright.zoo.quantization import quantize
 

@@ -18,12 +18,12 @@ from amaranth.hdl import Module, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.verilog import component_rtlil
 from tests.common import needs
 from tilewright.energy_truth import liberty, netlist, power
 from tilewright.energy_truth.netlist import Netlist
 from tilewright.energy_truth.simulation import Activity
 from tilewright.errors import UsageError
+from tilewright.hw.verilog import component_rtlil
 
 _ACTIVITY, _MHZ, _CYCLES = 0.3, 100, 10_000
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.native import BuildError
-from isa.config import PRESETS
-from isa.device import DeviceError
 from tests.common import needs
 from tests.unit.tilewright.energy_truth import small_library
 from tests.unit.tilewright.energy_truth.small_library import cell
+from tilewright.common.native import BuildError
 from tilewright.energy_truth import netlist
 from tilewright.energy_truth.simulation import GateDevice
+from tilewright.isa.config import PRESETS
+from tilewright.isa.device import DeviceError
 
 _BITS = 8
 _CLOCK, _GATED = 2, 3

@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 import tilewright as tw
-from isa.program import CpuStep
 from tests.common.paths import ROOT
 from tilewright.cli import cli
 from tilewright.export.c_program import RUNTIME_HEADER, identifier, runtime_header
+from tilewright.isa.program import CpuStep
 
 MODEL = ROOT / "examples" / "digits" / "digits_int8.onnx"
 MACHINES = {"x86_64-linux": 62, "aarch64-linux": 183, "armv7-linux": 40, "riscv64-linux": 243}  # ELF, e_machine

@@ -13,13 +13,13 @@ from click.testing import CliRunner, Result
 from onnx import helper
 
 import tilewright as tw
-from isa.config import PRESETS
-from isa.program import Program
 from tests.common.onnx_models import model_of
 from tilewright import zoo
 from tilewright.cli import cli
 from tilewright.errors import InputError, UsageError
 from tilewright.generate import DECODE, PREFILL, GreedyReference, LanguageModel, Vocabulary
+from tilewright.isa.config import PRESETS
+from tilewright.isa.program import Program
 from tilewright.measure.ends import ends_of
 
 

@@ -245,7 +245,7 @@ def test_structures_laid_out_in_another_way(fill: int) -> None:
 
 
 def test_a_failing_device_is_litert_s_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from simulator.functional import FunctionalDevice
+    from tilewright.simulator.functional import FunctionalDevice
 
     data = networks.whole()
     ours = opened(data, [delegate()])

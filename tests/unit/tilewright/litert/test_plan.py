@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.importer.tflite.schema import FileOp
+from tilewright.compiler.importer.tflite.schema import FileOp
 from tilewright.litert.plan import between, clusters, settle
 
 

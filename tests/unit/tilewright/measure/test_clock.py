@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from fpga.board import SDRAM
-from fpga.boards import BOARDS
-from fpga.errors import FpgaError
-from fpga.zynq.boards import ZYNQ_BOARDS
-from isa.config import preset
-from isa.timing import MemoryTiming
 from tests.common.paths import ROOT
 from tilewright.cli import cli
+from tilewright.fpga.board import SDRAM
+from tilewright.fpga.boards import BOARDS
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.zynq.boards import ZYNQ_BOARDS
+from tilewright.isa.config import preset
+from tilewright.isa.timing import MemoryTiming
 from tilewright.measure.clock import Clock, asked, at_board, clock_of, show
 
 pytestmark = pytest.mark.usefixtures("compiled_once")

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from common.errors import UsageError
+from tilewright.common.errors import UsageError
 from tilewright.measure.cpu_speed import bound_session
 
 

@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from fpga.boards import BOARDS
-from isa.config import preset
-from simulator.cycle import CycleDevice
 from tests.common.paths import ROOT
 from tilewright.api.compilation import compile_program
 from tilewright.cli import cli
 from tilewright.cli.commands.network_cycles import main
+from tilewright.fpga.boards import BOARDS
+from tilewright.isa.config import preset
 from tilewright.measure import network_cycles
 from tilewright.measure.clock import at_board
 from tilewright.measure.explain import explain
 from tilewright.measure.labels import short, short_name
 from tilewright.measure.roofline import figure, points
 from tilewright.runtime.cost import run_npu_steps
+from tilewright.simulator.cycle import CycleDevice
 from tilewright.zoo import build_quantized
 
 pytestmark = pytest.mark.usefixtures("compiled_once")

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from compiler.cpu.cost import HOST_MODELS, THIS
-from compiler.pipeline import compile_graph
-from isa.config import PRESETS
-from isa.program import CpuStep, Program
-from isa.program_parts import WORK_KINDS
 from tests.common.paths import ROOT
 from tests.unit.compiler.npu.net import Net
 from tilewright.cli import cli
+from tilewright.compiler.cpu.cost import HOST_MODELS, THIS
+from tilewright.compiler.pipeline import compile_graph
+from tilewright.isa.config import PRESETS
+from tilewright.isa.program import CpuStep, Program
+from tilewright.isa.program_parts import WORK_KINDS
 from tilewright.measure import host_speed
 from tilewright.measure.clock import Clock
 from tilewright.measure.host_speed import Measured

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fpga.bare.resources import Resources
-from isa.config import ConfigError, NpuConfig, preset
 from tilewright import zoo
 from tilewright.errors import TilewrightError
+from tilewright.fpga.bare.resources import Resources
+from tilewright.isa.config import ConfigError, NpuConfig, preset
 from tilewright.measure import prices
 
 

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from isa.program import ProgramError
 from tests.common.quantized_chain import quantized_chain
 from tilewright import compile_program
+from tilewright.isa.program import ProgramError
 from tilewright.onnxruntime import contexts
 
 

@@ -13,12 +13,12 @@ from click.testing import CliRunner, Result
 from onnx import helper
 from PIL import Image
 
-from common.installation import install_extra
 from tests.common import onnx_models
 from tests.common.onnx_models import model_of
 from tests.common.paths import ROOT
 from tests.common.tflite_models import Model, Op, T
 from tilewright.cli import cli
+from tilewright.common.installation import install_extra
 from tilewright.quantize.metric import top1
 
 DIGITS = ROOT / "examples" / "digits"

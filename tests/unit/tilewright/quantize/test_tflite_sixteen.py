@@ -9,12 +9,12 @@ import pytest
 from click.testing import CliRunner
 
 import tilewright as tw
-from compiler.importer.tflite.schema import read
-from isa.config import preset
 from tests.common.tflite_models import Model, Op, T, unary
 from tilewright.checking.litert_reference import LiteRtReference
 from tilewright.cli.commands.zoo import command
+from tilewright.compiler.importer.tflite.schema import read
 from tilewright.errors import UsageError
+from tilewright.isa.config import preset
 from tilewright.quantize.tflite_sixteen import widened
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from isa.device import Counters
 from tests.unit.tilewright.remote.serving import MODEL
+from tilewright.isa.device import Counters
 
 
 @pytest.fixture(scope="session")

@@ -11,21 +11,21 @@ from typing import Any
 import grpc
 import numpy as np
 
-from common.allocator import MemoryFull
-from common.errors import TilewrightError
-from isa.assembler import assemble
-from isa.config import NpuConfig
-from isa.device import Counters, Region
-from isa.encoding import to_bytes
-from simulator.cycle import CycleDevice
 from tests.common.paths import ROOT
 from tests.common.waiting import HANG
+from tilewright.common.allocator import MemoryFull
+from tilewright.common.errors import TilewrightError
+from tilewright.isa.assembler import assemble
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import Counters, Region
+from tilewright.isa.encoding import to_bytes
 from tilewright.remote import remote_pb2 as pb
 from tilewright.remote.client import Address, RemoteDevice
 from tilewright.remote.protocol import METHOD, OPTIONS, SERVICE
 from tilewright.remote.server import Server
 from tilewright.remote.shared import SharedDevice
 from tilewright.runtime.devices import Runner
+from tilewright.simulator.cycle import CycleDevice
 
 MODEL = ROOT / "examples" / "digits" / "digits_int8.onnx"
 

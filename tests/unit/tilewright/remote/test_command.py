@@ -57,7 +57,7 @@ def test_the_command(program, tmp_path) -> None:
 #: `tilewright serve` of a device whose runs do not end.
 ENDLESS_DEVICE = """
 import time
-from simulator.cycle import CycleDevice
+from tilewright.simulator.cycle import CycleDevice
 from tilewright.runtime import devices
 
 class Endless(CycleDevice):

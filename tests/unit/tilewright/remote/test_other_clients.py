@@ -5,11 +5,11 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from isa.assembler import assemble
-from isa.device import DeviceError
-from isa.encoding import to_bytes
 from tests.common.waiting import HANG, wait_until
 from tests.unit.tilewright.remote.serving import Stream, connect, place, runner, same, serving
+from tilewright.isa.assembler import assemble
+from tilewright.isa.device import DeviceError
+from tilewright.isa.encoding import to_bytes
 from tilewright.remote import remote_pb2 as pb
 from tilewright.remote.client import RemoteError
 

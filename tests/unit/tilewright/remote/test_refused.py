@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from isa.assembler import assemble
-from isa.device import DeviceError
-from isa.encoding import to_bytes
 from tests.unit.tilewright.remote.serving import END, MODEL, TINY, Stream, connect, place, runner, serving
 from tilewright.errors import ConfigMismatchError
+from tilewright.isa.assembler import assemble
+from tilewright.isa.device import DeviceError
+from tilewright.isa.encoding import to_bytes
 from tilewright.remote import remote_pb2 as pb
 from tilewright.remote.client import RemoteError
 

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from isa.assembler import assemble
-from isa.device import DeviceError
-from isa.encoding import to_bytes
-from isa.error_codes import ErrorCode
 from tests.common.waiting import HANG, wait_until
 from tests.unit.tilewright.remote.serving import END, MODEL, TINY, Stream, connect, place, runner, same, serving
+from tilewright.isa.assembler import assemble
+from tilewright.isa.device import DeviceError
+from tilewright.isa.encoding import to_bytes
+from tilewright.isa.error_codes import ErrorCode
 from tilewright.remote import remote_pb2 as pb
 from tilewright.remote.client import RemoteError
 

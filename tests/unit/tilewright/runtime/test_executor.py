@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from isa.config import PRESETS
-from isa.device import Counters, DeviceError, EngineCounters
-from isa.encoding import op, to_bytes
-from isa.error_codes import ErrorCode
-from isa.program import NpuStep
+from tilewright.isa.config import PRESETS
+from tilewright.isa.device import Counters, DeviceError, EngineCounters
+from tilewright.isa.encoding import op, to_bytes
+from tilewright.isa.error_codes import ErrorCode
+from tilewright.isa.program import NpuStep
 from tilewright.runtime.executor import add_counters
 
 

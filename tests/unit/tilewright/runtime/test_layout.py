@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from isa.program import BlockedLayout, Layout, TensorInfo
+from tilewright.isa.program import BlockedLayout, Layout, TensorInfo
 from tilewright.runtime.layout import dtype_of, nbytes_of, put_tensor, to_tensor
 
 

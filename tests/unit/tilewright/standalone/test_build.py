@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fpga.standalone import record
-from fpga.standalone.image import HEADER_BYTES
-from isa.config import preset
 from tests.common import standalone
 from tests.common.paths import ROOT
 from tilewright.cli import cli
+from tilewright.fpga.standalone import record
+from tilewright.fpga.standalone.image import HEADER_BYTES
+from tilewright.isa.config import preset
 from tilewright.standalone import build
 from tilewright.standalone.ask import input_bytes, program_in
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.native import compiler
-from isa.program import TensorInfo
 from tests.common.paths import ROOT
+from tilewright.common.native import compiler
 from tilewright.errors import UsageError
+from tilewright.isa.program import TensorInfo
 from tilewright.standalone.client import Client
 
 TENSORS = [TensorInfo("a", (2, 2), "int8", ""), TensorInfo("b", (1,), "float32", "")]

@@ -13,13 +13,13 @@ import pytest
 from onnx import TensorProto, helper
 
 import tilewright as tw
-from compiler.cpu.ir import emitter
-from fpga.errors import FpgaError
-from fpga.standalone.boards import ALONE
-from fpga.standalone.image import check_room
-from fpga.standalone.memory_map import BOOT_BYTES
 from tests.common import needs, onnx_models, standalone
+from tilewright.compiler.cpu.ir import emitter
 from tilewright.errors import UsageError
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.standalone.boards import ALONE
+from tilewright.fpga.standalone.image import check_room
+from tilewright.fpga.standalone.memory_map import BOOT_BYTES
 from tilewright.standalone.build import program_of
 from tilewright.standalone.client import Client
 from tilewright.standalone.firmware import boot_program, compiled, firmware

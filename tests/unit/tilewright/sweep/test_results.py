@@ -12,14 +12,14 @@ import pytest
 from click.testing import CliRunner
 
 import tilewright as tw
-from fpga import fmax
-from fpga.zynq.boards import ZYNQ_BOARDS
-from isa.config import PRESETS
 from tests.common.paths import ROOT
 from tilewright.api.compilation import compile_program
 from tilewright.cli import cli
 from tilewright.energy.events import EVENTS
 from tilewright.errors import UsageError
+from tilewright.fpga import fmax
+from tilewright.fpga.zynq.boards import ZYNQ_BOARDS
+from tilewright.isa.config import PRESETS
 from tilewright.measure.explain import explain
 from tilewright.sweep import Database, resolve, run, search, worker
 from tilewright.sweep.dispatch import Task

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fpga.area import load as load_area
-from fpga.sdram.timing import sdram_timing
-from isa.config import PRESETS, ConfigError
 from tests.common.paths import ROOT
+from tilewright.fpga.area import load as load_area
+from tilewright.fpga.sdram.timing import sdram_timing
+from tilewright.isa.config import PRESETS, ConfigError
 from tilewright.sweep import SpaceError, load_space
 from tilewright.sweep.boards import choose_board
 from tilewright.sweep.expressions import Expression

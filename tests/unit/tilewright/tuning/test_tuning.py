@@ -13,16 +13,16 @@ import pytest
 from click.testing import CliRunner, Result
 
 import tilewright as tw
-from compiler.errors import CompileError
-from compiler.npu.schedule.decisions import Decisions, decisions_of, schedule_of, signature
-from compiler.npu.schedule.neighbours import Neighbourhood
-from compiler.npu.schedule.search import Policy
-from isa.config import NpuConfig
-from isa.timing import MemoryTiming
 from tests.common.paths import ROOT
 from tilewright.api.build import ModelSource, builder
 from tilewright.cli import cli
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.npu.schedule.decisions import Decisions, decisions_of, schedule_of, signature
+from tilewright.compiler.npu.schedule.neighbours import Neighbourhood
+from tilewright.compiler.npu.schedule.search import Policy
 from tilewright.errors import UsageError
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.timing import MemoryTiming
 from tilewright.measure.explain import explain
 from tilewright.runtime.cost import program_cycles
 from tilewright.tuning.apply import Advisor, build_tuned

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compiler.errors import CompileError, UnsupportedError
-from compiler.importer.tflite import import_tflite
 from tests.common.tflite_models import Model, Op, T, unary
 from tests.unit.compiler.importer.tflite.tflite_ops import CASES
+from tilewright.compiler.errors import CompileError, UnsupportedError
+from tilewright.compiler.importer.tflite import import_tflite
 
 
 def test_unknown_operator_is_named() -> None:

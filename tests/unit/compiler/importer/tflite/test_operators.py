@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from compiler.errors import UnsupportedError
 from tests.common.tflite_models import Model, Op, T
 from tests.unit.compiler.importer.tflite import tflite_networks as networks
 from tests.unit.compiler.importer.tflite.tflite_ops import CASES, MOVES, move_case
 from tilewright.checking.litert_reference import LiteRtReference
+from tilewright.compiler.errors import UnsupportedError
 
 
 def compare(data: bytes, r: np.random.Generator) -> None:

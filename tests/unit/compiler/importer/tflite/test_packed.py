@@ -10,9 +10,9 @@ import pytest
 import tflite
 
 import tilewright as tw
-from compiler.errors import CompileError
-from compiler.importer.tflite.packed import coordinates, unpacked
 from tests.common.tflite_models import Model, Op, T
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.importer.tflite.packed import coordinates, unpacked
 
 
 @pytest.mark.parametrize("bits", [4, 2])

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from compiler.errors import CompileError
-from compiler.importer.tflite.part import import_part, survey
-from compiler.importer.tflite.schema import FileModel, read
 from tests.common.tflite_models import Model, Op, T
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.importer.tflite.part import import_part, survey
+from tilewright.compiler.importer.tflite.schema import FileModel, read
 
 Q = {"scale": 0.1, "zero": 3}
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from compiler.errors import UnsupportedError
 from tests.common.tflite_models import Model, Op, T
 from tests.unit.compiler.importer.tflite.test_operators import compare
+from tilewright.compiler.errors import UnsupportedError
 
 _RATIOS = (2, 1 / 2, 3 / 2, 1, 3 / 4, 3, 1 / 3, 4)
 _SCALES = (0.02, 0.05, 0.1, 0.08, 1 / 16, 12 / 255, 6 / 255, 1 / 128)

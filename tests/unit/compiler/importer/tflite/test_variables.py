@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from compiler.errors import CompileError, UnsupportedError
-from compiler.importer.tflite import import_tflite
-from compiler.importer.tflite.part import survey
-from compiler.importer.tflite.schema import read
-from isa.program import Program
 from tests.common import c_programs, needs
 from tests.common.tflite_models import Model, Op, T
 from tilewright.checking.litert_reference import LiteRtReference
+from tilewright.compiler.errors import CompileError, UnsupportedError
+from tilewright.compiler.importer.tflite import import_tflite
+from tilewright.compiler.importer.tflite.part import survey
+from tilewright.compiler.importer.tflite.schema import read
+from tilewright.isa.program import Program
 
 STEPS = 20
 

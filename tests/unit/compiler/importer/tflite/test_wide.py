@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from compiler.errors import UnsupportedError
-from compiler.importer.tflite.schema import read
-from isa import wide_numerics
-from isa.config import NpuConfig, preset
 from tests.common.tflite_models import Model, Op, T, unary
 from tests.unit.compiler.importer.tflite.tflite_ops import MOVES
 from tests.unit.compiler.importer.tflite.wide_ops import CASES
 from tilewright.checking.litert_reference import LiteRtReference
+from tilewright.compiler.errors import UnsupportedError
+from tilewright.compiler.importer.tflite.schema import read
+from tilewright.isa import wide_numerics
+from tilewright.isa.config import NpuConfig, preset
 
 #: Moves of which LiteRT has no form of 16 bits.
 NARROW = ("SPACE_TO_DEPTH", "DEPTH_TO_SPACE")

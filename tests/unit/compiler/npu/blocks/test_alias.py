@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from compiler.graph import Graph, Node, Quant, Tensor
-from compiler.npu.blocks.alias import alias_of, heads_of, planes_of_rows
-from compiler.npu.blocks.blocked import Blocked
-from compiler.npu.views import View, dense_view, planes_of
-from isa.program import ARENA_REGION, Layout
+from tilewright.compiler.graph import Graph, Node, Quant, Tensor
+from tilewright.compiler.npu.blocks.alias import alias_of, heads_of, planes_of_rows
+from tilewright.compiler.npu.blocks.blocked import Blocked
+from tilewright.compiler.npu.views import View, dense_view, planes_of
+from tilewright.isa.program import ARENA_REGION, Layout
 
 FIRST, LAST = Layout.CHANNELS_FIRST, Layout.CHANNELS_LAST
 BLOCK = 4

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.npu.blocks import layouts
-from compiler.npu.blocks.layouts import Layouts
-from compiler.npu.blocks.wiring import Wiring
 from tests.unit.compiler.npu.net import Net
+from tilewright.compiler.npu.blocks import layouts
+from tilewright.compiler.npu.blocks.layouts import Layouts
+from tilewright.compiler.npu.blocks.wiring import Wiring
 
 
 def test_moves_that_leave_no_blocked_form() -> None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.npu.blocks.blocked import Contents
-from compiler.npu.blocks.convert import Converter
-from compiler.npu.blocks.operands import Operands
-from compiler.npu.blocks.tasks import Task, describe
-from compiler.npu.blocks.wiring import Wiring
-from compiler.npu.place.layout import choose_layouts
-from compiler.npu.place.place import place_nodes
-from compiler.npu.place.tails import fuse_tails
-from isa.config import PRESETS, NpuConfig
-from isa.program import CONSTANT_REGION, Layout
 from tests.unit.compiler.npu.net import Net
+from tilewright.compiler.npu.blocks.blocked import Contents
+from tilewright.compiler.npu.blocks.convert import Converter
+from tilewright.compiler.npu.blocks.operands import Operands
+from tilewright.compiler.npu.blocks.tasks import Task, describe
+from tilewright.compiler.npu.blocks.wiring import Wiring
+from tilewright.compiler.npu.place.layout import choose_layouts
+from tilewright.compiler.npu.place.place import place_nodes
+from tilewright.compiler.npu.place.tails import fuse_tails
+from tilewright.isa.config import PRESETS, NpuConfig
+from tilewright.isa.program import CONSTANT_REGION, Layout
 
 TINY = PRESETS["tiny"]
 FIRST, LAST = Layout.CHANNELS_FIRST, Layout.CHANNELS_LAST

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.npu.blocks.packing import plan_packing, repack_weights
-from isa.config import PRESETS
 from tests.unit.compiler.npu.blocks.test_tables import relayout
+from tilewright.compiler.npu.blocks.packing import plan_packing, repack_weights
+from tilewright.isa.config import PRESETS
 
 BASE = PRESETS["base"]
 

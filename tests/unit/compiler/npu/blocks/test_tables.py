@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.npu.blocks.tables import OUTSIDE, Table, pack_tables, reach, unpack_tables
-from isa.program import Layout
+from tilewright.compiler.npu.blocks.tables import OUTSIDE, Table, pack_tables, reach, unpack_tables
+from tilewright.isa.program import Layout
 
 SHAPES = [
     ((2, 5, 3, 4), Layout.CHANNELS_FIRST),

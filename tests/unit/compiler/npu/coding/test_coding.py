@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from compiler.npu.coding.coder import WeightCoder
-from compiler.npu.coding.stream import encode_stream
-from compiler.npu.coding.table import Table, make_table
-from isa.codes import SLOTS, CodeMode, Decoder, TableBuilder
-from isa.config import NpuConfig, preset
+from tilewright.compiler.npu.coding.coder import WeightCoder
+from tilewright.compiler.npu.coding.stream import encode_stream
+from tilewright.compiler.npu.coding.table import Table, make_table
+from tilewright.isa.codes import SLOTS, CodeMode, Decoder, TableBuilder
+from tilewright.isa.config import NpuConfig, preset
 
 CONFIG = preset("base").with_(weight_codes=16)
 

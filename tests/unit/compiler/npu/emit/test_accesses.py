@@ -8,17 +8,17 @@ from random import Random
 import numpy as np
 import pytest
 
-from compiler.npu.emit.emitter import Emitter
-from compiler.npu.emit.hazards import Access
-from compiler.npu.emit.sequence import Run
-from compiler.npu.emit.transfers import Place
-from isa import numerics
-from isa.config import NpuConfig
-from isa.instructions import Memory, RowFunction, Source, WideByte
-from isa.program import ARENA_REGION
 from tests.common.accesses import rows_of
 from tests.common.equality import VARIANTS
 from tests.common.machine_harness import DATA_BYTES, Bench
+from tilewright.compiler.npu.emit.emitter import Emitter
+from tilewright.compiler.npu.emit.hazards import Access
+from tilewright.compiler.npu.emit.sequence import Run
+from tilewright.compiler.npu.emit.transfers import Place
+from tilewright.isa import numerics
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import Memory, RowFunction, Source, WideByte
+from tilewright.isa.program import ARENA_REGION
 
 #: With the row unit, and results of two bytes.
 CONFIG = VARIANTS["one_queue"]

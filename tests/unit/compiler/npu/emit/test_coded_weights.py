@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from compiler.options import CompileOptions
-from compiler.pipeline import compile_graph
-from isa.codes import CodeMode
-from isa.config import preset
-from isa.instructions import Memory
 from tests.unit.compiler.npu.net import Net
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.pipeline import compile_graph
+from tilewright.isa.codes import CodeMode
+from tilewright.isa.config import preset
+from tilewright.isa.instructions import Memory
 
 
 def test_what_is_coded_is_loaded_once() -> None:

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from compiler.npu.emit.emitter import Emitter
-from isa.assembler import disassemble
-from isa.config import PRESETS
-from isa.device import Region
-from isa.encoding import to_bytes
-from isa.instructions import ROW_WRITES, RowFunction, Source, WideByte
-from simulator.cycle import CycleDevice
 from tests.common.equality import VARIANTS, of_trace
+from tilewright.compiler.npu.emit.emitter import Emitter
+from tilewright.isa.assembler import disassemble
+from tilewright.isa.config import PRESETS
+from tilewright.isa.device import Region
+from tilewright.isa.encoding import to_bytes
+from tilewright.isa.instructions import ROW_WRITES, RowFunction, Source, WideByte
+from tilewright.simulator.cycle import CycleDevice
 
 
 def test_nest_with_too_many_levels_is_split() -> None:

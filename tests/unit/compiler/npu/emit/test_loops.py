@@ -8,8 +8,8 @@ import random
 import numpy as np
 import pytest
 
-from compiler.npu.emit.hazards import Access
-from compiler.npu.emit.loops import fold_loops, spans
+from tilewright.compiler.npu.emit.hazards import Access
+from tilewright.compiler.npu.emit.loops import fold_loops, spans
 
 
 def test_loops_that_walk_on_are_joined() -> None:

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from compiler.npu.emit.scratch import Heap, Ring, ScratchpadFull
+from tilewright.compiler.npu.emit.scratch import Heap, Ring, ScratchpadFull
 
 
 def test_ring_hands_out_in_rotation() -> None:

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 import pytest
 
-from compiler.npu.emit.hazards import READERS, WRITERS, Access
-from compiler.npu.emit.sequence import Registers, Run, Sequencer, Setting
-from isa.config import PRESETS, SEMAPHORE_LIMIT
-from isa.encoding import Op, op
-from isa.instructions import BY_NAME, Engine
 from tests.common.accesses import rows_of
+from tilewright.compiler.npu.emit.hazards import READERS, WRITERS, Access
+from tilewright.compiler.npu.emit.sequence import Registers, Run, Sequencer, Setting
+from tilewright.isa.config import PRESETS, SEMAPHORE_LIMIT
+from tilewright.isa.encoding import Op, op
+from tilewright.isa.instructions import BY_NAME, Engine
 
 CONFIG = PRESETS["tiny"]
 ROWS = dict.fromkeys(WRITERS, 64)

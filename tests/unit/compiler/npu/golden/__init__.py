@@ -16,10 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from compiler.graph import Graph
-from compiler.options import CompileOptions
-from compiler.pipeline import compile_graph
-from isa.config import PRESETS, NpuConfig
+from tilewright.compiler.graph import Graph
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.pipeline import compile_graph
+from tilewright.isa.config import PRESETS, NpuConfig
 
 FOLDER = Path(__file__).parent
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import Graph
-from isa.config import PRESETS
 from tests.unit.compiler.npu.golden import golden
 from tests.unit.compiler.npu.net import Net
+from tilewright.compiler.graph import Graph
+from tilewright.isa.config import PRESETS
 
 TINY = PRESETS["tiny"]
 EMISSION = ("schedule", "emit")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph import Graph
 from tests.unit.compiler.npu.golden import golden
 from tests.unit.compiler.npu.net import Net
+from tilewright.compiler.graph import Graph
 
 PLACING = ("place", "tails", "layouts", "tasks")
 

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from compiler.npu.emit.context import ConstantPool, Context
-from compiler.npu.emit.emitter import Emitter
-from compiler.npu.layers.layer import Layer
-from compiler.npu.schedule.emission import emit_step
-from compiler.npu.schedule.search import Schedule
-from compiler.npu.views import View, dense_view
-from isa.config import NpuConfig
-from isa.fields import INSTRUCTION_BYTES
-from isa.program import ARENA_REGION
 from tests.common.machine_harness import DATA_BYTES, PROGRAM_BYTES, Bench
+from tilewright.compiler.npu.emit.context import ConstantPool, Context
+from tilewright.compiler.npu.emit.emitter import Emitter
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.schedule.emission import emit_step
+from tilewright.compiler.npu.schedule.search import Schedule
+from tilewright.compiler.npu.views import View, dense_view
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.fields import INSTRUCTION_BYTES
+from tilewright.isa.program import ARENA_REGION
 
 
 def planes(name: str, channels: int, height: int, width: int, config: NpuConfig) -> View:

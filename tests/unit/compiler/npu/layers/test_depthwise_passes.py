@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from compiler.npu.layers.depthwise_passes import _MAX_START, Slots, TapGroup, _axis_options, _best_strip
+from tilewright.compiler.npu.layers.depthwise_passes import _MAX_START, Slots, TapGroup, _axis_options, _best_strip
 
 
 def ages(slots: Slots, delay: int) -> list[int]:

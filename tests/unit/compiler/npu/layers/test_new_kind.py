@@ -10,18 +10,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from compiler.npu.emit.context import Context
-from compiler.npu.emit.geometry import Box
-from compiler.npu.emit.plan import TilePlans
-from compiler.npu.layers.elementwise import ElementLayer, VectorLayer
-from compiler.npu.layers.layer import Layer, Post, readers
-from compiler.npu.layers.pooling import MaxPoolLayer
-from compiler.npu.layers.sliding_window import SlidingWindow
-from compiler.npu.schedule.bands import group_of
-from compiler.npu.schedule.search import Schedule, search
-from isa.config import PRESETS
-from isa.instructions import Source
 from tests.unit.compiler.npu.layers.running import planes, run
+from tilewright.compiler.npu.emit.context import Context
+from tilewright.compiler.npu.emit.geometry import Box
+from tilewright.compiler.npu.emit.plan import TilePlans
+from tilewright.compiler.npu.layers.elementwise import ElementLayer, VectorLayer
+from tilewright.compiler.npu.layers.layer import Layer, Post, readers
+from tilewright.compiler.npu.layers.pooling import MaxPoolLayer
+from tilewright.compiler.npu.layers.sliding_window import SlidingWindow
+from tilewright.compiler.npu.schedule.bands import group_of
+from tilewright.compiler.npu.schedule.search import Schedule, search
+from tilewright.isa.config import PRESETS
+from tilewright.isa.instructions import Source
 
 TINY = PRESETS["tiny"]
 CHANNELS, SIZE = 6, 20

@@ -7,21 +7,21 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from compiler.npu.emit.context import ConstantPool, Context
-from compiler.npu.emit.emitter import Emitter
-from compiler.npu.emit.scratch import ScratchpadFull
-from compiler.npu.emit.tiles import SOMEWHERE
-from compiler.npu.layers.conv import ConvLayer
-from compiler.npu.layers.conv_tiling import Phase
-from compiler.npu.layers.depthwise import DepthwiseLayer
-from compiler.npu.layers.elementwise import ElementLayer
-from compiler.npu.layers.layer import Layer, Post
-from compiler.npu.layers.pooling import MaxPoolLayer
-from compiler.npu.layers.take import TakeLayer
-from compiler.npu.schedule.search import Schedule
-from compiler.npu.views import View
-from isa.config import PRESETS
 from tests.unit.compiler.npu.layers.running import planes, run
+from tilewright.compiler.npu.emit.context import ConstantPool, Context
+from tilewright.compiler.npu.emit.emitter import Emitter
+from tilewright.compiler.npu.emit.scratch import ScratchpadFull
+from tilewright.compiler.npu.emit.tiles import SOMEWHERE
+from tilewright.compiler.npu.layers.conv import ConvLayer
+from tilewright.compiler.npu.layers.conv_tiling import Phase
+from tilewright.compiler.npu.layers.depthwise import DepthwiseLayer
+from tilewright.compiler.npu.layers.elementwise import ElementLayer
+from tilewright.compiler.npu.layers.layer import Layer, Post
+from tilewright.compiler.npu.layers.pooling import MaxPoolLayer
+from tilewright.compiler.npu.layers.take import TakeLayer
+from tilewright.compiler.npu.schedule.search import Schedule
+from tilewright.compiler.npu.views import View
+from tilewright.isa.config import PRESETS
 
 TINY = PRESETS["tiny"]
 CHANNELS, OUTPUTS, SIZE = 6, 5, 5

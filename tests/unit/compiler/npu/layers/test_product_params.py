@@ -7,16 +7,16 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from compiler.graph import Quant
-from compiler.npu.layers.product_params import int8_parts
-from compiler.options import CompileOptions
-from compiler.pipeline import compile_graph
-from isa.config import PRESETS
-from isa.program import CpuStep
-from simulator.functional import FunctionalDevice
 from tests.reference import quantized_ops
 from tests.unit.compiler.npu.net import Net
+from tilewright.compiler.graph import Quant
+from tilewright.compiler.npu.layers.product_params import int8_parts
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.pipeline import compile_graph
+from tilewright.isa.config import PRESETS
+from tilewright.isa.program import CpuStep
 from tilewright.runtime.executor import Executor
+from tilewright.simulator.functional import FunctionalDevice
 
 BASE = PRESETS["base"]
 #: Also one with rows of accumulators for two blocks of channels.

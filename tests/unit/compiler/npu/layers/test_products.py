@@ -1,13 +1,13 @@
-"""`compiler.npu.layers.products`: taps and steps, counted one by one."""
+"""`tilewright.compiler.npu.layers.products`: taps and steps, counted one by one."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from compiler.npu.layers.products import Products, least_constants, taps_inside, transposed_taps
-from compiler.npu.layers.rest import Rest
-from isa.config import PRESETS
+from tilewright.compiler.npu.layers.products import Products, least_constants, taps_inside, transposed_taps
+from tilewright.compiler.npu.layers.rest import Rest
+from tilewright.isa.config import PRESETS
 
 CASES = [(7, 3, 1, 1, 1), (8, 3, 2, 1, 1), (9, 5, 1, 2, 4), (6, 1, 2, 1, 0), (5, 4, 3, 1, 2)]
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from compiler.npu.layers.conv_tiling import Phase
-from compiler.npu.layers.rest import Rest
-from compiler.npu.ops.weights import split_zero_point
-from isa.config import preset
+from tilewright.compiler.npu.layers.conv_tiling import Phase
+from tilewright.compiler.npu.layers.rest import Rest
+from tilewright.compiler.npu.ops.weights import split_zero_point
+from tilewright.isa.config import preset
 
 CONFIG = preset("small").with_(name="uneven", block_out=4, acc_rows=2048)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.graph import Graph, Quant
-from compiler.pipeline import compile_graph
-from isa.config import preset
-from simulator.functional import FunctionalDevice
 from tests.network.layer_cases.case import lut
 from tests.reference import quantized_ops
 from tests.unit.compiler.npu.net import Net
+from tilewright.compiler.graph import Graph, Quant
+from tilewright.compiler.pipeline import compile_graph
+from tilewright.isa.config import preset
 from tilewright.runtime.executor import Executor
+from tilewright.simulator.functional import FunctionalDevice
 
 #: Parameters of 12 rows at a time, of 16 in all.
 FEW = preset("base").with_(name="few rows", prm_rows=16, act_rows=512)

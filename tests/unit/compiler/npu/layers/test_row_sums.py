@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from compiler.graph import Quant
-from compiler.npu.layers import conv
-from compiler.npu.layers.row_sums import RowSums
-from compiler.options import CompileOptions
-from compiler.pipeline import compile_graph
-from isa.config import PRESETS
-from simulator.cycle import CycleDevice
-from simulator.functional import FunctionalDevice
 from tests.reference import quantized_ops
 from tests.unit.compiler.npu.net import Net
+from tilewright.compiler.graph import Quant
+from tilewright.compiler.npu.layers import conv
+from tilewright.compiler.npu.layers.row_sums import RowSums
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.pipeline import compile_graph
+from tilewright.isa.config import PRESETS
 from tilewright.runtime.executor import Executor
+from tilewright.simulator.cycle import CycleDevice
+from tilewright.simulator.functional import FunctionalDevice
 
 
 class Zero(Net):

@@ -8,14 +8,14 @@ from random import Random
 import numpy as np
 import pytest
 
-from compiler.npu.emit.context import ConstantPool, Context
-from compiler.npu.emit.emitter import Emitter
-from compiler.npu.layers.depthwise import DepthwiseLayer, WindowTiling
-from compiler.npu.layers.depthwise_passes import Pads, TapGroup, _shared
-from compiler.npu.layers.layer import Post
-from compiler.npu.schedule.search import Schedule
-from isa.config import PRESETS, NpuConfig
 from tests.unit.compiler.npu.layers.running import planes, run
+from tilewright.compiler.npu.emit.context import ConstantPool, Context
+from tilewright.compiler.npu.emit.emitter import Emitter
+from tilewright.compiler.npu.layers.depthwise import DepthwiseLayer, WindowTiling
+from tilewright.compiler.npu.layers.depthwise_passes import Pads, TapGroup, _shared
+from tilewright.compiler.npu.layers.layer import Post
+from tilewright.compiler.npu.schedule.search import Schedule
+from tilewright.isa.config import PRESETS, NpuConfig
 
 CONFIGS = {name: PRESETS[name] for name in ("tiny", "small", "wide", "base")}
 

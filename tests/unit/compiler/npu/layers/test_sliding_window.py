@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from compiler.npu.emit.geometry import Border, Box
-from compiler.npu.layers.sliding_window import SlidingWindow
+from tilewright.compiler.npu.emit.geometry import Border, Box
+from tilewright.compiler.npu.layers.sliding_window import SlidingWindow
 
 
 @pytest.mark.parametrize("seed", range(20))

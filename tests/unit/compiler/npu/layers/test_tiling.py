@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.npu.layers.tiling import bands, even_parts
+from tilewright.compiler.npu.layers.tiling import bands, even_parts
 
 
 def test_even_parts() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.npu.ops import unsupported_reason
-from isa.config import PRESETS
 from tests.unit.compiler.npu.net import Net
+from tilewright.compiler.npu.ops import unsupported_reason
+from tilewright.isa.config import PRESETS
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.npu.emit.geometry import Border
-from compiler.pipeline import compile_graph
-from isa.config import preset
-from simulator.functional import FunctionalDevice
 from tests.reference import quantized_ops
 from tests.unit.compiler.npu.net import Net
 from tests.unit.compiler.npu.schedule.test_refine import layers_of
+from tilewright.compiler.npu.emit.geometry import Border
+from tilewright.compiler.pipeline import compile_graph
+from tilewright.isa.config import preset
 from tilewright.runtime.executor import Executor
+from tilewright.simulator.functional import FunctionalDevice
 
 BASE = preset("base")
 #: Kernel, strides, and the padding the layer reads around its input: phases without taps want none of their own.

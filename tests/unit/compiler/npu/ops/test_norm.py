@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.graph import Quant, Tensor
-from compiler.npu.ops import unsupported_reason
-from isa.config import PRESETS
 from tests.unit.compiler.npu.net import Net
+from tilewright.compiler.graph import Quant, Tensor
+from tilewright.compiler.npu.ops import unsupported_reason
+from tilewright.isa.config import PRESETS
 
 
 @pytest.mark.parametrize("constant", [(True, True), (True, False), (False, True), (False, False)])

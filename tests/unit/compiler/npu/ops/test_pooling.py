@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiler.graph import Graph
-from compiler.npu.ops import unsupported_reason
-from compiler.pipeline import compile_graph
-from isa.config import PRESETS
-from isa.program import NpuStep
-from simulator.functional import FunctionalDevice
 from tests.unit.compiler.npu.net import Net
+from tilewright.compiler.graph import Graph
+from tilewright.compiler.npu.ops import unsupported_reason
+from tilewright.compiler.pipeline import compile_graph
+from tilewright.isa.config import PRESETS
+from tilewright.isa.program import NpuStep
 from tilewright.runtime.executor import Executor
+from tilewright.simulator.functional import FunctionalDevice
 
 BASE = PRESETS["base"]
 MACHINES = {"base": BASE, "tiny": PRESETS["tiny"], "no window": BASE.with_(name="no window", depthwise=0)}

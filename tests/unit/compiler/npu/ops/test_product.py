@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.graph import Quant
-from compiler.pipeline import compile_graph
-from isa.config import PRESETS
-from isa.program import CpuStep
-from simulator.functional import FunctionalDevice
 from tests.reference import quantized_ops
 from tests.unit.compiler.npu.layers.test_product_params import Zero
+from tilewright.compiler.graph import Quant
+from tilewright.compiler.pipeline import compile_graph
+from tilewright.isa.config import PRESETS
+from tilewright.isa.program import CpuStep
 from tilewright.runtime.executor import Executor
+from tilewright.simulator.functional import FunctionalDevice
 
 BASE = PRESETS["base"]
 

@@ -7,17 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from compiler.cpu.cost import HOST_MODELS
-from compiler.cpu.target import HOSTS
-from compiler.graph import Graph
-from compiler.npu.blocks.wiring import Wiring
-from compiler.npu.place.border import Border
-from compiler.npu.place.place import Placement, place_nodes
-from compiler.options import CompileOptions
-from compiler.pipeline import compile_graph
-from isa.config import PRESETS
-from isa.program import CpuStep
 from tests.unit.compiler.npu.net import Net
+from tilewright.compiler.cpu.cost import HOST_MODELS
+from tilewright.compiler.cpu.target import HOSTS
+from tilewright.compiler.graph import Graph
+from tilewright.compiler.npu.blocks.wiring import Wiring
+from tilewright.compiler.npu.place.border import Border
+from tilewright.compiler.npu.place.place import Placement, place_nodes
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.pipeline import compile_graph
+from tilewright.isa.config import PRESETS
+from tilewright.isa.program import CpuStep
 
 TINY = PRESETS["tiny"]
 

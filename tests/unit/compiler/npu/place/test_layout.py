@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.npu.blocks.wiring import Wiring
-from compiler.npu.place.layout import Layouts, choose_layouts
-from compiler.npu.place.place import place_nodes
-from compiler.npu.place.tails import fuse_tails
-from isa.config import PRESETS
-from isa.program import Layout
 from tests.unit.compiler.npu.net import Net
+from tilewright.compiler.npu.blocks.wiring import Wiring
+from tilewright.compiler.npu.place.layout import Layouts, choose_layouts
+from tilewright.compiler.npu.place.place import place_nodes
+from tilewright.compiler.npu.place.tails import fuse_tails
+from tilewright.isa.config import PRESETS
+from tilewright.isa.program import Layout
 
 TINY = PRESETS["tiny"]
 FIRST, LAST = Layout.CHANNELS_FIRST, Layout.CHANNELS_LAST

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.errors import CompileError
-from compiler.graph import Graph
-from compiler.npu.blocks.wiring import Wiring
-from compiler.npu.place.place import Placement, place_nodes
-from isa.config import PRESETS
 from tests.unit.compiler.npu.net import Net
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.graph import Graph
+from tilewright.compiler.npu.blocks.wiring import Wiring
+from tilewright.compiler.npu.place.place import Placement, place_nodes
+from tilewright.isa.config import PRESETS
 
 TINY = PRESETS["tiny"]
 

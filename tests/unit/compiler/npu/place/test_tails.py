@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.errors import CompileError
-from compiler.graph import Graph
-from compiler.npu.blocks.wiring import Wiring
-from compiler.npu.place.place import place_nodes
-from compiler.npu.place.tails import Chain, Work, fuse_tails, verify_work
-from isa.config import PRESETS
 from tests.unit.compiler.npu.net import Net
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.graph import Graph
+from tilewright.compiler.npu.blocks.wiring import Wiring
+from tilewright.compiler.npu.place.place import place_nodes
+from tilewright.compiler.npu.place.tails import Chain, Work, fuse_tails, verify_work
+from tilewright.isa.config import PRESETS
 
 
 def work_of(graph: Graph, *, fuse: bool = True) -> Work:

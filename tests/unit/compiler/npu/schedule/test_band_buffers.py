@@ -7,17 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from compiler.npu.emit.context import ConstantPool, Context
-from compiler.npu.emit.emitter import Emitter
-from compiler.npu.layers.conv import ConvLayer
-from compiler.npu.layers.conv_tiling import Phase
-from compiler.npu.layers.layer import Layer, Post, readers
-from compiler.npu.layers.pooling import MaxPoolLayer
-from compiler.npu.schedule.bands import LayerGroup, emit_group, group_of
-from compiler.npu.schedule.search import Schedule
-from isa import numerics
-from isa.config import PRESETS, NpuConfig
 from tests.unit.compiler.npu.layers.running import planes, run
+from tilewright.compiler.npu.emit.context import ConstantPool, Context
+from tilewright.compiler.npu.emit.emitter import Emitter
+from tilewright.compiler.npu.layers.conv import ConvLayer
+from tilewright.compiler.npu.layers.conv_tiling import Phase
+from tilewright.compiler.npu.layers.layer import Layer, Post, readers
+from tilewright.compiler.npu.layers.pooling import MaxPoolLayer
+from tilewright.compiler.npu.schedule.bands import LayerGroup, emit_group, group_of
+from tilewright.compiler.npu.schedule.search import Schedule
+from tilewright.isa import numerics
+from tilewright.isa.config import PRESETS, NpuConfig
 
 TINY = PRESETS["tiny"]
 RANDOM = np.random.default_rng(0)

@@ -7,18 +7,18 @@ from random import Random
 
 import pytest
 
-from compiler.npu.emit.context import ConstantPool, Context
-from compiler.npu.emit.emitter import Emitter
-from compiler.npu.layers.layer import Layer, Post, readers
-from compiler.npu.layers.pooling import MaxPoolLayer, MeanLayer
-from compiler.npu.schedule.bands import LayerGroup, LayerWork, band_ranges, emit_group, group_of
-from compiler.npu.schedule.search import Schedule
-from compiler.npu.views import View, dense_view
-from isa.config import PRESETS, NpuConfig
-from isa.instructions import Engine
-from isa.program import ARENA_REGION
 from tests.unit.compiler.npu.layers.running import run
 from tests.unit.compiler.npu.schedule.test_channels import Chain
+from tilewright.compiler.npu.emit.context import ConstantPool, Context
+from tilewright.compiler.npu.emit.emitter import Emitter
+from tilewright.compiler.npu.layers.layer import Layer, Post, readers
+from tilewright.compiler.npu.layers.pooling import MaxPoolLayer, MeanLayer
+from tilewright.compiler.npu.schedule.bands import LayerGroup, LayerWork, band_ranges, emit_group, group_of
+from tilewright.compiler.npu.schedule.search import Schedule
+from tilewright.compiler.npu.views import View, dense_view
+from tilewright.isa.config import PRESETS, NpuConfig
+from tilewright.isa.instructions import Engine
+from tilewright.isa.program import ARENA_REGION
 
 
 def planes(name: str, height: int, width: int = 8) -> View:

@@ -8,22 +8,22 @@ from random import Random
 import numpy as np
 import pytest
 
-from compiler.errors import CompileError
-from compiler.npu.emit.context import ConstantPool, Context
-from compiler.npu.emit.emitter import Emitter
-from compiler.npu.layers.conv import ConvLayer
-from compiler.npu.layers.conv_tiling import Phase
-from compiler.npu.layers.depthwise import DepthwiseLayer
-from compiler.npu.layers.elementwise import ElementLayer
-from compiler.npu.layers.layer import Add, Layer, Post, readers
-from compiler.npu.layers.pooling import MaxPoolLayer, MeanLayer
-from compiler.npu.schedule.bands import LayerGroup
-from compiler.npu.schedule.channels import channel_group, channel_plans
-from compiler.npu.schedule.decisions import Decisions, decisions_of, schedule_of
-from compiler.npu.schedule.search import Schedule
-from compiler.npu.views import View
-from isa.config import PRESETS, NpuConfig
 from tests.unit.compiler.npu.layers.running import planes, run
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.npu.emit.context import ConstantPool, Context
+from tilewright.compiler.npu.emit.emitter import Emitter
+from tilewright.compiler.npu.layers.conv import ConvLayer
+from tilewright.compiler.npu.layers.conv_tiling import Phase
+from tilewright.compiler.npu.layers.depthwise import DepthwiseLayer
+from tilewright.compiler.npu.layers.elementwise import ElementLayer
+from tilewright.compiler.npu.layers.layer import Add, Layer, Post, readers
+from tilewright.compiler.npu.layers.pooling import MaxPoolLayer, MeanLayer
+from tilewright.compiler.npu.schedule.bands import LayerGroup
+from tilewright.compiler.npu.schedule.channels import channel_group, channel_plans
+from tilewright.compiler.npu.schedule.decisions import Decisions, decisions_of, schedule_of
+from tilewright.compiler.npu.schedule.search import Schedule
+from tilewright.compiler.npu.views import View
+from tilewright.isa.config import PRESETS, NpuConfig
 
 CONFIGS = {name: PRESETS[name] for name in ("tiny", "small", "wide", "base")}
 SCALE = 2.0**-9

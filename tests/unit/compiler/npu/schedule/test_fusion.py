@@ -6,18 +6,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.npu.emit.context import ConstantPool, Context
-from compiler.npu.emit.emitter import Emitter
-from compiler.npu.emit.plan import TilePlans
-from compiler.npu.layers.conv import ConvLayer
-from compiler.npu.layers.conv_tiling import Phase
-from compiler.npu.layers.layer import Layer, Post
-from compiler.npu.schedule.fusion import Candidate, candidates, choose_groups, closer_estimate
-from compiler.npu.schedule.search import Budget, Schedule, dry_context, measure_units
-from isa.config import PRESETS
 from tests.unit.compiler.npu.layers.running import planes
 from tests.unit.compiler.npu.net import Net
 from tests.unit.compiler.npu.schedule.test_refine import layers_of
+from tilewright.compiler.npu.emit.context import ConstantPool, Context
+from tilewright.compiler.npu.emit.emitter import Emitter
+from tilewright.compiler.npu.emit.plan import TilePlans
+from tilewright.compiler.npu.layers.conv import ConvLayer
+from tilewright.compiler.npu.layers.conv_tiling import Phase
+from tilewright.compiler.npu.layers.layer import Layer, Post
+from tilewright.compiler.npu.schedule.fusion import Candidate, candidates, choose_groups, closer_estimate
+from tilewright.compiler.npu.schedule.search import Budget, Schedule, dry_context, measure_units
+from tilewright.isa.config import PRESETS
 from tilewright.runtime.cost import measure
 
 TINY = PRESETS["tiny"]

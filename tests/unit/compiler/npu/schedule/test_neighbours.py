@@ -8,15 +8,15 @@ from random import Random
 
 import pytest
 
-from compiler.npu.emit.plan import TilePlans
-from compiler.npu.layers.layer import Layer
-from compiler.npu.schedule.decisions import Decisions, decisions_of
-from compiler.npu.schedule.emission import emit_step
-from compiler.npu.schedule.neighbours import Move, Neighbourhood
-from compiler.npu.schedule.search import Policy, Schedule, dry_context, make_schedule
-from isa.config import preset
 from tests.unit.compiler.npu.net import Net
 from tests.unit.compiler.npu.schedule.test_refine import layers_of
+from tilewright.compiler.npu.emit.plan import TilePlans
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.schedule.decisions import Decisions, decisions_of
+from tilewright.compiler.npu.schedule.emission import emit_step
+from tilewright.compiler.npu.schedule.neighbours import Move, Neighbourhood
+from tilewright.compiler.npu.schedule.search import Policy, Schedule, dry_context, make_schedule
+from tilewright.isa.config import preset
 
 SMALL = preset("base").with_(name="few rows", act_rows=2048)
 KINDS = {"tile", "step", "join", "cut", "shift", "keep", "release"}

@@ -6,16 +6,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.npu.emit.plan import TilePlans
-from compiler.npu.layers.layer import Layer
-from compiler.npu.schedule import refine as refining
-from compiler.npu.schedule.decisions import decisions_of
-from compiler.npu.schedule.refine import refine
-from compiler.npu.schedule.search import Policy, Schedule, make_schedule, measure_schedule
-from compiler.options import CompileOptions
-from compiler.pipeline import compile_graph
-from isa.config import NpuConfig, preset
 from tests.unit.compiler.npu.net import Net
+from tilewright.compiler.npu.emit.plan import TilePlans
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.schedule import refine as refining
+from tilewright.compiler.npu.schedule.decisions import decisions_of
+from tilewright.compiler.npu.schedule.refine import refine
+from tilewright.compiler.npu.schedule.search import Policy, Schedule, make_schedule, measure_schedule
+from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.pipeline import compile_graph
+from tilewright.isa.config import NpuConfig, preset
 from tilewright.runtime.cost import measure
 
 #: A bus so wide that weights are there at once: what is left to wait for is the layer before.

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import pytest
 
-from compiler.npu.emit.plan import TilePlans
-from compiler.npu.layers.layer import Layer
-from compiler.npu.schedule import regroup as regrouping
-from compiler.npu.schedule.decisions import decisions_of, schedule_of
-from compiler.npu.schedule.neighbours import Neighbourhood
-from compiler.npu.schedule.regroup import regroup
-from compiler.npu.schedule.search import Measure, Policy, Schedule, make_schedule, measure_schedule
-from isa.config import NpuConfig, preset
 from tests.unit.compiler.npu.net import Net
 from tests.unit.compiler.npu.schedule.test_refine import layers_of
+from tilewright.compiler.npu.emit.plan import TilePlans
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.schedule import regroup as regrouping
+from tilewright.compiler.npu.schedule.decisions import decisions_of, schedule_of
+from tilewright.compiler.npu.schedule.neighbours import Neighbourhood
+from tilewright.compiler.npu.schedule.regroup import regroup
+from tilewright.compiler.npu.schedule.search import Measure, Policy, Schedule, make_schedule, measure_schedule
+from tilewright.isa.config import NpuConfig, preset
 from tilewright.runtime.cost import measure
 
 SHORT = preset("base").with_(name="short of rows", act_rows=2048, window_delay=0)

@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from compiler.npu.emit.geometry import Border
-from compiler.npu.layers.conv import ConvLayer
-from compiler.npu.layers.conv_tiling import Phase
-from compiler.npu.layers.elementwise import ElementLayer
-from compiler.npu.layers.layer import Layer, Post
-from compiler.npu.layers.pooling import MaxPoolLayer
-from compiler.npu.schedule.residency import Stay, choose_residents, place_residents, resident_candidates
-from compiler.npu.views import View, dense_view
-from isa.config import PRESETS
-from isa.program import ARENA_REGION
+from tilewright.compiler.npu.emit.geometry import Border
+from tilewright.compiler.npu.layers.conv import ConvLayer
+from tilewright.compiler.npu.layers.conv_tiling import Phase
+from tilewright.compiler.npu.layers.elementwise import ElementLayer
+from tilewright.compiler.npu.layers.layer import Layer, Post
+from tilewright.compiler.npu.layers.pooling import MaxPoolLayer
+from tilewright.compiler.npu.schedule.residency import Stay, choose_residents, place_residents, resident_candidates
+from tilewright.compiler.npu.views import View, dense_view
+from tilewright.isa.config import PRESETS
+from tilewright.isa.program import ARENA_REGION
 
 
 def planes(name: str) -> View:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from compiler.npu.schedule.search import Budget
-from isa.config import PRESETS
-from isa.fields import INSTRUCTION_BYTES
+from tilewright.compiler.npu.schedule.search import Budget
+from tilewright.isa.config import PRESETS
+from tilewright.isa.fields import INSTRUCTION_BYTES
 
 
 def test_a_budget_counts_instructions() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fpga.errors import FpgaError
-from fpga.flows.xilinx7 import blocks, tools
-from fpga.report import timing
 from tests.common import needs
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.flows.xilinx7 import blocks, tools
+from tilewright.fpga.report import timing
 
 #: As nextpnr writes a product with a sum: INMODE and ALUMODE are 0, OPMODE is 0110101; inputs of 0 are inverted.
 PRODUCT = """

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fpga.errors import FpgaError
-from fpga.flows.xilinx7 import fasm
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.flows.xilinx7 import fasm
 
 
 @pytest.fixture

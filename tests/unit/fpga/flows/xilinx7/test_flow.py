@@ -13,21 +13,21 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Out
 
-from fpga.build import build
-from fpga.errors import FpgaError
-from fpga.flows.synthesis import ROUTING, STATISTICS
-from fpga.flows.tools import execute
-from fpga.flows.xilinx7 import blocks, buffers, fasm, tools
-from fpga.flows.xilinx7.flow import BITSTREAM, IMAGE, Xilinx7
-from fpga.report import timing
-from fpga.zynq.axi3 import GP_ID_BITS, HP_DATA_BITS, HP_ID_BITS, RegisterBridge, axi3_master, flipped
-from fpga.zynq.boards import ZYNQ_BOARDS
-from fpga.zynq.processing_systems import WINDOW
-from fpga.zynq.system import Ps7Top
-from isa.config import preset
 from tests.common import needs
 from tests.unit.fpga.flows.xilinx7 import dsp48
 from tilewright.cli import cli
+from tilewright.fpga.build import build
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.flows.synthesis import ROUTING, STATISTICS
+from tilewright.fpga.flows.tools import execute
+from tilewright.fpga.flows.xilinx7 import blocks, buffers, fasm, tools
+from tilewright.fpga.flows.xilinx7.flow import BITSTREAM, IMAGE, Xilinx7
+from tilewright.fpga.report import timing
+from tilewright.fpga.zynq.axi3 import GP_ID_BITS, HP_DATA_BITS, HP_ID_BITS, RegisterBridge, axi3_master, flipped
+from tilewright.fpga.zynq.boards import ZYNQ_BOARDS
+from tilewright.fpga.zynq.processing_systems import WINDOW
+from tilewright.fpga.zynq.system import Ps7Top
+from tilewright.isa.config import preset
 
 PYNQ = ZYNQ_BOARDS["pynq_z2"]
 POINT = PYNQ.points["pynq"]
