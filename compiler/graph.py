@@ -2,7 +2,8 @@
 
 Two vocabularies share the `Node` class. Nodes with an ONNX op name (`Conv`, `Softmax`, ...) have ONNX semantics at
 `Graph.opset` and their attributes in a dictionary. Nodes with a `QuantizedOp` compute integers directly by the rules of
-`tilewright.isa.numerics`; the front end's passes and the TFLite importer make them, the NPU and the CPU kernels both run them.
+`tilewright.isa.numerics`; the front end's passes and the TFLite importer make them, the NPU and the CPU kernels both
+run them.
 """
 
 from __future__ import annotations

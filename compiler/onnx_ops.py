@@ -1,4 +1,5 @@
-"""One ONNX node at a time: shape inference and evaluation of `tilewright.compiler.graph.Node`s through the onnx package.
+"""One ONNX node at a time: shape inference and evaluation of `tilewright.compiler.graph.Node`s through the onnx
+package.
 
 Both work on concrete shapes, so that every tensor of an imported graph has a known shape and dtype. The graph's ops
 follow the newest definitions, `OPSET`.

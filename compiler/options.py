@@ -28,8 +28,8 @@ class CompileOptions:
         effort: of the schedule search, 0..3: 0 no fusion, 1 fusion by counting, 2 and 3 several schedules by exact
             cycles.
         cpu_only: leave the NPU out.
-        host: machine the CPU kernels are for, one of `tilewright.compiler.cpu.target.HOSTS`; None for this one, of which nothing
-            follows for the board: whatever the NPU can run stays there.
+        host: machine the CPU kernels are for, one of `tilewright.compiler.cpu.target.HOSTS`; None for this one, of
+            which nothing follows for the board: whatever the NPU can run stays there.
         clock_mhz: of the NPU, by which its time is compared with the host's.
         memory: that schedules are made for; whatever it is, the program gives the same values.
         small_weights: where the NPU decodes weights, they are coded where that saves bytes; otherwise, where it saves

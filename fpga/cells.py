@@ -18,7 +18,8 @@ class Capacity:
 
 @dataclass(frozen=True)
 class Used:
-    """Resources, in the units of `Capacity`; `lut` counts sites, on Gowin those of `tilewright.fpga.flows.gowin_sites`."""
+    """Resources, in the units of `Capacity`; `lut` counts sites, on Gowin those of
+    `tilewright.fpga.flows.gowin_sites`."""
 
     lut: int
     ff: int

@@ -125,7 +125,8 @@ def check(top: Fragment) -> None:
 
 
 def design(component: Any, name: str) -> Design:
-    """A component elaborated as top module `name`, with the port names of `tilewright.hw.interfaces.flat_ports`, and checked.
+    """A component elaborated as top module `name`, with the port names of `tilewright.hw.interfaces.flat_ports`, and
+    checked.
 
     Raises:
         ConnectionError: see `check`.

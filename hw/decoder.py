@@ -13,7 +13,8 @@ from tilewright.isa.instructions import BY_NAME, Engine
 
 
 class Decoder(wiring.Component):
-    """Says which engine an instruction is for and whether its operands are legal, as `tilewright.isa.encoding.check` does.
+    """Says which engine an instruction is for and whether its operands are legal, as `tilewright.isa.encoding.check`
+    does.
 
     Latency: 0 cycles (combinational).
 

@@ -1,7 +1,7 @@
 """Interfaces: groups of ports that are connected as a whole, by `amaranth.lib.wiring.connect`.
 
-`Out(X())` is the side named in the docstring of X, `In(X())` the other one. `tilewright.hw.connections` finds ports that were
-forgotten; `flat_ports` gives the names the ports have in Verilog.
+`Out(X())` is the side named in the docstring of X, `In(X())` the other one. `tilewright.hw.connections` finds ports
+that were forgotten; `flat_ports` gives the names the ports have in Verilog.
 """
 
 from __future__ import annotations

@@ -234,7 +234,8 @@ class TableScratchpad(wiring.Component):
         with m.If(self.write.valid):
             m.d.sync += word.eq(word + 1)
         m.d.comb += self.write.grant.eq(word.all() if word_index else 1)
-        # A fill writes one chunk per cycle here, it needs as many cycles as the table has chunks: see `tilewright.hw.load`.
+        # A fill writes one chunk per cycle here, it needs as many cycles as the table has chunks: see
+        # `tilewright.hw.load`.
         byte_bits = (word_bits // 8 - 1).bit_length()
         chunk_bits = 8 - byte_bits - word_index
         for l in range(c.vector_lanes):

@@ -1,4 +1,5 @@
-"""Results of 16 bits, a byte at a time: a lane of VECTOR_WIDE, equal to `tilewright.isa.wide_numerics.requantize_wide_bits`."""
+"""Results of 16 bits, a byte at a time: a lane of VECTOR_WIDE, equal to
+`tilewright.isa.wide_numerics.requantize_wide_bits`."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ class WideRequantizer(wiring.Component):
 
     Ports:
         acc: value, in cycle 0.
-        scale: multiplier, shift and upper part of the bias as `tilewright.isa.wide_numerics.wide_parameters` has them; in cycle
-            SCALE_STAGE.
+        scale: multiplier, shift and upper part of the bias as `tilewright.isa.wide_numerics.wide_parameters` has them;
+            in cycle SCALE_STAGE.
         low, high, upper: limits; which byte. In cycle LIMIT_STAGE.
         result: in cycle REQUANTIZE_STAGES.
     """

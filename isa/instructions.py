@@ -105,7 +105,8 @@ ROW_SUM_BITS, ROW_QUOTIENT_BITS = 36, 26
 
 
 class WideByte(IntEnum):
-    """Which byte of its 16-bit results a VECTOR_WIDE instruction makes, as int8; see `tilewright.isa.wide_numerics.wide_byte`."""
+    """Which byte of its 16-bit results a VECTOR_WIDE instruction makes, as int8; see
+    `tilewright.isa.wide_numerics.wide_byte`."""
 
     LOW = 0
     HIGH = 1
@@ -194,9 +195,9 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        Field("count", 16, doc="data rows of one x run; 0 only with fill rows")),
     _i("LOAD_CODED", 0x13,
        "Decodes weights into WGT, or loads the table for that, from `beats` bus beats at offset of the region; the low "
-       "bits of offset, which tell bytes of a beat, are ignored. `tilewright.isa.codes` has the rule. The words of all LOAD_CODED "
-       "of a program are one stream. WEIGHTS: `count` tiles from `row` on. TABLE: row and count are ignored. LOAD_DIM "
-       "and LOAD_PAD do not matter. The error is CODE where words are missing, where beats are left over at the end, "
+       "bits of offset, which tell bytes of a beat, are ignored. `tilewright.isa.codes` has the rule. The words of "
+       "all LOAD_CODED of a program are one stream. WEIGHTS: `count` tiles from `row` on. TABLE: row and count are "
+       "ignored. LOAD_DIM and LOAD_PAD do not matter. The error is CODE where words are missing, where beats are left over at the end, "
        "and where weights come before the first table; the window of the beats is checked when the first of them is "
        "needed.",
        Field("region", 3, doc="memory region"),
@@ -290,9 +291,9 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        "i & 255 of tables 4*(table/4) to 4*(table/4) + 3 of LUT, read as 256 little-endian words, of which the low "
        "`row_word_bits` count; E(prm) = W(ACT[a] - MAX[prm]). MAXIMUM: MAX[prm] = maximum of the row. EXP_SUM: "
        "PRM[prm].scale of every lane = row_scale(sum of E(prm) over the row modulo 2**36, number, exponent), about "
-       "number * 2**(exponent - 109) / sum, see `tilewright.isa.numerics.row_scale`. EXP: for every vector, at every index of "
-       "all levels, ACT[dst] = requantize(E(prm), PRM[prm].scale, zp, lo, hi, EVEN), without the bias. MOMENTS, "
-       "POWER: of every vector the lanes' W(ACT[a] - za) are added; the low `row_square_bits` of such a sum are "
+       "number * 2**(exponent - 109) / sum, see `tilewright.isa.numerics.row_scale`. EXP: for every vector, at every "
+       "index of all levels, ACT[dst] = requantize(E(prm), PRM[prm].scale, zp, lo, hi, EVEN), without the bias. "
+       "MOMENTS, POWER: of every vector the lanes' W(ACT[a] - za) are added; the low `row_square_bits` of such a sum are "
        "added to Q, what is above to S; STAT[prm] = row_norm(Q, S, number, e, MOMENTS), about 1 / sqrt(number * Q - "
        "S**2 + e), e = c + (ma & 65535) / 65536, with POWER without S**2, and the mean S / number - 128, see "
        "`tilewright.isa.row_norm`. NORM: for every vector, at every index of all levels, ACT[dst] = normalise(ACT[a], "

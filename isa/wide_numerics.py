@@ -1,4 +1,5 @@
-"""The arithmetic of 16-bit results, as VECTOR_WIDE makes them: one function per rule, as in `tilewright.isa.numerics`."""
+"""The arithmetic of 16-bit results, as VECTOR_WIDE makes them: one function per rule, as in
+`tilewright.isa.numerics`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Where the cycles of a traced run went, layer by layer: each has a bound, and what it lost against it, by cause.
 
-The array (GEMM) is what a layer's bound counts, so a cycle in which it makes a step is the array's; `tilewright.simulator.blame`
-says what held it back in the others.
+The array (GEMM) is what a layer's bound counts, so a cycle in which it makes a step is the array's;
+`tilewright.simulator.blame` says what held it back in the others.
 """
 
 from __future__ import annotations

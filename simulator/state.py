@@ -16,8 +16,8 @@ from tilewright.isa.fields import INSTRUCTION_BYTES
 from tilewright.isa.host import check_run
 from tilewright.isa.instructions import Engine
 
-#: Memories in the order the native status names them; the first four are those of `tilewright.isa.instructions.Memory`. STAT is
-#: what ROW keeps of rows.
+#: Memories in the order the native status names them; the first four are those of `tilewright.isa.instructions.Memory`.
+#: STAT is what ROW keeps of rows.
 MEMORIES = ("ACT", "WGT", "PRM", "LUT", "ACC", "STAT")
 
 

@@ -1,4 +1,5 @@
-"""What the C++ of `native/` is called with; `python -m tilewright.simulator.generate` makes `native/structs.h` of it."""
+"""What the C++ of `native/` is called with; `python -m tilewright.simulator.generate` makes `native/structs.h` of
+it."""
 
 from __future__ import annotations
 
@@ -139,7 +140,8 @@ class FunctionalRun(Struct):
 
 
 class CycleConfig(Struct):
-    """The machine, in attributes of NpuConfig, latencies and sizes of tilewright.isa.timing, and the timing of its memory."""
+    """The machine, in attributes of NpuConfig, latencies and sizes of tilewright.isa.timing, and the timing of its
+    memory."""
 
     c_name = "tw_cycle_config"
     _fields_ = [

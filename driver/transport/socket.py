@@ -1,4 +1,5 @@
-"""A board behind a stream socket, by the protocol of `tilewright.isa.link.socket`: the simulated AXI boards of `tilewright.fpga.sim`."""
+"""A board behind a stream socket, by the protocol of `tilewright.isa.link.socket`: the simulated AXI boards of
+`tilewright.fpga.sim`."""
 
 from __future__ import annotations
 

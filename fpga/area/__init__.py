@@ -3,9 +3,9 @@
     python -m tilewright.fpga.area base                    what the model says
     python -m tilewright.fpga.area --calibrate             synthesise the calibration points, fit, write FAMILY.json
 
-The terms are in `tilewright.fpga.area.model`. Their coefficients are those of least relative error, none negative, over the
-synthesised points in `fpga/area/FAMILY.json`, which also holds the error on points that were not used. A change of the
-RTL needs a new calibration; `tests/unit/fpga/area/test_area.py` notices.
+The terms are in `tilewright.fpga.area.model`. Their coefficients are those of least relative error, none negative, over
+the synthesised points in `fpga/area/FAMILY.json`, which also holds the error on points that were not used. A change of
+the RTL needs a new calibration; `tests/unit/fpga/area/test_area.py` notices.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ POINTS = 14
 
 
 @click.command(
-    epilog="\b\nExamples:\n  python -m tilewright.fpga.area base\n  python -m tilewright.fpga.area --calibrate --family ecp5\n"
+    epilog="\b\nExamples:\n  python -m tilewright.fpga.area base\n"
+    "  python -m tilewright.fpga.area --calibrate --family ecp5\n"
 )
 @click.argument("config", required=False)
 @click.option("--family", type=click.Choice(list(FAMILIES)), default="ecp5", show_default=True)

@@ -36,8 +36,8 @@ class SdramMemory(wiring.Component):
         shared: the chip is on the clock of `sync`: much smaller.
 
     Ports:
-        axi, mem, bus_reset: see `tilewright.fpga.memory.memory_members`. After `bus_reset` the AXI4 slave takes nothing until
-            what was under way has ended.
+        axi, mem, bus_reset: see `tilewright.fpga.memory.memory_members`. After `bus_reset` the AXI4 slave takes nothing
+            until what was under way has ended.
         sdram_*: see `tilewright.fpga.sdram.chip.pins`; in `domain`.
 
     Raises:

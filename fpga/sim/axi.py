@@ -25,7 +25,8 @@ DEFAULT_BASE = 1 << 20
 
 
 class AxiBoard:
-    """Serves the registers and the memory of one simulated NPU. Any number of connections, by `tilewright.isa.link.socket`.
+    """Serves the registers and the memory of one simulated NPU. Any number of connections, by
+    `tilewright.isa.link.socket`.
 
     The NPU goes on whether anybody is connected or not. A memory access outside the window is answered with SLVERR.
 

@@ -1,7 +1,7 @@
 """`NetlistLine`: the netlist of a bitstream, cell by cell, at the far end of a serial line.
 
-What is simulated is what nextpnr places: after synthesis, mapping and all that `tilewright.fpga.flows` changes in the netlist; or
-what it has routed, by the configuration that the bitstream is made of.
+What is simulated is what nextpnr places: after synthesis, mapping and all that `tilewright.fpga.flows` changes in the
+netlist; or what it has routed, by the configuration that the bitstream is made of.
 `tilewright.fpga.sim.line` runs what synthesis begins with.
 """
 

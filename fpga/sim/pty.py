@@ -42,8 +42,8 @@ def soc_line(
     baud: int,
     board_id: str = SIMULATION_ID,
 ) -> SimulatedLine:
-    """The SoC of `tilewright.fpga.soc`, Verilated: with `memory_bytes` of on-chip memory, or with a chip at its pins, which
-    has a clock of `sdram_hz`; `shared`: that of the NPU. `edges`: of both clocks, if where they lie matters.
+    """The SoC of `tilewright.fpga.soc`, Verilated: with `memory_bytes` of on-chip memory, or with a chip at its pins,
+    which has a clock of `sdram_hz`; `shared`: that of the NPU. `edges`: of both clocks, if where they lie matters.
 
     Raises:
         BuildError: it cannot be built. ValueError: a size or baud rate that cannot be.

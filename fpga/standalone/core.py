@@ -1,6 +1,7 @@
 """VexRiscv, the core of the SoC: RV32IM with 4 KiB of caches for instructions and for data, from PyPI.
 
-The survey of `tilewright.fpga.flows.into_luts` takes it for empty: its 10 block RAMs and 4 DSP blocks count after synthesis only.
+The survey of `tilewright.fpga.flows.into_luts` takes it for empty: its 10 block RAMs and 4 DSP blocks count after
+synthesis only.
 
 SpinalHDL's generator wrote its Verilog (MIT licence); the package `pythondata-cpu-vexriscv` carries it. Addresses from
 0x8000_0000 on are not cached, stores go through the cache. `fence.i` empties the cache of instructions, the word 0x500f

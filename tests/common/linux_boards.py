@@ -84,8 +84,8 @@ def make_uio(root: Path, coherent: str = "0") -> None:
 
 
 def caches(root: Path, done: list[str]) -> Callable[[Path, str], None]:
-    """`tilewright.driver.dma.write_attribute` with caches that are not coherent: the mapped file is the CPU's cache, the board's
-    memory the DRAM, and only cache maintenance joins them. What was done is added to `done`."""
+    """`tilewright.driver.dma.write_attribute` with caches that are not coherent: the mapped file is the CPU's cache,
+    the board's memory the DRAM, and only cache maintenance joins them. What was done is added to `done`."""
     write = dma.write_attribute
 
     def written(path: Path, text: str) -> None:

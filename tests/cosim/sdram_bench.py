@@ -1,4 +1,5 @@
-"""cocotb side of the tests of `tilewright.fpga.sdram.memory`, besides those of memory_bench: the whole chip, resets, speed."""
+"""cocotb side of the tests of `tilewright.fpga.sdram.memory`, besides those of memory_bench: the whole chip, resets,
+speed."""
 
 from __future__ import annotations
 

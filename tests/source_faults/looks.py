@@ -2,8 +2,8 @@
 
 For the compiler: its golden texts, layers of every kind against the numpy reference, random quantised graphs against
 onnxruntime, pinned cycles of networks. For the simulators: random programs and such that stop, against the definition
-(`tilewright.simulator.reference`), and for the clock against what the simulator without a fault says, which `tests/cosim` holds
-equal to the RTL.
+(`tilewright.simulator.reference`), and for the clock against what the simulator without a fault says, which
+`tests/cosim` holds equal to the RTL.
 """
 
 from __future__ import annotations

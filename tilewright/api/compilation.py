@@ -98,8 +98,8 @@ def compile_program(
         batch: size of batches that an ONNX model and `shapes` leave open: a first dimension without a size, unless its
             name says that it is none. The program has a note of it. None refuses them as other open dimensions.
         staged: long loops and large branches are refused (StagingError), not unrolled and run in vain.
-        host: machine the CPU kernels are for ("aarch64-linux", ...; see `tilewright.compiler.cpu.target.HOSTS`), None for this
-            one. With a host the program carries the C header of its runtime; see `tilewright.export_c`.
+        host: machine the CPU kernels are for ("aarch64-linux", ...; see `tilewright.compiler.cpu.target.HOSTS`), None
+            for this one. With a host the program carries the C header of its runtime; see `tilewright.export_c`.
         clock_mhz: of the NPU: with a host, light ops run where they are done sooner. None for 100.
         memory: that schedules are made for, such as that of a board; None for the default of the simulators. The values
             are the same with every memory.

@@ -142,9 +142,10 @@ for _backend in (
             _simulator("tilewright.simulator.functional", "FunctionalDevice"), "tilewright.simulator.functional"),
     Backend("cycle", "cycle-level simulator: the same bytes with the clock of the RTL",
             _simulator("tilewright.simulator.cycle", "CycleDevice"), "tilewright.simulator.cycle"),
-    Backend("rtl", "the RTL itself in Verilator, built on first use", _simulator("tilewright.hw.sim.device", "RtlDevice"),
-            "tilewright.hw.sim.device"),
-    Backend("board", f"an FPGA: {_BOARD_ADDRESS}", _board, "tilewright.driver.board", True, _board_preset, _BOARD_ADDRESS),
+    Backend("rtl", "the RTL itself in Verilator, built on first use",
+            _simulator("tilewright.hw.sim.device", "RtlDevice"), "tilewright.hw.sim.device"),
+    Backend("board", f"an FPGA: {_BOARD_ADDRESS}", _board, "tilewright.driver.board", True, _board_preset,
+            _BOARD_ADDRESS),
     Backend("tcp", "a device that `tilewright serve` shares: HOST:PORT", _remote, "grpc", True, _remote_preset,
             "HOST:PORT"),
 ):  # fmt: skip

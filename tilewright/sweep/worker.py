@@ -53,7 +53,7 @@ class Models(WorkerPlugin):
 def sources_digest() -> str:
     """16 hex digits over everything that decides cycles and what is counted: `isa`, compiler, simulators, events."""
     folders = ("common/**/*", "isa/**/*", "compiler/**/*", "simulator/**/*")
-    return store.sources_digest(*folders, "tilewright/energy/events.py")[:16]
+    return store.sources_digest(*folders, "energy/events.py")[:16]
 
 
 def evaluate(task: dict[str, Any]) -> dict[str, Any]:

@@ -181,6 +181,6 @@ def compiler_digest(objective: Objective = Objective.CYCLES) -> str:
     if objective is not Objective.CYCLES:
         from tilewright import energy  # the RTL: cycles alone need not wait for it
 
-        model = sources_digest("hw/**/*", "fpga/area/*", "tilewright/energy/*") + repr(energy.load())
+        model = sources_digest("hw/**/*", "fpga/area/*", "energy/*") + repr(energy.load())
         found = hashlib.sha256((found + model).encode()).hexdigest()
     return found[:24]

@@ -27,7 +27,8 @@ class Figures:
 
 @dataclass(frozen=True)
 class Cost:
-    """A cost function of the compiler (`tilewright.compiler.npu.schedule.search.Measure`): so much for every cycle, and so much
+    """A cost function of the compiler (`tilewright.compiler.npu.schedule.search.Measure`): so much for every cycle, and
+    so much
     for every µJ, with some memory. Costs of parts add up to that of the whole."""
 
     cycle: float = 1

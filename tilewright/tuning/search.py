@@ -1,9 +1,9 @@
 """Local search over the schedules of an NPU step, by exact cycles or what they cost.
 
 It starts from the best of the schedules that the compiler makes under several policies, and tries moves (see
-`tilewright.compiler.npu.schedule.neighbours`) in the order of the gain a ranker expects. A move is first measured with the layers
-around it alone; what gains there is measured with the whole step and taken if it gains there too. When no move is
-left, the search goes on from the next schedule, then from random changes of the best one.
+`tilewright.compiler.npu.schedule.neighbours`) in the order of the gain a ranker expects. A move is first measured with
+the layers around it alone; what gains there is measured with the whole step and taken if it gains there too. When no
+move is left, the search goes on from the next schedule, then from random changes of the best one.
 """
 
 from __future__ import annotations

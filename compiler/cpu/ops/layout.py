@@ -1,8 +1,8 @@
 """The operators at the border of the NPU: Relayout and PackMatMulParams.
 
-`Relayout` is given by tables: `tilewright.compiler.cpu.loops.boxes` makes loops of them, `microkernels.box_copies` code. Channel
-blocking, its inverse and the gather of a few-channel image all end there. One that only copies a stretch of bytes is
-computed by whatever reads it.
+`Relayout` is given by tables: `tilewright.compiler.cpu.loops.boxes` makes loops of them, `microkernels.box_copies`
+code. Channel blocking, its inverse and the gather of a few-channel image all end there. One that only copies a stretch
+of bytes is computed by whatever reads it.
 
 With the attribute `block` the tables describe channels on the last axis, [N, H, W, C], and the result has them in
 blocks, [N, C / block, H, W, block].

@@ -1,5 +1,5 @@
-"""Products of 16-bit activations with 8-bit weights, by the arithmetic of `tilewright.isa.numerics`; such activations as the bytes
-the NPU has.
+"""Products of 16-bit activations with 8-bit weights, by the arithmetic of `tilewright.isa.numerics`; such activations
+as the bytes the NPU has.
 
 The int8 kernels do the work, once for each byte of the activations: with a = 256 * high + low, high of int8 and low of
 uint8, the sum is 256 times that of the high bytes and that of the low ones.

@@ -1,4 +1,5 @@
-"""Tables of coded weights: how many slots every weight gets, and the words that tell the decoder (`tilewright.isa.codes`)."""
+"""Tables of coded weights: how many slots every weight gets, and the words that tell the decoder
+(`tilewright.isa.codes`)."""
 
 from __future__ import annotations
 

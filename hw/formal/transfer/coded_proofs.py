@@ -15,8 +15,8 @@ _TABLE = Proof(
     (
         Property(
             "slots",
-            "LOAD_CODED: the builder of tables makes of a word the slots that `tilewright.isa.codes.TableBuilder` appends, one in "
-            "a cycle, in order from slot 0 on",
+            "LOAD_CODED: the builder of tables makes of a word the slots that `tilewright.isa.codes.TableBuilder` "
+            "appends, one in a cycle, in order from slot 0 on",
             Cut("builder.symbol"),
         ),
         Property(

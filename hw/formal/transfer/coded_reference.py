@@ -1,6 +1,7 @@
 """The rule of `tilewright.isa.codes` as registers that go on once in every cycle of it, with its names.
 
-`tests/unit/hw/formal/test_coded_reference.py` compares both with `tilewright.isa.codes`: weights, states, words, errors, cycles.
+`tests/unit/hw/formal/test_coded_reference.py` compares both with `tilewright.isa.codes`: weights, states, words,
+errors, cycles.
 """
 
 from __future__ import annotations

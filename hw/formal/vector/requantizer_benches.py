@@ -1,8 +1,8 @@
 """Benches of the requantiser, cut before and behind its multiplier, so that each half has the same product.
 
-They chain to `tilewright.isa.numerics.requantize`: `convert` makes f32(acc) of an accumulator, `multiply` the product of that and
-a scale, `rounded` the result of a product: f32, zero point, rounding, limits. A product of more than two digits is
-stated as the sum of the products of its digits (digits of 12 bits, those the multipliers of the part have).
+They chain to `tilewright.isa.numerics.requantize`: `convert` makes f32(acc) of an accumulator, `multiply` the product
+of that and a scale, `rounded` the result of a product: f32, zero point, rounding, limits. A product of more than two
+digits is stated as the sum of the products of its digits (digits of 12 bits, those the multipliers of the part have).
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ def _float(value: Value, bits: int) -> Value:
 
 def rounded(only: str | None, mode: Rounding | None) -> Bench:
     """Stages 6 to 11, with any product that `multiply` makes. Magnitudes from 2**9 on count as 2**9, which is beyond
-    both limits with any zero point; without a mode it is NORM, of which `tilewright.isa.row_norm.normalise` says the same with the
-    mantissa at 2**8, and what is added inside is any bias."""
+    both limits with any zero point; without a mode it is NORM, of which `tilewright.isa.row_norm.normalise` says the
+    same with the mantissa at 2**8, and what is added inside is any bias."""
     b = Bench(only)
     norm = mode is None
     part, m = _stages(b, norm)

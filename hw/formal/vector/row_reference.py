@@ -1,4 +1,5 @@
-"""What `tilewright.isa.row_norm` and `tilewright.isa.numerics.row_scale` say of numbers, for the solver: the same loops over values.
+"""What `tilewright.isa.row_norm` and `tilewright.isa.numerics.row_scale` say of numbers, for the solver: the same loops
+over values.
 
 `tests/unit/hw/formal/test_row_reference.py` compares them with `isa`. A product is the sum of those of the digits that
 the multipliers of the row unit have.
@@ -112,7 +113,8 @@ class Reference:
         return self.quotient(C(1 << 33, ROW_SUM_BITS), root << 10)[:FACTOR_BITS]
 
     def mean_step(self, state: State, count: Value) -> State:
-        """The bits of the dividend that are left, the rest and the mean of `tilewright.isa.row_norm.mean_of`, a bit later."""
+        """The bits of the dividend that are left, the rest and the mean of `tilewright.isa.row_norm.mean_of`, a bit
+        later."""
         left, rest, found = state
         more = self.wire(Cat(left[-1], rest))
         fits = self.wire(more >= count)

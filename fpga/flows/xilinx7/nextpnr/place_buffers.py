@@ -1,4 +1,5 @@
-"""Run by nextpnr before it places: gives the LUTs of `tilewright.fpga.zynq.buffers` sites beyond the tiles that PS7's wires pass.
+"""Run by nextpnr before it places: gives the LUTs of `tilewright.fpga.zynq.buffers` sites beyond the tiles that PS7's
+wires pass.
 
 It runs in nextpnr's Python, without this package: hence a folder of its own.
 """

@@ -1,4 +1,5 @@
-"""`tilewright.compiler.cpu.object.pool`: the caller takes part, others at most once; nobody who is late is waited for."""
+"""`tilewright.compiler.cpu.object.pool`: the caller takes part, others at most once; nobody who is late is waited
+for."""
 
 from __future__ import annotations
 

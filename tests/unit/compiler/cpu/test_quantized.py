@@ -1,4 +1,5 @@
-"""Quantised operators against the arithmetic of `tilewright.isa.numerics` in numpy, and against onnxruntime's own kernels."""
+"""Quantised operators against the arithmetic of `tilewright.isa.numerics` in numpy, and against onnxruntime's own
+kernels."""
 
 import numpy as np
 import onnx

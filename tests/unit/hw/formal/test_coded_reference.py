@@ -1,4 +1,5 @@
-"""What proofs take for the rule of `tilewright.isa.codes` against `tilewright.isa.codes`: in every cycle of streams of all kinds."""
+"""What proofs take for the rule of `tilewright.isa.codes` against `tilewright.isa.codes`: in every cycle of streams of
+all kinds."""
 
 from __future__ import annotations
 
@@ -75,8 +76,8 @@ class Both(Elaboratable):
 
 @dataclass
 class Load:
-    """A LOAD_CODED, and what `tilewright.isa.codes` makes of it: (cycle, weights, state of the decoder) of every round; the cycle
-    of its end, and whether that is an error."""
+    """A LOAD_CODED, and what `tilewright.isa.codes` makes of it: (cycle, weights, state of the decoder) of every round;
+    the cycle of its end, and whether that is an error."""
 
     mode: int
     groups: int
