@@ -197,9 +197,9 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        "Decodes weights into WGT, or loads the table for that, from `beats` bus beats at offset of the region; the low "
        "bits of offset, which tell bytes of a beat, are ignored. `tilewright.isa.codes` has the rule. The words of "
        "all LOAD_CODED of a program are one stream. WEIGHTS: `count` tiles from `row` on. TABLE: row and count are "
-       "ignored. LOAD_DIM and LOAD_PAD do not matter. The error is CODE where words are missing, where beats are left over at the end, "
-       "and where weights come before the first table; the window of the beats is checked when the first of them is "
-       "needed.",
+       "ignored. LOAD_DIM and LOAD_PAD do not matter. The error is CODE where words are missing, where beats are left "
+       "over at the end, and where weights come before the first table; the window of the beats is checked when the "
+       "first of them is needed.",
        Field("region", 3, doc="memory region"),
        Field("offset", 32, doc="byte offset of the first beat in the region"),
        Field("mode", 2, doc="what is loaded", enum=CodeMode),
@@ -293,9 +293,9 @@ INSTRUCTIONS: tuple[Instruction, ...] = (
        "PRM[prm].scale of every lane = row_scale(sum of E(prm) over the row modulo 2**36, number, exponent), about "
        "number * 2**(exponent - 109) / sum, see `tilewright.isa.numerics.row_scale`. EXP: for every vector, at every "
        "index of all levels, ACT[dst] = requantize(E(prm), PRM[prm].scale, zp, lo, hi, EVEN), without the bias. "
-       "MOMENTS, POWER: of every vector the lanes' W(ACT[a] - za) are added; the low `row_square_bits` of such a sum are "
-       "added to Q, what is above to S; STAT[prm] = row_norm(Q, S, number, e, MOMENTS), about 1 / sqrt(number * Q - "
-       "S**2 + e), e = c + (ma & 65535) / 65536, with POWER without S**2, and the mean S / number - 128, see "
+       "MOMENTS, POWER: of every vector the lanes' W(ACT[a] - za) are added; the low `row_square_bits` of such a sum "
+       "are added to Q, what is above to S; STAT[prm] = row_norm(Q, S, number, e, MOMENTS), about 1 / sqrt(number * Q "
+       "- S**2 + e), e = c + (ma & 65535) / 65536, with POWER without S**2, and the mean S / number - 128, see "
        "`tilewright.isa.row_norm`. NORM: for every vector, at every index of all levels, ACT[dst] = normalise(ACT[a], "
        "STAT[number], PRM[prm].bias, PRM[prm].scale, zp, lo, hi), where `number` advances by b_stride. With MAXIMUM, "
        "EXP_SUM, MOMENTS and POWER strides of prm on the reduced levels are ignored; with EXP and NORM `reduce` and "

@@ -97,6 +97,12 @@ def test_adding_a_config_field(tmp_path: Path) -> None:
         else:
             (tmp_path / name).parent.mkdir(exist_ok=True)
             shutil.copy(ROOT / name, tmp_path / name)
+    package = tmp_path / "tilewright"
+    package.mkdir()
+    for name in ("__init__.py", "errors.py"):
+        shutil.copy(ROOT / "tilewright" / name, package)
+    for name in ("common", "isa", "hw", "simulator", "driver"):
+        (package / name).symlink_to(Path("..", name))
     for name, edits in EDITS.items():
         text = (tmp_path / name).read_text()
         for anchor, added in edits:
