@@ -61,7 +61,7 @@ class CompileOptions:
         if not 0 < self.clock_mhz <= 10_000:
             raise UsageError(f"clock_mhz must be above 0 and at most 10000, not {self.clock_mhz!r}")
         if not isinstance(self.memory, MemoryTiming):
-            raise UsageError(f"memory must be an tilewright.isa.timing.MemoryTiming, not {self.memory!r}")
+            raise UsageError(f"memory must be a tilewright.isa.timing.MemoryTiming, not {self.memory!r}")
         if self.threads > 1 and self.host is not None:
             raise UsageError("threads are for kernels of this machine: with a host there is one")
         if self.host is not None:

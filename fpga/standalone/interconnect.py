@@ -75,7 +75,7 @@ class Interconnect(wiring.Component):
 
 
 class ToMemory(wiring.Component):
-    """A slave that asks the port of an `tilewright.fpga.memory`; the address counts from the memory's first byte.
+    """A slave that asks the port of a `tilewright.fpga.memory`; the address counts from the memory's first byte.
 
     Ports:
         cpu: the master.

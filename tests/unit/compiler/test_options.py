@@ -20,7 +20,7 @@ from tilewright.compiler.passes import FRONTEND
         ({"effort": MAX_EFFORT + 1}, "effort must be"),
         ({"threads": 0}, r"threads must be 1\.\.64, not 0"),
         ({"threads": MAX_THREADS + 1}, "threads must be"),
-        ({"memory": "sdram"}, r"memory must be an isa\.timing\.MemoryTiming, not 'sdram'"),
+        ({"memory": "sdram"}, r"memory must be a tilewright\.isa\.timing\.MemoryTiming, not 'sdram'"),
         ({"threads": 2, "host": "aarch64-linux"}, "with a host there is one"),
         ({"print_after": ("eliminate", "fold")}, "unknown pass 'fold'; the passes are annotate, .*emit"),
     ],
