@@ -18,10 +18,16 @@ COMMAND, DAY, SOURCES = "command", "day", "sources"
 _ROOT = Path(__file__).resolve().parents[1]
 
 
+def rtl_sources() -> list[Path]:
+    """The Python sources that the RTL is made of: those of `hw` but its simulation, and the tables of `isa`."""
+    design = (path for path in (_ROOT / "hw").rglob("*.py") if path.parent.name != "sim" and "formal" not in path.parts)
+    return sorted([*design, *(_ROOT / "isa").glob("*.py")])
+
+
 def digest_of_sources(sources: Iterable[Path] | None = None) -> str:
     """12 hex digits over some sources, or over those that the RTL is made of."""
     found = hashlib.sha256()
-    for source in sorted(sources or [*(_ROOT / "hw").glob("*.py"), *(_ROOT / "isa").glob("*.py")]):
+    for source in sorted(sources or rtl_sources()):
         found.update(source.read_bytes())
     return found.hexdigest()[:12]
 

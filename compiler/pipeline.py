@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from tilewright.compiler import cpu
-from tilewright.compiler.graph import Graph
+from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.npu.emit.context import ConstantPool
 from tilewright.compiler.npu.schedule.search import Measure, Scheduler
 from tilewright.compiler.options import CompileOptions

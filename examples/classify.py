@@ -18,7 +18,7 @@ from rich.table import Table
 
 import tilewright as tw
 from tilewright.common.errors import TilewrightError
-from tilewright.images import ImageOptions, image_input
+from tilewright.runtime.images import ImageOptions, image_input
 
 MODEL = "imagenet/mobilenet_v2_1.0_224_ptq.tflite"
 

@@ -21,8 +21,8 @@ from sklearn.datasets import load_digits
 from torch_network import Digits
 
 import tilewright as tw
-from tilewright.pytorch import export
 from tilewright.quantization import quantize_model
+from tilewright.torch.pytorch import export
 
 CALIBRATION = 200  # images of the training set
 

@@ -12,9 +12,9 @@ from amaranth.lib.wiring import In
 
 from tilewright.fpga.bridge.bridge import MemoryPort
 from tilewright.hw.connections import unread
+from tilewright.hw.host.reset import reset_by
 from tilewright.hw.interfaces import Axi4
-from tilewright.hw.queue import Queue
-from tilewright.hw.reset import reset_by
+from tilewright.hw.parts.queue import Queue
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.timing import MemoryTiming
 

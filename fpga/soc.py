@@ -11,9 +11,9 @@ from amaranth.lib.wiring import In, Out
 from tilewright.fpga.bridge.bridge import SerialBridge
 from tilewright.fpga.memory import reached_bytes
 from tilewright.hw.connections import unread
+from tilewright.hw.host.reset import reset_by
 from tilewright.hw.interfaces import flat_ports
 from tilewright.hw.npu import Npu
-from tilewright.hw.reset import reset_by
 from tilewright.isa.config import NpuConfig
 
 LEDS = 4

@@ -6,21 +6,21 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from tilewright.hw.axi_read import AxiRead
 from tilewright.hw.connections import unread
-from tilewright.hw.engine import EngineShell
-from tilewright.hw.faults import Faults
-from tilewright.hw.fetch import Fetch
-from tilewright.hw.front_end import FrontEnd
-from tilewright.hw.gemm import Gemm
+from tilewright.hw.gemm.gemm import Gemm
 from tilewright.hw.interfaces import ENGINES, Axi4, CoreStatus, Debug, EngineEvents, Program, RegionLookup, pc_bits
-from tilewright.hw.load import Load
-from tilewright.hw.queue import HeadQueue
-from tilewright.hw.semaphores import Semaphores
-from tilewright.hw.storage import Storage
-from tilewright.hw.store import Store
+from tilewright.hw.issue.engine import EngineShell
+from tilewright.hw.issue.faults import Faults
+from tilewright.hw.issue.fetch import Fetch
+from tilewright.hw.issue.front_end import FrontEnd
+from tilewright.hw.issue.semaphores import Semaphores
+from tilewright.hw.memory.axi_read import AxiRead
+from tilewright.hw.memory.storage import Storage
+from tilewright.hw.parts.queue import HeadQueue
 from tilewright.hw.table import header
-from tilewright.hw.vector import Vector
+from tilewright.hw.transfer.load import Load
+from tilewright.hw.transfer.store import Store
+from tilewright.hw.vector.vector import Vector
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.fields import INSTRUCTION_BITS
 from tilewright.isa.instructions import Engine, queue_of

@@ -6,13 +6,13 @@ from amaranth.hdl import C, Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hw.control import Control
 from tilewright.hw.core import Core
-from tilewright.hw.counters import Counters
+from tilewright.hw.host.control import Control
+from tilewright.hw.host.counters import Counters
+from tilewright.hw.host.regions import Regions
+from tilewright.hw.host.registers import Registers
+from tilewright.hw.host.reset import reset_by
 from tilewright.hw.interfaces import ENGINES, Axi4, Axi4Lite, Debug
-from tilewright.hw.regions import Regions
-from tilewright.hw.registers import Registers
-from tilewright.hw.reset import reset_by
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.registers import REGISTER
 

@@ -102,7 +102,7 @@ class Program(Shown):
         notes: what a user should know, one line each.
         metadata: of the model, as its file has it.
         compile_seconds: time the compilation took, s.
-        signature: of who compiled it, over `signed_digest`; see `tilewright.trust`. "" for none.
+        signature: of who compiled it, over `signed_digest`; see `tilewright.store.trust`. "" for none.
         trusted: its CPU kernels may run here. Not part of the file: False for what was read from one, until its
             signature was found to be good.
     """

@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from tilewright.checking.report import CheckReport
     from tilewright.dynamic.model import DynamicModel
     from tilewright.export import export_c
-    from tilewright.files import load
     from tilewright.isa.config import NpuConfig
     from tilewright.isa.program import Program
     from tilewright.litert.library import litert_delegate
+    from tilewright.measure.api import compare, explain
     from tilewright.measure.compare import Comparison
     from tilewright.measure.explain import Explanation
-    from tilewright.measuring import compare, explain
     from tilewright.onnxruntime.library import onnxruntime_library
     from tilewright.onnxruntime.session import onnxruntime_report, onnxruntime_session
-    from tilewright.pytorch import from_torch
     from tilewright.quantize import quantize
     from tilewright.runtime.devices import Device, Runner
     from tilewright.runtime.inputs import random_inputs
+    from tilewright.store.files import load
     from tilewright.sweep.whole import sweep
+    from tilewright.torch.pytorch import from_torch
 
 #: Where each public name is, imported when it is asked for. Running a compiled program takes a quarter of a second to
 #: import; the compiler, onnx and the reference runtimes would take another second.
@@ -48,14 +48,14 @@ _HOMES = {
     "Program": "tilewright.isa.program",
     "Runner": "tilewright.runtime.devices",
     "check": "tilewright.checking.model",
-    "compare": "tilewright.measuring",
+    "compare": "tilewright.measure.api",
     "compile": "tilewright.api.compilation",
     "compile_program": "tilewright.api.compilation",
-    "explain": "tilewright.measuring",
+    "explain": "tilewright.measure.api",
     "export_c": "tilewright.export",
-    "from_torch": "tilewright.pytorch",
+    "from_torch": "tilewright.torch.pytorch",
     "litert_delegate": "tilewright.litert.library",
-    "load": "tilewright.files",
+    "load": "tilewright.store.files",
     "onnxruntime_library": "tilewright.onnxruntime.library",
     "onnxruntime_report": "tilewright.onnxruntime.session",
     "onnxruntime_session": "tilewright.onnxruntime.session",

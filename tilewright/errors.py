@@ -12,7 +12,7 @@ class ConfigMismatchError(TilewrightError):
 
 
 class UntrustedError(TilewrightError):
-    """A program with native code of somebody whom the user does not trust; see `tilewright.trust`."""
+    """A program with native code of somebody whom the user does not trust; see `tilewright.store.trust`."""
 
 
 __all__ = ["ConfigMismatchError", "InputError", "TilewrightError", "UntrustedError", "UsageError"]

@@ -22,7 +22,7 @@ from tilewright.compiler.cpu.stages.stage import Call, describe
 from tilewright.compiler.cpu.stages.value import ElementFn, Value
 from tilewright.compiler.cpu.target import Target
 from tilewright.compiler.errors import UnsupportedError
-from tilewright.compiler.graph import Graph, Node
+from tilewright.compiler.graph.graph import Graph, Node
 from tilewright.compiler.llvm.emit import Job
 
 

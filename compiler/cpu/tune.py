@@ -26,7 +26,7 @@ from tilewright.compiler.cpu.stages.memory import SLACK
 from tilewright.compiler.cpu.stages.stage import Emission, LoopStage, RowStage, describe
 from tilewright.compiler.cpu.target import Target
 from tilewright.compiler.errors import CompileError
-from tilewright.compiler.graph import Graph, Node, Tensor
+from tilewright.compiler.graph.graph import Graph, Node, Tensor
 
 GAIN = 0.97  # a schedule must need less than this of the time
 _SHARE = 0.02  # seconds of measuring per comparison

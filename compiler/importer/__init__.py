@@ -26,8 +26,8 @@ import onnx
 
 from tilewright.common.text import meant
 from tilewright.compiler.errors import CompileError, StagingError
-from tilewright.compiler.graph import Graph, Tensor
-from tilewright.compiler.importer import (  # noqa: F401  (they fill the handler table)
+from tilewright.compiler.graph.graph import Graph, Tensor
+from tilewright.compiler.importer.onnx import (  # noqa: F401  (they fill the handler table)
     attention,
     bounded,
     contrib,
@@ -50,13 +50,13 @@ from tilewright.compiler.importer import (  # noqa: F401  (they fill the handler
     rotary,
     sequences,
 )
-from tilewright.compiler.importer.builder import OnnxBuilder
-from tilewright.compiler.importer.extras import gradient, machine_learning, preview, signal, training  # noqa: F401
-from tilewright.compiler.importer.handlers import HANDLERS
-from tilewright.compiler.importer.inputs import batch_note, fixed_value, input_shapes
-from tilewright.compiler.importer.loader import load, one_line, opset_of, reported, source_name
+from tilewright.compiler.importer.onnx.builder import OnnxBuilder
+from tilewright.compiler.importer.onnx.extras import gradient, machine_learning, preview, signal, training  # noqa: F401
+from tilewright.compiler.importer.onnx.handlers import HANDLERS
+from tilewright.compiler.importer.onnx.inputs import batch_note, fixed_value, input_shapes
+from tilewright.compiler.importer.onnx.loader import load, one_line, opset_of, reported, source_name
 from tilewright.compiler.limits import check_shape
-from tilewright.compiler.onnx_ops import OPSET, numpy_dtype
+from tilewright.compiler.onnx.onnx_ops import OPSET, numpy_dtype
 
 __all__ = ["OPSET", "import_onnx"]
 

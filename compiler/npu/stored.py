@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.compiler.ops.quantized_op import Clamped
-from tilewright.compiler.tensor import Tensor
+from tilewright.compiler.graph.ops.quantized_op import Clamped
+from tilewright.compiler.graph.tensor import Tensor
 
 #: Scale, zero point in the model's type, and what the machine subtracts from stored values: 128 for uint8, else 0.
 StoredType = tuple[float, int, int]

@@ -5,32 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from tilewright.compiler.graph import Graph
+from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.passes.annotate import annotate
-from tilewright.compiler.passes.bias_steps import bias_steps
-from tilewright.compiler.passes.clean_up import clean_up
-from tilewright.compiler.passes.drop_rows import drop_rows
-from tilewright.compiler.passes.eliminate import eliminate
-from tilewright.compiler.passes.fold_batch_norm import fold_batch_norm
-from tilewright.compiler.passes.fold_constants import fold_constants
-from tilewright.compiler.passes.fuse_activation import fuse_activation
-from tilewright.compiler.passes.fuse_concat import fuse_concat
-from tilewright.compiler.passes.fuse_lut import fuse_lut
-from tilewright.compiler.passes.fuse_quantization import fuse_quantization
-from tilewright.compiler.passes.integer_scatters import integer_scatters
+from tilewright.compiler.passes.fold.clean_up import clean_up
+from tilewright.compiler.passes.fold.drop_rows import drop_rows
+from tilewright.compiler.passes.fold.eliminate import eliminate
+from tilewright.compiler.passes.fold.fold_batch_norm import fold_batch_norm
+from tilewright.compiler.passes.fold.fold_constants import fold_constants
+from tilewright.compiler.passes.fold.reassociate_matmul import reassociate_matmul
+from tilewright.compiler.passes.fold.recognise import recognise
+from tilewright.compiler.passes.fold.simplify import simplify
 from tilewright.compiler.passes.mark_floats import mark_floats
-from tilewright.compiler.passes.merge_requantization import merge_requantization
-from tilewright.compiler.passes.move_quantization import move_quantization
-from tilewright.compiler.passes.narrow_states import narrow_states
-from tilewright.compiler.passes.positive_scales import positive_scales
-from tilewright.compiler.passes.quantize_weights import quantize_weights
-from tilewright.compiler.passes.raise_parts import raise_parts
-from tilewright.compiler.passes.raise_tables import raise_tables
-from tilewright.compiler.passes.reassociate_matmul import reassociate_matmul
-from tilewright.compiler.passes.recognise import recognise
-from tilewright.compiler.passes.recognise_takes import recognise_takes
-from tilewright.compiler.passes.simplify import simplify
-from tilewright.compiler.passes.sink_transposes import sink_transposes
+from tilewright.compiler.passes.moves.integer_scatters import integer_scatters
+from tilewright.compiler.passes.moves.move_quantization import move_quantization
+from tilewright.compiler.passes.moves.raise_parts import raise_parts
+from tilewright.compiler.passes.moves.raise_tables import raise_tables
+from tilewright.compiler.passes.moves.recognise_takes import recognise_takes
+from tilewright.compiler.passes.moves.sink_transposes import sink_transposes
+from tilewright.compiler.passes.quantise.bias_steps import bias_steps
+from tilewright.compiler.passes.quantise.fuse_activation import fuse_activation
+from tilewright.compiler.passes.quantise.fuse_concat import fuse_concat
+from tilewright.compiler.passes.quantise.fuse_lut import fuse_lut
+from tilewright.compiler.passes.quantise.fuse_quantization import fuse_quantization
+from tilewright.compiler.passes.quantise.merge_requantization import merge_requantization
+from tilewright.compiler.passes.quantise.narrow_states import narrow_states
+from tilewright.compiler.passes.quantise.positive_scales import positive_scales
+from tilewright.compiler.passes.quantise.quantize_weights import quantize_weights
 
 
 @dataclass(frozen=True)

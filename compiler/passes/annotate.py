@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.compiler.graph import Graph, Node, Quant
-from tilewright.compiler.ops.elementwise import IDENTITY_TABLE, QLut
-from tilewright.compiler.quantization import is_activation
-from tilewright.compiler.tensor import NARROW
+from tilewright.compiler.graph.graph import Graph, Node, Quant
+from tilewright.compiler.graph.ops.elementwise import IDENTITY_TABLE, QLut
+from tilewright.compiler.graph.quantization import is_activation
+from tilewright.compiler.graph.tensor import NARROW
 
 MOVES = {
     "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather", "GatherElements", "GatherND",

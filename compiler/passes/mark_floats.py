@@ -7,7 +7,7 @@ of it. The QuantizeLinear says so, before the moves are rewritten; it keeps its 
 
 from __future__ import annotations
 
-from tilewright.compiler.graph import Graph
+from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.passes.annotate import MONOTONE, MOVES
 
 #: Attribute of a QuantizeLinear that quantises what onnxruntime computes in floats.

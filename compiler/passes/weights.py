@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.compiler.graph import Graph, Node, Quant
+from tilewright.compiler.graph.graph import Graph, Node, Quant
+from tilewright.compiler.graph.quantization import bias_scale
+from tilewright.compiler.graph.tensor import EIGHT_BIT, NARROW
 from tilewright.compiler.passes.annotate import quant_of
-from tilewright.compiler.quantization import bias_scale
-from tilewright.compiler.tensor import EIGHT_BIT, NARROW
 
 
 def constant_weights(graph: Graph, dequantize: Node | None, axis: int) -> tuple[np.ndarray, Quant] | None:

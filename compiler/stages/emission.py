@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 from tilewright.compiler import cpu
 from tilewright.compiler.errors import CompileError
-from tilewright.compiler.graph import Graph
+from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.npu.blocks.tasks import is_conversion
+from tilewright.compiler.npu.bound import Least, least_of
 from tilewright.compiler.npu.coding.coder import WeightCoder
 from tilewright.compiler.npu.emit.context import ConstantPool, Context
 from tilewright.compiler.npu.emit.emitter import Emitter
-from tilewright.compiler.npu.least import Least, least_of
 from tilewright.compiler.npu.schedule.emission import emit_step
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.stages.memory import MemoryMap

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.compiler.graph import Graph, Node
+from tilewright.compiler.graph.graph import Graph, Node
 from tilewright.compiler.passes.annotate import MONOTONE, MOVES
 
 #: Float ops that only move or select values: they cannot differ from the reference in the last bit.

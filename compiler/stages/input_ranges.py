@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from tilewright.compiler.graph import Graph, Node
-from tilewright.compiler.tensor import EIGHT_BIT
+from tilewright.compiler.graph.graph import Graph, Node
+from tilewright.compiler.graph.tensor import EIGHT_BIT
 
 _SAME_VALUES = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand", "Tile")
 """Ops whose result has all values of the first input, and no others."""

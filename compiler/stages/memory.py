@@ -8,7 +8,8 @@ import numpy as np
 
 from tilewright.compiler import cpu
 from tilewright.compiler.errors import CompileError
-from tilewright.compiler.graph import Graph
+from tilewright.compiler.graph.graph import Graph
+from tilewright.compiler.graph.states import kept_in_place
 from tilewright.compiler.npu.blocks.tasks import reads_of, writes_of
 from tilewright.compiler.npu.emit.context import ConstantPool
 from tilewright.compiler.npu.schedule.search import Schedule
@@ -18,7 +19,6 @@ from tilewright.compiler.stages.order import LayerStep, Step
 from tilewright.compiler.stages.partition import Partition
 from tilewright.compiler.stages.schedule import Schedules
 from tilewright.compiler.stages.segments import is_kept
-from tilewright.compiler.states import kept_in_place
 
 
 @dataclass

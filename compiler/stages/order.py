@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from tilewright.compiler.errors import CompileError
-from tilewright.compiler.graph import Graph, Node
+from tilewright.compiler.graph.graph import Graph, Node
 from tilewright.compiler.npu.blocks.tasks import Task, describe, reads_of, writes_of
 from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.options import CompileOptions

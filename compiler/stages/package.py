@@ -7,13 +7,13 @@ import numpy as np
 from tilewright.common.version import tilewright_version
 from tilewright.compiler import cpu
 from tilewright.compiler.errors import CompileError
-from tilewright.compiler.graph import Graph, Tensor
-from tilewright.compiler.notes import notes_of, notes_on
+from tilewright.compiler.graph.graph import Graph, Tensor
 from tilewright.compiler.npu.views import View
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.stages.emission import Emission
 from tilewright.compiler.stages.exactness import dynamic_tensors, inexact_tensors
 from tilewright.compiler.stages.memory import MemoryMap, constant_bytes
+from tilewright.compiler.stages.notes import notes_of, notes_on
 from tilewright.compiler.stages.partition import Partition
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.encoding import to_bytes

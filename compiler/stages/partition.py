@@ -6,28 +6,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tilewright.compiler.cpu.cost import named_host_model
-from tilewright.compiler.graph import Graph
+from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.npu.blocks.blocked import BlockedBuffer
 from tilewright.compiler.npu.blocks.convert import Converter
 from tilewright.compiler.npu.blocks.layouts import Layouts
 from tilewright.compiler.npu.blocks.operands import Operands
 from tilewright.compiler.npu.blocks.tasks import Task, describe, verify_tasks
 from tilewright.compiler.npu.blocks.wiring import Wiring
-from tilewright.compiler.npu.by_channel import convolve_by_channel
-from tilewright.compiler.npu.copies import copies_by_parts
-from tilewright.compiler.npu.corrected_adds import correct_adds
-from tilewright.compiler.npu.extrema import extrema_by_sums
 from tilewright.compiler.npu.layers.layer import Layer
-from tilewright.compiler.npu.means import means_where_they_lie
-from tilewright.compiler.npu.moves import products_for_moves
 from tilewright.compiler.npu.ops import lower, npu_op_of
 from tilewright.compiler.npu.place.border import Border
 from tilewright.compiler.npu.place.layout import choose_layouts
 from tilewright.compiler.npu.place.place import Placement, place_nodes
 from tilewright.compiler.npu.place.tails import Chain, Work, fuse_tails, verify_work
+from tilewright.compiler.npu.rewrites.by_channel import convolve_by_channel
+from tilewright.compiler.npu.rewrites.copies import copies_by_parts
+from tilewright.compiler.npu.rewrites.corrected_adds import correct_adds
+from tilewright.compiler.npu.rewrites.extrema import extrema_by_sums
+from tilewright.compiler.npu.rewrites.means import means_where_they_lie
+from tilewright.compiler.npu.rewrites.moves import products_for_moves
+from tilewright.compiler.npu.rewrites.spread import spread_channels
+from tilewright.compiler.npu.rewrites.wide_heads import widen_heads
 from tilewright.compiler.npu.schedule.search import misfits
-from tilewright.compiler.npu.spread import spread_channels
-from tilewright.compiler.npu.wide_heads import widen_heads
 from tilewright.compiler.options import CompileOptions
 from tilewright.isa.config import NpuConfig
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tilewright.compiler import cpu
 from tilewright.compiler.errors import UnsupportedError
-from tilewright.compiler.graph import Graph
+from tilewright.compiler.graph.graph import Graph
+from tilewright.compiler.graph.states import kept_in_place
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.stages.exactness import dynamic_tensors
 from tilewright.compiler.stages.order import NodeStep, Step, reads_elsewhere
 from tilewright.compiler.stages.partition import Partition
-from tilewright.compiler.states import kept_in_place
 
 
 def prepare_segments(

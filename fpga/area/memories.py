@@ -10,8 +10,13 @@ import functools
 from dataclasses import dataclass
 
 from tilewright.fpga.cells import ECP5, GOWIN
-from tilewright.hw.activations import ActivationScratchpad
-from tilewright.hw.scratchpads import AccumulatorScratchpad, ParameterScratchpad, TableScratchpad, WeightScratchpad
+from tilewright.hw.memory.activations import ActivationScratchpad
+from tilewright.hw.memory.scratchpads import (
+    AccumulatorScratchpad,
+    ParameterScratchpad,
+    TableScratchpad,
+    WeightScratchpad,
+)
 from tilewright.isa.config import NpuConfig
 
 SCRATCHPADS: tuple[type, ...] = (

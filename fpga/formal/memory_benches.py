@@ -10,7 +10,7 @@ from tilewright.fpga.sdram.controller import PAIR_BYTES, SEGMENT_PAIRS
 from tilewright.hw.formal.bench import Bench, implies, opened
 from tilewright.hw.formal.bus.axi_benches import keeps, legal_burst
 from tilewright.hw.formal.machines import SMALL
-from tilewright.hw.queue import Queue
+from tilewright.hw.parts.queue import Queue
 
 #: Bytes of the memory.
 _SIZE = 64

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tilewright.common.measured import rtl_sources
 from tilewright.fpga.formal import memory_benches, sdram_proofs, zynq_benches
 from tilewright.hw.formal.engine import Cut
 from tilewright.hw.formal.proof import Proof, Property
 
 _ROOT = Path(__file__).resolve().parents[2]
 #: What the proofs depend on.
-SOURCES = [p for folder in ("fpga", "fpga/sdram", "fpga/zynq", "hw") for p in (_ROOT / folder).glob("*.py")]
+SOURCES = [
+    *rtl_sources(),
+    *(p for folder in ("fpga", "fpga/sdram", "fpga/zynq") for p in (_ROOT / folder).glob("*.py")),
+]
 PROOFS: tuple[Proof, ...] = (
     Proof(
         "split",

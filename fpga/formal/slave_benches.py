@@ -11,7 +11,7 @@ from tilewright.fpga.sdram.controller import PAIR_BYTES, SEGMENT_PAIRS
 from tilewright.hw.formal.bench import Bench, contents, distance, implies, opened, registers
 from tilewright.hw.formal.bus.axi_benches import keeps, legal_burst
 from tilewright.hw.formal.machines import SMALL
-from tilewright.hw.queue import Queue
+from tilewright.hw.parts.queue import Queue
 from tilewright.isa.config import NpuConfig
 
 #: Bits of an address of the memory in pairs: 16 KiB. Addresses of the bus reach beyond it.

@@ -10,7 +10,7 @@ from tilewright.fpga.zynq.axi3 import FIXED, INCR, MAX_BEATS, OKAY, BurstSplitte
 from tilewright.hw.formal.bench import Bench, contents, implies, opened
 from tilewright.hw.formal.bus.axi_benches import keeps, legal_burst
 from tilewright.hw.formal.machines import SMALL
-from tilewright.hw.queue import Queue
+from tilewright.hw.parts.queue import Queue
 
 #: Bursts of up to four pieces, two of each kind in flight.
 SPLIT = SMALL.with_(name="formal_split", axi_data_bits=64, burst_beats=64)

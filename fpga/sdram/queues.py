@@ -8,7 +8,7 @@ from amaranth.lib import wiring
 from tilewright.fpga.memory import unread_attributes
 from tilewright.fpga.sdram.crossing import crossing_members, put_queues
 from tilewright.hw.connections import unread
-from tilewright.hw.queue import BlockQueue, Queue
+from tilewright.hw.parts.queue import BlockQueue, Queue
 from tilewright.isa.config import NpuConfig
 
 

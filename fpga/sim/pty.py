@@ -9,6 +9,7 @@ import tty
 from collections.abc import Callable
 from pathlib import Path
 
+from tilewright.common.measured import rtl_sources
 from tilewright.fpga.board import SDRAM
 from tilewright.fpga.build import point_of
 from tilewright.fpga.memory import OnChipMemory
@@ -58,8 +59,13 @@ def soc_line(
         memory = SdramMemory(config, sdram, sdram_hz, shared=shared)
         return with_sdram_text(soc(memory), sdram, sdram_hz, "soc", shared=shared, from_lock=True)
 
-    folders = [_ROOT / name for name in ("hw", "isa", "isa/link", "fpga", "fpga/bridge", "fpga/sdram")]
-    sources = [*(p for folder in folders for p in folder.glob("*.py")), Path(sdram_model.__file__), sdram_model.MODEL]
+    folders = [_ROOT / name for name in ("isa/link", "fpga", "fpga/bridge", "fpga/sdram")]
+    sources = [
+        *rtl_sources(),
+        *(p for folder in folders for p in folder.glob("*.py")),
+        Path(sdram_model.__file__),
+        sdram_model.MODEL,
+    ]
     own_hz = 0 if shared else sdram_hz
     memory_name = memory_bytes if sdram is None else f"sdram{sdram.size}-{own_hz}"
     stem = f"soc-{config.fingerprint}-{memory_name}-{clock_hz}-{baud}-{board_id}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from tilewright.common.measured import rtl_sources
 from tilewright.fpga.board import SDRAM, Point
 from tilewright.fpga.sim import sdram as sdram_model
 from tilewright.fpga.sim.line import MemoryEdges, SimulatedLine
@@ -16,7 +17,7 @@ from tilewright.hw.verilog import component_text
 from tilewright.isa.config import NpuConfig
 
 _ROOT = Path(__file__).resolve().parents[2]
-_FOLDERS = ("hw", "isa", "isa/link", "fpga", "fpga/bridge", "fpga/sdram", "fpga/standalone")
+_FOLDERS = ("isa/link", "fpga", "fpga/bridge", "fpga/sdram", "fpga/standalone")
 
 
 def standalone_line(board: StandaloneBoard, config: NpuConfig, point: Point) -> SimulatedLine:
@@ -35,7 +36,7 @@ def standalone_line(board: StandaloneBoard, config: NpuConfig, point: Point) -> 
         return made + "\n" + core.verilog()
 
     core.verilog()  # said before anything is built
-    sources = [p for folder in _FOLDERS for p in (_ROOT / folder).glob("*.py")]
+    sources = [*rtl_sources(), *(p for folder in _FOLDERS for p in (_ROOT / folder).glob("*.py"))]
     memory_name = f"{point.memory}{point.memory_kib}-{pll.memory_hz}"
     boot = hashlib.sha256(board.boot).hexdigest()[:16]
     stem = f"alone-{config.fingerprint}-{memory_name}-{clock_hz}-{point.baud}-{boot}"

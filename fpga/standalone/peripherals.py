@@ -11,7 +11,7 @@ from tilewright.fpga.bridge.uart import UartReceiver, UartTransmitter
 from tilewright.fpga.standalone.core import Access
 from tilewright.fpga.standalone.memory_map import BYTE_CAME, IO_REGISTERS
 from tilewright.hw.connections import unread
-from tilewright.hw.queue import BlockQueue
+from tilewright.hw.parts.queue import BlockQueue
 
 #: Bytes that may wait until the core takes them.
 WAITING = 1024

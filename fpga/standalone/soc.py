@@ -12,9 +12,9 @@ from tilewright.fpga.memory import reached_bytes
 from tilewright.fpga.soc import LEDS
 from tilewright.fpga.standalone.host import Host
 from tilewright.hw.connections import unread
+from tilewright.hw.host.reset import reset_by
 from tilewright.hw.interfaces import flat_ports
 from tilewright.hw.npu import Npu
-from tilewright.hw.reset import reset_by
 from tilewright.isa.config import NpuConfig
 
 

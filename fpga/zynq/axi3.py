@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from tilewright.hw.connections import unread
 from tilewright.hw.interfaces import Axi4, Axi4Lite
-from tilewright.hw.queue import Queue
+from tilewright.hw.parts.queue import Queue
 from tilewright.isa.config import NpuConfig
 
 #: AXI3: beats of the longest burst.

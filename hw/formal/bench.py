@@ -22,7 +22,7 @@ from amaranth.hdl import (
 )
 from amaranth.lib.wiring import Out
 
-from tilewright.hw.queue import Queue
+from tilewright.hw.parts.queue import Queue
 
 
 def opened(part: Any) -> Module:

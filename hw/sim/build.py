@@ -24,6 +24,7 @@ from pathlib import Path
 
 from tilewright.common import temporary
 from tilewright.common.installation import install_packages
+from tilewright.common.measured import rtl_sources
 from tilewright.common.native import BuildError, jobs, machine, printed, run, run_all
 from tilewright.common.native import compiler as find_compiler
 from tilewright.common.processes import Command, beside
@@ -135,9 +136,10 @@ def build(config: NpuConfig, *, trace: bool = False, progress: Progress | None =
     Raises:
         BuildError: no Verilator, no compiler, or one of them failed.
     """
-    sources = sorted([*(_ROOT / "hw").glob("*.py"), *(_ROOT / "isa").glob("*.py")])
     title = f"the RTL simulation of {config.name!r}"
-    design = Design(f"npu-{config.fingerprint}", title, TOP, _HERE / "harness.cpp", lambda: convert(config), sources)
+    design = Design(
+        f"npu-{config.fingerprint}", title, TOP, _HERE / "harness.cpp", lambda: convert(config), rtl_sources()
+    )
     return build_library(design, trace=trace, progress=progress)
 
 

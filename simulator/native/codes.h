@@ -1,4 +1,4 @@
-// The decoder of coded weights (isa/codes.py, hw/weight_codes.py), cycle by cycle.
+// The decoder of coded weights (isa/codes.py, hw/memory/weight_codes.py), cycle by cycle.
 #pragma once
 
 #include <algorithm>

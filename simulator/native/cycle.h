@@ -24,7 +24,7 @@ constexpr int ENGINES = TW_ENGINE_STORE + 1;
 
 inline uint32_t log2_of(uint32_t power) { return uint32_t(__builtin_ctz(power)); }
 
-// A queue with the levels of hw/queue.py; its owner pops before it pushes in one cycle, and asks `full` before both.
+// A queue with the levels of hw/parts/queue.py; its owner pops before it pushes in one cycle, and asks `full` before both.
 template <typename T>
 class Fifo {
   public:
@@ -93,7 +93,7 @@ class Delay {
     uint32_t pending_ = 0;
 };
 
-// hw/loop_nest.py with K addresses. A bit of `gates` lets an address take its stride.
+// hw/issue/loop_nest.py with K addresses. A bit of `gates` lets an address take its stride.
 template <int K>
 struct Nest {
     struct Level {
@@ -174,7 +174,7 @@ struct Nest {
     }
 };
 
-// hw/bursts.py.
+// hw/transfer/bursts.py.
 struct Walker {
     bool active = false, null1 = false, valid2 = false, last2 = false, null2 = false, valid3 = false, last3 = false,
          null3 = false, inside2 = false, turn3 = false;  // turn3: the next burst of the run is being cut

@@ -1,4 +1,4 @@
-// GEMM (hw/gemm.py) and VECTOR (hw/vector.py): steps, reads and completions.
+// GEMM (hw/gemm/gemm.py) and VECTOR (hw/vector/vector.py): steps, reads and completions.
 #pragma once
 
 #include "cycle.h"

@@ -1,4 +1,4 @@
-// FETCH (hw/fetch.py) and the read side of AXI (hw/axi_read.py).
+// FETCH (hw/issue/fetch.py) and the read side of AXI (hw/memory/axi_read.py).
 #pragma once
 
 #include "cycle.h"

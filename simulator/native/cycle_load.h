@@ -1,4 +1,4 @@
-// LOAD: address half (hw/load.py) and data half (hw/load_data.py).
+// LOAD: address half (hw/transfer/load.py) and data half (hw/transfer/load_data.py).
 #pragma once
 
 #include "codes.h"

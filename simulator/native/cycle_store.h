@@ -1,4 +1,4 @@
-// STORE: reader and realigner (hw/store_data.py), bursts and responses (hw/axi_write.py).
+// STORE: reader and realigner (hw/transfer/store_data.py), bursts and responses (hw/memory/axi_write.py).
 #pragma once
 
 #include "cycle_load.h"

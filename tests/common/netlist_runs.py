@@ -47,7 +47,7 @@ GAP = 6_000
 _AFTER = 1 << 24
 #: The sources that decide a netlist: those of `fpga/sim` only read it.
 _SOURCES = (
-    *("hw/*.py", "isa/*.py", "isa/link/*.py", "fpga/*.py", "fpga/flows/*.py", "fpga/flows/techmap/*"),
+    *("hw/*.py", "hw/[!fs]*/*.py", "isa/*.py", "isa/link/*.py", "fpga/*.py", "fpga/flows/*.py", "fpga/flows/techmap/*"),
     *(f"fpga/{part}/*.py" for part in ("bare", "boards", "bridge", "sdram", "standalone", "zynq")),
 )
 

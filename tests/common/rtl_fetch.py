@@ -320,9 +320,9 @@ def _patience() -> Iterator[list[Run]]:
         yield [Run(to_bytes(ops), watchdog=limit, timing=timing) for limit in range(4, 48)]
 
 
-#: Cycles from an error to the one in which control hears of it (`tilewright.hw.faults`). A timeout is seen in the cycle
-#: behind it, goes before an end and behind errors and the watchdog: the least one that lets them happen, from their
-#: cycle.
+#: Cycles from an error to the one in which control hears of it (`tilewright.hw.issue.faults`). A timeout is seen in the
+#: cycle behind it, goes before an end and behind errors and the watchdog: the least one that lets them happen, from
+#: their cycle.
 _TOLD = 2
 _ENOUGH: dict[ErrorCode | None, int] = {None: 0, ErrorCode.WATCHDOG: -1}
 

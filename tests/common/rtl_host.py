@@ -77,8 +77,8 @@ _ACCESSES, _READ_TAKES, _WRITE_TAKES = 64, 5, 2
 
 
 def _answers(make: Make) -> str:
-    """Reads and writes take the cycles that `tilewright.hw.registers` promises, by the clock of a run that waits for
-    ever."""
+    """Reads and writes take the cycles that `tilewright.hw.host.registers` promises, by the clock of a run that waits
+    for ever."""
     device = make(0)
     device.limit = 300
     run = Run(to_bytes([op("VECTOR_SYNC", wait0=1), op("END")]), watchdog=0xFFFF_FFFF, timeout=0)

@@ -8,7 +8,7 @@ import numpy as np
 
 from tilewright.compiler import cpu
 from tilewright.compiler.cpu.stages.entry import POISON
-from tilewright.compiler.graph import Graph
+from tilewright.compiler.graph.graph import Graph
 
 GUARD = 192  # bytes behind every buffer
 GARBAGE = 0xA5  # what memory holds before

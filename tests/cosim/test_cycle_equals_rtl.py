@@ -10,7 +10,7 @@ import pytest
 
 from tests.common.equality import CONFIGS, TIMINGS, VARIANTS, Trio, case
 from tests.cosim_networks import compare
-from tilewright.hw.accumulate import ACCUMULATE_STAGES
+from tilewright.hw.gemm.accumulate import ACCUMULATE_STAGES
 from tilewright.isa import timing as isa_timing
 from tilewright.isa.device import Counters, Device, DeviceError, Region
 from tilewright.isa.encoding import Op, op, to_bytes

@@ -13,6 +13,7 @@ from pathlib import Path
 from amaranth.back import verilog
 
 from tests.common.paths import ROOT
+from tilewright.common.measured import rtl_sources
 from tilewright.hw.connections import design
 from tilewright.hw.interfaces import SEMAPHORE_BITS
 from tilewright.hw.npu import Npu
@@ -103,7 +104,7 @@ def library(config: NpuConfig) -> tuple[Path, str]:
             kept.append(verilog.convert_fragment(design(Npu(config), TOP), name=TOP, emit_src=True)[0])
         return kept[0]
 
-    sources = sorted([*(ROOT / "hw").glob("*.py"), *(ROOT / "isa").glob("*.py"), Path(__file__)])
+    sources = [*rtl_sources(), Path(__file__)]
     title = f"the RTL simulation of {config.name!r} that counts what is covered"
     harness = ROOT / "hw" / "sim" / "harness.cpp"
     made = Design(f"coverage-{config.fingerprint}", title, TOP, harness, text, sources)

@@ -13,6 +13,7 @@ from pathlib import Path
 from tests.common.paths import ROOT
 from tests.common.rtl_text import rtlil_of
 from tests.mutants.equivalent import Prover, prover
+from tilewright.common.measured import rtl_sources
 from tilewright.fpga.flows.tools import Step, run
 from tilewright.hw.sim.build import Design, build_library
 from tilewright.hw.verilog import TOP
@@ -48,7 +49,7 @@ class Fault:
         number: that turns it on.
         mode: of `mutate`: inverted, stuck at a constant, or mixed with another bit.
         place: cell and bit.
-        lines: of the sources it comes from, "hw/queue.py:148".
+        lines: of the sources it comes from, "hw/parts/queue.py:148".
     """
 
     number: int
@@ -94,7 +95,7 @@ class Sample:
         Raises:
             FpgaError: yosys failed. BuildError: a library cannot be built.
         """
-        sources = sorted([*(ROOT / "hw").glob("*.py"), *(ROOT / "isa").glob("*.py"), Path(__file__)])
+        sources = [*rtl_sources(), Path(__file__)]
         harness = ROOT / "hw" / "sim" / "harness.cpp"
         for first in range(0, len(self.faults), GROUP):
             here = self.faults[first : first + GROUP]

@@ -55,19 +55,19 @@ def test_where_a_fault_is() -> None:
         f"-src {ROOT}/hw/semaphores.py:106 -src {ROOT}/hw/queue.py:1 -src {ROOT}/hw/semaphores.py:110"
     )
     fault = fault_of(3, command)
-    lines = ("hw/semaphores.py:106", "hw/queue.py:1", "hw/semaphores.py:110")
-    assert fault == Fault(3, "cnot0", "core.total7[8]", lines) and fault.module == "hw/semaphores.py"
+    lines = ("hw/issue/semaphores.py:106", "hw/parts/queue.py:1", "hw/issue/semaphores.py:110")
+    assert fault == Fault(3, "cnot0", "core.total7[8]", lines) and fault.module == "hw/issue/semaphores.py"
     assert fault_of(1, "mutate -mode inv -cell $y -port Y -portbit 2").place == "$y[2]"
 
 
 def test_summary() -> None:
-    faults = [Fault(n, "inv", "x[0]", ("hw/queue.py:1",) if n < 3 else ()) for n in range(1, 4)]
+    faults = [Fault(n, "inv", "x[0]", ("hw/parts/queue.py:1",) if n < 3 else ()) for n in range(1, 4)]
     found = [Found(faults[0], "program 0", "bytes", 0.5), Found(faults[1], ""), Found(faults[2], "error 4", "no", 1)]
     drawn = Sample("9-7", preset("nano"), "", faults, [], "")
     figures = summary(drawn, 7, 9, found)
     assert figures[SOURCES] == digest_of_rtl(drawn.config)
     assert (figures["faults"], figures["found"], figures["by"]) == (3, 2, {"program": 1, "error": 1})
-    assert figures["modules"] == {"(none)": {"faults": 1, "found": 1}, "hw/queue.py": {"faults": 2, "found": 1}}
+    assert figures["modules"] == {"(none)": {"faults": 1, "found": 1}, "hw/parts/queue.py": {"faults": 2, "found": 1}}
     assert [survivor["number"] for survivor in figures["survivors"]] == [2] and not figures["equivalent"]
     assert figures["seconds"] == 2 and figures["each"][1] == ("program 0", 0.5, False)
     assert not figures["waived"]

@@ -9,9 +9,9 @@ import tilewright as tw
 from tests.network.layer_cases import make
 from tests.reference import quantized_ops
 from tilewright import zoo
-from tilewright.compiler.graph import Graph, Node, Quant, Tensor
+from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
+from tilewright.compiler.graph.ops.product import QMatMul
 from tilewright.compiler.npu.schedule.search import policies
-from tilewright.compiler.ops.product import QMatMul
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.pipeline import compile_graph
 from tilewright.isa.config import PRESETS

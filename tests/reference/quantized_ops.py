@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from tilewright.compiler.graph import QUANTIZED_OPS, Graph, Node, Quant
-from tilewright.compiler.onnx_ops import evaluate
+from tilewright.compiler.graph.graph import QUANTIZED_OPS, Graph, Node, Quant
+from tilewright.compiler.onnx.onnx_ops import evaluate
 
 F32 = np.float32
 
@@ -321,7 +321,7 @@ RUN: dict[str, Callable[[Graph, Node, list[np.ndarray]], np.ndarray]] = {
 #: Runs on the CPU alone, and is compared with LiteRT.
 _ELSEWHERE = {"QMatMul16"}
 assert set(RUN) | _ELSEWHERE == {
-    name for name, op in QUANTIZED_OPS.items() if op.__module__.startswith("tilewright.compiler.ops.")
+    name for name, op in QUANTIZED_OPS.items() if op.__module__.startswith("tilewright.compiler.graph.ops.")
 }
 
 

@@ -17,7 +17,7 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: p
     monkeypatch.setattr("tests.signoff.digest_of_rtl", lambda config: f"0{config.name}0")
     monkeypatch.setattr("tests.signoff.digest_of_design", lambda board, config: f"1{config}1")
     assert page(tmp_path).count("Open: not measured.") == len(BLOCKS)
-    survivor = {"number": 7, "mode": "inv", "place": "core.x[3]", "lines": ["hw/queue.py:9"]}
+    survivor = {"number": 7, "mode": "inv", "place": "core.x[3]", "lines": ["hw/parts/queue.py:9"]}
     mutants = {
         "command": "python -m tests.mutants --count 4",
         "config": "tiny",
@@ -33,7 +33,7 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: p
         "equivalent": [same],
         "waived": [survivor | {"number": 9, "reason": "nobody gets there"}],
         "reviewed": [survivor | {"number": 10, "reason": "it is always 1"}],
-        "modules": {"hw/queue.py": {"faults": 5, "found": 1}},
+        "modules": {"hw/parts/queue.py": {"faults": 5, "found": 1}},
     }
     (tmp_path / "mutants.json").write_text(json.dumps(mutants))
     proof = {"proof": "queue", "bound": "all", "properties": ["a", "b"], "proved": False, "faults_found": 0}
@@ -60,11 +60,11 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: p
     assert "sources of the compiler `1`, changed since then" in text
     assert (
         "1 of 4 (25.0 %) faults found on `tiny`, among the first 5 of a sample of 9" in text
-        and "| 7 inv | `core.x[3]` | hw/queue.py:9 |" in text
+        and "| 7 inv | `core.x[3]` | hw/parts/queue.py:9 |" in text
     )
     assert "and 1 were looked into by hand: 3 of 4 (75.0 %) are found" in text and "it is always 1 |" in text
     assert "1 of those not found are in bits" in text and "| 9 inv | `core.x[3]` | nobody gets there |" in text
-    assert "; 1 more are proved to change nothing" in text and "| 8 inv | `core.x[3]` | hw/queue.py:9 |" in text
+    assert "; 1 more are proved to change nothing" in text and "| 8 inv | `core.x[3]` | hw/parts/queue.py:9 |" in text
     assert ".venv/bin/python -m tests.mutants --count 4\n" in text
     assert "| `queue` | all | 2 | NO | not run |" in text and "Open: 2 proofs not run" in text
     assert text.count("Measured on 2026-11-23, sources of the RTL") == 1

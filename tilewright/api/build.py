@@ -10,21 +10,21 @@ from typing import Any
 
 import onnx
 
-from tilewright.compiler.graph import Graph
+from tilewright.compiler.graph.graph import Graph
+from tilewright.compiler.graph.states import declare_states, paired_by_name
 from tilewright.compiler.importer import import_onnx
 from tilewright.compiler.importer.tflite import import_tflite
-from tilewright.compiler.link import link
 from tilewright.compiler.npu.emit.context import ConstantPool
 from tilewright.compiler.npu.schedule.search import Measure, Scheduler
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.pipeline import compile_graph
-from tilewright.compiler.states import declare_states, paired_by_name
+from tilewright.compiler.stages.link import link
 from tilewright.errors import UsageError
 from tilewright.export import RUNTIME_HEADER, runtime_header
-from tilewright.files import is_tflite
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Program
 from tilewright.runtime.cost import measure
+from tilewright.store.files import is_tflite
 from tilewright.tuning.apply import Build, build_tuned
 
 __all__ = ["ModelSource", "build_entries", "build_tuned", "builder"]

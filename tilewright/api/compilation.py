@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright import program_cache, trust
 from tilewright.compiler.errors import OpenShapeError, StagingError
 from tilewright.compiler.options import CompileOptions
 from tilewright.errors import UsageError
-from tilewright.files import check_readable, is_tflite
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Program
 from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
+from tilewright.store import program_cache, trust
+from tilewright.store.files import check_readable, is_tflite
 from tilewright.tuning.log import compiler_digest, open_log
 from tilewright.tuning.objective import Objective
 
@@ -181,9 +181,8 @@ def _has_open_batch(program: Program) -> bool:
     """Whether the model leaves a batch open that has a size in the program."""
     if not program.notes:
         return False
-    from tilewright.compiler.notes import (
-        OPEN_BATCH,  # the compiler's operators, which a program from the cache need not wait for
-    )
+    # The compiler's operators, which a program from the cache need not wait for.
+    from tilewright.compiler.stages.notes import OPEN_BATCH
 
     return any(note.startswith(OPEN_BATCH) for note in program.notes)
 

@@ -24,11 +24,11 @@ from tilewright.checking.litert_reference import LiteRtReference
 from tilewright.checking.saturation import int8_activations
 from tilewright.checking.tolerance import Roundings, onnx_roundings
 from tilewright.common import temporary
-from tilewright.compiler.external_data import read_model
-from tilewright.compiler.onnx_graphs import all_nodes, reads_of, sort_model, subgraphs
-from tilewright.compiler.onnx_ops import RANDOM
+from tilewright.compiler.onnx.external_data import read_model
+from tilewright.compiler.onnx.onnx_graphs import all_nodes, reads_of, sort_model, subgraphs
+from tilewright.compiler.onnx.onnx_ops import RANDOM
 from tilewright.errors import UsageError
-from tilewright.files import is_tflite
+from tilewright.store.files import is_tflite
 
 _SEVERITY_FATAL = 4  # errors are raised, too
 NEAR = 1e-6

@@ -219,7 +219,7 @@ def onnx_roundings(model: onnx.ModelProto) -> Roundings:
     """Of an ONNX model. Branches and loop bodies count once."""
     from onnx import TensorProto
 
-    from tilewright.compiler.onnx_graphs import subgraphs
+    from tilewright.compiler.onnx.onnx_graphs import subgraphs
 
     halves = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
     terms, nodes, sixteen, narrow = 0, 0, 0, ""

@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.cli.input_files import read_value
 from tilewright.common.text import meant
 from tilewright.errors import UsageError
-from tilewright.files import open_arrays
+from tilewright.store.files import open_arrays
 
 if TYPE_CHECKING:
     from tilewright.dynamic.signature import Signature

@@ -12,10 +12,10 @@ import numpy as np
 from tilewright.common.errors import TilewrightError
 from tilewright.common.text import meant
 from tilewright.errors import InputError, UsageError
-from tilewright.files import IMAGE_SUFFIXES, FileArray, open_arrays
-from tilewright.images import ImageOptions, image_input
 from tilewright.isa.program import Program, TensorInfo
+from tilewright.runtime.images import ImageOptions, image_input
 from tilewright.runtime.inputs import misfit, random_input, random_inputs
+from tilewright.store.files import IMAGE_SUFFIXES, FileArray, open_arrays
 
 if TYPE_CHECKING:
     from tilewright.dynamic.signature import Signature

@@ -15,7 +15,6 @@ from tilewright.cli.programs import Request
 from tilewright.cli.terminal import Notes, Working, stdout_for_json
 from tilewright.compiler.errors import OpenShapeError, StagingError
 from tilewright.errors import UsageError
-from tilewright.files import check_writable
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Program
 from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
@@ -23,6 +22,7 @@ from tilewright.runtime.backends import preset_of
 from tilewright.runtime.devices import Device, Runner
 from tilewright.simulator.cycle import CycleDevice
 from tilewright.simulator.timeline import write_timeline
+from tilewright.store.files import check_writable
 
 if TYPE_CHECKING:
     from tilewright.dynamic.model import DynamicModel

@@ -15,9 +15,9 @@ from tilewright.cli import arguments, fixed_values
 from tilewright.cli.memory_options import MemoryOptions
 from tilewright.cli.terminal import Working, stdout_for_json
 from tilewright.errors import UsageError
-from tilewright.files import check_readable
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import CpuStep, NpuStep, Program
+from tilewright.store.files import check_readable
 
 
 @dataclass(frozen=True, kw_only=True)

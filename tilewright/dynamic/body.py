@@ -13,11 +13,11 @@ import numpy as np
 import onnx
 
 from tilewright.compiler.errors import UnsupportedError
-from tilewright.compiler.graph import Graph
-from tilewright.compiler.importer.bounded import BOUNDED_OPS, bounded_form
-from tilewright.compiler.importer.part import Cut, import_part
-from tilewright.compiler.onnx_graphs import reads_of
-from tilewright.compiler.onnx_ops import attribute_value, dense_of
+from tilewright.compiler.graph.graph import Graph
+from tilewright.compiler.importer.onnx.bounded import BOUNDED_OPS, bounded_form
+from tilewright.compiler.importer.onnx.part import Cut, import_part
+from tilewright.compiler.onnx.onnx_graphs import reads_of
+from tilewright.compiler.onnx.onnx_ops import attribute_value, dense_of
 from tilewright.dynamic.host import HOST, HostNode
 from tilewright.dynamic.host.moves import BY_VALUE
 from tilewright.dynamic.programs import PartPrograms

@@ -9,8 +9,8 @@ from typing import Any
 import onnx
 
 from tilewright.common.shown import Shown, listed
-from tilewright.compiler.importer.inputs import fixed_value
-from tilewright.compiler.importer.loader import load, opset_of, source_name
+from tilewright.compiler.importer.onnx.inputs import fixed_value
+from tilewright.compiler.importer.onnx.loader import load, opset_of, source_name
 from tilewright.compiler.options import CompileOptions
 from tilewright.dynamic.body import Body, ModelRun
 from tilewright.dynamic.programs import PartPrograms

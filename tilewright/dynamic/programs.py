@@ -9,13 +9,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict
 
-from tilewright import program_cache, trust
-from tilewright.compiler.graph import Graph
+from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.pipeline import compile_graph
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Program
 from tilewright.runtime.cost import measure
+from tilewright.store import program_cache, trust
 
 KEPT_BYTES = 512 << 20
 """Programs a model keeps in memory, those used last; on disk they are kept by `program_cache`."""

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import onnx
 
-from tilewright.compiler.importer.inputs import size_of
-from tilewright.compiler.importer.loader import load, source_name
-from tilewright.compiler.onnx_ops import numpy_dtype
+from tilewright.compiler.importer.onnx.inputs import size_of
+from tilewright.compiler.importer.onnx.loader import load, source_name
+from tilewright.compiler.onnx.onnx_ops import numpy_dtype
 from tilewright.dynamic.values import Value, as_value, describe
 from tilewright.errors import InputError, UsageError
 

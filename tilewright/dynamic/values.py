@@ -9,7 +9,7 @@ import onnx
 from onnx import numpy_helper
 
 from tilewright.compiler.errors import CompileError
-from tilewright.compiler.importer.loader import one_line
+from tilewright.compiler.importer.onnx.loader import one_line
 
 #: A tensor (of strings: dtype object, elements `str`), a sequence, or None for an optional without a value.
 Value = np.ndarray | list[Any] | None

@@ -16,11 +16,11 @@ from tilewright.energy.memories import OSU018, TECHNOLOGIES, Technology
 from tilewright.energy.model import PARTS, EnergyModel
 from tilewright.energy_truth import designs, liberty, points, truth
 from tilewright.errors import UsageError
-from tilewright.files import check_writable
 from tilewright.fpga.bare.kept import write_measured
 from tilewright.fpga.bare.resources import sources_digest
 from tilewright.fpga.errors import FpgaError
 from tilewright.isa.config import NpuConfig
+from tilewright.store.files import check_writable
 
 #: Standard deviation of a point from the model, relative to its energy above that of idling; and how far from its first
 #: fit a coefficient is expected, relative: coefficients that the points say little about stay small.

@@ -6,11 +6,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from tilewright import isa, trust
+from tilewright import isa
 from tilewright.common.text import plain
 from tilewright.compiler.cpu.object import elf
 from tilewright.errors import UsageError
-from tilewright.files import write_files
 from tilewright.isa.fields import INSTRUCTION_BYTES
 from tilewright.isa.program import (
     ARENA_REGION,
@@ -23,6 +22,8 @@ from tilewright.isa.program import (
     TensorInfo,
 )
 from tilewright.runtime.layout import nbytes_of
+from tilewright.store import trust
+from tilewright.store.files import write_files
 
 RUNTIME_HEADER = "tilewright_runtime.h"  # file, and section of programs compiled for a named host
 _SPACES = {"host": "TW_HOST", "constant": "TW_CONSTANT", "arena": "TW_ARENA"}

@@ -13,15 +13,15 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from tilewright.api.compilation import compile_program
-from tilewright.compiler.importer.inputs import size_of
-from tilewright.compiler.importer.loader import one_line
-from tilewright.compiler.states import paired_by_name
+from tilewright.compiler.graph.states import paired_by_name
+from tilewright.compiler.importer.onnx.inputs import size_of
+from tilewright.compiler.importer.onnx.loader import one_line
 from tilewright.errors import InputError, UsageError
-from tilewright.files import is_tflite
 from tilewright.generate.vocabulary import Vocabulary
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Program, TensorInfo
 from tilewright.runtime.devices import Runner
+from tilewright.store.files import is_tflite
 
 PREFILL, DECODE = "prefill", "decode"
 """Entry points: many tokens of a prompt in one run, and one token."""

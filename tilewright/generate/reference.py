@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from tilewright.checking.onnxruntime_reference import Reference
-from tilewright.compiler.states import paired_by_name
+from tilewright.compiler.graph.states import paired_by_name
 from tilewright.generate.language_model import token_inputs
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilewright.common.errors import TilewrightError
-from tilewright.compiler.graph import Node
+from tilewright.compiler.graph.graph import Node
 from tilewright.compiler.importer.tflite.part import Shapes, Survey
 from tilewright.compiler.importer.tflite.schema import FileOp
 from tilewright.compiler.passes import run_passes

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.common.shown import Shown
-from tilewright.compiler.notes import is_tuned
+from tilewright.compiler.stages.notes import is_tuned
 from tilewright.energy import Energy, EnergyModel, events, load
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.device import Counters

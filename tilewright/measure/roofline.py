@@ -13,10 +13,10 @@ from jinja2 import Environment, StrictUndefined
 
 from tilewright.common.text import drawn
 from tilewright.errors import UsageError
-from tilewright.files import write_bytes
 from tilewright.measure.explain import Explanation
 from tilewright.measure.labels import short_name
 from tilewright.simulator.attribution import LOSSES, LayerLosses
+from tilewright.store.files import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -19,7 +19,6 @@ import onnx
 from tilewright.callable_module import make_callable
 from tilewright.common.shown import Shown, listed
 from tilewright.errors import UsageError
-from tilewright.files import is_tflite, write_bytes
 from tilewright.quantize import sqnr, verify
 from tilewright.quantize.accuracy import Accuracy, tune
 from tilewright.quantize.batch import sentence, write_batch
@@ -36,6 +35,7 @@ from tilewright.quantize.recipe import Progress, Recipe
 from tilewright.quantize.samples import Data, samples_of, split
 from tilewright.quantize.tflite import QuantizedTflite, quantize_tflite
 from tilewright.quantize.writing import write
+from tilewright.store.files import is_tflite, write_bytes
 
 
 @dataclass(frozen=True, repr=False)

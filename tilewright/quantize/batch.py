@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import onnx
 
-from tilewright.compiler.importer.inputs import open_batches, size_of
-from tilewright.compiler.notes import OPEN_BATCH
+from tilewright.compiler.importer.onnx.inputs import open_batches, size_of
+from tilewright.compiler.stages.notes import OPEN_BATCH
 from tilewright.quantize.recipe import Samples
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from tilewright.compiler.onnx_graphs import reads_of
+from tilewright.compiler.onnx.onnx_graphs import reads_of
 from tilewright.quantize.observe import light
 
 MOST_NODES = 200

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, numpy_helper
 
-from tilewright.compiler.onnx_graphs import reads_of
+from tilewright.compiler.onnx.onnx_graphs import reads_of
 from tilewright.errors import UsageError
 from tilewright.quantize.layers import PRODUCTS, Network
 from tilewright.quantize.observe import runner

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from tilewright.errors import UsageError
-from tilewright.images import open_image, scaled
 from tilewright.quantize.model_inputs import Input
 from tilewright.quantize.recipe import Sample
 from tilewright.quantize.sample_values import converted
+from tilewright.runtime.images import open_image, scaled
 
 
 @dataclass(frozen=True)

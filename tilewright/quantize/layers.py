@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from tilewright.compiler.onnx_graphs import reads_of
+from tilewright.compiler.onnx.onnx_graphs import reads_of
 from tilewright.errors import UsageError
 
 

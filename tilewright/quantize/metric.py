@@ -14,9 +14,9 @@ import numpy as np
 
 from tilewright.common import store
 from tilewright.errors import UsageError
-from tilewright.files import open_arrays
 from tilewright.quantize.recipe import Progress, Sample, Samples
 from tilewright.quantize.samples import Subset
+from tilewright.store.files import open_arrays
 
 #: Bytes of labels at most: a file of a kilobyte can hold a gigabyte of zeros.
 _LABELS_BYTES = 1 << 28

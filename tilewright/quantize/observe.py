@@ -16,7 +16,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.common import temporary
-from tilewright.compiler.onnx_graphs import reads_of
+from tilewright.compiler.onnx.onnx_graphs import reads_of
 from tilewright.errors import UsageError
 from tilewright.quantize.memory import give_back
 from tilewright.quantize.recipe import Progress, Sample, Samples

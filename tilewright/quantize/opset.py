@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 from onnx import defs, helper
 
-from tilewright.compiler.onnx_graphs import all_nodes
+from tilewright.compiler.onnx.onnx_graphs import all_nodes
 from tilewright.errors import UsageError
 from tilewright.quantize.observe import copied, light
 

@@ -16,19 +16,19 @@ from onnx import helper, numpy_helper
 
 from tilewright.common import temporary
 from tilewright.common.quiet import quiet
-from tilewright.compiler.equations import check_equations
 from tilewright.compiler.errors import CompileError
-from tilewright.compiler.external_data import read_model
 from tilewright.compiler.importer import import_onnx
-from tilewright.compiler.onnx_graphs import sort_model
+from tilewright.compiler.onnx.equations import check_equations
+from tilewright.compiler.onnx.external_data import read_model
+from tilewright.compiler.onnx.onnx_graphs import sort_model
 from tilewright.errors import UsageError
-from tilewright.files import is_tflite
 from tilewright.quantize.branches import inline_branches
 from tilewright.quantize.fold import fold
 from tilewright.quantize.memory import give_back
 from tilewright.quantize.observe import copied, first_line, light, run, session
 from tilewright.quantize.opset import opset_of, upgrade
 from tilewright.quantize.recipe import Sample
+from tilewright.store.files import is_tflite
 
 QUANTISED = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "QGemm", "DynamicQuantizeLinear"}
 

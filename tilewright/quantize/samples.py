@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import UsageError
-from tilewright.files import IMAGE_SUFFIXES
 from tilewright.quantize.image_samples import ImageOptions, ImageSamples
 from tilewright.quantize.model_inputs import Input
 from tilewright.quantize.recipe import Sample, Samples
 from tilewright.quantize.sample_values import converted
 from tilewright.quantize.stored import StoredArray, stored_arrays
+from tilewright.store.files import IMAGE_SUFFIXES
 
 HELD_BACK_SHARE = 4
 """One sample in so many is held back, to measure on what ranges were not chosen by."""

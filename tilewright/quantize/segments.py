@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from tilewright.compiler.onnx_graphs import reads_of
+from tilewright.compiler.onnx.onnx_graphs import reads_of
 from tilewright.quantize.memory import give_back
 from tilewright.quantize.observe import part_of, run, session, tensor_bytes
 from tilewright.quantize.recipe import Sample

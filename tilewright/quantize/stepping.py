@@ -10,7 +10,7 @@ import onnx
 from onnx import numpy_helper
 
 from tilewright.common import temporary
-from tilewright.compiler.onnx_graphs import reads_of
+from tilewright.compiler.onnx.onnx_graphs import reads_of
 from tilewright.quantize.memory import give_back
 from tilewright.quantize.observe import part_of, run, session
 from tilewright.quantize.recipe import Sample

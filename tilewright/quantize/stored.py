@@ -22,7 +22,7 @@ import numpy as np
 
 from tilewright.common import store, temporary
 from tilewright.errors import UsageError
-from tilewright.files import MAX_EXPANDED, read_array_header
+from tilewright.store.files import MAX_EXPANDED, read_array_header
 
 _LOCAL_HEADER = 30  # bytes of a zip member's own header before its name
 

@@ -21,7 +21,6 @@ from tilewright.common.shown import Shown
 from tilewright.compiler.importer.tflite.schema import FileModel, FileTensor
 from tilewright.compiler.importer.tflite.schema import read as read_file
 from tilewright.errors import TilewrightError, UsageError
-from tilewright.files import write_bytes
 from tilewright.isa.program import Program
 from tilewright.quantize.finite import Finite
 from tilewright.quantize.image_samples import ImageOptions
@@ -32,6 +31,7 @@ from tilewright.quantize.sample_values import LARGEST
 from tilewright.quantize.samples import Data, samples_of, split, which
 from tilewright.quantize.tflite_prepare import prepare_tflite
 from tilewright.quantize.verify import Verified
+from tilewright.store.files import write_bytes
 
 
 @dataclass(frozen=True, repr=False)

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from tilewright.compiler.onnx_graphs import reads_of
+from tilewright.compiler.onnx.onnx_graphs import reads_of
 from tilewright.quantize.groups import Groups
 from tilewright.quantize.layers import SCATTERS, Kind, Layer, Network
 from tilewright.quantize.masks import least_of_constants

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from tilewright import trust
 from tilewright.common.allocator import MemoryFull
 from tilewright.common.shown import Shown, listed
 from tilewright.errors import ConfigMismatchError, UsageError
@@ -36,6 +35,7 @@ from tilewright.isa.program import (
 from tilewright.runtime.forcing import Forcing
 from tilewright.runtime.inputs import check_inputs
 from tilewright.runtime.layout import nbytes_of, put_tensor, to_tensor
+from tilewright.store import trust
 
 ALIGNMENT = 64  # bytes; what kernels may assume of every buffer that is at a multiple of it in its arena
 

@@ -27,7 +27,7 @@ from typing import Any
 
 from tilewright.common.documents import parse_document
 from tilewright.errors import UsageError
-from tilewright.files import write_bytes
+from tilewright.store.files import write_bytes
 from tilewright.sweep.networks import Network
 from tilewright.sweep.space import Point
 

@@ -16,10 +16,10 @@ from onnx import helper
 from tilewright.common import store
 from tilewright.common.text import meant
 from tilewright.compiler.errors import CompileError
-from tilewright.compiler.external_data import read_model
-from tilewright.compiler.importer.inputs import batch_note, input_shapes
+from tilewright.compiler.importer.onnx.inputs import batch_note, input_shapes
+from tilewright.compiler.onnx.external_data import read_model
 from tilewright.errors import UsageError
-from tilewright.files import is_tflite
+from tilewright.store.files import is_tflite
 from tilewright.zoo import ZOO, build_quantized
 
 #: MLPerf Tiny's four, and one of ImageNet size; from the zoo, so that they are there on a fresh machine.

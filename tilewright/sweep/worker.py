@@ -18,7 +18,7 @@ from distributed import WorkerPlugin
 
 from tilewright.api.build import ModelSource
 from tilewright.common import store
-from tilewright.compiler.graph import Graph
+from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.passes import FRONTEND, run_passes
 from tilewright.compiler.pipeline import compile_graph

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tilewright.common.native import BuildError
-from tilewright.compiler.notes import TUNED
 from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.schedule.decisions import Decisions, schedule_of, signature
 from tilewright.compiler.npu.schedule.search import Schedule, Scheduler
+from tilewright.compiler.stages.notes import TUNED
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Program
 from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming

@@ -21,7 +21,7 @@ from tilewright.common.store import append_records, cache_folder, read_records, 
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.npu.schedule.decisions import Decisions
 from tilewright.errors import UsageError
-from tilewright.files import check_writable
+from tilewright.store.files import check_writable
 from tilewright.tuning.objective import Objective
 
 VERSION = 1

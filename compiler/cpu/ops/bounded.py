@@ -1,6 +1,6 @@
 """Ops whose result size is only known afterwards: they fill a buffer from its start and say how far.
 
-See `tilewright.compiler.importer.bounded` for shapes.
+See `tilewright.compiler.importer.onnx.bounded` for shapes.
 """
 
 from __future__ import annotations

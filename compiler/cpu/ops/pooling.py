@@ -16,7 +16,7 @@ from tilewright.compiler.cpu.ops.reduction import lowest, reduced
 from tilewright.compiler.cpu.ops.rules import op
 from tilewright.compiler.cpu.stages.context import Context
 from tilewright.compiler.cpu.stages.value import Value
-from tilewright.compiler.windows import reached
+from tilewright.compiler.graph.windows import reached
 
 MAX_TAPS = 49  # windows up to this many taps are written out
 

@@ -1,4 +1,5 @@
-"""The compiler's quantised operators (`tilewright.compiler.ops`), by the arithmetic of `tilewright.isa.numerics`."""
+"""The compiler's quantised operators (`tilewright.compiler.graph.ops`), by the arithmetic of
+`tilewright.isa.numerics`."""
 
 from __future__ import annotations
 
@@ -17,15 +18,15 @@ from tilewright.compiler.cpu.ops.reduction import lowest, reduced
 from tilewright.compiler.cpu.ops.rules import quantized
 from tilewright.compiler.cpu.stages.context import Context
 from tilewright.compiler.cpu.stages.value import ElementFn, Value
-from tilewright.compiler.graph import Quant
-from tilewright.compiler.ops.concat import QConcat
-from tilewright.compiler.ops.convolution import QConv, QConvTranspose
-from tilewright.compiler.ops.elementwise import AddConstants, QAdd, QLut, QMul
-from tilewright.compiler.ops.interpolate import Places, QInterpolate
-from tilewright.compiler.ops.pooling import QAveragePool, QGlobalAveragePool, QMaxPool
-from tilewright.compiler.ops.product import QMatMul
-from tilewright.compiler.ops.quantized_op import Clamped, Windowed
-from tilewright.compiler.ops.take import QTake
+from tilewright.compiler.graph.graph import Quant
+from tilewright.compiler.graph.ops.concat import QConcat
+from tilewright.compiler.graph.ops.convolution import QConv, QConvTranspose
+from tilewright.compiler.graph.ops.elementwise import AddConstants, QAdd, QLut, QMul
+from tilewright.compiler.graph.ops.interpolate import Places, QInterpolate
+from tilewright.compiler.graph.ops.pooling import QAveragePool, QGlobalAveragePool, QMaxPool
+from tilewright.compiler.graph.ops.product import QMatMul
+from tilewright.compiler.graph.ops.quantized_op import Clamped, Windowed
+from tilewright.compiler.graph.ops.take import QTake
 from tilewright.isa import numerics
 
 

@@ -13,8 +13,8 @@ from tilewright.compiler.cpu.ops.quantized import scalar
 from tilewright.compiler.cpu.ops.reduction import lowest, reduced
 from tilewright.compiler.cpu.ops.rules import quantized
 from tilewright.compiler.cpu.stages.context import Context
-from tilewright.compiler.ops.norm import QNorm, QPlaneNorm
-from tilewright.compiler.ops.softmax import QSoftmax
+from tilewright.compiler.graph.ops.norm import QNorm, QPlaneNorm
+from tilewright.compiler.graph.ops.softmax import QSoftmax
 from tilewright.isa import numerics
 
 

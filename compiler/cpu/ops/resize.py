@@ -21,7 +21,7 @@ from tilewright.compiler.cpu.ops.elementwise import widen
 from tilewright.compiler.cpu.ops.rules import op
 from tilewright.compiler.cpu.stages.context import Context
 from tilewright.compiler.cpu.stages.value import Value
-from tilewright.compiler.resampling import COORDINATES, ROUNDINGS, Resampling
+from tilewright.compiler.graph.resampling import COORDINATES, ROUNDINGS, Resampling
 
 MODES = ("nearest", "linear", "cubic")
 _UNIT = 1024

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tilewright.compiler.cpu.stages.context import Context
-from tilewright.compiler.ops import QuantizedOp
+from tilewright.compiler.graph.ops import QuantizedOp
 
 Rule = Callable[[Context], None]
 Q = TypeVar("Q", bound=QuantizedOp)

@@ -17,7 +17,7 @@ from tilewright.compiler.cpu.ops.integer import conv_sums, fixed, matmul_sums, m
 from tilewright.compiler.cpu.ops.rules import op, quantized
 from tilewright.compiler.cpu.stages.context import Context
 from tilewright.compiler.cpu.stages.value import Value
-from tilewright.compiler.ops.wide import QConv16, QMatMul16, Wide
+from tilewright.compiler.graph.ops.wide import QConv16, QMatMul16, Wide
 
 #: Products of 16 with 8 bits that a sum of 32 bits holds.
 _DIRECT = (1 << 31) // (1 << 15) // (1 << 7) - 1

@@ -37,7 +37,7 @@ from tilewright.compiler.cpu.stages.stage import KernelStage, LoopStage, Stage
 from tilewright.compiler.cpu.stages.value import ElementFn, Value
 from tilewright.compiler.cpu.target import Target
 from tilewright.compiler.errors import UnsupportedError
-from tilewright.compiler.graph import Graph, Node
+from tilewright.compiler.graph.graph import Graph, Node
 
 CHEAP = 2  # work per element up to which a value is recomputed rather than stored
 MAX_COST = 120  # work per element above which a chain is cut, so that loops stay vectorisable

@@ -13,8 +13,8 @@ from pathlib import Path
 from tilewright.common import store
 from tilewright.common.text import meant
 from tilewright.compiler.errors import CompileError, UnsupportedError
-from tilewright.compiler.graph import Graph, Node, Tensor
-from tilewright.compiler.importer.loader import one_line
+from tilewright.compiler.graph.graph import Graph, Node, Tensor
+from tilewright.compiler.importer.onnx.loader import one_line
 from tilewright.compiler.importer.tflite import (  # noqa: F401  (they fill the handler table)
     arithmetic,
     control,
@@ -39,7 +39,7 @@ from tilewright.compiler.importer.tflite.operators import import_op
 from tilewright.compiler.importer.tflite.schema import DAMAGE, FileModel, FileTensor, is_tflite, read
 from tilewright.compiler.importer.tflite.state_table import Variables
 from tilewright.compiler.limits import check_nodes, check_shape
-from tilewright.compiler.onnx_ops import OPSET
+from tilewright.compiler.onnx.onnx_ops import OPSET
 
 __all__ = ["add_input", "add_output", "import_op", "import_tflite", "is_tflite", "plane_tensors"]
 

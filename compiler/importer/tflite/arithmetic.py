@@ -9,7 +9,7 @@ from tilewright.compiler.importer.tflite.builder import FILE, TfliteBuilder
 from tilewright.compiler.importer.tflite.elementwise import operands
 from tilewright.compiler.importer.tflite.handlers import PLAIN, handles
 from tilewright.compiler.importer.tflite.schema import FileOp
-from tilewright.compiler.onnx_ops import elem_type
+from tilewright.compiler.onnx.onnx_ops import elem_type
 
 _UNARY = {
     "ABS": "Abs", "NEG": "Neg", "EXP": "Exp", "LOG": "Log", "SQRT": "Sqrt", "SIN": "Sin", "COS": "Cos", "SIGN": "Sign",

@@ -11,14 +11,14 @@ import numpy as np
 import tflite
 
 from tilewright.compiler.errors import CompileError, UnsupportedError
-from tilewright.compiler.graph import Graph, Node, Quant, Tensor
-from tilewright.compiler.importer.functions import OWN_OPS, own_types
+from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
+from tilewright.compiler.graph.ops import QuantizedOp
+from tilewright.compiler.graph.tensor import EIGHT_BIT
+from tilewright.compiler.importer.onnx.functions import OWN_OPS, own_types
 from tilewright.compiler.importer.tflite.schema import FileModel, FileOp, FileTensor
 from tilewright.compiler.importer.tflite.state_table import Variables
 from tilewright.compiler.limits import MAX_SCALE, check_attributes, check_operands, check_positions, check_shape
-from tilewright.compiler.onnx_ops import default_attributes, evaluate, infer
-from tilewright.compiler.ops import QuantizedOp
-from tilewright.compiler.tensor import EIGHT_BIT
+from tilewright.compiler.onnx.onnx_ops import default_attributes, evaluate, infer
 
 FILE, PLANES = "file", "planes"
 _TO_PLANES, _TO_FILE = (0, 3, 1, 2), (0, 2, 3, 1)

@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.compiler.importer.tflite.builder import TfliteBuilder
 from tilewright.compiler.importer.tflite.fixed_point import Integers
 from tilewright.compiler.importer.tflite.schema import FileTensor
-from tilewright.compiler.onnx_ops import elem_type
+from tilewright.compiler.onnx.onnx_ops import elem_type
 from tilewright.isa.numerics import litert_multiplier
 
 #: The factor from scales of operands to that of the result from which on XNNPACK makes no product.

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import tflite
 
-from tilewright.compiler.graph import Quant
+from tilewright.compiler.graph.graph import Quant
+from tilewright.compiler.graph.ops.convolution import QConv, QConvTranspose
+from tilewright.compiler.graph.ops.product import QMatMul
+from tilewright.compiler.graph.windows import clipped
 from tilewright.compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
 from tilewright.compiler.importer.tflite.builtin import BuiltinProduct, check_types, left_to_builtin, spread
 from tilewright.compiler.importer.tflite.handlers import handles
 from tilewright.compiler.importer.tflite.schema import FileOp, FileTensor
-from tilewright.compiler.ops.convolution import QConv, QConvTranspose
-from tilewright.compiler.ops.product import QMatMul
-from tilewright.compiler.windows import clipped
 
 
 def windows(

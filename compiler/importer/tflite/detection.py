@@ -11,7 +11,7 @@ import numpy as np
 from flatbuffers import flexbuffers
 from onnx import TensorProto
 
-from tilewright.compiler.graph import Node, Tensor
+from tilewright.compiler.graph.graph import Node, Tensor
 from tilewright.compiler.importer.tflite.builder import TfliteBuilder
 from tilewright.compiler.importer.tflite.handlers import PLAIN, handles
 from tilewright.compiler.importer.tflite.schema import FileOp

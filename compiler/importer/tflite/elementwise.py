@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.compiler.graph import Quant
+from tilewright.compiler.graph.graph import Quant
+from tilewright.compiler.graph.ops.elementwise import AddConstants, QAdd, QMul
+from tilewright.compiler.graph.ops.softmax import QSoftmax
 from tilewright.compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder, planes_shape
 from tilewright.compiler.importer.tflite.builtin import names_axis
 from tilewright.compiler.importer.tflite.fixed_point import Integers
@@ -12,9 +14,7 @@ from tilewright.compiler.importer.tflite.handlers import handles
 from tilewright.compiler.importer.tflite.movement import same_type
 from tilewright.compiler.importer.tflite.schema import FileOp
 from tilewright.compiler.importer.tflite.tables import squared
-from tilewright.compiler.onnx_ops import elem_type
-from tilewright.compiler.ops.elementwise import AddConstants, QAdd, QMul
-from tilewright.compiler.ops.softmax import QSoftmax
+from tilewright.compiler.onnx.onnx_ops import elem_type
 from tilewright.isa import numerics
 from tilewright.isa.numerics import litert_multiplier
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.compiler.importer.tflite.builder import TfliteBuilder
-from tilewright.compiler.onnx_ops import elem_type
+from tilewright.compiler.onnx.onnx_ops import elem_type
 
 Array = np.ndarray
 _INT64, _UINT64 = np.dtype(np.int64), np.dtype(np.uint64)

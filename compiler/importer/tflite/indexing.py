@@ -9,7 +9,7 @@ from tilewright.compiler.importer.tflite.convolution import image
 from tilewright.compiler.importer.tflite.handlers import PLAIN, handles
 from tilewright.compiler.importer.tflite.movement import axis_of, move, same_type
 from tilewright.compiler.importer.tflite.schema import FileOp
-from tilewright.compiler.onnx_ops import elem_type
+from tilewright.compiler.onnx.onnx_ops import elem_type
 
 
 def _constant_result(b: TfliteBuilder, value: np.ndarray) -> None:

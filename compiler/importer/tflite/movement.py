@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.compiler.graph import Quant
+from tilewright.compiler.graph.graph import Quant
+from tilewright.compiler.graph.ops.concat import QConcat
 from tilewright.compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder, half_away
 from tilewright.compiler.importer.tflite.handlers import handles
 from tilewright.compiler.importer.tflite.schema import FileOp
-from tilewright.compiler.ops.concat import QConcat
 
 _AXIS_IN_PLANES = (0, 2, 3, 1)  # of the file's axis
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tilewright.compiler.errors import CompileError
-from tilewright.compiler.graph import Graph
-from tilewright.compiler.importer.loader import one_line
+from tilewright.compiler.graph.graph import Graph
+from tilewright.compiler.importer.onnx.loader import one_line
 from tilewright.compiler.importer.tflite import add_input, add_output, import_op
 from tilewright.compiler.importer.tflite.builder import FILE, TfliteBuilder
 from tilewright.compiler.importer.tflite.schema import DAMAGE, FileModel, FileOp, FileTensor
 from tilewright.compiler.limits import check_nodes
-from tilewright.compiler.onnx_ops import OPSET
+from tilewright.compiler.onnx.onnx_ops import OPSET
 
 Shapes = Mapping[int, tuple[int, ...]]
 """Shapes by index of the tensor, in the file's order of axes."""

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilewright.compiler.graph import Tensor
+from tilewright.compiler.graph.graph import Tensor
+from tilewright.compiler.graph.ops.elementwise import QLut
+from tilewright.compiler.graph.ops.pooling import QAveragePool, QGlobalAveragePool, QMaxPool
 from tilewright.compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
 from tilewright.compiler.importer.tflite.builtin import names_axis
 from tilewright.compiler.importer.tflite.convolution import pool_windows
 from tilewright.compiler.importer.tflite.handlers import handles
 from tilewright.compiler.importer.tflite.reduction import axes_of
 from tilewright.compiler.importer.tflite.schema import FileOp
-from tilewright.compiler.ops.elementwise import QLut
-from tilewright.compiler.ops.pooling import QAveragePool, QGlobalAveragePool, QMaxPool
 from tilewright.isa import numerics
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import tflite
 
-from tilewright.compiler.graph import Quant
+from tilewright.compiler.graph.graph import Quant
 from tilewright.compiler.importer.tflite.builder import FILE, TfliteBuilder
 from tilewright.compiler.importer.tflite.fixed_point import Integers, logistic_table, tanh_table
 from tilewright.compiler.importer.tflite.handlers import HANDLERS, PLAIN, handles

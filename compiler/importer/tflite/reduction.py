@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.compiler.graph import Node, Tensor
+from tilewright.compiler.graph.graph import Node, Tensor
 from tilewright.compiler.importer.tflite.builder import FILE, TfliteBuilder
 from tilewright.compiler.importer.tflite.handlers import PLAIN, handles
 from tilewright.compiler.importer.tflite.movement import axis_of
 from tilewright.compiler.importer.tflite.schema import FileOp
-from tilewright.compiler.onnx_ops import elem_type
+from tilewright.compiler.onnx.onnx_ops import elem_type
 
 _REDUCTIONS = {
     "SUM": "ReduceSum", "MEAN": "ReduceMean", "REDUCE_PROD": "ReduceProd", "REDUCE_MAX": "ReduceMax",

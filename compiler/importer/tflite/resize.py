@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilewright.compiler.graph.ops.interpolate import Places, QInterpolate
 from tilewright.compiler.importer.tflite.builder import PLANES, TfliteBuilder
 from tilewright.compiler.importer.tflite.handlers import handles
 from tilewright.compiler.importer.tflite.movement import same_type
 from tilewright.compiler.importer.tflite.schema import FileOp
-from tilewright.compiler.ops.interpolate import Places, QInterpolate
 
 _ONE = 1 << 11
 

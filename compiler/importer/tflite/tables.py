@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tilewright.compiler.graph import Quant
+from tilewright.compiler.graph.graph import Quant
+from tilewright.compiler.graph.ops.elementwise import QLut
 from tilewright.compiler.importer.tflite.builder import FILE, TfliteBuilder, half_away
 from tilewright.compiler.importer.tflite.fixed_point import inverse_square_root, multiply
 from tilewright.compiler.importer.tflite.handlers import handles
 from tilewright.compiler.importer.tflite.schema import FileOp
-from tilewright.compiler.onnx_ops import elem_type
-from tilewright.compiler.ops.elementwise import QLut
+from tilewright.compiler.onnx.onnx_ops import elem_type
 from tilewright.isa.numerics import litert_multiplier
 
 

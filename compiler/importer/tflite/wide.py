@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.compiler.graph import Tensor
+from tilewright.compiler.graph.graph import Tensor
+from tilewright.compiler.graph.ops.wide import HIGHEST, LOWEST, MAX_PRODUCTS, QConv16, QMatMul16
 from tilewright.compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
 from tilewright.compiler.importer.tflite.convolution import image, kernel_of, product_shapes, weights, windows
 from tilewright.compiler.importer.tflite.fixed_point import Integers
 from tilewright.compiler.importer.tflite.handlers import WIDE, handles
 from tilewright.compiler.importer.tflite.schema import FileOp, FileTensor
-from tilewright.compiler.ops.wide import HIGHEST, LOWEST, MAX_PRODUCTS, QConv16, QMatMul16
 from tilewright.isa import wide_numerics
 
 

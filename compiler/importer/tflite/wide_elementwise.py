@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from tilewright.compiler.graph.ops.wide import HIGHEST, LOWEST
 from tilewright.compiler.importer.tflite import movement
 from tilewright.compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
 from tilewright.compiler.importer.tflite.convolution import pool_windows
@@ -16,8 +17,7 @@ from tilewright.compiler.importer.tflite.reduction import axes_of
 from tilewright.compiler.importer.tflite.schema import FileOp
 from tilewright.compiler.importer.tflite.tables import dequantize
 from tilewright.compiler.importer.tflite.wide import clamp, scaled
-from tilewright.compiler.onnx_ops import elem_type
-from tilewright.compiler.ops.wide import HIGHEST, LOWEST
+from tilewright.compiler.onnx.onnx_ops import elem_type
 from tilewright.isa.numerics import litert_multiplier
 
 _INT16, _FLOAT64 = np.dtype(np.int16), np.dtype(np.float64)

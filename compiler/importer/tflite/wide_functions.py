@@ -7,13 +7,13 @@ from functools import lru_cache
 
 import numpy as np
 
+from tilewright.compiler.graph.ops.wide import HIGHEST, LOWEST
 from tilewright.compiler.importer.tflite.builder import FILE, TfliteBuilder
 from tilewright.compiler.importer.tflite.fixed_point import Integers
 from tilewright.compiler.importer.tflite.handlers import WIDE, handles
 from tilewright.compiler.importer.tflite.schema import FileOp
 from tilewright.compiler.importer.tflite.wide import limits, scaled
 from tilewright.compiler.importer.tflite.wide_elementwise import finish
-from tilewright.compiler.ops.wide import HIGHEST, LOWEST
 from tilewright.isa.numerics import litert_multiplier
 
 Array = np.ndarray

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tilewright.compiler.graph import Graph, Node, Tensor
+from tilewright.compiler.graph.graph import Graph, Node, Tensor
 from tilewright.compiler.npu.blocks.blocked import Blocked
 from tilewright.compiler.npu.views import View, plane_shape, planes_of
 from tilewright.isa.program import Layout

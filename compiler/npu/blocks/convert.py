@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.compiler.graph import Node, Tensor
+from tilewright.compiler.graph.graph import Node, Tensor
 from tilewright.compiler.npu.blocks.blocked import BlockedBuffer, Contents
 from tilewright.compiler.npu.blocks.layouts import Layouts
 from tilewright.compiler.npu.blocks.tables import Table, from_bytes, pack_tables, unpack_tables, with_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from tilewright.compiler.graph import Node
+from tilewright.compiler.graph.graph import Node
 from tilewright.compiler.npu.blocks.alias import MOVES, alias_of, heads_of, planes_of_rows
 from tilewright.compiler.npu.blocks.blocked import Blocked
 from tilewright.compiler.npu.blocks.wiring import Wiring

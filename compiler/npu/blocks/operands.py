@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilewright.compiler.graph import Node, Tensor
+from tilewright.compiler.graph.graph import Node, Tensor
+from tilewright.compiler.graph.ops.elementwise import IDENTITY_TABLE
 from tilewright.compiler.npu.blocks.blocked import BlockedBuffer, Contents
 from tilewright.compiler.npu.blocks.convert import Converter
 from tilewright.compiler.npu.blocks.layouts import Layouts
@@ -16,7 +17,6 @@ from tilewright.compiler.npu.blocks.tables import Table, reach, shifted, with_by
 from tilewright.compiler.npu.layers.conv_constants import DynamicWeights
 from tilewright.compiler.npu.stored import stored_zero_point
 from tilewright.compiler.npu.views import View, channel_axis, dense_view, planes_of
-from tilewright.compiler.ops.elementwise import IDENTITY_TABLE
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import ARENA_REGION, Layout
 from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming

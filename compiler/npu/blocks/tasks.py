@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from tilewright.compiler.errors import CompileError
-from tilewright.compiler.graph import Node
+from tilewright.compiler.graph.graph import Node
 from tilewright.compiler.npu.layers.layer import Layer
 
 Task = Layer | Node

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.compiler.graph import Graph, Node, Tensor
+from tilewright.compiler.graph.graph import Graph, Node, Tensor
 
 
 @dataclass(frozen=True)

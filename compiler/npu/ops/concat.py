@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilewright.compiler.graph import Node
+from tilewright.compiler.graph.graph import Node
+from tilewright.compiler.graph.ops.concat import QConcat
+from tilewright.compiler.graph.tensor import EIGHT_BIT
 from tilewright.compiler.npu.blocks.operands import Operands
 from tilewright.compiler.npu.layers.conv import ConvLayer
 from tilewright.compiler.npu.layers.conv_tiling import Phase
@@ -17,8 +19,6 @@ from tilewright.compiler.npu.layers.layer import Add, Layer, Post
 from tilewright.compiler.npu.ops.elementwise import NO_TABLES
 from tilewright.compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
 from tilewright.compiler.npu.views import View, channel_axis
-from tilewright.compiler.ops.concat import QConcat
-from tilewright.compiler.tensor import EIGHT_BIT
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Layout
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.compiler.graph import Node
+from tilewright.compiler.graph.graph import Node
+from tilewright.compiler.graph.ops.convolution import QConv, QConvTranspose
 from tilewright.compiler.npu.blocks.operands import Operands
 from tilewright.compiler.npu.layers.conv import ConvLayer
 from tilewright.compiler.npu.layers.conv_tiling import Phase
@@ -21,7 +22,6 @@ from tilewright.compiler.npu.ops.weights import bias_unsupported, corrected_bias
 from tilewright.compiler.npu.ops.window import begin_pads, rows_columns, window_unsupported
 from tilewright.compiler.npu.stored import stored_zero_point
 from tilewright.compiler.npu.views import View
-from tilewright.compiler.ops.convolution import QConv, QConvTranspose
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Layout
 

@@ -7,17 +7,17 @@ from dataclasses import asdict
 
 import numpy as np
 
-from tilewright.compiler.graph import Node
-from tilewright.compiler.npu.add_constants import stored_add_constants
+from tilewright.compiler.graph.graph import Node
+from tilewright.compiler.graph.ops.elementwise import QAdd, QLut, QMul
+from tilewright.compiler.graph.tensor import EIGHT_BIT, Tensor
 from tilewright.compiler.npu.blocks.operands import Operands
+from tilewright.compiler.npu.layers.add_constants import stored_add_constants
 from tilewright.compiler.npu.layers.elementwise import ElementLayer
 from tilewright.compiler.npu.layers.layer import Add, Layer, Post
 from tilewright.compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
 from tilewright.compiler.npu.ops.tail import add_constants, fuse_tail, labels
 from tilewright.compiler.npu.stored import StoredType, stored_limits, stored_type, stored_zero_point
 from tilewright.compiler.npu.views import plane_shape
-from tilewright.compiler.ops.elementwise import QAdd, QLut, QMul
-from tilewright.compiler.tensor import EIGHT_BIT, Tensor
 from tilewright.isa import numerics
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import Rounding

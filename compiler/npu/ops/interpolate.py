@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.compiler.graph import Node
+from tilewright.compiler.graph.graph import Node
+from tilewright.compiler.graph.ops.interpolate import Places, QInterpolate
 from tilewright.compiler.npu.blocks.operands import Operands
 from tilewright.compiler.npu.layers.conv import ConvLayer
 from tilewright.compiler.npu.layers.conv_tiling import Phase
@@ -17,7 +18,6 @@ from tilewright.compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
 from tilewright.compiler.npu.ops.tail import fuse_tail, labels
 from tilewright.compiler.npu.ops.weights import split_zero_point
 from tilewright.compiler.npu.stored import stored_zero_point
-from tilewright.compiler.ops.interpolate import Places, QInterpolate
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Layout
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.compiler.graph import Node
+from tilewright.compiler.graph.graph import Node
+from tilewright.compiler.graph.ops.norm import QNorm, QPlaneNorm
 from tilewright.compiler.npu.blocks.operands import Operands
 from tilewright.compiler.npu.layers.layer import Layer, Post
 from tilewright.compiler.npu.layers.norm import NormLayer, RowGroupNorm
@@ -17,7 +18,6 @@ from tilewright.compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
 from tilewright.compiler.npu.ops.tail import labels
 from tilewright.compiler.npu.stored import stored_zero_point
 from tilewright.compiler.npu.views import View, planes_of
-from tilewright.compiler.ops.norm import QNorm, QPlaneNorm
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Layout
 from tilewright.isa.row_bits import BIAS_FRACTION, EPSILON_FRACTION, RADICAND_BITS

@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from tilewright.compiler.graph import Graph, Node
+from tilewright.compiler.graph.graph import Graph, Node
+from tilewright.compiler.graph.ops import QuantizedOp
+from tilewright.compiler.graph.tensor import EIGHT_BIT, Tensor
 from tilewright.compiler.npu.blocks.operands import Operands
 from tilewright.compiler.npu.layers.layer import Layer
-from tilewright.compiler.ops import QuantizedOp
-from tilewright.compiler.tensor import EIGHT_BIT, Tensor
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Layout
 

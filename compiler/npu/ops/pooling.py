@@ -7,7 +7,10 @@ import math
 
 import numpy as np
 
-from tilewright.compiler.graph import Node
+from tilewright.compiler.graph.graph import Node
+from tilewright.compiler.graph.ops.pooling import QAveragePool, QGlobalAveragePool, QMaxPool
+from tilewright.compiler.graph.quantization import limits
+from tilewright.compiler.graph.tensor import Tensor
 from tilewright.compiler.npu.blocks.operands import Operands
 from tilewright.compiler.npu.layers.conv import ConvLayer
 from tilewright.compiler.npu.layers.conv_tiling import Phase
@@ -18,9 +21,6 @@ from tilewright.compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
 from tilewright.compiler.npu.ops.tail import fuse_tail, labels
 from tilewright.compiler.npu.ops.window import begin_pads, rows_columns, window_unsupported
 from tilewright.compiler.npu.stored import stored_limits, stored_zero_point
-from tilewright.compiler.ops.pooling import QAveragePool, QGlobalAveragePool, QMaxPool
-from tilewright.compiler.quantization import limits
-from tilewright.compiler.tensor import Tensor
 from tilewright.isa import numerics
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import Rounding

@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tilewright.compiler.graph import Node
+from tilewright.compiler.graph.graph import Node
+from tilewright.compiler.graph.ops.product import QMatMul
+from tilewright.compiler.graph.tensor import EIGHT_BIT, Tensor
 from tilewright.compiler.npu.blocks.operands import Operands
 from tilewright.compiler.npu.layers.conv import ConvLayer
 from tilewright.compiler.npu.layers.conv_constants import DynamicWeights
@@ -21,8 +23,6 @@ from tilewright.compiler.npu.ops.tail import fuse_tail, labels
 from tilewright.compiler.npu.ops.weights import bias_unsupported, corrected_bias, requantiser, split_zero_point
 from tilewright.compiler.npu.stored import stored_zero_point
 from tilewright.compiler.npu.views import View
-from tilewright.compiler.ops.product import QMatMul
-from tilewright.compiler.tensor import EIGHT_BIT, Tensor
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import ARENA_REGION, Layout
 

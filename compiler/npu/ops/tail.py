@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from tilewright.compiler.graph import Graph, Node
-from tilewright.compiler.npu.add_constants import stored_add_constants
+from tilewright.compiler.graph.graph import Graph, Node
+from tilewright.compiler.graph.ops.elementwise import AddConstants, QAdd, QLut
 from tilewright.compiler.npu.blocks.operands import Operands
+from tilewright.compiler.npu.layers.add_constants import stored_add_constants
 from tilewright.compiler.npu.layers.layer import Add, Post
 from tilewright.compiler.npu.stored import stored_limits
-from tilewright.compiler.ops.elementwise import AddConstants, QAdd, QLut
 from tilewright.isa.program import Layout
 
 

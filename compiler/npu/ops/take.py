@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tilewright.compiler.graph import Node
+from tilewright.compiler.graph.graph import Node
+from tilewright.compiler.graph.ops.take import QTake
 from tilewright.compiler.npu.blocks.operands import Operands
 from tilewright.compiler.npu.layers.layer import Layer, Post
 from tilewright.compiler.npu.layers.take import TakeLayer, runs
 from tilewright.compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
 from tilewright.compiler.npu.ops.tail import fuse_tail, labels
-from tilewright.compiler.ops.take import QTake
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Layout
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.compiler.graph.ops.quantized_op import Clamped
 from tilewright.compiler.npu.layers.layer import Post
 from tilewright.compiler.npu.ops.npu_op import TypedNode
 from tilewright.compiler.npu.stored import stored_limits, stored_zero_point
-from tilewright.compiler.ops.quantized_op import Clamped
 from tilewright.isa import numerics
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.compiler.graph import Node
+from tilewright.compiler.graph.graph import Node
+from tilewright.compiler.graph.ops.wide import QConv16
+from tilewright.compiler.graph.tensor import Tensor
 from tilewright.compiler.npu.blocks.operands import Operands
 from tilewright.compiler.npu.layers.conv import ConvLayer
 from tilewright.compiler.npu.layers.conv_tiling import Phase
@@ -16,8 +18,6 @@ from tilewright.compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
 from tilewright.compiler.npu.ops.tail import labels
 from tilewright.compiler.npu.ops.weights import bias_unsupported
 from tilewright.compiler.npu.ops.window import begin_pads, rows_columns, window_unsupported
-from tilewright.compiler.ops.wide import QConv16
-from tilewright.compiler.tensor import Tensor
 from tilewright.isa import wide_numerics
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Layout

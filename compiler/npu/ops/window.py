@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tilewright.compiler.graph.ops.quantized_op import Windowed
 from tilewright.compiler.npu.ops.npu_op import TypedNode
-from tilewright.compiler.ops.quantized_op import Windowed
 
 _BIGGEST_KERNEL = 63
 

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from tilewright.compiler.cpu.cost import HostModel, Work
 from tilewright.compiler.cpu.segment import prepare_segment
 from tilewright.compiler.cpu.target import Target
-from tilewright.compiler.graph import Node
+from tilewright.compiler.graph.graph import Node
+from tilewright.compiler.graph.ops.elementwise import QAdd, QLut
+from tilewright.compiler.graph.ops.product import QMatMul
 from tilewright.compiler.npu.blocks.alias import MOVES
 from tilewright.compiler.npu.blocks.blocked import Blocked
 from tilewright.compiler.npu.blocks.layouts import Layouts
@@ -17,8 +19,6 @@ from tilewright.compiler.npu.blocks.wiring import Wiring
 from tilewright.compiler.npu.ops import is_light, npu_op_of
 from tilewright.compiler.npu.ops.product import weights_on_npu
 from tilewright.compiler.npu.views import dense_view, plane_shape
-from tilewright.compiler.ops.elementwise import QAdd, QLut
-from tilewright.compiler.ops.product import QMatMul
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import ARENA_REGION, Layout
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tilewright.compiler.graph import Node
+from tilewright.compiler.graph.graph import Node
+from tilewright.compiler.graph.ops.concat import QConcat
 from tilewright.compiler.npu.blocks.blocked import Blocked
 from tilewright.compiler.npu.blocks.layouts import Layouts
 from tilewright.compiler.npu.blocks.wiring import Wiring
 from tilewright.compiler.npu.place.place import usual_layout
 from tilewright.compiler.npu.place.tails import Chain, Work
 from tilewright.compiler.npu.views import broadcast_ok, dense_view, planes_of
-from tilewright.compiler.ops.concat import QConcat
 from tilewright.isa.program import ARENA_REGION, Layout
 
 

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tilewright.compiler.errors import CompileError
-from tilewright.compiler.graph import Graph, Node
+from tilewright.compiler.graph.graph import Graph, Node
+from tilewright.compiler.graph.ops.elementwise import QLut
+from tilewright.compiler.graph.ops.product import QMatMul
 from tilewright.compiler.limits import MAX_NPU_ELEMENTS
 from tilewright.compiler.npu.blocks.alias import MOVES
 from tilewright.compiler.npu.blocks.wiring import Wiring
 from tilewright.compiler.npu.ops import is_elementwise, is_light, npu_op_of, unsupported_reason
 from tilewright.compiler.npu.place.border import Border, becomes_weights
 from tilewright.compiler.npu.views import broadcast_ok
-from tilewright.compiler.ops.elementwise import QLut
-from tilewright.compiler.ops.product import QMatMul
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Layout
 

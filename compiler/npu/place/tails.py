@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.compiler.errors import CompileError
-from tilewright.compiler.graph import Node
+from tilewright.compiler.graph.graph import Node
+from tilewright.compiler.graph.ops.elementwise import QAdd, QLut
 from tilewright.compiler.npu.blocks.alias import MOVES
 from tilewright.compiler.npu.blocks.wiring import Wiring
 from tilewright.compiler.npu.ops import NpuOp, npu_op_of
 from tilewright.compiler.npu.place.place import Placement
-from tilewright.compiler.ops.elementwise import QAdd, QLut
 from tilewright.isa.program import Layout
 
 

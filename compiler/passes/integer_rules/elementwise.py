@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tilewright.compiler.graph import Node, Quant, Tensor
-from tilewright.compiler.ops.elementwise import IDENTITY_TABLE, QAdd, QLut, QMul
+from tilewright.compiler.graph.graph import Node, Quant, Tensor
+from tilewright.compiler.graph.ops.elementwise import IDENTITY_TABLE, QAdd, QLut, QMul
+from tilewright.compiler.graph.quantization import limits
 from tilewright.compiler.passes.integer_rules.rule import integer_rule
 from tilewright.compiler.passes.integer_rules.site import Site
-from tilewright.compiler.quantization import limits
 
 
 @integer_rule("Add", "Mul")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.compiler.graph import Node, Tensor
-from tilewright.compiler.ops.elementwise import QLut
+from tilewright.compiler.graph.graph import Node, Tensor
+from tilewright.compiler.graph.ops.elementwise import QLut
+from tilewright.compiler.graph.quantization import quantize
 from tilewright.compiler.passes.integer_rules.rule import integer_rule
 from tilewright.compiler.passes.integer_rules.site import Site
-from tilewright.compiler.quantization import quantize
 
 
 @integer_rule("Max", "Min")

@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from tilewright.compiler.graph import Node
-from tilewright.compiler.ops.interpolate import Places, QInterpolate
+from tilewright.compiler.graph.graph import Node
+from tilewright.compiler.graph.ops.interpolate import Places, QInterpolate
+from tilewright.compiler.graph.quantization import limits
+from tilewright.compiler.graph.resampling import Resampling
 from tilewright.compiler.passes.integer_rules.rule import integer_rule
 from tilewright.compiler.passes.integer_rules.site import Site
-from tilewright.compiler.quantization import limits
-from tilewright.compiler.resampling import Resampling
 
 _ONE = 1 << 11
 

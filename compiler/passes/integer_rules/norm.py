@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from tilewright.compiler.graph import Node, Tensor
-from tilewright.compiler.ops.norm import QNorm, QPlaneNorm
+from tilewright.compiler.graph.graph import Node, Tensor
+from tilewright.compiler.graph.ops.norm import QNorm, QPlaneNorm
 from tilewright.compiler.passes.integer_rules.rule import integer_rule
 from tilewright.compiler.passes.integer_rules.site import Site
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilewright.compiler.graph import Node, Tensor
-from tilewright.compiler.ops.pooling import QAveragePool, QGlobalAveragePool
+from tilewright.compiler.graph.graph import Node, Tensor
+from tilewright.compiler.graph.ops.pooling import QAveragePool, QGlobalAveragePool
+from tilewright.compiler.graph.quantization import limits
 from tilewright.compiler.passes.integer_rules.rule import integer_rule
 from tilewright.compiler.passes.integer_rules.site import Site
-from tilewright.compiler.quantization import limits
 from tilewright.isa import numerics
 
 

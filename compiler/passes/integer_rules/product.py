@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilewright.compiler.graph import Graph, Node, Tensor
-from tilewright.compiler.ops.product import QMatMul
+from tilewright.compiler.graph.graph import Graph, Node, Tensor
+from tilewright.compiler.graph.ops.product import QMatMul
+from tilewright.compiler.graph.quantization import NO_ZERO_POINT
 from tilewright.compiler.passes.integer_rules.rule import integer_rule
 from tilewright.compiler.passes.integer_rules.site import Site
 from tilewright.compiler.passes.weights import add_weights, constant_bias, constant_weights
-from tilewright.compiler.quantization import NO_ZERO_POINT
 
 
 @integer_rule("Gemm")

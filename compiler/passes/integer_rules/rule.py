@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.compiler.graph import Node
+from tilewright.compiler.graph.graph import Node
 from tilewright.compiler.passes.integer_rules.site import Site
 
 Rule = Callable[[Site], list[Node] | None]

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.compiler.graph import Graph, Node, Quant, Tensor
-from tilewright.compiler.ops.quantized_op import Clamped, QuantizedOp
+from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
+from tilewright.compiler.graph.ops.quantized_op import Clamped, QuantizedOp
+from tilewright.compiler.graph.quantization import is_activation, limits, ordinary, requantize_table
 from tilewright.compiler.passes.annotate import quant_of
 from tilewright.compiler.passes.mark_floats import IN_FLOATS
 from tilewright.compiler.passes.weights import Bias
-from tilewright.compiler.quantization import is_activation, limits, ordinary, requantize_table
 from tilewright.isa import numerics
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.compiler.graph import Node
-from tilewright.compiler.ops.softmax import QSoftmax
+from tilewright.compiler.graph.graph import Node
+from tilewright.compiler.graph.ops.softmax import QSoftmax
 from tilewright.compiler.passes.integer_rules.rule import integer_rule
 from tilewright.compiler.passes.integer_rules.site import Site
 from tilewright.isa import numerics

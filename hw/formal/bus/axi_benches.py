@@ -7,18 +7,18 @@ from typing import Any
 
 from amaranth.hdl import Array, C, Cat, Mux, Signal, Value
 
-from tilewright.hw.axi_read import AxiRead
-from tilewright.hw.axi_write import AxiWrite
-from tilewright.hw.bursts import AXI_BOUNDARY, BurstWalker, run_bits
-from tilewright.hw.decoder import Decoder
-from tilewright.hw.fetch import Fetch
 from tilewright.hw.formal.bench import Bench, contents, implies, opened
 from tilewright.hw.formal.machines import SMALL
 from tilewright.hw.interfaces import LENGTH_BITS, SEMAPHORE_BITS
-from tilewright.hw.load import Load
+from tilewright.hw.issue.decoder import Decoder
+from tilewright.hw.issue.fetch import Fetch
+from tilewright.hw.memory.axi_read import AxiRead
+from tilewright.hw.memory.axi_write import AxiWrite
 from tilewright.hw.npu import Npu
-from tilewright.hw.store import Store
 from tilewright.hw.table import field, instructions_of, is_instruction
+from tilewright.hw.transfer.bursts import AXI_BOUNDARY, BurstWalker, run_bits
+from tilewright.hw.transfer.load import Load
+from tilewright.hw.transfer.store import Store
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import REGIONS, Engine
 from tilewright.isa.timing import fetch_burst_bytes

@@ -7,8 +7,8 @@ from amaranth.hdl import Signal, Value
 from tilewright.hw.formal.bench import Bench, implies
 from tilewright.hw.formal.bus.axi_benches import keeps
 from tilewright.hw.formal.machines import SMALL
+from tilewright.hw.host.registers import Registers
 from tilewright.hw.npu import Npu
-from tilewright.hw.registers import Registers
 
 
 def _registers(b: Bench) -> dict[str, Value]:

@@ -19,10 +19,10 @@ from typing import Any
 
 from amaranth.hdl import Array, Cat, Mux, Signal, Value
 
-from tilewright.hw.array import MacArray
 from tilewright.hw.formal.bench import Bench, contents, implies, opened, registers
 from tilewright.hw.formal.machines import SMALL
-from tilewright.hw.gemm import Gemm
+from tilewright.hw.gemm.array import MacArray
+from tilewright.hw.gemm.gemm import Gemm
 from tilewright.hw.interfaces import SEMAPHORE_BITS
 from tilewright.hw.table import header
 from tilewright.isa.config import NpuConfig

@@ -13,12 +13,12 @@ from typing import Any
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 
-from tilewright.hw.decoder import Decoder
 from tilewright.hw.formal.bench import Bench, implies, opened
 from tilewright.hw.formal.gemm.data_benches import groups, instructions, no_error, windows
 from tilewright.hw.formal.issue.loop_benches import PlainNest
-from tilewright.hw.gemm_steps import ADDRESSES, GemmSteps
-from tilewright.hw.loop_nest import LoopNest
+from tilewright.hw.gemm.steps import ADDRESSES, GemmSteps
+from tilewright.hw.issue.decoder import Decoder
+from tilewright.hw.issue.loop_nest import LoopNest
 from tilewright.hw.table import field, instructions_of, is_instruction
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.fields import INSTRUCTION_BITS

@@ -9,10 +9,10 @@ from amaranth.hdl import C, Cat, Mux, Signal, Value, signed
 
 from tilewright.hw.formal.bench import Bench, contents, implies, opened, stored
 from tilewright.hw.formal.machines import SMALL
-from tilewright.hw.front_end import FrontEnd
 from tilewright.hw.interfaces import ENGINES
-from tilewright.hw.queue import BlockQueue, HeadQueue, Queue
-from tilewright.hw.semaphores import Semaphores
+from tilewright.hw.issue.front_end import FrontEnd
+from tilewright.hw.issue.semaphores import Semaphores
+from tilewright.hw.parts.queue import BlockQueue, HeadQueue, Queue
 from tilewright.hw.table import header, is_instruction
 from tilewright.isa.config import SEMAPHORE_LIMIT
 from tilewright.isa.fields import INSTRUCTION_BITS

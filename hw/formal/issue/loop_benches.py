@@ -8,7 +8,7 @@ from operator import add
 from amaranth.hdl import C, Cat, Mux, Signal, Value
 
 from tilewright.hw.formal.bench import Bench, implies
-from tilewright.hw.loop_nest import COUNT_BITS, LoopNest
+from tilewright.hw.issue.loop_nest import COUNT_BITS, LoopNest
 
 _LEVELS, _BITS = 3, 3
 

@@ -8,16 +8,16 @@ from typing import Any
 from amaranth.hdl import Mux, Signal, Value
 from amaranth.lib.wiring import connect
 
-from tilewright.hw.axi_read import AxiRead
-from tilewright.hw.fetch import Fetch
 from tilewright.hw.formal.bench import Bench, implies
 from tilewright.hw.formal.bus.axi_benches import instructions
 from tilewright.hw.formal.machines import SMALL
 from tilewright.hw.interfaces import LENGTH_BITS
-from tilewright.hw.load import Load
-from tilewright.hw.queue import Queue
-from tilewright.hw.store import Store
+from tilewright.hw.issue.fetch import Fetch
+from tilewright.hw.memory.axi_read import AxiRead
+from tilewright.hw.parts.queue import Queue
 from tilewright.hw.table import is_instruction
+from tilewright.hw.transfer.load import Load
+from tilewright.hw.transfer.store import Store
 
 #: Longest wait of a beat for RREADY in `load_accepts`, and so many cycles without anything done are too many.
 READY_WITHIN = 6

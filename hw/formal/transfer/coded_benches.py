@@ -16,7 +16,7 @@ from amaranth.lib import data
 from tilewright.hw.formal.bench import Bench, implies, opened, registers
 from tilewright.hw.formal.transfer.coded_reference import DecoderReference, TableReference
 from tilewright.hw.formal.transfer.move_benches import MOVES_CODED
-from tilewright.hw.weight_codes import SLOT, Lane, TableBuilder, WeightCodes
+from tilewright.hw.memory.weight_codes import SLOT, Lane, TableBuilder, WeightCodes
 from tilewright.isa.codes import (
     LOW,
     PART_BITS,

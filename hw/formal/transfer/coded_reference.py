@@ -12,7 +12,7 @@ from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hw.weight_codes import BEATS_BITS, MODE_BITS, SLOT, TILES_BITS
+from tilewright.hw.memory.weight_codes import BEATS_BITS, MODE_BITS, SLOT, TILES_BITS
 from tilewright.isa.codes import (
     COUNT_BITS,
     FIRST_WEIGHT,

@@ -24,7 +24,6 @@ from typing import Any
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data
 
-from tilewright.hw.buffer import Buffer
 from tilewright.hw.formal.bench import Bench, implies, opened, registers
 from tilewright.hw.formal.bus.axi_benches import instructions
 from tilewright.hw.formal.transfer.move_benches import (
@@ -38,10 +37,11 @@ from tilewright.hw.formal.transfer.move_benches import (
     per_memory,
     turn,
 )
-from tilewright.hw.load import Load
-from tilewright.hw.load_data import LoadData, Part
-from tilewright.hw.load_layouts import descriptor_layout, segment_layout
+from tilewright.hw.memory.load_layouts import descriptor_layout, segment_layout
+from tilewright.hw.parts.buffer import Buffer
 from tilewright.hw.table import field, header, is_instruction
+from tilewright.hw.transfer.load import Load
+from tilewright.hw.transfer.load_data import LoadData, Part
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import BY_NAME, Memory
 

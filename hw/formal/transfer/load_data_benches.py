@@ -11,14 +11,14 @@ from typing import Any
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data
 
-from tilewright.hw.axi_read import AxiRead
-from tilewright.hw.buffer import Buffer
 from tilewright.hw.formal.bench import Bench, contents, implies, opened, registers
 from tilewright.hw.formal.transfer.load_benches import consistent
 from tilewright.hw.formal.transfer.move_benches import MOVES, MOVES_CODED, Turn, followed, per_memory, turn
-from tilewright.hw.load_data import LoadData, _chunk_layout
-from tilewright.hw.load_layouts import segment_layout
-from tilewright.hw.weight_codes import WeightCodes
+from tilewright.hw.memory.axi_read import AxiRead
+from tilewright.hw.memory.load_layouts import segment_layout
+from tilewright.hw.memory.weight_codes import WeightCodes
+from tilewright.hw.parts.buffer import Buffer
+from tilewright.hw.transfer.load_data import LoadData, _chunk_layout
 from tilewright.isa.codes import CodeMode
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import Memory

@@ -8,12 +8,12 @@ from typing import Any
 
 from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value
 
-from tilewright.hw.buffer import Buffer
-from tilewright.hw.bursts import BurstWalker, _Box, _Rest, _Run, run_bits
 from tilewright.hw.formal.bench import Bench, contents, implies, opened, registers
 from tilewright.hw.formal.machines import SMALL
-from tilewright.hw.queue import Queue
+from tilewright.hw.parts.buffer import Buffer
+from tilewright.hw.parts.queue import Queue
 from tilewright.hw.table import field, is_instruction
+from tilewright.hw.transfer.bursts import BurstWalker, _Box, _Rest, _Run, run_bits
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import Memory
 

@@ -24,10 +24,10 @@ from tilewright.hw.formal.bench import Bench, contents, implies, opened, registe
 from tilewright.hw.formal.bus.axi_benches import instructions
 from tilewright.hw.formal.transfer.move_benches import MOVES, Lines, assume_readiness, check_region, dims
 from tilewright.hw.interfaces import SEMAPHORE_BITS
-from tilewright.hw.load_layouts import low_bits, rows_per_beat
-from tilewright.hw.store import Store
-from tilewright.hw.store_data import StoreReader, more_rows
+from tilewright.hw.memory.load_layouts import low_bits, rows_per_beat
 from tilewright.hw.table import field, header, is_instruction
+from tilewright.hw.transfer.store import Store
+from tilewright.hw.transfer.store_data import StoreReader, more_rows
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.timing import ACT_READ_CYCLES, STORE_ROWS
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from amaranth.hdl import C, Mux, Signal
 
-from tilewright.hw.axi_write import AxiWrite
 from tilewright.hw.formal.bench import Bench, contents, implies, opened, registers
 from tilewright.hw.formal.transfer.move_benches import MOVES, Turn, followed, turn
-from tilewright.hw.load_layouts import low_bits, rows_per_beat
-from tilewright.hw.store_data import StoreAligner
+from tilewright.hw.memory.axi_write import AxiWrite
+from tilewright.hw.memory.load_layouts import low_bits, rows_per_beat
+from tilewright.hw.transfer.store_data import StoreAligner
 from tilewright.isa.config import NpuConfig
 
 

@@ -6,7 +6,7 @@ step reads and names, this bench that the lanes get these rows and the instructi
 is written to the row that is named; the proofs about a lane say what they make. The instruction is looked at when it
 starts, and everything is compared with it as many cycles after a step as its stage is behind. The depth holds two
 instructions from their configuration to their last write. Of contexts there are more than instructions in the pipeline
-(asserted in `tilewright.hw.vector`); the depth does not use all of them.
+(asserted in `tilewright.hw.vector.vector`); the depth does not use all of them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ from amaranth.lib.wiring import Out
 
 from tilewright.hw.formal.bench import Bench, implies, opened
 from tilewright.hw.formal.vector.steps_benches import is_row_of
-from tilewright.hw.requantizer import START
 from tilewright.hw.table import field, header, instructions_of, is_instruction
-from tilewright.hw.vector import ACC_STAGE, ADDEND_STAGE, Vector
-from tilewright.hw.vector_lane import (
+from tilewright.hw.vector.lane import (
     BIAS_STAGE,
     CONTROL_STAGES,
     LUT_STAGE,
@@ -31,7 +29,9 @@ from tilewright.hw.vector_lane import (
     SCALE_STAGE,
     SOURCE_STAGE,
 )
-from tilewright.hw.vector_steps import ROW_FUNCTIONS
+from tilewright.hw.vector.requantizer import START
+from tilewright.hw.vector.steps import ROW_FUNCTIONS
+from tilewright.hw.vector.vector import ACC_STAGE, ADDEND_STAGE, Vector
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import ROW_WRITES, Engine, Rounding, RowFunction, Source, WideByte
 from tilewright.isa.timing import GIVE_CYCLES, TAKE_CYCLES, VECTOR_SIGNAL

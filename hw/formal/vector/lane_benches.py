@@ -11,7 +11,7 @@ from typing import Any
 from amaranth.hdl import Array, C, Cat, Mux, Signal, Value, signed
 
 from tilewright.hw.formal.bench import Bench, implies, opened
-from tilewright.hw.vector_lane import (
+from tilewright.hw.vector.lane import (
     ADD_STAGE,
     BIAS_STAGE,
     CONTROL_STAGES,

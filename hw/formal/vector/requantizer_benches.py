@@ -12,7 +12,7 @@ from typing import Any
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
 
 from tilewright.hw.formal.bench import Bench, implies
-from tilewright.hw.requantizer import BIAS, HALF, INTEGER, MANTISSA, START, Requantizer
+from tilewright.hw.vector.requantizer import BIAS, HALF, INTEGER, MANTISSA, START, Requantizer
 from tilewright.isa.instructions import Rounding
 from tilewright.isa.row_bits import BIAS_FRACTION
 

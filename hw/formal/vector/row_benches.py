@@ -23,7 +23,7 @@ from tilewright.hw.formal.vector.row_reference import (
     product,
     root_of,
 )
-from tilewright.hw.row_norm import (
+from tilewright.hw.vector.row_norm import (
     ASK_STAGE,
     FACTOR_STAGE,
     MEAN_STAGE,
@@ -33,7 +33,7 @@ from tilewright.hw.row_norm import (
     WRITE_STAGE,
     RowNormUnit,
 )
-from tilewright.hw.row_unit import RowUnit
+from tilewright.hw.vector.row_unit import RowUnit
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import ADDRESS_BITS, ROW_QUOTIENT_BITS, ROW_SUM_BITS
 from tilewright.isa.row_bits import (

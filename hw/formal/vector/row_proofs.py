@@ -9,7 +9,7 @@ from tilewright.hw.formal.bench import Bench
 from tilewright.hw.formal.engine import Cut
 from tilewright.hw.formal.proof import Proof, Property, on
 from tilewright.hw.formal.vector import lane_benches, row_benches, row_told_benches, steps_benches
-from tilewright.hw.row_norm import WRITE_STAGE
+from tilewright.hw.vector.row_norm import WRITE_STAGE
 
 _ROWS = steps_benches.ROWS
 #: With trees of two registers.

@@ -12,11 +12,8 @@ from typing import Any
 from amaranth.hdl import C, Cat, Mux, Signal, Value
 
 from tilewright.hw.formal.bench import Bench, implies, opened
-from tilewright.hw.requantizer import START
-from tilewright.hw.row_unit import MAXIMUM_STAGE, WORD_STAGE, divide_stage, maximum_stage, norm_stage, sum_stage
 from tilewright.hw.table import field, instructions_of, is_instruction
-from tilewright.hw.vector import ADDEND_STAGE, Vector
-from tilewright.hw.vector_lane import (
+from tilewright.hw.vector.lane import (
     BIAS_STAGE,
     CONTROL_STAGES,
     PRODUCT_STAGE,
@@ -24,7 +21,17 @@ from tilewright.hw.vector_lane import (
     RESULT_STAGE,
     SOURCE_STAGE,
 )
-from tilewright.hw.vector_steps import ROW_FUNCTIONS
+from tilewright.hw.vector.requantizer import START
+from tilewright.hw.vector.row_unit import (
+    MAXIMUM_STAGE,
+    WORD_STAGE,
+    divide_stage,
+    maximum_stage,
+    norm_stage,
+    sum_stage,
+)
+from tilewright.hw.vector.steps import ROW_FUNCTIONS
+from tilewright.hw.vector.vector import ADDEND_STAGE, Vector
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import Engine, RowFunction
 from tilewright.isa.row_bits import EPSILON_FRACTION

@@ -10,11 +10,11 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from tilewright.hw.formal.bench import Bench, implies, opened, registers
 from tilewright.hw.formal.machines import SMALL
 from tilewright.hw.interfaces import EngineControl
-from tilewright.hw.loop_nest import LoopNest
-from tilewright.hw.row_unit import maximum_stage
+from tilewright.hw.issue.loop_nest import LoopNest
 from tilewright.hw.table import field, header, instructions_on, is_instruction
-from tilewright.hw.vector_lane import SCALE_STAGE
-from tilewright.hw.vector_steps import ADDRESSES, ROW_FUNCTIONS, VectorSteps
+from tilewright.hw.vector.lane import SCALE_STAGE
+from tilewright.hw.vector.row_unit import maximum_stage
+from tilewright.hw.vector.steps import ADDRESSES, ROW_FUNCTIONS, VectorSteps
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import BY_NAME, ROW_WRITES, Engine, RowFunction, Source
 from tilewright.isa.timing import ROW_DIVIDE_CYCLES, VECTOR_SIGNAL, row_norm_write, row_scale_write

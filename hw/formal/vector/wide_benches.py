@@ -5,9 +5,9 @@ from __future__ import annotations
 from amaranth.hdl import Array, C, Cat, Const, Mux, Signal, Value, signed
 
 from tilewright.hw.formal.bench import Bench, implies, opened
-from tilewright.hw.requantizer import REQUANTIZE_STAGES, SCALE_STAGE
-from tilewright.hw.vector_lane import REQUANTIZE_STAGE, SOURCE_STAGE, VectorLane
-from tilewright.hw.wide_requantizer import LIMIT_STAGE, MULTIPLIER, SUM, WideRequantizer
+from tilewright.hw.vector.lane import REQUANTIZE_STAGE, SOURCE_STAGE, VectorLane
+from tilewright.hw.vector.requantizer import REQUANTIZE_STAGES, SCALE_STAGE
+from tilewright.hw.vector.wide_requantizer import LIMIT_STAGE, MULTIPLIER, SUM, WideRequantizer
 from tilewright.isa.wide_bits import WIDE_BIAS_BIT, WIDE_SHIFT_BIT
 
 

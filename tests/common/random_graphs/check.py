@@ -15,7 +15,7 @@ from tests.common.segments import run_segment
 from tilewright.api.build import ModelSource
 from tilewright.compiler import cpu
 from tilewright.compiler.cpu.target import Target
-from tilewright.compiler.graph import Graph
+from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.passes import run_passes
 
 TOLERANCE = 1e-4  # relative and absolute, where results are rounded on the way

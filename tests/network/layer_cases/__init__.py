@@ -9,7 +9,7 @@ from tests.network.layer_cases.joins import chain, concat, elementwise, mixed_co
 from tests.network.layer_cases.planes import interpolate, large_mean, litert_average, plane_norm, pool, take
 from tests.network.layer_cases.products import conv, conv_transpose, heads, matmul, wide_conv
 from tests.network.layer_cases.rows import norm, softmax
-from tilewright.compiler.graph import Graph
+from tilewright.compiler.graph.graph import Graph
 
 __all__ = ["KINDS", "Case", "make"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.compiler.graph import QUANTIZED_OPS, Graph, Node, Quant, Tensor
+from tilewright.compiler.graph.graph import QUANTIZED_OPS, Graph, Node, Quant, Tensor
 
 
 class Case:

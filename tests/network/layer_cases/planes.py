@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tests.network.layer_cases.case import Case, lut, move, small_conv, spatial
-from tilewright.compiler.graph import Quant
-from tilewright.compiler.ops.interpolate import Places
+from tilewright.compiler.graph.graph import Quant
+from tilewright.compiler.graph.ops.interpolate import Places
 
 
 def pool(case: Case) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.network.layer_cases.case import Case, lut, move, spatial
-from tilewright.compiler.graph import Quant
+from tilewright.compiler.graph.graph import Quant
 
 
 def conv(case: Case, depthwise: bool = False) -> None:

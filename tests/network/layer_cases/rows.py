@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.network.layer_cases.case import Case, lut
-from tilewright.compiler.graph import Quant
+from tilewright.compiler.graph.graph import Quant
 
 
 def _rows(case: Case) -> tuple[str, tuple[int, ...], Any, dict[str, int]]:

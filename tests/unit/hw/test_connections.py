@@ -12,7 +12,7 @@ from tilewright.hw.connections import ConnectionError, design, unread
 from tilewright.hw.core import Core
 from tilewright.hw.interfaces import Channel, flat_ports
 from tilewright.hw.npu import Npu
-from tilewright.hw.pipeline import Pipeline
+from tilewright.hw.parts.pipeline import Pipeline
 from tilewright.isa.config import preset
 
 TINY = preset("tiny")

@@ -9,12 +9,12 @@ import pytest
 from amaranth.hdl import Module
 
 from tests.common.rtl_bench import drive, simulate
-from tilewright.hw.array import MacArray
+from tilewright.hw.gemm.array import MacArray
+from tilewright.hw.gemm.window import Window
 from tilewright.hw.interfaces import ENGINES
-from tilewright.hw.loop_nest import LoopNest
-from tilewright.hw.queue import BlockQueue, HeadQueue, Queue
-from tilewright.hw.semaphores import Semaphores
-from tilewright.hw.window import Window
+from tilewright.hw.issue.loop_nest import LoopNest
+from tilewright.hw.issue.semaphores import Semaphores
+from tilewright.hw.parts.queue import BlockQueue, HeadQueue, Queue
 from tilewright.isa.config import SEMAPHORE_LIMIT, preset
 from tilewright.isa.instructions import ADDRESS_BITS
 from tilewright.isa.timing import QUEUE_CYCLES, array_stages

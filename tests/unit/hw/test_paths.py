@@ -12,8 +12,8 @@ from amaranth.lib.wiring import In, Out
 
 from tests.common.equality import VARIANTS
 from tilewright.hw.connections import design
+from tilewright.hw.host.registers import Registers
 from tilewright.hw.npu import Npu
-from tilewright.hw.registers import Registers
 from tilewright.isa.config import PRESETS
 
 

@@ -25,7 +25,7 @@ instructions.BY_OPCODE.update(_OPCODES)
 def main() -> None:
     from amaranth.sim import Simulator
 
-    from tilewright.hw.decoder import Decoder
+    from tilewright.hw.issue.decoder import Decoder
     from tilewright.isa.assembler import assemble, disassemble_one
     from tilewright.isa.config import preset
     from tilewright.isa.encoding import decode, from_bytes, to_bytes

@@ -37,7 +37,7 @@ LIMIT = (
 #: What every model of the machine says of a GEMM that sums two levels and of one that sums three.
 SCRIPT = """
 from amaranth.sim import Simulator
-from tilewright.hw.decoder import Decoder
+from tilewright.hw.issue.decoder import Decoder
 from tilewright.isa.config import ConfigError, NpuConfig, preset
 from tilewright.isa.device import DeviceError, Region
 from tilewright.isa.encoding import DecodeError, check, op, to_bytes

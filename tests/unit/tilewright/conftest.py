@@ -17,12 +17,12 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.common.onnx_models import model_of
-from tilewright import program_cache, trust
 from tilewright.isa.config import PRESETS, NpuConfig
 from tilewright.isa.encoding import op, to_bytes
 from tilewright.isa.instructions import Memory
 from tilewright.isa.program import ARENA_REGION, CONSTANT_REGION, Buffer, CpuStep, Layer, NpuStep, Program, TensorInfo
 from tilewright.runtime import backends, executor
+from tilewright.store import program_cache, trust
 
 SHAPE = (1, 4, 16)
 SIZE = 64  # bytes of an int8 tensor

@@ -26,13 +26,13 @@ from tilewright.cli.group import one_line
 from tilewright.cli.input_files import InputFiles
 from tilewright.dynamic.signature import signatures
 from tilewright.errors import InputError, UsageError
-from tilewright.files import MAX_EXPANDED, read_arrays
-from tilewright.images import fitted
 from tilewright.isa.config import ConfigError, NpuConfig
 from tilewright.isa.program import Program, ProgramError
 from tilewright.quantize.metric import read_labels
 from tilewright.quantize.model_inputs import Input
 from tilewright.quantize.samples import samples_of
+from tilewright.runtime.images import fitted
+from tilewright.store.files import MAX_EXPANDED, read_arrays
 from tilewright.sweep.database import FILE, Database
 
 CASES = {"onnx": 12, "tflite": 12}

@@ -16,7 +16,8 @@ from tests.common.paths import PARTS, ROOT
 from tests.common.quantized_chain import quantized_chain
 from tests.unit.docs.pages import tracked
 
-#: What a user runs: compile, run, check, RTL, a sweep and the onnxruntime provider, in a folder with modules of his own.
+#: What a user runs: compile, run, check, RTL, a sweep and the onnxruntime provider, in a folder with modules of his
+#: own.
 SCRIPT = """
 import isa, driver, compiler, hw.core
 import numpy as np

@@ -22,7 +22,7 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 import tilewright as tw
 from tests.common.torch_networks import Inverted, Residual
 from tilewright.isa.program import Program
-from tilewright.pytorch import export, from_torch
+from tilewright.torch.pytorch import export, from_torch
 
 
 class Network(nn.Module):

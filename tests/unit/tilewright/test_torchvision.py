@@ -20,8 +20,8 @@ from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 import tilewright as tw
 from tests.common.vision_networks import seeded
 from tilewright.isa.program import Program
-from tilewright.pytorch import export
-from tilewright.torch_compile import backend, graphs
+from tilewright.torch.pytorch import export
+from tilewright.torch.torch_compile import backend, graphs
 
 SIZE = 64
 

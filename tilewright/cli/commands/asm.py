@@ -8,10 +8,10 @@ import click
 
 from tilewright.cli import arguments, terminal
 from tilewright.errors import UsageError
-from tilewright.files import check_writable, write_bytes
 from tilewright.isa.assembler import assemble
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.encoding import DecodeError, check, to_bytes
+from tilewright.store.files import check_writable, write_bytes
 
 
 @click.command("asm", epilog="\b\nExamples:\n  tilewright asm test.s -o test.bin --config small\n")

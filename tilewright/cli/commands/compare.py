@@ -12,7 +12,7 @@ from rich.table import Table
 
 from tilewright.cli import arguments, memory_options, programs, terminal
 from tilewright.cli.energy import microjoules, staleness
-from tilewright.compiler.notes import general
+from tilewright.compiler.stages.notes import general
 from tilewright.errors import UsageError
 from tilewright.isa.config import PRESETS, NpuConfig
 from tilewright.isa.program import Program

@@ -9,7 +9,7 @@ import click
 from tilewright.cli import arguments, fixed_values, memory_options, programs, terminal
 from tilewright.compiler.errors import StagingError
 from tilewright.errors import UsageError
-from tilewright.files import check_writable
+from tilewright.store.files import check_writable
 
 
 @click.command(

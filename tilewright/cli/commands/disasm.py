@@ -9,10 +9,10 @@ import click
 
 from tilewright.cli import arguments, programs, terminal
 from tilewright.errors import UsageError
-from tilewright.files import check_writable, write_text
 from tilewright.isa.assembler import disassemble, disassemble_one
 from tilewright.isa.encoding import Op, from_bytes
 from tilewright.isa.program import CpuStep, Program
+from tilewright.store.files import check_writable, write_text
 
 
 @click.command(

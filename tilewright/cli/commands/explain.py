@@ -9,9 +9,8 @@ from rich import box
 from rich.table import Table
 
 from tilewright.cli import arguments, energy, memory_options, programs, terminal
-from tilewright.compiler.notes import general
+from tilewright.compiler.stages.notes import general
 from tilewright.errors import UsageError
-from tilewright.files import check_writable
 from tilewright.isa.program import Layer
 from tilewright.measure.clock import show
 from tilewright.measure.explain import Explanation, explain
@@ -19,6 +18,7 @@ from tilewright.measure.labels import short, short_name
 from tilewright.measure.latency import Latency
 from tilewright.measure.roofline import check_suffix, write_plot
 from tilewright.simulator.attribution import LOSSES, LayerLosses
+from tilewright.store.files import check_writable
 
 #: Columns of the table: what they sum up.
 _COLUMNS = {

@@ -8,7 +8,7 @@ import click
 
 from tilewright.cli import arguments, terminal
 from tilewright.export import export_c, identifier
-from tilewright.files import load
+from tilewright.store.files import load
 
 
 @click.command(

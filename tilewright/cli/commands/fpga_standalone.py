@@ -12,7 +12,6 @@ from tilewright.cli import arguments, terminal
 from tilewright.cli.input_files import InputFiles
 from tilewright.cli.run_report import describe_output
 from tilewright.errors import UsageError
-from tilewright.files import write_arrays
 from tilewright.fpga.board import Board, Point
 from tilewright.fpga.standalone import record
 from tilewright.fpga.standalone.boards import StandaloneBoard
@@ -21,6 +20,7 @@ from tilewright.isa.config import NpuConfig
 from tilewright.standalone import ask as asking
 from tilewright.standalone import pseudo_terminal
 from tilewright.standalone.build import write_image
+from tilewright.store.files import write_arrays
 
 name_option = click.option("--model-name", metavar="TEXT", help="What the board calls the network; default: its own.")
 inputs_option = click.option(

@@ -13,7 +13,6 @@ from tilewright.cli import arguments, terminal
 from tilewright.cli.group import MISMATCH
 from tilewright.cli.terminal import Working, stdout_for_json
 from tilewright.errors import UsageError
-from tilewright.files import check_readable
 from tilewright.generate import DECODE, PREFILL, GreedyReference, LanguageModel, Step
 from tilewright.isa.program import Program
 from tilewright.measure.clock import asked, clock_of
@@ -22,6 +21,7 @@ from tilewright.runtime.backends import preset_of
 from tilewright.runtime.cost import run_npu_steps
 from tilewright.runtime.devices import Device, Runner
 from tilewright.simulator.cycle import CycleDevice
+from tilewright.store.files import check_readable
 
 
 @dataclass

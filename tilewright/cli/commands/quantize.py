@@ -13,8 +13,8 @@ from rich.table import Table
 
 from tilewright.cli import arguments, fixed_values, terminal
 from tilewright.errors import UsageError
-from tilewright.files import check_writable, is_tflite, write_bytes
-from tilewright.images import FITS
+from tilewright.runtime.images import FITS
+from tilewright.store.files import check_writable, is_tflite, write_bytes
 
 _METHODS = ("mse", "minmax", "percentile", "entropy")
 _ROWS = 10

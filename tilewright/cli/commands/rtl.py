@@ -9,9 +9,9 @@ import click
 
 from tilewright.cli import arguments, terminal
 from tilewright.errors import UsageError
-from tilewright.files import write_files
 from tilewright.hw import verilog
 from tilewright.isa.config import NpuConfig
+from tilewright.store.files import write_files
 
 
 @click.command(

@@ -14,8 +14,8 @@ from tilewright.cli.job import Job, Recording
 from tilewright.cli.programs import Request
 from tilewright.cli.run_report import show, summarise
 from tilewright.errors import UsageError
-from tilewright.files import write_arrays
-from tilewright.images import FITS, RANGES
+from tilewright.runtime.images import FITS, RANGES
+from tilewright.store.files import write_arrays
 
 
 class RunCommand(click.Command):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from tilewright import trust
 from tilewright.cli import arguments, terminal
 from tilewright.cli.group import Group
+from tilewright.store import trust
 
 
 @click.group(

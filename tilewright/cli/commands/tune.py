@@ -11,12 +11,12 @@ from rich.table import Table
 from tilewright.api.build import ModelSource, builder
 from tilewright.cli import arguments, memory_options, terminal
 from tilewright.cli.commands import tune_cpu
-from tilewright.compiler.notes import general
 from tilewright.compiler.options import CompileOptions
+from tilewright.compiler.stages.notes import general
 from tilewright.errors import UsageError
-from tilewright.files import check_readable
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Program
+from tilewright.store.files import check_readable
 from tilewright.tuning.log import open_log
 from tilewright.tuning.objective import Figures, Objective, four_digits
 from tilewright.tuning.tune import tune

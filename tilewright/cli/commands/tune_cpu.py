@@ -14,7 +14,7 @@ from tilewright.compiler.cpu import Target, findings
 from tilewright.compiler.cpu.tune import tune
 from tilewright.compiler.passes import run_passes
 from tilewright.errors import UsageError
-from tilewright.files import check_writable
+from tilewright.store.files import check_writable
 
 _ROWS = 20  # of the table
 

@@ -11,7 +11,7 @@ import click
 from tilewright import verilator
 from tilewright.cli import arguments, terminal
 from tilewright.errors import UsageError
-from tilewright.files import write_files
+from tilewright.store.files import write_files
 
 
 @click.command(

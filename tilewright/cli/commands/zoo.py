@@ -14,8 +14,8 @@ from tilewright.cli import arguments, terminal
 from tilewright.cli.group import Group
 from tilewright.common import store
 from tilewright.errors import UsageError
-from tilewright.files import check_writable, write_bytes
 from tilewright.quantize.tflite_sixteen import widened
+from tilewright.store.files import check_writable, write_bytes
 from tilewright.zoo import ZOO
 from tilewright.zoo.catalogue import entry
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.compiler.importer.bounded import BOUNDED_DOMAIN, BOUNDED_OPS, crop_axis
+from tilewright.compiler.importer.onnx.bounded import BOUNDED_DOMAIN, BOUNDED_OPS, crop_axis
 from tilewright.dynamic.host.operators import HostNode, host_op
 from tilewright.dynamic.values import Value
 

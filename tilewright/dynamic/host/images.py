@@ -9,7 +9,7 @@ from PIL import Image
 
 from tilewright.dynamic.host.operators import HostNode, host_op
 from tilewright.dynamic.values import Value
-from tilewright.images import check_pixels
+from tilewright.runtime.images import check_pixels
 
 #: Those of the operator; Pillow knows others, such as one that starts Ghostscript.
 _FORMATS = ("BMP", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")

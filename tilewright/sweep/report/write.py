@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UsageError
-from tilewright.files import write_files
 from tilewright.measure.compare import differences
+from tilewright.store.files import write_files
 from tilewright.sweep.database import FILE, Database
 from tilewright.sweep.report.data import SweepData, load
 from tilewright.sweep.report.inside import look_inside

@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 from tests.common import onnx_models
 from tests.common.segments import run_segment
 from tilewright.compiler.cpu import Segment, compile_segment, unsupported_reason
-from tilewright.compiler.graph import Graph, Node, Tensor
+from tilewright.compiler.graph.graph import Graph, Node, Tensor
 
 
 def execute(segment: Segment, graph: Graph, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:

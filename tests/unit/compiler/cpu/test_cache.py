@@ -14,7 +14,7 @@ from tests.unit.compiler.cpu.support import compile_all, execute
 from tests.unit.compiler.cpu.test_segment import small
 from tilewright.compiler.cpu import Target, compile_segment
 from tilewright.compiler.cpu.object import cache, elf
-from tilewright.compiler.graph import Graph, Node, Tensor
+from tilewright.compiler.graph.graph import Graph, Node, Tensor
 from tilewright.compiler.llvm import beside
 from tilewright.compiler.llvm.emit import emit
 

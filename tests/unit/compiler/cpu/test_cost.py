@@ -8,7 +8,7 @@ import pytest
 from tilewright.compiler.cpu.cost import HOST_MODELS, THIS, Work, host_model, work_of
 from tilewright.compiler.cpu.segment import Segment, prepare_segment
 from tilewright.compiler.cpu.target import HOSTS, Target
-from tilewright.compiler.graph import Graph, Node, Tensor
+from tilewright.compiler.graph.graph import Graph, Node, Tensor
 from tilewright.isa.program_parts import HostFacts
 
 TEXT = """define hidden void @kernel_x(ptr noalias %p0, ptr noalias %p1) #0 {

@@ -9,7 +9,7 @@ from onnx import helper
 import tilewright as tw
 from tests.common import onnx_models
 from tests.unit.compiler.cpu.support import check, check_op, compile_all, execute
-from tilewright.compiler.graph import Graph, Node, Tensor
+from tilewright.compiler.graph.graph import Graph, Node, Tensor
 
 R = np.random.default_rng(0)
 

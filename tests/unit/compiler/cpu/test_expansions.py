@@ -16,7 +16,7 @@ from tilewright.compiler.cpu.ir.writer import Operand
 from tilewright.compiler.cpu.loops.function import Function
 from tilewright.compiler.cpu.ops import RULES
 from tilewright.compiler.cpu.stages.context import Context
-from tilewright.compiler.graph import Graph, Node, Tensor
+from tilewright.compiler.graph.graph import Graph, Node, Tensor
 
 if platform.machine() != "x86_64":
     needs.skip(needs.X86, platform.machine(), module=True)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.compiler.cpu.support import compile_all, execute
-from tilewright.compiler.graph import Graph, Node, Tensor
+from tilewright.compiler.graph.graph import Graph, Node, Tensor
 
 R = np.random.default_rng(5)
 Tables = list[dict[int, np.ndarray]]

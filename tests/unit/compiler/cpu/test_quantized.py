@@ -10,7 +10,7 @@ import tilewright as tw
 from tests.common import onnx_models
 from tests.common.onnx_models import model_of
 from tests.unit.compiler.cpu.support import compile_all, execute, run_reference
-from tilewright.compiler.graph import QUANTIZED_OPS, Graph, Node, Quant, Tensor
+from tilewright.compiler.graph.graph import QUANTIZED_OPS, Graph, Node, Quant, Tensor
 from tilewright.isa import numerics
 
 R = np.random.default_rng(4)

@@ -16,7 +16,7 @@ from tests.unit.compiler.cpu.support import execute, run_reference, to_graph
 from tilewright.compiler.cpu import Target, compile_segment, findings, load
 from tilewright.compiler.cpu.schedule import GemmSchedule, LoopSchedule, Schedules, fits
 from tilewright.compiler.cpu.tune import changes, tune
-from tilewright.compiler.graph import Graph
+from tilewright.compiler.graph.graph import Graph
 
 RNG = np.random.default_rng(3)
 

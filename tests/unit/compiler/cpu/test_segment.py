@@ -12,7 +12,7 @@ from tests.unit.compiler.cpu.support import compile_all, execute
 from tilewright.compiler.cpu import PackedConstants, Target, compile_segment, unsupported_reason
 from tilewright.compiler.cpu.stages.memory import ALIGNMENT, Lifetime, place
 from tilewright.compiler.errors import UnsupportedError
-from tilewright.compiler.graph import Graph, Node, Tensor
+from tilewright.compiler.graph.graph import Graph, Node, Tensor
 
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 20), st.integers(0, 8)), max_size=25))

@@ -12,7 +12,7 @@ from tests.common.onnx_models import model_of
 from tests.unit.compiler.cpu.support import compile_all, execute, run_reference, to_graph
 from tilewright.compiler.cpu import Target, compile_segment
 from tilewright.compiler.cpu.loops import streaming
-from tilewright.compiler.graph import Graph, Node, Tensor
+from tilewright.compiler.graph.graph import Graph, Node, Tensor
 
 RNG = np.random.default_rng(7)
 F4 = np.dtype(np.float32)

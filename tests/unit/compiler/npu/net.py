@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.network.layer_cases import Case
-from tilewright.compiler.graph import Graph, Node, Quant
+from tilewright.compiler.graph.graph import Graph, Node, Quant
 
 
 class Net(Case):

@@ -10,7 +10,7 @@ import pytest
 
 from tests.reference import quantized_ops
 from tests.reference.onnxruntime_values import golden, quantized_names
-from tilewright.compiler.graph import QUANTIZED_OPS
+from tilewright.compiler.graph.graph import QUANTIZED_OPS
 from tilewright.compiler.importer import import_onnx
 from tilewright.compiler.passes import FRONTEND, run_passes
 

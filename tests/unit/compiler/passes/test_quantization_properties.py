@@ -11,7 +11,7 @@ from tests.reference import quantized_ops
 from tests.reference.onnxruntime_values import golden
 from tests.reference.quantized_cases import CASES
 from tests.reference.quantized_models import Model
-from tilewright.compiler.graph import QUANTIZED_OPS
+from tilewright.compiler.graph.graph import QUANTIZED_OPS
 from tilewright.compiler.importer import import_onnx
 from tilewright.compiler.passes import run_passes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.unit.compiler.square.op import QSquare
-from tilewright.compiler.graph import Node
+from tilewright.compiler.graph.graph import Node
 from tilewright.compiler.npu.blocks.operands import Operands
 from tilewright.compiler.npu.layers.elementwise import ElementLayer
 from tilewright.compiler.npu.layers.layer import Layer, Post

@@ -1,11 +1,11 @@
-"""QSquare. In the compiler this file would be `compiler/ops/square.py`."""
+"""QSquare. In the compiler this file would be `compiler/graph/ops/square.py`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.compiler.ops.quantized_op import Clamped, Operands, shape_error
-from tilewright.compiler.tensor import Tensor
+from tilewright.compiler.graph.ops.quantized_op import Clamped, Operands, shape_error
+from tilewright.compiler.graph.tensor import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.unit.compiler.square.op import QSquare
-from tilewright.compiler.graph import Node
+from tilewright.compiler.graph.graph import Node
 from tilewright.compiler.passes.integer_rules import Site, integer_rule
 
 

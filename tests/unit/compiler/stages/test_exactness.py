@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.unit.compiler.npu.net import Net
-from tilewright.compiler.graph import Graph, Node, Tensor
+from tilewright.compiler.graph.graph import Graph, Node, Tensor
 from tilewright.compiler.stages.exactness import inexact_tensors
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.compiler.graph import Graph, Node, Tensor
+from tilewright.compiler.graph.graph import Graph, Node, Tensor
 from tilewright.compiler.stages.input_ranges import input_ranges
 
 

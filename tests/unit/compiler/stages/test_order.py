@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tilewright.compiler.errors import CompileError
-from tilewright.compiler.graph import Node
+from tilewright.compiler.graph.graph import Node
 from tilewright.compiler.npu.blocks.tasks import verify_tasks
 from tilewright.compiler.npu.layers.elementwise import ElementLayer
 from tilewright.compiler.npu.layers.layer import Layer, Post

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.unit.compiler.npu.net import Net
-from tilewright.compiler.graph import Node, Quant
+from tilewright.compiler.graph.graph import Node, Quant
 from tilewright.compiler.npu.blocks.tasks import describe
 from tilewright.compiler.npu.place.tails import Chain
 from tilewright.compiler.options import CompileOptions

@@ -14,7 +14,7 @@ from tilewright.fpga.area import calibration, model
 from tilewright.fpga.area.memories import scratchpad_memories
 from tilewright.fpga.bare.resources import DESIGN_SOURCES, FAMILIES, TOP, Resources, count_cells, synthesise
 from tilewright.fpga.errors import FpgaError
-from tilewright.hw.scratchpads import ParameterScratchpad, WeightScratchpad
+from tilewright.hw.memory.scratchpads import ParameterScratchpad, WeightScratchpad
 from tilewright.isa.config import PRESETS, NpuConfig
 
 SMALL = NpuConfig(

@@ -9,7 +9,7 @@ import pytest
 from tilewright.fpga.bare import clock
 from tilewright.fpga.bare.resources import family_named, synthesise
 from tilewright.fpga.errors import FpgaError
-from tilewright.hw.semaphores import Semaphores
+from tilewright.hw.issue.semaphores import Semaphores
 from tilewright.isa.config import PRESETS
 
 

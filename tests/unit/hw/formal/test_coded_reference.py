@@ -16,7 +16,7 @@ from tests.common.rtl_bench import drive, simulate
 from tilewright.compiler.npu.coding.stream import encode_stream
 from tilewright.compiler.npu.coding.table import make_table
 from tilewright.hw.formal.transfer.coded_reference import DecoderReference, TableReference
-from tilewright.hw.weight_codes import SLOT
+from tilewright.hw.memory.weight_codes import SLOT
 from tilewright.isa.codes import SLOTS, STATE_BITS, CodeError, CodeMode, Decoder, Slot, TableBuilder, words_per_cycle
 from tilewright.isa.config import NpuConfig, preset
 

@@ -15,6 +15,7 @@ from amaranth.lib.wiring import In
 from tests.common import needs
 from tests.common.error_cases import prepare
 from tests.common.paths import ROOT
+from tilewright.common.measured import rtl_sources
 from tilewright.hw.connections import design
 from tilewright.hw.npu import Npu
 from tilewright.hw.sim.build import BuildError, Design, build_library
@@ -72,7 +73,7 @@ def library() -> Path:
     def text() -> str:
         return verilog.convert_fragment(design(Wrong(), TOP), name=TOP)[0]
 
-    sources = [Path(__file__), *sorted((ROOT / "hw").glob("*.py")), *sorted((ROOT / "isa").glob("*.py"))]
+    sources = [Path(__file__), *rtl_sources()]
     try:
         return build_library(
             Design("wrong", "a wrong RTL simulation", TOP, ROOT / "hw" / "sim" / "harness.cpp", text, sources)

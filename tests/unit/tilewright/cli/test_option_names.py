@@ -26,7 +26,7 @@ COMPILING = ("bench", "compare", "compile", "explain", "info", "run", "sweep", "
 #: command of a group. A module that is not here fails the test until it is.
 SHOWN_BY = {
     "tilewright/generate/language_model.py": ("generate",),
-    "compiler/importer/inputs.py": (*COMPILING, "quantize"),
+    "compiler/importer/onnx/inputs.py": (*COMPILING, "quantize"),
     "compiler/importer/tflite/__init__.py": tuple(c for c in COMPILING if c not in ("bench", "sweep")),
     "driver/board.py": ("run",),
     "fpga/build.py": ("fpga build",),
@@ -61,7 +61,7 @@ SHOWN_BY = {
     "tilewright/sweep/networks.py": ("sweep",),
     "tilewright/sweep/runner.py": ("sweep",),
     "tilewright/standalone/firmware.py": ("compile",),  # which made the program
-    "tilewright/trust.py": ("run",),
+    "tilewright/store/trust.py": ("run",),
 }
 
 #: What is no message of a command: tools with a parser of their own, options of other programs, generated text.

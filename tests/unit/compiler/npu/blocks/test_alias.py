@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tilewright.compiler.graph import Graph, Node, Quant, Tensor
+from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
 from tilewright.compiler.npu.blocks.alias import alias_of, heads_of, planes_of_rows
 from tilewright.compiler.npu.blocks.blocked import Blocked
 from tilewright.compiler.npu.views import View, dense_view, planes_of

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.compiler.graph import Graph
+from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.pipeline import compile_graph
 from tilewright.isa.config import PRESETS, NpuConfig

@@ -6,7 +6,7 @@ import numpy as np
 
 from tests.unit.compiler.npu.golden import golden
 from tests.unit.compiler.npu.net import Net
-from tilewright.compiler.graph import Graph
+from tilewright.compiler.graph.graph import Graph
 
 PLACING = ("place", "tails", "layouts", "tasks")
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.reference import quantized_ops
 from tests.unit.compiler.npu.net import Net
-from tilewright.compiler.graph import Quant
+from tilewright.compiler.graph.graph import Quant
 from tilewright.compiler.npu.layers.product_params import int8_parts
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.pipeline import compile_graph

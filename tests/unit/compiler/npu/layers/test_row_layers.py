@@ -8,7 +8,7 @@ import pytest
 from tests.network.layer_cases.case import lut
 from tests.reference import quantized_ops
 from tests.unit.compiler.npu.net import Net
-from tilewright.compiler.graph import Graph, Quant
+from tilewright.compiler.graph.graph import Graph, Quant
 from tilewright.compiler.pipeline import compile_graph
 from tilewright.isa.config import preset
 from tilewright.runtime.executor import Executor

@@ -8,7 +8,7 @@ import pytest
 import tilewright as tw
 from tests.reference import quantized_ops
 from tests.unit.compiler.npu.net import Net
-from tilewright.compiler.graph import Quant
+from tilewright.compiler.graph.graph import Quant
 from tilewright.compiler.npu.layers import conv
 from tilewright.compiler.npu.layers.row_sums import RowSums
 from tilewright.compiler.options import CompileOptions

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.unit.compiler.npu.net import Net
-from tilewright.compiler.graph import Quant, Tensor
+from tilewright.compiler.graph.graph import Quant, Tensor
 from tilewright.compiler.npu.ops import unsupported_reason
 from tilewright.isa.config import PRESETS
 

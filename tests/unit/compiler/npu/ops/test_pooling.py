@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.unit.compiler.npu.net import Net
-from tilewright.compiler.graph import Graph
+from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.npu.ops import unsupported_reason
 from tilewright.compiler.pipeline import compile_graph
 from tilewright.isa.config import PRESETS

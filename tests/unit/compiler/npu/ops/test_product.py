@@ -7,7 +7,7 @@ import pytest
 
 from tests.reference import quantized_ops
 from tests.unit.compiler.npu.layers.test_product_params import Zero
-from tilewright.compiler.graph import Quant
+from tilewright.compiler.graph.graph import Quant
 from tilewright.compiler.pipeline import compile_graph
 from tilewright.isa.config import PRESETS
 from tilewright.isa.program import CpuStep

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.compiler.npu.net import Net
 from tilewright.compiler.cpu.cost import HOST_MODELS
 from tilewright.compiler.cpu.target import HOSTS
-from tilewright.compiler.graph import Graph
+from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.npu.blocks.wiring import Wiring
 from tilewright.compiler.npu.place.border import Border
 from tilewright.compiler.npu.place.place import Placement, place_nodes

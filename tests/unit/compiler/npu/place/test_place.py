@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.compiler.npu.net import Net
 from tilewright.compiler.errors import CompileError
-from tilewright.compiler.graph import Graph
+from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.npu.blocks.wiring import Wiring
 from tilewright.compiler.npu.place.place import Placement, place_nodes
 from tilewright.isa.config import PRESETS

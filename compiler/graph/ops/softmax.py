@@ -1,0 +1,35 @@
+"""Softmax."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.compiler.graph.ops.quantized_op import Operands, QuantizedOp, shape_error
+from tilewright.compiler.graph.tensor import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class QSoftmax(QuantizedOp):
+    """Softmax along `axis`.
+
+    Attributes:
+        beta: what the operand is multiplied with first.
+        levels: onnxruntime's QLinearSoftmax, `sat(RNE(f32(f32(e * levels) / sum e)) + zy)` in float32, the sum in
+            order; None for the correctly rounded `sat(RNE(p / sy) + zy)`.
+    """
+
+    axis: int = -1
+    beta: float = 1.0
+    levels: float | None = None
+
+    def check(self, operands: Operands, result: Tensor) -> str | None:
+        x = operands[0]
+        if x is not None and not -len(x.shape) <= self.axis < len(x.shape):
+            return f"axis {self.axis} of {list(x.shape)}"
+        return super().check(operands, result) or (shape_error(result, x.shape) if x is not None else None)
+
+    def step(self, scale: np.ndarray | np.float32) -> np.float32:
+        """What a step of the operand, which has this scale, is in the exponent."""
+        return np.float32(np.float32(scale) * np.float32(self.beta))

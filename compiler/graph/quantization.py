@@ -1,0 +1,64 @@
+"""The float32 rules by which reals and stored integers become each other, and the types of activations.
+
+quantize(x)   = sat(RNE(f32(x / s)) + z)            s, x float32
+dequantize(q) = f32(f32(q - z) * s)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.compiler.graph.tensor import EIGHT_BIT, Quant, Tensor
+from tilewright.compiler.limits import MAX_SCALE
+from tilewright.isa import numerics
+
+#: Attribute of a DequantizeLinear that the model gives no zero point: onnxruntime makes no integer Gemm of it.
+NO_ZERO_POINT = "no_zero_point"
+
+
+def ordinary(quant: Quant, signed: bool = False) -> bool:
+    """Whether ratios and products with this scale are numbers: a float32 can hold 3e38, its square it cannot.
+
+    Args:
+        signed: a negative scale is accepted too, with which dequantising reverses the order of integers.
+    """
+    scale = np.abs(quant.scale) if signed else quant.scale
+    return bool(np.all((scale >= 1 / MAX_SCALE) & (scale <= MAX_SCALE)))
+
+
+def bias_scale(step: np.ndarray) -> np.ndarray:
+    """The scale that describes an int32 bias of sums with the step `f32(sx * sw)`: the step, or the least normal
+    float32 of its sign where two tiny scales underflow. The integers count then."""
+    return np.asarray(np.copysign(np.maximum(np.abs(step), np.finfo(np.float32).tiny), step))
+
+
+def is_activation(tensor: Tensor | None) -> bool:
+    """True for an 8-bit tensor with one scale."""
+    return tensor is not None and tensor.dtype in EIGHT_BIT and tensor.quant is not None and tensor.quant.per_tensor
+
+
+def limits(dtype: np.dtype) -> tuple[int, int]:
+    info = np.iinfo(dtype)
+    return int(info.min), int(info.max)
+
+
+def quantize(x: Any, quant: Quant, dtype: np.dtype) -> np.ndarray:
+    """float32 -> 8 bit, per tensor. NaN becomes the lower limit, as the saturating conversion of x86 does."""
+    values = np.asarray(x, np.float32)
+    with np.errstate(all="ignore"):
+        known = np.where(np.isnan(values), np.float32(-np.inf), values)
+        return np.asarray(numerics.quantize(known, quant.scale, int(quant.zero_point), dtype))
+
+
+def dequantize(q: np.ndarray, quant: Quant) -> np.ndarray:
+    """Integers -> float32; scales per channel as `Quant.along` has them."""
+    with np.errstate(over="ignore"):
+        return np.asarray(numerics.dequantize(q, quant.scale, quant.zero_point), np.float32)
+
+
+def requantize_table(source: Quant, source_dtype: np.dtype, target: Quant, target_dtype: np.dtype) -> np.ndarray:
+    """uint8[256]: byte of the target for each byte of the source, by dequantise then quantise."""
+    every = np.arange(256, dtype=np.uint8).view(source_dtype)
+    return quantize(dequantize(every, source), target, target_dtype).view(np.uint8)

@@ -1,0 +1,1 @@
+"""ONNX operators into the normal form of the graph, a handler each."""

@@ -1,0 +1,181 @@
+"""DFT and STFT as products with matrices of roots of unity; long transforms split into short ones."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.importer.onnx.builder import OnnxBuilder
+from tilewright.compiler.importer.onnx.handlers import handles
+from tilewright.compiler.importer.onnx.onnx_node import OnnxNode
+from tilewright.compiler.onnx.onnx_ops import elem_type
+
+LONGEST = 512
+"""Transforms above this length are split where they can be: n^2 work and memory become n (p + q)."""
+
+
+@handles("DFT")
+def dft(builder: OnnxBuilder, node: OnnxNode) -> None:
+    """[..., n, ..., 1 or 2] -> [..., k, ..., 2], real and imaginary parts last; inverse and one-sided: real, [..., 1].
+
+    The axis is an input since opset 20; before, an attribute with the default 1.
+    """
+    x = node.input(0)
+    rank = len(builder.shape(x))
+    if node.version < 20:
+        axis = int(node.attrs.get("axis", 1))
+    else:
+        axis = _integer(builder, node.input(2), "axis") if node.input(2) else -2
+    if not -rank <= axis < rank or axis % rank == rank - 1:
+        raise CompileError(f"{node.label}: axis {axis} must be an axis before the last one of {list(builder.shape(x))}")
+    axis %= rank
+    inverse, onesided = bool(node.attrs.get("inverse", 0)), bool(node.attrs.get("onesided", 0))
+    n = builder.shape(x)[axis]
+    length = 2 * (n - 1) if inverse and onesided else n
+    if node.input(1):
+        length = _integer(builder, node.input(1), "dft_length")
+    if length < 1:
+        raise CompileError(f"{node.label}: the transform has length {length}; it must be at least 1")
+    perm = [*(a for a in range(rank) if a not in (axis, rank - 1)), axis, rank - 1]
+    y = _transform(builder, builder.emit("Transpose", [x], attrs={"perm": perm}), length, inverse, onesided)
+    builder.emit("Transpose", [y], [node.output(0)], {"perm": [int(p) for p in np.argsort(perm)]})
+
+
+@handles("STFT")
+def stft(builder: OnnxBuilder, node: OnnxNode) -> None:
+    """signal [batch, samples, 1 or 2] -> [batch, frames, bins, 2]; window [w] with w up to the frame length."""
+    signal = node.input(0)
+    if len(builder.shape(signal)) == 2:
+        signal = builder.emit("Unsqueeze", [signal, builder.ints("axes", [2])])
+    _, samples, _ = builder.shape(signal)
+    step = _integer(builder, node.input(1), "frame_step")
+    window = node.input(2)
+    width = builder.shape(window)[0] if window else 0
+    length = _integer(builder, node.input(3), "frame_length") if node.input(3) else width or samples
+    width = width or length
+    if step < 1 or not 1 <= length <= samples or width > length:
+        raise CompileError(
+            f"{node.label}: frame_step={step}, frame_length={length}, a window of {width} and {samples} samples do not "
+            "fit each other"
+        )
+    count = 1 + (samples - length) // step
+    frames = builder.emit(
+        "Gather",
+        [signal, builder.constant("frames", np.arange(count)[:, None] * step + np.arange(width))],
+        attrs={"axis": 1},
+    )
+    if window:
+        column = builder.emit("Unsqueeze", [window, builder.ints("axes", [1])])
+        frames = builder.emit("Mul", [frames, column])
+    y = _transform(builder, frames, length, inverse=False, onesided=bool(node.attrs.get("onesided", 1)))
+    builder.emit("Identity", [y], [node.output(0)])
+
+
+def _integer(builder: OnnxBuilder, name: str, what: str) -> int:
+    return int(builder.need_const(name, what).reshape(-1)[0])
+
+
+def _transform(builder: OnnxBuilder, x: str, length: int, inverse: bool, onesided: bool) -> str:
+    """The transform along the last but one axis of [..., n, 1 or 2]; n is cut, or extended by zeros, to the length."""
+    shape, dtype = builder.shape(x), builder.tensor(x).dtype
+    wide = np.dtype(np.float64 if dtype == np.float64 else np.float32)
+    if dtype != wide:
+        x = builder.emit("Cast", [x], attrs={"to": elem_type(wide)})
+    rows = math.prod(shape[:-2])
+    x = _reshape(builder, x, [rows, *shape[-2:]])
+    if length <= LONGEST or _split(length) == 1:
+        y = _direct(builder, x, length, inverse, onesided, wide)
+    else:
+        y = _long(builder, x, length, inverse, onesided, wide)
+    y = _reshape(builder, y, [*shape[:-2], *builder.shape(y)[1:]])
+    return builder.emit("Cast", [y], attrs={"to": elem_type(dtype)}) if dtype != wide else y
+
+
+def _reshape(builder: OnnxBuilder, x: str, shape: list[int]) -> str:
+    return builder.emit("Reshape", [x, builder.ints("shape", shape)], attrs={"allowzero": 1})
+
+
+def _direct(builder: OnnxBuilder, x: str, length: int, inverse: bool, onesided: bool, dtype: np.dtype) -> str:
+    """The transform as one matrix product: [rows, n, c] -> [rows, k, c']."""
+    rows, n, parts = builder.shape(x)
+    # Numbers of input and output points that count; what lies beyond the length is ignored.
+    points_in = length // 2 + 1 if inverse and onesided else length
+    points_out = length // 2 + 1 if onesided and not inverse else length
+    angle = 2 * np.pi / length * (np.outer(np.arange(n), np.arange(points_out)) % length)
+    cos, sin = np.cos(angle), np.sin(angle) * (1 if inverse else -1)
+    matrix = np.zeros((n, parts, points_out, 2))
+    matrix[:, 0, :, 0], matrix[:, 0, :, 1] = cos, sin
+    if parts == 2:
+        matrix[:, 1, :, 0], matrix[:, 1, :, 1] = -sin, cos
+    matrix[points_in:] = 0
+    if inverse:
+        matrix /= length
+    if inverse and onesided:
+        matrix = matrix[..., :1]  # the other half of the spectrum is the conjugate of this one
+        ends = [0, *([length // 2] if length % 2 == 0 else [])]
+        matrix[~np.isin(np.arange(n), ends)] *= 2
+    flat = _reshape(builder, x, [rows, n * parts])
+    wide = matrix.reshape(n * parts, -1).astype(dtype)
+    return _reshape(builder, builder.emit("MatMul", [flat, builder.constant("roots", wide)]), [rows, *matrix.shape[2:]])
+
+
+def _split(length: int) -> int:
+    """The largest factor of n that is not above its square root."""
+    return next(p for p in range(math.isqrt(length), 0, -1) if length % p == 0)
+
+
+def _long(builder: OnnxBuilder, x: str, length: int, inverse: bool, onesided: bool, dtype: np.dtype) -> str:
+    """The transform of a long sequence, by way of the complex transform of the whole length."""
+    _, n, parts = builder.shape(x)
+    points_in = length // 2 + 1 if inverse and onesided else length
+    if n > points_in:
+        x = _slice(builder, x, points_in, 1)
+    padding = [0, 0, 0, 0, max(points_in - n, 0), 2 - parts]
+    if any(padding):
+        x = builder.emit("Pad", [x, builder.ints("pads", padding), builder.constant("zero", 0, dtype)])
+    if inverse and onesided:
+        back = np.arange(length)
+        mirrored = back >= points_in
+        index = builder.constant("mirror", np.where(mirrored, length - back, back))
+        sign = np.stack([np.ones(length), np.where(mirrored, -1, 1)], axis=-1)
+        # Like every inverse of a one-sided spectrum: the imaginary parts of its ends do not count.
+        sign[[0, *([length // 2] if length % 2 == 0 else [])], 1] = 0
+        x = builder.emit(
+            "Mul", [builder.emit("Gather", [x, index], attrs={"axis": 1}), builder.constant("sign", sign, dtype)]
+        )
+    y = _complex(builder, x, inverse, dtype)
+    if inverse:
+        y = builder.emit("Mul", [y, builder.constant("scale", 1 / length, dtype)])
+        return _slice(builder, y, 1, 2) if onesided else y
+    return _slice(builder, y, length // 2 + 1, 1) if onesided else y
+
+
+def _slice(builder: OnnxBuilder, x: str, end: int, axis: int) -> str:
+    bounds = [builder.ints(what, [v]) for what, v in (("starts", 0), ("ends", end), ("axes", axis), ("steps", 1))]
+    return builder.emit("Slice", [x, *bounds])
+
+
+def _complex(builder: OnnxBuilder, x: str, inverse: bool, dtype: np.dtype) -> str:
+    """[rows, n, 2] -> [rows, n, 2] without scaling, n = p q: q-point transforms, a turn of each value, p-point ones."""
+    rows, n, _ = builder.shape(x)
+    p = _split(n)
+    if n <= LONGEST or p == 1:
+        y = _direct(builder, x, n, inverse, False, dtype)
+        return builder.emit("Mul", [y, builder.constant("scale", n, dtype)]) if inverse else y
+    q = n // p
+    swap = lambda name: builder.emit("Transpose", [name], attrs={"perm": [0, 2, 1, 3]})
+    columns = swap(_reshape(builder, x, [rows, q, p, 2]))
+    y = _complex(builder, _reshape(builder, columns, [rows * p, q, 2]), inverse, dtype)
+    angle = 2 * np.pi / n * np.outer(np.arange(p), np.arange(q)) * (1 if inverse else -1)
+    # (a + ib)(c + is) = a (c, s) + b (-s, c)
+    turns = np.stack([np.cos(angle), np.sin(angle)], axis=-1), np.stack([-np.sin(angle), np.cos(angle)], axis=-1)
+    y = _reshape(builder, y, [rows, p, q, 2])
+    real, imaginary = (
+        builder.emit("Gather", [y, builder.ints("part", [part])], attrs={"axis": 3}) for part in range(2)
+    )
+    products = [builder.emit("Mul", [v, builder.constant("turn", t, dtype)]) for v, t in zip((real, imaginary), turns)]
+    y = swap(builder.emit("Add", products))
+    y = _complex(builder, _reshape(builder, y, [rows * q, p, 2]), inverse, dtype)
+    return _reshape(builder, swap(_reshape(builder, y, [rows, q, p, 2])), [rows, n, 2])

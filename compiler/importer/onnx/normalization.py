@@ -1,0 +1,59 @@
+"""Group normalisation, local response normalisation, and norms as onnxruntime had them before ONNX."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.importer.onnx.builder import OnnxBuilder
+from tilewright.compiler.importer.onnx.handlers import handles
+from tilewright.compiler.importer.onnx.onnx_node import OnnxNode
+
+
+@handles("GroupNormalization")
+def group_normalization(builder: OnnxBuilder, node: OnnxNode) -> None:
+    """Opset 18 has scale and bias per group; the normal form has them per channel."""
+    inputs = list(node.inputs)
+    groups, channels = node.positive("num_groups", 0), builder.shape(node.input(0))[1]
+    if channels % groups:
+        raise CompileError(f"{node.label}: num_groups={groups} must divide the {channels} channels")
+    if node.version < 21:
+        for i in (1, 2):
+            if builder.shape(inputs[i]) != (channels,) or groups == channels:
+                column = builder.emit(
+                    "Reshape", [inputs[i], builder.ints("shape", [groups, 1])], attrs={"allowzero": 1}
+                )
+                wide = builder.ints("shape", [groups, channels // groups])
+                column = builder.emit("Expand", [column, wide])
+                inputs[i] = builder.emit("Reshape", [column, builder.ints("shape", [channels])], attrs={"allowzero": 1})
+    builder.emit("GroupNormalization", inputs, node.outputs, node.attrs)
+
+
+@handles("LayerNormalization", domain="com.microsoft")
+def layer_normalization(builder: OnnxBuilder, node: OnnxNode) -> None:
+    """ONNX's, in a model of an older opset."""
+    builder.passthrough(node)
+
+
+@handles("SimplifiedLayerNormalization", domain="com.microsoft")
+def simplified_layer_normalization(builder: OnnxBuilder, node: OnnxNode) -> None:
+    """Inputs X, scale; outputs Y, inv_std_var: RMSNormalization and what it multiplies with."""
+    axis, epsilon = int(node.attrs.get("axis", -1)), float(node.attrs.get("epsilon", 1e-5))
+    x = builder.tensor(node.input(0))
+    if not -len(x.shape) <= axis < len(x.shape):
+        raise CompileError(f"{node.label}: axis={axis} must be within the {len(x.shape)} axes of {x.name!r}")
+    builder.emit("RMSNormalization", node.inputs[:2], [node.output(0)], {"axis": axis, "epsilon": epsilon})
+    if node.output(1):
+        wide = builder.emit("Cast", [x.name], attrs={"to": int(onnx.TensorProto.FLOAT)})
+        axes = builder.ints("axes", range(axis % len(x.shape), len(x.shape)))
+        mean = builder.emit("ReduceMean", [builder.emit("Mul", [wide, wide]), axes], attrs={"keepdims": 1})
+        shifted = builder.emit("Add", [mean, builder.constant("epsilon", epsilon, np.float32)])
+        builder.emit("Reciprocal", [builder.emit("Sqrt", [shifted])], [node.output(1)])
+
+
+@handles("LRN")
+def local_response(builder: OnnxBuilder, node: OnnxNode) -> None:
+    """As it is."""
+    node.positive("size", 0)
+    builder.passthrough(node)

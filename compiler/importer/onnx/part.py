@@ -1,0 +1,106 @@
+"""Part of a model as a graph of its own: consecutive nodes, with types and some values of what they read.
+
+A dynamic model is compiled in parts, because what one part computes may decide the shapes of the next. Where a part
+cannot be one program, `Cut` says at which node, and which values would help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from tilewright.compiler.errors import StagingError
+from tilewright.compiler.graph.graph import Graph, Tensor
+from tilewright.compiler.importer.onnx.builder import OnnxBuilder, deciding
+from tilewright.compiler.importer.onnx.handlers import HANDLERS, handles
+from tilewright.compiler.importer.onnx.loader import reported
+from tilewright.compiler.importer.onnx.onnx_node import OnnxNode
+from tilewright.compiler.limits import check_shape
+from tilewright.compiler.onnx.onnx_ops import OPSET
+
+
+@dataclass
+class Cut(Exception):
+    """The node at which a part of a model ends, because it cannot be compiled with what is known.
+
+    Attributes:
+        node: its index in the part.
+        names: values, inputs of the part or results of nodes before, that would have to be known; empty if the host has
+            to run the node.
+        reason: the importer's message.
+    """
+
+    node: int
+    names: tuple[str, ...]
+    reason: str
+
+
+def import_part(
+    name: str,
+    nodes: Sequence[onnx.NodeProto],
+    versions: Mapping[str, int],
+    types: Mapping[str, tuple[tuple[int, ...], np.dtype]],
+    constants: Mapping[str, np.ndarray],
+    outputs: Sequence[str],
+) -> Graph:
+    """The graph of some nodes.
+
+    Args:
+        name: of the model, for messages.
+        versions: opset version by domain.
+        types: shape and dtype of every tensor the nodes take from outside.
+        constants: those whose values are known, initialisers among them.
+        outputs: results wanted by others.
+
+    Raises:
+        Cut: see there. CompileError: the nodes are damaged, inconsistent or unsupported.
+    """
+    graph = Graph(name, OPSET)
+    builder = OnnxBuilder(graph, name, dict(versions), HANDLERS, staged=True)
+    for key, value in constants.items():
+        graph.add(Tensor(key, tuple(value.shape), value.dtype, value))
+    for key, (shape, dtype) in types.items():
+        if key not in constants:
+            check_shape("input", key, shape)
+            graph.add(Tensor(key, tuple(shape), np.dtype(dtype)))
+            graph.inputs.append(key)
+    made: dict[str, int] = {}
+    for index, proto in enumerate(nodes):
+        try:
+            with reported(name):
+                builder.node(proto)
+        except StagingError as error:
+            raise Cut(index, deciding(graph, error.tensors, {*graph.inputs, *made}), str(error)) from error
+        made |= dict.fromkeys(filter(None, proto.output), index)
+    for output in outputs:
+        if output in builder.sequences:
+            raise Cut(made[output], (), f"{output!r} is a sequence, which no program hands over")
+        graph.outputs.append(output)
+    graph.prune()
+    graph.inputs = [n for n in graph.inputs if n in graph.tensors]
+    graph.verify("import")
+    return graph
+
+
+def _left_to_the_host(builder: OnnxBuilder, node: OnnxNode) -> None:
+    if not all(name in builder.graph.tensors and builder.const(name) is not None for name in node.inputs if name):
+        raise StagingError(f"{node.label} runs on the host; a compiled program does not have it")
+    builder.passthrough(node)
+
+
+for _domain, _ops in {
+    "": (
+        "ImageDecoder",
+        "RegexFullMatch",
+        "StringConcat",
+        "StringNormalizer",
+        "StringSplit",
+        "TfIdfVectorizer",
+        "Unique",
+    ),
+    "ai.onnx.ml": ("CategoryMapper", "LabelEncoder"),
+}.items():
+    handles(*_ops, domain=_domain)(_left_to_the_host)

@@ -1,0 +1,153 @@
+"""Integer constants for Add, proven on all operand pairs.
+
+The machine computes `clamp((a*ma + b*mb + c) >> shift)`; onnxruntime rounds a float expression. For given
+multipliers and shift every pair (a, b) bounds c from both sides, so the feasible c form an interval; a search over
+multipliers near the exact ratios finds one that is not empty for about 99 % of scale sets (`docs/numerics.md`).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from tilewright.compiler.graph.ops.elementwise import AddConstants, QAdd
+from tilewright.compiler.graph.tensor import Tensor
+from tilewright.compiler.npu.stored import StoredType, stored_limits, stored_type
+from tilewright.isa import numerics
+
+_MULTIPLIER_LIMIT = (1 << 23) - 1
+_MOST_TRIED = 256  # choices of c: where there are more, many pairs are missed
+
+
+def stored_add_constants(op: QAdd, a: Tensor, b: Tensor, y: Tensor) -> AddConstants | None:
+    """Constants of VECTOR_ADD for values as the machine stores them; None where there are none that equal the op."""
+    types = stored_type(a), stored_type(b), stored_type(y)
+    if op.constants is not None:
+        return _moved_constants(op.constants, *(shift for _, _, shift in types))
+    return find_add_constants(*types, *stored_limits(y, op), op.floats)
+
+
+def _moved_constants(given: AddConstants, oa: int, ob: int, oy: int) -> AddConstants | None:
+    """A QAdd's own constants for values stored minus `oa`, `ob`, `oy`; None where the machine has no room for them."""
+    c = given.c + oa * given.ma + ob * given.mb - (oy << given.shift)
+    reach = (abs(given.ma) + abs(given.mb)) * 128 + abs(c)
+    if max(abs(given.ma), abs(given.mb)) > _MULTIPLIER_LIMIT or not 0 <= given.shift < 32 or reach >= 1 << 31:
+        return None
+    return AddConstants(given.ma, given.mb, c, given.shift)
+
+
+@functools.lru_cache(maxsize=4096)
+def find_add_constants(
+    a_type: StoredType, b_type: StoredType, y_type: StoredType, low: int, high: int, floats: bool = False
+) -> AddConstants | None:
+    """Constants of VECTOR_ADD that equal the rule of a QAdd for all operands, None where none were found.
+
+    Args:
+        low, high: clamp of the values as they are stored.
+        floats: the rule is `numerics.add_floats`, not `numerics.add_reference`.
+    """
+    if low >= high:
+        return AddConstants(0, 0, 0, 0)
+    a, b, target = _wanted(a_type, b_type, y_type, low, high, floats)
+    fa, fb, ft = _edges(a, b, target)
+    for ma, mb, shift in _multipliers(a_type, b_type, y_type):
+        interval = _interval(fa * ma + fb * mb, ft, shift, low, high)
+        if interval is None:
+            continue
+        full = _interval(a * ma + b * mb, target, shift, low, high)
+        if full is None:
+            continue
+        c = min(max((full[0] + full[1]) // 2, -(1 << 31)), (1 << 31) - 1)
+        total = a * ma + b * mb + c
+        if abs(total).max() < 1 << 31 and np.array_equal(np.clip(total >> shift, low, high), target):
+            return AddConstants(ma, mb, int(c), shift)
+    return None
+
+
+@functools.lru_cache(maxsize=64)
+def nearest_add_constants(
+    a_type: StoredType, b_type: StoredType, y_type: StoredType, low: int, high: int, floats: bool = False
+) -> tuple[AddConstants, np.ndarray] | None:
+    """Constants that miss few operand pairs, and what must be added to their results: int64 [a, b], as values are
+    stored, from -128 on. None where every choice misses many."""
+    a, b, target = _wanted(a_type, b_type, y_type, low, high, floats)
+    fa, fb, ft = _edges(a, b, target)
+    best: tuple[int, AddConstants] | None = None
+    for ma, mb, shift in itertools.islice(_multipliers(a_type, b_type, y_type), 2 * len(_NEIGHBOURS)):
+        sums = fa * ma + fb * mb
+        least = np.sort(((ft << shift) - sums)[ft > low])
+        most = np.sort((((ft + 1) << shift) - 1 - sums)[ft < high])
+        if not (least.size and most.size):
+            continue
+        tried = np.concatenate([least[least > most[0]], most[most < least[-1]]])
+        if not 0 < tried.size <= _MOST_TRIED:
+            continue
+        missed = least.size - np.searchsorted(least, tried, "right") + np.searchsorted(most, tried, "left")
+        at = int(missed.argmin())
+        if best is None or missed[at] < best[0]:
+            best = int(missed[at]), AddConstants(ma, mb, int(tried[at]), shift)
+    if best is None:
+        return None
+    found = best[1]
+    total = a * found.ma + b * found.mb + found.c
+    correction = target - np.clip(total >> found.shift, low, high)
+    return (found, correction) if abs(total).max() < 1 << 31 else None
+
+
+def _wanted(
+    a_type: StoredType, b_type: StoredType, y_type: StoredType, low: int, high: int, floats: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """All first operands as a column, all second ones as a row, and the results, as they are stored."""
+    q = np.arange(-128, 128, dtype=np.int64)
+    (sa, za, oa), (sb, zb, ob), (sy, zy, oy) = a_type, b_type, y_type
+    a, b = q[:, None], q[None, :]
+    rule = numerics.add_floats if floats else numerics.add_reference
+    return a, b, rule(a + oa, b + ob, sa, za, sb, zb, sy, zy, low + oy, high + oy).astype(np.int64) - oy
+
+
+def _edges(a: np.ndarray, b: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The pairs next to a step of the target, and their results: no others can bound c."""
+    edge = np.zeros(target.shape, bool)
+    for axis in (0, 1):
+        step = np.diff(target, axis=axis) != 0
+        first, second = [slice(None)] * 2, [slice(None)] * 2
+        first[axis], second[axis] = slice(None, -1), slice(1, None)
+        edge[tuple(first)] |= step
+        edge[tuple(second)] |= step
+    edge[[0, -1], [0, -1]] = True  # the least sum and the greatest
+    ea, eb = np.nonzero(edge)
+    return a[ea, 0], b[0, eb], target[ea, eb]
+
+
+def _multipliers(a_type: StoredType, b_type: StoredType, y_type: StoredType) -> Iterator[tuple[int, int, int]]:
+    """Multipliers of both operands and a shift, next to the ratios of the scales, those of most bits first."""
+    with np.errstate(over="ignore"):
+        ra, rb = (float(np.float32(t[0]) / np.float32(y_type[0])) for t in (a_type, b_type))
+    if not (math.isfinite(ra) and math.isfinite(rb)):
+        return
+    for shift in range(23, 7, -1):
+        ma, mb = round(ra * 2**shift), round(rb * 2**shift)
+        if (ma + mb + 8) * 128 < 1 << 30:  # neither is below 0, so each fits as well
+            yield from ((ma + da, mb + db, shift) for da, db in _NEIGHBOURS)
+
+
+_NEIGHBOURS = sorted(((a, b) for a in range(-3, 4) for b in range(-3, 4)), key=lambda d: d[0] ** 2 + d[1] ** 2)
+
+
+def _interval(t: np.ndarray, target: np.ndarray, shift: int, low: int, high: int) -> tuple[int, int] | None:
+    """The inclusive range of c for which `clamp((t + c) >> shift)` equals `target` everywhere."""
+    inner_low = target > low
+    inner_high = target < high
+    least = int(((target << shift) - t)[inner_low].max(initial=-(1 << 40)))
+    most = int((((target + 1) << shift) - 1 - t)[inner_high].min(initial=1 << 40))
+    if least > most:
+        return None
+    if least <= -(1 << 40):
+        least = most - 2
+    if most >= 1 << 40:
+        most = least + 2
+    return least, most

@@ -1,0 +1,202 @@
+"""Functions of one 8-bit tensor that differ from channel to channel, between layers of the NPU.
+
+    PRelu with a slope for each channel  =>  QConv of the negative part, each channel by itself, + a table of the rest
+    Mul, Div by one for each channel     =>  QConv, each channel by itself
+    Add, Sub of one for each channel     =>  QConv, each channel by itself, with a bias
+
+A table is the same for all lanes, but the requantiser has a scale for each channel. Its product is rounded once where
+the model's floats are rounded several times, so every channel's scale is tried on all values of a byte, and its
+neighbours where it fails; where none gives the model's bytes the op stays what it is. What is added is a whole number
+of parts of a step, as many as the weight says: the weight is the first with which all values of a byte come out.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
+from tilewright.compiler.graph.ops.convolution import QConv
+from tilewright.compiler.graph.ops.elementwise import AddConstants, QAdd, QLut
+from tilewright.compiler.graph.quantization import is_activation, limits, quantize
+from tilewright.compiler.npu.blocks.wiring import Wiring
+from tilewright.compiler.npu.rewrites.moves import made_by_npu, read_by_npu
+from tilewright.compiler.passes.annotate import quant_of
+from tilewright.isa import numerics
+from tilewright.isa.config import NpuConfig
+
+#: Steps of a float32 by which a scale may be off.
+_NEIGHBOURS = 64
+_FUNCTIONS = {"PRelu": (0,), "Mul": (0, 1), "Div": (0,), "Add": (0, 1), "Sub": (1,)}
+"""Which operands may be the tensor: of x - constant, Add has been made before."""
+#: Of a channel's bias: sums of products are exact far beyond.
+_MOST_ADDED = 1 << 22
+
+
+def convolve_by_channel(graph: Graph, config: NpuConfig) -> None:
+    wiring = Wiring.of(graph)
+    made: dict[int, list[Node]] = {}
+    for node in graph.nodes:
+        if node.op == "QuantizeLinear":
+            found = _replaced(wiring, config, node)
+            if found is not None:
+                made[id(node)] = found
+    if made:
+        graph.nodes = [other for node in graph.nodes for other in made.get(id(node), [node])]
+        graph.prune()
+
+
+def _replaced(wiring: Wiring, config: NpuConfig, quantizer: Node) -> list[Node] | None:
+    """Integer ops that make what a QuantizeLinear makes of such a function; None where it is none, or not exactly."""
+    function = wiring.producers.get(quantizer.inputs[0])
+    if function is None or function.op not in _FUNCTIONS or len(function.inputs) != 2:
+        return None
+    for index in _FUNCTIONS[function.op]:
+        source = wiring.producers.get(function.inputs[index])
+        factors = wiring.graph.const(function.inputs[1 - index])
+        if source is None or source.op != "DequantizeLinear" or factors is None or factors.dtype != np.float32:
+            continue
+        x, y = wiring.tensor(source.inputs[0]), wiring.tensor(quantizer.outputs[0])
+        if not (_says(wiring.graph, source, x) and _says(wiring.graph, quantizer, y)):
+            continue
+        if (
+            len(x.shape) != 4
+            or x.shape != y.shape
+            or x.dtype != y.dtype
+            or not is_activation(x)
+            or not is_activation(y)
+        ):
+            continue
+        if factors.ndim > 4 or (1,) * (4 - factors.ndim) + factors.shape != (1, x.shape[1], 1, 1):
+            continue
+        if made_by_npu(wiring, config, x.name) and read_by_npu(wiring, config, y.name):
+            if function.op == "Div" and (factors == 0).any():
+                return None
+            origin = (*function.origin, *quantizer.origin)
+            by_channel = _ByChannel(wiring.graph, function, x, y, factors.reshape(-1), origin)
+            if function.op in ("Add", "Sub"):
+                return by_channel.sum(minus=function.op == "Sub")
+            return by_channel.nodes()
+    return None
+
+
+def _says(graph: Graph, node: Node, tensor: Tensor) -> bool:
+    """Whether a QuantizeLinear or DequantizeLinear has the scale that a tensor has in the graph."""
+    quant = quant_of(graph, node)
+    return quant is not None and quant.per_tensor and quant.same_as(tensor.quant)
+
+
+class _ByChannel:
+    """x to y, multiplied by a factor for each channel, by PRelu only where it is negative, or added to it."""
+
+    def __init__(
+        self, graph: Graph, function: Node, x: Tensor, y: Tensor, factors: np.ndarray, origin: tuple[str, ...]
+    ) -> None:
+        assert x.quant is not None and y.quant is not None
+        self.graph, self.function, self.x, self.y, self.factors, self.origin = graph, function, x, y, factors, origin
+        self.from_quant, self.to_quant = x.quant, y.quant
+
+    def sum(self, minus: bool) -> list[Node] | None:
+        """What is added to each channel of x; `minus`: what each channel of x is subtracted from."""
+        low, high = limits(self.x.dtype)
+        centred = np.arange(low, high + 1) - int(self.from_quant.zero_point)
+        floats = centred.astype(np.float32) * np.float32(self.from_quant.scale)
+        with np.errstate(over="ignore"):  # what is infinite is quantised to a limit
+            wanted = quantize((-floats if minus else floats)[:, None] + self.factors, self.to_quant, self.y.dtype)
+        found = [self._weight(-centred if minus else centred, column) for column in wanted.astype(np.int64).T]
+        if None in found:
+            return None
+        weights, biases, scales = (np.array(values) for values in zip(*(one for one in found if one), strict=True))
+        return [self._conv(self.x.name, scales, self.y.name, -weights if minus else weights, biases)]
+
+    def _weight(self, centred: np.ndarray, wanted: np.ndarray) -> tuple[int, int, np.float32] | None:
+        """(weight, bias, scale of the weight) with which the products of a channel are what is wanted; None if there
+        are none."""
+        zero, (low, high) = int(self.to_quant.zero_point), limits(self.y.dtype)
+        steps = float(self.to_quant.scale) / float(self.from_quant.scale)  # of the operand in one of the result
+        inner = wanted[(wanted > low) & (wanted < high)]
+        if not inner.size:
+            return None  # nearly all of the channel is a limit
+        begins = ((wanted - zero - 0.5) * steps - centred)[wanted > low].max(initial=-math.inf)
+        ends = ((wanted - zero + 0.5) * steps - centred)[wanted < high].min(initial=math.inf)
+        for weight in range(1, 128):
+            bias = round((begins + ends) / 2 * weight)
+            if abs(bias) > _MOST_ADDED or not begins * weight <= bias <= ends * weight:
+                continue
+            scale = self._scale(centred * weight + bias, wanted, np.float32(1 / weight))
+            if scale is not None:
+                return weight, bias, scale
+        return None
+
+    def _scale(self, sums: np.ndarray, wanted: np.ndarray, near: np.float32) -> np.float32 | None:
+        """A scale of weights next to `near` with which these sums are what is wanted."""
+        found = self._scales(sums, wanted[:, None], int(self.to_quant.zero_point), np.array([near]))
+        return None if found is None else np.float32(found[0])
+
+    def nodes(self) -> list[Node] | None:
+        low, high = limits(self.x.dtype)
+        values, zero = np.arange(low, high + 1), int(self.to_quant.zero_point)
+        centred = values - int(self.from_quant.zero_point)
+        floats = centred.astype(np.float32) * np.float32(self.from_quant.scale)
+        divided = self.function.op == "Div"
+        with np.errstate(over="ignore"):  # what is infinite is quantised to a limit
+            found = floats[:, None] / self.factors if divided else floats[:, None] * self.factors
+        products = quantize(found, self.to_quant, self.y.dtype).astype(np.int64)
+        plain = self.function.op != "PRelu"
+        rows = np.full(len(values), True) if plain else centred <= 0
+        with np.errstate(over="ignore"):
+            factors = np.float32(1) / self.factors if divided else self.factors
+        scales = self._scales(centred[rows], products[rows], zero, factors)
+        if scales is None:
+            return None
+        if plain:
+            return [self._conv(self.x.name, scales, self.y.name)]
+        positive = np.where(centred > 0, quantize(floats, self.to_quant, self.y.dtype).astype(np.int64), zero)
+        negative = np.minimum(values, int(self.from_quant.zero_point))
+        below, scaled, above = (
+            self.graph.like(like, f"{self.y.name}.{stem}")
+            for stem, like in (("below", self.x), ("scaled", self.y), ("above", self.y))
+        )
+        return [
+            self._table(negative, below),
+            self._conv(below, scales, scaled),
+            self._table(positive, above),
+            Node.of(
+                QAdd(constants=AddConstants(1, 1, -zero, 0)), [scaled, above], [self.y.name], self.function.name,
+                self.origin,
+            ),
+        ]  # fmt: skip
+
+    def _scales(self, sums: np.ndarray, wanted: np.ndarray, zero: int, factors: np.ndarray) -> np.ndarray | None:
+        """Scales of weights, next to these, with which sums are what is wanted, float32 [channels]."""
+        least, (low, high) = limits(self.y.dtype)[0] + 128, limits(np.dtype(np.int8))
+        sx, sy = self.from_quant.scale, self.to_quant.scale
+        found, open_ = factors.copy(), np.full(len(factors), True)
+        for step in sorted(range(-_NEIGHBOURS, _NEIGHBOURS + 1), key=abs):
+            tried = (factors.view(np.int32) + step).view(np.float32)
+            scale = numerics.scale_bits(numerics.product_scale(sx, tried, sy).astype(np.float32))
+            got = numerics.requantize(sums[:, None], scale, zero - least, low, high).astype(np.int64) + least
+            fits = open_ & (got == wanted).all(axis=0)
+            found[fits], open_ = tried[fits], open_ & ~fits
+            if not open_.any():
+                return found
+        return None
+
+    def _conv(
+        self, x: str, scales: np.ndarray, y: str, weights: np.ndarray | None = None, biases: np.ndarray | None = None
+    ) -> Node:
+        """Each channel by itself, times a weight (1) plus a bias (0)."""
+        channels = len(scales)
+        quant = Quant.of(scales, np.zeros(channels, np.int64), 0)
+        values = np.ones(channels) if weights is None else weights
+        inputs = [x, self.graph.constant(f"{y}.factors", values.astype(np.int8).reshape(-1, 1, 1, 1), quant)]
+        if biases is not None:
+            inputs.append(self.graph.constant(f"{y}.summands", biases.astype(np.int32)))
+        return Node.of(QConv(kernel=(1, 1), group=channels), inputs, [y], self.function.name, self.origin)
+
+    def _table(self, results: np.ndarray, y: str) -> Node:
+        """A table from the values in their order."""
+        places = np.arange(256, dtype=np.uint8).view(self.x.dtype).astype(np.int64) - limits(self.x.dtype)[0]
+        table = results[places].astype(self.y.dtype).tobytes()
+        return Node.of(QLut(table=table), [self.x.name], [y], self.function.name, self.origin)

@@ -1,0 +1,181 @@
+"""Images and rows that are repeated or chosen: a Concat of parts, which the NPU reads where they lie.
+
+    QMatMul of activations with unequal batch axes      =>  QMatMul of images repeated to equal ones
+    QTake of images (Tile or Expand of batch axes)      =>  QConcat(Slice, Slice, ...) of images
+    Gather of rows of channels, with constant places    =>  QConcat(Slice, Slice, ...) of rows
+
+So are keys and values of grouped-query attention, which several heads of queries share. Images are repeated before rows
+and columns are exchanged, because that way the product reads its second operand as it lies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from tilewright.compiler.graph.graph import Graph, Node, Tensor
+from tilewright.compiler.graph.ops.concat import QConcat
+from tilewright.compiler.graph.ops.product import QMatMul
+from tilewright.compiler.graph.ops.take import QTake
+from tilewright.compiler.graph.quantization import is_activation
+from tilewright.compiler.npu.blocks.wiring import Wiring
+from tilewright.compiler.npu.ops import unsupported_reason
+from tilewright.compiler.npu.rewrites.moves import in_planes, made_by_npu, read_by_npu
+from tilewright.compiler.passes.boxes import bounds_of
+from tilewright.isa.config import NpuConfig
+
+#: Parts of a Concat at most: each is a layer.
+_MOST_PARTS = 64
+
+
+def copies_by_parts(graph: Graph, config: NpuConfig) -> None:
+    wiring = Wiring.of(graph)
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        nodes += _Copies(wiring, config, node).nodes() or [node]
+    graph.nodes = nodes
+    graph.prune()
+
+
+class _Copies:
+    """A node, and what makes its copies in its place."""
+
+    def __init__(self, wiring: Wiring, config: NpuConfig, node: Node) -> None:
+        self.wiring, self.graph, self.config, self.node = wiring, wiring.graph, config, node
+        self.made: list[Node] = []
+
+    def nodes(self) -> list[Node]:
+        """The nodes in its place; empty where it stays."""
+        if isinstance(self.node.quantized, QMatMul):
+            return self._product()
+        if not isinstance(self.node.quantized, QTake) and self.node.op != "Gather":
+            return []
+        x, y = self._ends()
+        if not self._in_rows(x) or not read_by_npu(self.wiring, self.config, y.name):
+            return []
+        return self._gather() if self.node.quantized is None else self._take()
+
+    def _ends(self) -> tuple[Tensor, Tensor]:
+        return self.graph.tensor(self.node.inputs[0]), self.graph.tensor(self.node.outputs[0])
+
+    def _in_rows(self, x: Tensor) -> bool:
+        """Whether the NPU may make a tensor, with its channels on the last axis."""
+        made = is_activation(x) and made_by_npu(self.wiring, self.config, x.name)
+        return made and not in_planes(self.wiring, self.config, x.name)
+
+    def _product(self) -> list[Node]:
+        graph, (a, b) = self.graph, (self.graph.tensor(name) for name in self.node.inputs[:2])
+        batch = graph.tensor(self.node.outputs[0]).shape[:-2]
+        if len(self.node.inputs) > 2 or b.is_const or a.shape[:-2] == b.shape[:-2]:
+            return []
+        if not all(self._in_rows(t) for t in (a, b) if t.shape[:-2] != batch):
+            return []
+        inputs: list[str] = []
+        for t in (a, b):
+            places = _repeated(t.shape[:-2], batch)
+            found = t.name if t.shape[:-2] == batch else self._images(t.name, places, batch)
+            if found is None:
+                return []
+            inputs.append(found)
+        assert self.node.quantized is not None
+        product = Node.of(self.node.quantized, inputs, self.node.outputs, self.node.name, self.node.origin)
+        return [*self.made, product] if unsupported_reason(graph, product, self.config) is None else []
+
+    def _take(self) -> list[Node]:
+        op, (x, y) = self.node.quantized, self._ends()
+        assert isinstance(op, QTake)
+        if len(x.shape) < 3 or op.indices[-2:] != (None, None):
+            return []
+        axes = [range(size) if places is None else places for places, size in zip(op.indices[:-2], x.shape)]
+        places = np.ravel_multi_index(np.ix_(*axes), x.shape[:-2]).reshape(-1)
+        made = self._images(x.name, places, y.shape[:-2])
+        return [*self.made, self._renamed(made)] if made is not None else []
+
+    def _gather(self) -> list[Node]:
+        x, y = self._ends()
+        places = self.graph.const(self.node.inputs[1])
+        if places is None or places.ndim != 1 or places.size < 2 or len(x.shape) not in (2, 3):
+            return []
+        if int(self.node.attrs.get("axis", 0)) % len(x.shape) != len(x.shape) - 2 or x.quant is None:
+            return []
+        if not x.quant.same_as(y.quant):
+            return []
+        made = self._parts(x.name, len(x.shape) - 2, places % x.shape[-2])
+        return [*self.made, self._renamed(made)] if made is not None else []
+
+    def _images(self, name: str, places: np.ndarray, batch: Sequence[int]) -> str | None:
+        """Images of [.., rows, columns], counted along all axes before, as a tensor with `batch` in front; None if
+        these are too many parts."""
+        maker = self.wiring.producers.get(name)
+        rank = len(self.graph.tensor(name).shape)
+        if maker is not None and maker.op == "Transpose":
+            perm = list(maker.attrs.get("perm") or range(rank)[::-1])
+            if perm[-1] < perm[-2]:  # rows and columns are exchanged behind the copies, not before
+                rows = self._turned(maker.inputs[0], [*perm[:-2], perm[-1], perm[-2]])
+                copied = self._flat_images(rows, places, batch)
+                swapped = [*range(len(batch)), len(batch) + 1, len(batch)]
+                return None if copied is None else self._turned(copied, swapped)
+        return self._flat_images(name, places, batch)
+
+    def _flat_images(self, name: str, places: np.ndarray, batch: Sequence[int]) -> str | None:
+        shape = self.graph.tensor(name).shape
+        copied = self._parts(self._reshaped(name, (math.prod(shape[:-2]), *shape[-2:])), 0, places)
+        return None if copied is None else self._reshaped(copied, (*batch, *shape[-2:]))
+
+    def _parts(self, name: str, axis: int, places: np.ndarray) -> str | None:
+        """Places along an axis, those that follow each other as one part."""
+        x = self.graph.tensor(name)
+        runs = list(_runs(places))
+        if len(runs) > _MOST_PARTS:
+            return None
+        cut = {run: self._slice(name, axis, *run) for run in dict.fromkeys(runs)}
+        if len(runs) == 1:
+            return cut[runs[0]]
+        shape = tuple(len(places) if a == axis else size for a, size in enumerate(x.shape))
+        made = self.graph.like(x, f"{name}.copies", shape)
+        op = QConcat(axis=axis, tables=(None,) * len(runs))
+        self.made.append(Node.of(op, [cut[run] for run in runs], [made], self.node.name, self.node.origin))
+        return made
+
+    def _slice(self, name: str, axis: int, first: int, end: int) -> str:
+        x = self.graph.tensor(name)
+        if (first, end) == (0, x.shape[axis]):
+            return name
+        made = self.graph.like(x, f"{name}.part", tuple(end - first if a == axis else n for a, n in enumerate(x.shape)))
+        self.made.append(Node("Slice", [name, *bounds_of(self.graph, first, end, axis)], [made], {}, made))
+        return made
+
+    def _reshaped(self, name: str, shape: Sequence[int]) -> str:
+        x = self.graph.tensor(name)
+        if x.shape == tuple(shape):
+            return name
+        made = self.graph.like(x, f"{name}.images", tuple(shape))
+        target = self.graph.constant("shape", np.array(shape, np.int64))
+        self.made.append(Node("Reshape", [name, target], [made], {}, made))
+        return made
+
+    def _turned(self, name: str, perm: list[int]) -> str:
+        x = self.graph.tensor(name)
+        made = self.graph.like(x, f"{name}.turned", tuple(x.shape[p] for p in perm))
+        self.made.append(Node("Transpose", [name], [made], {"perm": perm}, made))
+        return made
+
+    def _renamed(self, made: str) -> Node:
+        """The node's result, which is all of another tensor."""
+        return Node("Identity", [made], self.node.outputs, {}, self.node.name, self.node.origin)
+
+
+def _repeated(before: tuple[int, ...], after: tuple[int, ...]) -> np.ndarray:
+    """Which image of `before` each one of `after` is."""
+    numbers = np.arange(math.prod(before)).reshape(before)
+    return np.broadcast_to(numbers, after).reshape(-1)
+
+
+def _runs(places: np.ndarray) -> Iterator[tuple[int, int]]:
+    """First and end of what follows each other."""
+    cuts = [0, *(np.flatnonzero(np.diff(places) != 1) + 1).tolist(), len(places)]
+    for first, end in pairwise(cuts):
+        yield int(places[first]), int(places[first]) + end - first

@@ -1,0 +1,106 @@
+"""Adds for which no constants are exact, by Adds that are.
+
+    QAdd(a, b)  =>  QAdd'(a, b) + correction[16 * rows[a] + columns[b]]
+
+QAdd' has the nearest constants, which miss a few of the 65,536 pairs of operands by a step. Tables give every value of
+a and of b that is in such a pair a number, all others 0; a table of both numbers has the step. Proven on all pairs. It
+is worth four small passes not to leave the NPU; what the CPU makes and the CPU reads stays what it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
+from tilewright.compiler.graph.ops.elementwise import AddConstants, QAdd, QLut
+from tilewright.compiler.graph.quantization import is_activation
+from tilewright.compiler.npu.blocks.wiring import Wiring
+from tilewright.compiler.npu.layers.add_constants import nearest_add_constants
+from tilewright.compiler.npu.ops import unsupported_reason
+from tilewright.compiler.npu.rewrites.moves import made_by_npu, read_by_npu
+from tilewright.compiler.npu.stored import StoredType, stored_limits, stored_type
+from tilewright.isa.config import NpuConfig
+
+_SUM = AddConstants(1, 1, 0, 0)
+_NUMBERS = 16  # of the values of an operand, 0 for those that no missed pair has
+
+
+def correct_adds(graph: Graph, config: NpuConfig) -> None:
+    if not config.table_lookup:
+        return
+    wiring = Wiring.of(graph)
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        made = _corrected(wiring, config, node)
+        nodes += made or [node]
+        if made:
+            wiring.exchange([node], made)
+    graph.nodes = nodes
+
+
+def _corrected(wiring: Wiring, config: NpuConfig, node: Node) -> list[Node] | None:
+    """Nodes in place of an Add that the NPU cannot run as it is; None for any other."""
+    graph, op = wiring.graph, node.quantized
+    if not isinstance(op, QAdd) or op.constants is not None:
+        return None
+    a, b, y = (graph.tensor(name) for name in (*node.inputs, *node.outputs))
+    if not all(is_activation(t) for t in (a, b, y)) or unsupported_reason(graph, node, config) is None:
+        return None
+    if not (any(made_by_npu(wiring, config, t.name) for t in (a, b)) or read_by_npu(wiring, config, y.name)):
+        return None
+    types = stored_type(a), stored_type(b), stored_type(y)
+    found = nearest_add_constants(*types, *stored_limits(y, op), op.floats)
+    if found is None:
+        return None
+    constants, correction = found
+    nearest = graph.like(y, f"{y.name}.nearest")
+    first = Node.of(
+        replace(op, constants=_in_model_types(constants, types)), node.inputs, [nearest], node.name, node.origin
+    )
+    rows, columns = (np.asarray(correction.any(axis=axis)) for axis in (1, 0))
+    if max(rows.sum(), columns.sum()) >= _NUMBERS or unsupported_reason(graph, first, config) is not None:
+        return None
+    return [first, *_correction(graph, node, nearest, correction, rows, columns)]
+
+
+def _in_model_types(k: AddConstants, types: tuple[StoredType, StoredType, StoredType]) -> AddConstants:
+    """Constants for values as they are stored as those for values as the model has them."""
+    oa, ob, oy = (shift for _, _, shift in types)
+    return replace(k, c=k.c - oa * k.ma - ob * k.mb + (oy << k.shift))
+
+
+def _correction(
+    graph: Graph, node: Node, nearest: str, correction: np.ndarray, rows: np.ndarray, columns: np.ndarray
+) -> list[Node]:
+    """What adds the step of each missed pair to the nearest result."""
+    y = graph.tensor(node.outputs[0])
+    assert y.quant is not None
+    nodes: list[Node] = []
+
+    def emit(op: QAdd | QLut, inputs: list[str], out: str) -> str:
+        nodes.append(Node.of(op, inputs, [out], node.name, node.origin))
+        return out
+
+    def tensor(stem: str, shape: tuple[int, ...], dtype: type, scale: float) -> str:
+        name = graph.unique(f"{y.name}.{stem}")
+        graph.add(Tensor(name, shape, np.dtype(dtype), None, Quant.of(scale, 0)))
+        return name
+
+    numbers = []
+    for name, missed, factor in zip(node.inputs, (rows, columns), (_NUMBERS, 1), strict=True):
+        table = np.where(missed, np.cumsum(missed) * factor, 0).astype(np.uint8)
+        t = graph.tensor(name)
+        if t.dtype == np.int8:  # a table is in the order of bytes, what is stored in that of values
+            table = np.roll(table, 128)
+        if t.data is not None:
+            numbers.append(graph.constant(f"{y.name}.number", table[t.data.view(np.uint8)], Quant.of(1.0, 0)))
+        else:
+            numbers.append(emit(QLut(table=table.tobytes()), [name], tensor("number", t.shape, np.uint8, 1.0)))
+    pair = emit(QAdd(constants=_SUM), numbers, tensor("pair", y.shape, np.uint8, 1.0))
+    steps = np.zeros((_NUMBERS, _NUMBERS), np.int8)
+    steps[1 : 1 + rows.sum(), 1 : 1 + columns.sum()] = correction[rows][:, columns]
+    step = emit(QLut(table=steps.tobytes()), [pair], tensor("step", y.shape, np.int8, float(y.quant.scale)))
+    emit(QAdd(constants=_SUM), [nearest, step], y.name)
+    return nodes

@@ -1,0 +1,276 @@
+"""Movement between layers of the NPU that no view of their bytes can say becomes products with 0 and 1.
+
+    DepthToSpace                                    =>  QConvTranspose, kernel and stride of a block
+    SpaceToDepth                                    =>  QConv, kernel and stride of a block
+    Reshape, Transpose, Reshape of channel groups   =>  QConv 1x1 (a channel shuffle)
+    Gather of channels; Slice, Split within a block =>  QConv 1x1
+    Pad with the zero point                         =>  QConv 1x1, of each channel by itself if only planes are padded
+
+and a product of planes that are flattened becomes a QConv with a kernel of their size, whose weights are those of the
+product in another order.
+
+The scale of weights that move is 1 and that of the result its operand's, so every byte passes as it is. The array takes
+less time for it than the host does to take a tensor out of blocks, move it and put it back; where the host makes the
+tensor or is its only reader, it moves it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
+from tilewright.compiler.graph.ops.convolution import QConv, QConvTranspose
+from tilewright.compiler.graph.ops.product import QMatMul
+from tilewright.compiler.graph.quantization import is_activation
+from tilewright.compiler.npu.blocks.alias import MOVES
+from tilewright.compiler.npu.blocks.wiring import Wiring
+from tilewright.compiler.npu.ops import npu_op_of, unsupported_reason
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import Layout
+
+_ONE = Quant.of(np.float32(1), 0)
+#: Weights of a move at most: more take longer to load than the host takes.
+_MOST_WEIGHTS = 1 << 20
+ROWS_AS_PLANES = (0, 2, 1)
+"""Which axis of planes [N, C, T] every axis of rows of channels [N, T, C] is, and the other way round: the NPU has the
+same bytes for both."""
+#: Rows and columns of a kernel at most.
+MOST_KERNEL = 63
+
+
+def products_for_moves(graph: Graph, config: NpuConfig) -> None:
+    wiring = Wiring.of(graph)
+    nodes: list[Node] = []
+    changed = False
+    for node in graph.nodes:
+        made = _Move(wiring, config, node).products() if _between_layers(wiring, config, node) else None
+        made = _of_planes(wiring, config, node) if made is None else made
+        nodes += [node] if made is None else made
+        changed |= made is not None
+    if changed:
+        graph.nodes = nodes
+    graph.prune()  # weights of products that were not taken, too
+
+
+def _of_planes(wiring: Wiring, config: NpuConfig, node: Node) -> list[Node] | None:
+    """A convolution with a kernel of the size of the planes in place of a product of them, and its result reshaped."""
+    op, graph = node.quantized, wiring.graph
+    move = wiring.producers.get(node.inputs[0]) if isinstance(op, QMatMul) else None
+    if move is None or move.op not in ("Reshape", "Flatten") or not isinstance(op, QMatMul):
+        return None
+    x, w, y = (wiring.tensor(name) for name in (move.inputs[0], node.inputs[1], node.outputs[0]))
+    if len(x.shape) != 4 or x.shape[0] != 1 or y.shape != (1, y.shape[-1]) or w.data is None or w.data.ndim != 2:
+        return None
+    area = x.shape[2] * x.shape[3]
+    if not 1 < area <= config.act_rows // 4 or max(x.shape[2:]) > MOST_KERNEL or w.quant is None or w.dtype != np.int8:
+        return None
+    if x.quant is None or not x.quant.same_as(wiring.tensor(node.inputs[0]).quant):
+        return None
+    if not in_planes(wiring, config, x.name) or not _on_npu(wiring, config, node):
+        return None
+    outputs = y.shape[-1]
+    quant = w.quant if w.quant.per_tensor else Quant(w.quant.scale, w.quant.zero_point, 0)
+    data = np.ascontiguousarray(w.data.T).reshape(outputs, *x.shape[1:])
+    weights = graph.constant(f"{w.name}.planes", data, quant)
+    made = graph.like(y, f"{y.name}.planes", (1, outputs, 1, 1))
+    conv = QConv(kernel=x.shape[2:], out_min=op.out_min, out_max=op.out_max, reason=op.reason)
+    shape = graph.constant("shape", np.array(y.shape, np.int64))
+    return [
+        Node.of(conv, [x.name, weights, *node.inputs[2:]], [made], node.name, node.origin),
+        Node("Reshape", [made, shape], [y.name], {}, node.name),
+    ]
+
+
+def _between_layers(wiring: Wiring, config: NpuConfig, node: Node) -> bool:
+    """Whether a move of planes in 8 bits stands between nodes that the NPU may run."""
+    if node.quantized is not None or not node.inputs or not node.inputs[0]:
+        return False
+    x = wiring.tensor(node.inputs[0])
+    outputs = [wiring.tensor(name) for name in node.outputs if name]
+    same = all(is_activation(y) and x.quant is not None and x.quant.same_as(y.quant) for y in outputs)
+    if not same or not is_activation(x) or x.dtype not in {y.dtype for y in outputs} or len(outputs[0].shape) != 4:
+        return False
+    if node.op != "Reshape" and not in_planes(wiring, config, x.name):
+        return False
+    return made_by_npu(wiring, config, x.name) and any(read_by_npu(wiring, config, y.name) for y in outputs)
+
+
+def in_planes(wiring: Wiring, config: NpuConfig, name: str) -> bool:
+    """Whether the NPU may make a tensor with its channels on axis 1."""
+    rank = len(wiring.shape(name))
+    while True:
+        maker = wiring.producers.get(name)
+        if maker is None or len(wiring.shape(name)) != rank:
+            return False
+        op = npu_op_of(maker) if _on_npu(wiring, config, maker) else None
+        if op is None and maker.op not in ("Slice", "Split"):
+            return False
+        layout = None if op is None else op.layout_of(rank)
+        if layout is not None:
+            return layout is Layout.CHANNELS_FIRST
+        name = maker.inputs[0]
+
+
+def made_by_npu(wiring: Wiring, config: NpuConfig, name: str) -> bool:
+    """Whether the NPU may make a tensor, or what it is moved out of."""
+    maker = wiring.producers.get(name)
+    while maker is not None and maker.op in MOVES:
+        maker = wiring.producers.get(maker.inputs[0])
+    return maker is not None and _on_npu(wiring, config, maker)
+
+
+def read_by_npu(wiring: Wiring, config: NpuConfig, name: str) -> bool:
+    """Whether a node that the NPU may run reads a tensor, or what it is moved to."""
+    left, seen = [name], {name}
+    while left:
+        for reader in wiring.readers(left.pop()):
+            if _on_npu(wiring, config, reader):
+                return True
+            if reader.op in MOVES:
+                left += [made for made in reader.outputs if made and made not in seen]
+                seen.update(reader.outputs)
+    return False
+
+
+def _on_npu(wiring: Wiring, config: NpuConfig, node: Node) -> bool:
+    return node.quantized is not None and unsupported_reason(wiring.graph, node, config) is None
+
+
+class _Move:
+    """A node that moves data, and the products that do the same."""
+
+    def __init__(self, wiring: Wiring, config: NpuConfig, node: Node) -> None:
+        self.wiring, self.graph, self.config, self.node = wiring, wiring.graph, config, node
+        self.x, self.y = wiring.tensor(node.inputs[0]), wiring.tensor(node.outputs[0])
+
+    def products(self) -> list[Node] | None:
+        """The nodes in its place; None where it is none of these moves, takes too many weights, or not for the NPU."""
+        found = self._nodes()
+        made = [node for node in found or () if node.quantized is not None]
+        if any(self.graph.tensor(node.inputs[1]).size > _MOST_WEIGHTS for node in made):
+            return None
+        return found if all(_on_npu(self.wiring, self.config, node) for node in made) else None
+
+    def _nodes(self) -> list[Node] | None:
+        match self.node.op:
+            case "DepthToSpace" | "SpaceToDepth" if len(self.x.shape) == 4:
+                return self._space()
+            case "Reshape":
+                return self._shuffled()
+            case "Slice" | "Split" if len(self.x.shape) == 4:
+                return self._parts()
+            case "Gather" if len(self.x.shape) == 4 and int(self.node.attrs.get("axis", 0)) % 4 == 1:
+                places = self.graph.const(self.node.inputs[1])
+                return None if places is None else [self._selected(self.x, self.y, places % self.x.shape[1])]
+            case "Pad" if len(self.x.shape) == 4:
+                return self._padded()
+        return None
+
+    def _space(self) -> list[Node]:
+        block = int(self.node.attrs["blocksize"])
+        deep = self.node.op == "DepthToSpace"
+        few = (self.y if deep else self.x).shape[1]
+        # Channel of the deep tensor for every one of the other, row and column in a block.
+        every = np.arange(few * block * block)
+        if deep and self.node.attrs.get("mode", "DCR") in ("CRD", b"CRD"):
+            places = every.reshape(few, block, block)
+        else:
+            places = every.reshape(block, block, few).transpose(2, 0, 1)
+        weights = (places == every[:, None, None, None]).astype(np.int8)  # [deep, few, row, column]
+        op = QConvTranspose if deep else QConv
+        return [self._conv(op(kernel=(block, block), strides=(block, block), moves=True), weights, self.x, self.y)]
+
+    def _shuffled(self) -> list[Node] | None:
+        """The last one of a Reshape into groups, a Transpose of these, and a Reshape back."""
+        turned = self.wiring.producers.get(self.x.name)
+        split = self.wiring.producers.get(turned.inputs[0]) if turned is not None and turned.op == "Transpose" else None
+        if turned is None or split is None or split.op != "Reshape":
+            return None
+        source = self.wiring.tensor(split.inputs[0])
+        shape = self.wiring.shape(split.outputs[0])
+        n, c, h, w = self.y.shape
+        if source.shape != self.y.shape or len(shape) != 5 or (shape[0], *shape[3:]) != (n, h, w):
+            return None
+        if (
+            turned.attrs.get("perm") != [0, 2, 1, 3, 4]
+            or source.quant is None
+            or not source.quant.same_as(self.y.quant)
+        ):
+            return None
+        places = np.arange(c).reshape(shape[1:3]).T.reshape(-1)
+        return [self._selected(source, self.y, places)]
+
+    def _parts(self) -> list[Node] | None:
+        """Parts along the channels, where one of them begins within a block."""
+        begins = self._begins()
+        if begins is None or all(first % self.config.block_in == 0 for first in begins):
+            return None
+        found = []
+        for name, first in zip(self.node.outputs, begins, strict=True):
+            part = self.wiring.tensor(name)
+            if first % self.config.block_in:
+                found.append(self._selected(self.x, part, np.arange(first, first + part.shape[1])))
+            else:
+                bounds = ([first], [first + part.shape[1]], [1], [1])
+                inputs = [self.graph.constant("part", np.array(v, np.int64)) for v in bounds]
+                found.append(Node("Slice", [self.x.name, *inputs], [name], {}, self.node.name, self.node.origin))
+        return found
+
+    def _begins(self) -> list[int] | None:
+        """First channels of the results; None where something else is cut, too."""
+        constants = [self.graph.const(name) for name in self.node.inputs[1:]]
+        if any(value is None for value in constants):
+            return None
+        values = [[int(v) for v in value.reshape(-1)] for value in constants if value is not None]
+        if self.node.op == "Split":
+            if int(self.node.attrs.get("axis", 0)) % 4 != 1 or not values:
+                return None
+            return [sum(values[0][:i]) for i in range(len(self.node.outputs))]
+        others = (self.x.shape[0], *self.x.shape[2:]) != (self.y.shape[0], *self.y.shape[2:])
+        if others or len(values) != 4 or any(step != 1 for step in values[3]):
+            return None
+        starts = {axis % 4: start for start, axis in zip(values[0], values[2], strict=True)}
+        return [slice(starts.get(1, 0), None).indices(self.x.shape[1])[0]]
+
+    def _padded(self) -> list[Node] | None:
+        pads, value = (
+            (self.graph.const(name) for name in self.node.inputs[1:3]) if len(self.node.inputs) > 2 else (None,) * 2
+        )
+        quant, mode = self.x.quant, self.node.attrs.get("mode", "constant")
+        if pads is None or value is None or quant is None or mode not in ("constant", b"constant"):
+            return None
+        n, c, top, left, m, d, bottom, right = (int(p) for p in pads) if pads.size == 8 else (-1,) * 8
+        if n or m or min(c, d, top, left, bottom, right) < 0 or int(value.reshape(())) != int(quant.zero_point):
+            return None
+        around = (top, left, bottom, right)
+        channels = self.x.shape[1]
+        if c or d:
+            weights = np.eye(self.y.shape[1], channels, -c, dtype=np.int8)[:, :, None, None]
+            return [self._conv(QConv(kernel=(1, 1), pads=around, moves=True), weights, self.x, self.y)]
+        op = QConv(kernel=(1, 1), pads=around, group=channels, moves=True)
+        return [self._conv(op, np.ones((channels, 1, 1, 1), np.int8), self.x, self.y)]
+
+    def _selected(self, x: Tensor, y: Tensor, places: np.ndarray) -> Node:
+        return selected(self.graph, self.node, x.name, y.name, places)
+
+    def _conv(self, op: QConv | QConvTranspose, weights: np.ndarray, x: Tensor, y: Tensor) -> Node:
+        return moving(self.graph, self.node, op, weights, x.name, y.name)
+
+
+def rows_as_planes(graph: Graph, x: Tensor, stem: str, name: str, origin: tuple[str, ...]) -> Node:
+    """The Transpose of rows of channels to planes, whose result is a new tensor."""
+    made = graph.like(x, stem, tuple(x.shape[axis] for axis in ROWS_AS_PLANES))
+    return Node("Transpose", [x.name], [made], {"perm": list(ROWS_AS_PLANES)}, name, origin)
+
+
+def selected(graph: Graph, node: Node, x: str, y: str, places: np.ndarray) -> Node:
+    """The channels of `x` at these places as `y`, in place of a node."""
+    channels, *space = graph.tensor(x).shape[1:]
+    weights = (places[:, None] == np.arange(channels)).astype(np.int8).reshape(-1, channels, *([1] * len(space)))
+    return moving(graph, node, QConv(kernel=(1,) * len(space), moves=True), weights, x, y)
+
+
+def moving(graph: Graph, node: Node, op: QConv | QConvTranspose | QMatMul, weights: np.ndarray, x: str, y: str) -> Node:
+    """A convolution or product with these weights of 0 and 1 from `x` to `y`, in place of a node."""
+    name = graph.constant(f"{y}.moves", weights, _ONE)
+    return Node.of(op, [x, name], [y], node.name, node.origin)

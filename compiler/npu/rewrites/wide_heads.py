@@ -1,0 +1,212 @@
+"""Heads of attention that do not fill blocks of channels are made as wide as blocks.
+
+    Transpose(Reshape(Slice(x)))                    =>  Transpose(Reshape(Slice(wide(x))))
+    y = QMatMul(scores, values)                     =>  y = Slice(QMatMul(scores, wide values))
+    Reshape(Transpose(y))                           =>  narrow(Reshape(Transpose(wide(y))))
+
+`wide` is a product of each head by itself with weights 0 and 1: the channels it adds are the zero point, whose products
+are 0, so scores stay what they are; `narrow` leaves them out again, by another such product. The product with values
+could be read as wide as it is made, but then nobody could compare it with the reference's. Heads of whole blocks are
+views of the rows they stand in; others the host would move, twice a layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilewright.compiler.graph.graph import Graph, Node
+from tilewright.compiler.graph.ops.convolution import QConv
+from tilewright.compiler.graph.ops.product import QMatMul
+from tilewright.compiler.npu.blocks.wiring import Wiring
+from tilewright.compiler.npu.ops import unsupported_reason
+from tilewright.compiler.npu.rewrites.moves import ROWS_AS_PLANES, made_by_npu, moving, rows_as_planes
+from tilewright.compiler.passes.boxes import bounds_of, taken_box, whole_box
+from tilewright.isa.config import NpuConfig
+
+_HEADS = [0, 2, 1, 3]
+"""Rows of heads to heads of rows, and the other way round."""
+_COLUMNS = [0, 2, 3, 1]
+"""Rows of heads to heads of columns, as keys are multiplied."""
+
+
+def widen_heads(graph: Graph, config: NpuConfig) -> None:
+    found = _Widened(graph, config, Wiring.of(graph))
+    for node in graph.nodes:
+        if not found.product(node):
+            found.nodes.append(node)
+    if found.changed:
+        graph.nodes = [node for node in found.nodes if id(node) not in found.gone]
+        graph.prune()
+
+
+def _are_rows(rows: tuple[int, ...], divided: tuple[int, ...]) -> bool:
+    """Whether a tensor has the channels of these heads [batch, rows, heads, channels] side by side."""
+    batch, length, count, depth = divided
+    return rows == (batch, length, count * depth) or (batch == 1 and rows == (length, count * depth))
+
+
+@dataclass(frozen=True)
+class _Heads:
+    """Heads of rows that a product reads.
+
+    Attributes:
+        rows: rows of channels that hold them, perhaps with others.
+        first: channel of these rows that they begin with.
+        count, depth: heads, and channels of each.
+        moves: the Reshape and the Transpose that make them.
+    """
+
+    rows: str
+    first: int
+    count: int
+    depth: int
+    moves: tuple[Node, Node]
+
+
+@dataclass
+class _Widened:
+    """A graph under change: its new nodes, and those that are not needed any more."""
+
+    graph: Graph
+    config: NpuConfig
+    wiring: Wiring
+    nodes: list[Node] = field(default_factory=list)
+    gone: set[int] = field(default_factory=set)
+    wide: dict[tuple[str, int], str] = field(default_factory=dict)
+    changed: bool = False
+
+    def product(self, node: Node) -> bool:
+        """Adds a product with wide heads in place of one of narrow ones; False for any other node."""
+        if not isinstance(node.quantized, QMatMul) or len(node.inputs) != 2:
+            return False
+        if unsupported_reason(self.graph, node, self.config) is not None:
+            return False
+        left, keys = self._heads(node.inputs[0], _HEADS), self._heads(node.inputs[1], _COLUMNS)
+        if left is not None and keys is not None and (left.count, left.depth) == (keys.count, keys.depth):
+            inputs = [self._widened(heads, node) for heads in (left, keys)]
+            self.nodes.append(Node.of(node.quantized, inputs, node.outputs, node.name, node.origin))
+            self.changed = True
+            return True
+        values, joined = self._heads(node.inputs[1], _HEADS), self._joined(node)
+        if values is None or joined is None:
+            return False
+        self._mixed(node, node.quantized, values, joined)
+        self.changed = True
+        return True
+
+    def _heads(self, name: str, perm: list[int]) -> _Heads | None:
+        """Heads of a depth that does not fill blocks, None where it does or they are none."""
+        turned = self.wiring.producers.get(name)
+        if turned is None or turned.op != "Transpose" or turned.attrs.get("perm") != perm:
+            return None
+        divided = self.wiring.producers.get(turned.inputs[0])
+        if divided is None or divided.op != "Reshape":
+            return None
+        rows, shape = divided.inputs[0], self.wiring.shape(divided.outputs[0])
+        count, depth = shape[2:]
+        if not _are_rows(self.wiring.shape(rows), shape) or depth % self.config.block_in == 0:
+            return None
+        first, cut = 0, self.wiring.producers.get(rows) if shape[0] == 1 else None  # else parts must lie by themselves
+        box = taken_box(self.graph, cut) if cut is not None and cut.op == "Slice" else None
+        if cut is not None and box is not None and box[-1][0] % depth == 0:
+            whole = self.wiring.shape(cut.inputs[0])
+            if box[:-1] == whole_box(whole[:-1]) and whole[-1] % depth == 0:
+                rows, first = cut.inputs[0], box[-1][0]
+        quants = [self.graph.tensor(n).quant for n in (rows, name)]
+        same = quants[0] is not None and quants[0].same_as(quants[1])
+        if not same or not made_by_npu(self.wiring, self.config, rows):
+            return None
+        return _Heads(rows, first, count, depth, (divided, turned))
+
+    def _joined(self, node: Node) -> tuple[Node, Node] | None:
+        """The Transpose and the Reshape that make rows of a product's heads, if nothing else reads these."""
+        found, name = [], node.outputs[0]
+        for _ in range(2):
+            readers = self.wiring.readers(name)
+            if len(readers) != 1 or name in self.graph.outputs:
+                return None
+            found.append(readers[0])
+            name = readers[0].outputs[0]
+        turned, joined = found
+        if (turned.op, turned.attrs.get("perm"), joined.op) != ("Transpose", _HEADS, "Reshape"):
+            return None
+        return (turned, joined) if _are_rows(self.wiring.shape(name), self.wiring.shape(turned.outputs[0])) else None
+
+    def _width(self, depth: int) -> int:
+        return -(-depth // self.config.block_in) * self.config.block_in
+
+    def _widened(self, heads: _Heads, node: Node) -> str:
+        """The same heads with channels of whole blocks."""
+        width, rows = self._width(heads.depth), self._rows(heads.rows, heads.depth, node)
+        if self.wiring.shape(heads.rows)[-1] != heads.count * heads.depth:
+            first = heads.first // heads.depth * width
+            bounds = bounds_of(self.graph, first, first + heads.count * width, 2)
+            rows = self._move("Slice", [rows, *bounds], (*self.graph.tensor(rows).shape[:2], heads.count * width), node)
+        batch, length = self.graph.tensor(rows).shape[:2]
+        divided, turned = heads.moves
+        shape = (batch, length, heads.count, width)
+        parts = self._move("Reshape", [rows, self._shape(shape)], shape, divided, dict(divided.attrs))
+        perm = turned.attrs["perm"]
+        return self._move("Transpose", [parts], tuple(shape[axis] for axis in perm), turned, {"perm": perm})
+
+    def _rows(self, rows: str, depth: int, node: Node) -> str:
+        """Rows with all their heads as wide as blocks, made once."""
+        key = rows, depth
+        if key not in self.wide:
+            weights = np.eye(self._width(depth), depth, dtype=np.int8)
+            self.wide[key] = self._by_heads(self._batched(rows, node), weights, node)
+        return self.wide[key]
+
+    def _batched(self, rows: str, node: Node) -> str:
+        """Rows [batch, rows, channels]."""
+        shape = self.wiring.shape(rows)
+        return rows if len(shape) == 3 else self._move("Reshape", [rows, self._shape((1, *shape))], (1, *shape), node)
+
+    def _by_heads(self, rows: str, weights: np.ndarray, node: Node, made: str | None = None) -> str:
+        """Rows [batch, rows, channels] whose heads are each multiplied with weights [channels after, before]."""
+        x = self.graph.tensor(rows)
+        count = x.shape[2] // weights.shape[1]
+        planes = rows_as_planes(self.graph, x, f"{rows}.planes", node.name, node.origin)
+        y = self.graph.like(x, f"{rows}.heads", (x.shape[0], count * weights.shape[0], x.shape[1]))
+        op = QConv(kernel=(1,), group=count, moves=True)
+        every = np.tile(weights, (count, 1))[:, :, None]
+        self.nodes += [planes, moving(self.graph, node, op, every, planes.outputs[0], y)]
+        shape = self.graph.tensor(y).shape
+        return self._move("Transpose", [y], (shape[0], shape[2], shape[1]), node, {"perm": list(ROWS_AS_PLANES)}, made)
+
+    def _mixed(self, node: Node, op: QMatMul, values: _Heads, joined: tuple[Node, Node]) -> None:
+        """A product with wide values, and its heads side by side again, as narrow as they were."""
+        y, width = self.graph.tensor(node.outputs[0]), self._width(values.depth)
+        inputs = [node.inputs[0], self._widened(values, node)]
+        product, wide = (self.graph.like(y, f"{y.name}.wide", (*y.shape[:3], width)) for _ in range(2))
+        self.nodes.append(Node.of(op, inputs, [product], node.name, node.origin))
+        self._move("Slice", [product, *bounds_of(self.graph, 0, values.depth, 3)], y.shape, node, made=y.name)
+        eye = np.eye(values.depth, width, dtype=np.int8)
+        self.nodes.append(moving(self.graph, node, QMatMul(moves=True), eye, y.name, wide))
+        batch, count, length, _ = y.shape
+        shape = (batch, length, count, width)
+        turned = self._move("Transpose", [wide], shape, joined[0], {"perm": _HEADS})
+        flat = (batch, length, count * width)
+        rows = self._move("Reshape", [turned, self._shape(flat)], flat, joined[1], dict(joined[1].attrs))
+        result = joined[1].outputs[0]
+        if len(self.wiring.shape(result)) == 3:
+            self._by_heads(rows, eye, joined[1], result)
+        else:
+            made = [self._by_heads(rows, eye, joined[1]), joined[1].inputs[1]]
+            self._move("Reshape", made, self.wiring.shape(result), joined[1], dict(joined[1].attrs), result)
+        self.gone |= {id(move) for move in joined}
+
+    def _shape(self, shape: tuple[int, ...]) -> str:
+        return self.graph.constant("shape", np.array(shape, np.int64))
+
+    def _move(
+        self, op: str, inputs: list[str], shape: tuple[int, ...], node: Node, attrs: dict[str, Any] | None = None,
+        made: str | None = None,
+    ) -> str:  # fmt: skip
+        """A move in place of a node's, into a new tensor where none is given; its name."""
+        name = self.graph.like(self.graph.tensor(inputs[0]), node.outputs[0], shape) if made is None else made
+        self.nodes.append(Node(op, inputs, [name], attrs or {}, node.name, node.origin))
+        return name

@@ -1,0 +1,239 @@
+"""Rows that nothing reads are not computed.
+
+A network that classifies by one token reads one row of what its last layers make, and every row of a product, a norm, a
+Softmax or an elementwise op depends on the rows at its place alone. So what takes rows (Slice, Gather) moves up through
+such ops, and through Reshape and Transpose between them, to where all rows are needed: keys and values.
+
+Tensors of some rows are no longer those of the model and get names of their own. Ops are left alone where no product
+loses half of its rows: the NPU reads a part of a tensor where it lies, and would gain little.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tilewright.compiler.graph.graph import Graph, Node
+from tilewright.compiler.graph.ops.elementwise import Elementwise
+from tilewright.compiler.graph.ops.norm import QNorm
+from tilewright.compiler.graph.ops.product import QMatMul
+from tilewright.compiler.graph.ops.softmax import QSoftmax
+from tilewright.compiler.graph.tensor import Tensor
+from tilewright.compiler.passes.boxes import Box, in_order, taken_box, whole_box
+
+
+def drop_rows(graph: Graph) -> None:
+    needs = _Needs(graph)
+    for node in reversed(graph.nodes):
+        needs.read_by(node)
+    kept = _with_products(graph, needs)
+    if kept:
+        _Rewriting(graph, needs, kept).run()
+
+
+@dataclass
+class _Needs:
+    """What is read of every tensor: the least box around it. What a node makes of its result is that too."""
+
+    graph: Graph
+    boxes: dict[str, Box] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in self.graph.outputs:
+            self.boxes[name] = whole_box(self.graph.tensor(name).shape)
+
+    def read_by(self, node: Node) -> None:
+        """Adds what a node reads, whose readers have been asked before."""
+        made = self._made(node)
+        for name in node.outputs:
+            if name and name in self.boxes:
+                self.boxes[name] = made if made is not None else whole_box(self.graph.tensor(name).shape)
+        for index, name in enumerate(node.inputs):
+            if name:
+                box = self.of_operand(node, index)
+                before = self.boxes.get(name, box)
+                self.boxes[name] = tuple((min(a, c), max(b, d)) for (a, b), (c, d) in zip(before, box, strict=True))
+
+    def narrowed(self, node: Node) -> bool:
+        """Whether a node makes a part of its result."""
+        name = node.outputs[0]
+        made = self._made(node)
+        return made is not None and name in self.boxes and made != whole_box(self.graph.tensor(name).shape)
+
+    def _made(self, node: Node) -> Box | None:
+        """What a node has to make of its result, None if it makes the whole or nothing is needed."""
+        box = self.boxes.get(node.outputs[0]) if len(node.outputs) == 1 else None
+        if box is None:
+            return None
+        shape = self.graph.tensor(node.outputs[0]).shape
+        if node.op == "Reshape":
+            pairs = dict(_same_axes(self.graph.tensor(node.inputs[0]).shape, shape))
+            free = set(pairs.values()) - {len(shape) - 1}
+        elif node.op == "Transpose":
+            free = set(range(len(shape)))
+        elif _by_rows(node, shape):
+            free = {len(shape) - 2}
+        else:
+            return None
+        return tuple(b if axis in free else (0, size) for axis, (b, size) in enumerate(zip(box, shape)))
+
+    def of_operand(self, node: Node, index: int) -> Box:
+        """What a node reads of an operand to make what it has to."""
+        shape = self.graph.tensor(node.inputs[index]).shape
+        taken = taken_box(self.graph, node) if index == 0 else None
+        if taken is not None:
+            return taken
+        box, whole = self._made(node), whole_box(shape)
+        if box is None or any(size == 0 for size in shape):
+            return whole
+        if node.op == "Reshape":
+            pairs = dict(_same_axes(shape, self.graph.tensor(node.outputs[0]).shape)) if index == 0 else {}
+            return tuple(box[pairs[axis]] if axis in pairs else full for axis, full in enumerate(whole))
+        if node.op == "Transpose":
+            return tuple(box[_perm(node, len(shape)).index(axis)] for axis in range(len(shape)))
+        if isinstance(node.quantized, Elementwise):
+            if len(shape) < 2 or shape[-2] == 1:
+                return whole
+            return (*whole[:-2], box[-2], whole[-1])
+        return (*whole[:-2], box[-2], whole[-1]) if index == 0 else whole
+
+
+def _by_rows(node: Node, shape: Sequence[int]) -> bool:
+    """Whether each row of the result is made of the rows of that place, and of whole other operands."""
+    op = node.quantized
+    if len(shape) < 2:
+        return False
+    if isinstance(op, QSoftmax):
+        return op.axis % len(shape) == len(shape) - 1
+    return isinstance(op, (QMatMul, QNorm, Elementwise))
+
+
+def _perm(node: Node, rank: int) -> list[int]:
+    return list(node.attrs.get("perm") or range(rank)[::-1])
+
+
+def _same_axes(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Axes of more than one element that a Reshape leaves as they are; none of a tensor without elements."""
+    if 0 in before or 0 in after:
+        return
+    sources, targets = ([axis for axis, size in enumerate(shape) if size != 1] for shape in (before, after))
+    while sources and targets:
+        first, second = [sources.pop(0)], [targets.pop(0)]
+        m, n = before[first[0]], after[second[0]]
+        while m != n:
+            axes, part = (sources, first) if m < n else (targets, second)
+            part.append(axes.pop(0))
+            m, n = (math.prod(shape[axis] for axis in part) for shape, part in ((before, first), (after, second)))
+        if len(first) == len(second) == 1:
+            yield first[0], second[0]
+
+
+def _with_products(graph: Graph, needs: _Needs) -> set[str]:
+    """Results of the narrowed nodes that hang together, with a product among them that loses half of its rows."""
+    producers = graph.producers()
+    narrowed = {node.outputs[0]: node for node in graph if needs.narrowed(node)}
+    group = {name: name for name in narrowed}
+
+    def root(name: str) -> str:
+        while group[name] != name:
+            name = group[name]
+        return name
+
+    for name, node in narrowed.items():
+        for operand in node.inputs:
+            maker = producers.get(operand)
+            if maker is not None and maker.outputs[0] in narrowed:
+                group[root(operand)] = root(name)
+
+    def saves(name: str) -> bool:
+        first, end = needs.boxes[name][-2]
+        return isinstance(narrowed[name].quantized, QMatMul) and 2 * (end - first) <= graph.tensor(name).shape[-2]
+
+    found = {root(name) for name in narrowed if saves(name)}
+    return {name for name in narrowed if root(name) in found}
+
+
+@dataclass
+class _Rewriting:
+    """Nodes of `kept` make the boxes that are needed of them, and whoever reads these takes what he read before."""
+
+    graph: Graph
+    needs: _Needs
+    kept: set[str]
+    there: dict[str, tuple[str, Box]] = field(default_factory=dict)
+    cut: dict[tuple[str, Box], str] = field(default_factory=dict)
+    nodes: list[Node] = field(default_factory=list)
+
+    def run(self) -> None:
+        graph = self.graph
+        for node in graph.nodes:
+            if node.outputs[0] in self.kept:
+                self._narrow(node)
+            elif node.inputs and node.inputs[0] in self.there:
+                self._take(node)
+            else:
+                self.nodes.append(node)
+        graph.nodes = self.nodes
+        graph.prune()
+
+    def _narrow(self, node: Node) -> None:
+        graph, name = self.graph, node.outputs[0]
+        inputs = [self._operand(i, self.needs.of_operand(node, n)) if i else i for n, i in enumerate(node.inputs)]
+        box = self.needs.boxes[name]
+        fresh = self._part(graph.tensor(name), box)
+        if node.op == "Reshape":
+            inputs[1] = graph.constant("shape", np.array([b - a for a, b in box], np.int64))
+        self.nodes.append(replace(node, inputs=inputs, outputs=[fresh]))
+        self.there[name] = fresh, box
+
+    def _operand(self, name: str, box: Box) -> str:
+        """The part of a tensor, in a tensor of its own."""
+        source, has = self.there.get(name, (name, whole_box(self.graph.tensor(name).shape)))
+        if has == box:
+            return source
+        if (name, box) not in self.cut:
+            self.cut[name, box] = self._slice(source, has, box)
+        return self.cut[name, box]
+
+    def _slice(self, source: str, has: Box, box: Box) -> str:
+        graph, tensor = self.graph, self.graph.tensor(source)
+        begin = [a - first for (a, _), (first, _) in zip(box, has)]
+        end = [b - first for (_, b), (first, _) in zip(box, has)]
+        if tensor.data is not None:
+            part = tensor.data[tuple(slice(a, b) for a, b in zip(begin, end))]
+            return graph.constant(source, np.ascontiguousarray(part), tensor.quant)
+        fresh = self._part(tensor, box)
+        axes = [axis for axis, size in enumerate(tensor.shape) if end[axis] - begin[axis] != size]
+        bounds = ([v[axis] for axis in axes] for v in (begin, end, range(len(box)), [1] * len(box)))
+        constants = [graph.constant("rows", np.array(v, np.int64)) for v in bounds]
+        self.nodes.append(Node("Slice", [source, *constants], [fresh], {}, fresh))
+        return fresh
+
+    def _part(self, tensor: Tensor, box: Box) -> str:
+        fresh = self.graph.unique(f"{tensor.name}.rows")
+        self.graph.add(Tensor(fresh, tuple(b - a for a, b in box), tensor.dtype, None, tensor.quant))
+        return fresh
+
+    def _take(self, node: Node) -> None:
+        """A Slice or Gather of what is there of its operand."""
+        source, has = self.there[node.inputs[0]]
+        graph = self.graph
+        if taken_box(graph, node) == has and in_order(graph, node):
+            shape = graph.constant("shape", np.array(graph.tensor(node.outputs[0]).shape, np.int64))
+            self.nodes.append(Node("Reshape", [source, shape], node.outputs, {}, node.name, node.origin))
+            return
+        whole = self.graph.tensor(node.inputs[0]).shape
+        constants = [np.array(graph.const(name)) for name in node.inputs[1:]]  # others may read them too
+        if node.op == "Gather":
+            axis = int(node.attrs.get("axis", 0)) % len(whole)
+            constants[0] = constants[0] % whole[axis] - has[axis][0]
+        else:
+            starts, ends, axes = ([int(v) for v in c] for c in constants[:3])
+            for number, (start, end, axis) in enumerate(zip(starts, ends, axes, strict=True)):
+                first, last, _ = slice(start, end).indices(whole[axis])
+                constants[0][number], constants[1][number] = first - has[axis][0], last - has[axis][0]
+        inputs = [source, *(graph.constant("rows", c.astype(np.int64)) for c in constants)]
+        self.nodes.append(replace(node, inputs=inputs))

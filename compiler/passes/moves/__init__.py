@@ -1,0 +1,1 @@
+"""Passes on data movement: through quantisation, into operators, out of the way."""

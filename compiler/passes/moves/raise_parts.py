@@ -1,0 +1,132 @@
+"""Parts of a packed tensor are taken before it is divided.
+
+    Gather | Slice | Split (Transpose(Reshape(x)))   =>   Transpose(Reshape(Slice(x)))
+
+where the Reshape splits an axis of x and every reader takes a part along the first of the axes that this makes:
+queries, keys and values that one product makes together. The parts of x lie beside each other in its rows, and each of
+them is divided into heads by itself, as if a product of its own had made it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.compiler.graph.graph import Graph, Node, Tensor
+from tilewright.compiler.passes.boxes import Box, bounds_of, in_order, taken_box, whole_box
+
+
+def raise_parts(graph: Graph) -> None:
+    consumers = graph.consumers()
+    changed = False
+    for node in list(graph.nodes):
+        if node.op == "Reshape":
+            changed |= _raise_above(graph, consumers, node)
+    if changed:
+        graph.prune()
+
+
+def _raise_above(graph: Graph, consumers: dict[str, list[Node]], reshape: Node) -> bool:
+    """Takes all parts of a divided tensor in front of the Reshape that divides it; false where not all can be."""
+    divided = graph.tensor(reshape.outputs[0])
+    perm, packed, readers = list(range(len(divided.shape))), divided, consumers.get(divided.name, [])
+    if len(readers) == 1 and readers[0].op == "Transpose" and divided.name not in graph.outputs:
+        perm = [int(p) for p in readers[0].attrs.get("perm") or perm[::-1]]
+        packed = graph.tensor(readers[0].outputs[0])
+        readers = consumers.get(packed.name, [])
+    if not readers or packed.name in graph.outputs or 0 in packed.shape:
+        return False
+    moved: list[Node] = []
+    for reader in readers:
+        parts = list(_parts(graph, reader, packed))
+        splits = [_split(graph, reshape, perm, box) for _, box in parts]
+        if not parts or None in splits:
+            return False
+        for (name, box), split in zip(parts, splits, strict=True):
+            assert split is not None
+            moved += _moved(graph, reshape, perm, graph.tensor(name), box, split, reader)
+    graph.nodes = [node for node in graph.nodes if not any(node is reader for reader in readers)]
+    at = graph.nodes.index(reshape)
+    graph.nodes[at:at] = moved
+    return True
+
+
+def _parts(graph: Graph, reader: Node, packed: Tensor) -> Iterator[tuple[str, Box]]:
+    """What a node takes of a tensor: names of its results, and the box that each is; nothing where it does more."""
+    if reader.inputs[0] != packed.name:
+        return
+    if reader.op == "Split":
+        axis, at = int(reader.attrs.get("axis", 0)) % len(packed.shape), 0
+        for name in reader.outputs:
+            box = list(whole_box(packed.shape))
+            box[axis] = at, at + (graph.tensor(name).shape[axis] if name else 0)
+            at = box[axis][1]
+            yield name, tuple(box)
+        return
+    taken = taken_box(graph, reader)
+    if taken is not None and in_order(graph, reader):
+        yield reader.outputs[0], taken
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """Where a part lies.
+
+    Attributes:
+        axis: of the divided tensor, the one it is a part of.
+        source: axis of the tensor before, which was split.
+        first, end: along it.
+    """
+
+    axis: int
+    source: int
+    first: int
+    end: int
+
+
+def _split(graph: Graph, reshape: Node, perm: list[int], box: Box) -> _Cut | None:
+    """Where the part of a box lies, None if it is no part of an axis that the Reshape split, or not of the first one
+    that this made."""
+    before, after = (graph.tensor(name).shape for name in (reshape.inputs[0], reshape.outputs[0]))
+    cut = [k for k, (first, end) in enumerate(box) if end - first != after[perm[k]]]
+    if len(cut) != 1 or math.prod(after) == 0:
+        return None
+    axis, (first, end) = perm[cut[0]], box[cut[0]]
+    for source, size in enumerate(before):
+        if math.prod(before[:source]) == math.prod(after[:axis]) and size > after[axis] and size % after[axis] == 0:
+            step = size // after[axis]
+            return _Cut(axis, source, first * step, end * step) if end > first else None
+    return None
+
+
+def _moved(
+    graph: Graph, reshape: Node, perm: list[int], result: Tensor, box: Box, cut: _Cut, reader: Node
+) -> list[Node]:
+    """The part of the packed tensor, divided and transposed; an axis of one is left out, so that heads look as ever."""
+    x, divided = graph.tensor(reshape.inputs[0]), graph.tensor(reshape.outputs[0])
+    count = box[perm.index(cut.axis)][1] - box[perm.index(cut.axis)][0]
+    kept = [k for k in range(len(divided.shape)) if k != cut.axis or count > 1]
+    sizes = [count if k == cut.axis else divided.shape[k] for k in kept]
+    order = [kept.index(p) for p in perm if p in kept]
+
+    def made(node: Node, shape: Sequence[int]) -> Node:
+        node.outputs = [graph.add(Tensor(graph.unique(result.name), tuple(shape), x.dtype, None, x.quant)).name]
+        node.name, node.origin = node.outputs[0], reader.origin
+        return node
+
+    bounds = bounds_of(graph, cut.first, cut.end, cut.source)
+    inside = tuple(cut.end - cut.first if axis == cut.source else size for axis, size in enumerate(x.shape))
+    part = made(Node("Slice", [x.name, *bounds], []), inside)
+    heads = made(Node("Reshape", [part.outputs[0], _shape(graph, sizes)], []), sizes)
+    turned = made(Node("Transpose", heads.outputs, [], {"perm": order}), [sizes[k] for k in order])
+    last = Node(
+        "Reshape", [*turned.outputs, _shape(graph, result.shape)], [result.name], {}, reader.name, reader.origin
+    )
+    return [part, heads, turned, last]
+
+
+def _shape(graph: Graph, shape: Sequence[int]) -> str:
+    return graph.constant("shape", np.array(shape, np.int64))

@@ -1,0 +1,1 @@
+"""Passes that turn DequantizeLinear -> op -> QuantizeLinear into integer operators."""

@@ -1,0 +1,1 @@
+"""The GEMM engine: steps, window register, array of multipliers, accumulators."""

@@ -1,0 +1,165 @@
+"""The steps of GEMM and DEPTHWISE: loop nest, addresses, range check."""
+
+from __future__ import annotations
+
+from amaranth.hdl import C, Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from tilewright.hw.interfaces import EngineControl, Fault, bits_for, pc_bits
+from tilewright.hw.issue.loop_nest import LoopNest, report_range
+from tilewright.hw.table import field, is_instruction
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import ADDRESS_BITS, BY_NAME
+
+ADDRESSES = ("act", "wgt", "acc")
+
+
+class GemmSteps(wiring.Component):
+    """Makes one step per cycle while an instruction is at work, and says what each of them is.
+
+    Parameters:
+        columns: of ACC.
+
+    Ports:
+        control: from the front end.
+        current_pc: instruction of the step.
+        step: a step is made.  mac: it is a product, not GEMM_SYNC.  end: it is the last of its instruction.
+        act_read, act_row; wgt_read, wgt_row: rows of the step.
+        emits: the product counts (DEPTHWISE makes none while the window fills).
+        depthwise, accumulate, slice, delay (with delay lines): of the instruction.  clear: its first step.
+        first, last: of a group.  row, column: physical place of the group in ACC.
+        fault: the step before named a row beyond its memory; there is none in this cycle.
+    """
+
+    def __init__(self, config: NpuConfig, columns: int) -> None:
+        self.config, self.columns = config, columns
+        super().__init__(
+            {
+                "control": In(EngineControl(config, 1)),
+                "current_pc": Out(pc_bits(config)),
+                "step": Out(1),
+                "mac": Out(1),
+                "end": Out(1),
+                "act_read": Out(1),
+                "act_row": Out(ADDRESS_BITS),
+                "wgt_read": Out(1),
+                "wgt_row": Out(ADDRESS_BITS),
+                "emits": Out(1),
+                "depthwise": Out(1),
+                "accumulate": Out(1),
+                "slice": Out(bits_for(config.dw_slices)),
+                **({"delay": Out(range(config.window_delay + 1))} if config.delay_lines else {}),
+                "clear": Out(1),
+                "first": Out(1),
+                "last": Out(1),
+                "row": Out(ADDRESS_BITS),
+                "column": Out(bits_for(columns)),
+                "fault": Out(Fault(config)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        c = self.config
+        control, word = self.control, self.control.word
+        m.submodules.nest = nest = LoopNest(c.gemm_loops, ADDRESSES, outer=("acc",), bits=c.address_bits)
+        m.d.comb += nest.configure.eq(control.configure)
+        for name in ("level", "count", *(f"{a}_stride" for a in ADDRESSES)):
+            m.d.comb += getattr(nest, name).eq(field(word, "GEMM_LOOP", name))
+
+        is_depthwise = is_instruction(word, "DEPTHWISE") if c.depthwise else C(0)
+        active, fresh, depthwise = Signal(), self.clear, self.depthwise
+        null = Signal()  # GEMM_SYNC: one step without reads
+        last_step = null | nest.last
+        # DEPTHWISE: steps of level k before the next emission, and whether there are none.
+        start_at, between = [], []
+        for k in range(2):
+            start_at.append(Signal(BY_NAME["DEPTHWISE"].by_name[f"start{k}"].bits, name=f"start{k}"))
+            between.append(Signal(BY_NAME["DEPTHWISE"].by_name[f"step{k}"].bits, name=f"between{k}"))
+        wait = [Signal.like(s, name=f"wait{k}") for k, s in enumerate(start_at)]
+        hit = [Signal(name=f"hit{k}") for k in range(2)]
+
+        m.d.comb += [
+            self.step.eq(active & ~control.halt & ~self.fault.error),
+            control.ready.eq(~active | last_step),
+            self.mac.eq(self.step & ~null),
+            nest.start.eq(control.ready),
+            nest.step.eq(self.step),
+        ]
+        for a in ADDRESSES:
+            base = Mux(is_depthwise, field(word, "DEPTHWISE", a), field(word, "GEMM", a))
+            m.d.comb += getattr(nest, f"{a}_base").eq(base)
+        levels = range(c.gemm_loops)
+        reduce = field(word, "GEMM", "reduce")
+        m.d.comb += [
+            nest.inner.eq(Cat(~is_depthwise & (reduce > k) for k in levels)),
+            nest.acc_gate.eq(Cat(~depthwise | hit[k] if k < 2 else C(1, 1) for k in levels)),
+        ]
+
+        with m.If(self.step):
+            m.d.sync += fresh.eq(0)
+            with m.If(last_step):
+                m.d.sync += active.eq(0)
+            for k in range(2):
+                with m.If(nest.carry[k]):
+                    m.d.sync += wait[k].eq(Mux(hit[k], between[k], wait[k] - 1))
+                    m.d.sync += hit[k].eq(Mux(hit[k], between[k] == 0, wait[k] == 1))
+                with m.Elif(nest.carry[k + 1 :].any()):
+                    m.d.sync += [wait[k].eq(start_at[k]), hit[k].eq(start_at[k] == 0)]
+        with m.If(control.start):
+            m.d.sync += active.eq(1)
+        with m.If(control.ready):  # also without a start, so that `start` itself reaches few cells
+            m.d.sync += [
+                fresh.eq(1),
+                depthwise.eq(is_depthwise),
+                null.eq(is_instruction(word, "GEMM_SYNC")),
+                self.accumulate.eq(
+                    Mux(
+                        is_depthwise,
+                        field(word, "DEPTHWISE", "accumulate"),
+                        field(word, "GEMM", "accumulate"),
+                    )
+                ),
+                self.slice.eq(field(word, "DEPTHWISE", "slice")),
+                self.current_pc.eq(control.pc),
+            ]
+            if c.delay_lines:
+                m.d.sync += self.delay.eq(field(word, "DEPTHWISE", "delay"))
+            for k in range(2):
+                first = field(word, "DEPTHWISE", f"start{k}")
+                m.d.sync += [
+                    start_at[k].eq(first),
+                    wait[k].eq(first),
+                    hit[k].eq(first == 0),
+                    between[k].eq(field(word, "DEPTHWISE", f"step{k}") - 1),
+                ]
+
+        emits = self.emits
+        m.d.comb += [emits.eq(~depthwise | (hit[0] & hit[1])), self.end.eq(self.step & last_step)]
+        columns = self.columns
+        column_bits = (columns - 1).bit_length()
+        row, column = self.row, self.column
+        m.d.comb += row.eq(nest.acc)
+        if columns > 1:
+            split = depthwise if c.block_out > c.block_in else 1
+            m.d.comb += [row.eq(Mux(split, nest.acc >> column_bits, nest.acc)), column.eq(nest.acc[:column_bits])]
+        else:
+            m.d.comb += column.eq(0)
+        # Rows beyond their memory: found in the step, reported in the next cycle.
+        limits = [
+            (nest.act, nest.act >= c.act_rows),
+            (nest.wgt, emits & (nest.wgt >= c.wgt_tiles)),
+            (nest.acc, emits & (row >= c.acc_rows * c.block_out // max(c.block_in, c.block_out))),
+        ]
+        report_range(m, self.fault, self.current_pc, self.mac, limits)
+        m.d.comb += [
+            self.first.eq(nest.group_first),
+            self.last.eq(nest.group_last),
+            # Also while halted: whatever waits for these reads is halted as well.
+            self.act_read.eq(active & ~null),
+            self.act_row.eq(nest.act),
+            self.wgt_read.eq(self.act_read & emits),
+            self.wgt_row.eq(nest.wgt),
+        ]
+        return m

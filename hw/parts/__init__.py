@@ -1,0 +1,1 @@
+"""Small parts used everywhere: queues, buffers, pipelines, delay lines."""

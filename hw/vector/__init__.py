@@ -1,0 +1,1 @@
+"""The VECTOR engine: steps, lanes, operands, requantisers, and the row unit for softmax and normalisation."""

@@ -1,0 +1,1 @@
+"""PyTorch: modules exported, quantised and compiled; the backend of `torch.compile`."""
