@@ -48,7 +48,7 @@ test-tools: ## install, with apt-get, what some tests need besides: cross compil
 test-onnxruntime: $(STAMP) test-versions ## the execution provider: ONNX's suite, networks, random graphs, versions of onnxruntime
 	$(BIN)/python -m tests.onnx_suite --onnxruntime
 	$(BIN)/python -m tests.network.provider_networks
-	$(BIN)/python -m tests.fuzz_provider --count 300
+	$(BIN)/python -m verification.fuzz.provider --count 300
 
 test-versions: $(STAMP) ## sessions of the execution provider with the oldest and with the newest onnxruntime
 	$(MAKE) --no-print-directory --jobs=2 --output-sync session-oldest session-newest
@@ -80,71 +80,71 @@ models: $(STAMP) ## networks of PyPI packages against onnxruntime and LiteRT, an
 	$(BIN)/python -m tests.models --quantise --json build/models.json --write docs/models.md
 
 fuzz: $(STAMP) ## compare RTL and simulators on N random programs (make fuzz N=1000)
-	$(BIN)/python -m tests.fuzz --count $(N)
-	$(BIN)/python -m tests.fuzz --count $(N) --machines 50
+	$(BIN)/python -m verification.fuzz.programs --count $(N)
+	$(BIN)/python -m verification.fuzz.programs --count $(N) --machines 50
 
 fuzz-codes: $(STAMP) ## compare models on N random and damaged streams of coded weights, every tenth on RTL too
-	$(BIN)/python -m tests.fuzz_codes --count $(N)
-	$(BIN)/python -m tests.fuzz_codes --count $$(( $(N) / 10 + 1 )) --rtl
+	$(BIN)/python -m verification.fuzz.codes --count $(N)
+	$(BIN)/python -m verification.fuzz.codes --count $$(( $(N) / 10 + 1 )) --rtl
 
 fuzz-quantised: $(STAMP) ## compare quantised graphs and onnxruntime, N of them (make fuzz-quantised N=5000)
-	$(BIN)/python -m tests.fuzz_quantized --count $(N)
+	$(BIN)/python -m verification.fuzz.quantized --count $(N)
 
 fuzz-ties: $(STAMP) ## compare N quantised operators with parameters that tie with onnxruntime and LiteRT (make fuzz-ties N=200000)
-	$(BIN)/python -m tests.ties --count $(N)
+	$(BIN)/python -m verification.fuzz.ties --count $(N)
 
 fuzz-graphs: $(STAMP) ## compare CPU kernels with onnxruntime and LiteRT on N random graphs each (make fuzz-graphs N=5000)
-	$(BIN)/python -m tests.fuzz_graphs --count $(N)
-	$(BIN)/python -m tests.fuzz_graphs --tflite --count $(N)
+	$(BIN)/python -m verification.fuzz.graphs --count $(N)
+	$(BIN)/python -m verification.fuzz.graphs --tflite --count $(N)
 
 fuzz-files: $(STAMP) ## N mutated files of every kind work or are refused with one line (make fuzz-files N=100000)
-	$(BIN)/python -m tests.file_fuzz --count $(N)
+	$(BIN)/python -m verification.fuzz.files --count $(N)
 
 sanitize: $(STAMP) ## the native simulators under AddressSanitizer and UBSan, on N programs
-	$(BIN)/python -m tests.sanitize --count $(N)
+	$(BIN)/python -m verification.sanitize --count $(N)
 
 cosim: $(STAMP) ## whole networks on RTL and simulators: equal bytes and cycles
-	$(BIN)/python -m tests.cosim_networks
+	$(BIN)/python -m verification.cosim_networks
 
 cosim-whole: $(STAMP) ## reduced networks that run on the NPU from end to end, on RTL and simulators
-	$(BIN)/python -m tests.cosim_networks --whole
+	$(BIN)/python -m verification.cosim_networks --whole
 
 mutants: $(STAMP) ## N faults put into the netlist of the NPU: which of them the tests find
-	$(BIN)/python -m tests.mutants --count $(N) --json build/signoff/mutants.json
+	$(BIN)/python -m verification.mutants --count $(N) --json build/signoff/mutants.json
 
 source-faults: $(STAMP) ## N faults in compiler/npu, and half as many in simulator/native: which of them the tests find
-	$(BIN)/python -m tests.source_faults --python $(N) --cpp 0 --json build/signoff/python_faults.json
-	$(BIN)/python -m tests.source_faults --python 0 --cpp $$(( $(N) / 2 )) --json build/signoff/cpp_faults.json
+	$(BIN)/python -m verification.source_faults --python $(N) --cpp 0 --json build/signoff/python_faults.json
+	$(BIN)/python -m verification.source_faults --python 0 --cpp $$(( $(N) / 2 )) --json build/signoff/cpp_faults.json
 
 coverage: $(STAMP) ## what N random programs cover of the RTL: lines, toggles, classes of values; build/signoff/coverage.md
-	$(BIN)/python -m tests.coverage --programs $(N) --json build/signoff/coverage.json
+	$(BIN)/python -m verification.coverage --programs $(N) --json build/signoff/coverage.json
 
 signoff: $(STAMP) ## measure coverage, faults, proofs, netlist and random machines, and write docs/signoff.md (hours)
-	$(BIN)/python -m tests.coverage --programs 500 --json build/signoff/coverage.json
-	$(BIN)/python -m tests.mutants --count 2000 --prove --json build/signoff/mutants.json
+	$(BIN)/python -m verification.coverage --programs 500 --json build/signoff/coverage.json
+	$(BIN)/python -m verification.mutants --count 2000 --prove --json build/signoff/mutants.json
 	$(MAKE) source-faults N=100
-	$(BIN)/python -m tilewright.hw.formal --json build/signoff/formal.json
-	$(BIN)/python -m tilewright.fpga.formal --json build/signoff/formal_boards.json
-	$(BIN)/python -m tests.netlists --network digits ds_cnn --programs 200 --json build/signoff/netlist.json
-	$(BIN)/python -m tests.equivalence --json build/signoff/equivalence.json
-	$(BIN)/python -m tests.netlists --config small --programs 200 --faults 0 --json build/signoff/netlist_sdram.json
-	$(BIN)/python -m tests.equivalence --config small --json build/signoff/equivalence_sdram.json
-	$(BIN)/python -m tests.netlists --board tang_nano_20k --config nano --network digits ds_cnn --programs 200 --faults 0 --json build/signoff/netlist_gowin.json
-	$(BIN)/python -m tests.netlists --routed --network digits ds_cnn --programs 200 --json build/signoff/netlist_routed.json
-	$(BIN)/python -m tests.netlists --routed --config small --programs 200 --faults 0 --json build/signoff/netlist_routed_sdram.json
-	-$(BIN)/python -m tests.bitstreams
-	$(BIN)/python -m tests.fuzz --machines 300 --count 100000 --json build/signoff/fuzz.json
-	$(BIN)/python -m tests.fuzz --count 3000 --json build/signoff/fuzz_rtl.json
+	$(BIN)/python -m verification.formal --json build/signoff/formal.json
+	$(BIN)/python -m verification.formal.boards --json build/signoff/formal_boards.json
+	$(BIN)/python -m verification.netlists.__main__ --network digits ds_cnn --programs 200 --json build/signoff/netlist.json
+	$(BIN)/python -m verification.equivalence --json build/signoff/equivalence.json
+	$(BIN)/python -m verification.netlists.__main__ --config small --programs 200 --faults 0 --json build/signoff/netlist_sdram.json
+	$(BIN)/python -m verification.equivalence --config small --json build/signoff/equivalence_sdram.json
+	$(BIN)/python -m verification.netlists.__main__ --board tang_nano_20k --config nano --network digits ds_cnn --programs 200 --faults 0 --json build/signoff/netlist_gowin.json
+	$(BIN)/python -m verification.netlists.__main__ --routed --network digits ds_cnn --programs 200 --json build/signoff/netlist_routed.json
+	$(BIN)/python -m verification.netlists.__main__ --routed --config small --programs 200 --faults 0 --json build/signoff/netlist_routed_sdram.json
+	-$(BIN)/python -m verification.bitstreams
+	$(BIN)/python -m verification.fuzz.programs --machines 300 --count 100000 --json build/signoff/fuzz.json
+	$(BIN)/python -m verification.fuzz.programs --count 3000 --json build/signoff/fuzz_rtl.json
 	for kind in onnx tflite program requests; do \
-		$(BIN)/python -m tests.file_fuzz --kinds $$kind --count 100000 --json build/signoff/files.json || exit 1; done
-	$(BIN)/python -m tests.signoff
+		$(BIN)/python -m verification.fuzz.files --kinds $$kind --count 100000 --json build/signoff/files.json || exit 1; done
+	$(BIN)/python -m verification.signoff
 
 netlist: $(STAMP) ## digits on the netlist of a bitstream, cell by cell, against the RTL and the simulators
-	$(BIN)/python -m tests.netlists
+	$(BIN)/python -m verification.netlists.__main__
 
 formal: $(STAMP) ## all proofs about the RTL, and that each finds a fault
-	$(BIN)/python -m tilewright.hw.formal
-	$(BIN)/python -m tilewright.fpga.formal
+	$(BIN)/python -m verification.formal
+	$(BIN)/python -m verification.formal.boards
 
 lint: $(STAMP) ## style, types and layers
 	$(BIN)/ruff check .

@@ -20,7 +20,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 
 def rtl_sources() -> list[Path]:
     """The Python sources that the RTL is made of: those of `hw` but its simulation, and the tables of `isa`."""
-    design = (path for path in (_ROOT / "hw").rglob("*.py") if path.parent.name != "sim" and "formal" not in path.parts)
+    design = (path for path in (_ROOT / "hw").rglob("*.py") if path.parent.name != "sim")
     return sorted([*design, *(_ROOT / "isa").glob("*.py")])
 
 

@@ -80,7 +80,7 @@ def family_named(name: str) -> Family:
 
 _TABLES = ("codes", "config", "error_codes", "fields", "instructions", "registers", "row_bits", "timing", "wide_bits")
 #: What decides a design: the RTL (not `hw/sim`) and the tables it is generated from.
-DESIGN_SOURCES = ("hw/*", "hw/[!fs]*/*", *(f"isa/{name}.py" for name in _TABLES))
+DESIGN_SOURCES = ("hw/*", "hw/[!s]*/*", *(f"isa/{name}.py" for name in _TABLES))
 
 
 @functools.cache

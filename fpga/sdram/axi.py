@@ -63,7 +63,7 @@ class Splitter(wiring.Component):
         m = Module()
         active = Signal()
         address, left = Signal.like(self.i_address), Signal.like(self.i_length)
-        self.active, self.address, self.left = active, address, left  # for `tilewright.fpga.formal`
+        self.active, self.address, self.left = active, address, left  # for `verification.formal.boards`
         low = address[: len(self.o_count)]
         to_end = Signal.like(self.o_count)  # beats up to the multiple, less one
         ends = Signal()

@@ -2,7 +2,7 @@
 // first rule that is broken. Nothing here knows the controller, nor the other model (sdram_chip.sv).
 //
 // Times are whole numbers of the unit of clocks.h, and edges are those of the chip's own clock, wherever the FPGA has its.
-// Mirrored by fpga/sim/sdram_pins.py.
+// Mirrored by verification/netlists/sdram_pins.py.
 #pragma once
 #include <algorithm>
 #include <cstddef>

@@ -91,7 +91,7 @@ class RegisterBridge(wiring.Component):
         self.base, self.size = base, size
         self.bursts: dict[
             str, tuple[Signal, Signal, Signal]
-        ] = {}  # for `tilewright.fpga.formal`, as `asked` and `beat`
+        ] = {}  # for `verification.formal.boards`, as `asked` and `beat`
         super().__init__({**flipped(axi3_master("gp_", 32, GP_ID_BITS)), "axil": Out(Axi4Lite())})
 
     def _begin(self, m: Module, channel: str) -> tuple[Signal, Signal, Signal, Signal, Signal]:
@@ -212,7 +212,7 @@ class BurstSplitter(wiring.Component):
                 f"{config.name} has {config.axi_data_bits} and {config.axi_address_bits}"
             )
         self.config = config
-        self.left: dict[str, Signal] = {}  # for `tilewright.fpga.formal`
+        self.left: dict[str, Signal] = {}  # for `verification.formal.boards`
         super().__init__({"axi": In(Axi4(config)), **axi3_master("hp_", HP_DATA_BITS, HP_ID_BITS)})
 
     def elaborate(self, platform: object) -> Module:
@@ -230,7 +230,7 @@ class BurstSplitter(wiring.Component):
             read_ends.o_ready.eq(self.hp_rvalid & self.axi.r.ready & self.hp_rlast),
         ]
 
-        beat = self.beat = Signal(range(MAX_BEATS))  # of a piece; for `tilewright.fpga.formal`
+        beat = self.beat = Signal(range(MAX_BEATS))  # of a piece; for `verification.formal.boards`
         m.d.comb += [
             self.hp_wvalid.eq(self.axi.w.valid),
             self.axi.w.ready.eq(self.hp_wready),
@@ -243,7 +243,7 @@ class BurstSplitter(wiring.Component):
 
         # DECERR and SLVERR differ in one bit; their union is an error as well. EXOKAY cannot come.
         worst, end = Signal(2), write_ends.o_payload
-        self.worst = worst  # for `tilewright.fpga.formal`
+        self.worst = worst  # for `verification.formal.boards`
         m.d.comb += [
             self.axi.b.valid.eq(self.hp_bvalid & end),
             self.hp_bready.eq(self.axi.b.ready | ~end),
@@ -258,7 +258,7 @@ class BurstSplitter(wiring.Component):
         unread(m, self.hp_bid, self.hp_rid, read_ends.o_valid, write_ends.o_valid)
         for channel in (self.axi.ar, self.axi.aw):
             unread(m, channel.burst, channel.size, channel.id)
-        self.ends = {"ar": read_ends, "aw": write_ends}  # for `tilewright.fpga.formal`
+        self.ends = {"ar": read_ends, "aw": write_ends}  # for `verification.formal.boards`
         return m
 
     def _addresses(self, m: Module, channel: str, pieces: int) -> Queue:

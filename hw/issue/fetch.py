@@ -71,7 +71,7 @@ class Fetch(wiring.Component):
         self._low = (c.bus_bytes - 1).bit_length()
         offset = Cat(C(0, _INSTRUCTION), self.offset[_INSTRUCTION:])
         m.submodules.decoder = decoder = Decoder(c)
-        # Some are read by `tilewright.hw.formal`.
+        # Some are read by `verification.formal`.
         self.setup = Signal(SETUP_CYCLES)
         self.active = Signal()
         self.available = Signal(c.offset_bits)  # bytes from the first instruction to the end of the region

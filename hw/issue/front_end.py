@@ -100,5 +100,5 @@ class FrontEnd(wiring.Component):
             m.d.sync += held.eq(0)
         with m.Elif(semaphores.grant):
             m.d.sync += held.eq(1)
-        self.held = held  # for `tilewright.hw.formal`
+        self.held = held  # for `verification.formal`
         return m

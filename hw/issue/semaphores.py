@@ -138,7 +138,7 @@ class Semaphores(wiring.Component):
                     self.overflow.pc.eq(told["pc"]),
                     self.overflow.address.eq(Mux(blamed_first, told["signal0"], told["signal1"])),
                 ]
-        # For `tilewright.hw.formal`.
+        # For `verification.formal`.
         self.counts, self.there = Array(counts), there
         self.given_to, self.given = dict(zip(ENGINES, gives)), dict(zip(ENGINES, given_now))
         self.granted = dict(zip(ENGINES, granted.values()))

@@ -94,5 +94,5 @@ class AxiRead(wiring.Component):
         with m.If(taken):
             m.d.sync += position.eq(Mux(r.last, 0, position + 1))
         unread(m, r.id)  # there is one
-        self.owners = owners  # for `tilewright.hw.formal`
+        self.owners = owners  # for `verification.formal`
         return m

@@ -128,5 +128,5 @@ class AxiWrite(wiring.Component):
             aw.prot.eq(0),
         ]
         unread(m, b.id)  # there is one
-        self.left, self.pending = left, pending  # for `tilewright.hw.formal`
+        self.left, self.pending = left, pending  # for `verification.formal`
         return m

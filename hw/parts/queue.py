@@ -81,7 +81,7 @@ class Queue(wiring.Component):
             store,
             full,
             held,
-        )  # for `tilewright.hw.formal`
+        )  # for `verification.formal`
         return m
 
 
@@ -124,7 +124,7 @@ class BlockQueue(wiring.Component):
             m.d.sync += [self.level.eq(self.level + 1), held.eq(1), full.eq(self.level == self.depth - 1)]
         with m.If(pop & ~push):
             m.d.sync += [self.level.eq(self.level - 1), held.eq(self.level != 1), full.eq(0)]
-        # For `tilewright.hw.formal`.
+        # For `verification.formal`.
         self.store, self.read, self.head, self.tail, self.full, self.held = store, read.data, head, tail, full, held
         return m
 
@@ -190,7 +190,7 @@ class HeadQueue(wiring.Component):
             m.d.sync += full.eq(self.level == self.depth - 1)
         with m.If(popped & ~push):
             m.d.sync += full.eq(0)
-        # For `tilewright.hw.formal`.
+        # For `verification.formal`.
         self.store, self.read, self.following, self.tail = store, read.data, following, tail
         self.behind, self.some, self.more, self.shown = behind, some, more, shown
         self.popped, self.full = popped, full

@@ -173,7 +173,7 @@ class BurstWalker(wiring.Component):
             self.error_tag.eq(run.tag),
         ]
         m.d.comb += self.busy.eq(box.valid | run.valid | rest.valid | out.o_valid)
-        # For `tilewright.hw.formal`: valid, null, tag of every stage; first byte, bytes, end of the run; first beat,
+        # For `verification.formal`: valid, null, tag of every stage; first byte, bytes, end of the run; first beat,
         # beats left; whether the burst is still to be cut, its beats, whether it is the last; the bursts that wait;
         # whether the run of the second stage lies in the window.
         self.stages = tuple((stage.valid, stage.null, stage.tag) for stage in (box, run, rest))

@@ -104,7 +104,7 @@ class Load(EngineShell):
         box, pad = self._box(m), self.registers(m, "LOAD_PAD")
         head = self._head(m, box, pad)
         begin = control.start & (head.sync | ~head.no_rows)
-        # Shown for `tilewright.hw.formal`.
+        # Shown for `verification.formal`.
         self.kept_region = latch_region(m, self.region, self.run("region"), walker.ready)
         m.d.comb += [
             self.operand_fault.error.eq(control.start & ~head.sync & head.no_rows),

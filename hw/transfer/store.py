@@ -81,7 +81,7 @@ class Store(EngineShell):
                 getattr(reader, f"row_stride{k}").eq(row_stride),
                 getattr(reader, f"low_stride{k}").eq(mem_stride),
             ]
-        # Shown for `tilewright.hw.formal`.
+        # Shown for `verification.formal`.
         self.kept_region = base, size, allowed = latch_region(m, self.region, run("region"), walker.ready)
 
         sync, bad = Signal(), Signal()

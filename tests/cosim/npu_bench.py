@@ -14,7 +14,6 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiRam, AxiSlave
 
-from tests.common.program_generator import GeneratedProgram, generate
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.device import Region
 from tilewright.isa.encoding import Op, op, to_bytes
@@ -22,6 +21,7 @@ from tilewright.isa.error_codes import ErrorCode
 from tilewright.isa.instructions import Engine
 from tilewright.isa.registers import REGISTER
 from tilewright.simulator.functional import FunctionalDevice
+from verification.programs.generator import GeneratedProgram, generate
 
 MEMORY_BYTES = 1 << 18
 

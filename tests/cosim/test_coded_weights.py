@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.common.equality import Trio
-from tests.fuzz_codes import MACHINES, differences
+from verification.fuzz.codes import MACHINES, differences
+from verification.programs.equality import Trio
 
 pytestmark = [pytest.mark.cosim, pytest.mark.slow]
 
@@ -13,6 +13,8 @@ def test_random_streams(machine: str) -> None:
     trio, ends = Trio(MACHINES[machine]), set()
     for seed in range(1000, 1015):
         lines, end = differences(MACHINES[machine], seed, trio)
-        assert not lines, f"python -m tests.fuzz_codes --rtl --machines {machine} --seed {seed} --count 1: {lines}"
+        assert not lines, (
+            f"python -m verification.fuzz.codes --rtl --machines {machine} --seed {seed} --count 1: {lines}"
+        )
         ends.add(end)
     assert {"complete", "CODE"} <= ends

@@ -8,8 +8,6 @@ import random
 import numpy as np
 import pytest
 
-from tests.common.equality import CONFIGS, TIMINGS, VARIANTS, Trio, case
-from tests.cosim_networks import compare
 from tilewright.hw.gemm.accumulate import ACCUMULATE_STAGES
 from tilewright.isa import timing as isa_timing
 from tilewright.isa.device import Counters, Device, DeviceError, Region
@@ -17,6 +15,8 @@ from tilewright.isa.encoding import Op, op, to_bytes
 from tilewright.isa.error_codes import ErrorCode
 from tilewright.isa.instructions import INSTRUCTIONS, Engine, Memory
 from tilewright.isa.timing import MemoryTiming
+from verification.cosim_networks import compare
+from verification.programs.equality import CONFIGS, TIMINGS, VARIANTS, Trio, case
 
 pytestmark = [pytest.mark.cosim, pytest.mark.slow]
 

@@ -8,8 +8,6 @@ import random
 import numpy as np
 import pytest
 
-from tests.common.equality import VARIANTS
-from tests.common.error_cases import CASES, SIZE, outcome, prepare
 from tilewright.hw.sim.device import RtlDevice
 from tilewright.isa.config import preset
 from tilewright.isa.device import DeviceError
@@ -19,6 +17,8 @@ from tilewright.isa.instructions import INSTRUCTIONS, Engine, Source
 from tilewright.isa.timing import MemoryTiming
 from tilewright.simulator.cycle import CycleDevice
 from tilewright.simulator.functional import FunctionalDevice
+from verification.programs.equality import VARIANTS
+from verification.programs.error_cases import CASES, SIZE, outcome, prepare
 
 pytestmark = [pytest.mark.cosim, pytest.mark.slow]
 

@@ -7,12 +7,12 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from tests.common import equality
-from tests.common.equality import case, cycle_differences, fewest
-from tests.common.random_configs import plainest, random_config
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.encoding import op
 from tilewright.simulator.functional import FunctionalDevice
+from verification.programs import equality
+from verification.programs.equality import case, cycle_differences, fewest
+from verification.programs.random_configs import plainest, random_config
 
 
 def test_machines_are_made_again_and_differ() -> None:

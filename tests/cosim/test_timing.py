@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.common.equality import VARIANTS
 from tilewright.hw.sim.device import RtlDevice
 from tilewright.isa.config import NpuConfig, preset
 from tilewright.isa.device import Region
 from tilewright.isa.encoding import Op, op, to_bytes
 from tilewright.isa.instructions import Engine, Memory, Source
 from tilewright.isa.timing import ACT_READ_CYCLES, VECTOR_SIGNAL, MemoryTiming, gemm_signal, table_chunk_cycles
+from verification.programs.equality import VARIANTS
 
 pytestmark = [pytest.mark.cosim, pytest.mark.slow]
 

@@ -13,9 +13,9 @@ import pytest
 from onnx import helper, numpy_helper
 
 import tilewright as tw
-from tests.common.equality import CONFIGS
 from tilewright.isa.config import NpuConfig, preset
 from tilewright.isa.program import CpuStep, NpuStep
+from verification.programs.equality import CONFIGS
 
 Shape = tuple[int, int, int, int]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.common.equality import CONFIGS
 from tests.common.tflite_models import Model, Op, T
 from tests.common.wide_convolution import WideConvolution
 from tests.network.layer_cases import make
@@ -22,6 +21,7 @@ from tilewright.isa.device import Device
 from tilewright.runtime.executor import Executor
 from tilewright.simulator.cycle import CycleDevice
 from tilewright.simulator.functional import FunctionalDevice
+from verification.programs.equality import CONFIGS
 
 
 def convolution(config: NpuConfig, x: tuple[int, int, int], o: int, k: int) -> tuple[WideConvolution, np.ndarray]:

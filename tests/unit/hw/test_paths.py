@@ -10,11 +10,11 @@ from amaranth.hdl._ir import build_netlist
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from tests.common.equality import VARIANTS
 from tilewright.hw.connections import design
 from tilewright.hw.host.registers import Registers
 from tilewright.hw.npu import Npu
 from tilewright.isa.config import PRESETS
+from verification.programs.equality import VARIANTS
 
 
 def paths(component: wiring.Component) -> set[tuple[str, str]]:

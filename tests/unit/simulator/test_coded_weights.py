@@ -2,14 +2,14 @@
 
 import pytest
 
-from tests.common.coded_programs import coded_program
-from tests.common.equality import with_ops
-from tests.fuzz_codes import MACHINES, differences
 from tilewright.isa.config import PRESETS
 from tilewright.isa.device import DeviceError
 from tilewright.isa.encoding import op
 from tilewright.isa.error_codes import ErrorCode
 from tilewright.simulator.functional import FunctionalDevice
+from verification.fuzz.codes import MACHINES, differences
+from verification.programs.coded import coded_program
+from verification.programs.equality import with_ops
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -17,7 +17,7 @@ def test_random_streams(machine: str) -> None:
     ends = set()
     for seed in range(12):
         lines, end = differences(MACHINES[machine], seed)
-        assert not lines, f"python -m tests.fuzz_codes --machines {machine} --seed {seed} --count 1: {lines}"
+        assert not lines, f"python -m verification.fuzz.codes --machines {machine} --seed {seed} --count 1: {lines}"
         ends.add(end)
     assert "complete" in ends and len(ends) > 1
 

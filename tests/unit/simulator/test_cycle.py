@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.common.program_generator import generate
 from tilewright.isa.config import PRESETS, preset
 from tilewright.isa.device import Device, DeviceError, Region
 from tilewright.isa.encoding import Op, op, to_bytes
@@ -19,6 +18,7 @@ from tilewright.isa.timing import MemoryTiming
 from tilewright.simulator.cycle import CycleDevice, Trace
 from tilewright.simulator.functional import FunctionalDevice
 from tilewright.simulator.timeline import events, layer_cycles, write_timeline
+from verification.programs.generator import generate
 
 TINY = preset("tiny")
 SIZE = 1 << 14

@@ -6,7 +6,6 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tests.common.program_generator import GeneratedProgram, generate
 from tilewright.isa.config import PRESETS, NpuConfig, preset
 from tilewright.isa.device import DeviceError
 from tilewright.isa.encoding import op, to_bytes
@@ -15,6 +14,7 @@ from tilewright.simulator import native
 from tilewright.simulator.functional import FunctionalDevice
 from tilewright.simulator.reference import ReferenceMachine
 from tilewright.simulator.state import ExternalMemory, Scratchpads
+from verification.programs.generator import GeneratedProgram, generate
 
 #: Those that are no presets have a library of their own, built on first use.
 CONFIGS = [

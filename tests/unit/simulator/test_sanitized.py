@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests import sanitize
+from verification import sanitize
 
 
 @pytest.mark.slow

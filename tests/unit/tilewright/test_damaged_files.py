@@ -18,9 +18,6 @@ from PIL import Image
 
 import tilewright as tw
 from tests.common import onnx_models
-from tests.file_fuzz.attempt import REFUSED, WORKS, attempt
-from tests.file_fuzz.kinds import KINDS
-from tests.file_fuzz.run import HANG, end_hung
 from tilewright.cli.fixed_values import parse
 from tilewright.cli.group import one_line
 from tilewright.cli.input_files import InputFiles
@@ -34,6 +31,9 @@ from tilewright.quantize.samples import samples_of
 from tilewright.runtime.images import fitted
 from tilewright.store.files import MAX_EXPANDED, read_arrays
 from tilewright.sweep.database import FILE, Database
+from verification.fuzz.files.attempt import REFUSED, WORKS, attempt
+from verification.fuzz.files.kinds import KINDS
+from verification.fuzz.files.run import HANG, end_hung
 
 CASES = {"onnx": 12, "tflite": 12}
 
@@ -43,7 +43,7 @@ def test_mutated(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     for seed in range(CASES.get(kind, 40)):
         outcome, text = attempt(kind, seed, tmp_path)
-        again = f"python -m tests.file_fuzz --kinds {kind} --seed {seed} --count 1"
+        again = f"python -m verification.fuzz.files --kinds {kind} --seed {seed} --count 1"
         assert outcome in (WORKS, REFUSED), f"{outcome}: {text}; again with: {again}"
 
 

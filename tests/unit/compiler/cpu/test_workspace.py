@@ -11,9 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from tests.common.random_graphs.check import differences, tflite_differences
-from tests.common.random_graphs.generator import random_graph
-from tests.common.random_graphs.tflite import random_tflite
 from tests.common.segments import run_segment
 from tests.unit.compiler.cpu.support import check
 from tests.unit.compiler.cpu.test_segment import small
@@ -26,6 +23,9 @@ from tilewright.compiler.cpu.stages.proof import Uses, prove
 from tilewright.compiler.cpu.stages.stage import Call
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.llvm.masked_stores import single_lanes_written_out
+from verification.random_graphs.check import differences, tflite_differences
+from verification.random_graphs.generator import random_graph
+from verification.random_graphs.tflite import random_tflite
 
 
 @pytest.mark.slow

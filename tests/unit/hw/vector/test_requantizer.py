@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from tests.common.requantizer_operands import beside_ties, random_operands
 from tests.common.rtl_bench import drive, simulate
 from tilewright.hw.vector.requantizer import (
     FINAL_STAGE,
@@ -15,6 +14,7 @@ from tilewright.hw.vector.requantizer import (
 )
 from tilewright.isa.instructions import Rounding
 from tilewright.isa.numerics import requantize
+from verification.programs.requantizer_operands import beside_ties, random_operands
 
 
 def vectors(count: int) -> dict[str, np.ndarray]:

@@ -14,7 +14,6 @@ from click.testing import CliRunner
 
 import tilewright as tw
 from tests.common import needs
-from tests.common.rtl_text import verilog_of
 from tests.common.waiting import HANG
 from tilewright import heartbeat
 from tilewright.cli import COMMANDS, cli, terminal
@@ -22,6 +21,7 @@ from tilewright.cli.group import Cli
 from tilewright.isa.assembler import assemble
 from tilewright.isa.config import PRESETS
 from tilewright.isa.encoding import to_bytes
+from verification.rtl_text import verilog_of
 
 
 @pytest.fixture

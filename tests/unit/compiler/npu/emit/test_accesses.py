@@ -8,8 +8,6 @@ from random import Random
 import numpy as np
 import pytest
 
-from tests.common.accesses import rows_of
-from tests.common.equality import VARIANTS
 from tests.common.machine_harness import DATA_BYTES, Bench
 from tilewright.compiler.npu.emit.emitter import Emitter
 from tilewright.compiler.npu.emit.hazards import Access
@@ -19,6 +17,8 @@ from tilewright.isa import numerics
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import Memory, RowFunction, Source, WideByte
 from tilewright.isa.program import ARENA_REGION
+from verification.programs.accesses import rows_of
+from verification.programs.equality import VARIANTS
 
 #: With the row unit, and results of two bytes.
 CONFIG = VARIANTS["one_queue"]

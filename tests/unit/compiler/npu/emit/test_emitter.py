@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.common.equality import VARIANTS, of_trace
 from tilewright.compiler.npu.emit.emitter import Emitter
 from tilewright.isa.assembler import disassemble
 from tilewright.isa.config import PRESETS
@@ -14,6 +13,7 @@ from tilewright.isa.device import Region
 from tilewright.isa.encoding import to_bytes
 from tilewright.isa.instructions import ROW_WRITES, RowFunction, Source, WideByte
 from tilewright.simulator.cycle import CycleDevice
+from verification.programs.equality import VARIANTS, of_trace
 
 
 def test_nest_with_too_many_levels_is_split() -> None:

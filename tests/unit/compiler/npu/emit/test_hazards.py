@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-from tests.common.hazard_programs import MACHINE, ROWS, Accesses, Run, check_order, random_program, synchronised
 from tilewright.compiler.npu.emit.hazards import MEMORY_GRAIN, Access, Synchroniser
 from tilewright.isa.assembler import disassemble_one
 from tilewright.isa.encoding import op
+from verification.programs.hazards import MACHINE, ROWS, Accesses, Run, check_order, random_program, synchronised
 
 
 def text(*runs: Run) -> list[str]:

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tests.common.hazard_programs import MACHINE, Run, access_of, bursts, check_order, random_program, synchronised
-from tests.common.semaphore_counts import highest_counts, highest_of
 from tilewright import zoo
 from tilewright.compiler.npu.emit import sequence
 from tilewright.compiler.npu.emit.hazards import WRITERS, Synchroniser
 from tilewright.isa.config import PRESETS, SEMAPHORE_LIMIT, NpuConfig
 from tilewright.isa.encoding import Op, op
 from tilewright.isa.instructions import queue_of
+from verification.programs.hazards import MACHINE, Run, access_of, bursts, check_order, random_program, synchronised
+from verification.programs.semaphore_counts import highest_counts, highest_of
 
 #: Limits so low that both directions between two engines get full; the depths of queues.
 LIMITS, DEPTHS = (2, 2, 3, 4, 5, 8, 16), (2, 3, 8, 32, 256)

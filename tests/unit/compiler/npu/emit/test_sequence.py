@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 import pytest
 
-from tests.common.accesses import rows_of
 from tilewright.compiler.npu.emit.hazards import READERS, WRITERS, Access
 from tilewright.compiler.npu.emit.sequence import Registers, Run, Sequencer, Setting
 from tilewright.isa.config import PRESETS, SEMAPHORE_LIMIT
 from tilewright.isa.encoding import Op, op
 from tilewright.isa.instructions import BY_NAME, Engine
+from verification.programs.accesses import rows_of
 
 CONFIG = PRESETS["tiny"]
 ROWS = dict.fromkeys(WRITERS, 64)

@@ -1,1 +1,0 @@
-"""Formal proofs about what boards put around the NPU; benches and tools are those of `tilewright.hw.formal`."""

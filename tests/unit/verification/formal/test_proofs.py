@@ -1,0 +1,71 @@
+"""The proofs that take seconds, and that properties fail once their part is broken. `make formal` runs all of both."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.common.paths import ROOT
+from verification.formal import solver
+from verification.formal.boards.proofs import PROOFS as BOARDS
+from verification.formal.engine import Cut, FormalError, Model
+from verification.formal.proof import Property, finds_fault, prove, table
+from verification.formal.proofs import PROOFS as NPU
+
+FEW_CYCLES = 20
+PROOFS = NPU + BOARDS
+BY_NAME = {proof.name: proof for proof in PROOFS}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("proof", [p for p in PROOFS if p.quick], ids=lambda p: p.name)
+def test_holds(proof) -> None:
+    prove(proof)
+
+
+def _faults() -> Iterator[Any]:
+    """Those that are found within a few cycles. One of several machines is enough here."""
+    known: set[Property] = set()
+    for p in PROOFS:
+        for q in p.properties:
+            if q.fault and q.fault.depth <= FEW_CYCLES:
+                marks = () if p.quick and q not in known else pytest.mark.long
+                yield pytest.param(p, q.name, id=f"{p.name}-{q.name}", marks=marks)
+        known.update(p.properties if p.quick else ())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("proof, name", _faults())
+def test_finds_its_fault(proof, name) -> None:
+    assert finds_fault(proof, name)
+
+
+def test_documented() -> None:
+    text = (ROOT / "docs" / "formal.md").read_text(encoding="utf-8")
+    assert table(NPU) in text and table(BOARDS) in text
+    assert len(BY_NAME) == len(PROOFS)
+
+
+def test_a_net_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FormalError, match=r"^yosys failed: .*no_such_net"):
+        Model(BY_NAME["queue"].bench(None).rtlil(), tmp_path, Cut("queue.no_such_net"))
+
+
+def test_yosys_errors_are_one_line(tmp_path: Path) -> None:
+    with pytest.raises(FormalError, match=r"^yosys failed: ") as info:
+        Model("nonsense", tmp_path)
+    assert "\n" not in str(info.value)
+
+
+def test_terms_are_split() -> None:
+    assert solver.terms("(f |a b| (g x)) |c (| y") == ["(f |a b| (g x))", "|c (|", "y"]
+
+
+def test_commands_are_split_at_brackets() -> None:
+    text = ["; comment (\n", "(push 1)\n", "(assert (= x\n", "  #b0))\n", "\n", "(check-sat)\n"]
+    assert list(solver.commands(iter(text))) == ["(push 1)", "(assert (= x\n  #b0))", "(check-sat)"]
+
+
+def test_terms_are_split_at_spaces_outside_of_brackets() -> None:
+    assert list(solver.terms("a (f (g b) c)  |d (e| ")) == ["a", "(f (g b) c)", "|d (e|"]

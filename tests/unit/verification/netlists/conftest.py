@@ -1,0 +1,20 @@
+"""The least network on a netlist, recorded once for the tests of a file: each makes its own `both`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.verification.netlists.least import least_network
+from tilewright.isa.program import Program
+from verification.netlists.runs import NetworkRecording, Pair, record
+
+
+@pytest.fixture(scope="module")
+def network() -> Program:
+    return least_network()
+
+
+@pytest.fixture(scope="module")
+def recording(both: Pair, network: Program) -> NetworkRecording:
+    both.netlist.start()
+    return record(both.netlist, both.baud, network)

@@ -1,0 +1,59 @@
+"""What trials have covered so far, kept in a file, so that a run that was ended goes on."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from tilewright.common.measured import digest_of_sources
+from tilewright.common.store import write_atomically
+from tilewright.isa.config import NpuConfig
+from verification.trials.trial import Trial
+
+
+@dataclass
+class Kept:
+    """What some trials have covered on one machine.
+
+    Attributes:
+        machine: fingerprint of its configuration, and digest of its sources.
+        trials: their names.
+        counts: as Verilator has them, by its name of a point.
+        seen: functional bins.
+    """
+
+    machine: str
+    trials: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    seen: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, config: NpuConfig, file: Path | None) -> Kept:
+        """What the file has of this machine, perhaps nothing."""
+        machine = f"{config.fingerprint} {digest_of_sources()}"
+        if file is not None and file.is_file():
+            found = json.loads(file.read_text(encoding="utf-8"))
+            if found["machine"] == machine:
+                return cls(machine, found["trials"], Counter(found["counts"]), set(found["seen"]))
+        return cls(machine)
+
+    def write(self, file: Path) -> None:
+        """Keeps all of it; makes the folder."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        values = {"machine": self.machine, "trials": self.trials, "counts": self.counts, "seen": sorted(self.seen)}
+        write_atomically(file, json.dumps(values))
+
+    def left(self, some: Iterable[Trial], at_once: int) -> Iterator[Sequence[Trial]]:
+        """The trials that have not run, a few at a time."""
+        todo = iter([trial for trial in some if trial.name not in self.trials])
+        while part := list(islice(todo, at_once)):
+            yield part
+
+    @property
+    def ran(self) -> Counter[str]:
+        """The trials by kind."""
+        return Counter(name.split()[0] for name in self.trials)

@@ -1,0 +1,320 @@
+"""Benches of the AXI4 master: bursts, their windows, the way out of a reset. What benches at a bus need."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+from amaranth.hdl import Array, C, Cat, Mux, Signal, Value
+
+from tilewright.hw.interfaces import LENGTH_BITS, SEMAPHORE_BITS
+from tilewright.hw.issue.decoder import Decoder
+from tilewright.hw.issue.fetch import Fetch
+from tilewright.hw.memory.axi_read import AxiRead
+from tilewright.hw.memory.axi_write import AxiWrite
+from tilewright.hw.npu import Npu
+from tilewright.hw.table import field, instructions_of, is_instruction
+from tilewright.hw.transfer.bursts import AXI_BOUNDARY, BurstWalker, run_bits
+from tilewright.hw.transfer.load import Load
+from tilewright.hw.transfer.store import Store
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import REGIONS, Engine
+from tilewright.isa.timing import fetch_burst_bytes
+from verification.formal.bench import Bench, contents, implies, opened
+from verification.formal.machines import SMALL
+
+
+def region(b: Bench, config: NpuConfig, name: str) -> tuple[Signal, Signal, Value]:
+    """(base, size, end) of a region the host could set: it starts at a beat and ends within the address space."""
+    base = b.constant(config.axi_address_bits, f"{name}_base")
+    size = b.constant(config.offset_bits, f"{name}_size")
+    end = base + size
+    b.assume((base & (config.bus_bytes - 1)) == 0)
+    b.assume(end <= (1 << config.axi_address_bits))
+    return base, size, end
+
+
+def within(config: NpuConfig, address: Value, beats: Value, base: Value, end: Value) -> Value:
+    """Every beat of the burst holds a byte of the region, and none comes before it."""
+    return (address >= base) & ((address + (beats - 1) * config.bus_bytes)[: config.axi_address_bits + 2] < end)
+
+
+def keeps(b: Bench, name: str, channel: Any, *fields: str) -> None:
+    """Assumes that whoever offers something on a channel keeps it, with these fields, until it is taken."""
+    waits = b.past(channel.valid & ~channel.ready, f"{name}_waits")
+    b.assume(implies(waits, channel.valid))
+    for kept in fields:
+        port = getattr(channel, kept)
+        b.assume(implies(waits, port == b.past(port, f"{name}_{kept}")))
+
+
+def legal_burst(config: NpuConfig, address: Value, beats: Value) -> Value:
+    """Of 1 to `burst_beats` whole beats, within 4 KiB."""
+    start = address & (AXI_BOUNDARY - 1)
+    return (
+        (beats >= 1)
+        & (beats <= config.burst_beats)
+        & ((address & (config.bus_bytes - 1)) == 0)
+        & (start + beats * config.bus_bytes <= AXI_BOUNDARY)
+    )
+
+
+def spans_within(b: Bench, config: NpuConfig, walker: BurstWalker, base: Any, end: Any, allowed: Any) -> None:
+    """What makes the window inductive: the beats a stage still has to ask for lie in the region of its run.
+    `base`, `end` and `allowed` take the tag of the stage."""
+    active, null, _ = walker.stages[0]
+    now, length, reached = walker.run
+    b.invariant(implies(active & ~null, (length != 0) & (reached == now + length)))
+    for (valid, null, tag), (first, beats), inside in zip(walker.stages[1:], walker.spans, (walker.inside, C(1))):
+        busy = valid & ~null & inside
+        b.invariant(implies(busy, allowed(tag) & (beats >= 1) & (first * config.bus_bytes >= base(tag))))
+        b.invariant(implies(busy, (first + beats) * config.bus_bytes < end(tag) + config.bus_bytes))
+    # The burst of the third stage, once it is cut, and those that wait.
+    (valid, null, _), (first, beats) = walker.stages[2], walker.spans[1]
+    turn, burst, final = walker.burst
+    reach = config.burst_beats - (first & (config.burst_beats - 1))
+    cut = (final == (beats <= reach)) & (burst == Mux(beats <= reach, beats, reach))
+    b.invariant(implies(valid & ~null, turn | cut) & implies(turn, valid & ~null) & implies(valid & null, final))
+    for there, entry in contents(b, walker.out, "out"):
+        tag_at = walker.beat_bits + 2
+        beats, null, tag = entry[: walker.beat_bits], entry[tag_at - 1], entry[tag_at : tag_at + walker.tag_bits]
+        address = entry[tag_at + walker.tag_bits :] * config.bus_bytes
+        inside = allowed(tag) & within(config, address, beats, base(tag), end(tag))
+        b.invariant(implies(there & ~null, inside & legal_burst(config, address, beats)))
+
+
+def walker(only: str | None) -> Bench:
+    """Arbitrary boxes, one region."""
+    b = Bench(only)
+    base, size, end = region(b, SMALL, "region")
+    allowed = b.constant(1, "allowed")
+    w = BurstWalker(SMALL, 1, run_bits(SMALL.tile_bytes))
+    opened(w)
+    opened(w.out)
+    b.part("walker", w, base=base, size=size, allowed=allowed)
+    b.assume(implies(w.start, w.ready & (w.null | (w.bytes != 0)) & (w.count0 != 0) & (w.count1 != 0)))
+    burst = w.o_valid & ~w.o_null
+    b.check("legal", implies(burst, legal_burst(SMALL, w.o_address, w.o_beats)))
+    b.check("window", implies(burst, allowed & within(SMALL, w.o_address, w.o_beats, base, end)))
+    spans_within(b, SMALL, w, lambda tag: base, lambda tag: end, lambda tag: allowed)
+    return b
+
+
+def _regions(b: Bench, part: Any) -> tuple[dict[str, Any], list[Any], list[Any], list[Any]]:
+    """What a part is told of the region it looks up; bases, ends and permissions by number."""
+    bases, sizes, ends, allowed = [], [], [], []
+    for r in range(REGIONS):
+        base, size, end = region(b, SMALL, f"region{r}")
+        bases.append(base)
+        sizes.append(size)
+        ends.append(end)
+        allowed.append(b.constant(1, f"region{r}_allowed"))
+    number = part.region.number
+    told = {"base": Array(bases)[number], "size": Array(sizes)[number], "allowed": Array(allowed)[number]}
+    return {f"region__{name}": value for name, value in told.items()}, bases, ends, allowed
+
+
+def instructions(b: Bench, part: Any, engine: str, c: NpuConfig = SMALL) -> None:
+    """What the front end and the decoder guarantee: legal instructions of this engine, started when it is ready."""
+    control = part.control
+    b.m.submodules.decoder = decoder = Decoder(c)
+    b.m.d.comb += decoder.word.eq(control.word)
+    mine = is_instruction(control.word, *(i.name for i in instructions_of(Engine[engine], configures=False)))
+    b.assume(implies(control.configure.any() | control.start, decoder.legal & decoder.operands_ok))
+    b.assume(decoder.engine == Engine[engine])
+    b.assume(
+        implies(control.configure.any(), ~mine & ~control.start & ~control.halt)
+        & implies(control.start, mine & ~control.halt)
+    )
+    b.assume(implies(control.start, control.ready))
+    for bit, instruction in zip(control.configure, instructions_of(Engine[engine], configures=True)):
+        b.assume(implies(bit, is_instruction(control.word, instruction.name)))
+    # It was at the head of the queue in the cycle before.
+    there = (control.word == b.past(control.word, "word")) & (control.pc == b.past(control.pc, "pc"))
+    b.assume(implies(control.start, there & ~b.past(control.configure.any(), "configure")))
+
+
+def _window(b: Bench, part: Any, engine: str, at: int, bases: list, ends: list, allowed: list) -> None:
+    """Bursts of an instruction lie in the region it names: the bench has the region's number in its `pc`."""
+    bits = (REGIONS - 1).bit_length()
+    w: BurstWalker = part.walker
+    opened(w)
+    opened(w.out)
+    b.assume(part.control.pc[:bits] == field(part.control.word, engine, "region"))
+
+    def of(values: list) -> Any:
+        return lambda tag: Array(values)[tag[at : at + bits]]
+
+    number = w.o_tag
+    burst = w.o_valid & ~w.o_null
+    inside = within(SMALL, w.o_address, w.o_beats, of(bases)(number), of(ends)(number))
+    b.check("window", implies(burst, of(allowed)(number) & inside))
+    b.check("legal", implies(burst, legal_burst(SMALL, w.o_address, w.o_beats)))
+    spans_within(b, SMALL, w, of(bases), of(ends), of(allowed))
+    active, null, tag = w.stages[0]
+    base, size, allows = part.kept_region
+    kept = (base == of(bases)(tag)) & (base + size == of(ends)(tag)) & (allows == of(allowed)(tag))
+    b.invariant(implies(active & ~null, kept))
+
+
+def load_window(only: str | None) -> Bench:
+    """LOAD with arbitrary instructions, regions, memory and scratchpads."""
+    b = Bench(only)
+    load = Load(SMALL)
+    inputs, *values = _regions(b, load)
+    b.cut(load.data, "data")  # the data half does as it likes
+    opened(load)
+    b.part("load", load, **inputs)
+    instructions(b, load, "LOAD")
+    _window(b, load, "LOAD", 0, *values)
+    b.check("window", load.read.valid == load.walker.o_valid)
+    b.check("window", load.read.address == load.walker.o_address)
+    b.check("window", load.read.beats == load.walker.o_beats)
+    return b
+
+
+def store_window(only: str | None) -> Bench:
+    """STORE with arbitrary instructions, regions, memory and rows."""
+    b = Bench(only)
+    store = Store(SMALL)
+    inputs, *values = _regions(b, store)
+    opened(store)
+    b.part("store", store, **inputs)
+    instructions(b, store, "STORE")
+    _window(b, store, "STORE", 2 * SEMAPHORE_BITS, *values)
+    return b
+
+
+def fetch_window(only: str | None) -> Bench:
+    """FETCH from START on, with any program, any region and any program registers."""
+    b = Bench(only)
+    base, size, end = region(b, SMALL, "region")
+    allowed = b.constant(1, "allowed")
+    offset, length = b.constant(32, "offset"), b.constant(LENGTH_BITS, "length")
+    first = Signal(init=1, name="first")
+    b.m.d.sync += first.eq(0)
+    f = Fetch(SMALL)
+    opened(f)
+    b.part("fetch", f, start=first, base=base, size=size, allowed=allowed, offset=offset, length=length)
+    b.check("window", implies(f.read.valid, allowed & within(SMALL, f.read.address, f.read.beats, base, end)))
+    b.check("legal", implies(f.read.valid, legal_burst(SMALL, f.read.address, f.read.beats)))
+    # Once: START, three cycles of setup, then requests from the first beat of the program to its last.
+    aligned = Cat(C(0, 4), offset[4:])
+    there = Mux(allowed & (size > aligned), size - aligned, 0)[:32]
+    before = first | (f.setup != 0)
+    b.invariant((first + f.setup[0] + f.setup[1] + f.setup[2]) <= 1)
+    b.invariant(implies(before, ~f.active & (f.beats_left == 0)))
+    b.invariant(implies(f.setup[1], f.available == there))
+    b.invariant(implies(f.setup[2], (f.present << 4) <= there))
+    b.invariant(implies((f.setup[1] | f.setup[2]) & (there != 0), (f.address << 2) == base + aligned))
+    rest = (f.address + f.beats_left) * SMALL.bus_bytes
+    inside = allowed & ((f.address << 2) >= base) & (rest < end + SMALL.bus_bytes)
+    b.invariant(implies(f.beats_left != 0, inside))
+    chunk = fetch_burst_bytes(SMALL) // SMALL.bus_bytes
+    to_end = chunk - (f.address & (chunk - 1))
+    b.invariant(f.next_beats == Mux(f.beats_left < to_end, f.beats_left, to_end))
+    return b
+
+
+def axi_read(only: str | None, c: NpuConfig = SMALL) -> Bench:
+    """The read port with arbitrary legal requests and a memory that answers bursts it was asked for."""
+    b = Bench(only)
+    r = AxiRead(c)
+    opened(r)
+    opened(r.owners)
+    b.part("read", r)
+    for who in (r.fetch, r.load):
+        b.assume(implies(who.valid, legal_burst(c, who.address, who.beats)))
+    sent, ended = r.ar.valid & r.ar.ready, r.r.valid & r.r.ready & r.r.last
+    open_ = Signal(range(2 * c.read_outstanding + 2), name="open")  # asked for on AR, last beat not taken
+    b.m.d.sync += open_.eq(open_ + sent - ended)
+    b.assume(implies(r.r.valid, open_ != 0))
+    waits = b.past(r.ar.valid & ~r.ar.ready, "waits")
+    b.check("stable", implies(waits, r.ar.valid & (r.ar.addr == b.past(r.ar.addr, "araddr"))))
+    b.check("stable", implies(waits, r.ar.len == b.past(r.ar.len, "arlen")))
+    b.check("legal", implies(r.ar.valid, legal_burst(c, r.ar.addr, r.ar.len + 1)))
+    b.check("outstanding", open_ + sent <= c.read_outstanding)
+    b.check("accepted", implies(r.r.valid & ~r.r.ready, ~r.halt & r.load.beat & ~r.load.beat_ready))
+    b.invariant(r.owners.level == open_ + r.ar.valid)
+    contents(b, r.owners, "owners")
+    return b
+
+
+def axi_write(only: str | None, c: NpuConfig = SMALL) -> Bench:
+    """The write port with arbitrary legal bursts and beats, and a memory that answers bursts it has received."""
+    b = Bench(only)
+    w = AxiWrite(c, 1)
+    opened(w)
+    opened(w.pending)
+    b.part("write", w)
+    b.assume(implies(w.burst_valid & ~w.burst_null, legal_burst(c, w.burst_address, w.burst_beats)))
+    b.assume(implies(b.past(w.halt, "halted"), w.halt))
+    waits_aw, waits_w = b.past(w.aw.valid & ~w.aw.ready, "waits_aw"), b.past(w.w.valid & ~w.w.ready, "waits_w")
+    new_aw, new_w = w.aw.valid & ~waits_aw, w.w.valid & ~waits_w
+    b.check("aw_stable", implies(waits_aw, w.aw.valid & (w.aw.addr == b.past(w.aw.addr, "awaddr"))))
+    b.check("aw_stable", implies(waits_aw, w.aw.len == b.past(w.aw.len, "awlen")))
+    for name in ("data", "strb", "last"):
+        port = getattr(w.w, name)
+        b.check("w_stable", implies(waits_w, w.w.valid & (port == b.past(port, f"w{name}"))))
+    b.check("legal", implies(w.aw.valid, legal_burst(c, w.aw.addr, w.aw.len + 1)))
+
+    # Beats of announced bursts that have not appeared on W yet.
+    due, now = Signal(range(2 * c.burst_beats + 2), name="due"), Signal(range(2 * c.burst_beats + 2), name="due_now")
+    b.m.d.comb += now.eq(Mux(new_aw, w.aw.len + 1, due))
+    b.m.d.sync += due.eq(now - new_w)
+    b.check("no_orphan", implies(new_w, now != 0) & implies(new_aw, due == 0))
+    b.check("wlast", implies(new_w, w.w.last == (now == 1)))
+    b.invariant((now - new_w == w.left) & (w.in_burst == (w.left != 0)))
+    b.invariant(implies(new_aw, new_w))
+
+    # Bursts not answered; a memory answers when address and last beat have been taken.
+    answered = w.b.valid & w.b.ready
+    limit = c.write_outstanding
+    open_ = Signal(range(2 * limit + 2), name="open")
+    addressed, finished = Signal(range(4 * limit), name="addressed"), Signal(range(4 * limit), name="finished")
+    b.m.d.sync += [
+        open_.eq(open_ + new_aw - answered),
+        addressed.eq(addressed + (w.aw.valid & w.aw.ready) - answered),
+        finished.eq(finished + (w.w.valid & w.w.ready & w.w.last) - answered),
+    ]
+    b.assume(implies(w.b.valid, (addressed != 0) & (finished != 0)))
+    b.check("outstanding", open_ + new_aw <= limit)
+    b.invariant(open_ + new_aw == addressed + w.aw.valid)
+    b.invariant(open_ + new_aw == finished + ((w.left != 0) | (w.w.valid & w.w.last)))
+    b.invariant(implies(w.w.valid, w.w.last == (w.left == 0)))
+    waiting = contents(b, w.pending, "pending")
+    b.invariant(reduce(lambda x, y: x + y, [there & ~entry[1] for there, entry in waiting]) == open_ + new_aw)
+
+    refused = Signal(range(limit + 2), name="refused")
+    b.m.d.sync += refused.eq(Mux(w.b.valid & ~w.b.ready, Mux(refused == limit + 1, refused, refused + 1), 0))
+    b.check("b_accepted", refused < limit)
+    nulls = [there & entry[1] for there, entry in waiting]
+    leading = reduce(lambda x, y: x + y, [Cat(nulls[: n + 1]).all() for n in range(limit)])  # SYNCs before all bursts
+    b.invariant(implies(open_ + new_aw != 0, refused + leading < limit) & implies(refused != 0, open_ != 0))
+    return b
+
+
+def write_drain(only: str | None) -> Bench:
+    """The write port after `halt`, with a memory that takes everything offered: begun bursts end by themselves."""
+    b = Bench(only)
+    c = SMALL
+    w = AxiWrite(c, 1)
+    opened(w)
+    b.part("write", w)
+    b.assume(implies(w.burst_valid & ~w.burst_null, legal_burst(c, w.burst_address, w.burst_beats)))
+    b.assume(implies(b.past(w.halt, "halted"), w.halt) & implies(w.halt, w.aw.ready & w.w.ready))
+    since = Signal(range(c.burst_beats + 4), name="since")
+    b.m.d.sync += since.eq(Mux(w.halt, Mux(since == c.burst_beats + 3, since, since + 1), 0))
+    b.check("ends", implies(since > c.burst_beats, ~w.w.valid & ~w.aw.valid & ~w.in_burst))
+    return b
+
+
+def constants(only: str | None) -> Bench:
+    """The whole NPU: what is tied on its AXI master."""
+    b = Bench(only)
+    npu = b.part("npu", Npu(SMALL))
+    size = (SMALL.bus_bytes - 1).bit_length()
+    for channel in (npu.axi.ar, npu.axi.aw):
+        b.check("incr", channel.burst == 1)
+        b.check("incr", channel.size == size)
+    return b

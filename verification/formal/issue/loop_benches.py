@@ -1,0 +1,94 @@
+"""Bench of the loops of GEMM and VECTOR: which rows an instruction names, in which order."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import add
+
+from amaranth.hdl import C, Cat, Mux, Signal, Value
+
+from tilewright.hw.issue.loop_nest import COUNT_BITS, LoopNest
+from verification.formal.bench import Bench, implies
+
+_LEVELS, _BITS = 3, 3
+
+
+class PlainNest:
+    """Counters that do what `LoopNest` says, for one that is in the bench or cut out of it.
+
+    Attributes:
+        active: there is a step.
+        index: of every level.
+        values: what the outputs are then.
+    """
+
+    def __init__(self, b: Bench, nest: LoopNest) -> None:
+        levels, shape = range(nest.levels), nest.stride
+        self.active = active = Signal(name="nest_active")
+        # What is configured, and what is at work.
+        counts = [[Signal(COUNT_BITS, init=1, name=f"{w}_count{k}") for k in levels] for w in ("next", "now")]
+        strides = {
+            a: [[Signal(shape, name=f"{w}_{a}{k}") for k in levels] for w in ("next", "now")] for a in nest.addresses
+        }
+        bases = {a: Signal(nest.bits, name=f"{a}_base") for a in nest.addresses}
+        inner = Signal(nest.levels, name="inner")
+        for k in levels:
+            with b.m.If(nest.configure & (nest.level == k)):
+                b.m.d.sync += counts[0][k].eq(nest.count)
+                b.m.d.sync += [strides[a][0][k].eq(getattr(nest, f"{a}_stride")) for a in nest.addresses]
+        # Indices, and index * stride by adding; an outer address adds where its gate is open.
+        self.index = index = [Signal(COUNT_BITS, name=f"nest_index{k}") for k in levels]
+        offset = {a: [Signal(nest.bits, name=f"{a}_offset{k}") for k in levels] for a in nest.addresses}
+        at_last = [i == count - 1 for i, count in zip(index, counts[1])]
+        below: list[Value] = [C(1)]
+        for k in levels:
+            with b.m.If(nest.step & below[k]):
+                b.m.d.sync += index[k].eq(Mux(at_last[k], 0, index[k] + 1))
+                for a in nest.addresses:
+                    gate = getattr(nest, f"{a}_gate")[k] if a in nest.outer else 1
+                    more = offset[a][k] + Mux(gate, strides[a][1][k], 0)
+                    b.m.d.sync += offset[a][k].eq(Mux(at_last[k], 0, more))
+            below.append(below[k] & at_last[k])
+        with b.m.If(nest.start):
+            b.m.d.sync += [active.eq(1), inner.eq(nest.inner)]
+            b.m.d.sync += [now.eq(following) for following, now in zip(*counts)]
+            for a in nest.addresses:
+                b.m.d.sync += [now.eq(following) for following, now in zip(*strides[a])]
+                b.m.d.sync += [bases[a].eq(getattr(nest, f"{a}_base")), *(o.eq(0) for o in offset[a])]
+            b.m.d.sync += [i.eq(0) for i in index]
+        with b.m.Elif(nest.step & below[-1]):
+            b.m.d.sync += active.eq(0)
+        self.values: dict[str, Value] = {
+            "carry": Cat(below[k] & ~at_last[k] for k in levels),
+            "last": below[-1],
+            "group_first": Cat(~inner[k] | (index[k] == 0) for k in levels).all(),
+            "group_last": Cat(~inner[k] | at_last[k] for k in levels).all(),
+        }
+        for a in nest.addresses:
+            outside = a in nest.outer
+            terms = [Mux(inner[k], 0, offset[a][k]) if outside else offset[a][k] for k in levels]
+            self.values[a] = reduce(add, terms, bases[a])[: nest.bits]
+
+
+def loop_nest(only: str | None) -> Bench:
+    """Three loops with an address that takes every stride and one that keeps its value within a group, configured while
+    the nest before is at work, beside plain counters."""
+    b = Bench(only)
+    nest = LoopNest(_LEVELS, ("a", "b"), ("b",), _BITS)
+    b.part("nest", nest, b_gate=C((1 << _LEVELS) - 1, _LEVELS))
+    plain, begun = PlainNest(b, nest), Signal(name="begun")
+    active, values, ends = plain.active, plain.values, nest.step & plain.values["last"]
+    b.assume((nest.level < _LEVELS) & (nest.count != 0))
+    # VECTOR starts its nest in every cycle until there is an instruction: the last one before a step counts.
+    b.assume(implies(nest.step, active) & implies(nest.start, ~begun & ~nest.step | ends))
+    b.m.d.sync += begun.eq((begun | nest.step) & ~nest.start & ~ends)
+
+    stepped = b.past(nest.step & ~nest.start & ~ends, "stepped")
+    for name, port in (("addresses", "a"), ("outer", "b")):
+        b.check(name, implies(active, getattr(nest, port) == values[port]))
+        following = b.past(getattr(nest, f"{port}_next"), f"{port}_was_next")
+        b.check(name, implies(stepped, following == values[port]))
+    for name, ports in (("order", ("last", "carry")), ("groups", ("group_first", "group_last"))):
+        for port in ports:
+            b.check(name, implies(active, getattr(nest, port) == values[port]))
+    return b

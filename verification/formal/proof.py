@@ -1,0 +1,91 @@
+"""What a proof is, and how it is done."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tilewright.common import temporary
+from tilewright.isa.config import NpuConfig
+from verification.formal.bench import Bench
+from verification.formal.engine import Cut, FormalError, Model
+
+
+@dataclass(frozen=True)
+class Property:
+    """One line that says what holds in every cycle. `fault` must make it fail; None where all it is about is tied,
+    which leaves no driver to cut."""
+
+    name: str
+    statement: str
+    fault: Cut | None
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A bench and how it is proved: by induction over `cycles` (unbounded), or for the first `cycles` after reset."""
+
+    name: str
+    bench: Callable[..., Bench]
+    induction: bool
+    cycles: int
+    properties: tuple[Property, ...]
+    quick: bool = True  # part of the tests; the others run with `make formal`
+
+    @property
+    def bound(self) -> str:
+        return f"unbounded, induction over {self.cycles}" if self.induction else f"{self.cycles} cycles"
+
+
+def on(proof: Proof, config: NpuConfig, suffix: str, *, quick: bool = False) -> Proof:
+    """The same on another machine."""
+    bench = functools.partial(proof.bench, c=config)
+    return replace(proof, name=f"{proof.name}_{suffix}", bench=bench, quick=quick)
+
+
+@contextlib.contextmanager
+def _model(bench: Bench, fault: Cut | None = None) -> Iterator[Model]:
+    with temporary.Folder(prefix="tilewright-formal-") as folder:
+        yield Model(bench.rtlil(), Path(folder), fault)
+
+
+def prove(proof: Proof) -> None:
+    """Raises `FormalError` with smtbmc's last words if a property of the proof fails."""
+    bench = proof.bench(None)
+    stated = [p.name for p in proof.properties]
+    if sorted(stated) != sorted(bench.properties):
+        raise FormalError(f"{proof.name}: bench has {bench.properties}, table has {stated}")
+    with _model(bench) as model:
+        # Induction over k cycles needs the first k cycles as its base.
+        good, log = model.bounded(proof.cycles + proof.induction)
+        if good and proof.induction:
+            good, log = model.induction(proof.cycles)
+    if not good:
+        raise FormalError(f"{proof.name}: {' '.join(line.strip() for line in log.splitlines()[-3:])}")
+
+
+def finds_fault(proof: Proof, name: str) -> bool:
+    """Whether property `name`, alone, fails within the fault's depth from reset once its net is cut."""
+    fault = next(p.fault for p in proof.properties if p.name == name)
+    assert fault is not None
+    with _model(proof.bench(name), fault) as model:
+        return not model.bounded(fault.depth)[0]
+
+
+def table(proofs: tuple[Proof, ...]) -> str:
+    """Proofs as a Markdown table."""
+    lines = ["| proof | property | statement | bound |", "|---|---|---|---|"]
+    for proof in proofs:
+        lines += [f"| `{proof.name}` | `{p.name}` | {p.statement} | {proof.bound} |" for p in proof.properties]
+    return "\n".join(lines) + "\n"
+
+
+def timed(proof: Proof) -> float:
+    """Proves and returns seconds."""
+    start = time.monotonic()
+    prove(proof)
+    return time.monotonic() - start

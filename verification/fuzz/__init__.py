@@ -1,0 +1,1 @@
+"""Fuzzers: random programs, graphs, models and damaged files, each against an independent reference."""
