@@ -12,7 +12,7 @@ from pathlib import Path
 
 from amaranth.back import verilog
 
-from tests.common.paths import ROOT
+from tests.common.paths import ROOT, source_name
 from tilewright.common.measured import rtl_sources
 from tilewright.hw.connections import design
 from tilewright.hw.interfaces import SEMAPHORE_BITS
@@ -143,7 +143,7 @@ def _source(lines: Sequence[str], number: int) -> str:
     for line in reversed(lines[:number]):
         if match := _SOURCE.search(line):
             first = match[1].split("|")[0]
-            return first.removeprefix(f"{ROOT}/")
+            return source_name(first)
         if line.startswith("module "):
             break
     return "?"

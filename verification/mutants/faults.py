@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.common.paths import ROOT
+from tests.common.paths import ROOT, source_name
 from tilewright.common.measured import rtl_sources
 from tilewright.fpga.flows.tools import Step, run
 from tilewright.hw.sim.build import Design, build_library
@@ -160,4 +160,4 @@ def fault_of(number: int, command: str) -> Fault:
 
 def _named(source: str) -> str:
     """A line of the sources as people call it: of this folder, or of a library."""
-    return re.sub(r".*/site-packages/", "", str(Path(source).relative_to(ROOT)))
+    return re.sub(r".*/site-packages/", "", source_name(source))

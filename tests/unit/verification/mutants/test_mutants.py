@@ -52,7 +52,8 @@ def test_a_number_of_no_fault(capsys: pytest.CaptureFixture[str]) -> None:
 def test_where_a_fault_is() -> None:
     command = (
         r"mutate -mode cnot0 -module npu -cell $x -port A -portbit 0 -ctrlbit 8 -wire core.total7 -wirebit 8 "
-        f"-src {ROOT}/hw/semaphores.py:106 -src {ROOT}/hw/queue.py:1 -src {ROOT}/hw/semaphores.py:110"
+        f"-src {ROOT}/tilewright/hw/issue/semaphores.py:106 "
+        f"-src {ROOT}/tilewright/hw/parts/queue.py:1 -src {ROOT}/hw/issue/semaphores.py:110"
     )
     fault = fault_of(3, command)
     lines = ("hw/issue/semaphores.py:106", "hw/parts/queue.py:1", "hw/issue/semaphores.py:110")
