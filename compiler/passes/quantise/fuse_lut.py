@@ -30,6 +30,14 @@ ELEMENTWISE = {
     "QuantizeLinear", "DequantizeLinear",
 }  # fmt: skip
 
+#: Functions that onnxruntime approximates in float32: its last bits are others than those of the exact value.
+_APPROXIMATED = {
+    "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp", "Gelu", "Log",
+    "Mish", "Pow", "Selu", "Sigmoid", "Sin", "Sinh", "Softplus", "Swish", "Tan", "Tanh",
+}  # fmt: skip
+#: Steps, relative to the value, by which these approximations may be off: some units in the last place of float32.
+_LAST_BITS = 1e-6
+
 
 def fuse_lut(graph: Graph) -> None:
     roots: dict[str, list[str]] = {}  # candidates, nearest first
@@ -51,12 +59,13 @@ def fuse_lut(graph: Graph) -> None:
         roots[tensor.name] = [tensor.name, *found]
         root = graph.tensor(found[-1])
         try:
-            table = _table(graph, tensor, root, producers)
+            table, reason = _table(graph, tensor, root, producers)
         except CompileError:
             nodes.append(node)  # an op the reference implementation cannot run; it stays as it is
             roots[tensor.name] = [tensor.name]
             continue
-        nodes.append(Node.of(QLut(table=table.tobytes()), [root.name], [tensor.name], node.name, _origin(node)))
+        lut = QLut(table=table.tobytes(), reason=reason)
+        nodes.append(Node.of(lut, [root.name], [tensor.name], node.name, _origin(node)))
     graph.nodes = nodes
     graph.prune()
 
@@ -91,8 +100,9 @@ def _uniform(data: np.ndarray) -> bool:
     return data.size == 1 or (data.size > 1 and bool(np.all(data == data.reshape(-1)[0])))
 
 
-def _table(graph: Graph, tensor: Tensor, root: Tensor, producers: dict[str, Node]) -> np.ndarray:
-    """uint8[256]: the byte of `tensor` for each byte of `root`, by running the nodes between them."""
+def _table(graph: Graph, tensor: Tensor, root: Tensor, producers: dict[str, Node]) -> tuple[np.ndarray, str]:
+    """uint8[256]: the byte of `tensor` for each byte of `root`, by running the nodes between them; and why the
+    reference may have another byte in places, "" if it cannot."""
     values: dict[str, np.ndarray] = {root.name: np.arange(256, dtype=np.uint8).view(root.dtype)}
 
     def scalar(name: str) -> np.ndarray | None:
@@ -119,4 +129,17 @@ def _table(graph: Graph, tensor: Tensor, root: Tensor, producers: dict[str, Node
     for node in order:
         (value,) = node_value(graph, node, [scalar(n) for n in node.inputs])
         values[node.outputs[0]] = np.broadcast_to(value, (256,))
-    return np.ascontiguousarray(values[tensor.name].astype(tensor.dtype)).view(np.uint8)
+    table = np.ascontiguousarray(values[tensor.name].astype(tensor.dtype)).view(np.uint8)
+    functions = sorted({node.op for node in order} & _APPROXIMATED)
+    rounded = [(values[n.inputs[0]], scalar(n.inputs[1])) for n in order if n.op == "QuantizeLinear" and functions]
+    if any(_beside_a_tie(value, scale) for value, scale in rounded):
+        return table, f"a table of {', '.join(functions)} with values beside a tie: last-bit differences can flip them"
+    return table, ""
+
+
+def _beside_a_tie(values: np.ndarray, scale: np.ndarray | None) -> bool:
+    """Whether a value in steps of `scale` lies so near to the middle of two integers that last bits decide."""
+    with np.errstate(all="ignore"):
+        steps = values.astype(np.float64) / np.asarray(scale, np.float64)
+        off = np.abs(steps - np.floor(steps) - 0.5)
+        return bool(np.any(off <= _LAST_BITS * np.maximum(np.abs(steps), 1)))

@@ -1,0 +1,43 @@
+"""Tables of functions: which of them the reference may round otherwise, as it approximates the function."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests.common.onnx_models import model_of
+from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.passes import run_passes
+from tilewright.compiler.stages.exactness import inexact_tensors
+
+
+def function_model(ops: list[str], x_scale: float, y_scale: float) -> onnx.ModelProto:
+    """int8 q -> DequantizeLinear -> ops in a chain, the last being Mul with x -> QuantizeLinear -> y."""
+    nodes = [helper.make_node("DequantizeLinear", ["q", "sx", "z"], ["x"], "dq")]
+    name = "x"
+    for op in ops:
+        nodes.append(helper.make_node(op, [name] if op != "Mul" else [name, "x"], [f"{name}_{op}"], op))
+        name = f"{name}_{op}"
+    nodes.append(helper.make_node("QuantizeLinear", [name, "sy", "z"], ["y"], "quantize"))
+    constants = {"sx": np.float32(x_scale), "sy": np.float32(y_scale), "z": np.int8(0)}
+    shape = [1, 256]
+    return model_of(nodes, {"q": (TensorProto.INT8, shape)}, {"y": (TensorProto.INT8, shape)}, constants)
+
+
+@pytest.mark.parametrize(
+    ("ops", "x_scale", "y_scale", "functions"),
+    [
+        (["Sigmoid", "Mul"], 0.125, 0.25, "Swish"),  # where Sigmoid is 1 but for its last bits, x / 0.25 is a tie
+        (["Sigmoid", "Mul"], 0.1, 0.0913, ""),
+        (["HardSwish"], 0.125, 0.25, ""),  # exact, ties or not
+        (["Mish"], 0.125, 0.25, "Mish"),
+    ],
+)
+def test_tables_beside_ties_have_a_reason(ops: list[str], x_scale: float, y_scale: float, functions: str) -> None:
+    graph = import_onnx(function_model(ops, x_scale, y_scale))
+    run_passes(graph)
+    assert [node.op for node in graph] == ["QLut"]
+    expected = f"a table of {functions} with values beside a tie: last-bit differences can flip them"
+    assert inexact_tensors(graph) == ({"y": expected} if functions else {})
