@@ -1,4 +1,4 @@
-"""Constant weights as int8 and biases as int32.
+"""Constant weights as int8 and biases as int32, and where a bias is an Add of its own.
 
 uint8 w, zero point z   =>  int8 w - 128, zero point z - 128        (w - z unchanged)
 all w - z within int8   =>  int8 w - z, zero point 0
@@ -103,6 +103,23 @@ def _share_at_ties(off: np.ndarray, scale: np.ndarray, low: int, high: int) -> n
     reach = (off + _OFF / scale.reshape(-1)).reshape(-1, 1)
     near = np.maximum(np.floor(ties + reach) - np.ceil(ties - reach) + 1, 0)
     return np.asarray(near.sum(axis=1) / ((high - low) / scale.reshape(-1) + 1))
+
+
+def product_and_vector(
+    graph: Graph, node: Node, producers: dict[str, Node], consumers: dict[str, list[Node]]
+) -> tuple[Node, int] | None:
+    """The MatMul that an Add adds one value per column to, as torch writes its linear layers, and which of the Add's
+    inputs has these values; None for any other node, and where the product is needed by anything else."""
+    for index in (0, 1) if node.op == "Add" else ():
+        product = producers.get(node.inputs[1 - index])
+        if product is None or product.op != "MatMul":
+            continue
+        made = graph.tensor(product.outputs[0])
+        alone = made.name not in graph.outputs and len(consumers[made.name]) == 1
+        fits = graph.tensor(node.inputs[index]).shape == made.shape[-1:]
+        if alone and fits and made.shape == graph.tensor(node.outputs[0]).shape:
+            return product, index
+    return None
 
 
 def constant_bias(

@@ -11,6 +11,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
+import tilewright as tw
 from tilewright.checking.saturation import int8_activations
 
 Spec = (
@@ -49,6 +50,21 @@ def run(model: onnx.ModelProto | Path, feeds: Mapping[str, Any], **options: Any)
     running = session(model, **options)
     names = [o.name for o in running.get_outputs()]
     return dict(zip(names, running.run(names, dict(feeds)), strict=True))
+
+
+def assert_equal(model: onnx.ModelProto, *inputs: Mapping[str, Any], **options: Any) -> None:
+    """Compiled for `tiny` the model gives onnxruntime's bytes.
+
+    Args:
+        inputs: of one run each.
+        options: as for `tilewright.compile`.
+    """
+    running, program = session(model), tw.compile(model, "tiny", cache=False, **options)
+    names = [o.name for o in running.get_outputs()]
+    for feeds in inputs:
+        got = tw.Device("functional").run(program, feeds)
+        for name, value in zip(names, running.run(names, dict(feeds)), strict=True):
+            np.testing.assert_array_equal(got[name], value, err_msg=name)
 
 
 def value_info(name: str, spec: Spec) -> onnx.ValueInfoProto:

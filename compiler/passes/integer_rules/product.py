@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from tilewright.compiler.graph import Graph, Node, Tensor
 from tilewright.compiler.graph.graph import Graph, Node, Tensor
 from tilewright.compiler.graph.ops.product import QMatMul
 from tilewright.compiler.graph.quantization import NO_ZERO_POINT
+from tilewright.compiler.npu.ops.product import QMatMul
 from tilewright.compiler.passes.integer_rules.rule import integer_rule
 from tilewright.compiler.passes.integer_rules.site import Site
-from tilewright.compiler.passes.weights import add_weights, constant_bias, constant_weights
+from tilewright.compiler.passes.weights import add_weights, constant_bias, constant_weights, product_and_vector
 
 
 @integer_rule("Gemm")
@@ -32,24 +34,18 @@ def mat_mul(site: Site) -> list[Node] | None:
 def product_and_bias(site: Site) -> list[Node] | None:
     """A MatMul of rows of any rank with constant weights, and a vector for its columns behind it, as torch writes its
     linear layers; with a bias of more dimensions onnxruntime stays in floats."""
-    for index in (0, 1):
-        product = site.producers.get(site.node.inputs[index])
-        bias = site.node.inputs[1 - index]
-        if product is None or product.op != "MatMul":
-            continue
-        found = replace(site, node=product)
-        weights = found.dequantizer(1)
-        if weights is None or not site.graph.tensor(weights.inputs[0]).is_const:
-            return None
-        made = site.graph.tensor(product.outputs[0])
-        if site.graph.tensor(bias).shape != made.shape[-1:] or made.shape != site.out.shape:
-            return None
-        if made.name in site.graph.outputs or len(site.consumers[made.name]) > 1:
-            return None
-        # onnxruntime moves a Reshape behind a product of more dimensions, which hides a Relu or Clip from it
-        hidden = len(made.shape) > 2 and site.consumers[site.node.outputs[0]] != [site.quantizer] and site.alone
-        return _product(found, False, False, bias, hidden)
-    return None
+    pair = product_and_vector(site.graph, site.node, site.producers, site.consumers)
+    if pair is None:
+        return None
+    product, index = pair
+    found = replace(site, node=product)
+    weights = found.dequantizer(1)
+    if weights is None or not site.graph.tensor(weights.inputs[0]).is_const:
+        return None
+    # onnxruntime moves a Reshape behind a product of more dimensions, which hides a Relu or Clip from it
+    more = len(site.graph.tensor(product.outputs[0]).shape) > 2
+    hidden = more and site.consumers[site.node.outputs[0]] != [site.quantizer] and site.alone
+    return _product(found, False, False, site.node.inputs[index], hidden)
 
 
 def _product(

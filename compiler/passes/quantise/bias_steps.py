@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilewright.compiler.graph import Graph, Node, Quant
 from tilewright.compiler.graph.graph import Graph, Node, Quant
 from tilewright.compiler.graph.quantization import NO_ZERO_POINT, bias_scale
 from tilewright.compiler.graph.tensor import EIGHT_BIT
 from tilewright.compiler.passes.annotate import quant_of
+from tilewright.compiler.passes.weights import product_and_vector
 
 
 def bias_steps(graph: Graph) -> None:
@@ -41,16 +43,7 @@ def _product_of(
     if node.op == "Gemm" and len(node.inputs) > 2 and node.inputs[2]:
         plain = float(node.attrs.get("alpha", 1.0)) == 1.0 == float(node.attrs.get("beta", 1.0))
         return (node if plain else None), 2
-    for index in (0, 1) if node.op == "Add" else ():
-        product = producers.get(node.inputs[1 - index])
-        if product is None or product.op != "MatMul":
-            continue
-        made = product.outputs[0]
-        alone = made not in graph.outputs and len(consumers[made]) == 1
-        fits = graph.tensor(node.inputs[index]).shape == graph.tensor(made).shape[-1:]
-        if alone and fits and graph.tensor(made).shape == graph.tensor(node.outputs[0]).shape:
-            return product, index
-    return None, 0
+    return product_and_vector(graph, node, producers, consumers) or (None, 0)
 
 
 def _takes_integers(graph: Graph, node: Node, consumers: dict[str, list[Node]]) -> bool:

@@ -15,14 +15,7 @@ from verification.fuzz.quantized import differences
 
 def _equal(m: Model, cpu_only: bool, times: int = 1) -> None:
     """The bytes of onnxruntime for some random inputs."""
-    proto = m.build()
-    session, program = onnx_models.session(proto), tw.compile(proto, "tiny", cpu_only=cpu_only, cache=False)
-    names = [o.name for o in session.get_outputs()]
-    for _ in range(times):
-        feeds = m.feeds()
-        got = tw.Device("functional").run(program, feeds)
-        for name, value in zip(names, session.run(names, feeds)):
-            np.testing.assert_array_equal(got[name], value, err_msg=name)
+    onnx_models.assert_equal(m.build(), *(m.feeds() for _ in range(times)), cpu_only=cpu_only)
 
 
 @pytest.mark.parametrize("cpu_only", [False, True])
