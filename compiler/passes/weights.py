@@ -68,27 +68,38 @@ class Bias:
     steps: np.ndarray
     fits: bool
 
-    def in_floats(self, scale: np.ndarray, low: int, high: int) -> np.ndarray | None:
-        """int32 [channels] that stand for the value where onnxruntime computes in floats.
+    def in_floats(self, scale: np.ndarray, low: int, high: int) -> np.ndarray | str:
+        """int32 [channels] that stand for the value where onnxruntime computes in floats, or why none do.
 
         Args:
             scale: output steps per step of the sums.
             low, high: range of the output, less its zero point.
 
         Returns:
-            None where more sums would be rounded otherwise than the order of a float sum explains: a bias between two
-            steps moves them, and ties are frequent for some scales. None, too, where a sum may wrap.
+            No integers where more sums would be rounded otherwise than the order of a float sum explains: a bias
+            between two steps moves them, and ties are frequent for some scales. None, too, where a sum may wrap.
         """
         if np.array_equal(self.steps, self.integers):
             return self.integers
         whole = np.rint(self.steps)
+        off = np.abs(self.steps - whole)
         with np.errstate(all="ignore"):
-            share = _share_at_ties(np.abs(self.steps - whole), np.abs(scale), low, high)
-        return whole.astype(np.int32) if np.all((share <= _FEW) & (np.abs(whole) <= 1 << 30)) else None
+            share = _share_at_ties(off, np.abs(scale), low, high)
+        if np.any(np.abs(whole) > _WIDEST):
+            why = f"has more than {_WIDEST:,} steps of the sums, which may wrap"
+        elif np.all(share <= _FEW):
+            return np.asarray(whole.astype(np.int32))
+        else:
+            between = np.any(off > 2.0**-22 * np.abs(whole))  # else it is what float32 makes of a whole number of steps
+            cause = "lies between two steps of the sums" if between else "meets frequent ties"
+            why = f"{cause}: integers would round more than one of {1 / _FEW:,.0f} results otherwise"
+        return f"onnxruntime adds its bias in floats, and it {why}"
 
 
 #: The share of results that the order of a float sum changes where they are quantised, at most.
 _FEW = 1e-4
+#: Steps of the sums that a bias has, at most: of more a sum may wrap.
+_WIDEST = 1 << 30
 #: Output steps by which a float sum is off.
 _OFF = 2.0**-16
 

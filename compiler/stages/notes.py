@@ -78,7 +78,7 @@ def notes_on(graph: Graph, layers: list[Layer], config: NpuConfig, cpu_only: boo
             "an order of their own, so such a tensor may differ from onnxruntime's by single steps"
         )
     if not cpu_only:
-        singles = _interpolations(graph) | _by_channel(graph)
+        singles = _interpolations(graph) | _by_channel(graph) | _of_passes(graph)
         found += notes_of(singles | _floats(graph, singles))
     products = [node for node in graph.nodes if node.op in _PRODUCTS]
     if products and not cpu_only:
@@ -141,6 +141,16 @@ def _by_channel(graph: Graph) -> dict[str, str]:
     return found
 
 
+def _of_passes(graph: Graph) -> dict[str, str]:
+    """What passes say of the ops that they leave in floats, by name."""
+    found = {}
+    for node in graph.nodes if graph.floats else ():
+        reason = next((graph.floats[name] for name in node.origin if name in graph.floats), "")
+        if reason and node.quantized is None:
+            found[node.name or node.outputs[0]] = reason
+    return found
+
+
 def _floats(graph: Graph, known: Container[str]) -> dict[str, str]:
     """Why any other op that reads quantised tensors alone stays on the CPU: what makes no quantised one is left out,
     but for places."""
@@ -152,11 +162,19 @@ def _floats(graph: Graph, known: Container[str]) -> dict[str, str]:
             continue
         tensors = [graph.tensor(n) for n in node.inputs if n and not graph.tensor(n).is_const]
         before = [makers[t.name].op if t.name in makers else "" for t in tensors]
-        after = {reader.op for output in node.outputs for reader in readers.get(output, [])}
+        after = {op for output in node.outputs for op in _ops_behind(readers, output)}
         places = node.op in ("ArgMax", "ArgMin") and all(is_activation(t) for t in tensors)
         if places or (set(before) == {"DequantizeLinear"} and after == {"QuantizeLinear"}):
             none = "no rule is known by which integers give its bytes, so it is computed in floats as by onnxruntime"
             found[name] = _NO_INTEGERS.get(node.op, none)
+    return found
+
+
+def _ops_behind(readers: Mapping[str, list[Node]], name: str) -> set[str]:
+    """The ops that read a tensor, be it through Relu and Clip, which become a clamp of the integers."""
+    found = set()
+    for reader in readers.get(name, []):
+        found |= _ops_behind(readers, reader.outputs[0]) if reader.op in ("Relu", "Clip") else {reader.op}
     return found
 
 

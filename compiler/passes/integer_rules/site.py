@@ -67,12 +67,16 @@ class Site:
 
     def bias(self, bias: Bias, x: Quant, w: Quant, reason: str) -> np.ndarray | None:
         """int32 [channels] of a product's bias: the integers where onnxruntime computes with integers, that is without
-        a `reason`, else what stands for its floats; None where nothing does."""
+        a `reason`, else what stands for its floats; None where nothing does, which `Graph.floats` then explains."""
         if not reason:
             return bias.integers
         zero = int(self.out_quant.zero_point)
         scale = np.float64(x.scale) * w.scale / self.out_quant.scale
-        return bias.in_floats(scale, self.low - zero, self.high - zero)
+        found = bias.in_floats(scale, self.low - zero, self.high - zero)
+        if isinstance(found, str):
+            self.graph.floats |= dict.fromkeys(self.node.origin, found)
+            return None
+        return found
 
     @property
     def out(self) -> Tensor:

@@ -82,6 +82,7 @@ def test_commands_show_them(command: str, tmp_path, capsys: pytest.CaptureFixtur
         ("ArgMax", "its results are places of 64 bits, those of the NPU are bytes"),
         ("ArgMin", "its results are places of 64 bits, those of the NPU are bytes"),
         ("Pow", "no rule is known by which integers give its bytes"),
+        ("Pow Relu", "no rule is known by which integers give its bytes"),
         ("Mul", ""),
     ],
 )
@@ -95,7 +96,9 @@ def test_single_ops_between_bytes_say_why(op: str, reason: str) -> None:
     elif op == "CumSum":
         y = m.requantized(m.op(op, parts[0], m.const(np.array(1), np.int64)), 4.0, 0)
     else:
-        y = m.requantized(m.op(op, *parts), 0.5, 0)
+        op, _, activation = op.partition(" ")
+        y = m.op(op, *parts)
+        y = m.requantized(m.op(activation, y) if activation else y, 0.5, 0)
     m.output(y)
     proto = m.build()
     program = tw.compile_program(proto, "tiny", cache=False)
@@ -104,3 +107,37 @@ def test_single_ops_between_bytes_say_why(op: str, reason: str) -> None:
     on_cpu = {o.split()[0] for step in program.steps if isinstance(step, CpuStep) for o in step.ops}
     assert (op in on_cpu) == bool(reason)
     assert tw.check(proto, m.feeds(), config="tiny", cache=False).ok
+
+
+@pytest.mark.parametrize(
+    ("op", "activation", "bias", "reason"),
+    [
+        ("MatMul", "Relu", None, "it lies between two steps of the sums: integers would round more than one of 10,000"),
+        ("MatMul", "Clip", None, "it lies between two steps of the sums: integers would round more than one of 10,000"),
+        ("MatMul", "", None, ""),
+        ("Conv", "", 1.37, "it lies between two steps of the sums: integers would round more than one of 10,000"),
+        ("Conv", "Relu", 3, "it meets frequent ties: integers would round more than one of 10,000"),
+        ("Conv", "Relu", 2e6, "it has more than 1,073,741,824 steps of the sums, which may wrap"),
+        ("Conv", "Relu", 1, ""),
+    ],
+)
+def test_biases_that_integers_cannot_hold_say_so(op: str, activation: str, bias: float | None, reason: str) -> None:
+    """Float biases (None) and int32 ones of this many steps of the sums; behind nothing but a Relu, too."""
+    m = Model(np.uint8, seed=5)
+    x = m.input((2, 9, 12) if op == "MatMul" else (1, 12, 5, 5), 0.075, 129)
+    shape = (12, 8) if op == "MatMul" else (8, 12, 3, 3)
+    zero = m.const(0, np.int8)
+    w = m.op("DequantizeLinear", m.const(m.rng.integers(-3, 4, shape), np.int8), m.const(0.25, np.float32), zero)
+    values = m.rng.integers(-900, 900, 8)
+    b = m.const(m.rng.normal(size=8), np.float32)
+    if bias is not None:
+        scale = np.float32(bias) * np.float32(np.float32(0.075) * np.float32(0.25))
+        b = m.op("DequantizeLinear", m.const(values, np.int32), m.const(scale, np.float32))
+    y = m.op("Add", m.op("MatMul", x, w), b) if op == "MatMul" else m.op("Conv", x, w, b)
+    if activation:
+        y = m.op(activation, y, *([m.const(0, np.float32), m.const(2, np.float32)] if activation == "Clip" else []))
+    m.output(m.requantized(y, 0.013, 0))
+    program = tw.compile_program(m.build(), "tiny", cache=False)
+    said = [note for note in program.notes if " runs on the CPU: " in note]
+    assert [f"onnxruntime adds its bias in floats, and {reason}" in note for note in said] == [True] * bool(reason)
+    assert bool(program.npu_macs) == (not reason)
