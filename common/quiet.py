@@ -1,4 +1,4 @@
-"""Libraries that talk, silenced: their advice and warnings are about themselves, not about what the user did."""
+"""Python warnings: silenced where libraries are busy with themselves, and one line each where they reach a user."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 import logging
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 
 @contextlib.contextmanager
@@ -29,3 +30,18 @@ def quiet(level: int = logging.ERROR, *, printing: bool = False) -> Iterator[Non
             yield
         finally:
             logging.disable(before)
+
+
+def line_of(message: Warning | str, *place: Any, **more: Any) -> str:
+    """A Python warning as standard error gets it, for `warnings.formatwarning`: its message, without place and code."""
+    return f"warning: {' '.join(str(message).split())}\n"
+
+
+@contextlib.contextmanager
+def warnings_in_a_line() -> Iterator[None]:
+    """While this lasts, Python warnings are written as `line_of` has them."""
+    before, warnings.formatwarning = warnings.formatwarning, line_of
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before

@@ -18,6 +18,7 @@ import click
 from tilewright.cli.printed import Printed, open_standard_streams, printed
 from tilewright.common import interrupts
 from tilewright.common.errors import TilewrightError
+from tilewright.common.quiet import warnings_in_a_line
 from tilewright.common.text import meant
 
 MISMATCH, MISTAKE, FAULT = 1, 2, 3
@@ -109,7 +110,7 @@ class Cli(Group):
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         open_standard_streams()
-        with interrupts.heard_at_once(), printed() as output:
+        with interrupts.heard_at_once(), warnings_in_a_line(), printed() as output:
             code = self._guarded(output, args, prog_name, complete_var, **extra)
             if code == 0:
                 code = _flushed()

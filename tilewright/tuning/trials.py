@@ -12,11 +12,13 @@ import pickle
 import signal
 import tempfile
 import threading
+import warnings
 from collections.abc import Hashable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tilewright.common.quiet import line_of
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.npu.emit.plan import TilePlans
 from tilewright.compiler.npu.layers.layer import Layer
@@ -101,6 +103,7 @@ def _received(handle: Any) -> Any:
 
 def _start(step: StepProblem) -> None:
     global _step
+    warnings.formatwarning = line_of
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that asks stops the search
     threading.Thread(target=_end_with_parent, daemon=True, name="lifeline").start()
     _step = step

@@ -296,7 +296,10 @@ def _in_processes(
         outcomes = [None] * len(shares)
     for share, outcome in zip(shares, outcomes):
         if outcome is not None and outcome.status == 0:
-            costs |= pickle.loads(outcome.output)
+            found, said = pickle.loads(outcome.output)
+            costs |= found
+            for text in said:
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
         else:
             costs |= {policy: measure_policy(config, layers, outside, policy, measure, memory) for policy in share}
     return costs

@@ -1,17 +1,20 @@
-"""Process side of the schedule search: reads a pickled job from standard input, writes the costs to standard output."""
+"""Process side of the schedule search: reads a pickled job from standard input, writes costs and warnings to standard
+output."""
 
 from __future__ import annotations
 
 import pickle
 import sys
+import warnings
 
 from tilewright.compiler.npu.schedule.search import measure_policy
 
 
 def main() -> None:
     config, layers, outside, share, measure, memory = pickle.load(sys.stdin.buffer)
-    costs = {policy: measure_policy(config, layers, outside, policy, measure, memory) for policy in share}
-    sys.stdout.buffer.write(pickle.dumps(costs))
+    with warnings.catch_warnings(record=True) as said:
+        costs = {policy: measure_policy(config, layers, outside, policy, measure, memory) for policy in share}
+    sys.stdout.buffer.write(pickle.dumps((costs, [str(warning.message) for warning in said])))
 
 
 if __name__ == "__main__":

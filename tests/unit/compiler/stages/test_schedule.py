@@ -87,6 +87,11 @@ def test_schedules_whose_programs_are_stopped_are_left_out(effort: int, monkeypa
         verify_schedule(schedules.of[1], layers_of(steps), set())
 
 
+def test_processes_of_the_search_say_what_they_leave_out() -> None:
+    with pytest.warns(RuntimeWarning, match="left out, please report it: SEMAPHORE_OVERFLOW: GEMM at"):
+        schedule_steps(TINY, two_layers(), CompileOptions(effort=2), measure=Stops(1))
+
+
 def test_no_schedule_makes_a_program_that_runs() -> None:
     """That is an internal fault, not a mistake of the user."""
     with (

@@ -41,6 +41,14 @@ def test_success(program_file):
     assert result.stderr == ""
 
 
+def test_a_warning_is_one_line(program_file, tmp_path):
+    """Of Python it is two, with a place in the code."""
+    result = tilewright("run", program_file, env={"CXX": "no-such-compiler", "TILEWRIGHT_CACHE": str(tmp_path / "new")})
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.startswith("warning: no C++ compiler: no-such-compiler not found")
+    assert result.stderr.endswith("; using the slow reference path\n") and result.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
