@@ -15,6 +15,9 @@ import numpy as np
 
 from tilewright.compiler.graph.tensor import EIGHT_BIT, Tensor
 
+#: A reason of results that may be off by a step wherever the machine makes them, outputs of the model among them.
+ROUNDS_TWICE = "LiteRT's builtin kernel rounds twice"
+
 Operands = Sequence[Tensor | None]
 C = TypeVar("C", bound="Clamped")
 

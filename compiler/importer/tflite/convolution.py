@@ -5,14 +5,18 @@ from __future__ import annotations
 import numpy as np
 import tflite
 
+from tilewright.compiler.cpu.ops.convolution import QConv, QConvTranspose
+from tilewright.compiler.graph import Quant
 from tilewright.compiler.graph.graph import Quant
 from tilewright.compiler.graph.ops.convolution import QConv, QConvTranspose
 from tilewright.compiler.graph.ops.product import QMatMul
+from tilewright.compiler.graph.ops.quantized_op import ROUNDS_TWICE
 from tilewright.compiler.graph.windows import clipped
 from tilewright.compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
 from tilewright.compiler.importer.tflite.builtin import BuiltinProduct, check_types, left_to_builtin, spread
 from tilewright.compiler.importer.tflite.handlers import handles
 from tilewright.compiler.importer.tflite.schema import FileOp, FileTensor
+from tilewright.compiler.npu.ops.product import QMatMul
 
 
 def windows(
@@ -165,7 +169,7 @@ def transpose_conv(b: TfliteBuilder, op: FileOp) -> None:
     inputs = [b.value(2, PLANES), b.constant(b.source(1).name, swapped, None, quant)]
     if b.source(0).data is None:
         inputs.append(_builtin_bias(b, scale, data.shape[0]))
-        reason = "the output shape is computed in the file: LiteRT's builtin kernel rounds twice"
+        reason = f"the output shape is computed in the file: {ROUNDS_TWICE}"
     else:
         inputs += bias(b, 3, data.shape[0])
     target = b.ints(0, "output shape")
@@ -281,4 +285,4 @@ def batch_matmul(b: TfliteBuilder, op: FileOp) -> None:
         raise b.damaged(f"{list(b.shape(0))} and {list(b.shape(1))}")
     y = b.result((*np.broadcast_shapes(first, second), m, n))
     limits = b.clamp_of(b.target(), -np.inf, np.inf)
-    b.quantized(QMatMul(reason="LiteRT's builtin kernel rounds twice").clamped(*limits), names, y)
+    b.quantized(QMatMul(reason=ROUNDS_TWICE).clamped(*limits), names, y)

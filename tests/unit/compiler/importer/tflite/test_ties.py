@@ -12,6 +12,8 @@ import tilewright as tw
 from tests.common.tflite_models import Model, Op, T
 from tests.unit.compiler.importer.tflite.test_operators import compare
 from tilewright.compiler.errors import UnsupportedError
+from tilewright.compiler.graph.ops.quantized_op import ROUNDS_TWICE
+from tilewright.compiler.importer.tflite import convolution
 
 _RATIOS = (2, 1 / 2, 3 / 2, 1, 3 / 4, 3, 1 / 3, 4)
 _SCALES = (0.02, 0.05, 0.1, 0.08, 1 / 16, 12 / 255, 6 / 255, 1 / 128)
@@ -214,13 +216,26 @@ def test_products_of_mixed_types() -> None:
         tw.compile(one("FULLY_CONNECTED", [x, w, b], y, ("FullyConnectedOptions", {}), 5), "tiny")
 
 
-def test_products_that_round_twice_say_so_where_they_are_outputs() -> None:
-    r = np.random.default_rng(0)
+@pytest.mark.parametrize("cpu_only", [False, True])
+def test_products_that_round_twice_say_so_where_they_are_outputs(
+    cpu_only: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With any other reason an output must be equal, wherever it is made."""
     tensors = [T("a", (4, 40, 32), "int8", 0.05, 3), T("b", (4, 32, 48), "int8", 0.02, -5)]
     y = T("y", (4, 40, 48), "int8", 0.3, 7)
-    report = tw.check(one("BATCH_MATMUL", tensors, y, ("BatchMatMulOptions", {}), 2), config="tiny")
-    (row,) = report.rows
-    assert report.ok and row.status == "border" and "rounds twice" in row.reason
+    data = one("BATCH_MATMUL", tensors, y, ("BatchMatMulOptions", {}), 2)
+    found = {}
+    for reason in (ROUNDS_TWICE, "the weather"):
+        monkeypatch.setattr(convolution, "ROUNDS_TWICE", reason)
+        report = tw.check(data, config="tiny", cpu_only=cpu_only, cache=False)
+        (row,) = report.rows
+        assert row.reason == reason and row.mismatches > 0 and row.where == ("cpu" if cpu_only else "npu")
+        found[reason] = (report.ok, row.status)
+    assert found == {ROUNDS_TWICE: (True, "border"), "the weather": (False, "mismatch")}
+
+
+def test_a_product_that_xnnpack_refuses() -> None:
+    r = np.random.default_rng(0)
     plain = tw.check(product("CONV_2D", r, "int8", 0.0123, sy=1.9e-6), config="tiny")
     assert plain.ok and "without XNNPACK, which cannot be prepared" in plain.reference
 
