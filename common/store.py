@@ -57,6 +57,13 @@ def writing(path: str | Path) -> Iterator[BinaryIO]:
             raise
 
 
+def check_writing(path: str | Path) -> None:
+    """Raises OSError where `writing` could not make its file: a folder that this user may not write to."""
+    target = _replaceable(Path(path))
+    if target is not None and not os.access(target.parent, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(target.parent))
+
+
 def write_atomically(path: str | Path, content: bytes | str) -> None:
     """Gives a file its content, text as UTF-8, in the manner of `writing`. Raises `OSError`."""
     with writing(path) as file:

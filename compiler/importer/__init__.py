@@ -136,5 +136,7 @@ def _build(
         if value.name not in graph.tensors:
             raise CompileError(f"graph output {value.name!r} is made by no node, input or initialiser")
         graph.outputs.append(value.name)
+    if not graph.outputs:
+        raise CompileError("the model has no outputs")
     graph.verify("import")
     return graph

@@ -28,7 +28,7 @@ from tilewright.compiler.onnx.external_data import read_model
 from tilewright.compiler.onnx.onnx_graphs import all_nodes, reads_of, sort_model, subgraphs
 from tilewright.compiler.onnx.onnx_ops import RANDOM
 from tilewright.errors import UsageError
-from tilewright.store.files import is_tflite
+from tilewright.store.files import check_readable, is_tflite
 
 _SEVERITY_FATAL = 4  # errors are raised, too
 NEAR = 1e-6
@@ -46,7 +46,10 @@ def load_model(model: str | Path | bytes | onnx.ModelProto) -> onnx.ModelProto:
     try:
         if isinstance(model, bytes):
             return onnx.load_model_from_string(model)
+        check_readable(model)
         return read_model(model)
+    except UsageError:
+        raise
     except Exception as error:
         where = "model" if isinstance(model, bytes) else str(model)
         raise UsageError(f"{where}: the reference cannot read it: {_first_line(error)}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilewright.errors import UsageError
+from tilewright.store.files import check_readable
 
 if TYPE_CHECKING:
     pass
@@ -50,6 +52,16 @@ class Shape(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
         if not equals or not name or any(x < 0 for x in sizes):
             self.fail(f"{value!r} must be a name and sizes, such as input=1,3,224,224", param, ctx)
         return name, sizes
+
+
+class FloatRange(click.FloatRange):
+    """A range of numbers, which NaN is none of: it compares with no limit."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if found is not None and math.isnan(found):
+            self.fail(f"{value!r} is not in the range {self._describe_range()}", param, ctx)
+        return found
 
 
 model_argument = click.argument("model", type=click.Path(path_type=Path))
@@ -124,6 +136,12 @@ def tuning_option(flag: str) -> Callable[[Command], Command]:
     )
 
 
+def check_log(tuning: str | None) -> None:
+    """Raises `UsageError` where a log is named from which schedules are taken, and there is none."""
+    if tuning not in (None, "off"):
+        check_readable(str(tuning))
+
+
 trust_option = click.option(
     "--trust", is_flag=True, help="Run the native code of a program file whoever made it; see `trust`."
 )
@@ -134,7 +152,7 @@ json_option = click.option(
 clock_option = click.option(
     "--clock",
     "clock_mhz",
-    type=click.FloatRange(0, 10_000, min_open=True),
+    type=FloatRange(0, 10_000, min_open=True),
     metavar="MHZ",
     help="Clock for times; default: that of the fastest board known to run the configuration.",
 )

@@ -137,6 +137,8 @@ def _arrays(
         name, path = "", text
     if name and name not in names:
         raise UsageError(f"unknown input {name!r}{meant(name, names)}; inputs: {', '.join(names)}")
+    if not path:
+        raise UsageError(f"input {text!r} names no file")
     is_image = Path(path).suffix.lower() in IMAGE_SUFFIXES
     found = {} if is_image else open_arrays(path)
     if not name and found and set(found) <= set(names):

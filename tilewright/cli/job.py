@@ -12,7 +12,7 @@ from tilewright.checking.report import CheckReport
 from tilewright.checking.tolerance import Tolerance
 from tilewright.cli.input_files import InputFiles
 from tilewright.cli.programs import Request
-from tilewright.cli.terminal import Notes, Working, stdout_for_json
+from tilewright.cli.terminal import Notes, Working, prepare_output, stdout_for_json
 from tilewright.compiler.errors import OpenShapeError, StagingError
 from tilewright.errors import UsageError
 from tilewright.isa.config import NpuConfig
@@ -22,7 +22,6 @@ from tilewright.runtime.backends import preset_of
 from tilewright.runtime.devices import Device, Runner
 from tilewright.simulator.cycle import CycleDevice
 from tilewright.simulator.timeline import write_timeline
-from tilewright.store.files import check_writable
 
 if TYPE_CHECKING:
     from tilewright.dynamic.model import DynamicModel
@@ -58,13 +57,13 @@ class Recording:
         if self.timeline is not None:
             if backend != "cycle":
                 raise UsageError(f"--timeline needs a clock: add --backend cycle (not {backend!r})")
-            check_writable(self.timeline)
+            prepare_output(self.timeline)
         if self.trace_file is None and self.trace_window is None:
             return {}
         if backend != "rtl":
             raise UsageError(f"--trace-file and --trace-window need signals: add --backend rtl (not {backend!r})")
         options: dict[str, Any] = {"trace_file": self.trace_file or Path(f"{model.stem}.vcd")}
-        check_writable(options["trace_file"])
+        prepare_output(options["trace_file"])
         if self.trace_window is not None:
             first, colon, last = self.trace_window.partition(":")
             if not (colon and first.isdecimal() and last.isdecimal() and int(first) < int(last)):

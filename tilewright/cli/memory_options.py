@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilewright.cli.arguments import Command
+from tilewright.cli.arguments import Command, FloatRange
 from tilewright.errors import UsageError
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
@@ -22,7 +22,7 @@ _latency_option = click.option(
 )
 _interval_option = click.option(
     "--interval",
-    type=click.FloatRange(1, 64),
+    type=FloatRange(1, 64),
     help=f"Cycles between beats, such as 2.5; default: {DEFAULT_MEMORY.read_interval}, or the board's.",
 )
 _board_option = click.option(

@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Self
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from tilewright.errors import UsageError
 from tilewright.heartbeat import Heartbeat
 from tilewright.store.files import check_writable, write_text
 
@@ -116,10 +119,36 @@ def stdout_for_json(json_path: str | None) -> Iterator[None]:
         yield
 
 
+def prepare_output(path: str | Path) -> None:
+    """Raises `UsageError` if the file could not be written later, or as `check_named_once`."""
+    check_writable(path)
+    check_named_once(path)
+
+
+def check_named_once(path: str | Path) -> None:
+    """Raises `UsageError` if two arguments of the command name a file that is to be written: what it reads, or writes
+    besides, would be lost."""
+    context = click.get_current_context(silent=True)
+    named = [p for p in context.command.params if _names(context.params.get(p.name or ""), path)] if context else []
+    if len(named) > 1:
+        texts = (p.opts[-1] if isinstance(p, click.Option) else (p.name or "").upper() for p in named)
+        raise UsageError(f"cannot write {path}: {' and '.join(texts)} name the same file")
+
+
+def _names(value: Any, path: str | Path) -> bool:
+    """Whether what an argument was given is this file: a path, text that looks like one, NAME=FILE, or several."""
+    if isinstance(value, tuple | list):
+        return any(_names(one, path) for one in value)
+    if isinstance(value, str) and not os.path.splitext(value)[1]:
+        return False  # a preset or a choice
+    texts = [str(value), str(value).partition("=")[2]] if isinstance(value, str | Path) else []
+    return any(text and os.path.realpath(text) == os.path.realpath(path) for text in texts)
+
+
 def prepare_json(json_path: str | None) -> None:
-    """Raises `UsageError` if the JSON file could not be written later."""
+    """`prepare_output` for the file of --json, if there is one."""
     if json_path not in (None, "-"):
-        check_writable(str(json_path))
+        prepare_output(str(json_path))
 
 
 def emit_json(json_path: str, value: Any) -> None:

@@ -26,7 +26,7 @@ from tilewright.quantize.finite import require_finite, require_single
 from tilewright.quantize.image_samples import ImageOptions
 from tilewright.quantize.layers import Network, require_products
 from tilewright.quantize.memory import give_back
-from tilewright.quantize.metric import Comparison, compare, read_labels
+from tilewright.quantize.metric import Comparison, compare, metric_of, read_labels
 from tilewright.quantize.model_inputs import inputs_of
 from tilewright.quantize.observe import runner
 from tilewright.quantize.prepare import Shapes, Values, fix, prepare, read, require_same
@@ -167,6 +167,8 @@ def quantize_onnx(
     """
     if activation not in ("int8", "uint8") or form not in ("qdq", "qoperator"):
         raise UsageError(f"activation is int8 or uint8, form qdq or qoperator; not {activation!r}, {form!r}")
+    if metric is not None:
+        metric_of(metric)  # raises before the long work
     given = fix(read(model), shapes, values)
     require_single(given)
     inputs_of(given)

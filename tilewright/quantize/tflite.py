@@ -24,7 +24,7 @@ from tilewright.errors import TilewrightError, UsageError
 from tilewright.isa.program import Program
 from tilewright.quantize.finite import Finite
 from tilewright.quantize.image_samples import ImageOptions
-from tilewright.quantize.metric import Comparison, Outputs, Run, compare, read_labels
+from tilewright.quantize.metric import Comparison, Outputs, Run, compare, metric_of, read_labels
 from tilewright.quantize.model_inputs import Input
 from tilewright.quantize.recipe import Progress, Sample, Samples
 from tilewright.quantize.sample_values import LARGEST
@@ -90,6 +90,8 @@ def quantize_tflite(
         UsageError: ai-edge-quantizer is not installed, the model is quantised already, the data does not fit, or
             LiteRT or our compiler refuses the result.
     """
+    if metric is not None:
+        metric_of(metric)  # raises before the long work
     raw = bytes(model) if isinstance(model, bytes) else _bytes(Path(model))
     given = _float_model(raw)
     inputs = {t.name: _input(t) for t in (given.tensors[i] for i in given.inputs)}

@@ -91,6 +91,10 @@ def check_writable(path: str | Path) -> None:
         raise UsageError(f"cannot write {path}: is a directory")
     if not path.parent.is_dir():
         raise UsageError(f"cannot write {path}: no such directory {path.parent}")
+    try:
+        store.check_writing(path)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -7,6 +7,7 @@ log.
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import json
@@ -132,7 +133,10 @@ class TuningLog:
         """Raises `UsageError` if findings could not be added."""
         if self.path.parent == cache_folder():
             self.path.parent.mkdir(parents=True, exist_ok=True)
-        check_writable(self.path)
+        if not self.path.is_file():
+            check_writable(self.path)
+        elif not os.access(self.path, os.W_OK):  # findings are appended: the folder may be anybody's
+            raise UsageError(f"cannot write {self.path}: {os.strerror(errno.EACCES)}")
 
     def digest(self) -> str:
         """Changes when the findings do."""

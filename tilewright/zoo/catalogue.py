@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -89,10 +90,30 @@ def build(name: str, *, cache: bool = True, **params: object) -> onnx.ModelProto
         known, wrong = ", ".join(found.parameters), sorted(unknown)
         hint = meant(wrong[0], found.parameters)
         raise ValueError(f"{name} has no parameter {', '.join(wrong)}{hint}; it has {known}")
+    for parameter, value in params.items():
+        accepted = _accepted(parameter, found.parameters[parameter], value)
+        if accepted:
+            raise ValueError(f"{name}: {parameter} must be {accepted}, not {value!r}")
     if not cache:
         return found.make(**params)
     key = json.dumps([name, found.parameters | params], sort_keys=True).encode()
     return cached(name, [key], lambda: found.make(**params))
+
+
+def _accepted(key: str, default: object, value: object) -> str:
+    """What a parameter with this default takes, if the value is none of it."""
+    whole = lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= (0 if key == "seed" else 1)
+    if isinstance(default, bool):
+        return "" if isinstance(value, bool) else "True or False"
+    if isinstance(default, str):
+        return "" if isinstance(value, str) else "a word"
+    if isinstance(default, float):
+        number = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+        return "" if number else "a number above 0"
+    if key == "size":
+        pair = isinstance(value, tuple | list) and len(value) == 2 and all(map(whole, value))
+        return "" if pair or whole(value) else "a whole number from 1, or two of them: height,width"
+    return "" if whole(value) else f"a whole number from {0 if key == 'seed' else 1}"
 
 
 def build_quantized(
@@ -105,12 +126,17 @@ def build_quantized(
     calibration_seed: int = 0,
     weights: str = "int8",
     cache: bool = True,
+    network: Mapping[str, object] | None = None,
     **params: object,
 ) -> onnx.ModelProto:
-    """`quantize(build(name, **params), ...)`, kept on disk by content."""
+    """`quantize(build(name, **params), ...)`, kept on disk by content.
+
+    Args:
+        network: more parameters of the network, such as its own `activation`.
+    """
     import onnxruntime
 
-    model = build(name, cache=cache, **params)
+    model = build(name, cache=cache, **params, **(network or {}))
     options = {
         "form": form,
         "activation": activation,

@@ -11,7 +11,7 @@ from tilewright.errors import UsageError
 from tilewright.isa.assembler import assemble
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.encoding import DecodeError, check, to_bytes
-from tilewright.store.files import check_writable, write_bytes
+from tilewright.store.files import write_bytes
 
 
 @click.command("asm", epilog="\b\nExamples:\n  tilewright asm test.s -o test.bin --config small\n")
@@ -24,7 +24,7 @@ def command(file: Path, output: Path, config: str | None, json_path: str | None)
 
     Every instruction is checked against the configuration (`base` unless another is given).
     """
-    check_writable(output)
+    terminal.prepare_output(output)
     terminal.prepare_json(json_path)
     chosen = NpuConfig.load(config or "base")
     try:
@@ -34,6 +34,8 @@ def command(file: Path, output: Path, config: str | None, json_path: str | None)
     except UnicodeDecodeError:
         raise UsageError(f"{file} is not assembly text") from None
     operations = assemble(text, str(file))
+    if not operations:
+        raise UsageError(f"{file} holds no instruction")
     for index, operation in enumerate(operations):
         try:
             check(operation, chosen)

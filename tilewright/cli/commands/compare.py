@@ -69,6 +69,7 @@ def command(
     one side only, they are left out, with a note.
     """
     terminal.prepare_json(json_path)
+    arguments.check_log(tuning)
 
     def side(path: Path, chosen: str | None) -> Callable[[bool], Explanation]:
         def explained(untuned: bool) -> Explanation:

@@ -9,7 +9,6 @@ import click
 from tilewright.cli import arguments, fixed_values, memory_options, programs, terminal
 from tilewright.compiler.errors import StagingError
 from tilewright.errors import UsageError
-from tilewright.store.files import check_writable
 
 
 @click.command(
@@ -52,7 +51,7 @@ def command(request: programs.Request, output: Path, json_path: str | None) -> N
     this machine's CPU, or for that of --host. With --for, schedules that --effort 2 and 3 compare, and those of the
     tuning log, are for less energy. Schedules are made for the memory that --board, or --latency and --interval, say.
     """
-    check_writable(output)
+    terminal.prepare_output(output)
     terminal.prepare_json(json_path)
     if request.is_program:
         raise UsageError(f"{request.model} is a compiled program, not a model")
@@ -60,6 +59,7 @@ def command(request: programs.Request, output: Path, json_path: str | None) -> N
         raise UsageError("--clock says how fast the NPU is beside a host or a board's memory: give --host or --board")
     if request.entries and request.tuning not in (None, "off"):
         raise UsageError("--tuning is for programs without entry points, not with --entry")
+    arguments.check_log(request.tuning)
     try:
         program, _ = request.open(json_path)
     except StagingError as error:

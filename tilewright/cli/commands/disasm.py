@@ -12,7 +12,7 @@ from tilewright.errors import UsageError
 from tilewright.isa.assembler import disassemble, disassemble_one
 from tilewright.isa.encoding import Op, from_bytes
 from tilewright.isa.program import CpuStep, Program
-from tilewright.store.files import check_writable, write_text
+from tilewright.store.files import write_text
 
 
 @click.command(
@@ -27,7 +27,7 @@ def command(file: Path, output: Path | None, json_path: str | None) -> None:
     The text is what `asm` reads.
     """
     if output is not None:
-        check_writable(output)
+        terminal.prepare_output(output)
     terminal.prepare_json(json_path)
     if file.suffix == ".bin" and file.is_file():
         program, ops = None, from_bytes(file.read_bytes())

@@ -18,7 +18,6 @@ from tilewright.measure.labels import short, short_name
 from tilewright.measure.latency import Latency
 from tilewright.measure.roofline import check_suffix, write_plot
 from tilewright.simulator.attribution import LOSSES, LayerLosses
-from tilewright.store.files import check_writable
 
 #: Columns of the table: what they sum up.
 _COLUMNS = {
@@ -72,7 +71,7 @@ def command(
     terminal.prepare_json(json_path)
     if plot is not None:
         check_suffix(plot)
-        check_writable(plot)
+        terminal.prepare_output(plot)
     program, compiled = request.open(json_path)
     if not compiled and request.config is not None:
         raise UsageError(f"{request.model} is compiled already: --config has no effect on it")

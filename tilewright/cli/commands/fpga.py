@@ -69,7 +69,7 @@ command.add_command(fpga_zynq.fetch_tools)
     "-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder to write; made if missing."
 )
 @click.option(
-    "--clock-mhz", type=click.FloatRange(1, 400), help="Clock of the SoC; default: the board's for the preset."
+    "--clock-mhz", type=arguments.FloatRange(1, 400), help="Clock of the SoC; default: the board's for the preset."
 )
 @click.option(
     "--memory",

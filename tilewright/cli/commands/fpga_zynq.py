@@ -23,7 +23,7 @@ from tilewright.isa.config import NpuConfig
 @click.option(
     "-o", "--output", required=True, type=click.Path(path_type=Path), help="Folder to write; made if missing."
 )
-@click.option("--clock-mhz", type=click.FloatRange(1, 400), help="Clock of the NPU; default: the board's.")
+@click.option("--clock-mhz", type=arguments.FloatRange(1, 400), help="Clock of the NPU; default: the board's.")
 @arguments.json_option
 def export(board_name: str, config: str | None, output: Path, clock_mhz: float | None, json_path: str | None) -> None:
     """Write a project for the vendor's tool: Verilog, Tcl to a bitstream, device-tree overlay.

@@ -35,7 +35,9 @@ _SHORT = dict(zip((name for name, _ in mlperf_tiny.NETWORKS), ("KWS", "IC", "VWW
     show_default=True,
     help="int16: the same weights with 16-bit activations.",
 )
-@click.option("--mhz", type=click.FloatRange(1, 10000), default=500.0, show_default=True, help="Clock for latencies.")
+@click.option(
+    "--mhz", type=arguments.FloatRange(1, 10000), default=500.0, show_default=True, help="Clock for latencies."
+)
 @arguments.config_option
 @arguments.json_option
 def command(models: Path | None, activation: str, mhz: float, config: str | None, json_path: str | None) -> int:

@@ -25,7 +25,7 @@ from tilewright.driver.board import probe
 @click.argument("address")
 @click.option(
     "--wait",
-    type=click.FloatRange(0),
+    type=arguments.FloatRange(0),
     default=10.0,
     show_default=True,
     metavar="SECONDS",

@@ -14,7 +14,7 @@ from rich.table import Table
 from tilewright.cli import arguments, fixed_values, terminal
 from tilewright.errors import UsageError
 from tilewright.runtime.images import FITS
-from tilewright.store.files import check_writable, is_tflite, write_bytes
+from tilewright.store.files import check_readable, is_tflite, write_bytes
 
 _METHODS = ("mse", "minmax", "percentile", "entropy")
 _ROWS = 10
@@ -149,8 +149,8 @@ class AccuracyOptions:
               "before and after it.  [default: equalise, if it is better]")  # fmt: skip
 @click.option("--fit/--no-fit", default=None, help="Fit weights and biases to what each layer reads in the quantised "
               "model.  [default: fit, if it is better]")  # fmt: skip
-@click.option("--target", type=click.FloatRange(0, 100), metavar="DB", help="SQNR of every output that is reached by "
-              "keeping the noisiest layers in floats; 0 keeps none.  [default: 20]")  # fmt: skip
+@click.option("--target", type=arguments.FloatRange(0, 100), metavar="DB", help="SQNR of every output that is reached "
+              "by keeping the noisiest layers in floats; 0 keeps none.  [default: 20]")  # fmt: skip
 @click.option("--keep-float", multiple=True, metavar="NODE", help="Node that stays in floats: a name or an op, with * "
               "and ?; may be repeated.")  # fmt: skip
 @click.option("--int16", multiple=True, metavar="NODE", help="Node with 16-bit activations (on the CPU); as "
@@ -191,11 +191,11 @@ def command(
     """
     if not check and (metric or labels):
         raise UsageError("--metric and --labels belong to --check: add it")
-    check_writable(output)
+    terminal.prepare_output(output)
     if sqnr_plot is not None:
         if sqnr_plot.suffix not in (".png", ".svg"):
             raise UsageError(f"--sqnr-plot {sqnr_plot}: a file name that ends in .png or .svg")
-        check_writable(sqnr_plot)
+        terminal.prepare_output(sqnr_plot)
     terminal.prepare_json(json_path)
     with terminal.Working(f"quantising {model.name}", log=True) as working, terminal.stdout_for_json(json_path):
         common: dict[str, Any] = {
@@ -203,7 +203,11 @@ def command(
             "labels": labels, "progress": working.fraction,
         }  # fmt: skip
         result: Any
-        if model.is_file() and is_tflite(model):
+        check_readable(model)
+        kind, other = (".tflite", ".onnx") if is_tflite(model) else (".onnx", ".tflite")
+        if output.suffix.lower() == other:
+            raise UsageError(f"--output {output}: of {model} comes another {kind} file")
+        if kind == ".tflite":
             if shapes or values or activation != "int8" or form != "qdq" or per_tensor:
                 raise UsageError("--shape, --value, --activation, --form and --per-tensor are for ONNX models")
             if accuracy.options is not None or sqnr_plot is not None:

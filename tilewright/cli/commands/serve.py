@@ -47,7 +47,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
               help="Programs and constants kept in this machine's memory.")  # fmt: skip
 @click.option("--longest-run", type=click.IntRange(1, (1 << 32) - 1), default=(1 << 32) - 1, metavar="CYCLES",
               help="Runs end after so many, so that others get their turn; 2^32 - 1 by default.")  # fmt: skip
-@click.option("--longest-seconds", type=click.FloatRange(0.1), default=LONGEST_SECONDS, show_default=True,
+@click.option("--longest-seconds", type=arguments.FloatRange(0.1), default=LONGEST_SECONDS, show_default=True,
               metavar="SECONDS", help="The same by the clock, on the functional and the cycle simulator.")  # fmt: skip
 def command(
     device: str,

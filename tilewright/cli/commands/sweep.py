@@ -45,7 +45,7 @@ _WIDTH = 100
 @click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler to use instead, such as tcp://10.0.0.1:8786.")
 @click.option("--synth", type=click.Choice(["model", "yosys", "nextpnr"]), default="model", show_default=True,
               help="Area by the calibrated model, by Yosys, or also placed and routed for the clock.")  # fmt: skip
-@click.option("--clock", "clock_mhz", type=click.FloatRange(0, 10_000, min_open=True), metavar="MHZ",
+@click.option("--clock", "clock_mhz", type=arguments.FloatRange(0, 10_000, min_open=True), metavar="MHZ",
               help="Clock for times; default: clock_mhz of the space, else that of place and route, else by the "
               "calibrated model of the family.")  # fmt: skip
 @click.option("--board", metavar="NAME", help="Board the space is for, in place of its own; see `fpga boards`.")

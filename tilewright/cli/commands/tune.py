@@ -42,7 +42,12 @@ from tilewright.tuning.tune import tune
 @memory_options.options
 @arguments.clock_option
 @click.option(
-    "--budget", type=click.FloatRange(1.0), default=60.0, show_default=True, metavar="SECONDS", help="Time to search."
+    "--budget",
+    type=arguments.FloatRange(1.0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time to search.",
 )
 @click.option("--jobs", type=click.IntRange(1, 256), metavar="N", help="Processes; by default one per core.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random restarts.")
@@ -87,6 +92,8 @@ def command(
     if log is None:
         raise UsageError("the tuning log is switched off; name one with --log FILE")
     log.require(chosen)
+    if tuning is not None:
+        terminal.check_named_once(log.path)
     log.check_writable()
     if beside.clock_mhz is not None and beside.board is None:
         raise UsageError("--clock says how fast a board's memory is: it is for --board, which is not given")

@@ -14,7 +14,6 @@ from tilewright.compiler.cpu import Target, findings
 from tilewright.compiler.cpu.tune import tune
 from tilewright.compiler.passes import run_passes
 from tilewright.errors import UsageError
-from tilewright.store.files import check_writable
 
 _ROWS = 20  # of the table
 
@@ -29,7 +28,7 @@ def run(model: Path, shapes: dict[str, list[int]], budget: float, log: str | Non
     if file is None or log == "off":
         raise UsageError(f"the log is switched off (--log or {findings.ENVIRONMENT}); name one with --log FILE")
     if log is not None:
-        check_writable(file)
+        terminal.prepare_output(file)
     target = Target.host()
     with terminal.Working(f"tuning {model.name}") as working, terminal.stdout_for_json(json_path):
         graph = ModelSource(model, shapes).graph()

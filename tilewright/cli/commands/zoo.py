@@ -13,9 +13,10 @@ from tilewright import zoo
 from tilewright.cli import arguments, terminal
 from tilewright.cli.group import Group
 from tilewright.common import store
+from tilewright.common.errors import TilewrightError
 from tilewright.errors import UsageError
 from tilewright.quantize.tflite_sixteen import widened
-from tilewright.store.files import check_writable, write_bytes
+from tilewright.store.files import write_bytes
 from tilewright.zoo import ZOO
 from tilewright.zoo.catalogue import entry
 
@@ -91,7 +92,7 @@ def build(
     json_path: str | None,
 ) -> None:
     """Build network NAME and quantise it."""
-    check_writable(output)
+    terminal.prepare_output(output)
     terminal.prepare_json(json_path)
     try:
         parameters: dict[str, Any] = (dict(entry(name).small) if small else {}) | dict(map(_setting, settings))
@@ -105,7 +106,7 @@ def build(
                     activation=activation,
                     weights=weights,
                     per_channel=weights != "uint8",
-                    **parameters,
+                    network=parameters,
                 )
     except (ValueError, TypeError) as error:
         raise UsageError(str(error)) from error
@@ -123,9 +124,13 @@ def widen(model: Path, output: Path, json_path: str | None) -> None:
 
     To try such networks: the ranges stay, so the results are hardly better than those of MODEL.
     """
-    check_writable(output)
+    terminal.prepare_output(output)
     terminal.prepare_json(json_path)
-    write_bytes(output, widened(store.read(model)))
+    try:
+        raw = widened(store.read(model))
+    except TilewrightError as error:
+        raise UsageError(f"{model}: {error}") from None
+    write_bytes(output, raw)
     what = f"{model.name} with 16-bit activations"
     _written(json_path, {"output": str(output), "model": str(model)}, output, what)
 
