@@ -65,10 +65,11 @@ def end_at_once() -> Iterator[None]:
     """Within the block a signal ends the process, with one line and its status. For imports only: nothing is tidied up
     but what `tilewright.common.temporary` knows.
 
-    Does nothing outside of the main thread, and where Ctrl-C is not Python's own affair.
+    Does nothing outside of the main thread, and where Ctrl-C is not Python's own affair. Where it is ignored, as of
+    what a script starts in the background, the other signals are heard.
     """
-    main = threading.current_thread() is threading.main_thread()
-    with _handled(_end, False) if main and callable(signal.getsignal(signal.SIGINT)) else contextlib.nullcontext():
+    main, now = threading.current_thread() is threading.main_thread(), signal.getsignal(signal.SIGINT)
+    with _handled(_end, False) if main and (callable(now) or now is signal.SIG_IGN) else contextlib.nullcontext():
         yield
 
 
@@ -83,9 +84,9 @@ def _end(number: int, frame: FrameType | None = None, before: str = "") -> None:
 def heard_at_once() -> Iterator[None]:
     """While this lasts a signal raises KeyboardInterrupt, or ends the process where that cannot be raised in time.
 
-    Only the main thread of a process can listen; elsewhere, and where SIGINT is ignored, nothing changes.
+    Only the main thread of a process can listen; elsewhere, and where somebody else hears SIGINT, nothing changes.
     """
-    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    usual = signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_IGN)
     if threading.current_thread() is not threading.main_thread() or not usual:
         yield
         return

@@ -162,3 +162,18 @@ def test_ignored_signals_stay_ignored(tmp_path: Path) -> None:
     command.send_signal(signal.SIGTERM)
     command.communicate(timeout=HANG)
     assert command.returncode == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_where_ctrl_c_is_ignored_the_others_are_heard(tmp_path: Path, number: signal.Signals) -> None:
+    """As of what a script starts in the background."""
+    command = subprocess.Popen(
+        [sys.executable, "-c", SCRATCH, str(tmp_path), "python"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    )  # fmt: skip
+    assert command.stdout is not None and command.stdout.readline() == "at work\n"
+    command.send_signal(signal.SIGINT)
+    command.send_signal(number)
+    _, errors = command.communicate(timeout=HANG)
+    assert (command.returncode, errors.strip()) == (128 + number, f"tilewright: error: ended by {number.name}")
+    assert not list(tmp_path.iterdir())
