@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import tflite
 
-from tilewright.compiler.cpu.ops.convolution import QConv, QConvTranspose
-from tilewright.compiler.graph import Quant
 from tilewright.compiler.graph.graph import Quant
 from tilewright.compiler.graph.ops.convolution import QConv, QConvTranspose
 from tilewright.compiler.graph.ops.product import QMatMul
@@ -16,7 +14,6 @@ from tilewright.compiler.importer.tflite.builder import FILE, PLANES, TfliteBuil
 from tilewright.compiler.importer.tflite.builtin import BuiltinProduct, check_types, left_to_builtin, spread
 from tilewright.compiler.importer.tflite.handlers import handles
 from tilewright.compiler.importer.tflite.schema import FileOp, FileTensor
-from tilewright.compiler.npu.ops.product import QMatMul
 
 
 def windows(

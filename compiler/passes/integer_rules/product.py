@@ -6,11 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilewright.compiler.graph import Graph, Node, Tensor
 from tilewright.compiler.graph.graph import Graph, Node, Tensor
 from tilewright.compiler.graph.ops.product import QMatMul
 from tilewright.compiler.graph.quantization import NO_ZERO_POINT
-from tilewright.compiler.npu.ops.product import QMatMul
 from tilewright.compiler.passes.integer_rules.rule import integer_rule
 from tilewright.compiler.passes.integer_rules.site import Site
 from tilewright.compiler.passes.weights import add_weights, constant_bias, constant_weights, product_and_vector

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.compiler.graph import Graph, Node, Quant
 from tilewright.compiler.graph.graph import Graph, Node, Quant
 from tilewright.compiler.graph.quantization import NO_ZERO_POINT, bias_scale
 from tilewright.compiler.graph.tensor import EIGHT_BIT

@@ -97,6 +97,8 @@ def test_a_network_of_the_zoo_has_its_own_activation_beside_that_of_the_quantise
 def test_a_folder_that_cannot_be_written_to_is_found_before_the_work(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.store.os.access", lambda path, mode: not (mode & os.W_OK))  # root may write anywhere
+    monkeypatch.setattr(
+        "tilewright.common.store.os.access", lambda path, mode: not (mode & os.W_OK)
+    )  # root may write anywhere
     result = tilewright("compile", "model.onnx", "-o", "a.twp")
     assert result.exit_code == 2 and "cannot write a.twp: Permission denied" in result.stderr
