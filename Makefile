@@ -60,7 +60,7 @@ session-oldest session-newest: $(STAMP)
 	PYTHONPATH=build/$(WANTED) $(BIN)/python -m pytest -q tests/unit/tilewright/onnxruntime/test_session.py
 
 test-costs: $(STAMP) ## CPU seconds of all tests by folder, and the dearest
-	$(BIN)/python -m tests.costs tests
+	$(BIN)/python -m calibration.benchmarks.costs_of_tests tests
 
 test-torch: $(STAMP) ## install PyTorch and run the tests and the example that need it
 	$(PIP) -c .ci/torch.txt -e '.[test-torch]'
@@ -159,7 +159,7 @@ bench-cpu: $(STAMP) ## speed and memory of the CPU kernels beside onnxruntime an
 	$(BIN)/tilewright bench --cpu
 
 bench-cycles: $(STAMP) ## cycles of networks beside their bounds and targets
-	$(BIN)/python -m tilewright.cli.commands.network_cycles
+	$(BIN)/python -m calibration.benchmarks.network_cycles_command
 
 pins: $(STAMP) ## write the pinned cycle counts of the tests anew
 	$(BIN)/python -m tests.network.cycle_pins
@@ -168,7 +168,7 @@ golden: $(STAMP) ## write the golden texts of the tests anew
 	$(BIN)/python -m tests.unit.compiler.npu.golden
 
 energy-truth: $(STAMP) ## gates, toggles and power of the points of the energy model, where they have changed, and its coefficients (hours from nothing)
-	$(BIN)/python -m tilewright.energy_truth --truth
+	$(BIN)/python -m calibration.energy --truth
 
 pictures: $(STAMP) ## draw the pictures of the documentation anew
 	$(BIN)/python examples/pictures.py

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from calibration.area.fit import calibrate as run_calibration
 from tilewright.fpga import area
-from tilewright.fpga.area.calibration import calibrate as run_calibration
 from tilewright.fpga.area.model import COUNTS
 from tilewright.fpga.bare.resources import FAMILIES
 from tilewright.isa.config import NpuConfig

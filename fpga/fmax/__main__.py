@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
+from calibration.fmax import fit as calibration
+from calibration.fmax.placement import PLACED_ON
 from tilewright.fpga import fmax
-from tilewright.fpga.fmax import calibration
-from tilewright.fpga.fmax.placement import PLACED_ON
 from tilewright.isa.config import NpuConfig
 
 

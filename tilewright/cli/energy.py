@@ -63,7 +63,7 @@ def sentences(energy: Energy, model: EnergyModel, config: NpuConfig) -> list[str
 
 
 def staleness(model: EnergyModel) -> list[str]:
-    """A line where somebody has looked (`python -m tilewright.energy_truth --check`) and the RTL is no longer what the
+    """A line where somebody has looked (`python -m calibration.energy --check`) and the RTL is no longer what the
     model was calibrated on. Other sources alone are nothing that a user could act upon; `--json` has `"stale": null`.
     """
     changed = model.changed

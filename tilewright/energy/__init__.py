@@ -1,7 +1,7 @@
 """Energy of an inference: a model per event, calibrated on the toggles of synthesised gates.
 
 `events` counts what a program makes happen, `model` says what that costs with the coefficients of osu018.json, and
-`memories` has what no cell library has. `tilewright.energy_truth` makes the truth and the coefficients; docs/energy.md
+`memories` has what no cell library has. `calibration.energy` makes the truth and the coefficients; docs/energy.md
 has the method.
 """
 

@@ -175,7 +175,7 @@ class EnergyModel:
         error: mean and largest relative error on programs and machines held back from the fit.
         sources: `tilewright.fpga.bare.resources.sources_digest` of RTL whose designs are those it was calibrated on.
         machines: configurations it was calibrated and judged on.
-        designs: `tilewright.energy_truth.designs.digest_of` each of them, by name.
+        designs: `calibration.energy.designs.digest_of` each of them, by name.
     """
 
     technology: str
@@ -188,7 +188,7 @@ class EnergyModel:
 
     @property
     def verdict(self) -> Path:
-        """Where `tilewright.energy_truth.designs.look` keeps what it found about these designs and today's RTL."""
+        """Where `calibration.energy.designs.look` keeps what it found about these designs and today's RTL."""
         return cache_file("energy-designs", sources_digest(), json.dumps(dict(self.designs), sort_keys=True))
 
     @property

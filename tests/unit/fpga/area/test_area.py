@@ -8,9 +8,10 @@ import grimp
 import pytest
 from amaranth.back import rtlil
 
+from calibration.area import fit as calibration
 from tests.common.paths import ROOT
 from tilewright.fpga import area
-from tilewright.fpga.area import calibration, model
+from tilewright.fpga.area import model
 from tilewright.fpga.area.memories import scratchpad_memories
 from tilewright.fpga.bare.resources import DESIGN_SOURCES, FAMILIES, TOP, Resources, count_cells, synthesise
 from tilewright.fpga.errors import FpgaError

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from calibration.fmax import fit as calibration
+from calibration.fmax import placement
+from calibration.fmax.fit import Measured
 from tilewright.fpga import fmax
 from tilewright.fpga.bare.kept import write_json
 from tilewright.fpga.bare.resources import FAMILIES
 from tilewright.fpga.errors import FpgaError
-from tilewright.fpga.fmax import calibration, placement
 from tilewright.fpga.fmax.__main__ import main
-from tilewright.fpga.fmax.calibration import Measured
 from tilewright.fpga.fmax.model import FmaxModel, calibration_file, terms
 from tilewright.isa.config import PRESETS, NpuConfig
 

@@ -68,7 +68,7 @@ SHOWN_BY = {
 ELSEWHERE = (
     "hw/", "isa/generate/", "simulator/generate.py", "fpga/sim/", "fpga/area/", "fpga/fmax/", "fpga/flows/xilinx7/",
     "fpga/zynq/export", "tilewright/remote/generate", "tilewright/cli/__init__.py",
-    "tilewright/cli/commands/network_cycles.py", "tilewright/energy_truth/",
+    "calibration/benchmarks/network_cycles_command.py", "calibration/energy/",
 )  # fmt: skip
 
 #: Modules of several commands.

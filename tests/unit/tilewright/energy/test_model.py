@@ -14,16 +14,17 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from calibration.energy import designs
+from calibration.energy import fit as calibration
+from calibration.energy.__main__ import main
 from tests.common import needs
 from tests.common.paths import ROOT
-from tests.unit.tilewright.energy_truth import small_library
+from tests.unit.calibration.energy import small_library
 from tilewright import energy, zoo
 from tilewright.api.compilation import compile_program
 from tilewright.cli import cli
 from tilewright.cli.energy import staleness
 from tilewright.energy import events, model
-from tilewright.energy_truth import calibration, designs
-from tilewright.energy_truth.__main__ import main
 from tilewright.errors import UsageError
 from tilewright.fpga.bare.resources import rtlil_of, sources_digest
 from tilewright.isa.config import PRESETS, NpuConfig
@@ -255,7 +256,7 @@ def _library(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 @pytest.mark.long
 def test_truth_is_found_again(stored: dict) -> None:
     """Synthesis, gates and power of one program on the first machine give the stored figure."""
-    from tilewright.energy_truth import liberty, points, truth
+    from calibration.energy import liberty, points, truth
 
     try:
         library = liberty.load()

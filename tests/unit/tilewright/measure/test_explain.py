@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from calibration.benchmarks import network_cycles
+from calibration.benchmarks.network_cycles_command import main
 from tests.common.paths import ROOT
 from tilewright.api.compilation import compile_program
 from tilewright.cli import cli
-from tilewright.cli.commands.network_cycles import main
 from tilewright.fpga.boards import BOARDS
 from tilewright.isa.config import preset
-from tilewright.measure import network_cycles
 from tilewright.measure.clock import at_board
 from tilewright.measure.explain import explain
 from tilewright.measure.labels import short, short_name

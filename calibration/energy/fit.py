@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from calibration.energy import designs, liberty, points, truth
 from tilewright import energy
 from tilewright.energy import model
 from tilewright.energy.events import EVENTS
 from tilewright.energy.memories import OSU018, TECHNOLOGIES, Technology
 from tilewright.energy.model import PARTS, EnergyModel
-from tilewright.energy_truth import designs, liberty, points, truth
 from tilewright.errors import UsageError
 from tilewright.fpga.bare.kept import write_measured
 from tilewright.fpga.bare.resources import sources_digest

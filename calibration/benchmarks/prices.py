@@ -1,8 +1,8 @@
 """What options of a machine cost: cells counted by Yosys, and cycles of networks.
 
-    python -m tilewright.measure.prices tiny                                 the table of docs/machine.md
-    python -m tilewright.measure.prices small vector_passes=1 queue_depth=8
-    python -m tilewright.measure.prices tiny --write docs/machine.md         and puts it into the page
+    python -m calibration.benchmarks.prices tiny                                 the table of docs/machine.md
+    python -m calibration.benchmarks.prices small vector_passes=1 queue_depth=8
+    python -m calibration.benchmarks.prices tiny --write docs/machine.md         and puts it into the page
 
 Each option is a change of the machine, `FIELD=VALUE` or several of them with commas. A row shows what the change adds
 to the machine as it is, or takes away. Synthesis takes a minute or more for each and is done once: cells and cycles
@@ -134,7 +134,9 @@ def put(table: Sequence[str], page: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line: prints the table in Markdown, each row when it is known."""
-    parser = argparse.ArgumentParser(prog="python -m tilewright.measure.prices", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m calibration.benchmarks.prices", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("config", help="preset or file")
     parser.add_argument("option", nargs="*", default=OPTIONS, help=f"default: {' '.join(OPTIONS)}")
     parser.add_argument("--family", choices=FAMILIES, default="ecp5")

@@ -3,7 +3,7 @@
 // What changes in a cycle is evaluated, in topological order, each gate at most once per change of its surroundings:
 // without delays, so a net toggles at most once when registers change and once when inputs do. With `unit_delay` every
 // gate takes one unit of time, and what toggles on the way to the settled value (glitches) counts as well.
-// Mirrored by tilewright/energy_truth/simulation.py.
+// Mirrored by calibration/energy/simulation.py.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -15,7 +15,7 @@
 #include "tilewright_isa.h"
 #include "verilated.h"
 
-// Arrays of tilewright.energy_truth.netlist.Netlist, and what is counted from START to the interrupt.
+// Arrays of calibration.energy.netlist.Netlist, and what is counted from START to the interrupt.
 struct tw_gates {
     uint64_t nets, gates, nodes, flops, clock_gates, memories, async_reads, unit_delay;
     const int32_t *order, *inputs;

@@ -1,4 +1,4 @@
-"""`python -m tilewright.cli.commands.network_cycles` or `make bench-cycles`: cycles of the zoo's networks."""
+"""`python -m calibration.benchmarks.network_cycles_command` or `make bench-cycles`: cycles of the zoo's networks."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from typing import Any
 import click
 from rich.table import Table
 
+from calibration.benchmarks.network_cycles import measure
 from tilewright.cli import arguments, memory_options, terminal
 from tilewright.isa.config import NpuConfig
 from tilewright.measure.clock import show
-from tilewright.measure.network_cycles import measure
 
 
 @click.command(
     epilog=(
-        "\b\nExamples:\n  python -m tilewright.cli.commands.network_cycles --quick\n"
-        "  python -m tilewright.cli.commands.network_cycles --config wide --board ulx3s_85f --memory sdram --clock 60\n"
+        "\b\nExamples:\n  python -m calibration.benchmarks.network_cycles_command --quick\n"
+        "  python -m calibration.benchmarks.network_cycles_command"
+        " --config wide --board ulx3s_85f --memory sdram --clock 60\n"
     )
 )
 @arguments.config_option

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tilewright.energy_truth import liberty
+from calibration.energy import liberty
 
 _GATE = """
 cell ({name}) {{

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.energy_truth.liberty import Arc, Library
-from tilewright.energy_truth.netlist import Netlist
-from tilewright.energy_truth.simulation import Activity
+from calibration.energy.liberty import Arc, Library
+from calibration.energy.netlist import Netlist
+from calibration.energy.simulation import Activity
 from tilewright.errors import UsageError
 
 #: Transition times in ns of the clock and of inputs of the design.

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.unit.tilewright.energy_truth import small_library
-from tests.unit.tilewright.energy_truth.small_library import cell
+from calibration.energy import liberty, netlist, power
+from calibration.energy.simulation import Activity
+from tests.unit.calibration.energy import small_library
+from tests.unit.calibration.energy.small_library import cell
 from tilewright.energy import memories
-from tilewright.energy_truth import liberty, netlist, power
-from tilewright.energy_truth.simulation import Activity
 from tilewright.errors import UsageError
 
 

@@ -1,6 +1,6 @@
 """CPU seconds of the tests, their child processes included: what they cost on any machine, whatever else it does.
 
-    python -m tests.costs [--slowest N] [pytest arguments]
+    python -m calibration.benchmarks.costs_of_tests [--slowest N] [pytest arguments]
 
 runs the tests named (all of them otherwise) in one process and prints a row for each folder and the dearest tests.
 The time of a fixture stands with the test that asked for it first.

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from calibration.benchmarks import prices
 from tilewright import zoo
 from tilewright.errors import TilewrightError
 from tilewright.fpga.bare.resources import Resources
 from tilewright.isa.config import ConfigError, NpuConfig, preset
-from tilewright.measure import prices
 
 
 def counted(config: NpuConfig, family: str) -> Resources:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from calibration.energy import netlist
+from calibration.energy.simulation import GateDevice
 from tests.common import needs
-from tests.unit.tilewright.energy_truth import small_library
-from tests.unit.tilewright.energy_truth.small_library import cell
+from tests.unit.calibration.energy import small_library
+from tests.unit.calibration.energy.small_library import cell
 from tilewright.common.native import BuildError
-from tilewright.energy_truth import netlist
-from tilewright.energy_truth.simulation import GateDevice
 from tilewright.isa.config import PRESETS
 from tilewright.isa.device import DeviceError
 

@@ -18,10 +18,10 @@ from amaranth.hdl import Module, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from calibration.energy import liberty, netlist, power
+from calibration.energy.netlist import Netlist
+from calibration.energy.simulation import Activity
 from tests.common import needs
-from tilewright.energy_truth import liberty, netlist, power
-from tilewright.energy_truth.netlist import Netlist
-from tilewright.energy_truth.simulation import Activity
 from tilewright.errors import UsageError
 from tilewright.hw.verilog import component_rtlil
 

@@ -1,4 +1,4 @@
-"""`python -m tilewright.energy_truth`: the model's errors, what events cost on a machine, and the calibration."""
+"""`python -m calibration.energy`: the model's errors, what events cost on a machine, and the calibration."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from pathlib import Path
 
 import click
 
+from calibration.energy import fit as calibration
+from calibration.energy import liberty, points
+from calibration.energy.truth import Machine
 from tilewright import energy
 from tilewright.common.errors import TilewrightError
 from tilewright.energy.events import EVENTS
-from tilewright.energy_truth import calibration, liberty, points
-from tilewright.energy_truth.truth import Machine
 from tilewright.errors import UsageError
 from tilewright.isa.config import NpuConfig
 
 
-@click.command(epilog="\b\nExamples:\n  python -m tilewright.energy_truth\n  python -m tilewright.energy_truth tiny\n")
+@click.command(epilog="\b\nExamples:\n  python -m calibration.energy\n  python -m calibration.energy tiny\n")
 @click.argument("config", required=False)
 @click.option(
     "--truth", "mode", flag_value="truth", help="Measure the truth (hours; what is known is kept), fit, write."

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from calibration.fmax.placement import AIM_MHZ, PLACED_ON, SEED, place, routed_mhz
 from tilewright.fpga import area
 from tilewright.fpga.bare.kept import write_measured
 from tilewright.fpga.bare.resources import sources_digest
 from tilewright.fpga.errors import FpgaError
 from tilewright.fpga.fmax.model import FmaxModel, calibration_file, terms
-from tilewright.fpga.fmax.placement import AIM_MHZ, PLACED_ON, SEED, place, routed_mhz
 from tilewright.isa.config import PRESETS, NpuConfig
 
 _TINY, _SMALL = PRESETS["tiny"], PRESETS["small"]

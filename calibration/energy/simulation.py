@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from calibration.energy.netlist import Netlist
 from tilewright import isa
 from tilewright.common.native import shared_library
-from tilewright.energy_truth.netlist import Netlist
 from tilewright.hw.sim import device
 from tilewright.hw.sim.device import NO_LIMIT, RtlDevice, load_library
 from tilewright.isa.config import NpuConfig

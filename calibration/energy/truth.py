@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from calibration.energy.designs import digest_of
+from calibration.energy.liberty import Library
+from calibration.energy.netlist import Netlist, synthesise
+from calibration.energy.points import Point
+from calibration.energy.power import Costs, costs
+from calibration.energy.simulation import Activity, GateDevice
 from tilewright.api.compilation import compile_program
 from tilewright.energy import events
 from tilewright.energy.memories import OSU018, Technology, sram_pj
-from tilewright.energy_truth.designs import digest_of
-from tilewright.energy_truth.liberty import Library
-from tilewright.energy_truth.netlist import Netlist, synthesise
-from tilewright.energy_truth.points import Point
-from tilewright.energy_truth.power import Costs, costs
-from tilewright.energy_truth.simulation import Activity, GateDevice
 from tilewright.errors import TilewrightError
 from tilewright.fpga.bare.kept import cache_file, read_json, tool_version, write_json
 from tilewright.fpga.bare.resources import TOP, rtlil_of

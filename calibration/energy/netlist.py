@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from calibration.energy.liberty import Library
 from tilewright.common import temporary
 from tilewright.common.store import find_sealed, keep_sealed
-from tilewright.energy_truth.liberty import Library
 from tilewright.errors import UsageError
 from tilewright.fpga.bare.kept import cache_file, run_named, tool_version
 from tilewright.fpga.flows.tools import Step
