@@ -159,7 +159,7 @@ bench-cpu: $(STAMP) ## speed and memory of the CPU kernels beside onnxruntime an
 	$(BIN)/tilewright bench --cpu
 
 bench-cycles: $(STAMP) ## cycles of networks beside their bounds and targets
-	$(BIN)/python -m calibration.benchmarks.network_cycles_command
+	$(BIN)/python -m calibration.benchmarks.network_cycles
 
 pins: $(STAMP) ## write the pinned cycle counts of the tests anew
 	$(BIN)/python -m tests.network.cycle_pins

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import click
 
-from calibration.energy import fit as calibration
-from calibration.energy import liberty, points
+from calibration.command import one_line_errors
+from calibration.energy import fit, liberty, points
 from calibration.energy.truth import Machine
 from tilewright import energy
-from tilewright.common.errors import TilewrightError
 from tilewright.energy.events import EVENTS
 from tilewright.errors import UsageError
 from tilewright.isa.config import NpuConfig
@@ -29,37 +28,35 @@ from tilewright.isa.config import NpuConfig
 @click.option("--output", type=click.Path(path_type=Path), help="With --truth: the file, for what is not shipped.")
 def main(config: str | None, mode: str | None, machines: int | None, nm: float | None, output: Path | None) -> None:
     """Errors of the energy model; with CONFIG (a preset or file), what each event costs there."""
-    try:
+    with one_line_errors():
         if config is not None and mode is not None:
             raise UsageError(f"CONFIG is for what events cost, not for --{mode}")
         for name, value in (("machines", machines), ("nm", nm), ("output", output)):
             if value is not None and mode != "truth":
                 raise UsageError(f"--{name} is for --truth")
         if mode == "truth":
-            calibration.calibrate(click.echo, machines or len(points.MACHINES), nm, output)
+            fit.calibrate(click.echo, machines or len(points.MACHINES), nm, output)
         elif mode == "fit":
-            calibration.fit_again(click.echo)
+            fit.fit_again(click.echo)
         elif mode == "check":
-            calibration.check(click.echo)
+            fit.check(click.echo)
         elif mode == "glitches":
             _glitches()
         elif config is not None:
             _costs(NpuConfig.load(config))
         else:
             _errors()
-    except TilewrightError as error:
-        raise click.ClickException(str(error)) from None
 
 
 def _errors() -> None:
-    stored = calibration.stored()
+    stored = fit.stored()
     machines = {name: NpuConfig.from_dict(values) for name, values in stored["machines"].items()}
     points = stored["points"]
-    for entry, off in zip(points, calibration.errors(stored["coefficients"], points, machines)):
-        uj = sum(calibration.pj_of(entry).values()) / 1e6
+    for entry, off in zip(points, fit.errors(stored["coefficients"], points, machines)):
+        uj = sum(fit.pj_of(entry).values()) / 1e6
         name = f"{entry['machine']:12} {entry['program']:11} {entry['cycles']:7,} cycles"
         click.echo(f"{name} {uj:8.2f} uJ {off:+6.1%} {'held back' if entry['held_back'] else 'fitted'}")
-    click.echo(calibration.summary(stored))
+    click.echo(fit.summary(stored))
 
 
 def _costs(config: NpuConfig) -> None:
@@ -76,7 +73,7 @@ def _glitches() -> None:
     for point in (p for p in points.POINTS if p.suits(config)):
         still, moving = (machine.measure(point, glitches=on) for on in (False, True))
         nj = [found["pj"]["nets and gates"] / found["cycles"] / 1e3 for found in (still, moving)]
-        added = sum(calibration.pj_of(moving).values()) / sum(calibration.pj_of(still).values()) - 1
+        added = sum(fit.pj_of(moving).values()) / sum(fit.pj_of(still).values()) - 1
         clock = still["pj"]["clock"] / still["cycles"] / 1e3
         click.echo(
             f"{config.name}: {point.name}: nets and gates {nj[0]:.2f} nJ a cycle, with glitches {nj[1]:.2f}, beside "

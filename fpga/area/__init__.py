@@ -1,11 +1,10 @@
 """Area of a configuration without synthesis: a sum of terms that say where the cells are, calibrated on Yosys runs.
 
     python -m tilewright.fpga.area base                    what the model says
-    python -m tilewright.fpga.area --calibrate             synthesise the calibration points, fit, write FAMILY.json
 
 The terms are in `tilewright.fpga.area.model`. Their coefficients are those of least relative error, none negative, over
 the synthesised points in `fpga/area/FAMILY.json`, which also holds the error on points that were not used. A change of
-the RTL needs a new calibration; `tests/unit/fpga/area/test_area.py` notices.
+the RTL needs a new calibration, `python -m calibration.area` in a checkout.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ def load(family: str) -> AreaModel:
     except OSError:
         known = ", ".join(calibrated()) or "none"
         raise FpgaError(
-            f"no area model for {family!r} (there are {known}); make it by: "
-            f"python -m tilewright.fpga.area --calibrate --family {family}"
+            f"no area model for {family!r} (there are {known}); in a checkout this makes one: "
+            f"python -m calibration.area --family {family}"
         ) from None
     return AreaModel(family, stored["coefficients"], stored["error"], stored["sources"])
 

@@ -1,11 +1,10 @@
 """Clock of a configuration without placing it: a sum of delays, calibrated on placements by nextpnr.
 
     python -m tilewright.fpga.fmax base                    what the model says
-    python -m tilewright.fpga.fmax --calibrate             place the calibration points, fit, write FAMILY.json
-    python -m tilewright.fpga.fmax --fit                   the fit alone, from the placements in FAMILY.json
 
 The terms are in `tilewright.fpga.fmax.model`. Their coefficients, none negative, are fitted to the placements in
-`fpga/fmax/FAMILY.json`, which also holds the error on points that were not used.
+`fpga/fmax/FAMILY.json`, which also holds the error on points that were not used. `python -m calibration.fmax` in a
+checkout places and fits anew.
 """
 
 from __future__ import annotations

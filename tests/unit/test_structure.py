@@ -10,6 +10,9 @@ import pytest
 
 from tests.common.paths import PARTS, ROOT
 
+#: The product, and the calibration beside it in a checkout.
+ROOTS = ("tilewright", "calibration")
+
 
 def test_layers() -> None:
     command = [str(Path(sys.executable).with_name("lint-imports"))]
@@ -51,18 +54,18 @@ def test_circles_are_found() -> None:
 @pytest.fixture(scope="module")
 def graph() -> grimp.ImportGraph:
     """All imports, those inside functions and for type checkers only as well."""
-    return grimp.build_graph("tilewright", cache_dir=None)
+    return grimp.build_graph(*ROOTS, cache_dir=None)
 
 
 def test_modules_import_in_one_direction(graph: grimp.ImportGraph) -> None:
-    modules = {"tilewright"} | graph.find_descendants("tilewright")
+    modules = graph.modules
     assert circles({m: graph.find_modules_directly_imported_by(m) for m in modules}) == []
 
 
 def test_folders_import_in_one_direction(graph: grimp.ImportGraph) -> None:
     """Within a folder its modules and folders, each taken as a whole, have an order."""
     found = {}
-    for folder in {"tilewright"} | graph.find_descendants("tilewright"):
+    for folder in graph.modules:
         children = graph.find_children(folder)
         child_of = {m: child for child in children for m in {child} | graph.find_descendants(child)}
         arrows: dict[str, set[str]] = {child: set() for child in children}
@@ -77,7 +80,7 @@ def test_headers_include_in_one_direction() -> None:
     """C and C++ sources of a folder and the headers beside them."""
     found = [
         path
-        for package in ("tilewright", *PARTS)
+        for package in (*ROOTS, *PARTS)
         for kind in ("*.h", "*.c", "*.cpp")
         for path in (ROOT / package).rglob(kind)
     ]

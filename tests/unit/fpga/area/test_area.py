@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
-
 import grimp
 import pytest
 from amaranth.back import rtlil
+from click.testing import CliRunner
 
-from calibration.area import fit as calibration
 from tests.common.paths import ROOT
 from tilewright.fpga import area
 from tilewright.fpga.area import model
+from tilewright.fpga.area.__main__ import main
 from tilewright.fpga.area.memories import scratchpad_memories
-from tilewright.fpga.bare.resources import DESIGN_SOURCES, FAMILIES, TOP, Resources, count_cells, synthesise
+from tilewright.fpga.bare.resources import DESIGN_SOURCES, FAMILIES, TOP, count_cells, synthesise
 from tilewright.fpga.errors import FpgaError
 from tilewright.hw.memory.scratchpads import ParameterScratchpad, WeightScratchpad
 from tilewright.isa.config import PRESETS, NpuConfig
@@ -23,22 +22,6 @@ SMALL = NpuConfig(
     lut_tables=1, gemm_loops=5, vector_loops=4, semaphores=12, queue_depth=8, axi_data_bits=32, read_outstanding=4,
     write_outstanding=4, vector_passes=4,
 )  # fmt: skip
-
-
-def test_stored_error_is_that_of_the_stored_points() -> None:
-    """Neither coefficients nor error can be edited: both follow from the points in the file."""
-    stored = json.loads(model.calibration_file("ecp5").read_text())
-    configs: dict[bool, list[NpuConfig]] = {True: [], False: []}
-    counts: dict[bool, list[Resources]] = {True: [], False: []}
-    for point in stored["points"]:
-        configs[point["held_back"]].append(NpuConfig.from_dict(point["config"]))
-        counts[point["held_back"]].append(Resources(**{count: point[count] for count in model.COUNTS}))
-    coefficients = calibration.fit(configs[False], counts[False], "ecp5")
-    for count, values in coefficients.items():
-        assert values == pytest.approx(stored["coefficients"][count], rel=1e-3, abs=1e-3)
-    errors = calibration.errors(coefficients, configs[True], counts[True], "ecp5")
-    assert {count: max(values) for count, values in errors.items()} == pytest.approx(stored["error"], abs=1e-3)
-    assert len(configs[True]) >= 3 and max(stored["error"].values()) <= 0.10
 
 
 def test_area_grows_with_every_field_that_costs() -> None:
@@ -73,6 +56,15 @@ def test_unknown_and_uncalibrated_families() -> None:
         synthesise(SMALL, tool="vivado")
 
 
+def test_command_line() -> None:
+    done = CliRunner().invoke(main, ["tiny"])
+    assert done.exit_code == 0, done.output
+    assert f"lut: {area.estimate(PRESETS['tiny']).lut}" in done.output.splitlines()
+    for arguments, said in ((["tiny", "--family", "xc7"], "no area model for 'xc7'"), (["nowhere"], "nowhere")):
+        done = CliRunner().invoke(main, arguments)
+        assert done.exit_code == 1 and said in done.output and done.output.count("\n") == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "family, scratchpad, changes",
@@ -97,5 +89,5 @@ def test_model_against_yosys() -> None:
     counted, said = synthesise(SMALL), area.estimate(SMALL)
     for count in model.COUNTS:
         assert getattr(said, count) == pytest.approx(getattr(counted, count), rel=0.10), (
-            f"{count}: python -m tilewright.fpga.area --calibrate"
+            f"{count}: python -m calibration.area"
         )

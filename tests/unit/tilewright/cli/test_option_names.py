@@ -66,9 +66,8 @@ SHOWN_BY = {
 
 #: What is no message of a command: tools with a parser of their own, options of other programs, generated text.
 ELSEWHERE = (
-    "hw/", "isa/generate/", "simulator/generate.py", "fpga/sim/", "fpga/area/", "fpga/fmax/", "fpga/flows/xilinx7/",
+    "hw/", "isa/generate/", "simulator/generate.py", "fpga/sim/", "fpga/area/", "fpga/flows/xilinx7/",
     "fpga/zynq/export", "tilewright/remote/generate", "tilewright/cli/__init__.py",
-    "calibration/benchmarks/network_cycles_command.py", "calibration/energy/",
 )  # fmt: skip
 
 #: Modules of several commands.

@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from calibration.benchmarks import network_cycles
-from calibration.benchmarks.network_cycles_command import main
 from tests.common.paths import ROOT
 from tilewright.api.compilation import compile_program
 from tilewright.cli import cli
@@ -132,17 +130,6 @@ def test_run_json_of_the_rtl() -> None:
     check_performance(rtl)
     for key in ("cycles", "bound_cycles", "utilization", "bytes_read", "bytes_written", "engines"):
         assert rtl[key] == cycle[key]
-
-
-def test_network_cycles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = network_cycles.Target("ds_cnn", 27, 20, 54, quick=True)
-    monkeypatch.setattr(network_cycles, "TARGETS", (small, network_cycles.Target("resnet50", 1, 1)))
-    out = tmp_path / "cycles.json"
-    done = CliRunner().invoke(main, ["--quick", "--json", str(out)])
-    assert done.exit_code == 0 and "ds_cnn" in done.output, done.output
-    (entry,) = json.loads(out.read_text())
-    check_performance(entry)
-    assert entry["bar_cycles"] == 27000 and entry["compile_seconds"] > 0
 
 
 def test_short_texts() -> None:

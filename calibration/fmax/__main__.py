@@ -1,0 +1,27 @@
+"""`python -m calibration.fmax`: the calibration of the clock model."""
+
+from __future__ import annotations
+
+import click
+
+from calibration.command import one_line_errors
+from calibration.fmax import fit
+from calibration.fmax.placement import PLACED_ON
+
+
+@click.command(epilog="\b\nExamples:\n  python -m calibration.fmax\n  python -m calibration.fmax --fit\n")
+@click.option("--family", type=click.Choice(list(PLACED_ON)), default="ecp5", show_default=True)
+@click.option("--fit", "again", is_flag=True, help="Fit the stored placements again, without placing.")
+@click.option("--points", type=click.IntRange(3), default=len(fit.POINTS), show_default=True,
+              help="Calibration points.")  # fmt: skip
+def main(family: str, again: bool, points: int) -> None:
+    """Place the calibration points (minutes each; what is known is kept), fit the model and write it."""
+    with one_line_errors():
+        if again:
+            fit.fit_again(family, click.echo)
+        else:
+            fit.calibrate(family, points, click.echo)
+
+
+if __name__ == "__main__":
+    main()

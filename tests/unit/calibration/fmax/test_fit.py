@@ -1,0 +1,98 @@
+"""The fit of the clock model: what is stored follows from the stored placements, and how far off it is."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from calibration.fmax import fit, placement
+from calibration.fmax.fit import Measured
+from tilewright.fpga import fmax
+from tilewright.fpga.bare.kept import write_json
+from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.fmax.model import FmaxModel, calibration_file, terms
+from tilewright.isa.config import PRESETS, NpuConfig
+
+#: The largest relative error that held-back placements may show.
+BAR = 0.15
+
+
+@pytest.mark.parametrize("family", fmax.calibrated())
+def test_stored_clocks_are_those_of_the_stored_points(family: str) -> None:
+    """Neither coefficients nor error can be edited; the area model moves them by little."""
+    stored = json.loads(calibration_file(family).read_text(encoding="utf-8"))
+    points = [Measured.of(entry) for entry in stored["points"]]
+    coefficients = fit.fit([p for p in points if not p.held_back], family)
+    again = FmaxModel(fmax.load(family).area, coefficients, stored["routed"], 0.0)
+    for p in points:
+        assert again.mhz(p.config) == pytest.approx(fmax.load(family).mhz(p.config), rel=0.01), (
+            f"{p.config.name}: python -m calibration.fmax --fit"
+        )
+    held = [p for p in points if p.held_back]
+    off = [abs(fmax.load(family).placed_mhz(p.config) / p.placed_mhz - 1) for p in held]
+    assert max(off) == pytest.approx(stored["error"], abs=0.01)
+    assert len(held) >= 2 and max(off) <= BAR
+    assert len(coefficients) <= 5 and min(coefficients.values()) >= 0
+
+
+def test_fit_finds_the_delays_it_is_shown() -> None:
+    """Periods made of known delays come back, also for machines the fit has not seen."""
+    true = {"fixed": 6.0, "side of the area": 0.5, "bytes of the bus": 0.2, "lanes of VECTOR": 0.0, "products": 0.3}
+    area = fmax.load("ecp5").area
+
+    def measured(config: NpuConfig) -> Measured:
+        period = sum(true[term] * value for term, value in terms(config, area.estimate(config).lut).items())
+        return Measured(config, False, 1e3 / period)
+
+    shown = [measured(config) for config, held_back in fit.POINTS if not held_back]
+    found = fit.fit(shown, "ecp5")
+    others = [measured(config) for config, held_back in fit.POINTS if held_back]
+    assert max(abs(error) for error in fit.errors(found, others, "ecp5")) < 0.05
+    assert not any(math.isnan(value) or value < 0 for value in found.values())
+
+
+def test_calibration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every point is placed once, failures are left out, and the file is what the model reads."""
+    placed: list[str] = []
+
+    def place(config: NpuConfig, family: str) -> placement.Placed:
+        placed.append(config.name)
+        if config.name == fit.POINTS[-1][0].name:
+            raise FpgaError("too large")
+        return placement.Placed(lut=1000, mhz=100.0 - config.vector_lanes, cpu_seconds=1.0)
+
+    monkeypatch.setattr(fit, "place", place)
+    monkeypatch.setattr(fit, "routed_mhz", lambda config, family: 1.2 * (100.0 - config.vector_lanes))
+    monkeypatch.setattr(fit, "calibration_file", lambda family: tmp_path / f"{family}.json")
+    said: list[str] = []
+    fit.calibrate("ecp5", len(fit.POINTS), said.append)
+    assert placed == [config.name for config, _ in fit.POINTS]
+    stored = json.loads((tmp_path / "ecp5.json").read_text())
+    assert len(stored["points"]) == len(placed) - 1 and stored["routed"] == 1.2
+    assert any(line.startswith("left out: too large") for line in said)
+    assert sum(line.startswith("held back: ") for line in said) == sum(held for _, held in fit.POINTS)
+    before = (tmp_path / "ecp5.json").read_text()
+    fit.fit_again("ecp5", said.append)
+    assert (tmp_path / "ecp5.json").read_text() == before
+    with pytest.raises(FpgaError, match="too few calibration points of ecp5"):
+        fit.calibrate("ecp5", 1, said.append)
+    with pytest.raises(FpgaError, match="no placements for 'xc7'; there are ecp5"):
+        fit.calibrate("xc7", 1, said.append)
+
+
+def test_kept_builds_are_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "cache_file", lambda *content: tmp_path / "kept.json")
+    monkeypatch.setattr(placement, "build", None)
+    write_json(tmp_path / "kept.json", {"mhz": 99.5})
+    assert placement.routed_mhz(PRESETS["tiny"], "ecp5") == 99.5
+
+
+@pytest.mark.long
+def test_model_against_a_placement() -> None:
+    """As the RTL is today: a change that moves the clock by more asks for a new fit."""
+    config = PRESETS["nano"]
+    found = placement.place(config, "ecp5").mhz
+    assert fmax.load("ecp5").placed_mhz(config) == pytest.approx(found, rel=BAR), "python -m calibration.fmax"
