@@ -1,1 +1,1 @@
-"""What every package stands on: errors, files kept between runs, builds of C++, places in memory."""
+"""The ground layer of all packages: errors, files kept between runs, builds of C++, allocation of memory."""

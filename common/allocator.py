@@ -1,4 +1,4 @@
-"""`Allocator`: places in device memory, first fit."""
+"""`Allocator`: first-fit allocation of addresses in device memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ALIGNMENT = 64
 
 
 class MemoryFull(TilewrightError):
-    """A device has no room for what is asked of it. The message has the sizes in bytes."""
+    """The device memory has no room for an allocation. The message has the sizes in bytes."""
 
 
 class Allocator:
@@ -31,7 +31,7 @@ class Allocator:
         self._used: list[tuple[int, int]] = []  # (address, size), sorted
 
     def allocate(self, nbytes: int) -> int:
-        """The address of `nbytes` bytes. Raises `MemoryFull`."""
+        """Allocates `nbytes` bytes and returns their address. Raises `MemoryFull`."""
         size = _aligned(max(nbytes, 1))
         address = self._start
         for taken, length in self._used:
@@ -48,7 +48,7 @@ class Allocator:
         return address
 
     def free(self, address: int) -> int:
-        """Gives a place back; returns its size.
+        """Frees the allocation at an address; returns its size in bytes.
 
         Raises:
             ValueError: nothing begins at this address.
@@ -60,7 +60,7 @@ class Allocator:
         raise ValueError(f"nothing was allocated at address 0x{address:x}")
 
     def free_all(self) -> None:
-        """Gives back everything."""
+        """Frees every allocation."""
         self._used.clear()
         self.top = self._start
 

@@ -1,5 +1,6 @@
-"""Tables that people write, as TOML or JSON, read within limits: a file of a few bytes must not take a minute or all
-memory, and what comes out can be printed and written as JSON again."""
+"""Reads tables that people write, TOML or JSON, within limits. A file of a few bytes must not take a minute or all
+memory, and its content can be printed and written as JSON again.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +21,15 @@ _INTEGERS = 1 << 64
 
 
 def read_document(path: str | Path, toml: bool | None = None) -> Any:
-    """The content of a file.
+    """Reads a TOML or JSON file and returns its content.
 
     Args:
         toml: TOML or JSON; None to go by the file's suffix.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it is too long, not valid, too deep, or has text or integers of no use; one line says which.
+        OSError: the file cannot be read.
+        ValueError: the content is too long, not valid, too deep, or has text or integers of no use; one line names the
+            reason.
     """
     path = Path(path)
     with opened(path) as file:
@@ -38,7 +40,7 @@ def read_document(path: str | Path, toml: bool | None = None) -> Any:
 
 
 def parse_document(content: bytes | str, toml: bool) -> Any:
-    """As `read_document`, from what the file holds. Raises `ValueError`."""
+    """Parses the bytes or text of a TOML or JSON file; see `read_document`. Raises `ValueError`."""
     kind = "TOML" if toml else "JSON"
     try:
         text = content.decode("utf-8") if isinstance(content, bytes) else content
@@ -54,7 +56,9 @@ def parse_document(content: bytes | str, toml: bool) -> Any:
 
 
 def _check(document: Any) -> None:
-    """Without recursion, because depth is what is checked."""
+    """Checks depth, text and integers of a document, without recursion because the depth is what it checks. Raises
+    `ValueError`.
+    """
     level, depth = [document], 0
     while level:
         if depth > MAX_DEPTH:

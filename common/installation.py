@@ -1,4 +1,4 @@
-"""Which command brings a package that is missing, for the way in which Tilewright is installed here.
+"""Names the command that installs a missing package, for the way in which Tilewright is installed here.
 
 Tilewright is on no package index, so `pip install tilewright[EXTRA]` finds nothing. In a checkout pip installs the
 extra from there; of an installed wheel the metadata name the packages of the extra.
@@ -60,7 +60,7 @@ def packages_of(extra: str, known: Sequence[str] | None = None) -> Iterator[str]
 
 
 def _pip() -> str:
-    """pip of the Python that runs: by its short name where that is the first on the PATH."""
+    """The command for pip of this Python: its short name where that is the first on the PATH."""
     found = shutil.which("python")
     short = found is not None and os.path.dirname(found) == os.path.dirname(sys.executable)
     return f"{'python' if short else shlex.quote(sys.executable)} -m pip install"

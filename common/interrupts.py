@@ -1,5 +1,5 @@
-"""Signals that end a command are heard: while modules are imported, whose libraries turn the exception into others or
-print it and go on, and while native code runs, when Python does not look at signals.
+"""Handles the signals that end a command, also while modules are imported, whose libraries turn the exception into
+others or print it and go on, and while native code runs, when Python does not look at signals.
 
 They are Ctrl-C (SIGINT), SIGTERM and SIGHUP. Each is a KeyboardInterrupt, so that whatever tidies up after Ctrl-C does
 so after all of them; the exit status is 128 and the signal's number.
@@ -18,28 +18,28 @@ from typing import Any
 
 from tilewright.common import temporary
 
-#: With what Python or the system does about each as long as nobody else has a say.
+#: Each signal with the handler that Python or the system installs by default.
 _USUAL: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL,
 }  # fmt: skip
-#: What native code has to come back to Python, before a signal ends the process without it.
+#: Time in which native code must return to Python before a signal ends the process without it.
 GRACE_SECONDS = 1.0
-_heard: list[int] = []
+_received: list[int] = []
 
 
 def status() -> int:
-    """The exit status of a process that was interrupted: by the last signal that was heard, else as if by Ctrl-C."""
-    return 128 + (_heard[-1] if _heard else signal.SIGINT)
+    """The exit status of an interrupted process: 128 plus the last signal received, else plus SIGINT."""
+    return 128 + (_received[-1] if _received else signal.SIGINT)
 
 
 def message() -> str:
-    """What is said of it."""
+    """The line that reports the interruption."""
     return _message(status() - 128)
 
 
-def told_to_end() -> bool:
-    """Whether SIGTERM or SIGHUP was heard, which end a command also where Ctrl-C means that it is enough."""
-    return any(number != signal.SIGINT for number in _heard)
+def termination_requested() -> bool:
+    """True if SIGTERM or SIGHUP was received, which end a command also where Ctrl-C means that it is enough."""
+    return any(number != signal.SIGINT for number in _received)
 
 
 def _message(number: int) -> str:
@@ -48,7 +48,7 @@ def _message(number: int) -> str:
 
 @contextlib.contextmanager
 def _handled(handler: Callable[[int, FrameType | None], None], only_usual: bool) -> Iterator[None]:
-    """While this lasts, the handler hears the signals; those that are ignored, as by nohup, stay so."""
+    """Installs a handler of the signals within the block; ignored signals, as under nohup, stay ignored."""
     before = {number: signal.getsignal(number) for number in _USUAL}
     mine = [n for n, now in before.items() if now == _USUAL[n] or (callable(now) and not only_usual)]
     for number in mine:
@@ -65,8 +65,8 @@ def end_at_once() -> Iterator[None]:
     """Within the block a signal ends the process, with one line and its status. For imports only: nothing is tidied up
     but what `tilewright.common.temporary` knows.
 
-    Does nothing outside of the main thread, and where Ctrl-C is not Python's own affair. Where it is ignored, as of
-    what a script starts in the background, the other signals are heard.
+    Does nothing outside of the main thread, and where Ctrl-C is not Python's own affair. Where SIGINT is ignored, as in
+    a script's background process, the other signals are still handled.
     """
     main, now = threading.current_thread() is threading.main_thread(), signal.getsignal(signal.SIGINT)
     with _handled(_end, False) if main and (callable(now) or now is signal.SIG_IGN) else contextlib.nullcontext():
@@ -81,26 +81,27 @@ def _end(number: int, frame: FrameType | None = None, before: str = "") -> None:
 
 
 @contextlib.contextmanager
-def heard_at_once() -> Iterator[None]:
-    """While this lasts a signal raises KeyboardInterrupt, or ends the process where that cannot be raised in time.
+def interruptible() -> Iterator[None]:
+    """Within the block a signal raises KeyboardInterrupt, or ends the process where that cannot be raised in time.
 
-    Only the main thread of a process can listen; elsewhere, and where somebody else hears SIGINT, nothing changes.
+    Only the main thread of a process receives signals; elsewhere, and where another handler of SIGINT is installed,
+    nothing changes.
     """
     usual = signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_IGN)
     if threading.current_thread() is not threading.main_thread() or not usual:
         yield
         return
-    _heard.clear()
+    _received.clear()
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    heard = threading.Event()
+    handled = threading.Event()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        _heard.append(number)
-        heard.set()
+        _received.append(number)
+        handled.set()
         raise KeyboardInterrupt
 
-    threading.Thread(target=_watch, args=(reader, heard, interrupt), daemon=True, name="interruption").start()
+    threading.Thread(target=_watch, args=(reader, handled, interrupt), daemon=True, name="interruption").start()
     old = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     try:
         with _handled(interrupt, True):
@@ -110,14 +111,14 @@ def heard_at_once() -> Iterator[None]:
         os.close(writer)  # ends the thread, which closes the other end
 
 
-def _watch(reader: int, heard: threading.Event, handler: Callable[[int, FrameType | None], None]) -> None:
-    """Ends the process where the handler has not run in time; a command that puts in one of its own is left alone."""
+def _watch(reader: int, handled: threading.Event, handler: Callable[[int, FrameType | None], None]) -> None:
+    """Ends the process where the handler has not run in time; a command with a handler of its own is left alone."""
     with open(reader, "rb", buffering=0) as signals:
         while number := signals.read(1):
             mine = number[0] in _USUAL and signal.getsignal(number[0]) is handler
-            if mine and not heard.wait(GRACE_SECONDS):
+            if mine and not handled.wait(GRACE_SECONDS):
                 terminal = sys.stderr is not None and sys.stderr.isatty()
                 _end(
                     number[0], before="\x1b[?25h\n" if terminal else ""
                 )  # shows the cursor, which a progress bar hides
-            heard.clear()
+            handled.clear()

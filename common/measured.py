@@ -1,4 +1,4 @@
-"""Figures that a command measured, as a file that says which command, when, and on which design."""
+"""Files of measured figures, with the command, the date and the design they were measured on."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _ROOT = Path(__file__).resolve().parents[1]
 
 
 def rtl_sources() -> list[Path]:
-    """The Python sources that the RTL is made of: those of `hw` but its simulation, and the tables of `isa`."""
+    """The Python sources of the RTL: those of `hw` without its simulation, and the tables of `isa`."""
     design = (path for path in (_ROOT / "hw").rglob("*.py") if path.parent.name != "sim")
     return sorted([*design, *(_ROOT / "isa").glob("*.py")])
 
 
 def digest_of_sources(sources: Iterable[Path] | None = None) -> str:
-    """12 hex digits over some sources, or over those that the RTL is made of."""
+    """12 hex digits of a hash over some sources, by default those of the RTL."""
     found = hashlib.sha256()
     for source in sorted(sources or rtl_sources()):
         found.update(source.read_bytes())
@@ -33,7 +33,7 @@ def digest_of_sources(sources: Iterable[Path] | None = None) -> str:
 
 
 def today() -> str:
-    """The day, UTC."""
+    """Today's date, UTC."""
     return time.strftime("%Y-%m-%d", time.gmtime())
 
 

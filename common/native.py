@@ -1,4 +1,4 @@
-"""C++ of this repository, compiled on first use and kept.
+"""Compiles the C++ of this repository on first use and keeps the libraries.
 
 The shared libraries live in $TILEWRIGHT_CACHE (else ~/.cache/tilewright) under a name made of a hash over sources,
 compiler and flags, so that a stale one is never used, and end with a digest, so that a damaged one is built again.
@@ -23,11 +23,11 @@ _NATIVE = "-march=native"
 
 
 class BuildError(TilewrightError):
-    """A native library, or the simulation of RTL, cannot be built. One line."""
+    """A native library, or the simulation of RTL, cannot be built. The message is one line."""
 
 
 class Owner:
-    """What native code made for an object, until it is closed or not used any more.
+    """Owns a native object until it is closed or no longer referenced.
 
     A fork of the process only lets go of it: threads of a Verilated model are not there, and waiting for them would
     never end.
@@ -42,13 +42,13 @@ class Owner:
 
     @property
     def _handle(self) -> Any:
-        """For calls of native code, which would crash without. Raises `ValueError` once it is closed."""
+        """The handle for calls of native code, which would crash without one. Raises `ValueError` once it is closed."""
         if not self._held:
             raise ValueError(f"this {type(self).__name__} is closed")
         return self._held
 
     def close(self) -> None:
-        """Ends the simulation, and completes what it writes."""
+        """Destroys the native object: ends the simulation and completes the files it writes."""
         handle, self._held = self._held, None
         if handle and self._process == self._process_now():
             self._destroy(handle)
@@ -58,7 +58,7 @@ class Owner:
 
 
 def compiler() -> str:
-    """Raises `BuildError` if there is none."""
+    """The path of the C++ compiler. Raises `BuildError` if there is none."""
     name = os.environ.get("CXX") or "g++"
     path = shutil.which(name) or (None if os.environ.get("CXX") else shutil.which("c++") or shutil.which("clang++"))
     if path is None:
@@ -68,13 +68,13 @@ def compiler() -> str:
 
 @functools.cache
 def machine(command: str, march: str = _NATIVE) -> str:
-    """What identifies compiler and processor: a library built for another processor must not be found."""
+    """A text that identifies compiler and processor: a library built for another processor must not be found."""
     arguments = [command, *([march] if march else []), "-E", "-dM", "-x", "c++", os.devnull]
     return run(arguments, f"{command} does not work")
 
 
 def run(command: Sequence[str | Path], what: str, environment: dict[str, str] | None = None) -> str:
-    """What a tool prints. Raises `BuildError` with `what` and its first error where it fails."""
+    """Runs a tool and returns its output. Raises `BuildError` with `what` and the tool's first error where it fails."""
     return run_all([command], 1, what, environment)[0]
 
 
@@ -85,10 +85,10 @@ def run_all(
     environment: dict[str, str] | None = None,
     done: Callable[[int], None] = lambda count: None,
 ) -> list[str]:
-    """What several runs of a tool print, at most `jobs` at a time. Raises `BuildError` as `run` does.
+    """Runs a tool several times, at most `jobs` at once, and returns the outputs. Raises `BuildError` as `run` does.
 
     Args:
-        done: called with the number of those that have ended, whenever one does.
+        done: called with the number of finished runs, whenever one finishes.
     """
     try:
         outcomes = processes.run_all(
@@ -100,7 +100,7 @@ def run_all(
 
 
 def printed(outcome: processes.Outcome, what: str) -> str:
-    """What a tool printed. Raises `BuildError` with `what` and its first error where it failed."""
+    """The output of a finished tool. Raises `BuildError` with `what` and its first error where it failed."""
     if outcome.status:
         lines = outcome.errors.decode(errors="replace").splitlines()
         found = [line for line in lines if "error" in line.lower()] or lines or [f"exit status {outcome.status}"]
@@ -109,18 +109,18 @@ def printed(outcome: processes.Outcome, what: str) -> str:
 
 
 def jobs() -> int:
-    """How many processes of a build run at a time: as many as this process may use processors."""
+    """The number of parallel processes of a build: the processors that this process may use."""
     return processes.processors()
 
 
 @functools.cache
 def _own_folder() -> temporary.Folder:
-    """For libraries of this process, where none can be kept."""
+    """A temporary folder for libraries of this process, where none can be kept."""
     return temporary.Folder("tilewright-native-")
 
 
 def _writable(folder: Path) -> Path:
-    """The folder, or where nothing can be kept in it, one that goes with this process: that only costs time."""
+    """The folder, or a temporary folder of this process where it cannot be written, which only costs time."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if os.access(folder, os.R_OK | os.W_OK | os.X_OK):

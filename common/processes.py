@@ -26,7 +26,7 @@ class Command:
     """A program to run.
 
     Attributes:
-        arguments: the program and what it is given.
+        arguments: the program and its arguments.
         input: its standard input.
         environment: all variables, None for those of this process.
         folder: where it runs, None for that of this process.
@@ -42,7 +42,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a program left: its exit status, negative for the signal that ended it, and what it printed."""
+    """The result of a finished program: its exit status, negative for the signal that ended it, and its output."""
 
     status: int
     output: bytes
@@ -50,7 +50,7 @@ class Outcome:
 
 
 def processors() -> int:
-    """How many processors this process may use."""
+    """The number of processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -63,7 +63,7 @@ def run_all(commands: Sequence[Command], jobs: int, done: Callable[[int], None] 
     """Runs programs, at most `jobs` at a time.
 
     Args:
-        done: called with the number of those that have ended, whenever one does.
+        done: called with the number of finished programs, whenever one finishes.
 
     Returns:
         Their outcomes, in the order of the commands.
@@ -93,7 +93,7 @@ def beside(commands: Sequence[Command]) -> Iterator[Callable[[], list[Outcome]]]
     """Runs programs, all at once, while the block does something else; leaving it ends those that still run.
 
     Yields:
-        What waits for all of them and gives their outcomes, in order.
+        A function that waits for all of them and returns their outcomes, in order.
 
     Raises:
         OSError: one cannot be started.
@@ -111,7 +111,7 @@ def beside(commands: Sequence[Command]) -> Iterator[Callable[[], list[Outcome]]]
 
 @dataclass(frozen=True)
 class _Child:
-    """A program that runs, and the files that take what it prints."""
+    """A running program and the files that receive its output."""
 
     process: subprocess.Popen[bytes]
     output: IO[bytes]
@@ -133,7 +133,7 @@ class _Child:
         return _Child(process, output, errors)
 
     def outcome(self) -> Outcome:
-        """What a program left that has ended."""
+        """The outcome of a program that has ended."""
         self.output.seek(0)
         self.errors.seek(0)
         return Outcome(self.process.returncode, self.output.read(), self.errors.read())
@@ -141,7 +141,7 @@ class _Child:
 
 @contextlib.contextmanager
 def started(arguments: Sequence[str | Path], **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """A child that runs while the context lasts: leaving it ends the child and all that it started.
+    """Runs a child process within the block; leaving the block ends the child and all that it started.
 
     Args:
         options: of `subprocess.Popen`.

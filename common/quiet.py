@@ -12,11 +12,11 @@ from typing import Any
 
 @contextlib.contextmanager
 def quiet(level: int = logging.ERROR, *, printing: bool = False) -> Iterator[None]:
-    """Without Python warnings and log records.
+    """Silences Python warnings and log records within the block.
 
     Args:
         level: records up to this one are dropped.
-        printing: what is written to the standard streams is dropped, too: progress bars of libraries.
+        printing: drops the output to the standard streams too, such as progress bars of libraries.
     """
     before = logging.root.manager.disable
     with warnings.catch_warnings(), contextlib.ExitStack() as stack:
@@ -33,13 +33,15 @@ def quiet(level: int = logging.ERROR, *, printing: bool = False) -> Iterator[Non
 
 
 def line_of(message: Warning | str, *place: Any, **more: Any) -> str:
-    """A Python warning as standard error gets it, for `warnings.formatwarning`: its message, without place and code."""
+    """A Python warning as one line for standard error, for `warnings.formatwarning`: its message, without place and
+    code.
+    """
     return f"warning: {' '.join(str(message).split())}\n"
 
 
 @contextlib.contextmanager
 def warnings_in_a_line() -> Iterator[None]:
-    """While this lasts, Python warnings are written as `line_of` has them."""
+    """Within the block Python warnings are written as one line by `line_of`."""
     before, warnings.formatwarning = warnings.formatwarning, line_of
     try:
         yield

@@ -13,14 +13,16 @@ MAX_TEXT, MAX_ENTRIES = 80, 4
 
 
 class Shown:
-    """What shows itself by `facts`: its `repr` is a line of a few hundred characters, however large it is."""
+    """A base of objects whose `repr` is made of `facts`: a line of a few hundred characters, however large the object
+    is.
+    """
 
     def facts(self) -> dict[str, Any]:
-        """What a user wants to see of it, by what it is called; texts and numbers."""
+        """The facts a user wants to see, texts and numbers, by their titles."""
         raise NotImplementedError
 
     def table(self) -> Sequence[Sequence[str]]:
-        """Rows of a table below the facts, the headings first; none for no table."""
+        """The rows of a table below the facts, the headings first; none for no table."""
         return ()
 
     def __repr__(self) -> str:
@@ -36,7 +38,7 @@ class Shown:
 
 
 def listed(entries: Iterable[Any], most: int = MAX_ENTRIES) -> str:
-    """The first entries, and how many more there are."""
+    """Joins the first entries, and the number of further ones."""
     found = [_cut(str(entry)) for entry in entries]
     more = f" and {len(found) - most} more" if len(found) > most else ""
     return ", ".join(found[:most]) + more

@@ -1,4 +1,4 @@
-"""Files: whole or not at all, kept between runs, and digests of the sources a result depends on."""
+"""Atomic writes of files, results kept between runs, and digests of the sources a result depends on."""
 
 from __future__ import annotations
 
@@ -58,20 +58,20 @@ def writing(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def check_writing(path: str | Path) -> None:
-    """Raises OSError where `writing` could not make its file: a folder that this user may not write to."""
+    """Raises OSError where `writing` could not make its file, such as in a folder that this user may not write to."""
     target = _replaceable(Path(path))
     if target is not None and not os.access(target.parent, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(target.parent))
 
 
 def write_atomically(path: str | Path, content: bytes | str) -> None:
-    """Gives a file its content, text as UTF-8, in the manner of `writing`. Raises `OSError`."""
+    """Writes a file as `writing` does; text becomes UTF-8. Raises `OSError`."""
     with writing(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 def _replaceable(path: Path) -> Path | None:
-    """The file to put in place of what is there, links followed; None where what is there has to be written to."""
+    """The file to replace, links followed; None where the existing one has to be written to."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             return None
@@ -89,8 +89,9 @@ def _replaceable(path: Path) -> Path | None:
 
 
 def check_regular(path: str | Path) -> None:
-    """Raises OSError for a directory, a FIFO, a socket or a device, which could be waited for for ever; a pipe that
-    this process was given, as in `<(command)`, is read. Nothing is opened."""
+    """Raises OSError for a directory, a FIFO, a socket or a device, which could be waited for for ever. A pipe given to
+    this process, as in `<(command)`, is accepted. Nothing is opened.
+    """
     mode = os.stat(path).st_mode
     if stat.S_ISREG(mode):
         return
@@ -103,13 +104,13 @@ def check_regular(path: str | Path) -> None:
 
 
 def opened(path: str | Path) -> BinaryIO:
-    """A regular file to read. Raises OSError, also for what is none; see `check_regular`."""
+    """Opens a regular file to read. Raises OSError, also for a file that is not regular; see `check_regular`."""
     check_regular(path)
     return open(path, "rb")
 
 
 def read(path: str | Path) -> bytes:
-    """The content of a regular file. Raises as `opened`."""
+    """Reads the content of a regular file. Raises OSError as `opened` does."""
     with opened(path) as file:
         return file.read()
 
@@ -118,8 +119,9 @@ def read(path: str | Path) -> bytes:
 
 
 def user_folder(variable: str, below_home: str) -> Path:
-    """tilewright/ in the folder that an environment variable names, else in this folder of the user's home; for a user
-    who has none (no HOME and no entry in the list of users) one in the folder of temporary files."""
+    """The folder tilewright/ in the folder that an environment variable names, else in this folder of the user's home.
+    A user without a home (no HOME and no entry in the list of users) gets one in the folder of temporary files.
+    """
     named = os.environ.get(variable)
     if named:
         return Path(named) / "tilewright"
@@ -130,8 +132,9 @@ def user_folder(variable: str, below_home: str) -> Path:
 
 
 def _homeless(name: str) -> Path:
-    """A folder that belongs to this user alone, under a name that is the same in the next run. Where somebody else was
-    there first, there is none: its name is one that cannot be made."""
+    """A folder that belongs to this user alone, under a name that is the same in the next run. Where another user made
+    it first, the returned name is one that cannot be made.
+    """
     folder = Path(tempfile.gettempdir()) / f"tilewright-{os.getuid()}"
     with contextlib.suppress(OSError):
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -142,13 +145,13 @@ def _homeless(name: str) -> Path:
 
 
 def cache_folder() -> Path:
-    """$TILEWRIGHT_CACHE, else tilewright/ in $XDG_CACHE_HOME or ~/.cache."""
+    """The cache folder: $TILEWRIGHT_CACHE, else tilewright/ in $XDG_CACHE_HOME or ~/.cache."""
     named = os.environ.get("TILEWRIGHT_CACHE")
     return Path(named) if named else user_folder("XDG_CACHE_HOME", ".cache")
 
 
 def keep(path: Path, content: bytes | str) -> None:
-    """Keeps a result for the next run. A folder that cannot be written only costs time: it is no error."""
+    """Keeps a result for the next run. A folder that cannot be written only costs time: this is no error."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, content)
@@ -158,12 +161,12 @@ _SEAL_BYTES = hashlib.sha256().digest_size
 
 
 def keep_sealed(path: Path, content: bytes) -> None:
-    """As `keep`, behind a SHA-256 of the content by which `find_sealed` knows a damaged file."""
+    """Keeps a result as `keep` does, behind a SHA-256 of the content by which `find_sealed` detects damage."""
     keep(path, hashlib.sha256(content).digest() + content)
 
 
 def find_sealed(path: Path) -> bytes | None:
-    """What `keep_sealed` kept; None if there is none, or a damaged one."""
+    """The content that `keep_sealed` kept; None if there is none, or a damaged one."""
     try:
         raw = path.read_bytes()
     except OSError:
@@ -178,14 +181,14 @@ _SEAL_MARK = b"\nsealed by SHA-256:"
 
 
 def seal(path: Path) -> None:
-    """Puts a digest behind the content of a file that others read as it is, such as a library. Raises `OSError`."""
+    """Appends a digest to a file that others read unchanged, such as a library. Raises `OSError`."""
     digest = _digest_of(path, path.stat().st_size)
     with path.open("ab") as file:
         file.write(_SEAL_MARK + digest)
 
 
 def is_sealed(path: Path) -> bool:
-    """Whether there is a file that `seal` has sealed and nothing has changed since."""
+    """True if the file exists with the digest of `seal` and has not changed since."""
     end = len(_SEAL_MARK) + _SEAL_BYTES
     try:
         size = path.stat().st_size - end
@@ -200,7 +203,7 @@ def is_sealed(path: Path) -> bool:
 
 
 def _digest_of(path: Path, size: int) -> bytes:
-    """The digest of the first `size` bytes."""
+    """SHA-256 of the first `size` bytes of a file."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while size > 0 and (piece := file.read(min(size, 1 << 20))):
@@ -210,8 +213,9 @@ def _digest_of(path: Path, size: int) -> bytes:
 
 
 def trim(folder: Path, pattern: str, limit: int) -> None:
-    """Deletes the files used longest ago, by their time, until three quarters of `limit` bytes are left, if there are
-    more."""
+    """Deletes the least recently used files, by their time, until three quarters of `limit` bytes are left, if there
+    are more.
+    """
     entries, found = [], list[Path]()
     with contextlib.suppress(OSError):  # a folder that cannot be looked into
         found = list(folder.glob(pattern))
@@ -234,7 +238,9 @@ def trim(folder: Path, pattern: str, limit: int) -> None:
 
 
 def append_records(path: Path, version: int, records: Iterable[Mapping[str, Any]]) -> None:
-    """Adds lines to a log in one write, so that processes that add at once do not mix theirs. Raises `OSError`."""
+    """Appends records to a log in one write, so that processes that append at once do not mix theirs. Raises
+    `OSError`.
+    """
     lines = [json.dumps({"version": version, **record}, separators=(",", ":")) + "\n" for record in records]
     if lines:
         with path.open("ab") as file:
@@ -242,7 +248,7 @@ def append_records(path: Path, version: int, records: Iterable[Mapping[str, Any]
 
 
 def read_records(path: Path, version: int) -> Iterator[dict[str, Any] | None]:
-    """The lines of a log without their version; None for one that is damaged or of another version.
+    """The records of a log without their version; None for one that is damaged or of another version.
 
     Raises:
         OSError, UnicodeDecodeError: the file cannot be read.
@@ -261,10 +267,10 @@ def read_records(path: Path, version: int) -> Iterator[dict[str, Any] | None]:
 
 
 def sources_digest(*patterns: str, root: Path = _ROOT) -> str:
-    """64 hex digits over paths and contents of sources.
+    """64 hex digits of a hash over paths and contents of sources.
 
     Args:
-        patterns: of files below `root`, as `Path.glob` takes them; what is not Python or C++ is left out.
+        patterns: of files below `root`, in the syntax of `Path.glob`; only Python and C++ count.
         root: the folder of the package `tilewright`.
     """
     digest = hashlib.sha256()

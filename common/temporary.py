@@ -1,7 +1,7 @@
-"""Temporary files and folders that are gone when the process ends, however it ends but by SIGKILL.
+"""Temporary files and folders that are removed when the process ends, by whatever but SIGKILL.
 
 Python removes them when a block is left or an object forgotten. A process that a signal ends while native code runs
-leaves no block: `tilewright.common.interrupts` then removes what is known here.
+leaves no block: `tilewright.common.interrupts` then removes the files and folders registered here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _lock = threading.RLock()
 
 
 class Folder(tempfile.TemporaryDirectory[str]):
-    """As `tempfile.TemporaryDirectory`."""
+    """A temporary folder like `tempfile.TemporaryDirectory`, registered for removal."""
 
     def __init__(self, prefix: str = "tilewright-", dir: str | Path | None = None, ignore_errors: bool = False) -> None:
         super().__init__(prefix=prefix, dir=dir, ignore_cleanup_errors=ignore_errors)
@@ -31,20 +31,20 @@ _folders: weakref.WeakSet[Folder] = weakref.WeakSet()
 
 
 def remember(path: Path) -> None:
-    """A temporary file of this name may be there from now on."""
+    """Registers a temporary file that may exist from now on."""
     with _lock:
         _files.add(path)
 
 
 def forget(path: Path) -> None:
-    """There is no such file any more."""
+    """Unregisters a temporary file that no longer exists."""
     with _lock:
         _files.discard(path)
 
 
 @contextlib.contextmanager
 def known(path: Path) -> Iterator[None]:
-    """While a temporary file of this name may be there; what makes it removes it as a rule."""
+    """Registers a temporary file within the block, whose code normally removes it."""
     remember(path)
     try:
         yield
@@ -53,7 +53,7 @@ def known(path: Path) -> Iterator[None]:
 
 
 def remove_all() -> None:
-    """Removes what is there. For a process that ends: what uses it fails."""
+    """Removes all registered files and folders. Only for a process that ends, as their users fail."""
     if not _lock.acquire(timeout=1.0):
         return
     for folder in list(_folders):

@@ -1,4 +1,4 @@
-"""Names from strangers' files, as they may be written into other files.
+"""Names from strangers' files, made safe to write into other files.
 
 A model, a tensor or a configuration can be named anything: a name with a newline would add a line to a Makefile, one
 with a brace a command to a Tcl script. Whatever writes a generated file passes names through `plain`.
@@ -34,7 +34,9 @@ def printable(text: str) -> str:
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """What follows an unknown name in a message: " (did you mean base?)" for "bsae", "" where no known name is near."""
+    """The hint after an unknown name in a message: " (did you mean base?)" for "bsae", "" where no known name is
+    near.
+    """
     import difflib  # only mistakes need it
 
     by_lower = {k.lower(): k for k in sorted(known)}
@@ -43,5 +45,5 @@ def meant(name: str, known: Iterable[str]) -> str:
 
 
 def drawn(text: str) -> str:
-    """`text` as Matplotlib shows it as it stands: between two dollar signs it would be a formula."""
+    """`text` escaped so that Matplotlib shows it unchanged: between two dollar signs it would be a formula."""
     return printable(text).replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""Dataclasses out of JSON values that may be anything: every field is checked against its annotation."""
+"""Makes dataclasses of untrusted JSON values: every field is checked against its annotation."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def from_json(kind: type[T], values: Any, where: str) -> T:
 
 
 def convert(kind: Any, value: Any, where: str) -> Any:
-    """A JSON value as `kind`, an annotation. Raises `ValueError`."""
+    """Converts a JSON value to `kind`, an annotation. Raises `ValueError`."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         others = [one for one in arguments if one is not types.NoneType]

@@ -1,4 +1,4 @@
-"""Which Tilewright this is."""
+"""The version of Tilewright."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 
 def tilewright_version() -> str:
-    """ "tilewright VERSION", or "tilewright" where it is not installed."""
+    """The text "tilewright VERSION", or "tilewright" where it is not installed."""
     try:
         return f"tilewright {version('tilewright')}"
     except PackageNotFoundError:

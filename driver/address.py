@@ -18,7 +18,7 @@ _UNITS = {"k": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def number(text: str) -> int:
-    """12, 0x1000 or 64M. Raises `ValueError`."""
+    """Parses a number: 12, 0x1000 or 64M. Raises `ValueError`."""
     unit = _UNITS.get(text[-1:], 0)
     return int(text[:-1], 0) * unit if unit else int(text, 0)
 
@@ -32,8 +32,9 @@ def _seconds(text: str) -> float:
 
 @dataclass(frozen=True)
 class Kind:
-    """A way to a board: how it is made, an example of what stands after its name, its options with their readers, and
-    those that must be given."""
+    """A kind of transport: its constructor, an example of the text after its name, its options with their readers, and
+    the required ones.
+    """
 
     make: Callable[..., Transport]
     where: str
@@ -55,15 +56,15 @@ KINDS: dict[str, Kind] = {
 
 
 def forms() -> str:
-    """What addresses look like."""
+    """The forms of addresses, for messages."""
     return ", ".join(f"{name}:{kind.where}" for name, kind in KINDS.items())
 
 
 def open_transport(address: str) -> Transport:
-    """The transport an address names.
+    """Opens the transport an address names.
 
     Raises:
-        TransportError: it is no address, has an option that is not known or cannot be read, or nothing is there.
+        TransportError: the address is malformed, has an option that is unknown or cannot be read, or nothing is there.
     """
     name, colon, rest = address.partition(":")
     where, _, query = rest.partition("?")

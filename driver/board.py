@@ -1,4 +1,4 @@
-"""`BoardDevice`: a real NPU as `tilewright.isa.device.Device`, whatever the way to it."""
+"""`BoardDevice`: a real NPU as `tilewright.isa.device.Device`, over any transport."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ _LOCK_PAUSE = 0.05
 
 @dataclass(frozen=True)
 class BoardInfo:
-    """What a board says about itself.
+    """The identity and state of a board.
 
     Attributes:
-        name: of the transport.
-        problem: why it cannot be used, empty if it can.
-        identity, version, fingerprint: as read.
+        name: name of the transport.
+        problem: the reason why it cannot be used, empty if it can.
+        identity, version, fingerprint: register values.
         config: name of the preset with this fingerprint, None for another configuration.
         state: idle, busy, done, error or resetting.
         error: the recorded error, empty if there is none.
         base, size: memory, as the NPU sees it, in bytes.
-        details: what the transport knows besides.
+        details: further facts of the transport.
     """
 
     name: str
@@ -70,10 +70,10 @@ class BoardInfo:
 
 
 def probe(transport: Transport, *, wait: float = 10.0) -> BoardInfo:
-    """Looks at a board without changing it, and closes the transport.
+    """Reads the state of a board without changing it, and closes the transport.
 
     Raises:
-        TransportError: it does not answer. BusyError: another process holds it.
+        TransportError: the board does not answer. BusyError: another process holds it.
     """
     with contextlib.closing(transport):
         _take(transport, wait)
@@ -131,18 +131,18 @@ class BoardDevice(TakesLaunches):
     memory is handed out piece by piece, and `free` gives a piece back.
 
     Args:
-        transport: the way to it; closed by `close`.
-        config: what the program needs; None takes the board as it is, if its configuration is a preset.
-        seconds: of wall time a run may take.
+        transport: transport to the board; closed by `close`.
+        config: required configuration; None takes that of the board, if it is a preset.
+        seconds: wall time a run may take.
         wait: seconds to wait for another process that holds the board.
-        reset_seconds: of wall time a reset may take.
+        reset_seconds: wall time a reset may take.
 
     Attributes:
-        closed: by `close`, or because the transport failed; open the board again.
+        closed: True after `close`, or if the transport failed; open the board again.
 
     Raises:
         TransportError: the board does not answer. BusyError: another process keeps it.
-        ProbeError: it is no NPU, of another version, or of another configuration.
+        ProbeError: the board is no NPU, of another version, or of another configuration.
     """
 
     name = "board"
@@ -201,7 +201,7 @@ class BoardDevice(TakesLaunches):
     # Memory.
 
     def allocate(self, nbytes: int) -> int:
-        """See `Device`. Raises `MemoryFull`."""
+        """Allocates device memory; see `Device.allocate`. Raises `MemoryFull`."""
         with self._mutex:
             address = self._places.allocate(nbytes)
             self._unzeroed[address] = max(nbytes, 1)
@@ -224,7 +224,7 @@ class BoardDevice(TakesLaunches):
             self.transport.write(address, np.zeros(size, np.uint8))
 
     def _zero_around(self, start: int, end: int) -> None:
-        """Zeros the fresh places that are about to be written in part: around the bytes start..end-1."""
+        """Zeros the rest of fresh places that are about to be partly written: around the bytes start..end-1."""
         for address, size in list(self._unzeroed.items()):
             if start < address + size and address < end:
                 del self._unzeroed[address]
@@ -266,11 +266,11 @@ class BoardDevice(TakesLaunches):
         Args:
             watchdog: cycles without progress before WATCHDOG, 0 = `tilewright.isa.host.WATCHDOG_CYCLES`.
             timeout: cycles of the run before TIMEOUT, 0 = none.
-            seconds: of wall time before the run is given up; by default those of the device.
+            seconds: wall time before the run is given up; by default that of the device.
 
         Raises:
             DeviceError: the machine stopped, or did not stop in time. The board is ready again.
-            TransportError: the way to the board broke.
+            TransportError: the transport failed.
         """
         check_run(self.config, launch)
         limit = self.seconds if seconds is None else seconds
@@ -314,7 +314,9 @@ class BoardDevice(TakesLaunches):
         return self._present(self.transport.read_registers(REGISTER["STATUS"].offset, 1)[0])
 
     def _present(self, status: int) -> int:
-        """The value of STATUS. Raises where it is all ones, as of a card that fell off its bus: it would look busy."""
+        """Checks the value of STATUS and returns it. Raises where it is all ones, like that of a card that fell off its
+        bus: it would look busy.
+        """
         if status & ~mask("STATUS", *(bit.name for bit in REGISTER["STATUS"].bits)):
             raise TransportError(f"{self.transport.name}: STATUS reads 0x{status:08x}: the board is gone from its bus")
         return status
@@ -330,7 +332,7 @@ class BoardDevice(TakesLaunches):
                 return False
 
     def _error(self, values: dict[str, int], region: Region, offset: int) -> DeviceError:
-        """The recorded error, with the instruction it names as it still stands in memory."""
+        """The recorded error, with its instruction as still present in memory."""
         address = region.base + offset + INSTRUCTION_BYTES * values["ERROR_PC"]
         try:
             self._check(address, INSTRUCTION_BYTES)
@@ -369,7 +371,7 @@ class BoardDevice(TakesLaunches):
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
-        """Closes the device after a failure of the link, when it is no longer known what the board holds."""
+        """Closes the device after a failure of the link, when the board's state is no longer known."""
         if self.closed:
             raise TransportError(f"{self.transport.name}: the device is closed")
         try:
@@ -379,7 +381,7 @@ class BoardDevice(TakesLaunches):
             raise
 
     def close(self) -> None:
-        """Gives the board back. May be called twice."""
+        """Releases the board. May be called twice."""
         if not self.closed:
             self.closed = True
             self.transport.close()

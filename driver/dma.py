@@ -33,7 +33,7 @@ class DmaMemory(Protocol):
     Attributes:
         base: address of the first byte as the NPU sees it.
         data: the bytes, uint8.
-        coherent: the hardware keeps the CPU's caches up to date.
+        coherent: True if the hardware keeps the CPU's caches up to date.
     """
 
     name: str
@@ -46,7 +46,7 @@ class DmaMemory(Protocol):
         ...
 
     def from_device(self, start: int, nbytes: int) -> None:
-        """Drops what the CPU's caches hold; `start` counts from `base`."""
+        """Invalidates the CPU's caches; `start` counts from `base`."""
         ...
 
     def close(self) -> None: ...
@@ -101,14 +101,14 @@ class UDmaBuf:
         self._sync("sync_for_cpu", start, nbytes)
 
     def close(self) -> None:
-        """The mapping goes with the last view of it."""
+        """Drops the references to the mapping, which ends with the last view of it."""
         self.data, self._map = np.empty(0, np.uint8), None
 
 
 class DmaHeap:
     """A buffer of a kernel DMA heap, for boards without u-dma-buf.
 
-    Heaps tell nobody the bus address, so it is looked up in /proc/self/pagemap, which needs CAP_SYS_ADMIN, and holds
+    Heaps do not report the bus address, so it is looked up in /proc/self/pagemap, which needs CAP_SYS_ADMIN, and holds
     only where bus and physical addresses are the same (no IOMMU before the NPU) and the heap is a contiguous one
     (`linux,cma`, `reserved`). DMA_BUF_IOCTL_SYNC maintains caches only for devices attached in the kernel, which the
     NPU is not: use it behind a coherent port (Zynq ACP, ZynqMP HPC).
@@ -153,7 +153,7 @@ class DmaHeap:
         self._sync(_SYNC_RW)
 
     def close(self) -> None:
-        """The memory goes back to the heap with the last view of it."""
+        """Drops the references to the memory, which returns to the heap with the last view of it."""
         if self._descriptor >= 0:
             self.data, self._map = np.empty(0, np.uint8), None
             os.close(self._descriptor)

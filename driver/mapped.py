@@ -1,4 +1,4 @@
-"""What the kernel maps into this process: registers, and waiting for an interrupt. The lowest layer of the driver."""
+"""Kernel interfaces mapped into this process, registers and interrupts. The lowest layer of the driver."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class RegisterFile(Protocol):
 
 
 class Interrupt(Protocol):
-    """An interrupt line the kernel forwards."""
+    """An interrupt line that the kernel forwards."""
 
     def wait(self, seconds: float) -> bool:
-        """Sleeps until an interrupt came since the last call, at most so long. Returns whether one came."""
+        """Sleeps until an interrupt came since the last call, at most `seconds`. Returns True if one came."""
         ...
 
     def close(self) -> None: ...
@@ -45,7 +45,7 @@ class MappedRegisters:
         inside: see `start`.
 
     Raises:
-        TransportError: it cannot be opened or mapped.
+        TransportError: the file cannot be opened or mapped.
     """
 
     def __init__(self, path: Path, start: int = 0, inside: int = 0) -> None:
@@ -111,7 +111,7 @@ UIO_REARM = struct.pack("=I", 1)
 
 
 def read_attribute(path: Path) -> str:
-    """The text of a sysfs file. Raises `TransportError`."""
+    """Reads the text of a sysfs file. Raises `TransportError`."""
     try:
         return path.read_text(encoding="ascii").strip()
     except OSError as error:
@@ -119,7 +119,7 @@ def read_attribute(path: Path) -> str:
 
 
 def read_number(path: Path) -> int:
-    """A sysfs file with a decimal or 0x number. Raises `TransportError`."""
+    """Reads a sysfs file with a decimal or 0x number. Raises `TransportError`."""
     text = read_attribute(path)
     try:
         return int(text, 0)
@@ -136,12 +136,12 @@ def write_attribute(path: Path, text: str) -> None:
 
 
 def read_block(registers: RegisterFile, offset: int, count: int) -> list[int]:
-    """Neighbouring registers."""
+    """Reads `count` neighbouring 32-bit registers from byte `offset` on."""
     return [registers.read(offset + 4 * i) for i in range(count)]
 
 
 def write_block(registers: RegisterFile, offset: int, values: Sequence[int]) -> None:
-    """Neighbouring registers, in order."""
+    """Writes neighbouring 32-bit registers from byte `offset` on, in order."""
     for i, value in enumerate(values):
         registers.write(offset + 4 * i, value)
 

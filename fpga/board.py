@@ -1,4 +1,4 @@
-"""What all boards have in common: a name, an FPGA, a flow that builds for it, and the points it is built at."""
+"""The base of all boards: a name, an FPGA, a flow that builds for it, and the points it is built at."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEMORIES = {BLOCK_RAM: "block RAM", SDRAM: "SDRAM"}
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """How a configuration is built for a board.
+    """Clock, memory and serial line of a configuration built for a board.
 
     Attributes:
         clock_mhz: of the NPU.
@@ -37,8 +37,9 @@ class Point:
 
 @dataclass(frozen=True)
 class Design:
-    """What is built for a board: its top module, and the clocks in MHz that it and its memory get; `memory_mhz` is 0
-    where the memory has none of its own."""
+    """The design built for a board: its top module, and the clocks in MHz of the NPU and its memory; `memory_mhz` is 0
+    where the memory has none of its own.
+    """
 
     top: Any
     mhz: float
@@ -50,7 +51,7 @@ class Board(ABC):
     """One board.
 
     Attributes:
-        name: what `--board` takes.
+        name: the name for `--board`.
         title: for tables.
         capacity: of the FPGA.
         points: configurations known to fit, by preset name, the one to begin with first; others are built at `other`.
@@ -65,11 +66,11 @@ class Board(ABC):
 
     @abstractmethod
     def flow(self) -> Flow:
-        """The tools that build for it. Raises `FpgaError` where there are none."""
+        """The tools that build for the board. Raises `FpgaError` where there are none."""
 
     @abstractmethod
     def design(self, config: NpuConfig, point: Point) -> Design:
-        """What is built. Raises `FpgaError` for what the board cannot have."""
+        """The design of a configuration at a point. Raises `FpgaError` for one the board cannot have."""
 
     def describe(self, config: NpuConfig, design: Design, directory: Path) -> None:  # noqa: B027 - nothing, by default
-        """Writes what goes with a bitstream into the folder of a build."""
+        """Writes further files for the bitstream into the folder of a build."""

@@ -1,4 +1,4 @@
-"""From board and configuration to a bitstream with its report."""
+"""Builds the bitstream of a configuration for a board, with its report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tilewright.isa.config import NpuConfig
 
 
 def board_named(name: str) -> Board:
-    """Raises `FpgaError` listing the boards."""
+    """The board of this name. Raises `FpgaError` listing the boards."""
     boards: dict[str, Board] = {**BOARDS, **ZYNQ_BOARDS}
     if name not in boards:
         raise FpgaError(f"unknown board {name!r}{meant(name, boards)}; boards: {', '.join(boards)}")
@@ -35,7 +35,7 @@ def point_of(
     memory_kib: int | None = None,
     baud: int | None = None,
 ) -> Point:
-    """The point a configuration is built at, with what is given instead of the board's own.
+    """The point a configuration is built at; arguments override the board's own values.
 
     Raises:
         FpgaError: the board does not have this memory, or not in this size.
@@ -69,8 +69,8 @@ def build(
     tries: int = 1,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Report:
-    """Builds in `directory` (made if missing), which then holds the bitstream, `report.json`, the tools' logs, and what
-    goes with the board. The same arguments give the same bytes.
+    """Builds in `directory` (made if missing), which then holds the bitstream, `report.json`, the tools' logs, and the
+    board's further files. The same arguments give the same bytes.
 
     Parameters:
         seed: of the placement; None = that of the point.

@@ -1,4 +1,4 @@
-"""What an FPGA has, and what a netlist takes of it: cells by the names that yosys gives them after mapping."""
+"""Resources of an FPGA, and those used by a netlist: cells by the names that yosys gives them after mapping."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """What an FPGA has; `bram` in blocks of 18 Kbit, `dsp` in multipliers of 18x18."""
+    """Resources of an FPGA; `bram` in blocks of 18 Kbit, `dsp` in multipliers of 18x18."""
 
     lut: int
     ff: int
@@ -18,8 +18,9 @@ class Capacity:
 
 @dataclass(frozen=True)
 class Used:
-    """Resources, in the units of `Capacity`; `lut` counts sites, on Gowin those of
-    `tilewright.fpga.flows.gowin_sites`."""
+    """Used resources, in the units of `Capacity`; `lut` counts sites, on Gowin by
+    `tilewright.fpga.flows.gowin_sites`.
+    """
 
     lut: int
     ff: int
@@ -39,7 +40,7 @@ class Cells:
 
     Attributes:
         luts, dsps, brams: cells that count, and as how many; LUTs used as carry chains and as memory included.
-        ff: what the names of flip-flops begin with.
+        ff: prefix of the names of flip-flops.
     """
 
     luts: Mapping[str, int]
@@ -48,7 +49,7 @@ class Cells:
     ff: str
 
     def count(self, cells: Mapping[str, int]) -> Used:
-        """What a netlist takes: how many cells of each name it has, as yosys' `stat` says."""
+        """The resources of a netlist, given the number of its cells by name, from yosys' `stat`."""
         lut, dsp, bram = (
             sum(table.get(cell, 0) * count for cell, count in cells.items())
             for table in (self.luts, self.dsps, self.brams)

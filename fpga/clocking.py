@@ -1,4 +1,4 @@
-"""PLLs: from the clock a board has to the clocks the SoC runs on."""
+"""PLLs, which make the SoC's clocks from the clock of a board."""
 
 from __future__ import annotations
 
@@ -18,26 +18,27 @@ _PHASES = 16
 
 
 class Pll(ABC):
-    """Clocks from another. `output_hz` is the exact frequency, at most TOLERANCE from the one asked for. `memory_hz` is
-    that of a second output, for a memory; 0 where there is none."""
+    """Clocks made from another by a PLL. `output_hz` is the exact frequency, at most TOLERANCE from the requested one.
+    `memory_hz` is that of a second output, for a memory; 0 where there is none.
+    """
 
     output_hz: int
     memory_hz: int
 
     @abstractmethod
     def instance(self, clock: Value, output: Signal, locked: Signal, memory: MemoryClock | None = None) -> Instance:
-        """The primitive; `memory` only where there is a `memory_hz`."""
+        """The PLL primitive; `memory` only where there is a `memory_hz`."""
 
 
 class FindPll(Protocol):
-    """Finds the setting for a clock, and for one of a memory within limits, in Hz. Raises `FpgaError`."""
+    """Finds the PLL setting for a clock, and for a memory clock within limits, in Hz. Raises `FpgaError`."""
 
     def __call__(self, output_hz: int, memory_hz: tuple[int, int] | None = None, /) -> Pll: ...
 
 
 @dataclass(frozen=True)
 class MemoryClock:
-    """The clock of a memory, None if it is that of `sync`, and the same for a pin, `delay_ns` later."""
+    """The clock of a memory, None if it shares that of `sync`, and the pin's clock, `delay_ns` later."""
 
     clock: Signal | None
     later: Signal
@@ -68,7 +69,7 @@ class Ecp5Pll(Pll):
 
     @staticmethod
     def find(input_hz: int, output_hz: int, memory_hz: tuple[int, int] | None = None, /) -> Ecp5Pll:
-        """The closest setting, with the slowest clock of a memory within its limits. Raises `FpgaError`."""
+        """Finds the closest setting, with the slowest memory clock within its limits. Raises `FpgaError`."""
         found = [
             Ecp5Pll(input_hz, i, f, o)
             for i in range(1, 9)
@@ -146,7 +147,7 @@ class GowinPll(Pll):
 
     @staticmethod
     def find(input_hz: int, output_hz: int, memory_hz: tuple[int, int] | None = None, /, *, device: str) -> GowinPll:
-        """The closest setting. Raises `FpgaError`."""
+        """Finds the closest setting. Raises `FpgaError`."""
         found = [
             GowinPll(input_hz, i, f, o, device, memory_hz is not None)
             for i in range(1, 10)
@@ -199,20 +200,23 @@ def _closest(found: list[P], output_hz: int) -> P:
 
 
 def drive_sync(m: Module, pll: Pll, clock: Value) -> None:
-    """Clock domain `sync` from a PLL, in reset until the PLL is locked."""
+    """Drives clock domain `sync` from a PLL, in reset until the PLL is locked."""
     _drive(m, pll, clock, None)
 
 
 def drive_with_pin(m: Module, pll: Pll, clock: Value, *, later: str, delay_ns: float) -> None:
-    """Clock domain `sync` as `drive_sync` makes it, and `later`, without reset, whose clock comes `delay_ns` later."""
+    """Drives clock domain `sync` as `drive_sync` does, and `later`, without reset, whose clock comes `delay_ns`
+    later.
+    """
     pin = ClockDomain(later, reset_less=True)
     m.domains += pin
     _drive(m, pll, clock, MemoryClock(None, pin.clk, delay_ns))
 
 
 def drive_with_memory(m: Module, pll: Pll, clock: Value, *, memory: str, later: str, delay_ns: float) -> None:
-    """Clock domains `sync` and `memory` from a PLL, in reset until the PLL is locked, and `later`, without reset, whose
-    clock comes `delay_ns` after that of `memory`."""
+    """Drives clock domains `sync` and `memory` from a PLL, in reset until the PLL is locked, and `later`, without
+    reset, whose clock comes `delay_ns` after that of `memory`.
+    """
     inner, pin = ClockDomain(memory), ClockDomain(later, reset_less=True)
     m.domains += [inner, pin]
     locked = _drive(m, pll, clock, MemoryClock(inner.clk, pin.clk, delay_ns))

@@ -1,4 +1,4 @@
-"""What can go wrong on the way to a bitstream."""
+"""Errors of building a bitstream."""
 
 from __future__ import annotations
 
@@ -6,4 +6,6 @@ from tilewright.common.errors import TilewrightError
 
 
 class FpgaError(TilewrightError):
-    """A build that cannot be, or that failed. The message says what, by how much, and what would work."""
+    """A build that is impossible or that failed. The message names the cause, by how much, and a working
+    alternative.
+    """

@@ -1,7 +1,7 @@
-"""Whether a configuration can fit on a board at all, told before synthesis, which takes minutes.
+"""Checks before synthesis, which takes minutes, that a configuration can fit on a board at all.
 
-What is counted here is a lower bound, so nothing that fits is refused. DSP blocks and block RAMs that are missing
-become LUTs (`tilewright.fpga.flows.into_luts`), so what decides are LUTs and flip-flops.
+The counts are a lower bound, so nothing that fits is refused. DSP blocks and block RAMs that are missing become LUTs
+(`tilewright.fpga.flows.into_luts`), so LUTs and flip-flops decide.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _model_of(family: str) -> str:
 
 
 def least(config: NpuConfig, family: str, capacity: Capacity, memory_kib: int = 0) -> dict[str, int]:
-    """LUTs and flip-flops the NPU takes on an FPGA, at least, by the area model.
+    """A lower bound of the NPU's LUTs and flip-flops on an FPGA, by the area model.
 
     Args:
         family: of `tilewright.fpga.bare.resources.FAMILIES`.
@@ -59,7 +59,7 @@ def _fits(board: UartBoard | ZynqBoard, config: NpuConfig, memory_kib: int) -> b
 
 
 def require_fit(board: Board, config: NpuConfig, point: Point) -> None:
-    """Raises `FpgaError` if the configuration cannot fit on the board: with the estimate, and what does fit."""
+    """Raises `FpgaError` if the configuration cannot fit on the board, with the estimate and the presets that fit."""
     if not isinstance(board, UartBoard | ZynqBoard) or board.family not in CELLS:
         return  # nothing is known of its cells
     kib = point.memory_kib if point.memory == BLOCK_RAM else 0

@@ -1,4 +1,4 @@
-"""From the folder of a build to the board: runs the loader of the board, which has to be on the PATH."""
+"""Loads a build into its board: runs the loader of the board, which has to be on the PATH."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tilewright.fpga.uart_board import Loader
 
 @dataclass(frozen=True)
 class Flashed:
-    """What was done.
+    """The result of flashing a board.
 
     Attributes:
         report: of the build.
         command: that was run for the bitstream.
-        permanent: the bitstream is still there after the board was without power.
+        permanent: True if the bitstream survives a power cycle of the board.
         model: the network whose image is in the flash memory now; None where the build was for a board with a host.
     """
 
@@ -34,13 +34,13 @@ class Flashed:
 
 
 def flash(folder: Path, *, permanent: bool = False, output: IO[str] | None = None) -> Flashed:
-    """Puts the bitstream of a build on its board; before it, where there is one, an image into the flash memory.
+    """Loads the bitstream of a build into its board; before it, where there is one, an image into the flash memory.
 
     Args:
-        folder: that a build wrote.
-        permanent: into the board's flash memory, from where it is loaded at power-on. Boards that take nothing else get
-            that in any case.
-        output: where the loader's output goes; None = that of this process.
+        folder: folder of a build.
+        permanent: writes the board's flash memory, from where the bitstream is loaded at power-on. Boards without
+            another way always get this.
+        output: destination of the loader's output; None = that of this process.
 
     Raises:
         FpgaError: no build there, a bitstream that is not the one of the report, a board without a loader, a loader

@@ -43,16 +43,17 @@ def memory_members(config: NpuConfig) -> dict[str, Any]:
 
 
 def reached_bytes(memory: Any, config: NpuConfig) -> int:
-    """How much of a memory the addresses of an NPU reach."""
+    """Bytes of a memory that the addresses of an NPU reach."""
     return min(int(memory.size), 1 << config.axi_address_bits)
 
 
 def channel_queues(
     m: Module, slave: Any, channels: Mapping[str, Sequence[str]], depths: Mapping[str, int]
 ) -> tuple[dict[str, Queue], dict[str, dict[str, Signal]]]:
-    """Queues behind AXI4 channels to a slave, so that what the master sees comes from registers: by channel the queue,
-    whose output is still to be taken, and its fields by name. `channels` names the fields, `depths` the entries where
-    they are not ADDRESSES."""
+    """Queues behind AXI4 channels to a slave, so that the master sees registers: by channel the queue, whose output is
+    still to be read, and its fields by name. `channels` names the fields, `depths` the entries where they are not
+    ADDRESSES.
+    """
     queues: dict[str, Queue] = {}
     fields: dict[str, dict[str, Signal]] = {}
     for channel, names in channels.items():
@@ -71,13 +72,13 @@ def channel_queues(
 
 
 def unread_attributes(m: Module, slave: Any) -> None:
-    """Says that an AXI4 slave takes INCR bursts of full-width beats for granted, and serves them all alike."""
+    """Marks attributes unused: an AXI4 slave assumes INCR bursts of full-width beats, and serves them all alike."""
     for channel in (slave.ar, slave.aw):
         unread(m, channel.burst, channel.size, channel.cache, channel.prot)
 
 
 class _Bridge(NamedTuple):
-    """What the bridge asks for; `word`: 32-bit word of the row."""
+    """The request of the bridge; `word`: 32-bit word of the row."""
 
     reads: Value
     writes: Value
@@ -134,7 +135,7 @@ class OnChipMemory(wiring.Component):
         return whole
 
     def _banks(self, m: Module) -> list[tuple[Any, Any]]:
-        """The RAM: a read port and a write port for every BANK_ROWS rows."""
+        """Builds the RAM: a read port and a write port for every BANK_ROWS rows."""
         banks: list[tuple[Any, Any]] = []
         for first_row in range(0, self._rows, BANK_ROWS):
             depth = min(BANK_ROWS, self._rows - first_row)
@@ -144,7 +145,7 @@ class OnChipMemory(wiring.Component):
         return banks
 
     def _bridge(self, m: Module) -> _Bridge:
-        """The bridge's request, a cycle later. It is always taken."""
+        """The bridge's request, delayed a cycle. It is always taken."""
         bridge = {name: Signal.like(getattr(self.mem, name), name=f"mem_{name}") for name in REQUEST}
         m.d.sync += [register.eq(getattr(self.mem, name)) for name, register in bridge.items()]
         m.d.comb += self.mem.ready.eq(1)
@@ -160,9 +161,9 @@ class OnChipMemory(wiring.Component):
     def _reads(
         self, m: Module, banks: list[tuple[Any, Any]], bridge: _Bridge, reads: Queue, fields: dict[str, Signal]
     ) -> tuple[Signal, Value]:
-        """The row of the burst, one read a cycle while its beat has room. Returns the row that is read, a cycle later,
-        and what for: whether for a beat, whether it is the last, whether it lies outside, its id; whether for the
-        bridge, and for which word."""
+        """Reads a row of the burst in every cycle while its beat has room. Returns the row that is read, a cycle later,
+        with its purpose: for a beat, the last of its burst, outside of the memory, id; for the bridge, and the word.
+        """
         read_address, read_length, next_read_id = fields.values()
         active, outside, read_id = Signal(), Signal(), Signal()
         row, left = Signal(range(self._rows)), Signal(8)
@@ -191,7 +192,7 @@ class OnChipMemory(wiring.Component):
         return read_row, Cat(issue, last, outside, read_id, bridge.reads, bridge.word)
 
     def _beats(self, m: Module, banks: list[tuple[Any, Any]], read_row: Signal, asked: Value, beats: Queue) -> None:
-        """What was asked for, once the row is there: a beat of the burst, or a word for the bridge."""
+        """Answers a read once the row is there: a beat of the burst, or a word for the bridge."""
         for stage in range(READ_STAGES):
             moved = Signal(len(asked), name=f"asked{stage}")
             m.d.sync += moved.eq(asked)
@@ -211,7 +212,7 @@ class OnChipMemory(wiring.Component):
         ]
 
     def _data(self, m: Module, read_ports: list[Any], read_row: Signal) -> Signal:
-        """The row that was read, through a register beside its bank."""
+        """The row that was read, from a register beside its bank."""
         bits = 8 * self.config.bus_bytes
         data = Signal(bits, reset_less=True)
         near = [Signal(bits, name=f"near{n}", reset_less=True) for n in range(len(read_ports))]
@@ -231,7 +232,7 @@ class OnChipMemory(wiring.Component):
     def _bursts_written(
         self, m: Module, bridge: _Bridge, queues: dict[str, Queue], fields: dict[str, dict[str, Signal]]
     ) -> tuple[Signal, Signal, Signal]:
-        """Write bursts and their responses. Returns whether there is a beat, its row, and whether that lies outside."""
+        """Receives write bursts and answers them. Returns: there is a beat, its row, the row lies outside."""
         writes, beats_in = queues["aw"], queues["w"]
         write_address, next_write_id = fields["aw"].values()
         writing, write_outside = Signal(), Signal()
@@ -267,7 +268,7 @@ class OnChipMemory(wiring.Component):
         write_row: Signal,
         beat: Value,
     ) -> None:
-        """What the bridge or a beat writes, through a register."""
+        """Writes the data of the bridge or of a beat, through a register."""
         bus = self.config.bus_bytes
         now_row, now_data = Signal(range(self._rows), reset_less=True), Signal(8 * bus, reset_less=True)
         now_strobe = Signal(bus)

@@ -1,4 +1,4 @@
-"""What a build used and how fast it is, from the tools' own reports."""
+"""Resources and speed of a build, from the tools' own reports."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Timing:
 
 
 def timing(routing: Mapping[str, Any]) -> Timing:
-    """From nextpnr's `--report`: the slowest clock of the design, and that of the memory."""
+    """Reads nextpnr's `--report`: the slowest clock of the design, and that of the memory."""
     fmax = {name: clock["achieved"] for name, clock in routing["fmax"].items()}
     memory = max((clock for name, clock in fmax.items() if name.endswith(MEMORY_CLOCK)), default=0)
     name = min((n for n in fmax if not n.endswith(MEMORY_CLOCK)), key=lambda n: fmax[n])
@@ -67,9 +67,10 @@ def _clock(edge: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A build. Times in seconds; `cpu_seconds` is processor time. `memory` is one of `tilewright.fpga.board.MEMORIES`,
-    `memory_mhz` its own clock or 0; `memory_kib` and `baud` are 0 where the NPU uses the memory and the bus of a
-    processor; `note` is what must be known of the result."""
+    """The report of a build. Times in seconds; `cpu_seconds` is processor time. `memory` is one of
+    `tilewright.fpga.board.MEMORIES`, `memory_mhz` its own clock or 0. `memory_kib` and `baud` are 0 where the NPU uses
+    the memory and the bus of a processor; `note` is a limitation of the result.
+    """
 
     board: str
     config: str
@@ -94,7 +95,7 @@ class Report:
         return asdict(self)
 
     def rows(self) -> list[tuple[str, str]]:
-        """For a table: what, value."""
+        """Rows of a table: (title, value)."""
         u, c = self.used, self.capacity
         path, memory_fmax = self.timing.path, self.timing.memory_fmax_mhz
         return [

@@ -24,7 +24,7 @@ SIMULATION_ID = "SIMU"
 
 
 def board_word(letters: str) -> int:
-    """Four letters as BOARD_ID, the first in the low byte.
+    """Four letters as a BOARD_ID word, the first in the low byte.
 
     Raises:
         ValueError: not four ASCII characters.

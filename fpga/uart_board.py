@@ -38,10 +38,10 @@ class Loader:
     Attributes:
         tool: its name on the PATH.
         source: where to get it, for a message.
-        volatile: arguments before the file that load it until the power goes; None = the board does not take that.
-        permanent: those that write it to the board's flash memory.
-        hint: what to look at when it fails, for a message.
-        data: arguments before the offset and the file of data that it writes to the flash memory; None = it does not.
+        volatile: arguments before the file that load it until the power goes; None = the board does not support this.
+        permanent: arguments that write it to the board's flash memory.
+        hint: advice for a failure, for a message.
+        data: arguments before the offset and the file of data written to the flash memory; None = not supported.
     """
 
     tool: str
@@ -53,7 +53,7 @@ class Loader:
 
 
 def open_fpga_loader(name: str) -> Loader:
-    """openFPGALoader, with its name of the board."""
+    """openFPGALoader with its name of the board."""
     return Loader(
         tool="openFPGALoader",
         source="it is in many distributions (openfpgaloader) and at https://github.com/trabucayre/openFPGALoader",
@@ -74,10 +74,10 @@ class UartBoard(Board):
         platform: makes the Amaranth platform: pins and device.
         clock_hz: frequency of the platform's clock.
         pll: finds the setting of the PLL.
-        loader: what puts a bitstream on it.
+        loader: the program that loads a bitstream.
         leds: resources used as LEDs, at most as many as the SoC has.
         sdram: the chip at the platform's resource `sdram`, or None.
-        sdram_shares_clock: it has the clock of the NPU, not one of its own.
+        sdram_shares_clock: the SDRAM has the clock of the NPU, not one of its own.
     """
 
     identity: str
@@ -91,11 +91,13 @@ class UartBoard(Board):
     sdram_shares_clock: bool = False
 
     def flow(self) -> Flow:
-        """That of the family."""
+        """The flow of the board's FPGA family."""
         return FLOWS[self.family](self.platform(), self.capacity)
 
     def design(self, config: NpuConfig, point: Point) -> Design:
-        """The SoC on the pins of this board. Raises `FpgaError` where PLL, serial line or SDRAM cannot do the point."""
+        """The SoC on the pins of this board. Raises `FpgaError` where PLL, serial line or SDRAM cannot have the point's
+        values.
+        """
         pll = self.clocks(point)
         try:
             bit_time(pll.output_hz, point.baud)
@@ -109,7 +111,7 @@ class UartBoard(Board):
         return BoardTop(self, config, point, pll)
 
     def clocks(self, point: Point) -> Pll:
-        """The setting of the PLL for a point, with a clock for the SDRAM if it has one. Raises `FpgaError`."""
+        """The PLL setting for a point, with a clock for the SDRAM if it has one. Raises `FpgaError`."""
         hz = round(point.clock_mhz * 1e6)
         if point.memory != SDRAM:
             return self.pll(hz)
@@ -118,7 +120,7 @@ class UartBoard(Board):
         return self.pll(hz, (0, self.sdram.clocks_hz[1]) if self.sdram_shares_clock else self.sdram.clocks_hz)
 
     def memory_timing(self, config: NpuConfig, point: Point) -> MemoryTiming:
-        """The memory of a point for the cycle-level simulator. Raises `FpgaError` as `clocks`."""
+        """The memory timing of a point for the cycle-level simulator. Raises `FpgaError` as `clocks` does."""
         pll = self.clocks(point)
         if not pll.memory_hz:
             return BLOCK_RAM_TIMING
@@ -152,22 +154,22 @@ class BoardTop(Elaboratable):
         return m
 
     def soc(self, memory: Any, clock_hz: int) -> Any:
-        """What stands on the board: a component with the ports `rx`, `tx`, `leds` and the pins of the memory."""
+        """The SoC of the board: a component with the ports `rx`, `tx`, `leds` and the pins of the memory."""
         return Soc(self.config, memory, clock_hz=clock_hz, baud=self.point.baud, board_id=self.board.identity)
 
     def connect(self, m: Module, platform: Any, soc: Any) -> None:
-        """The pins that this SoC has besides."""
+        """Connects the further pins of this SoC."""
 
 
 def board_memory(board: UartBoard, config: NpuConfig, point: Point, pll: Pll) -> OnChipMemory | SdramMemory:
-    """The memory a point names, with the clocks of `UartBoard.clocks`."""
+    """The memory of a point, with the clocks of `UartBoard.clocks`."""
     if point.memory != SDRAM or board.sdram is None:
         return OnChipMemory(config, point.memory_kib << 10)
     return SdramMemory(config, board.sdram, pll.memory_hz, shared=board.sdram_shares_clock)
 
 
 def drive_clocks(m: Module, pll: Pll, clock: Value, memory: OnChipMemory | SdramMemory) -> None:
-    """The clock domains of a SoC with this memory, from the clock of the board."""
+    """Drives the clock domains of a SoC with this memory, from the clock of the board."""
     if isinstance(memory, SdramMemory):
         delay_ns = memory.controller.cycles.clock_delay
         if memory.shared:
@@ -179,7 +181,9 @@ def drive_clocks(m: Module, pll: Pll, clock: Value, memory: OnChipMemory | Sdram
 
 
 def connect_sdram(m: Module, platform: Any, soc: Any, domain: str = MEMORY) -> None:
-    """The pins of the SDRAM, all with registers of its `domain` in them; its clock is that of domain SDRAM_CLOCK."""
+    """Connects the pins of the SDRAM, all with registers of its `domain` in them; its clock is that of domain
+    SDRAM_CLOCK.
+    """
     port = platform.request("sdram", 0, dir="-")
     m.submodules.sdram_clk = clock = io.DDRBuffer("o", port.clk, o_domain=SDRAM_CLOCK)
     m.d.comb += [clock.o[0].eq(1), clock.o[1].eq(0)]

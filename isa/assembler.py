@@ -12,7 +12,7 @@ from tilewright.isa.encoding import EncodingError, Op, op
 
 
 def disassemble_one(operation: Op) -> str:
-    """One line of assembly."""
+    """Disassembles one instruction to a line of assembly."""
     parts = [operation.name]
     for name, f in operation.instruction.by_name.items():
         value = operation[name]
@@ -26,15 +26,15 @@ def disassemble_one(operation: Op) -> str:
 
 
 def disassemble(operations: Iterable[Op]) -> str:
-    """Assembly text, one instruction a line."""
+    """Disassembles instructions to assembly text, one instruction a line."""
     return "".join(disassemble_one(o) + "\n" for o in operations)
 
 
 def assemble(text: str, where: str = "assembly") -> list[Op]:
-    """Reads assembly text.
+    """Assembles text to instructions.
 
     Raises:
-        EncodingError: naming line, token and what is accepted.
+        EncodingError: a line is wrong; names line, token and the accepted values.
     """
     operations = []
     for number, line in enumerate(text.splitlines(), 1):

@@ -52,14 +52,14 @@ FIRST_WEIGHT = 0x80
 
 
 class CodeMode(IntEnum):
-    """What LOAD_CODED loads."""
+    """The kinds of data that LOAD_CODED loads."""
 
     WEIGHTS = 0
     TABLE = 1
 
 
 class Slot(NamedTuple):
-    """A slot of the table: what a state whose low bits name it becomes."""
+    """A slot of the table: the transition of a state whose low bits are the slot's number."""
 
     symbol: int
     factor: int
@@ -68,12 +68,12 @@ class Slot(NamedTuple):
 
 
 def words_per_cycle(config: NpuConfig) -> int:
-    """Words of a bus beat, words handed out in a cycle at most, banks of lanes."""
+    """Words of a bus beat; also the most words handed out in a cycle, and the number of banks of lanes."""
     return config.bus_bytes * 8 // WORD_BITS
 
 
 def table_word(count: int, run: int, share: int) -> int:
-    """`run` groups of 2**share symbols with `count` slots each; a count of 0 skips them."""
+    """The table word of `run` groups of 2**share symbols with `count` slots each; a count of 0 skips them."""
     return count | (run - 1) << COUNT_BITS | share << (COUNT_BITS + RUN_BITS)
 
 
@@ -83,10 +83,10 @@ class CodeError(Exception):
 
 @dataclass
 class TableBuilder:
-    """Slots from words, one in a cycle.
+    """Builds table slots from words, one in a cycle.
 
     Attributes:
-        slots: those made so far.
+        slots: the slots made so far.
         symbol: number of the next one.
         made: slots of the present symbol; symbols of the present word.
     """
@@ -96,7 +96,7 @@ class TableBuilder:
     made: tuple[int, int] = (0, 0)
 
     def step(self, word: int) -> bool:
-        """A cycle with the first word. Returns True if that is used up."""
+        """Makes the slot of a cycle from the first word. Returns True if the word is used up."""
         count = word % (1 << COUNT_BITS)
         run = (word >> COUNT_BITS) % (1 << RUN_BITS)
         share = min(word >> (COUNT_BITS + RUN_BITS), PART_BITS)
@@ -116,11 +116,11 @@ class TableBuilder:
 
 @dataclass
 class Decoder:
-    """The decoder of LOAD, as simple as it can be said; everything is kept from one instruction to the next.
+    """The decoder of LOAD, in its simplest form; its state is kept from one instruction to the next.
 
     Attributes:
         table: the slots, none before the first table is complete.
-        states, reserve: of the lanes.
+        states, reserve: states and reserved words of the lanes.
         queue: words that wait.
         starting: rounds until there are weights.
         cycles: spent so far.
@@ -142,18 +142,18 @@ class Decoder:
         self.reserve = [[] for _ in self.states]
 
     def load(self, mode: int, groups: int, beats: int, read: Callable[[], bytes]) -> Iterator[bytes]:
-        """One LOAD_CODED.
+        """Executes one LOAD_CODED.
 
         Args:
             groups: rounds of weights, ignored for a table.
-            beats: of the instruction.
-            read: gives them; called when the first is wanted.
+            beats: number of bus beats of the instruction.
+            read: reads the beats; called when the first is needed.
 
         Yields:
             The weights of a round, one of each lane.
 
         Raises:
-            CodeError: see there.
+            CodeError: the stream ends too early, there is no table, or beats are left over.
         """
         self._left, self._read, self._beats = beats, read, []
         self.cycles += 1
@@ -197,7 +197,7 @@ class Decoder:
         return self._beats.pop(0)
 
     def _cycle(self) -> bytes | None:
-        """A cycle; the weights, if it has any."""
+        """Executes a cycle; returns the weights of a completed round, else None."""
         self.cycles += 1
         beat = self._beat()
         following = [self._next(z) for z in self.states]

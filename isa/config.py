@@ -1,4 +1,4 @@
-"""`NpuConfig`: every number that describes one NPU, checked, named, stored as JSON or TOML."""
+"""`NpuConfig`: every parameter of one NPU, checked, named, stored as JSON or TOML."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _YOUNGER_FIELDS = (
 
 
 class ConfigError(TilewrightError):
-    """A configuration that cannot be built. The message names field, value and what is accepted."""
+    """A configuration that cannot be built. The message names field, value and the accepted values."""
 
 
 def _power_of_two(value: int) -> bool:
@@ -216,7 +216,7 @@ class NpuConfig(Shown):
 
     @property
     def tile_bytes(self) -> int:
-        """One weight tile in memory: block_out rows of block_in int8."""
+        """Bytes of one weight tile in memory: block_out rows of block_in int8."""
         return self.block_in * self.block_out
 
     @property
@@ -225,17 +225,19 @@ class NpuConfig(Shown):
 
     @property
     def acc_vectors(self) -> int:
-        """ACC as VECTOR sees it: vectors of block_in int32 lanes over the same elements as the GEMM rows."""
+        """Rows of ACC as VECTOR addresses it: vectors of block_in int32 lanes over the same elements as the GEMM
+        rows.
+        """
         return self.acc_rows * self.block_out // self.block_in
 
     @property
     def dw_lanes(self) -> int:
-        """Channels one depthwise product covers, and the lanes of an ACC row in depthwise mode."""
+        """Channels of one depthwise product, and the lanes of an ACC row in depthwise mode."""
         return min(self.block_in, self.block_out)
 
     @property
     def dw_slices(self) -> int:
-        """Slices of `dw_lanes` in one activation vector."""
+        """Slices of `dw_lanes` channels in one activation vector."""
         return self.block_in // self.dw_lanes
 
     @property
@@ -251,23 +253,25 @@ class NpuConfig(Shown):
 
     @property
     def acc_dw_rows(self) -> int:
-        """ACC as the depthwise mode sees it: rows of `dw_lanes` int32."""
+        """Rows of ACC in depthwise mode: `dw_lanes` int32 each."""
         return self.acc_rows * self.block_out // self.dw_lanes
 
     @property
     def address_bits(self) -> int:
-        """Row addresses are computed modulo 2 to this power: at least twice the rows of any memory."""
+        """Bits of row addresses, which are computed modulo 2 to this power: at least twice the rows of any memory."""
         rows = (self.act_rows, self.wgt_tiles, self.acc_rows, self.acc_dw_rows, self.acc_vectors, self.prm_rows)
         return (max(rows) - 1).bit_length() + 1
 
     @property
     def offset_bits(self) -> int:
-        """Offsets in a region are computed modulo 2 to this power, and a region has fewer bytes than that."""
+        """Bits of offsets in a region, which are computed modulo 2 to this power; a region has fewer bytes than
+        that.
+        """
         return min(MAX_OFFSET_BITS, self.axi_address_bits)
 
     @property
     def vector_lanes(self) -> int:
-        """Elements VECTOR works on in a cycle."""
+        """Elements VECTOR processes in a cycle."""
         return self.block_in // self.vector_passes
 
     @property
@@ -277,7 +281,7 @@ class NpuConfig(Shown):
 
     @property
     def row_square_bits(self) -> int:
-        """Bits of the first of two fields of a word, as many as a sum over a vector of 16 bits each has."""
+        """Bits of the first of two fields of a word: as many as a sum of block_in values of 16 bits has."""
         return 16 + (self.block_in - 1).bit_length()
 
     @property
@@ -314,14 +318,14 @@ class NpuConfig(Shown):
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
     def facts(self) -> dict[str, Any]:
-        """For `repr` and notebooks."""
+        """The facts shown by `repr` and notebooks."""
         return {
             "name": self.name, "array": f"{self.block_in} x {self.block_out}", "bus_bits": self.axi_data_bits,
             "scratchpad_bytes": self.scratchpad_bytes, "fingerprint": self.fingerprint,
         }  # fmt: skip
 
     def with_(self, **changes: Any) -> NpuConfig:
-        """A copy with some fields changed, checked again."""
+        """Copies the configuration with some fields changed, checked again."""
         unknown = sorted(set(changes) - {f.name for f in fields(self)})
         if unknown:
             raise ConfigError(f"unknown configuration field {_and_known(unknown[0])}")
@@ -334,7 +338,9 @@ class NpuConfig(Shown):
 
     @staticmethod
     def from_dict(values: Any, where: str = "configuration") -> NpuConfig:
-        """Raises `ConfigError` for anything but a table of known fields; `base = PRESET` starts from a preset."""
+        """Makes a configuration of a table; `base = PRESET` starts from a preset. Raises `ConfigError` for anything but
+        a table of known fields.
+        """
         if not isinstance(values, dict):
             raise ConfigError(f"{where} must be a table of fields, not {type(values).__name__}")
         values = dict(values)
@@ -358,7 +364,7 @@ class NpuConfig(Shown):
 
     @staticmethod
     def load(source: str | Path) -> NpuConfig:
-        """A preset by name, or a `.json` / `.toml` file.
+        """Loads a preset by name, or a `.json` / `.toml` file.
 
         A file names its machine; without a name, or with that of a preset which is another machine (a copy of a
         preset's fields that was edited), the machine is called as the file.
@@ -389,7 +395,7 @@ class NpuConfig(Shown):
 
 
 def _and_known(field: str) -> str:
-    """An unknown field and those there are, for messages."""
+    """The text that names an unknown field and the known ones, for messages."""
     known = [f.name for f in fields(NpuConfig)]
     return f"{field!r}{meant(field, known)}; known: {', '.join(known)}"
 

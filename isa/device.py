@@ -1,4 +1,4 @@
-"""`Device`: the one protocol behind which simulators, RTL and boards stand."""
+"""`Device`: the one protocol of simulators, RTL and boards."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Region:
 
 @dataclass
 class EngineCounters:
-    """Cycles of one engine: `busy` made a step, `wait_semaphore`, `wait_memory` (bus or bank)."""
+    """Cycles of one engine: `busy` with a step, `wait_semaphore`, `wait_memory` (bus or bank)."""
 
     busy: int = 0
     wait_semaphore: int = 0
@@ -39,7 +39,7 @@ class EngineCounters:
 
 @dataclass
 class Counters:
-    """What a run reports. `cycles` is None on a device without a clock (the functional simulator)."""
+    """Counters of a run. `cycles` is None on a device without a clock (the functional simulator)."""
 
     cycles: int | None = None
     macs: int = 0  # GEMM and DEPTHWISE steps times MACs per cycle
@@ -50,11 +50,11 @@ class Counters:
 
 
 class DeviceError(TilewrightError):
-    """A run that the machine stopped: what, which engine, at which instruction.
+    """An error that stopped a run: code, engine, and instruction.
 
     Attributes:
         code: reason.
-        engine: who stopped.
+        engine: the engine that stopped.
         pc: index of the instruction in the program, None where no single one is to blame.
         address: memory address or scratchpad row, where one is to blame.
     """
@@ -68,13 +68,13 @@ class DeviceError(TilewrightError):
 
 @dataclass(frozen=True)
 class Launch:
-    """A run that a device is asked for: a program in its memory, and limits.
+    """A run requested of a device: a program in its memory, and limits.
 
     Attributes:
         regions: of memory, by number.
-        program_region, program_offset, program_length: where the instructions are: a region's number, bytes from its
-            base, instructions with END.
-        watchdog: cycles without progress before the run is stopped, 0 for what the device takes by itself.
+        program_region, program_offset, program_length: the program: number of its region, bytes from the region's base,
+            instructions with END.
+        watchdog: cycles without progress before the run is stopped, 0 for the device's default.
         timeout: cycles before the run is stopped, 0 for no limit.
     """
 
@@ -87,16 +87,16 @@ class Launch:
 
     @property
     def program(self) -> tuple[int, int, int]:
-        """Region, offset and length."""
+        """Region, offset (bytes) and length (instructions) of the program."""
         return self.program_region, self.program_offset, self.program_length
 
     @property
     def region(self) -> Region:
-        """The region with the program; an empty one if there is none of that number."""
+        """The region that holds the program; an empty one if there is none of that number."""
         return self.regions[self.program_region] if self.program_region < len(self.regions) else Region()
 
     def run_on(self, device: Device, **options: Any) -> Counters:
-        """Runs on any device; see `Device.run`."""
+        """Runs the launch on any device; see `Device.run`."""
         return device.run(self.regions, *self.program, watchdog=self.watchdog, timeout=self.timeout, **options)
 
 
@@ -112,11 +112,11 @@ class Device(Protocol):
         ...
 
     def free(self, address: int) -> None:
-        """Gives back what `allocate` handed out at this address."""
+        """Frees the allocation at this address."""
         ...
 
     def free_all(self) -> None:
-        """Gives back everything `allocate` handed out."""
+        """Frees everything `allocate` returned."""
         ...
 
     def write(self, address: int, data: bytes | np.ndarray) -> None:
@@ -157,7 +157,7 @@ _GIVES_BACK = sys.platform == "linux"
 
 
 class TakesLaunches:
-    """A base of devices: it makes a `Launch` of the arguments of `Device.run`."""
+    """A base of devices that turns the arguments of `Device.run` into a `Launch`."""
 
     def run(
         self,
@@ -182,10 +182,10 @@ class TakesLaunches:
 class HostMemory:
     """Device memory inside this process: a growing, aligned uint8 array.
 
-    What is freed goes back to the operating system where it knows how to take single pages (Linux).
+    Freed pages return to the operating system where it can take single pages (Linux).
 
     Args:
-        nbytes: at first.
+        nbytes: initial size.
         origin: address of the first byte, for machines whose memory does not start at 0.
     """
 
@@ -196,7 +196,7 @@ class HostMemory:
 
     @staticmethod
     def _fresh(nbytes: int) -> tuple[mmap.mmap, np.ndarray]:
-        """Zeroed pages. Raises MemoryError."""
+        """Maps zeroed pages. Raises MemoryError."""
         try:
             pages = mmap.mmap(-1, nbytes, **_PRIVATE)
         except (OSError, OverflowError):
@@ -231,7 +231,7 @@ class HostMemory:
         self._places.free_all()
 
     def _clear(self, place: int, size: int) -> None:
-        """Zeros these bytes; whole pages are given back and come again as zeros."""
+        """Zeros these bytes; whole pages are returned to the system and come back as zeros."""
         end = place + size
         first, last = -(-place // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
         if _GIVES_BACK and last > first:
@@ -242,7 +242,7 @@ class HostMemory:
             self._data[place:end] = 0
 
     def holds(self, address: int, nbytes: int) -> bool:
-        """Whether all these bytes are memory."""
+        """True if all these bytes are memory."""
         return self.origin <= address <= self.origin + self._data.size - nbytes
 
     def _place(self, address: int, nbytes: int) -> int:

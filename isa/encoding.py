@@ -60,7 +60,7 @@ class Op:
         return tuple(s for s in (self["signal0"], self["signal1"]) if s)
 
     def encode(self) -> int:
-        """The 128-bit word. Raises `EncodingError` for a value outside its field."""
+        """Encodes the instruction as a 128-bit word. Raises `EncodingError` for a value outside its field."""
         word = self.instruction.opcode << _OPCODE.low
         places = _PLACES[self.instruction.name]
         for name, value in self.values.items():
@@ -97,7 +97,7 @@ _SETTABLE = {name: instruction.by_name.keys() - {"opcode"} for name, instruction
 
 
 def decode(word: int) -> Op:
-    """Splits a 128-bit word. Raises `DecodeError` for an unknown opcode only; see `check` for operands."""
+    """Decodes a 128-bit word. Raises `DecodeError` for an unknown opcode only; see `check` for operands."""
     opcode = extract(word, _OPCODE)
     instruction = BY_OPCODE.get(opcode)
     if instruction is None:
@@ -107,7 +107,7 @@ def decode(word: int) -> Op:
 
 
 def check(operation: Op, config: NpuConfig) -> None:
-    """What the decoder of `config` checks before it dispatches.
+    """Checks an instruction as the decoder of `config` does before it dispatches.
 
     Raises:
         DecodeError: with code ILLEGAL_OPCODE for an instruction this machine does not have, else ILLEGAL_OPERAND,

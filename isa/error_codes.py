@@ -1,4 +1,4 @@
-"""Why the machine stops."""
+"""Error codes: the reasons for which the machine stops."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class ErrorCode(IntEnum):
 
     Attributes:
         meaning: when the machine stops with this code.
-        reason: what a message says; `{}` stands for the value of register ERROR_ADDRESS.
+        reason: text of a message; `{}` stands for the value of register ERROR_ADDRESS.
     """
 
     meaning: str

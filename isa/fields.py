@@ -1,4 +1,4 @@
-"""Fields of instructions: where their bits are, and which values are legal."""
+"""Fields of instructions: their bit positions and legal values."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Field:
 
 
 def layout(fields: tuple[Field, ...], low: int) -> tuple[Field, ...]:
-    """Fields one behind the other, from a bit on. Raises ValueError: they do not fit into an instruction."""
+    """Places fields one behind the other, from bit `low` on. Raises ValueError: they do not fit into an instruction."""
     placed = []
     for f in fields:
         placed.append(replace(f, low=low))

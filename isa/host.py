@@ -1,4 +1,4 @@
-"""A run as the host sees it: what is written to the registers before it and what they say after it.
+"""A run as the host sees it: the values written to the registers before it and read from them after it.
 
 Register values travel as dictionaries of name to number, so that a host with a slow link moves whole blocks.
 """
@@ -21,7 +21,7 @@ WATCHDOG_CYCLES = 1 << 16
 
 
 def mask(register: str, *bits: str) -> int:
-    """The value with these one-bit fields set."""
+    """The register value with these one-bit fields set."""
     return sum(1 << REGISTER[register].bit(name).low for name in bits)
 
 
@@ -31,7 +31,7 @@ def fields(register: str, value: int) -> dict[str, int]:
 
 
 def pair(values: Mapping[str, int], name: str) -> int:
-    """A 64-bit value out of its two registers."""
+    """A 64-bit value from its two registers."""
     return values[f"{name}_LO"] | values[f"{name}_HI"] << 32
 
 
@@ -49,7 +49,7 @@ def check_regions(config: NpuConfig, regions: Sequence[Region]) -> None:
 
 
 def check_run(config: NpuConfig, launch: Launch) -> None:
-    """Raises `DeviceError` ILLEGAL_OPERAND for what the registers cannot express."""
+    """Raises `DeviceError` ILLEGAL_OPERAND for a launch whose values do not fit the registers."""
     check_regions(config, launch.regions)
     text = ""
     if not 0 <= launch.program_region < REGIONS:
@@ -69,7 +69,7 @@ def check_run(config: NpuConfig, launch: Launch) -> None:
 
 
 def run_values(launch: Launch) -> dict[str, int]:
-    """Everything a run needs but START: program, limits in cycles, all regions, interrupts."""
+    """Register values of a run, all but START: program, limits in cycles, all regions, interrupts."""
     values = {
         "PROGRAM_REGION": launch.program_region,
         "PROGRAM_OFFSET": launch.program_offset,
@@ -90,7 +90,7 @@ def run_values(launch: Launch) -> dict[str, int]:
 
 
 def blocks(values: Mapping[str, int]) -> list[tuple[int, list[int]]]:
-    """Values of registers as runs of neighbours: (offset of the first, values in order)."""
+    """Groups register values into blocks of neighbours: (byte offset of the first, values in order)."""
     found: list[tuple[int, list[int]]] = []
     for register in sorted((REGISTER[name] for name in values), key=lambda r: r.offset):
         if found and found[-1][0] + 4 * len(found[-1][1]) == register.offset:
@@ -101,12 +101,12 @@ def blocks(values: Mapping[str, int]) -> list[tuple[int, list[int]]]:
 
 
 def readable() -> list[Register]:
-    """Registers that can be read, by offset."""
+    """The registers that can be read, by offset."""
     return sorted((r for r in REGISTER.values() if r.access != "W"), key=lambda r: r.offset)
 
 
 def counters_of(values: Mapping[str, int], config: NpuConfig, instructions: int) -> Counters:
-    """Counters after a run. The machine counts array steps and no instructions."""
+    """The counters after a run. The machine counts array steps and no instructions."""
     macs = pair(values, "MACS") * config.macs_per_cycle
     counters = Counters(
         pair(values, "CYCLES"), macs, pair(values, "BYTES_READ"), pair(values, "BYTES_WRITTEN"), instructions
@@ -135,7 +135,7 @@ def error_of(values: Mapping[str, int], word: int | None = None) -> DeviceError:
 
 
 def state_of(status: int) -> str:
-    """STATUS in one word or two."""
+    """The state in STATUS as a word: resetting, busy, error, done or idle."""
     bits = fields("STATUS", status)
     for name in ("RESETTING", "BUSY", "ERROR", "DONE"):
         if bits[name]:
@@ -144,17 +144,17 @@ def state_of(status: int) -> str:
 
 
 def fingerprint_of(values: Mapping[str, int]) -> str:
-    """FINGERPRINT as `NpuConfig.fingerprint` writes it."""
+    """The fingerprint in the registers, in the form of `NpuConfig.fingerprint`."""
     return f"{pair(values, 'FINGERPRINT'):016x}"
 
 
 def preset_of(fingerprint: str) -> NpuConfig | None:
-    """The preset with this fingerprint."""
+    """The preset with this fingerprint; None if there is none."""
     return next((c for c in PRESETS.values() if c.fingerprint == fingerprint), None)
 
 
 def identity_problem(values: Mapping[str, int]) -> str:
-    """Why the registers are not those of an NPU this version drives; empty if they are."""
+    """The reason why the registers are not those of an NPU this version drives; empty if they are."""
     if values["IDENTITY"] != IDENTITY:
         return f"no Tilewright NPU answers: IDENTITY reads 0x{values['IDENTITY']:08x}, not 0x{IDENTITY:08x}"
     if values["VERSION"] != VERSION:

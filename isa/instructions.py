@@ -69,7 +69,7 @@ class Memory(IntEnum):
     LUT = 3
 
     def rows(self, config: NpuConfig) -> int:
-        """How many rows the scratchpad has: what a row address is below."""
+        """The number of rows of the scratchpad; a row address is below it."""
         return (config.act_rows, config.wgt_tiles, config.prm_rows, config.lut_tables)[self]
 
     def row_bytes(self, config: NpuConfig) -> int:
@@ -78,7 +78,7 @@ class Memory(IntEnum):
 
 
 class Source(IntEnum):
-    """What a VECTOR instruction starts from; see the table entry of VECTOR."""
+    """The input of a VECTOR instruction; see the table entry of VECTOR."""
 
     ACC = 0
     ACT = 1
@@ -88,7 +88,7 @@ class Source(IntEnum):
 
 
 class RowFunction(IntEnum):
-    """What a ROW instruction does; see the table entry of ROW."""
+    """The function of a ROW instruction; see the table entry of ROW."""
 
     MAXIMUM = 0
     EXP_SUM = 1
@@ -105,15 +105,16 @@ ROW_SUM_BITS, ROW_QUOTIENT_BITS = 36, 26
 
 
 class WideByte(IntEnum):
-    """Which byte of its 16-bit results a VECTOR_WIDE instruction makes, as int8; see
-    `tilewright.isa.wide_numerics.wide_byte`."""
+    """The byte of the 16-bit results that a VECTOR_WIDE instruction makes, as int8; see
+    `tilewright.isa.wide_numerics.wide_byte`.
+    """
 
     LOW = 0
     HIGH = 1
 
 
 class Rounding(IntEnum):
-    """How the requantiser rounds and where the zero point enters; see `tilewright.isa.numerics.requantize`."""
+    """Rounding of the requantiser and the place of the zero point; see `tilewright.isa.numerics.requantize`."""
 
     EVEN = 0
     EVEN_ZERO_POINT_INSIDE = 1
@@ -143,7 +144,7 @@ class Instruction:
 
     @property
     def takes_semaphores(self) -> bool:
-        """Whether it may wait and signal; where not, the four header fields must be 0."""
+        """True if the instruction may wait and signal; otherwise the four header fields must be 0."""
         return not self.configures and self.name != "END"
 
     @cached_property

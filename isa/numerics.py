@@ -28,7 +28,7 @@ def scale_bits(scale: Any) -> Array:
 
 
 def scale_value(bits: Any) -> Array:
-    """The factor (float64, exact) the requantiser makes of a float32 pattern.
+    """Converts float32 patterns to the factor (float64, exact) that the requantiser multiplies by.
 
     Exponent 0 counts as zero, exponent 255 as one more ordinary exponent: the datapath knows no subnormals,
     infinities or NaNs. Compiled programs hold normal numbers only.
@@ -83,7 +83,7 @@ def row_scale(total: int, numerator: int, exponent: int) -> int:
     one. Where numerator or sum is too small to be normalised the bits are what the registers then hold.
 
     Args:
-        total: of the exponentials, modulo 2**36.
+        total: sum of the exponentials, modulo 2**36.
         numerator: 18 bits.  exponent: 8 bits.
     """
     total &= (1 << ROW_SUM_BITS) - 1
@@ -99,7 +99,7 @@ def row_scale(total: int, numerator: int, exponent: int) -> int:
 
 
 def quotient(rest: int, divisor: int) -> int:
-    """26 bits of `rest * 2**25 / divisor`, one by one, of registers of 37 and 36 bits."""
+    """26 bits of `rest * 2**25 / divisor`, computed bit by bit in registers of 37 and 36 bits."""
     found = 0
     for _ in range(ROW_QUOTIENT_BITS):
         fits = rest >= divisor
@@ -134,12 +134,14 @@ def mean_scale(sx: Any, sy: Any, n: int) -> np.float32:
 
 
 def softmax_levels(sy: Any) -> np.float32:
-    """What onnxruntime's Softmax multiplies probabilities with: `floor(f32(1 / sy))`, 254 for the usual 1/255."""
+    """The factor by which onnxruntime's Softmax multiplies probabilities: `floor(f32(1 / sy))`, 254 for the usual
+    1/255.
+    """
     return np.float32(np.floor(np.float32(1) / np.float32(sy)))
 
 
 def softmax_exponentials(sx: Any, n: int) -> Array:
-    """float32[256]: exp of -d steps of the input, d = 0..255, as onnxruntime's Softmax over n elements has them.
+    """float32[256]: exp of -d steps of the input, d = 0..255, in onnxruntime's Softmax over n elements.
 
     All are multiplied with the same large factor, with which n of the greatest add up to 1/148 of what float32 holds.
     """
@@ -160,14 +162,14 @@ def softmax_overflow(zero_point: int, low: int, high: int) -> int:
 
 
 def mean_may_tie(sx: Any, zx: int, sy: Any, n: int, low: int, high: int, divided: bool = True) -> bool:
-    """Whether a mean of n integers in low..high can lie so close to a tie that sums of floats round another way.
+    """True if a mean of n integers in low..high can lie so close to a tie that sums of floats round another way.
 
     Floats are dequantised, added in any order, divided by n and by sy; each step is off by 2^-24 of its result at most.
     Of a scale that is a power of two all but the divisions are exact. Sums of more than 2^22 possible values are not
-    looked at: they may.
+    examined and give True.
 
     Args:
-        divided: by n; without, it is a sum.
+        divided: False for a sum, which is not divided by n.
     """
     least, most = n * (low - zx), n * (high - zx)
     if most - least > 1 << 22:
@@ -185,7 +187,7 @@ def mean_may_tie(sx: Any, zx: int, sy: Any, n: int, low: int, high: int, divided
 
 
 def litert_multiplier(real: float) -> tuple[int, int]:
-    """A factor as LiteRT's `QuantizeMultiplier` has it: a mantissa of 31 bits and a left shift, m * 2^(shift - 31).
+    """LiteRT's `QuantizeMultiplier` of a factor: a mantissa m of 31 bits and a left shift, m * 2^(shift - 31).
 
     A factor below 2^-32 is 0.
     """
@@ -202,7 +204,7 @@ def litert_mean_scale(sx: Any, sy: Any, n: int) -> np.float32:
 
 
 def litert_mean_offset(factor: Any, zx: int, zy: int, n: int) -> np.float32:
-    """What LiteRT adds to the scaled sum of the stored integers: `f32(zy - f32(f32(n*zx) * factor))`."""
+    """The offset that LiteRT adds to the scaled sum of the stored integers: `f32(zy - f32(f32(n*zx) * factor))`."""
     return np.float32(np.float32(zy) - np.float32(np.float32(n * zx) * np.float32(factor)))
 
 
@@ -260,7 +262,7 @@ def half_away_scale(n: int, low: int, high: int) -> np.float32 | None:
     """A float32 factor with which HALF_AWAY of `sum * factor` is sum / n rounded, ties away from zero.
 
     Args:
-        low, high: the sums to prove it for.
+        low, high: range of the sums to prove it for.
 
     Returns:
         The factor, or None if there is none.

@@ -55,9 +55,9 @@ from tilewright.isa.program_parts import (
 MAGIC = b"TWPROG\r\n"
 FORMAT_VERSION = 1
 STATE_VERSION = 2
-"""Of programs with states, which a reader of version 1 would run without them."""
+"""Format version of programs with states, which a reader of version 1 would run without them."""
 ENTRY_VERSION = 3
-"""Of programs with entry points, of which an older reader would run one after the other."""
+"""Format version of programs with entry points, which an older reader would run one after the other."""
 
 #: Regions as every compiled program uses them (see `tilewright.isa.registers`, REGIONn_*).
 PROGRAM_REGION = 0
@@ -81,28 +81,28 @@ class Program(Shown):
 
     Attributes:
         name: of the model.
-        config: of the machine it is for.
+        config: configuration of the machine it is for.
         instructions, constants: instruction image and constant region.
         arena_bytes, host_bytes: sizes of the arena in device memory and of the host arena.
         buffers: named pieces of these memories.
         inputs, outputs: of the model.
-        states: values that it keeps from one run to the next, no inputs and outputs.
+        states: values kept from one run to the next, neither inputs nor outputs.
         entries: computations of which a run does one; without any, a run is all steps. Where there are some, the
             program itself has no inputs and outputs.
         tensors: quantised tensors inside.
         steps: the order of work.
         layers: rows of the reports.
-        host_work: what the kernels of the CPU steps do, in the order they run; nothing of a run depends on it.
+        host_work: machine operations of the CPU steps' kernels, in the order they run; nothing of a run depends on it.
         sections: object code and constants of CPU kernels, by name.
         compiler: "tilewright VERSION".
         keep_all: every quantised tensor is in memory after a run.
-        host: what the CPU kernels need of the machine that runs them.
+        host: requirements of the CPU kernels on the machine that runs them.
         input_ranges: real values (lowest, highest) that a quantised float input can represent, and what an integer
             input may be whose values are places along an axis, by name.
-        notes: what a user should know, one line each.
+        notes: notes for the user, one line each.
         metadata: of the model, as its file has it.
         compile_seconds: time the compilation took, s.
-        signature: of who compiled it, over `signed_digest`; see `tilewright.store.trust`. "" for none.
+        signature: signature of the compiling party over `signed_digest`; see `tilewright.store.trust`. "" for none.
         trusted: its CPU kernels may run here. Not part of the file: False for what was read from one, until its
             signature was found to be good.
     """
@@ -134,7 +134,7 @@ class Program(Shown):
     trusted: bool = field(default=True, compare=False)
 
     def facts(self) -> dict[str, Any]:
-        """For `repr` and notebooks."""
+        """The facts shown by `repr` and notebooks."""
         part = f"{self.npu_macs / self.macs:.2%} on the NPU" if self.macs else "none"
         found = {"name": self.name, "config": self.config.name}
         found |= {"entries": listed(e.name for e in self.entries)} if self.entries else {}
@@ -151,7 +151,8 @@ class Program(Shown):
         return {b.name: b for b in self.buffers}
 
     def entry(self, name: str | None) -> Program:
-        """One entry point as a program of its own, which shares all memory with this one; None where there are none.
+        """One entry point as a program of its own, which shares all memory with this one. None, only for a program
+        without entry points, returns the program itself.
 
         Raises:
             ProgramError: no such entry point, or one must be named.
@@ -185,11 +186,11 @@ class Program(Shown):
 
     @property
     def footprint(self) -> int:
-        """Bytes it takes when loaded, on device and host together."""
+        """Bytes the loaded program takes, on device and host together."""
         return len(self.instructions) + len(self.constants) + self.arena_bytes + self.host_bytes
 
     def content_hash(self) -> str:
-        """SHA-256 hex digest over what decides the behaviour (not over names, notes or times)."""
+        """SHA-256 hex digest over everything that decides the behaviour (not over names, notes or times)."""
         digest = hashlib.sha256()
         for part in (self.config.fingerprint.encode(), self.instructions, self.constants):
             digest.update(len(part).to_bytes(8, "little") + part)
@@ -200,7 +201,7 @@ class Program(Shown):
         return digest.hexdigest()
 
     def signed_digest(self) -> bytes:
-        """SHA-256 over all that the file says, but the signature itself and the time the compilation took."""
+        """SHA-256 over the whole file but the signature itself and the compile time."""
         manifest = self._manifest()
         del manifest["compile_seconds"]
         manifest.pop("signature", None)
@@ -224,7 +225,7 @@ class Program(Shown):
         check_steps(self.steps, self.instructions, buffers, self.sections, self.host)
 
     def _options(self) -> dict[str, Any]:
-        """Facts about the compilation as the manifest has them."""
+        """Facts about the compilation for the manifest."""
         found: dict[str, Any] = {
             "keep": "all" if self.keep_all else "outputs",
             "host": self.host.triple,
@@ -238,7 +239,7 @@ class Program(Shown):
         return {"instructions": self.instructions, "constants": self.constants} | self.sections
 
     def _manifest(self) -> dict[str, Any]:
-        """All of the file but the bytes of the sections."""
+        """The manifest: the whole file but the bytes of the sections."""
         values = vars(self) | {"options": self._options()}
         manifest: dict[str, Any] = {
             key: _plain(values[key])
@@ -257,7 +258,7 @@ class Program(Shown):
         return manifest
 
     def to_bytes(self) -> bytes:
-        """The file image."""
+        """Encodes the program as a file image."""
         text = json.dumps(self._manifest(), separators=(",", ":")).encode()
         version = ENTRY_VERSION if self.entries else STATE_VERSION if self.states else FORMAT_VERSION
         head = MAGIC + struct.pack("<III", version, len(text), zlib.crc32(text))
@@ -331,7 +332,7 @@ def _damaged_part(data: memoryview, head: int, length: int, crc: int) -> str:
 
 @dataclass
 class _Section:
-    """A row of the manifest's table of sections, which follow it in this order."""
+    """A row of the manifest's table of sections, which follow the manifest in this order."""
 
     name: str
     bytes: int
@@ -340,7 +341,7 @@ class _Section:
 
 @dataclass
 class _Options:
-    """Facts about the compilation, as the manifest has them."""
+    """Facts about the compilation in the manifest."""
 
     keep: str = "outputs"
     host: str = ""
@@ -350,7 +351,7 @@ class _Options:
 
 
 def _from_manifest(manifest: Any, body: memoryview) -> Program:
-    """Raises KeyError and ValueError for anything but the manifest of a program."""
+    """Makes a program of a manifest. Raises KeyError and ValueError for anything but the manifest of a program."""
     if not isinstance(manifest, dict):
         raise ValueError("it is no table")
     sections: dict[str, bytes] = {}
@@ -404,7 +405,7 @@ def _from_manifest(manifest: Any, body: memoryview) -> Program:
 
 
 def _same_numbers(value: Any) -> Any:
-    """A JSON value in which a whole number is an integer, whichever type the field that is read from a file has."""
+    """Normalises numbers of a JSON value: whole numbers become integers, whatever the type of the field."""
     if isinstance(value, dict):
         return {k: _same_numbers(v) for k, v in value.items()}
     if isinstance(value, list):
@@ -413,7 +414,7 @@ def _same_numbers(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Dataclasses, numpy scalars and tuples as JSON values."""
+    """Converts dataclasses, numpy scalars and tuples to JSON values."""
     if isinstance(value, list | tuple):
         return [_plain(v) for v in value]
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""Whether the parts of a program fit together, looked at before any of them is used.
+"""Checks that the parts of a program fit together, before any of them is used.
 
-A program file may come from a stranger, or from a disk that fails. Everything that a runtime takes for granted later
-is checked here: sizes, ranges, and that what is named exists.
+A program file may come from a stranger, or from a disk that fails. Everything that a runtime takes for granted later is
+checked here: sizes, ranges, and that every named part exists.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Unfit(ValueError):
 
 
 def check_memory(sizes: Mapping[str, int], buffers: Sequence[Buffer], sections: Mapping[str, bytes]) -> None:
-    """Every buffer lies in its space, constants have their bytes.
+    """Checks that every buffer lies in its space and constants have their bytes.
 
     Args:
         sizes: bytes of each space.
@@ -82,7 +82,7 @@ def check_memory(sizes: Mapping[str, int], buffers: Sequence[Buffer], sections: 
 
 
 def check_tensor(tensor: TensorInfo, buffers: Mapping[str, Buffer]) -> None:
-    """The tensor fits the buffer it names. Raises `Unfit`."""
+    """Checks that the tensor fits the buffer it names. Raises `Unfit`."""
     itemsize = _itemsize(tensor)
     if any(d < 0 for d in tensor.shape) or len(tensor.shape) > 64:
         raise Unfit(f"tensor {tensor.name!r} has shape {list(tensor.shape)}")
@@ -103,8 +103,9 @@ def check_tensor(tensor: TensorInfo, buffers: Mapping[str, Buffer]) -> None:
 
 
 def check_states(states: Sequence[StateInfo], buffers: Mapping[str, Buffer]) -> None:
-    """Every state has a name of its own, and begins and ends as the same kind of tensor, in host memory.
-    Raises `Unfit`."""
+    """Checks that every state has a name of its own, and begins and ends as the same kind of tensor in host memory.
+    Raises `Unfit`.
+    """
     names: set[str] = set()
     for state in states:
         if state.name in names:
@@ -121,7 +122,9 @@ def check_states(states: Sequence[StateInfo], buffers: Mapping[str, Buffer]) -> 
 
 
 def check_entries(entries: Sequence[EntryPoint], buffers: Mapping[str, Buffer], steps: int, layers: int) -> None:
-    """Entry points have names of their own, tensors that fit, and parts of the steps and layers. Raises `Unfit`."""
+    """Checks that entry points have names of their own, tensors that fit, and parts of the steps and layers. Raises
+    `Unfit`.
+    """
     names: set[str] = set()
     for entry in entries:
         if not entry.name or entry.name in names:
@@ -136,7 +139,7 @@ def check_entries(entries: Sequence[EntryPoint], buffers: Mapping[str, Buffer], 
 
 
 def check_host_work(host_work: Sequence[KernelWork], steps: Sequence[NpuStep | CpuStep]) -> None:
-    """Every kernel is one of a CPU step there is, and its work is no less than nothing. Raises `Unfit`."""
+    """Checks that every kernel belongs to an existing CPU step and its work is not negative. Raises `Unfit`."""
     for kernel in host_work:
         if not 0 <= kernel.step < len(steps) or not isinstance(steps[kernel.step], CpuStep):
             raise Unfit(f"the work of kernel {kernel.name!r} is of step {kernel.step}, which is no CPU step")
@@ -145,14 +148,14 @@ def check_host_work(host_work: Sequence[KernelWork], steps: Sequence[NpuStep | C
 
 
 def check_ranges(ranges: Mapping[str, tuple[float, float]]) -> None:
-    """Every range of an input's values is one. Raises `Unfit`."""
+    """Checks that the range of every input is ordered and within MAX_VALUE. Raises `Unfit`."""
     for name, (low, high) in ranges.items():
         if not -MAX_VALUE <= low <= high <= MAX_VALUE:
             raise Unfit(f"the values of input {name!r} range from {low:g} to {high:g}")
 
 
 def _itemsize(tensor: TensorInfo) -> int:
-    """Bytes of an element."""
+    """Bytes of an element of the tensor. Raises `Unfit` for an unknown dtype."""
     if tensor.dtype in _OTHER_TYPES:
         return _OTHER_TYPES[tensor.dtype]
     try:
@@ -165,7 +168,7 @@ def _itemsize(tensor: TensorInfo) -> int:
 
 
 def _blocked_size(tensor: TensorInfo, blocks: BlockedLayout, itemsize: int) -> int:
-    """Bytes of the tensor in blocks of lanes, which hold just its elements."""
+    """Bytes of the tensor in blocks of lanes. Raises `Unfit` unless the blocks hold exactly its elements."""
     shape, where = blocks.shape, f"the layout of tensor {tensor.name!r}"
     if len(shape) != 5 or min(shape, default=0) < 1 or blocks.block != shape[-1]:
         raise Unfit(f"{where} has shape {list(shape)} and blocks of {blocks.block}")
@@ -189,7 +192,9 @@ def check_steps(
     sections: Mapping[str, bytes],
     host: HostFacts,
 ) -> None:
-    """Steps lie within the instructions and end, kernels and their buffers exist. Raises `Unfit`."""
+    """Checks that steps lie within the instructions and end with END, and that kernels and their buffers exist. Raises
+    `Unfit`.
+    """
     count, rest = divmod(len(instructions), INSTRUCTION_BYTES)
     if rest:
         raise Unfit(f"{len(instructions)} bytes of instructions are no multiple of {INSTRUCTION_BYTES}")
@@ -214,7 +219,7 @@ def check_steps(
 
 
 def check_layers(layers: Sequence[Layer], instructions: bytes) -> None:
-    """Rows of the reports are about instructions there are. Raises `Unfit`."""
+    """Checks that rows of the reports name existing instructions. Raises `Unfit`."""
     count = len(instructions) // INSTRUCTION_BYTES
     for layer in layers:
         if layer.where not in ("npu", "cpu") or min(layer.first, layer.count) < 0 or layer.first + layer.count > count:
@@ -222,7 +227,7 @@ def check_layers(layers: Sequence[Layer], instructions: bytes) -> None:
 
 
 def _ends(word: bytes) -> bool:
-    """True for the word of END."""
+    """True if the word is an END."""
     try:
         return decode(int.from_bytes(word, "little")).name == "END"
     except DecodeError:

@@ -1,4 +1,4 @@
-"""What a `Program` is made of: buffers, tensors, steps, rows of the reports. No behaviour, and no file format."""
+"""The parts of a `Program`: buffers, tensors, steps, rows of the reports. No behaviour, and no file format."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from enum import StrEnum
 
 
 class Layout(StrEnum):
-    """Which axis of a tensor holds its channels where the NPU has it in blocks of lanes.
+    """The axis of a tensor that holds its channels where the NPU has it in blocks of lanes.
 
-    The values are what a program file says and part of buffer names.
+    The values are stored in program files and are part of buffer names.
     """
 
     #: Axis 1, as convolutions and pools have it: [N, C, H, W] or [N, C, W].
@@ -39,7 +39,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class BlockedLayout:
-    """How a buffer in blocks of lanes holds a tensor.
+    """The layout of a tensor in a buffer in blocks of lanes.
 
     Attributes:
         shape: of the buffer, [N, CB, H, W, block]; of a tensor of 16 bits CB is twice that of a byte: the blocks of the
@@ -64,8 +64,8 @@ class TensorInfo:
         buffer: the buffer with its value in C order, "" if it never leaves the scratchpads.
         scale, zero_point: quantisation, None for float tensors; lists for per-channel.
         relayout: how the buffer holds the value if it is in blocks of lanes, None for plain C order.
-        where: "npu" or "cpu": who computes it.
-        reason: why this tensor may differ from the reference by a step ("" = it must be equal).
+        where: "npu" or "cpu": the unit that computes it.
+        reason: the reason why this tensor may differ from the reference by a step ("" = it must be equal).
     """
 
     name: str
@@ -88,8 +88,9 @@ class StateInfo:
 
     Attributes:
         name: as in the model.
-        begin: with the value that a run begins with. Its buffer holds the first run's when the program is loaded.
-        end: with the value that the next run begins with.
+        begin: tensor with the value that a run begins with. Its buffer holds the first run's value when the program is
+            loaded.
+        end: tensor with the value that the next run begins with.
     """
 
     name: str
@@ -102,8 +103,8 @@ class EntryPoint:
     """One of several computations of a program, which share constants and states.
 
     Attributes:
-        name: what a run asks for.
-        inputs, outputs: of its runs.
+        name: name by which a run selects it.
+        inputs, outputs: inputs and outputs of its runs.
         first_step, step_count: its part of the program's steps.
         first_layer, layer_count: its part of the rows of the reports.
     """
@@ -119,12 +120,12 @@ class EntryPoint:
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What the CPU kernels of a program need of the machine that runs them.
+    """Requirements of a program's CPU kernels on the machine that runs them.
 
     Attributes:
         triple: LLVM target triple they are compiled for, "" for a program without kernels.
         features: instruction-set extensions they may use, by LLVM's names.
-        threads: that call every kernel together.
+        threads: number of threads that call every kernel together.
     """
 
     triple: str = ""
@@ -160,12 +161,12 @@ WORK_KINDS = ("vector", "shuffle", "scalar", "plain", "divide", "memory", "gathe
 
 @dataclass
 class KernelWork:
-    """What one kernel of a CPU step does in a run, from which a model of the host makes time.
+    """Work of one kernel of a CPU step in a run, from which a model of the host derives time.
 
     Attributes:
         step: index of the step in the program.
         name, op: nodes it computes (several joined by " + "), conversions between NPU and CPU among them.
-        work: machine operations by kind, of `WORK_KINDS`; kinds that it has none of are left out.
+        work: machine operations by kind, of `WORK_KINDS`; absent kinds are 0.
         nbytes: of the memory it reads and writes, each buffer once.
     """
 
@@ -178,7 +179,7 @@ class KernelWork:
 
 @dataclass
 class Layer:
-    """A row of the reports: what part of the instruction image belongs to which node of the model.
+    """A row of the reports: the part of the instruction image that belongs to a node of the model.
 
     Attributes:
         name, op: node of the model (several joined by " + " when fused).
@@ -187,10 +188,10 @@ class Layer:
         macs: multiply-accumulates of the model's arithmetic, padding and alignment not counted.
         read_bytes, write_bytes: memory traffic of the instructions.
         minimum_bytes: traffic that no schedule can avoid, see docs/simulators.md.
-        minimum_writes: part of it that is written.
+        minimum_writes: written part of `minimum_bytes`.
         minimum_steps: steps of the array that no schedule can avoid.
-        after_all: no schedule can begin with it, nor with what follows, before all that stands before it is done.
-        tile: how it is cut, for people to read.
+        after_all: no schedule can begin this layer or later ones before all earlier layers are done.
+        tile: description of its tiling, for people to read.
     """
 
     name: str

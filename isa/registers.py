@@ -26,7 +26,7 @@ class Register:
 
     Attributes:
         access: R (read only), RW, W1C (write 1 to clear) or W (write only, reads 0).
-        counts: it is half of a counter of the last run.
+        counts: True if it is half of a counter of the last run.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Widths of the numbers of a row that `tilewright.isa.row_norm` computes."""
+"""Bit widths of the row statistics that `tilewright.isa.row_norm` computes."""
 
 from __future__ import annotations
 

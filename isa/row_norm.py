@@ -1,4 +1,4 @@
-"""Norms of rows in integers: what ROW keeps of a row with MOMENTS and POWER, and what NORM makes of it.
+"""Norms of rows in integers: the statistics that ROW keeps with MOMENTS and POWER, and the results of NORM.
 
 With n elements u = q + 128 of a row, S their sum and Q the sum of their squares, n * Q - S**2 is n**2 times the
 variance, exactly. Everything behind that is a root and two quotients, bit by bit as registers compute them, so that
@@ -64,13 +64,13 @@ def mean_of(total: int, count: int) -> int:
 
 
 def row_norm(squares: int, total: int, count: int, epsilon: int, centred: bool) -> RowNorm:
-    """What MOMENTS (`centred`) and POWER keep of a row.
+    """The statistics that MOMENTS (`centred`) and POWER keep of a row.
 
     Args:
         squares, total: sums of the fields of the row's words; 28 and 20 bits of them count.
         count: elements of the row, 13 bits.
         epsilon: int32 and EPSILON_FRACTION bits of a fraction, added to count**2 times the variance (the mean of
-            squares). Of the sum, as it is shifted, the highest RADICAND_BITS count.
+            squares). The highest RADICAND_BITS of the shifted sum count.
     """
     squares, total, count = squares % (1 << SQUARES_BITS), total % (1 << TOTAL_BITS), count % (1 << COUNT_BITS)
     variance = count * squares - (total * total if centred else 0)
@@ -92,8 +92,7 @@ def row_norm(squares: int, total: int, count: int, epsilon: int, centred: bool) 
 def normalise(values: Any, row: RowNorm, bias: Any, scale: Any, zero_point: Any, low: Any, high: Any) -> Array:
     """NORM: `clamp(RNE(f32(f32(q*factor + offset) * scale * 2**exponent) + bias * 2**-23) + zero_point, low, high)`.
 
-    The product's magnitude counts as 2**8 to 2**9 where it is more, by its mantissa; below 2**-26 only whether there
-    is anything.
+    A larger magnitude of the product counts as 2**8 to 2**9, by its mantissa; below 2**-26 only zero or not counts.
 
     Args:
         values: int8.

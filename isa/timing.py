@@ -12,7 +12,7 @@ from tilewright.isa.config import NpuConfig
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryTiming:
-    """External memory as the test memory and the cycle model see it; see `docs/machine.md`.
+    """External memory in the test memory and the cycle model; see `docs/machine.md`.
 
     Attributes:
         read_latency: cycles from the address handshake to the first data beat.
@@ -82,7 +82,7 @@ FETCH_BUFFER_BYTES = 512
 
 
 def table_chunk_cycles(config: NpuConfig) -> int:
-    """Cycles the write of a bus-wide chunk of a look-up table takes."""
+    """Cycles of the write of a bus-wide chunk of a look-up table."""
     return max(1, config.bus_bytes // TABLE_WORD_BYTES)
 
 
@@ -101,28 +101,31 @@ def row_tree_stages(config: NpuConfig) -> int:
 
 
 def row_scale_write(config: NpuConfig) -> int:
-    """From the last ROW step of EXP_SUM in a row to the write of its scale to PRM: the exponentials, the tree, the sum,
-    two cycles of normalisation, the division."""
+    """Cycles from the last ROW step of EXP_SUM in a row to the write of its scale to PRM: the exponentials, the tree,
+    the sum, two cycles of normalisation, the division.
+    """
     return 7 + row_tree_stages(config) + 1 + 1 + ROW_DIVIDE_CYCLES
 
 
 def row_norm_write(config: NpuConfig) -> int:
-    """From the last ROW step of MOMENTS or POWER in a row to the write of STAT: as for a scale until there are sums;
-    three cycles until there is a radicand, ten for its exponent, a root, a division, two cycles for the offset."""
+    """Cycles from the last ROW step of MOMENTS or POWER in a row to the write of STAT. Up to the sums they are those of
+    a scale; then three to the radicand, ten for its exponent, a root, a division, two for the offset.
+    """
     return 7 + row_tree_stages(config) + 1 + 3 + 10 + ROW_DIVIDE_CYCLES + ROW_DIVIDE_CYCLES + 2
 
 
 def gemm_depth(config: NpuConfig) -> int:
-    """From a GEMM or DEPTHWISE step to the accumulate stage: the reads, one cycle for the operand registers, then the
-    array. The ACC write happens one cycle later."""
+    """Cycles from a GEMM or DEPTHWISE step to the accumulate stage: the reads, one cycle for the operand registers,
+    then the array. The ACC write happens one cycle later.
+    """
     return ACT_READ_CYCLES + 1 + array_stages(config)
 
 
 def gemm_signal(config: NpuConfig) -> int:
-    """From the last step of a GEMM or DEPTHWISE to its signals."""
+    """Cycles from the last step of a GEMM or DEPTHWISE to its signals."""
     return gemm_depth(config) - SIGNAL_AHEAD
 
 
 def fetch_burst_bytes(config: NpuConfig) -> int:
-    """Bursts of FETCH end at multiples of this many bytes."""
+    """Bytes at whose multiples bursts of FETCH end."""
     return min(FETCH_BURST_BYTES, config.burst_beats * config.bus_bytes)

@@ -1,4 +1,4 @@
-"""Where VECTOR_WIDE finds what it needs in the word of PRM that VECTOR takes a scale from.
+"""Bit positions of VECTOR_WIDE's parameters in the PRM word of a VECTOR scale.
 
 `tilewright.isa.wide_numerics.wide_parameters` makes the words.
 """

@@ -15,7 +15,7 @@ from tilewright.isa.wide_bits import WIDE_BIAS_BIT, WIDE_SHIFT_BIT
 def wide_multiplier(real: float) -> tuple[int, int]:
     """A factor as LiteRT applies it to 64-bit sums: 15 bits of a multiplier, and the right shift behind it.
 
-    Rounded twice as there: to 31 bits (`litert_multiplier`), then to 15.
+    It is rounded twice, like in LiteRT: to 31 bits (`litert_multiplier`), then to 15.
     """
     q, exponent = litert_multiplier(real)
     return ((q + (1 << 15)) >> 16 if q < 0x7FFF0000 else 0x7FFF), 15 - exponent
@@ -50,7 +50,7 @@ def requantize_wide_product(acc: Any, factor: Any, low: int, high: int) -> Array
 
 
 def wrap48(value: Any) -> Array:
-    """int64 wrapped to 48 bits, as VECTOR_WIDE sums."""
+    """Wraps int64 to 48 bits, like the sums of VECTOR_WIDE."""
     return np.asarray((np.asarray(value, np.int64) << 16) >> 16)
 
 
@@ -59,7 +59,7 @@ WIDE_BIAS_MOST = (1 << 41) - (1 << 31) - 1
 
 
 def wide_parameters(bias: Any, multiplier: Any, shift: Any) -> tuple[Array, Array]:
-    """What PRM rows hold for VECTOR_WIDE: biases (int32) and patterns of scales (uint32).
+    """PRM rows of VECTOR_WIDE: biases (int32) and patterns of scales (uint32).
 
     Args:
         bias: int64 up to WIDE_BIAS_MOST.
@@ -84,7 +84,7 @@ def wide_parameters(bias: Any, multiplier: Any, shift: Any) -> tuple[Array, Arra
 
 
 def requantize_wide_bits(acc: Any, scale: Any, low: int, high: int) -> Array:
-    """`requantize_wide` by a pattern of `wide_parameters`, of any value, as the machine has it.
+    """`requantize_wide` by a pattern of `wide_parameters`, of any value, like on the machine.
 
     Args:
         acc: int64 of 48 bits, the lower part of the bias included.
@@ -99,7 +99,7 @@ def requantize_wide_bits(acc: Any, scale: Any, low: int, high: int) -> Array:
 
 
 def wide_byte(value: Any, byte: int) -> Array:
-    """A byte of int16 as int8: the high one, or the low one less 128, so that value = 256 * high + low + 128."""
+    """One byte of int16 as int8: the high one, or the low one less 128, so that value = 256 * high + low + 128."""
     v = np.asarray(value, np.int16).astype(np.int64)
     return ((v >> 8) if byte == WideByte.HIGH else (v & 255) - 128).astype(np.int8)
 

@@ -1,7 +1,7 @@
-"""Where the cycles of a traced run went, layer by layer: each has a bound, and what it lost against it, by cause.
+"""Attributes the cycles of a traced run to layers: each has a bound and, by cause, the cycles lost against it.
 
 The array (GEMM) is what a layer's bound counts, so a cycle in which it makes a step is the array's;
-`tilewright.simulator.blame` says what held it back in the others.
+`tilewright.simulator.blame` names the cause of the others.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class LayerLosses:
 
 
 def fused_layers(layers: Iterable[Layer]) -> list[list[Layer]]:
-    """The NPU layers, those that were fused together: they share the instructions counted with the first one."""
+    """Groups the NPU layers that were fused: they share the instructions counted with the first one."""
     groups: list[list[Layer]] = []
     for layer in layers:
         if layer.where != "npu":
@@ -98,7 +98,7 @@ def fused_layers(layers: Iterable[Layer]) -> list[list[Layer]]:
 
 
 def fused_row(group: Sequence[Layer]) -> Layer:
-    """One layer that stands for all of a group."""
+    """One layer that stands for a group: its names joined, its counts summed."""
     names = [layer.name for layer in group]
     sums = {
         key: sum(getattr(layer, key) for layer in group)
@@ -108,7 +108,7 @@ def fused_row(group: Sequence[Layer]) -> Layer:
 
 
 def bounds_of(groups: Sequence[Sequence[Layer]], config: NpuConfig, memory: MemoryTiming) -> list[int]:
-    """The part of each group in the bound: what of a group must wait for all before it, a row of all does not say."""
+    """The part of each group in the bound. A joined row cannot express which of its layers wait for all before them."""
     parts = iter(shares([layer for group in groups for layer in group], config, memory))
     return [sum(next(parts) for _ in group) for group in groups]
 
@@ -121,14 +121,14 @@ def attribute(
     constants: bytes = b"",
     memory: MemoryTiming = DEFAULT_MEMORY,
 ) -> list[LayerLosses]:
-    """The NPU layers in the order of the program, with what they lost.
+    """The NPU layers in the order of the program, with their lost cycles by cause.
 
     Args:
         ops: the program's instructions.
         layers: `Program.layers`.
         traces: of the runs of the program's NPU steps, in order.
-        constants: the program's constant region; tells the products of fused depthwise layers from the others.
-        memory: of the runs.
+        constants: the program's constant region; distinguishes the products of fused depthwise layers from the others.
+        memory: memory timing of the runs.
     """
     groups = {group[0].first: group for group in fused_layers(layers)}
     fused = [fused_row(group) for group in groups.values()]
@@ -156,7 +156,7 @@ def _account(
     memory: MemoryTiming,
     products: np.ndarray,
 ) -> LayerLosses:
-    """The books of one layer; `interval`: the cycle before its first and its last."""
+    """The losses of one layer; `interval`: the cycle before its first and its last."""
     compute = layer.minimum_steps
     row = LayerLosses(layer, members, interval[1] - interval[0], compute, memory_cycles([layer], config, memory), bound)
     pcs = layer.first, layer.first + layer.count
@@ -206,7 +206,7 @@ def _account(
 
 
 class _Table:
-    """Segments of a whole program, to be counted by cause and cycles or found by instruction."""
+    """Segments of a whole program, counted by cause and cycles or found by instruction."""
 
     def __init__(self, segments: list[Segment]) -> None:
         self._knots: dict[str, tuple[np.ndarray, np.ndarray]] = {}

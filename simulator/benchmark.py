@@ -21,7 +21,7 @@ DATA_BYTES = 1 << 22
 
 
 def _prologue(config: NpuConfig) -> list[Op]:
-    """Fills ACT and WGT with random rows."""
+    """Instructions that fill ACT, WGT and PRM with random rows."""
     return [
         op("LOAD", region=1, target=Memory.ACT, count=config.act_rows),
         op("LOAD", region=1, target=Memory.WGT, count=config.wgt_tiles),
@@ -30,7 +30,7 @@ def _prologue(config: NpuConfig) -> list[Op]:
 
 
 def convolution(config: NpuConfig) -> list[Op]:
-    """3 x 3, 4 blocks in, up to 4 blocks out, rows of up to 28 positions: one GEMM per output row."""
+    """A 3 x 3 convolution, 4 blocks in, up to 4 blocks out, rows of up to 28 positions: one GEMM per output row."""
     width = min(28, int((config.act_rows / 4) ** 0.5) - 2)
     outs = min(4, config.wgt_tiles // 36)
     pitch, plane = width + 2, (width + 2) ** 2
@@ -45,7 +45,7 @@ def convolution(config: NpuConfig) -> list[Op]:
 
 
 def fully_connected(config: NpuConfig) -> list[Op]:
-    """One position, every weight tile loaded and used once."""
+    """A fully connected layer at one position, every weight tile loaded and used once."""
     tiles = config.wgt_tiles // 2
     count = min(tiles, 64)
     outs = tiles // count
@@ -61,7 +61,7 @@ def fully_connected(config: NpuConfig) -> list[Op]:
 
 
 def depthwise(config: NpuConfig) -> list[Op]:
-    """3 x 3 at stride 1 over rows of 28 positions."""
+    """A 3 x 3 depthwise convolution at stride 1 over rows of 28 positions."""
     loops = [
         op("GEMM_LOOP", level=0, count=3, act_stride=30),
         op("GEMM_LOOP", level=1, count=30, act_stride=1, acc_stride=1),
@@ -70,13 +70,13 @@ def depthwise(config: NpuConfig) -> list[Op]:
 
 
 def requantise(config: NpuConfig) -> list[Op]:
-    """ACC to ACT, one PRM row."""
+    """Requantisation from ACC to ACT with one PRM row."""
     loops = [op("VECTOR_LOOP", count=100, a_stride=1, dst_stride=1), op("VECTOR_POST", lo=-128, hi=127)]
     return loops + [op("VECTOR")] * 1000
 
 
 def add(config: NpuConfig) -> list[Op]:
-    """Two ACT operands through the integer Add."""
+    """Additions of two ACT operands by the integer Add."""
     loops = [op("VECTOR_LOOP", count=100, a_stride=1, b_stride=1, dst_stride=1)]
     constants = [op("VECTOR_ADD", ma=1000, mb=2000, shift=12), op("VECTOR_POST", add_lo=-128, add_hi=127)]
     return loops + constants + [op("VECTOR", source=Source.ACT, b=200, dst=400, add=1)] * 1000
@@ -93,7 +93,7 @@ def copy(config: NpuConfig) -> list[Op]:
 
 
 def measure(config: NpuConfig, make: Callable[[NpuConfig], list[Op]]) -> tuple[Counters, float]:
-    """Counters of a run and the best of five times in seconds."""
+    """Counters of a run and the best time of five, in seconds."""
     ops = [*_prologue(config), *make(config), op("END")]
     device = FunctionalDevice(config)
     image = to_bytes(ops)
@@ -114,7 +114,7 @@ def measure(config: NpuConfig, make: Callable[[NpuConfig], list[Op]]) -> tuple[C
 
 
 def main(arguments: list[str]) -> int:
-    """The command line; returns the exit status."""
+    """Runs the command line; returns the exit status."""
     config = NpuConfig.load(arguments[0] if arguments else "base")
     print(f"{config.name}: functional simulator, fast path, one thread")
     for make in (convolution, fully_connected, depthwise, requantise, add, copy):

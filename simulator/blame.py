@@ -1,6 +1,6 @@
-"""Who held the array back: every cycle of a traced run has one cause, a step of the array or what was waited for.
+"""Attributes every cycle of a traced run to one cause: a step of the array, or the engine it waited for.
 
-In a cycle in which the array (GEMM) makes no step, something holds its next instruction back. The trace tells what: the
+In a cycle in which the array (GEMM) makes no step, something holds its next instruction back. The trace names it: the
 signal it waits for belongs to an instruction of another engine, which at that time was working or was itself waiting
 for a third one, and so on until an engine is found that works: that one is the cause. Takes and signals of a semaphore
 are matched by number.
@@ -34,12 +34,12 @@ Segment = tuple[int, int, str, int]  # first and last cycle, cause, instruction
 
 
 def segments(ops: Sequence[Op], trace: Trace, config: NpuConfig) -> list[Segment]:
-    """The causes of all cycles of a run: every cycle is in one segment. `ops` are those of the whole program."""
+    """The causes of all cycles of a run: every cycle is in one segment. `ops`: instructions of the whole program."""
     return _Run(ops, trace, config).segments()
 
 
 class _Run:
-    """One traced run: who waited for whom."""
+    """One traced run and its chains of waits."""
 
     def __init__(self, ops: Sequence[Op], trace: Trace, config: NpuConfig) -> None:
         count = len(trace.times)
@@ -96,7 +96,7 @@ class _Run:
                 self.last[i] = self.ended[i] - VECTOR_SIGNAL
 
     def _match(self) -> None:
-        """For every instruction that waits, the signaller whose signal came last."""
+        """Finds, for every waiting instruction, the signaller whose signal came last."""
         given: dict[int, list[tuple[int, int]]] = {}
         taken: dict[int, list[tuple[int, int]]] = {}
         for engine in list(Engine)[1:]:
@@ -112,7 +112,7 @@ class _Run:
                     self.signaller[i] = j
 
     def segments(self) -> list[Segment]:
-        """Every cycle of the run once."""
+        """Segments that cover every cycle of the run once."""
         out: list[Segment] = []
         at = 1
         for i in self.runs[Engine.GEMM]:

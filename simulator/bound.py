@@ -1,6 +1,6 @@
-"""The fewest cycles a program can take, whatever is computed where and in which order, and each layer's part of them.
+"""The fewest cycles of a program, whatever is computed where and in which order, and each layer's part of them.
 
-docs/simulators.md has the argument. What the layers must do at least is in the program.
+docs/simulators.md has the argument. The minimum work of the layers is in the program.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def memory_cycles(
     held: int = 0,
     kept: int = 0,
 ) -> int:
-    """Cycles of the bytes that layers must move: reads and writes have a channel each.
+    """Cycles of the minimum traffic of layers: reads and writes have a channel each.
 
     Args:
         memory: its intervals count, its latencies do not.
@@ -43,9 +43,10 @@ def _beats(nbytes: int, bus_bytes: int, interval: float) -> int:
 
 
 def shares(layers: Sequence[Layer], config: NpuConfig, memory: MemoryTiming = DEFAULT_MEMORY) -> list[int]:
-    """The bound of a program, divided among its layers in their order: the sum is what cannot be beaten.
+    """Divides the bound of a program among its layers in their order: the sum is what cannot be beaten.
 
-    A layer's part is its steps of the array and, where memory takes longer than all steps, a part of what is left.
+    A layer's part is its steps of the array and, where memory takes longer than all steps, a part of the remaining
+    cycles.
     """
     cuts = [0, *(k for k, layer in enumerate(layers) if layer.after_all and k), len(layers)]
     held = config.scratchpad_bytes
@@ -69,7 +70,7 @@ def shares(layers: Sequence[Layer], config: NpuConfig, memory: MemoryTiming = DE
 
 
 def _divided(layers: Sequence[Layer], cycles: int, config: NpuConfig, memory: MemoryTiming) -> list[int]:
-    """Divides cycles that are no fewer than all steps: what is beyond them goes where memory takes longer."""
+    """Divides `cycles`, no fewer than all steps: those beyond the steps go to layers whose memory takes longer."""
     extra = cycles - sum(layer.minimum_steps for layer in layers)
     weights = [max(0, memory_cycles([layer], config, memory) - layer.minimum_steps) for layer in layers]
     found, given, seen = [], 0, 0
@@ -82,5 +83,5 @@ def _divided(layers: Sequence[Layer], cycles: int, config: NpuConfig, memory: Me
 
 
 def bound_cycles(layers: Sequence[Layer], config: NpuConfig, memory: MemoryTiming = DEFAULT_MEMORY) -> int:
-    """The fewest cycles the NPU's layers of a program can take on a memory."""
+    """The fewest cycles the NPU's layers of a program can take with a memory."""
     return sum(shares([layer for layer in layers if layer.where == "npu"], config, memory))

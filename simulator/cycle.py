@@ -31,7 +31,7 @@ _STEPS_PER_CYCLE, _STEPS_AT_LEAST = 16, 1 << 24
 
 
 def _build() -> Path:
-    """The shared library, built if it is not there; one serves every configuration. Raises `BuildError`."""
+    """Builds the shared library if it is not there; one serves every configuration. Raises `BuildError`."""
     return shared_library(
         _SOURCES / "cycle.cpp",
         [*_FLAGS, f"-I{_INCLUDE}"],
@@ -44,7 +44,7 @@ def _build() -> Path:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    """The loaded library. Raises `BuildError`."""
+    """Loads the library. Raises `BuildError`."""
     path = _build()
     library = ctypes.CDLL(str(path))
     library.tw_cycle_run_program.argtypes = [ctypes.POINTER(CycleRun)]
@@ -56,7 +56,7 @@ def _library() -> ctypes.CDLL:
 
 @dataclass
 class Trace:
-    """When the instructions of a run happened, in cycles from 1, the first cycle after START; 0 = never.
+    """Times of the instructions of a run, in cycles from 1, the first cycle after START; 0 = never.
 
     Attributes:
         times: uint64 [instructions, 4]: dispatched by FETCH, first held back by a semaphore, taken by its engine (its
@@ -88,7 +88,7 @@ class Trace:
 
 @dataclass
 class Clock:
-    """The outcome of a run as far as time goes."""
+    """Cycles and counters of a run, without its data."""
 
     counters: Counters
     error: Fault | None
@@ -110,7 +110,7 @@ def simulate(
     trace: bool = False,
     stop: ctypes.c_uint8 | None = None,
 ) -> Clock:
-    """Runs the clock of a program (region, offset, length); memory and scratchpads are not touched.
+    """Simulates the clock of a program (region, offset, length); memory and scratchpads are not touched.
 
     Args:
         stop: another thread sets it to end the run with TIMEOUT.
@@ -150,7 +150,7 @@ class CycleDevice(Interruptible):
 
     Args:
         config: the NPU.
-        timing: of the external memory.
+        timing: timing of the external memory.
         functional: False leaves out the data: outputs are not computed, only the clock runs.
 
     Attributes:
@@ -202,7 +202,7 @@ class CycleDevice(Interruptible):
         native.run(self.config, self.scratchpads, self.memory.data, regions, program, steps, stop=self.stop)
 
     def _error(self, clock: Clock, regions: Sequence[Region], program: tuple[int, int, int]) -> DeviceError:
-        """The error of the clock; in the functional simulator's words where that one stops at the same place."""
+        """The error of the clock; with the functional simulator's message where that one stops at the same place."""
         assert clock.error is not None
         fault = clock.error
         if self.functional:

@@ -12,7 +12,7 @@ COMMAND = "python -m tilewright.simulator.generate"
 
 
 def header() -> str:
-    """Text of the header."""
+    """The text of `native/structs.h`."""
     return c_structs.header(DECLARED, COMMAND, "TILEWRIGHT_SIMULATOR_STRUCTS_H", "tilewright_isa.h")
 
 

@@ -1,4 +1,4 @@
-"""A run that another thread can end."""
+"""Runs that another thread can interrupt."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tilewright.isa.error_codes import ErrorCode
 
 
 class Interruptible(InProcess):
-    """A base of simulators whose native code looks, all the time, whether it is to stop.
+    """A base of simulators whose native code polls a flag to stop.
 
     Attributes:
-        stop: what the native code looks at; a run begins by clearing it.
+        stop: the flag; a run begins by clearing it.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What the functional paths share: scratchpads, the view of external memory, faults and their messages."""
+"""State shared by the functional paths: scratchpads, the view of external memory, faults and their messages."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Scratchpads:
 
 
 class Fault(Exception):
-    """What an engine stops at, before it is known which instruction it was.
+    """A fault that stops an engine, before its instruction is known.
 
     Attributes:
         code: reason.
@@ -69,11 +69,11 @@ class Fault(Exception):
 
 @dataclass
 class Blocked:
-    """Where a run that can make no progress stands.
+    """The state of a run that can make no progress.
 
     Attributes:
         heads: index of the instruction at the head of every engine's queue that waits for a semaphore.
-        fetch: the engine on whose full queue FETCH waits, and the index it wants to dispatch; None after END.
+        fetch: the engine on whose full queue FETCH waits, and the index of the instruction to dispatch; None after END.
     """
 
     heads: dict[Engine, int] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class Blocked:
 
 
 class ExternalMemory:
-    """Memory of the host as the machine sees it: through regions.
+    """External memory in the machine's view: through regions.
 
     Args:
         data: uint8, the whole device memory.
@@ -109,8 +109,9 @@ def bus_beats(offset: int, nbytes: int, config: NpuConfig) -> int:
 
 
 def check_call(config: NpuConfig, launch: Launch) -> None:
-    """Raises `DeviceError` ILLEGAL_OPERAND for what the registers cannot hold, but for limits of time, which may be
-    longer here: below 2**64."""
+    """Raises `DeviceError` ILLEGAL_OPERAND for a launch whose values do not fit the registers. Limits of time may be
+    longer here: below 2**64.
+    """
     check_run(config, replace(launch, watchdog=0, timeout=0))
     for name, value in (("watchdog", launch.watchdog), ("timeout", launch.timeout)):
         if not 0 <= value < 1 << 64:
@@ -118,11 +119,11 @@ def check_call(config: NpuConfig, launch: Launch) -> None:
 
 
 class Explainer:
-    """Turns faults into `DeviceError` with a message for people.
+    """Turns faults into `DeviceError` with a readable message.
 
     Args:
         memory: external memory and regions.
-        program_region, program_offset: where the program lies.
+        program_region, program_offset: region and offset of the program.
         scratchpads: for their sizes.
     """
 
@@ -186,7 +187,7 @@ class Explainer:
         return str(config.prm_rows if memory == "STAT" else self.scratchpads.arrays()[memory].shape[0])
 
     def deadlock(self, blocked: Blocked, semaphores: Sequence[int]) -> DeviceError:
-        """The WATCHDOG error of a run in which nothing can go on."""
+        """The WATCHDOG error of a run in which nothing can proceed."""
         parts = []
         for engine, pc in blocked.heads.items():
             waits = decode(self.word(pc)).waits
@@ -202,7 +203,7 @@ class Explainer:
 
 @dataclass
 class RunCounts:
-    """What both paths count; `engine_steps` bounds the cycles of a run from below."""
+    """Counts of a run in both paths; `engine_steps` bounds the cycles of a run from below."""
 
     instructions: int = 0
     macs: int = 0
@@ -217,7 +218,7 @@ def read_program_checked(memory: ExternalMemory, region: int, offset: int, lengt
 
 
 def check_operands(operation: Op, config: NpuConfig) -> None:
-    """`tilewright.isa.encoding.check` as a `Fault`."""
+    """Checks operands by `tilewright.isa.encoding.check`; an error becomes a `Fault`."""
     try:
         check(operation, config)
     except DecodeError as error:

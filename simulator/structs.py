@@ -1,5 +1,4 @@
-"""What the C++ of `native/` is called with; `python -m tilewright.simulator.generate` makes `native/structs.h` of
-it."""
+"""Arguments of the C++ in `native/`; `python -m tilewright.simulator.generate` makes `native/structs.h` of them."""
 
 from __future__ import annotations
 
@@ -36,12 +35,12 @@ from tilewright.isa.timing import (
     table_chunk_cycles,
 )
 
-#: Attributes of `NpuConfig` the functional simulator is told when it runs; block sizes it knows from its build.
+#: Attributes of `NpuConfig` passed to the functional simulator; block sizes are constants of its build.
 _FUNCTIONAL = (
     "act_rows", "wgt_tiles", "acc_rows", "prm_rows", "lut_tables", "gemm_loops", "vector_loops", "queue_depth",
     "bus_bytes", "vector_queue", "address_bits", "offset_bits", "weight_codes", "window_segment",
 )  # fmt: skip
-#: Those the cycle-level simulator is told.
+#: Attributes of `NpuConfig` passed to the cycle-level simulator.
 _CYCLE = (
     "block_in", "block_out", "act_rows", "act_banks", "wgt_tiles", "acc_rows", "prm_rows", "lut_tables", "gemm_loops",
     "vector_loops", "queue_depth", "bus_bytes", "burst_beats", "read_outstanding", "write_outstanding", "vector_queue",
@@ -50,7 +49,7 @@ _CYCLE = (
 
 
 def _latencies(config: NpuConfig) -> dict[str, int]:
-    """What the cycle-level simulator is told of `tilewright.isa.timing`."""
+    """The latencies of `tilewright.isa.timing` passed to the cycle-level simulator."""
     return {
         "gemm_depth": gemm_depth(config),
         "gemm_signal": gemm_signal(config),
@@ -217,7 +216,7 @@ def prepare(
     program: tuple[int, int, int],
     stop: c_uint8 | None = None,
 ) -> None:
-    """Fills in what both simulators are told: limits of operands, external memory, the program to run.
+    """Fills in the arguments of both simulators: limits of operands, external memory, the program to run.
 
     Args:
         data: uint8, the external memory.
@@ -234,12 +233,12 @@ def prepare(
 
 
 def pointer(array: np.ndarray, kind: Any) -> Any:
-    """To the first element of an array."""
+    """A ctypes pointer to the first element of an array."""
     return array.ctypes.data_as(POINTER(kind))
 
 
 def check_size(library: ctypes.CDLL, function: str, structure: type[Struct]) -> bool:
-    """Whether a library was built with the same structure; `function` answers its size there."""
+    """True if a library was built with the same structure; its `function` returns the size in bytes."""
     size = getattr(library, function)
     size.restype = c_uint64
     return bool(size() == ctypes.sizeof(structure))

@@ -26,10 +26,10 @@ _ENGINES = list(Engine)[1:]
 
 @dataclass(frozen=True)
 class LayerCycles:
-    """When a layer ran, in cycles of the whole program (0 = before its first cycle).
+    """Start and end of a layer, in cycles of the whole program (0 = before its first cycle).
 
     Attributes:
-        layer: which.
+        layer: the layer.
         first, last: first cycle of its first instruction, cycle in which its last one completed; layers overlap.
         cycles: from the completion of the layers before it to its own; these sum up to the run.
     """
@@ -41,7 +41,7 @@ class LayerCycles:
 
 
 def _offsets(traces: Sequence[Trace]) -> list[int]:
-    """The cycle before the first one of each run, the runs one after the other."""
+    """The cycle before the first one of each run, with the runs one after the other."""
     offsets = [0]
     for trace in traces:
         offsets.append(offsets[-1] + trace.cycles)

@@ -1,4 +1,4 @@
-"""The products of depthwise layers: how many steps of the window a program must make for them."""
+"""Products of depthwise layers: the window steps that a program must make for them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilewright.isa.program import CONSTANT_REGION, Layer
 
 
 def window_products(ops: Sequence[Op], config: NpuConfig, constants: bytes) -> np.ndarray:
-    """MACs of every DEPTHWISE instruction, lanes and slots without weights left out; 0 for the others."""
+    """MACs of every DEPTHWISE instruction, without lanes and slots that have no weights; 0 for other instructions."""
     products = np.zeros(len(ops), np.int64)
     if not any(o.name == "DEPTHWISE" for o in ops):
         return products
@@ -55,13 +55,14 @@ def window_products(ops: Sequence[Op], config: NpuConfig, constants: bytes) -> n
 
 
 def _reset(config: NpuConfig) -> tuple[list[tuple[int, int]], list[tuple[int, int, int]]]:
-    """Loops (count, stride in WGT) and box of LOAD (count, row stride, bytes) as a run finds them."""
+    """Loops (count, stride in WGT) and box of LOAD (count, row stride, bytes) after reset."""
     return [(1, 0)] * config.gemm_loops, [(1, 0, 0)] * 2
 
 
 def window_steps(members: Sequence[Layer], products: np.ndarray, pcs: tuple[int, int]) -> int:
-    """Least steps of the depthwise ones among fused layers: the members whose MACs are nearest to what the window
-    computed."""
+    """Fewest window steps of the depthwise layers among fused ones: the members whose MACs are nearest to the
+    window's.
+    """
     computed = int(products[slice(*pcs)].sum())
     sums = {0: 0}
     for layer in members[:12]:

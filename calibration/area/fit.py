@@ -55,7 +55,7 @@ _CHOICES = {
 
 
 def points() -> list[tuple[NpuConfig, bool]]:
-    """The points, always the same, and whether each is held back from the fit."""
+    """The calibration points, always the same, each with True if it is held back from the fit."""
     rng = random.Random(1)
 
     def draw(shape: tuple[int, int], name: str) -> NpuConfig:
@@ -76,7 +76,7 @@ def points() -> list[tuple[NpuConfig, bool]]:
 
 #: What one of each term takes, roughly, on a family of four-input LUTs: from per-module counts of `tiny` and of arrays
 #: of 8 x 8 and 16 x 16, and from the first points of an early calibration. The fit starts from these, so that terms the
-#: points say little about stay sensible.
+#: points determine little stay sensible.
 _EXPECTED: dict[str, dict[str, float]] = {
     "lut": {
         "fixed": 9000, "lanes of VECTOR": 1200, "outputs of the array": 120, "products": 26, "semaphores": 65,
@@ -97,7 +97,7 @@ _POINT_SIGMA, _COEFFICIENT_SIGMA = 0.02, 0.5
 
 
 def fit(configs: list[NpuConfig], counts: list[Resources], family: str) -> dict[str, dict[str, float]]:
-    """The likeliest coefficients, none negative: least squares of relative errors with normal priors."""
+    """Fits the likeliest coefficients, none negative: least squares of relative errors with normal priors."""
     from scipy.optimize import nnls
 
     found = {}
@@ -133,7 +133,7 @@ def calibrate(family: str, count: int, say: Callable[[str], object] = print) -> 
     """Synthesises the points one after the other (those known from before take no time), fits, writes the file.
 
     Args:
-        count: of the points, from the first; fewer are quicker and less exact.
+        count: number of points, from the first; fewer are quicker and less exact.
 
     Raises:
         FpgaError: no point could be synthesised, or the file cannot be written.

@@ -1,4 +1,4 @@
-"""Calibration of the model of the clock: which machines are placed, and the fit."""
+"""Calibration of the clock model: the machines that are placed, and the fit."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ POINTS: tuple[tuple[NpuConfig, bool], ...] = (
     (_TINY.with_(name="broad", block_out=8, vector_passes=2, semaphores=31), False),
     (_SMALL.with_(name="half", block_out=16, vector_passes=4, wgt_tiles=512, acc_rows=512), False),
 )
-#: Presets whose bitstreams say what routing makes of the estimate.
+#: Presets whose bitstreams give the clock after routing over the estimate.
 ROUTED = ("tiny",)
 #: ns that one of each term is expected to take: most of a path is wire. The fit starts from these, so that what the
-#: points say little about stays sensible.
+#: points determine little stays sensible.
 _EXPECTED = {
     "fixed": 3.0, "side of the area": 2.0, "bytes of the bus": 0.3, "lanes of VECTOR": 0.3, "products": 0.5,
 }  # fmt: skip
@@ -48,7 +48,7 @@ _POINT_SIGMA, _COEFFICIENT_SIGMA = 0.04, 1.0
 
 @dataclass(frozen=True)
 class Measured:
-    """A placed point: MHz by the estimate."""
+    """A placed calibration point: its clock in MHz by nextpnr's estimate."""
 
     config: NpuConfig
     held_back: bool
@@ -56,13 +56,15 @@ class Measured:
 
     @staticmethod
     def of(point: dict[str, Any]) -> Measured:
-        """A point of the stored file."""
+        """Reads a point of the stored file."""
         config = NpuConfig.from_dict(point["config"])
         return Measured(config, point["held_back"], point["placed_mhz"])
 
 
 def fit(points: Iterable[Measured], family: str) -> dict[str, float]:
-    """The likeliest coefficients, none negative: least squares of relative errors of the period, with normal priors."""
+    """Fits the likeliest coefficients, none negative: least squares of relative errors of the period, with normal
+    priors.
+    """
     from scipy.optimize import nnls
 
     points = list(points)
@@ -78,7 +80,7 @@ def fit(points: Iterable[Measured], family: str) -> dict[str, float]:
 
 
 def errors(coefficients: dict[str, float], points: Iterable[Measured], family: str) -> list[float]:
-    """Of the model's clock after placement, relative."""
+    """Relative errors of the model's clock after placement."""
     model = FmaxModel(area.load(family), coefficients, 1.0, 0.0)
     return [model.placed_mhz(p.config) / p.placed_mhz - 1 for p in points]
 
@@ -87,7 +89,7 @@ def calibrate(family: str, count: int, say: Callable[[str], object] = print) -> 
     """Places the points one after the other (those known from before take no time), fits, writes the file.
 
     Args:
-        count: of the points, from the first.
+        count: number of points, from the first.
 
     Raises:
         FpgaError: the family has no flow for it, too few points could be placed, or the file cannot be written.

@@ -29,7 +29,7 @@ MEMORY_KIB = 16
 
 @dataclass(frozen=True)
 class Placed:
-    """A design in place: sites of LUTs of the whole SoC, the clock by nextpnr's estimate, CPU seconds of the tools."""
+    """A placed design: sites of LUTs of the whole SoC, the clock by nextpnr's estimate, CPU seconds of the tools."""
 
     lut: int
     mhz: float
@@ -37,7 +37,7 @@ class Placed:
 
 
 def place(config: NpuConfig, family: str) -> Placed:
-    """Places a configuration; kept by the content of the design.
+    """Places a configuration; the result is kept by a hash of the design.
 
     Raises:
         FpgaError: a tool is missing or failed, or the design is too large.
@@ -76,7 +76,7 @@ def _place(config: NpuConfig, flow: Ecp5, folder: Path) -> dict[str, float]:
 
 
 def routed_mhz(config: NpuConfig, family: str) -> float:
-    """The highest clock of a preset's bitstream, built at the board's own point; kept by the sources.
+    """The highest clock in MHz of a preset's bitstream, built at the board's own point; kept by a hash of the sources.
 
     Raises:
         FpgaError: the build failed.

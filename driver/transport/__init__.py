@@ -1,1 +1,1 @@
-"""Ways to a board: one file for each, all behind `Transport`."""
+"""Transports to boards: one file for each, all implementations of `Transport`."""

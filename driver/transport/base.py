@@ -1,4 +1,4 @@
-"""`Transport`: what `BoardDevice` needs of the way to a board."""
+"""`Transport`: the interface of `BoardDevice` to a board."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Transport(Protocol):
     """Registers, memory and interrupt of one NPU. Not thread-safe.
 
     Attributes:
-        name: what users call it, for messages: "serial:/dev/ttyUSB0".
+        name: address for messages: "serial:/dev/ttyUSB0".
         base: address of the first byte of memory, as the NPU sees it.
         size: bytes of memory.
         details: facts for people, by name.
@@ -24,11 +24,11 @@ class Transport(Protocol):
     details: dict[str, str]
 
     def lock_file(self) -> int:
-        """A file descriptor to lock the board by; stays open until `close`."""
+        """A file descriptor to lock the board by; it stays open until `close`."""
         ...
 
     def connect(self) -> None:
-        """Makes contact; the lock is held. Called again after an exchange was interrupted.
+        """Connects to the board; the lock is held. Called again after an exchange was interrupted.
 
         Raises:
             TransportError: the board does not answer.
@@ -36,15 +36,15 @@ class Transport(Protocol):
         ...
 
     def read_registers(self, offset: int, count: int) -> list[int]:
-        """`count` 32-bit registers from byte `offset` on."""
+        """Reads `count` 32-bit registers from byte `offset` on."""
         ...
 
     def write_registers(self, offset: int, values: Sequence[int]) -> None:
-        """32-bit registers from byte `offset` on, in order."""
+        """Writes 32-bit registers from byte `offset` on, in order."""
         ...
 
     def read(self, address: int, nbytes: int) -> np.ndarray:
-        """Bytes of memory as a fresh uint8 array."""
+        """Reads bytes of memory as a fresh uint8 array."""
         ...
 
     def write(self, address: int, data: np.ndarray) -> None:
@@ -56,29 +56,32 @@ class Transport(Protocol):
         ...
 
     def to_device(self, start: int, end: int) -> None:
-        """Makes what the host wrote visible to the NPU; addresses, the end is not included."""
+        """Makes the host's writes to addresses start..end-1 visible to the NPU."""
         ...
 
     def from_device(self, start: int, end: int) -> None:
-        """Makes what the NPU wrote visible to the host, which has written nothing there meanwhile."""
+        """Makes the NPU's writes to addresses start..end-1 visible to the host, which has written nothing there
+        meanwhile.
+        """
         ...
 
     def wait(self, seconds: float) -> bool:
-        """Sleeps until the interrupt line is high, at most so long. True: the NPU may have finished. Transports without
-        an interrupt return early and let the caller look."""
+        """Sleeps until the interrupt line is high, at most `seconds`. Returns True if the NPU may have finished.
+        Transports without an interrupt return early and let the caller poll.
+        """
         ...
 
     def hard_reset(self) -> bool:
-        """Resets the NPU and its bus by other means than its registers. False: there are none."""
+        """Resets the NPU and its bus by other means than its registers. Returns False if there are none."""
         ...
 
     def close(self) -> None:
-        """Gives everything back. May be called twice."""
+        """Releases everything. May be called twice."""
         ...
 
 
 class Linked:
-    """The part of a `Transport` whose memory is at the other end of a link: nothing is mapped, no cache in between."""
+    """A base of transports whose memory is at the other end of a link: nothing is mapped, no cache in between."""
 
     def view(self, address: int, nbytes: int) -> np.ndarray | None:
         return None

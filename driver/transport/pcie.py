@@ -45,7 +45,7 @@ class PcieTransport(Linked):
         size: bytes of memory on the card that belong to the NPU.
         base: their first address.
         registers: byte offset of the NPU's registers in BAR 0.
-        event: number of the user interrupt the NPU drives; -1 = none, STATUS is looked at.
+        event: number of the user interrupt the NPU drives; -1 = none, STATUS is polled.
         root: of the file system.
         open_registers, open_interrupt: as for `tilewright.driver.transport.uio.UioTransport`.
     """
@@ -124,7 +124,7 @@ class PcieTransport(Linked):
 
     @contextlib.contextmanager
     def _channel(self, what: str, address: int) -> Iterator[None]:
-        """What the kernel says of a DMA channel, as a `TransportError`."""
+        """Turns an OSError of a DMA channel within the block into a `TransportError`."""
         try:
             yield
         except OSError as error:

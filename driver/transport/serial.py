@@ -50,7 +50,7 @@ class SerialTransport(Linked):
     Args:
         port: device file.
         baud: of the bitstream.
-        seconds: how long the answer to a request may take beyond the time its bytes need.
+        seconds: time the answer to a request may take beyond the transfer time of its bytes.
         words: payload of a frame at most, in 32-bit words; short frames get through a bad line more often.
 
     Attributes:
@@ -72,7 +72,7 @@ class SerialTransport(Linked):
         self._serial = self._open()
 
     def _open(self) -> Any:
-        """The port, a `serial.Serial`."""
+        """Opens the port, a `serial.Serial`. Raises `TransportError`."""
         import serial
 
         try:
@@ -88,7 +88,7 @@ class SerialTransport(Linked):
         return int(self._serial.fileno())
 
     def connect(self) -> None:
-        """Opens a session; whatever an earlier process left on the line is dropped."""
+        """Opens a session; bytes that an earlier process left on the line are dropped."""
         with self._port_works():
             self._serial.reset_output_buffer()
             self._serial.write(bytes([FLAG]))  # ends a frame that was cut
@@ -130,8 +130,9 @@ class SerialTransport(Linked):
         tries: int = TRIES,
         echo: bytes | None = None,
     ) -> bytes:
-        """Sends a request until it is answered; returns the words read. With `echo`, only an answer of these bytes
-        counts: one of an earlier session may still be on its way."""
+        """Sends a request until it is answered; returns the words read. With `echo`, only an answer with these bytes
+        counts: that of an earlier session may still be on its way.
+        """
         self._sequence = (self._sequence + 1) % 256
         line = Request(command, self._sequence, address, words, payload, *strobes).to_bytes()
         # 10 bits a byte, everything escaped at worst, there and back.
@@ -147,7 +148,7 @@ class SerialTransport(Linked):
 
     @contextlib.contextmanager
     def _port_works(self) -> Iterator[None]:
-        """What happens when the adapter is unplugged, as a `TransportError`."""
+        """Turns errors of an unplugged adapter within the block into a `TransportError`."""
         try:
             yield
         except OSError as error:
@@ -156,7 +157,7 @@ class SerialTransport(Linked):
             raise TransportError(f"{self.name}: the port failed: {error.args[-1]}") from None
 
     def _response(self, deadline: float) -> Response | None:
-        """The answer to the present sequence number, None when time is up."""
+        """The response with the present sequence number, None when time is up."""
         while True:
             *frames, rest = self._received.split(bytes([FLAG]))
             self._received = bytearray(rest)
@@ -216,7 +217,7 @@ class SerialTransport(Linked):
             self._exchange(Command.WRITE_MEMORY, start, len(part) // 4, part, (low, high))
 
     def wait(self, seconds: float) -> bool:
-        """The line has no interrupt: looking at STATUS costs a millisecond or two, so that is the pause."""
+        """Sleeps a short pause: the line has no interrupt, and polling STATUS costs a millisecond or two."""
         time.sleep(min(seconds, 0.002))
         return True
 

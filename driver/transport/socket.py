@@ -21,7 +21,7 @@ class SocketTransport(Linked):
 
     Args:
         path: of the socket.
-        seconds: how long an answer may take.
+        seconds: time an answer may take.
     """
 
     def __init__(self, path: str | Path, *, seconds: float = 10.0) -> None:

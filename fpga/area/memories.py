@@ -52,13 +52,13 @@ CELLS: dict[str, list[Cell]] = {
 
 
 def lut_cell(family: str) -> Cell:
-    """The family's cell of LUT memory with the fewest words."""
+    """The family's LUT memory cell with the fewest words."""
     return min((cell for cell in CELLS[family] if cell.luts), key=lambda cell: cell.words)
 
 
 @dataclass(frozen=True)
 class Memories:
-    """What the scratchpads take: block memories, cells of LUT memory, bits of multiplexers behind stacked cells."""
+    """Cells of the scratchpads: block memories, cells of LUT memory, bits of multiplexers behind stacked cells."""
 
     blocks: int
     lut_cells: int
@@ -82,7 +82,7 @@ def scratchpad_shapes(config: NpuConfig, scratchpads: tuple[type, ...] = SCRATCH
 
 
 def place(width: int, words: int, family: str, *, blocks: bool = False) -> Memories:
-    """The cheapest cells for one memory; with `blocks` among block memories only."""
+    """Chooses the cheapest cells for one memory; with `blocks` among block memories only."""
 
     def cost(cell: Cell) -> tuple[float, int]:
         across, deep = -(-width // cell.width), -(-words // cell.words)
@@ -95,7 +95,7 @@ def place(width: int, words: int, family: str, *, blocks: bool = False) -> Memor
 
 @functools.lru_cache(maxsize=1024)
 def scratchpad_memories(config: NpuConfig, family: str, scratchpads: tuple[type, ...] = SCRATCHPADS) -> Memories:
-    """The cells of some scratchpads together, of all by default."""
+    """The memory cells of some scratchpads together, of all by default."""
     placed = [place(width, words, family) for width, words in scratchpad_shapes(config, scratchpads)]
     return Memories(
         sum(m.blocks for m in placed), sum(m.lut_cells for m in placed), sum(m.mux_bits for m in placed)

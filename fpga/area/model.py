@@ -27,13 +27,14 @@ _WIDE_LANE = {"lut": 943.0, "ff": 915.0, "dsp": 4.0, "bram": 0.0}
 
 
 def calibration_file(family: str) -> Path:
-    """Where the coefficients of a family are."""
+    """The file with the coefficients of a family."""
     return Path(__file__).with_name(f"{family}.json")
 
 
 def known_cells(config: NpuConfig, family: str) -> dict[str, float]:
-    """What needs no calibration: memories whose cells can be counted, the queues of instructions among them; for every
-    engine without a queue of its own, the register of a queue's head less; decoder of coded weights, VECTOR_WIDE."""
+    """Resources that need no calibration: memories with countable cells (instruction queues too), less a queue head's
+    register for every engine without a queue; decoder of coded weights; VECTOR_WIDE.
+    """
     queues = _queues(config)
     entry = INSTRUCTION_BITS + pc_bits(config)  # of a queue
     cells = {
@@ -106,11 +107,11 @@ class AreaModel:
 
     @property
     def stale(self) -> bool:
-        """The RTL has changed since."""
+        """True if the RTL has changed since the calibration."""
         return self.sources != sources_digest()
 
     def estimate(self, config: NpuConfig) -> Resources:
-        """The counts of a configuration."""
+        """Estimates the resource counts of a configuration."""
         found = {}
         known = known_cells(config, self.family)
         for count, values in terms(config, self.family).items():

@@ -52,7 +52,7 @@ class Harness(wiring.Component):
 
 
 def place_and_route(config: NpuConfig, command: str) -> float:
-    """Highest clock in MHz on an ECP5.
+    """Places and routes a configuration; returns the highest clock in MHz on an ECP5.
 
     Args:
         command: of Yosys that synthesises for the family.

@@ -1,4 +1,4 @@
-"""Runs of the tools outside of a build: their results are kept on disk by the content they come from."""
+"""Runs of the tools outside of a build, whose results are kept on disk by a hash of their input."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run_named(step: Step, folder: Path, name: str) -> None:
 
 @functools.cache
 def tool_version(package: str) -> str:
-    """Of a package of the tools. Raises `FpgaError` if it is missing."""
+    """The version of a tool's Python package. Raises `FpgaError` if it is missing."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -32,7 +32,7 @@ def tool_version(package: str) -> str:
 
 
 def cache_file(kind: str, *content: str) -> Path:
-    """Where the result for this content is kept: $TILEWRIGHT_CACHE (else the user's cache folder) / synthesis."""
+    """The file that keeps the result for this content, in the folder `synthesis` of the cache."""
     digest = hashlib.sha256("\0".join(content).encode()).hexdigest()
     return store.cache_folder() / "synthesis" / f"{kind}-{digest[:32]}.json"
 
@@ -51,7 +51,7 @@ def write_json(path: Path, value: dict) -> None:
 
 
 def write_measured(path: Path, value: dict) -> None:
-    """Writes measurements that the package ships. Raises `FpgaError` where that cannot be."""
+    """Writes measurements that the package ships. Raises `FpgaError` if the file cannot be written."""
     try:
         store.write_atomically(path, json.dumps(value, indent=1) + "\n")
     except OSError as problem:

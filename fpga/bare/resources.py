@@ -1,4 +1,4 @@
-"""What a configuration takes on an FPGA: cells counted by Yosys after mapping, clock by nextpnr.
+"""Resources of a configuration on an FPGA: cells counted by Yosys after mapping, clock by nextpnr.
 
 The design is the bare NPU (`tilewright.hw.npu.Npu`) without its debug strobes, flattened.
 Results are kept on disk by the content of the design, the script and the tool's version: nothing is done twice.
@@ -51,12 +51,12 @@ class Resources:
 
 @dataclass(frozen=True)
 class Family:
-    """How one FPGA family is synthesised and counted.
+    """Synthesis and counting of cells for one FPGA family.
 
     Attributes:
         command: of Yosys, with the options of board builds.
-        cells: that count.
-        block: what one block memory is.
+        cells: the cells that count.
+        block: the size of one block memory.
     """
 
     command: str
@@ -72,7 +72,7 @@ FAMILIES: dict[str, Family] = {
 
 
 def family_named(name: str) -> Family:
-    """Raises `FpgaError` listing the families."""
+    """The family of this name. Raises `FpgaError` listing the families."""
     if name not in FAMILIES:
         raise FpgaError(f"unknown FPGA family {name!r}{meant(name, FAMILIES)}; there are {', '.join(FAMILIES)}")
     return FAMILIES[name]
@@ -85,7 +85,7 @@ DESIGN_SOURCES = ("hw/*", "hw/[!s]*/*", *(f"isa/{name}.py" for name in _TABLES))
 
 @functools.cache
 def sources_digest() -> str:
-    """16 hex digits over what decides a design."""
+    """16 hex digits of a hash over the sources that decide a design."""
     return store.sources_digest(*DESIGN_SOURCES)[:16]
 
 
@@ -111,7 +111,7 @@ def synthesise(config: NpuConfig, family: str = "ecp5", tool: str = "yosys") -> 
 
 
 def rtlil_of(config: NpuConfig) -> str:
-    """The NPU in Yosys' own language."""
+    """The NPU as RTLIL, Yosys' own language."""
     return component_rtlil(Npu(config), TOP)
 
 

@@ -1,4 +1,4 @@
-"""The boards there are, by name: one file each."""
+"""The supported boards by name: one file each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a design to a bitstream: one flow for each FPGA family that open tools build."""
+"""Flows from a design to a bitstream: one for each FPGA family that open tools build."""
 
 from __future__ import annotations
 

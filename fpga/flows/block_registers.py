@@ -1,5 +1,5 @@
-"""Registers behind multipliers and memories moved into the DSP blocks and block RAMs of ECP5, in the netlist yosys
-gives to nextpnr.
+"""Moves registers behind multipliers and memories into the DSP blocks and block RAMs of ECP5, in the netlist from yosys
+to nextpnr.
 
 Neither of the two does it. The wire from the block is then no longer in the path of the multiplier, for which nextpnr
 counts 3.5 ns of setup in place of 3.9 ns and the wire; of a block RAM it counts 0.4 ns from the clock to the data in
@@ -29,8 +29,9 @@ PLAIN = {"CEMUX": "1", "CLKMUX": "CLK", "GSR": "DISABLED", "REGSET": "RESET"}
 
 
 def move_registers(module: Module) -> int:
-    """Changes a module in place: where every used bit of a product, or of a read port, goes to a plain register, of one
-    clock, and nowhere else, these registers become those of the block. Returns how many went."""
+    """Moves registers of a module into blocks, in place. Every used bit of a product or of a read port must go to a
+    plain register, of one clock, and nowhere else. Returns the number of moved registers.
+    """
     cells: dict[str, Any] = module["cells"]
     read = loads(module)
     registers: dict[Bit, str] = {  # by what they store
@@ -60,7 +61,9 @@ def move_registers(module: Module) -> int:
 
 
 class _Register(NamedTuple):
-    """A register a block can have: the outputs it is behind, its clock, enable and reset, what turns it on."""
+    """A register a block can have: the outputs it is behind, its clock, enable and reset, the parameter that enables
+    it.
+    """
 
     outputs: list[str]
     inputs: tuple[str, str, str]
@@ -68,7 +71,9 @@ class _Register(NamedTuple):
 
 
 def _registers_of(block: Cell) -> Iterator[_Register]:
-    """Reads of 36 bits, which take the outputs of both ports of a block RAM, have none here."""
+    """The registers a block can have. Reads of 36 bits, which take the outputs of both ports of a block RAM, have none
+    here.
+    """
     if block["type"] == MULTIPLIER:
         yield _Register(_ports(block, "P"), ("CLK0", "CE0", "RST0"), PRODUCT_REGISTER)
     elif block["type"] == MEMORY:

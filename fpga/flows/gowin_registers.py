@@ -1,5 +1,5 @@
-"""Flip-flops of Gowin FPGAs, in the netlist yosys gives to nextpnr: registers behind multipliers and memories move into
-the blocks, and each that is left gets the LUT it needs as a wire.
+"""Flip-flops of Gowin FPGAs, in the netlist from yosys to nextpnr: registers behind multipliers and memories move into
+the blocks, and each remaining one gets the LUT it needs as a wire.
 
 Neither of the two does the first. nextpnr adds the wires itself, but after placement: it places flip-flops as if they
 took no LUT, and finds no place for the last ones from two thirds of the sites on. A LUT and the flip-flop behind it it
@@ -17,8 +17,9 @@ from tilewright.fpga.flows.netlist import Bit, Cell, Module, loads, new_cell, un
 
 
 class _Side(NamedTuple):
-    """Registers of a block with the same clock, enable and reset: what turns them on, by the outputs they are behind
-    and the inputs they are in front of; the width of the outputs, and from how many bits on they work."""
+    """Registers of a block with the same clock, enable and reset: the parameters that enable them, by the outputs they
+    are behind and the inputs they are in front of; the width of the outputs, and the fewest bits at which they work.
+    """
 
     clock: str
     enable: str
@@ -30,7 +31,7 @@ class _Side(NamedTuple):
 
 
 #: A memory is clocked for its reads anyway; its reset would also clear what is in front of the register. The GW2A-18C
-#: has no register for narrow reads of memories with two equal ports, says nextpnr.
+#: has no register for narrow reads of memories with two equal ports (nextpnr).
 _PRODUCT = (_Side("CLK", "CE", "RESET", {"DOUT": "OUT_REG"}, {"A": "AREG", "B": "BREG"}),)
 _ROW = (_Side("CLKB", "OCE", "RESETB", {"DO": "READ_MODE"}),)
 _ROWS = tuple(
@@ -45,9 +46,10 @@ WIRE = "10"
 
 
 def move_registers(module: Module) -> int:
-    """Changes a module in place: where every used bit of a product, or of a row that is read, goes to a flip-flop
-    without reset, of one clock and one enable, and nowhere else, these become the register of the block; so do those in
-    front of a factor. Returns how many went."""
+    """Moves registers of a module into blocks, in place. Every used bit of a product, of a row that is read, or of a
+    factor must have a flip-flop of one clock and enable, without reset or another reader. Returns the number of moved
+    flip-flops.
+    """
     cells: dict[str, Any] = module["cells"]
     read = loads(module)
     low, high = constants(module)
@@ -57,7 +59,9 @@ def move_registers(module: Module) -> int:
     gone: set[str] = set()
 
     def takes(block: Cell, side: _Side, parameter: str, flip_flops: list[str]) -> bool:
-        """Makes them a register of the block, but for the wires of its data, if it can have it."""
+        """Makes flip-flops a register of the block, but for the wires of its data. Returns False if it cannot have
+        one.
+        """
         pins, parameters = block["connections"], block["parameters"]
         controls = {(plain[name]["CLK"][0], plain[name].get("CE", high)[0]) for name in flip_flops}
         if len(controls) != 1 or gone.intersection(flip_flops) or pins[side.reset] != low:
@@ -92,8 +96,9 @@ def move_registers(module: Module) -> int:
 
 
 def add_wires(module: Module) -> None:
-    """Gives each flip-flop that can be neither in a pin nor in the site of what drives it a LUT of its own, in a
-    module, in place."""
+    """Gives a LUT of its own to each flip-flop of a module that can be neither in a pin nor in the site of its driver,
+    in place.
+    """
     cells: dict[str, Any] = module["cells"]
     free = {bits[0] for cell in cells.values() for bits in _direct(cell)}  # outputs whose site has no flip-flop yet
     bits = unused(module)

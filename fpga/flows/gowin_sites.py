@@ -1,4 +1,4 @@
-"""What a netlist takes of a Gowin FPGA, as nextpnr places it."""
+"""Counts the sites of a netlist on a Gowin FPGA, as nextpnr places it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DIRECT = {"LUT": "F", "ALU": "SUM"}
 
 
 def lut_sites(cells: Mapping[str, Mapping[str, Any]]) -> int:
-    """Sites of LUTs that a mapped netlist takes, at least.
+    """A lower bound of the LUT sites of a mapped netlist.
 
     A site holds a LUT, or a bit of a carry chain, and a flip-flop that takes the output of that. A flip-flop with any
     other input needs the LUT as a wire, unless it is the register of a pin. A carry chain begins with a site that makes
@@ -60,8 +60,9 @@ def lut_sites(cells: Mapping[str, Mapping[str, Any]]) -> int:
 
 
 def in_pins(cells: Mapping[str, Mapping[str, Any]]) -> set[str]:
-    """Flip-flops that nextpnr puts into pins, with the options of the flow: those that alone see an input, or whose
-    output only one pin sees."""
+    """Flip-flops that nextpnr puts into pins, with the options of the flow: the only reader of an input, or one whose
+    output only one pin reads.
+    """
     seen: dict[Any, list[str]] = defaultdict(list)  # by bit, the cells that read it; "" is a pin
     inputs = set()
     for name, cell in cells.items():

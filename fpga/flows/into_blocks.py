@@ -1,5 +1,6 @@
-"""Which memories go into block RAMs that would be free, where LUTs are dearer: on Gowin, where a distributed RAM of 16
-rows of 4 bits takes the room of 8 LUTs and 6 flip-flops, and each bit that is read into a register one more of both."""
+"""Chooses memories to put into block RAMs that would be free, where LUTs are dearer. On Gowin a distributed RAM of 16
+rows of 4 bits takes the room of 8 LUTs and 6 flip-flops, and each bit read into a register one more of both.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +14,20 @@ TILE_ROWS, TILE_BITS, TILE_SITES = 16, 4, 8
 
 
 def blocks(memory: Memory) -> int:
-    """Block RAMs it would take."""
+    """Block RAMs the memory would take."""
     return -(-memory.row_bits // BLOCK_BITS)
 
 
 def sites(memory: Memory) -> int:
-    """Sites of LUTs it takes as distributed RAM, with the register behind it."""
+    """LUT sites of the memory as distributed RAM, with the register behind it."""
     tiles = -(-memory.rows // TILE_ROWS) * -(-memory.row_bits // TILE_BITS)
     return tiles * TILE_SITES + memory.row_bits
 
 
 def choose(memories: Sequence[Memory], free: int) -> tuple[Memory, ...]:
-    """Of the memories that could be in a block RAM and are in none, those that save most for each of `free` blocks."""
+    """Chooses memories, among those that could be in block RAM and are not, that save most for each of `free`
+    blocks.
+    """
     could = [m for m in memories if m.clocked and not m.blocks and m.rows <= BLOCK_ROWS]
     chosen = []
     for memory in sorted(could, key=lambda m: (-sites(m) / blocks(m), m.name)):

@@ -1,9 +1,9 @@
-"""What of a design is built from LUTs because the FPGA has not enough DSP blocks or block RAMs for all of it.
+"""Builds parts of a design from LUTs because the FPGA has not enough DSP blocks or block RAMs for all of it.
 
 Multipliers become LUTs where DSP blocks are short, those first that are smallest (product of the factors' bits);
 memories where block RAMs are short, those first that leave most of a block empty. Both until the rest fits, no further;
-but where DSP blocks are short, a family may say that not all of them are filled.
-What does not fit even so is told from the counts after synthesis, as everything else.
+but where DSP blocks are short, a family may say that not all of them are filled. The counts after synthesis show
+whether the design fits even so.
 
 Yosys counts in a step of its own, `survey`, before synthesis. Where something becomes LUTs, sums of three terms and
 more become carry chains, not compressors: fewer LUTs.
@@ -41,7 +41,7 @@ _PREPARE = (
 
 @dataclass(frozen=True)
 class Multiplier:
-    """A product: yosys' name, bits of the factors, whether they are signed."""
+    """A product: yosys' name, bits of the factors, True if they are signed."""
 
     name: str
     a_bits: int
@@ -50,7 +50,9 @@ class Multiplier:
 
     @property
     def dsps(self) -> int:
-        """DSP blocks it takes. Signed factors are cut into parts of which all but one lose a bit to the sign."""
+        """DSP blocks the product takes. Signed factors are cut into parts of which all but one lose a bit to the
+        sign.
+        """
 
         def parts(bits: int) -> int:
             return max(1, -(-(bits - self.signed) // (DSP_BITS - self.signed)))
@@ -59,13 +61,13 @@ class Multiplier:
 
     @property
     def luts(self) -> int:
-        """About as many LUTs: one a bit of every row."""
+        """Approximate LUTs of the product: one for each bit of every row."""
         return self.a_bits * self.b_bits
 
 
 @dataclass(frozen=True)
 class Memory:
-    """A memory: its name, rows, bits of a row, block RAMs it takes, whether it has one read port, with a clock."""
+    """A memory: its name, rows, bits of a row, block RAMs it takes, True if it has one read port, with a clock."""
 
     name: str
     rows: int
@@ -75,13 +77,13 @@ class Memory:
 
     @property
     def luts(self) -> int:
-        """At least as many LUTs, of 16 bits."""
+        """A lower bound of the memory's LUTs, of 16 bits each."""
         return self.rows * self.row_bits // 16
 
 
 @dataclass(frozen=True)
 class IntoLuts:
-    """What becomes LUTs."""
+    """The multipliers and memories that become LUTs."""
 
     multipliers: tuple[Multiplier, ...] = ()
     memories: tuple[Memory, ...] = ()
@@ -91,12 +93,12 @@ class IntoLuts:
 
     @property
     def luts(self) -> int:
-        """About as many LUTs."""
+        """Approximate LUTs of these multipliers and memories."""
         return sum(m.luts for m in self.multipliers) + sum(m.luts for m in self.memories)
 
 
 def choose(multipliers: list[Multiplier], memories: list[Memory], capacity: Capacity, filled: float = 1.0) -> IntoLuts:
-    """As few as make the rest fit; none of a kind of which more would have to go than there are LUTs.
+    """Chooses as few as make the rest fit; none of a kind of which more would have to go than there are LUTs.
 
     Args:
         filled: share of the DSP blocks that are used where there are not enough for all products.
@@ -115,7 +117,7 @@ def choose(multipliers: list[Multiplier], memories: list[Memory], capacity: Capa
 
 
 def _first(blocks: list[int], available: int) -> int:
-    """How many, from the first on, have to go for the rest to need no more blocks than there are."""
+    """The number of blocks, from the first on, to remove for the rest to need no more than available."""
     too_many, gone = sum(blocks) - available, 0
     while too_many > 0:
         too_many -= blocks[gone]
@@ -124,8 +126,8 @@ def _first(blocks: list[int], available: int) -> int:
 
 
 def survey(directory: Path, command: str | None, begin: Sequence[str] = ()) -> tuple[list[Multiplier], list[Memory]]:
-    """Multipliers and memories of the design in `directory`; `command` of yosys synthesises for the family, None: there
-    are block RAMs for all memories, so these are not asked about. `begin` declares cells the design has.
+    """Lists multipliers and memories of the design in `directory`. `command` of yosys synthesises for the family; None
+    means block RAMs for all memories, so these are not listed. `begin` declares cells of the design.
 
     Raises:
         FpgaError: yosys failed.
@@ -166,8 +168,9 @@ def survey(directory: Path, command: str | None, begin: Sequence[str] = ()) -> t
 def write_script(
     chosen: IntoLuts, directory: Path, techmap: str, *, sums: bool = True, blocks: Sequence[Memory] = ()
 ) -> None:
-    """Writes SCRIPT, and what it reads, to `directory`; `techmap` is the file for the family. Without `sums` the adders
-    that stand behind products stay as they are, for blocks that have one. `blocks` go into block RAMs."""
+    """Writes SCRIPT, and the files it reads, to `directory`; `techmap` is the file for the family. Without `sums` the
+    adders behind products stay unchanged, for blocks that have one. `blocks` go into block RAMs.
+    """
     lines = ["# multipliers and memories that become LUTs, memories that become block RAMs"]
     if chosen or blocks:
         lines += _PREPARE

@@ -18,20 +18,20 @@ Bit = int | str
 
 @contextmanager
 def changed(path: Path, top: str) -> Iterator[Module]:
-    """The module `top` of a netlist in a file, which is written again at the end."""
+    """Reads the module `top` of a netlist in a file, and writes it at the end of the block."""
     netlist = json.loads(path.read_text(encoding="utf-8"))
     yield netlist["modules"][top]
     path.write_text(json.dumps(netlist), encoding="utf-8")
 
 
 def unused(module: Module) -> Iterator[int]:
-    """Bits of nets that the module does not have yet, one after the other."""
+    """Numbers of nets that the module does not use yet, one after the other."""
     bits = (bit for cell in module["cells"].values() for ends in cell["connections"].values() for bit in ends)
     return count(1 + max(bit for bit in bits if isinstance(bit, int)))
 
 
 def new_cell(kind: str, outputs: tuple[str, ...], parameters: dict[str, str], **connections: list[Bit]) -> Cell:
-    """A cell for a module."""
+    """A new cell of a module."""
     return {
         "hide_name": 1,
         "type": kind,
@@ -43,7 +43,7 @@ def new_cell(kind: str, outputs: tuple[str, ...], parameters: dict[str, str], **
 
 
 def loads(module: Module) -> Counter[Bit]:
-    """How many inputs of cells and outputs of the module read a bit."""
+    """Readers of every bit: the number of inputs of cells and outputs of the module."""
     found: Counter[Bit] = Counter()
     for cell in module["cells"].values():
         for port, bits in cell["connections"].items():

@@ -1,4 +1,4 @@
-"""What the flows have in common whose pins and device Amaranth's platforms know."""
+"""The base of flows whose pins and device Amaranth's platforms define."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class PlatformFlow(Flow):
 
     Attributes:
         command: of yosys that synthesises for the family.
-        netlist: file of what is placed.
+        netlist: file of the netlist to place.
         techmap: file of `techmap` that makes multipliers and adders of LUTs.
-        fills_blocks: whether memories go into block RAMs that would be free.
+        fills_blocks: True to put memories into block RAMs that would be free.
         filled: share of the DSP blocks that are used where there are not enough.
-        overrides: for the scripts of Amaranth's platform.
+        overrides: overrides of the scripts of Amaranth's platform.
     """
 
     command: str
@@ -40,12 +40,12 @@ class PlatformFlow(Flow):
         self.platform, self.capacity = platform, capacity
 
     def generate(self, top: Any, directory: Path) -> None:
-        """As `Flow` says."""
+        """Writes design, constraints and script; see `Flow.generate`."""
         overrides = {**self.overrides, "script_after_read": into_luts.AFTER_READ}
         self.platform.prepare(top, name=NAME, emit_src=False, **overrides).extract(directory)
 
     def synthesise(self, directory: Path) -> Used:
-        """As `Flow` says; what the FPGA has too few blocks for becomes LUTs."""
+        """Makes the netlist; parts for which the FPGA has too few blocks become LUTs. See `Flow.synthesise`."""
         multipliers, memories = into_luts.survey(directory, self.command)
         chosen = into_luts.choose(multipliers, memories, self.capacity, self.filled)
         free = self.capacity.bram - sum(m.blocks for m in memories)
@@ -56,8 +56,8 @@ class PlatformFlow(Flow):
         return self.finish_netlist(directory, chains=bool(chosen))
 
     def prepare_mapping(self, directory: Path, dense: bool) -> None:
-        """Writes what the script of the synthesis reads; `dense`: LUTs are short."""
+        """Writes the files that the synthesis script reads; `dense`: LUTs are short."""
 
     @abstractmethod
     def finish_netlist(self, directory: Path, chains: bool) -> Used:
-        """Changes the netlist before it is placed, and counts what it takes; `chains`: sums are those of `techmap`."""
+        """Changes the netlist before it is placed, and counts its resources; `chains`: sums are those of `techmap`."""

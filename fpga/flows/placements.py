@@ -23,7 +23,7 @@ Route = Callable[[Path, int], None]
 
 
 def estimate(log: str) -> float:
-    """The clock in MHz by a log of nextpnr, that of the slowest domain. Raises `FpgaError` if there is none."""
+    """The clock in MHz in a log of nextpnr, that of the slowest domain. Raises `FpgaError` if there is none."""
     found = [float(clock) for clock in _CLOCK.findall(log)]
     if not found:
         raise FpgaError("nextpnr gave no clock for the placement")
@@ -37,7 +37,7 @@ def implement(
     there is nothing to choose.
 
     Args:
-        directory: of the build, with the files that `place` needs; what `route` writes is there.
+        directory: folder of the build, with the files that `place` needs and `route` writes.
 
     Returns:
         The seed that was routed.
@@ -64,8 +64,9 @@ def implement(
 def _place_all(
     directory: Path, files: Sequence[str], folders: dict[int, Path], place: Place, progress: Progress
 ) -> list[int]:
-    """Places with every seed, each in a folder of its own. Returns those that could be placed, the best first. Raises
-    `FpgaError` if there is none."""
+    """Places with every seed, each in a folder of its own. Returns the placed seeds, the best first. Raises `FpgaError`
+    if there is none.
+    """
     clocks: dict[int, float] = {}
     failures: list[FpgaError] = []
     stop = threading.Event()

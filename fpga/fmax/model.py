@@ -1,4 +1,4 @@
-"""The terms of the model of the clock, and the model with its coefficients."""
+"""The terms of the clock model, and the model with its coefficients."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tilewright.isa.config import NpuConfig
 
 
 def calibration_file(family: str) -> Path:
-    """Where the coefficients of a family are."""
+    """The file with the coefficients of a family."""
     return Path(__file__).with_name(f"{family}.json")
 
 
 def terms(config: NpuConfig, lut: float) -> dict[str, float]:
-    """What makes the slowest path long, without coefficients; `lut` as the area model counts.
+    """The terms that make the slowest path long, without coefficients; `lut` counts LUTs by the area model.
 
-    A wire reaches over a part of the placed area, whose side grows with the root of the LUTs. What selects among bytes
-    of a bus, lanes or operands is a tree, whose depth grows with the logarithm.
+    A wire reaches over a part of the placed area, whose side grows with the root of the LUTs. Selection among bytes of
+    a bus, lanes or operands is a tree, whose depth grows with the logarithm.
     """
     return {
         "fixed": 1.0,
@@ -51,14 +51,14 @@ class FmaxModel:
 
     @property
     def stale(self) -> bool:
-        """The RTL has changed since."""
+        """True if the RTL has changed since the calibration."""
         return self.sources != sources_digest()
 
     def placed_mhz(self, config: NpuConfig) -> float:
-        """The clock by nextpnr's estimate after placement."""
+        """The clock in MHz by nextpnr's estimate after placement."""
         found = terms(config, self.area.estimate(config).lut)
         return 1e3 / sum(self.coefficients[term] * value for term, value in found.items())
 
     def mhz(self, config: NpuConfig) -> float:
-        """The clock after routing."""
+        """The clock in MHz after routing."""
         return self.routed * self.placed_mhz(config)

@@ -1,4 +1,4 @@
-"""AXI4 bursts as segments of an SDRAM."""
+"""Splits AXI4 bursts into segments of an SDRAM."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RESPONSES = 2 * WRITE_SEGMENTS
 
 
 def depths(config: NpuConfig) -> dict[str, int]:
-    """Entries of the queues of the channels before `AxiSegments`."""
+    """Entries of the channel queues before `AxiSegments`."""
     beats = SEGMENT_PAIRS * PAIR_BYTES // config.bus_bytes  # of a segment
     addresses = 2 * ADDRESSES  # half of them are on their way
     return {
@@ -87,8 +87,8 @@ class Splitter(wiring.Component):
 
 
 class AxiSegments(wiring.Component):
-    """AXI4 slave that asks for segments; they must be executed in order. A segment to write is offered once its beats
-    are there, a segment to read while its beats have room. The direction changes at the end of a burst, if the other
+    """AXI4 slave that requests segments, to be executed in order. A segment to write is offered once its beats are
+    there, a segment to read while its beats have room. The direction changes at the end of a burst, if the other
     direction has a segment to offer.
 
     Addresses beyond the memory answer DECERR: they read what is there and write nothing.

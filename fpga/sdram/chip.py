@@ -1,4 +1,4 @@
-"""What an SDR SDRAM chip is, and its times in cycles of a clock."""
+"""Parameters of an SDR SDRAM chip, and its times in cycles of a clock."""
 
 from __future__ import annotations
 
@@ -62,22 +62,24 @@ class SdramChip:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size of the memory in bytes."""
         return (self.word_bits // 8) << (self.bank_bits + self.row_bits + self.column_bits)
 
     @property
     def burst_words(self) -> int:
-        """Words of a burst."""
+        """Words of a burst of the chip."""
         return COMMAND_BITS // self.word_bits
 
     @property
     def clocks_hz(self) -> tuple[int, int]:
-        """Clocks it is to have on a board, whatever the NPU's is: the slowest, and the fastest it takes."""
+        """Range of the memory's clock on a board in Hz, whatever the NPU's is: the slowest, and the fastest the chip
+        takes.
+        """
         return FAST_HZ, self.cas[-1][0]
 
     @property
     def refresh_interval(self) -> float:
-        """ns between REFRESH commands."""
+        """Time between REFRESH commands in ns."""
         return self.refresh_period_ms * 1e6 / (1 << self.row_bits)
 
 
@@ -94,7 +96,7 @@ SDRAM_8M = SdramChip(
 
 @dataclass(frozen=True)
 class SdramCycles:
-    """Times of a chip in cycles of one clock, and where the clock of the chip lies.
+    """Times of a chip in cycles of one clock, and the phase of the chip's clock.
 
     The chip's clock comes `clock_delay` ns after the FPGA's: late enough for what the FPGA drives to be there, early
     enough for data to be back at the edge of the input registers. That edge is `late` cycles after the one before which
@@ -158,7 +160,7 @@ LONGEST_WAIT = 128
 
 
 def pins(chip: SdramChip) -> dict[str, object]:
-    """To the registers of the pins. Everything is 1 where it is asserted, whatever the polarity of the pin."""
+    """Ports to the registers of the pins. Everything is 1 where it is asserted, whatever the polarity of the pin."""
     return {
         "sdram_clk_en": Out(1, init=1),
         "sdram_cs": Out(1, init=1),

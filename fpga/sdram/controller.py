@@ -22,11 +22,11 @@ PIN_CYCLES = 2
 
 
 class _Refresh(NamedTuple):
-    """What is known of refreshes.
+    """State of refreshes.
 
     Attributes:
-        start_refreshes: still to be made after power-on.
-        tick: it is time for one.  due: it has to be made.
+        start_refreshes: refreshes still to be made after power-on.
+        tick: a refresh period has passed.  due: a refresh has to be made.
         working: the chip is ready for segments.
     """
 
@@ -37,7 +37,7 @@ class _Refresh(NamedTuple):
 
 
 class _Segment(NamedTuple):
-    """The segment whose row is looked after; `held`: there is one."""
+    """The segment whose row is being opened; `held`: there is one."""
 
     write: Signal
     tag: Signal
@@ -49,7 +49,7 @@ class _Segment(NamedTuple):
 
 
 class _Moving(NamedTuple):
-    """The segment whose words move; `active`: there is one. `left`: pairs less one."""
+    """The segment whose words are transferred; `active`: there is one. `left`: pairs less one."""
 
     active: Signal
     write: Signal
@@ -60,13 +60,13 @@ class _Moving(NamedTuple):
 
 
 class _Banks(NamedTuple):
-    """Rows, and what has to be waited for.
+    """Open rows of the banks, and counters of waiting times.
 
     Attributes:
-        rows, is_open: by bank.
+        rows, is_open: open row of each bank, and if there is one.
         keep: cycles until a bank may be closed.  keep_read, keep_write: from a command for columns on.
-        waits: cycles from a command for rows to the next, by name.  wait: those left.
-        driven: cycles until words may be driven after words were read.  after_read: from the command on.
+        waits: cycles from a command for rows to the next, by name.  wait: remaining `waits`.
+        driven: cycles until words may be driven after words were read.  after_read: `driven`, counted from the command.
         may_close: banks whose `keep` has ended.
     """
 
@@ -168,7 +168,7 @@ class SdramController(wiring.Component):
         return m
 
     def _clock(self, m: Module, refresh: _Refresh) -> None:
-        """The clock of refreshes, which also measures the time after power-on."""
+        """Counts the refresh period, which also measures the time after power-on."""
         t = self.cycles
         left = Signal(range(t.refresh_interval), init=t.refresh_interval - 1)
         starting = Signal(range(t.start_intervals + 1), init=t.start_intervals)
@@ -180,7 +180,7 @@ class SdramController(wiring.Component):
             m.d.sync += refresh.due.eq(1)
 
     def _segment(self) -> _Segment:
-        """Registers of the segment whose row is looked after."""
+        """Registers of the segment whose row is being opened."""
         chip = self.chip
         write, tag = Signal(), Signal(self.tag_bits)
         column, bank, row = Signal(self.column_bits), Signal(chip.bank_bits), Signal(chip.row_bits)
@@ -189,14 +189,16 @@ class SdramController(wiring.Component):
         return _Segment(write, tag, column, bank, row, count, held)
 
     def _moving(self) -> _Moving:
-        """Registers of the segment whose words move."""
+        """Registers of the segment whose words are transferred."""
         moving, moving_write, moving_tag = Signal(), Signal(), Signal(self.tag_bits)
         moving_column, moving_bank = Signal(self.column_bits), Signal(self.chip.bank_bits)
         moving_left = Signal(range(SEGMENT_PAIRS))
         return _Moving(moving, moving_write, moving_tag, moving_column, moving_bank, moving_left)
 
     def _banks(self, m: Module) -> _Banks:
-        """Open rows and times to wait. Counters stop below 0, so that their sign says that they have ended."""
+        """Registers of open rows and waiting times. Counters stop below 0, so that their sign shows that they have
+        ended.
+        """
         t, chip = self.cycles, self.chip
         banks, burst = 1 << chip.bank_bits, chip.burst_words
         rows = Array(Signal(chip.row_bits, name=f"row{b}") for b in range(banks))
@@ -232,7 +234,9 @@ class SdramController(wiring.Component):
         moving: _Moving,
         banks: _Banks,
     ) -> None:
-        """Commands for rows and for the whole chip: one after the other until the segment may move its words."""
+        """Issues commands for rows and for the whole chip: one after the other until the segment may transfer its
+        words.
+        """
         s, t, due, working, bank = self.State, self.cycles, refresh.due, refresh.working, segment.bank
         wait, waits, is_open, may_close = banks.wait, banks.waits, banks.is_open, banks.may_close
         there_row, there_open = Signal(self.chip.row_bits), Signal()
@@ -288,7 +292,7 @@ class SdramController(wiring.Component):
                     m.d.sync += due.eq(refresh.tick | (refresh.start_refreshes > 1))
 
     def _take(self, m: Module, segment: _Segment) -> None:
-        """A segment comes."""
+        """Takes a new segment."""
         m.d.sync += [
             Cat(segment.column, segment.bank, segment.row).eq(self.i_pair),
             segment.write.eq(self.i_write),
@@ -298,7 +302,7 @@ class SdramController(wiring.Component):
         ]
 
     def _move(self, m: Module, segment: _Segment, moving: _Moving) -> None:
-        """The row of the segment is open: its words move from now on."""
+        """Starts the transfer of a segment's words: its row is open."""
         m.d.sync += [
             moving.active.eq(1),
             moving.write.eq(segment.write),
@@ -312,7 +316,7 @@ class SdramController(wiring.Component):
     def _columns(
         self, m: Module, for_columns: Signal, command: Value, working: Signal, moving: _Moving, banks: _Banks
     ) -> Signal:
-        """READ and WRITE, a pair in every second cycle. Returns whether a pair is read."""
+        """Issues READ and WRITE, a pair in every second cycle. Returns the signal that a pair is read."""
         go, reads = Signal(), Signal()
         m.d.comb += [
             go.eq(for_columns & moving.active),
@@ -342,8 +346,9 @@ class SdramController(wiring.Component):
         segment: _Segment,
         moving: _Moving,
     ) -> None:
-        """What a command would need, whether or not there is one: that is known late. The mode is that of sequential
-        bursts, of writes too."""
+        """Drives the address a command would need, whether or not there is one, which is known late. The mode is that
+        of sequential bursts, of writes too.
+        """
         s, burst = self.State, self.chip.burst_words
         mode = (burst.bit_length() - 1) | self.cycles.cas << 4
         for_all = Mux(refresh.working | refresh.due, ALL_BANKS, mode)
@@ -355,7 +360,7 @@ class SdramController(wiring.Component):
         ]
 
     def _words(self, m: Module, segment: _Segment, moving: _Moving, reads: Signal) -> None:
-        """Words come back; what they belong to follows them."""
+        """Receives read words, with the tag of their segment."""
         t, burst = self.cycles, self.chip.burst_words
         word, word_before = Signal(self.chip.word_bits), Signal(self.chip.word_bits)
         m.d.sync += [word.eq(self.sdram_dq_i), word_before.eq(word)]
@@ -370,8 +375,7 @@ class SdramController(wiring.Component):
         ]
 
     def _drive(self, m: Module, for_columns: Signal, working: Signal) -> None:
-        """The words to write, and the bytes of them that are not written. Of two words, the second is driven in the
-        cycle after."""
+        """Drives the words to write and their byte masks. Of two words, the second is driven in the cycle after."""
         nothing = ~working.replicate(len(self.sdram_dqm))
         if self.chip.burst_words == 1:
             m.d.sync += [self.sdram_dq_o.eq(self.w_data), self.sdram_dq_oe.eq(self.w_take), self.sdram_dqm.eq(nothing)]

@@ -1,4 +1,4 @@
-"""From the clock of the NPU to that of the SDRAM and back: queues whose pointers cross as Gray codes."""
+"""Crosses from the clock of the NPU to that of the SDRAM and back: queues whose pointers cross as Gray codes."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class AsyncQueue(wiring.Component):
 
 
 class CrossedAxi(wiring.Signature):
-    """What a memory needs of the five channels of AXI4."""
+    """Signals of the five AXI4 channels that a memory needs."""
 
     FIELDS = {
         "ar": ("addr", "len", "id"),
@@ -132,7 +132,7 @@ class CrossedAxi(wiring.Signature):
 
 
 def crossing_members(config: NpuConfig, depths: dict[str, int]) -> dict[str, Any]:
-    """Ports of what stands between the bus and `AxiSegments`, see `AxiCrossing`."""
+    """Ports between the bus and `AxiSegments`, see `AxiCrossing`."""
     return {
         "axi": In(Axi4(config)),
         "far": Out(CrossedAxi(config)),
@@ -146,10 +146,10 @@ Q = TypeVar("Q", bound=Any)
 
 
 def put_queues(m: Module, axi: Any, far: Any, make: Callable[[str, bool, int], Q]) -> dict[str, Q]:
-    """Submodules of `m`: a queue for each channel between `axi` and `far`, by name.
+    """Adds a queue to `m` for each channel between `axi` and `far`, and returns them by name.
 
     Parameters:
-        make: a queue, by the name of its channel, whether it leads to `far`, and the width of an entry.
+        make: makes a queue of a channel's name, True if it leads to `far`, and the width of an entry.
     """
     queues = {}
     for channel, names in CrossedAxi.FIELDS.items():

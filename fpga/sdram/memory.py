@@ -45,7 +45,7 @@ class SdramMemory(wiring.Component):
     """
 
     class State(enum.Enum):
-        """Of a reset of the bus."""
+        """States of a reset of the bus."""
 
         OPEN = 0
         ASK = 1  # until what asks for segments is in reset and the chip has done what was asked for
@@ -123,8 +123,9 @@ class SdramMemory(wiring.Component):
         return m
 
     def _reset_the_bus(self, m: Module, near_reset: Signal, far_reset: Signal, is_open: Signal) -> None:
-        """Both sides of the queues go back to their start. The far side first: it must never see a pointer that went
-        back while it acts upon it. Then the near side, and only then the far side goes on."""
+        """Resets both sides of the queues. The far side comes first: it must never see a pointer that went back while
+        it acts upon it. Then comes the near side, and only then the far side goes on.
+        """
         s = self.State
         state = Signal(s, init=s.ASK)
         asked = Signal(init=1, name="reset_asked")
@@ -156,11 +157,12 @@ class SdramMemory(wiring.Component):
                     m.d.sync += state.eq(s.OPEN)
 
     def _bridge(self, m: Module) -> tuple[Signal, Signal, Signal, Signal, Signal]:
-        """One request of the bridge at a time, announced and answered by a level that changes. It is `busy` until a
-        write has taken its word, or the word read is here.
+        """Passes one request of the bridge at a time, announced and answered by a level that changes. It is `busy`
+        until a write has taken its word, or the word read is here.
 
         Returns:
-            The request in `domain`: that there is one, write, pair, data, bytes to write."""
+            The request in `domain`: that there is one, write, pair, data, bytes to write.
+        """
         controller, mem = self.controller, self.mem
         request = {
             "write": (mem.write, Signal(name="write_here")),

@@ -13,9 +13,9 @@ from tilewright.isa.config import NpuConfig
 
 
 class AxiQueues(wiring.Component):
-    """AXI4 with room for what `AxiSegments` asks for. Beats lie in block RAM.
+    """AXI4 queues with room for the requests of `AxiSegments`. Beats lie in block RAM.
 
-    Parameters and ports as `tilewright.fpga.sdram.crossing.AxiCrossing`, in one clock.
+    Parameters and ports are those of `tilewright.fpga.sdram.crossing.AxiCrossing`, in one clock.
     """
 
     def __init__(self, config: NpuConfig, depths: dict[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""The SDRAM in cycles of the NPU, for the compiler and the cycle-level simulator."""
+"""Timing of the SDRAM in cycles of the NPU, for the compiler and the cycle-level simulator."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SHARED_READ_CYCLES, SHARED_WRITE_CYCLES = 14, 9
 
 
 def sdram_timing(config: NpuConfig, clock_hz: int, memory_hz: int, *, shared: bool = False) -> MemoryTiming:
-    """What docs/notes/2026-11-sdram.md measured, as a rule: rows are open, there is no refresh, and beats come as fast
-    as the chip gives words or the bus takes them.
+    """Memory timing by a rule fitted to docs/notes/2026-11-sdram.md: rows are open, there is no refresh, and beats come
+    as fast as the chip gives words or the bus takes them.
 
     Args:
         config: width of the bus.
-        clock_hz, memory_hz: of the NPU and of the chip.
-        shared: they are one.
+        clock_hz, memory_hz: clocks of the NPU and of the chip.
+        shared: True if both are one clock.
     """
     ratio = clock_hz / memory_hz
     beat = COMMAND_CYCLES * config.bus_bytes * 8 / COMMAND_BITS  # cycles of the chip

@@ -1,1 +1,1 @@
-"""Boards without a board: the Verilated design of a bitstream behind a pseudo-terminal or a socket."""
+"""Simulated boards: the Verilated design of a bitstream behind a pseudo-terminal or a socket."""

@@ -41,7 +41,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """The command line; returns the exit status."""
+    """Runs the command line; returns the exit status."""
     arguments = _arguments()
     try:
         config = NpuConfig.load(arguments.config)

@@ -1,4 +1,4 @@
-"""`AxiBoard`: the Verilated NPU and a memory behind a Unix socket, as an AXI board looks to its host."""
+"""`AxiBoard`: the Verilated NPU and a memory behind a Unix socket, like an AXI board seen by its host."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEFAULT_BASE = 1 << 20
 
 
 class AxiBoard:
-    """Serves the registers and the memory of one simulated NPU. Any number of connections, by
+    """Serves the registers and the memory of one simulated NPU to any number of connections, by
     `tilewright.isa.link.socket`.
 
     The NPU goes on whether anybody is connected or not. A memory access outside the window is answered with SLVERR.
@@ -82,7 +82,7 @@ class AxiBoard:
         self.close()
 
     def start(self) -> None:
-        """Serves in a thread of its own."""
+        """Starts the server in a thread of its own."""
         self._thread.start()
 
     def close(self) -> None:
@@ -101,11 +101,11 @@ class AxiBoard:
     # What a board may suffer; taken up by the serving thread.
 
     def stick(self, stuck: bool = True) -> None:
-        """From now on the memory answers the NPU nothing, or again."""
+        """Makes the memory stop answering the NPU, or answer again."""
         self._tasks.append(("stuck", int(stuck)))
 
     def reset(self) -> None:
-        """The reset button."""
+        """Presses the reset button."""
         self._tasks.append(("reset", 0))
 
     # Serving.
@@ -207,7 +207,7 @@ class AxiBoard:
 
     @property
     def below(self) -> np.ndarray:
-        """The memory below the window, which nobody may touch."""
+        """The memory below the window, which nothing may access, as uint8."""
         return self._memory[: self.base]
 
 

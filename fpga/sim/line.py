@@ -37,7 +37,7 @@ def _load(path: Path) -> ctypes.CDLL:
 
 @dataclass(frozen=True)
 class MemoryEdges:
-    """Two clocks: their periods in some unit, and how long after a rising edge of clk one of memory_clk is."""
+    """Edges of two clocks: their periods in a common unit, and the delay of memory_clk after a rising edge of clk."""
 
     clock: int
     memory: int
@@ -45,7 +45,7 @@ class MemoryEdges:
 
     @staticmethod
     def of(clock_hz: int, memory_hz: int) -> MemoryEdges | None:
-        """Of clocks that have an edge at the same time; None without the second one."""
+        """The edges of clocks that have one at the same time; None without the second clock."""
         ratio = Fraction(memory_hz, clock_hz)
         return MemoryEdges(ratio.numerator, ratio.denominator) if memory_hz else None
 
@@ -57,9 +57,9 @@ class SimulatedLine(Owner):
         stem: names it in the cache.
         title: for the message of a build.
         top: name of its top module.
-        verilog: makes its text.
+        verilog: makes the Verilog text.
         sources: Python files the text depends on.
-        clock_hz, baud: of the design; decide the cycles of a bit.
+        clock_hz, baud: clock and baud rate of the design; they decide the cycles of a bit.
         memory: edges of memory_clk, if the design has it.
 
     Raises:
@@ -89,7 +89,7 @@ class SimulatedLine(Owner):
         self._library.tw_line_send(self._handle, data, len(data))
 
     def run(self, cycles: int) -> bytes:
-        """Runs the clock; returns what came out of `tx`."""
+        """Runs the clock; returns the bytes that came out of `tx`."""
         most = cycles // self.cycles_per_byte + 16
         buffer = ctypes.create_string_buffer(most)
         count = self._library.tw_line_run(self._handle, cycles, buffer, most)
@@ -115,6 +115,7 @@ class SimulatedLine(Owner):
 
     @property
     def sdram_fault(self) -> int:
-        """What the SDRAM chip of the design saw first that it does not allow, by its number in sdram_chip.sv; 0 =
-        nothing, or no such chip."""
+        """The first violation that the design's SDRAM chip saw, by its number in sdram_chip.sv; 0 = none, or no such
+        chip.
+        """
         return int(self._library.tw_line_sdram_fault(self._handle))

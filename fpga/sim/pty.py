@@ -1,4 +1,4 @@
-"""`SerialBoard`: a Verilated SoC at the far end of a pseudo-terminal, as a small board looks to its host."""
+"""`SerialBoard`: a Verilated SoC at the far end of a pseudo-terminal, like a small board seen by its host."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def soc_line(
     board_id: str = SIMULATION_ID,
 ) -> SimulatedLine:
     """The SoC of `tilewright.fpga.soc`, Verilated: with `memory_bytes` of on-chip memory, or with a chip at its pins,
-    which has a clock of `sdram_hz`; `shared`: that of the NPU. `edges`: of both clocks, if where they lie matters.
+    which has a clock of `sdram_hz`; `shared`: it is that of the NPU. `edges`: edges of both clocks, if their phase
+    matters.
 
     Raises:
         BuildError: it cannot be built. ValueError: a size or baud rate that cannot be.
@@ -75,8 +76,8 @@ def soc_line(
 
 
 def board_line(board: UartBoard, config: NpuConfig, memory: str | None = None) -> tuple[SimulatedLine, int]:
-    """The SoC as the bitstream of a board has it: its memory, clock and baud rate, all but PLL and pins; and the baud
-    rate. `memory` is one of `tilewright.fpga.board.MEMORIES`, None = the board's own choice.
+    """The SoC of a board's bitstream, with its memory, clock and baud rate, without PLL and pins; and the baud rate.
+    `memory` is one of `tilewright.fpga.board.MEMORIES`, None = the board's own choice.
 
     Raises:
         BuildError: it cannot be built. FpgaError: the board's PLL does not make the clock, or the board does not have
@@ -132,11 +133,11 @@ class SerialBoard:
         self._thread.start()
 
     def reset(self) -> None:
-        """The reset button."""
+        """Presses the reset button."""
         self._reset_asked = True
 
     def close(self) -> None:
-        """Ends thread and simulation."""
+        """Ends the thread and the simulation."""
         if self._closed:
             return
         self._closed = True

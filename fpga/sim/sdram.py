@@ -21,13 +21,13 @@ _RELEASED = "released"
 
 
 class WithSdram(wiring.Component):
-    """A component with the ports of `tilewright.fpga.sdram.chip.pins`, and a chip at them that checks what it is told.
+    """A component with the ports of `tilewright.fpga.sdram.chip.pins`, and a chip at them that checks its commands.
 
     Parameters:
         component: with these ports.
         chip: the memory.
         clock_hz: of the chip.
-        shared: as `SdramMemory` has it.
+        shared: as for `SdramMemory`.
         from_lock: both clocks get their resets from `rst` as they get them on a board from the lock of the PLL; else
             `sync` has `rst` itself. Not where the clock is shared.
 
@@ -119,6 +119,6 @@ class WithSdram(wiring.Component):
 
 
 def with_sdram_text(component: Any, chip: SdramChip, clock_hz: int, name: str, **how: bool) -> str:
-    """Verilog of `WithSdram` as module `name`, and of the chip. `how`: as `WithSdram` has it."""
+    """Verilog of `WithSdram` as module `name`, and of the chip. `how`: parameters of `WithSdram`."""
     text = component_text(WithSdram(component, chip, clock_hz, **how), name)
     return f"{text}\n{MODEL.read_text(encoding='utf-8')}"

@@ -21,7 +21,7 @@ _FOLDERS = ("isa/link", "fpga", "fpga/bridge", "fpga/sdram", "fpga/standalone")
 
 
 def standalone_line(board: StandaloneBoard, config: NpuConfig, point: Point) -> SimulatedLine:
-    """The SoC as the bitstream of a board has it, all but PLL and pins. Its flash memory is erased.
+    """The SoC of a board's bitstream, without PLL and pins. Its flash memory is erased.
 
     Raises:
         BuildError: it cannot be built. FpgaError: the core is not installed, or the PLL does not make the clock.

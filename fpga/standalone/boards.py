@@ -21,7 +21,7 @@ from tilewright.isa.config import NpuConfig
 
 @dataclass(frozen=True, kw_only=True)
 class Alone:
-    """How a board runs without a host.
+    """Flash memory and points of a board that runs without a host.
 
     Attributes:
         place: of images in the flash memory behind the platform's resource `spi_flash`, whose clock pin is that of the
@@ -51,7 +51,7 @@ class StandaloneBoard(UartBoard):
     boot: bytes = b""
 
     def top(self, config: NpuConfig, point: Point, pll: Pll) -> Any:
-        """As `UartBoard` says, with the other SoC."""
+        """The top module of a point, with the SoC that needs no host; see `UartBoard.top`."""
         return StandaloneTop(self, config, point, pll)
 
 
@@ -61,11 +61,11 @@ class StandaloneTop(BoardTop):
     board: StandaloneBoard
 
     def soc(self, memory: Any, clock_hz: int) -> Any:
-        """As `BoardTop` says."""
+        """The SoC of the board; see `BoardTop.soc`."""
         return standalone_soc(self.board, self.config, self.point, memory, clock_hz)
 
     def connect(self, m: Module, platform: Any, soc: Any) -> None:
-        """The flash memory; its clock has no pin of its own."""
+        """Connects the flash memory, whose clock has no pin of its own."""
         flash = platform.request("spi_flash", 0, dir=dict.fromkeys(("cs", "copi", "cipo", "hold", "wp"), "-"))
         values = {"cs": soc.flash_cs, "copi": soc.flash_copi, "hold": Const(0, 1), "wp": Const(0, 1)}
         for name, value in values.items():

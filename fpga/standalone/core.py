@@ -26,8 +26,9 @@ _FILE = "VexRiscv.v"
 
 
 class Access(wiring.Signature):
-    """A master of 32-bit words: `address` in bytes is a multiple of 4. The request stays as it is until the cycle of
-    `done`, in which `rdata` is there."""
+    """A master of 32-bit words: `address` in bytes is a multiple of 4. The request is stable until the cycle of `done`,
+    in which `rdata` is there.
+    """
 
     def __init__(self) -> None:
         super().__init__(
@@ -44,7 +45,7 @@ class Access(wiring.Signature):
 
 
 def verilog() -> str:
-    """The text of the core. Raises `FpgaError` where the package is missing."""
+    """The Verilog text of the core. Raises `FpgaError` where the package is missing."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise FpgaError(f"{PACKAGE.replace('_', '-')} is not installed: {install_extra('standalone')}")

@@ -1,4 +1,4 @@
-"""Reads a SPI flash memory."""
+"""A reader of SPI flash memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FlashReader(wiring.Component):
     """
 
     class State(enum.Enum):
-        IDLE = 0  # selected where `next` says of which word
+        IDLE = 0  # selected at the word of `next`
         REST = 1  # not selected
         SHIFT = 2
         DONE = 3

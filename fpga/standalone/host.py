@@ -1,4 +1,4 @@
-"""What takes the place of a host: core, boot program, flash memory, serial line, timer.
+"""The replacement of a host: core, boot program, flash memory, serial line, timer.
 
 `python -m tilewright.fpga.standalone.host` counts its cells on ECP5.
 """
@@ -33,7 +33,7 @@ SECOND_CACHE_WORDS = 8192
 
 
 class Host(wiring.Component):
-    """A core, and all that it uses but the NPU and its memory; `memory_map` says where things are.
+    """A core with its peripherals, all but the NPU and its memory; `memory_map` has the addresses.
 
     Parameters:
         boot: the program the core starts with, for address BOOT, at most BOOT_BYTES.
@@ -46,7 +46,7 @@ class Host(wiring.Component):
         axil: registers of the NPU.
         rx, tx: serial line.
         flash_clk, flash_cs, flash_copi, flash_cipo: SPI flash memory, see `FlashReader`.
-        leds: what the program says.
+        leds: set by the program.
     """
 
     def __init__(self, boot: bytes, *, clock_hz: int, baud: int, memory_bytes: int, flash_bytes: int) -> None:
@@ -97,7 +97,7 @@ class Host(wiring.Component):
 
 
 def cells() -> Used:
-    """What it takes on ECP5, synthesised alone. Raises `FpgaError`."""
+    """Resources of the host on ECP5, synthesised alone. Raises `FpgaError`."""
     host = Host(b"", clock_hz=50_000_000, baud=115_200, memory_bytes=1 << 25, flash_bytes=1 << 24)
     script = [
         "read_verilog core.v", "read_rtlil top.il", NO_RW_CHECK, f"synth_ecp5 {NARROW} -top top",

@@ -1,4 +1,4 @@
-"""What lies in the flash memory beside the bitstream: a header, and the program with its network."""
+"""The image in the flash memory beside the bitstream: a header, and the program with its network."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tilewright.fpga.errors import FpgaError
 from tilewright.fpga.standalone.memory_map import MEMORY
 
-#: First word, which says version too ("TWI1").
+#: First word, with the version ("TWI1").
 MAGIC = 0x31495754
 #: Words of the header, as the boot program reads them. BYTES of the payload, a multiple of 4, go to MEMORY and have the
 #: CRC-32 CHECK; NEEDED bytes from there on are used. HEADER_CHECK is the CRC-32 of the words before it.
@@ -19,7 +19,7 @@ HEADER_BYTES = 4 * len(HEADER)
 
 @dataclass(frozen=True)
 class Place:
-    """Where images lie on a board.
+    """The place of images on a board.
 
     Attributes:
         size: bytes of the flash memory.
@@ -31,7 +31,7 @@ class Place:
 
     @property
     def room(self) -> int:
-        """Bytes an image may have."""
+        """Bytes available to an image."""
         return self.size - self.offset
 
 
@@ -39,10 +39,10 @@ def make(payload: bytes, *, entry: int, needed: int, fingerprint: str) -> bytes:
     """The image of a program.
 
     Args:
-        payload: from address MEMORY on.
+        payload: bytes from address MEMORY on.
         entry: address of its first instruction.
         needed: bytes from MEMORY on that it uses.
-        fingerprint: of the NPU's configuration it was compiled for; 16 zeros: it uses none.
+        fingerprint: fingerprint of the NPU it was compiled for; 16 zeros: it uses none.
     """
     payload += bytes(-len(payload) % 4)
     number = int(fingerprint, 16)
@@ -63,7 +63,7 @@ def check_room(image_bytes: int, needed: int, place: Place, memory_bytes: int, n
 
 
 def c_header(place: Place) -> str:
-    """The header's words, and where the image is, for the boot program."""
+    """The header's words and the place of the image, as C for the boot program."""
     lines = [f"#define TW_IMAGE_{name} {4 * n}" for n, name in enumerate(HEADER)]
     values = {"MAGIC_VALUE": f"0x{MAGIC:08x}", "HEADER_BYTES": HEADER_BYTES, "OFFSET": f"0x{place.offset:x}"}
     lines += [f"#define TW_IMAGE_{name} {value}" for name, value in values.items()]

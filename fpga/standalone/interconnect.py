@@ -1,4 +1,4 @@
-"""From the core's two masters to the places of the memory map."""
+"""Connects the core's two masters to the slaves of the memory map."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from tilewright.hw.interfaces import Axi4Lite
 
 
 class Interconnect(wiring.Component):
-    """One access at a time; data goes before instructions. Where there is nothing, reads give 0 and writes are lost.
+    """Grants one access at a time; data goes before instructions. At addresses without a slave, reads give 0 and writes
+    are lost.
 
-    Latency: a slave is asked in the cycle after a master asks, its answer is with the master in the cycle after.
+    Latency: a slave gets a request in the cycle after the master's, the master its answer in the cycle after.
 
     Parameters:
         places: addresses of the slaves.
@@ -75,7 +76,7 @@ class Interconnect(wiring.Component):
 
 
 class ToMemory(wiring.Component):
-    """A slave that asks the port of a `tilewright.fpga.memory`; the address counts from the memory's first byte.
+    """A slave that accesses the port of a `tilewright.fpga.memory`; the address counts from the memory's first byte.
 
     Ports:
         cpu: the master.
@@ -106,7 +107,7 @@ class ToMemory(wiring.Component):
 
 
 class ToRegisters(wiring.Component):
-    """A slave that asks the registers of the NPU.
+    """A slave that accesses the registers of the NPU.
 
     Ports:
         cpu: the master; it writes whole words.

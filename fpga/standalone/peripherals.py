@@ -22,7 +22,7 @@ class Ram(wiring.Component):
 
     Parameters:
         size: bytes.
-        contents: of its beginning.
+        contents: bytes at its beginning.
 
     Raises:
         ValueError: more contents than room.
@@ -58,12 +58,12 @@ class Io(wiring.Component):
 
     Parameters:
         clock_hz, baud: of domain `sync`, and of the line.
-        memory_bytes, flash_bytes: what the constants say.
+        memory_bytes, flash_bytes: values of the constants.
 
     Ports:
         cpu: the master; it reads and writes whole words.
         rx, tx: the line.
-        leds: what was written.
+        leds: the written value.
     """
 
     def __init__(self, clock_hz: int, baud: int, memory_bytes: int, flash_bytes: int) -> None:

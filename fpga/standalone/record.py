@@ -1,4 +1,4 @@
-"""What lies in the folder of a build for a board without a host, beside the bitstream."""
+"""The record in the folder of a build for a board without a host, beside the bitstream."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RESULTS = ("values", "error")
 
 @dataclass(frozen=True)
 class Exchange:
-    """What goes over the serial line.
+    """Data exchanged over the serial line.
 
     Attributes:
         inputs: "own" as the network has them; "unsigned": int8 as bytes of 0 to 255, 128 more than their values;
@@ -42,12 +42,14 @@ class Exchange:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """Attributes:
-    board, config, point: what the bitstream is built from.
-    offset: of the image in the flash memory, bytes.
-    model: name of its network.
-    inputs, results: as in `Exchange`.
-    sha256: of the image.
+    """The record of a build for a board without a host.
+
+    Attributes:
+        board, config, point: what the bitstream is built from.
+        offset: of the image in the flash memory, bytes.
+        model: name of its network.
+        inputs, results: as in `Exchange`.
+        sha256: of the image.
     """
 
     board: str
@@ -60,11 +62,11 @@ class Record:
     sha256: str
 
     def exchange(self) -> Exchange:
-        """What goes over the line."""
+        """Inputs and results that go over the serial line."""
         return Exchange(self.inputs, self.results)
 
     def npu(self) -> NpuConfig:
-        """The configuration."""
+        """The NPU's configuration."""
         return NpuConfig.from_dict(self.config)
 
 
@@ -99,7 +101,7 @@ def read(folder: Path) -> Record | None:
     """The record of a folder; None where its build was for a board with a host.
 
     Raises:
-        FpgaError: it is damaged, or the image is not the one it tells of.
+        FpgaError: the record is damaged, or the image is not the recorded one.
     """
     try:
         values = json.loads((folder / RECORD).read_text(encoding="utf-8"))
@@ -133,7 +135,7 @@ class Build:
 
 
 def board_of(folder: Path) -> Build:
-    """What a folder was built for. Raises `FpgaError` where that is no board without a host."""
+    """The build in a folder. Raises `FpgaError` where that is no board without a host."""
     found = read(folder)
     if found is None:
         raise FpgaError(f"{folder} holds no build for a board without a host; fpga build --standalone makes one")

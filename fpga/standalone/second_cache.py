@@ -12,18 +12,18 @@ from tilewright.hw.connections import unread
 
 
 class SecondCache(wiring.Component):
-    """Keeps words that were read, by the low bits of their addresses. Nothing that is kept is ever looked up again: for
+    """Caches words that were read, by the low bits of their addresses. A cached word is never refreshed: for
     instructions, which do not change once they were read.
 
-    Latency: 2 cycles for what is kept; else 3 cycles more than the memory. After a reset it forgets everything, a word
-    a cycle, and until then keeps nothing.
+    Latency: 2 cycles for a hit; else 3 cycles more than the memory. After a reset it clears a word a cycle, and until
+    then keeps nothing.
 
     Parameters:
         words: a power of two.
 
     Ports:
         cpu: the master, which reads only.
-        memory: where the words come from.
+        memory: source of the words.
     """
 
     def __init__(self, words: int) -> None:

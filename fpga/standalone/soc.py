@@ -19,7 +19,8 @@ from tilewright.isa.config import NpuConfig
 
 
 class StandaloneSoc(wiring.Component):
-    """NPU with its memory, and a core that uses both (`memory_map` says where). Everything runs on clock domain `sync`.
+    """NPU with its memory, and a core that uses both (addresses in `memory_map`). Everything runs on clock domain
+    `sync`.
 
     Parameters:
         config: of the NPU.
@@ -33,7 +34,7 @@ class StandaloneSoc(wiring.Component):
         rx, tx: serial line.
         flash_clk, flash_cs, flash_copi, flash_cipo: SPI flash memory, see `FlashReader`.
         the `pins` of the memory.
-        leds: 0 blinks once a second while the clock runs, the others show what the program says.
+        leds: 0 blinks once a second while the clock runs, the others are set by the program.
     """
 
     def __init__(

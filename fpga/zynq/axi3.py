@@ -1,4 +1,4 @@
-"""AXI3, as the processing system of Zynq-7000 speaks it: the ports, and what stands between them and the NPU's."""
+"""AXI3, the bus of Zynq-7000's processing system: its ports, and the adaptors to those of the NPU."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ def axi3_master(prefix: str, data_bits: int, id_bits: int) -> dict[str, object]:
 
 
 class RegisterBridge(wiring.Component):
-    """From a GP port of the processing system to AXI4-Lite: every beat of a burst is one access to a register.
+    """Bridges a GP port of the processing system to AXI4-Lite: every beat of a burst is one access to a register.
 
     Reads and writes are independent, one burst of each at a time, so responses keep the order of requests whatever
-    their IDs. What registers cannot do is answered with an error and changes nothing:
+    their IDs. Accesses that registers cannot serve are answered with an error and change nothing:
 
     - DECERR for every beat of a burst that begins outside `base .. base + size`;
     - SLVERR for wrapping bursts, write bursts of other than 32-bit beats, and write beats with some but not all of
@@ -192,7 +192,7 @@ class RegisterBridge(wiring.Component):
 
 
 class BurstSplitter(wiring.Component):
-    """From the NPU's AXI4 master to an HP port: bursts become at most 16 beats long, and one response again.
+    """Connects the NPU's AXI4 master to an HP port: bursts become at most 16 beats long, and one response again.
 
     Latency: an address is out one cycle after it was taken; then one burst of 16 beats per cycle. Beats and responses
     pass in the same cycle. Write beats do not wait for their address.
@@ -262,7 +262,9 @@ class BurstSplitter(wiring.Component):
         return m
 
     def _addresses(self, m: Module, channel: str, pieces: int) -> Queue:
-        """Splits channel "ar" or "aw". Returns the queue with, for each piece in flight, whether it ends its burst."""
+        """Splits the bursts of channel "ar" or "aw". Returns the queue with, for each piece in flight, True if it ends
+        its burst.
+        """
         m.submodules[f"{channel}_ends"] = ends = Queue(1, pieces)
 
         def npu(name: str) -> Signal:

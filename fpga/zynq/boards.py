@@ -39,7 +39,7 @@ class ZynqBoard(Board):
         board_part: of the vendor's board files, "" if the tool ships none.
         export_clock_mhz: of the vendor's flow.
         memory_bytes: DRAM.
-        memory_mbytes: a second of it, at most, in millions; 0 where that was not looked up.
+        memory_mbytes: highest DRAM bandwidth, in millions of bytes a second; 0 if unknown.
     """
 
     other: Point = OTHER
@@ -52,7 +52,7 @@ class ZynqBoard(Board):
 
     @property
     def family(self) -> Literal["xc7", "xcup"]:
-        """What `tilewright.fpga.bare.resources` calls it."""
+        """The family's name in `tilewright.fpga.bare.resources`."""
         return "xc7" if self.system is ZYNQ7 else "xcup"
 
     def check(self, config: NpuConfig) -> None:
@@ -63,7 +63,7 @@ class ZynqBoard(Board):
             raise FpgaError(f"{self.name}: axi_address_bits must be {accepted}, not {config.axi_address_bits}")
 
     def flow(self) -> Xilinx7:
-        """As `Board` says."""
+        """The open flow of the board, for Zynq-7000 only; see `Board.flow`."""
         if self.family != "xc7":
             raise FpgaError(
                 f"{self.name}: there are no open place-and-route tools for {self.part}; "
@@ -81,11 +81,11 @@ class ZynqBoard(Board):
         return Design(Ps7Top(system, find().ps7_inputs()), point.clock_mhz)
 
     def memory_timing(self, config: NpuConfig, mhz: float) -> MemoryTiming:
-        """The DRAM behind the HP port for the cycle-level simulator, at a clock of the NPU. Nobody measured when its
-        first beat comes; `MemoryTiming` says what is taken for that.
+        """Timing of the DRAM behind the HP port for the cycle-level simulator, at a clock of the NPU. The latency of
+        the first beat was not measured; it is the default of `MemoryTiming`.
 
         Raises:
-            FpgaError: nothing is known of its DRAM.
+            FpgaError: the bandwidth of its DRAM is unknown.
         """
         if not self.memory_mbytes:
             raise FpgaError(f"{self.name} has the memory of its processor, whose timing is not known")
@@ -93,7 +93,7 @@ class ZynqBoard(Board):
         return MemoryTiming(read_interval=interval, write_interval=interval)
 
     def describe(self, config: NpuConfig, design: Design, directory: Path) -> None:
-        """The device-tree overlay, and the configuration (`npu.toml`)."""
+        """Writes the device-tree overlay, and the configuration (`npu.toml`)."""
         (directory / CONFIG).write_text(config.to_toml(), encoding="utf-8")
         text = overlay(self.system, self.title, design.mhz, IMAGE)
         (directory / OVERLAY).write_text(text, encoding="utf-8")
@@ -142,7 +142,7 @@ ZYNQ_BOARDS: dict[str, ZynqBoard] = {
 
 
 def zynq_board_named(name: str) -> ZynqBoard:
-    """Raises `FpgaError` listing the boards."""
+    """The board of this name. Raises `FpgaError` listing the boards."""
     if name not in ZYNQ_BOARDS:
         raise FpgaError(f"unknown Zynq board {name!r}{meant(name, ZYNQ_BOARDS)}; boards: {', '.join(ZYNQ_BOARDS)}")
     return ZYNQ_BOARDS[name]

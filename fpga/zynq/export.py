@@ -1,4 +1,4 @@
-"""A folder from which the vendor's tool makes a bitstream: Verilog, Tcl, device-tree overlay, instructions."""
+"""Writes a folder from which the vendor's tool makes a bitstream: Verilog, Tcl, device-tree overlay, instructions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ _AXI = "xilinx.com:interface:aximm:1.0"
 
 
 def wrapper(config: NpuConfig) -> str:
-    """Verilog of the module that is packaged: the NPU without its debug strobes, ports named and marked as the vendor's
-    tool expects them."""
+    """Verilog of the packaged module: the NPU without its debug strobes, ports named and marked for the vendor's
+    tool.
+    """
     interfaces = {"axi_": ("m_axi_", MASTER), "axil_": ("s_axi_", SLAVE)}
     ports = [
         '  (* X_INTERFACE_INFO = "xilinx.com:signal:clock:1.0 clk CLK",\n'
@@ -54,7 +55,7 @@ def wrapper(config: NpuConfig) -> str:
 
 
 def settings(board: ZynqBoard, config: NpuConfig, clock_mhz: float) -> str:
-    """`settings.tcl`: every name, address and width that `build.tcl` uses."""
+    """The text of `settings.tcl`: every name, address and width that `build.tcl` uses."""
     s = board.system
     options = [(name, value.format(memory_bits=s.memory_bits)) for name, value in s.options]
     options.append((s.clock_option, f"{clock_mhz:g}"))
@@ -96,7 +97,7 @@ def settings(board: ZynqBoard, config: NpuConfig, clock_mhz: float) -> str:
 
 
 def readme(board: ZynqBoard, config: NpuConfig, clock_mhz: float) -> str:
-    """What to do with the folder."""
+    """The instructions for the exported folder, as Markdown."""
     return f"""\
 # NPU `{config.name}` on {board.title}
 

@@ -12,12 +12,12 @@ WINDOW = max(4096, REGISTER_SPACE)
 
 @dataclass(frozen=True)
 class ProcessingSystem:
-    """What the two generations differ in.
+    """Properties that differ between the two generations of Zynq.
 
     Attributes:
         cell: IP of the processing system in the vendor's tool.
         control, memory: names of the GP and HP ports.
-        control_clock, memory_clock, clock, reset, interrupt: its pins beside them.
+        control_clock, memory_clock, clock, reset, interrupt: further pins.
         options: of the IP besides the clock; {memory_bits} is the width of the memory port.
         clock_option: of the clock in MHz.
         memory_bits: width of the HP port after a reset of the processing system.

@@ -68,7 +68,7 @@ class Ps7Top(Elaboratable):
     """The PS7 block with a `ZynqSystem` on M_AXI_GP0, S_AXI_HP0, IRQF2P[0]; clock and reset are FCLK0's. No pins.
 
     Args:
-        system: as above.
+        system: the NPU with its adaptors.
         inputs: width of every input of PS7 that fabric can drive; those without use are tied to 0, as an input that is
             left open reads 1.
     """

@@ -8,7 +8,7 @@ from tilewright.isa import registers
 
 
 def register_lines(prefix: str) -> Iterator[str]:
-    """Identity, offsets and bit ranges, each as a macro whose name begins with `prefix`."""
+    """Macros of identity, offsets and bit ranges, whose names begin with `prefix`."""
     yield f"#define {prefix}_IDENTITY 0x{registers.IDENTITY:08x}u"
     yield f"#define {prefix}_VERSION {registers.VERSION}"
     yield f"#define {prefix}_REGISTER_SPACE {registers.REGISTER_SPACE}"

@@ -11,7 +11,7 @@ from tilewright.isa.instructions import REGIONS
 
 
 def header() -> str:
-    """Text of the header."""
+    """The text of `driver/c/tilewright_npu_registers.h`."""
     counters = [r.name[: -len("_LO")] for r in registers.REGISTERS if r.counts and r.name.endswith("_LO")]
     lists = {
         "COUNTERS": ("name, offset of the low word", [f"X({n.lower()}, TW_NPU_REG_{n}_LO)" for n in counters]),

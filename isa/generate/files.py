@@ -1,4 +1,4 @@
-"""Files that are generated and kept in the repository: written by a command, checked by the same with --check."""
+"""Generated files kept in the repository: written by a command, checked by the same with --check."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Outputs = Mapping[Path, Callable[[], str]]
 
 
 def stale(outputs: Outputs, root: Path = ROOT) -> list[Path]:
-    """The files that differ from what they are generated from."""
+    """The files that differ from their generated text."""
 
     def differs(path: Path, text: str) -> bool:
         return not (root / path).is_file() or (root / path).read_text(encoding="utf-8") != text
@@ -23,11 +23,11 @@ def stale(outputs: Outputs, root: Path = ROOT) -> list[Path]:
 
 
 def main(outputs: Outputs, command: str, arguments: Sequence[str], root: Path = ROOT) -> int:
-    """The command line of a package's generated files; returns the exit status.
+    """Runs the command line of a package's generated files; returns the exit status.
 
     Args:
-        command: what a user types to write the files.
-        arguments: none to write what is stale, `--check` to say it and fail.
+        command: the command that writes the files, for messages.
+        arguments: none to write stale files, `--check` to report them and fail.
     """
     if list(arguments) not in ([], ["--check"]):
         print(f"usage: {command} [--check]", file=sys.stderr)

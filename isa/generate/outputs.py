@@ -1,4 +1,4 @@
-"""The files that are derived from the tables of `isa`, each with what makes its text."""
+"""The files derived from the tables of `isa`, each with the function that makes its text."""
 
 from pathlib import Path
 

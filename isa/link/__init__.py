@@ -1,1 +1,1 @@
-"""How a board is spoken to: the protocols that both ends of a wire import."""
+"""The protocols of links to boards, imported by both ends of a wire."""

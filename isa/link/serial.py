@@ -45,7 +45,7 @@ MIN_CYCLES_PER_BIT = 8
 
 
 class Space(IntEnum):
-    """What an address counts in; bits 2:1 of a command."""
+    """The space that an address counts in; bits 2:1 of a command."""
 
     LINK = 0  # the link itself: HELLO
     BOARD = 1  # `BOARD_REGISTERS`
@@ -111,21 +111,21 @@ BOARD_SPACE = 1 << (4 * len(BOARD_REGISTERS) - 1).bit_length()
 
 
 class FrameError(ValueError):
-    """A frame that cannot be what was sent."""
+    """A received frame that is damaged."""
 
 
 def pack(table: tuple[Bit, ...], values: Mapping[str, int]) -> int:
-    """A word of named fields."""
+    """Packs named fields into a word."""
     return sum(values[b.name] << b.low for b in table)
 
 
 def unpack(table: tuple[Bit, ...], word: int) -> dict[str, int]:
-    """The fields of a word."""
+    """Unpacks the fields of a word."""
     return {b.name: word >> b.low & ((1 << b.bits) - 1) for b in table}
 
 
 def frame(content: bytes) -> bytes:
-    """What goes over the line for this content: CRC appended, escaped, between flags."""
+    """Frames content for the line: appends the CRC, escapes, adds the flags."""
     out = bytearray([FLAG])
     for byte in content + struct.pack("<I", zlib.crc32(content)):
         out += bytes((ESCAPE, byte ^ ESCAPE_XOR)) if byte in (FLAG, ESCAPE) else bytes((byte,))
@@ -134,7 +134,7 @@ def frame(content: bytes) -> bytes:
 
 
 def unframe(body: bytes) -> bytes:
-    """The content of a frame from the bytes between its flags.
+    """Extracts the content of a frame from the bytes between its flags.
 
     Raises:
         FrameError: a cut escape, a length that is no whole number of words, or a wrong CRC.
@@ -157,7 +157,7 @@ def unframe(body: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Request:
-    """One request. `payload` is empty for reads; `words` counts what is read or written."""
+    """One request. `payload` is empty for reads; `words` counts the words read or written."""
 
     command: Command
     sequence: int
@@ -168,7 +168,7 @@ class Request:
     last_strobe: int = 15
 
     def to_bytes(self) -> bytes:
-        """The frame."""
+        """Encodes the request as a frame. Raises `ValueError` for a payload of the wrong length."""
         if not 1 <= self.words <= MAX_WORDS or len(self.payload) != 4 * self.words * self.command.writes:
             raise ValueError(f"{self.command.name} of {self.words} words cannot have {len(self.payload)} bytes")
         values = {b.name: int(getattr(self, b.name)) for b in REQUEST} | {"words": self.words - 1}
@@ -185,7 +185,7 @@ class Response:
 
     @staticmethod
     def from_bytes(body: bytes) -> Response:
-        """Parses what stands between two flags. Raises `FrameError`."""
+        """Parses the bytes between two flags. Raises `FrameError`."""
         content = unframe(body)
         values = unpack(RESPONSE, struct.unpack_from("<I", content)[0])
         if len(content) != 4 + 4 * values["words"]:

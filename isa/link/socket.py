@@ -1,4 +1,4 @@
-"""Registers and memory of a board over a stream socket: what a simulated AXI board and the driver say to each other.
+"""Registers and memory of a board over a stream socket: the protocol between a simulated AXI board and the driver.
 
 A request is REQUEST, then the payload of a write; a response is RESPONSE, then the payload of a read. Little-endian.
 Registers are addressed by byte offset in whole 32-bit words, memory by byte address.
@@ -20,7 +20,7 @@ MAX_BYTES = 1 << 24
 
 
 class Operation(IntEnum):
-    """What is asked for."""
+    """The operation of a request."""
 
     INFO = 0
     READ_REGISTERS = 1
@@ -31,7 +31,7 @@ class Operation(IntEnum):
 
 
 class Status(IntEnum):
-    """How it went."""
+    """The outcome of a request."""
 
     OK = 0
     ADDRESS = 1  # outside the registers or the memory

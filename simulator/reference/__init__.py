@@ -1,6 +1,6 @@
-"""The executable definition of the instruction set: a method for each instruction, nothing clever.
+"""The executable definition of the instruction set: a method for each instruction, kept simple.
 
-`machine.py` has the order in which instructions run, a file for each engine what they do.
+`machine.py` defines the order in which instructions run, a file for each engine their effects.
 """
 
 from tilewright.simulator.reference.machine import ReferenceMachine, run_reference

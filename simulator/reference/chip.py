@@ -1,4 +1,4 @@
-"""What the engines have in common: scratchpads, memory, counts, and the checks of addresses."""
+"""The parts the engines share: scratchpads, memory, counts, and the checks of addresses."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tilewright.simulator.state import ExternalMemory, Fault, RunCounts, Scratch
 
 @dataclass
 class Chip:
-    """What a run works on.
+    """The state a run works on.
 
     Attributes:
         config: the NPU.
         pads: its scratchpads, read and written in place.
         memory: external memory through its regions.
         timeout: steps any engine may make, 0 = no limit.
-        counts: of the run.
+        counts: counts of the run.
     """
 
     config: NpuConfig
@@ -37,7 +37,7 @@ class Chip:
             raise Fault(ErrorCode.TIMEOUT)
 
     def row(self, memory: str, address: int, rows: int) -> int:
-        """A row address, wrapped around, and checked against the rows of the memory (as this engine sees it)."""
+        """A row address, wrapped around, and checked against the rows of the memory (in this engine's view)."""
         row = address % (1 << self.config.address_bits)
         if row >= rows:
             raise Fault(ErrorCode.SCRATCHPAD_RANGE, row, memory)
@@ -47,17 +47,17 @@ class Chip:
         return self.row("ACT", address, self.config.act_rows)
 
     def offset(self, total: int) -> int:
-        """The offset in a region that a sum stands for."""
+        """The offset in a region, from a sum by wrapping."""
         return total % (1 << self.config.offset_bits)
 
     def read(self, region: int, start: int, nbytes: int) -> np.ndarray:
-        """uint8: bytes of a region that may be read."""
+        """The bytes of a region that may be read, uint8. Raises `Fault`."""
         data = self.memory.span(region, start, nbytes, False)
         self.counts.bytes_read += bus_beats(start, nbytes, self.config) * self.config.bus_bytes
         return data
 
     def write(self, region: int, start: int, nbytes: int) -> np.ndarray:
-        """uint8: bytes of a region that may be written, to be written to."""
+        """The bytes of a region that may be written, a uint8 view to write to. Raises `Fault`."""
         data = self.memory.span(region, start, nbytes, True)
         self.counts.bytes_written += bus_beats(start, nbytes, self.config) * self.config.bus_bytes
         return data

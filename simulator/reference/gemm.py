@@ -15,7 +15,7 @@ from tilewright.simulator.reference.loops import Loop, loop_of, offset, offsets,
 
 
 class Gemm:
-    """The engine, with its configuration as reset leaves it; a method for each instruction."""
+    """GEMM with its configuration after reset; a method for each instruction."""
 
     def __init__(self, chip: Chip) -> None:
         self.chip = chip

@@ -16,7 +16,7 @@ from tilewright.simulator.state import Fault
 
 
 class Load:
-    """The engine, with its configuration as reset leaves it; a method for each instruction."""
+    """LOAD with its configuration after reset; a method for each instruction."""
 
     def __init__(self, chip: Chip) -> None:
         self.chip = chip

@@ -1,4 +1,4 @@
-"""Loop nests as the instructions describe them."""
+"""Loop nests of instructions."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def walk(loops: Sequence[Loop]) -> Iterator[tuple[int, ...]]:
 
 
 def offset(loops: Sequence[Loop], index: Sequence[int], stride: str) -> int:
-    """Sum of index times stride over the levels."""
+    """The sum of index times stride over the levels."""
     return sum(i * loop[stride] for i, loop in zip(index, loops))
 
 
 def offsets(loops: Sequence[Loop], stride: str) -> np.ndarray:
-    """int64: `offset` for every index of the nest, in the order of `walk`."""
+    """int64 array of `offset` for every index of the nest, in the order of `walk`."""
     total = np.zeros(1, np.int64)
     for loop in loops:
         total = (np.arange(loop.count)[:, None] * loop[stride] + total).reshape(-1)

@@ -81,7 +81,7 @@ class ReferenceMachine:
         }
 
     def run(self) -> RunCounts:
-        """Runs to completion. Raises `tilewright.isa.device.DeviceError`."""
+        """Runs the program to completion. Raises `tilewright.isa.device.DeviceError`."""
         region, start, length = self.program
         try:
             read_program_checked(self.memory, region, start, length)
@@ -119,7 +119,9 @@ class ReferenceMachine:
         return heads[min(heads)] if heads else None
 
     def _dispatch(self) -> bool:
-        """FETCH: decodes and checks one instruction and hands it to its engine; False if that queue is full."""
+        """FETCH: decodes and checks one instruction and passes it to its engine; returns False if that queue is
+        full.
+        """
         if self.pc == self.program[2]:
             raise Fault(ErrorCode.NO_END)
         try:
@@ -145,7 +147,7 @@ class ReferenceMachine:
         return blocked
 
     def _start(self, operation: Op) -> bool:
-        """Takes the semaphores, does the work, gives the semaphores."""
+        """Starts an instruction: takes its semaphores, executes it, gives its semaphores."""
         for s in operation.waits:
             self.semaphores[s] -= 1
         getattr(self.engines[operation.instruction.engine], operation.name.lower())(operation)

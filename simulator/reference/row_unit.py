@@ -58,7 +58,7 @@ class VectorWithRows(Vector):
                 self.chip.pads.norms[prm] = row_norm(squares, total, op["number"], epsilon, centred)
 
     def _words(self, values: np.ndarray, zero: int) -> np.ndarray:
-        """What the wide table has for int8 values less `zero`: int64."""
+        """The words of the wide table for int8 values less `zero`: int64."""
         first = self.post["table"] // WIDE_TABLE * WIDE_TABLE
         words = self.chip.pads.lut[first : first + WIDE_TABLE].reshape(-1).view("<u4")
         found: np.ndarray = words[(values.astype(np.int64) - zero) & 0xFF].astype(np.int64)

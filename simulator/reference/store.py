@@ -11,7 +11,7 @@ from tilewright.simulator.reference.loops import Loop, loop_of
 
 
 class Store:
-    """The engine, with its configuration as reset leaves it; a method for each instruction."""
+    """STORE with its configuration after reset; a method for each instruction."""
 
     def __init__(self, chip: Chip) -> None:
         self.chip = chip

@@ -1,4 +1,4 @@
-"""VECTOR: what is done with the sums, and from vectors to vectors."""
+"""VECTOR: post-processing of sums, and functions of vectors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilewright.simulator.reference.loops import Loop, loop_of, offset, offsets,
 
 
 class Vector:
-    """The engine, with its configuration as reset leaves it; a method for each instruction."""
+    """VECTOR with its configuration after reset; a method for each instruction."""
 
     def __init__(self, chip: Chip) -> None:
         self.chip = chip

@@ -110,7 +110,7 @@ class Cli(Group):
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         open_standard_streams()
-        with interrupts.heard_at_once(), warnings_in_a_line(), printed() as output:
+        with interrupts.interruptible(), warnings_in_a_line(), printed() as output:
             code = self._guarded(output, args, prog_name, complete_var, **extra)
             if code == 0:
                 code = _flushed()
@@ -133,7 +133,7 @@ class Cli(Group):
 
         try:
             code = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
-            if interrupts.told_to_end():
+            if interrupts.termination_requested():
                 return interrupts.status()
             return code if isinstance(code, int) else 0
         except SystemExit as error:

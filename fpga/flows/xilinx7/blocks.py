@@ -1,4 +1,4 @@
-"""What nextpnr leaves out of the FASM of DSP blocks and block RAMs.
+"""Completes the FASM of DSP blocks and block RAMs, of which nextpnr omits features.
 
 DSP48E1: eight inputs come from a multiplexer of the tile with two constants. nextpnr takes an input that nothing is
 routed to for 1, as it is elsewhere, and inverts it where the design has a 0. Measured on hardware that does not hold
@@ -30,13 +30,13 @@ LISTED = "top.blocks.json"
 #: Inputs with a multiplexer for constants and an inverter: bus, indices.
 TIED = {"INMODE": range(5), "ALUMODE": range(2, 4), "OPMODE": range(6, 7)}
 GROUND, SUPPLY = "DSP_GND", "DSP_VCC"
-#: Widths of a port of a RAMB36E1 that the features of its halves do not tell from others.
+#: Widths of a port of a RAMB36E1 that the features of its halves do not distinguish.
 _ODD_WIDTHS = (1, 9)
 _REGISTERS = {"DOA_REG": ("CLKARDCLK", "REGCLKARDRCLK"), "DOB_REG": ("CLKBWRCLK", "REGCLKB")}
 
 
 def complete(text: str, widths: Mapping[str, Mapping[str, int]]) -> str:
-    """A FASM text of nextpnr with what it leaves out.
+    """Adds the features that nextpnr omits to its FASM text.
 
     Args:
         text: what nextpnr wrote.
@@ -95,7 +95,7 @@ def _ties(tile: str, block: str, names: set[str]) -> Iterator[str]:
 
 
 def _registers(names: set[str]) -> Iterator[str]:
-    """Features of the clocks of registers behind the outputs of a block RAM: they are those of the outputs."""
+    """Features of the clocks of registers behind the outputs of a block RAM, the same as those of the outputs."""
     for half in ("RAMB18_Y0", "RAMB18_Y1"):
         for register, (clock, later) in _REGISTERS.items():
             if {f"{half}.{register}[0]", f"{half}.ZINV_{clock}[0]"} <= names:

@@ -1,4 +1,4 @@
-"""A LUT behind every output of PS7, where the wires of PS7 come into the fabric.
+"""Inserts a LUT behind every output of PS7, where the wires of PS7 come into the fabric.
 
 nextpnr looks for a way inside the box of a net's ends. It takes PS7 for a place of one tile, but wires come out of it
 as many as fifty rows away, and pass tiles in between: outside of that box, unless a sink lies beyond them. Then it
@@ -17,11 +17,11 @@ PLACEMENT = Path(__file__).resolve().parent / "nextpnr" / "place_buffers.py"
 
 
 def add_buffers(module: Module) -> int:
-    """Puts a LUT behind every output of PS7 that is read, but for clocks; and one more before a flip-flop behind it, as
-    nextpnr would move that with the first. Changes a netlist of yosys before placement.
+    """Inserts a LUT behind every output of PS7 that is read, but for clocks, and one more before a flip-flop behind it,
+    which nextpnr would move with the first. Changes a netlist of yosys before placement.
 
     Returns:
-        How many LUTs.
+        The number of LUTs.
     """
     cells = module["cells"]
     clocks: set[Bit] = {bit for cell in cells.values() if cell["type"] == "BUFG" for bit in cell["connections"]["I"]}

@@ -1,8 +1,8 @@
-"""From FASM, the features nextpnr turns on, to configuration frames, by the database of Project X-Ray.
+"""Converts FASM, the features nextpnr turns on, to configuration frames, by the database of Project X-Ray.
 
-The database is text: `tilegrid.json` says where the bits of each tile are, `segbits_TYPE.db` which bits of a tile a
-feature sets or clears, `ppips_TYPE.db` which features have no bits. Frames go to `xc7frames2bit`, which adds checksums
-and the frames that are all zero.
+The database is text: `tilegrid.json` has the position of the bits of each tile, `segbits_TYPE.db` the bits of a tile
+that a feature sets or clears, `ppips_TYPE.db` the features without bits. Frames go to `xc7frames2bit`, which adds
+checksums and the frames that are all zero.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _RADIX = {"b": 2, "h": 16, "d": 10}
 
 
 class Bit(NamedTuple):
-    """A bit of a tile: what block of the tile it is in, frame and bit counted from the block's own, value."""
+    """A bit of a tile: the block of the tile it is in, frame and bit counted from the block's own, value."""
 
     block: str
     frame: int
@@ -55,7 +55,7 @@ class Database:
         self._types: dict[str, dict[tuple[str, int], list[Bit]]] = {}
 
     def tile_of(self, bel: str) -> str:
-        """The tile of a place as nextpnr names it: X59Y51/RAMB36_X0Y0.RAMB36E1. Raises `FpgaError`: there is none."""
+        """The tile of a BEL as nextpnr names it: X59Y51/RAMB36_X0Y0.RAMB36E1. Raises `FpgaError`: there is none."""
         match = re.match(r"X(\d+)Y(\d+)/", bel)
         if not self._grid:
             self._grid = {(entry.get("grid_x"), entry.get("grid_y")): name for name, entry in self._tiles.items()}
@@ -65,7 +65,7 @@ class Database:
         return tile
 
     def _features(self, kind: str) -> dict[tuple[str, int], list[Bit]]:
-        """Bits of every feature of a tile type by name and index; features without bits have none."""
+        """Reads the bits of every feature of a tile type by name and index; features without bits have none."""
         if kind not in self._types:
             found: dict[tuple[str, int], list[Bit]] = {}
             stem = f"segbits_{kind.lower()}"
@@ -104,13 +104,13 @@ class Database:
 
 
 def _indexed(name: str) -> tuple[str, int]:
-    """INIT[07] as INIT, 7; a feature of one bit has index 0."""
+    """Splits INIT[07] into INIT and 7; a feature of one bit has index 0."""
     match = re.fullmatch(r"(.*)\[(\d+)\]", name)
     return (match[1], int(match[2])) if match else (name, 0)
 
 
 def _bit(block: str, text: str) -> Bit:
-    """17_23 or !17_23."""
+    """Parses a bit of the database: 17_23 or !17_23."""
     frame, _, bit = text.lstrip("!").partition("_")
     return Bit(block, int(frame), int(bit), not text.startswith("!"))
 
@@ -158,12 +158,12 @@ def frames(text: str, database: Database) -> dict[int, list[int]]:
 
 
 def frames_text(found: dict[int, list[int]]) -> str:
-    """What `xc7frames2bit` reads."""
+    """The text of frames that `xc7frames2bit` reads."""
     return "".join(f"0x{a:08X} {','.join(f'0x{word:08X}' for word in found[a])}\n" for a in sorted(found))
 
 
 def manager_image(bitstream: bytes) -> bytes:
-    """A `.bit` file as Linux's FPGA manager of Zynq-7000 takes it: without header, bytes of each word swapped.
+    """Converts a `.bit` file for Linux's FPGA manager of Zynq-7000: without header, bytes of each word swapped.
 
     Raises:
         FpgaError: no synchronisation word.
@@ -178,5 +178,5 @@ def manager_image(bitstream: bytes) -> bytes:
 
 
 def _length(data: bytes, at: int) -> int:
-    """Where the body begins if the length field at `at` reaches to the end of the file."""
+    """The offset of the body if the length field at `at` reaches to the end of the file."""
     return len(data) - int.from_bytes(data[at + 1 : at + 5], "big")

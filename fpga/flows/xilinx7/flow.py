@@ -1,4 +1,4 @@
-"""Zynq-7000: Yosys, nextpnr, FASM, frames, `.bit`."""
+"""The flow of Zynq-7000: Yosys, nextpnr, FASM, frames, `.bit`."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ _MAP_DSP = (
 
 
 class Xilinx7(Flow):
-    """A design without pins, around the processing system.
+    """The flow of a design without pins, around the processing system.
 
     Products go into DSP blocks, and so do the registers before and behind them and the sums of the array's first stage.
-    What nextpnr leaves out of their configuration is added by `blocks`.
+    `blocks` adds the parts of their configuration that nextpnr omits.
 
     Args:
         part: full name of the FPGA.
@@ -81,16 +81,16 @@ class Xilinx7(Flow):
 
     @cached_property
     def tools(self) -> tools.Tools:
-        """Those that pip does not have. Raises `FpgaError`."""
+        """The tools that pip does not have. Raises `FpgaError`."""
         return tools.find()
 
     def require(self) -> None:
-        """As `Flow` says."""
+        """Checks that the tools are installed; see `Flow.require`."""
         super().require()
         assert self.tools
 
     def generate(self, top: Any, directory: Path) -> None:
-        """As `Flow` says."""
+        """Writes design and script; see `Flow.generate`."""
         design = rtlil.convert(top, name=NAME, ports=[], emit_src=False)
         script = (
             f"read_rtlil {NAME}.il",
@@ -106,7 +106,7 @@ class Xilinx7(Flow):
             (directory / name).write_text(text, encoding="utf-8")
 
     def synthesise(self, directory: Path) -> Used:
-        """As `Flow` says."""
+        """Makes the netlist; see `Flow.synthesise`."""
         multipliers, _ = into_luts.survey(directory, None, (_BEGIN, "blackbox =A:whitebox"))
         room = replace(self.capacity, dsp=int(PLACEABLE * self.capacity.dsp))
         chosen = into_luts.choose(multipliers, [], room)
@@ -120,7 +120,7 @@ class Xilinx7(Flow):
         return replace(used, lut=used.lut + added)
 
     def place_and_route(self, directory: Path, used: Used, mhz: float, seeds: Sequence[int], progress: Progress) -> int:
-        """As `Flow` says."""
+        """Places and routes; see `Flow.place_and_route`."""
         progress("place and route")
         (seed,) = seeds
         command = (
@@ -138,7 +138,7 @@ class Xilinx7(Flow):
         return seed
 
     def pack(self, directory: Path) -> None:
-        """As `Flow` says."""
+        """Makes the bitstream; see `Flow.pack`."""
         data = self.tools.database
         database = fasm.Database(data, tools.device_of(self.part))
         required = (data / self.part / "required_features.fasm").read_text(encoding="ascii")

@@ -39,11 +39,11 @@ _CHIPS = Path("usr/share/nextpnr/himbaechel/xilinx")
 
 @dataclass(frozen=True)
 class Tools:
-    """Commands with what stands before them, and the folder of the database.
+    """Command lines of the tools, and the folder of the database.
 
     Attributes:
         nextpnr, frames2bit: command lines to be followed by arguments.
-        database: of the family zynq7.
+        database: database of the family zynq7.
         chips: folder with nextpnr's databases; None if nextpnr knows it.
     """
 
@@ -67,17 +67,17 @@ class Tools:
 
 
 def device_of(part: str) -> str:
-    """The name of an FPGA without package and speed, as the databases have it."""
+    """The name of an FPGA without package and speed, the form used in the databases."""
     return part.rpartition("clg")[0]
 
 
 def folder() -> Path:
-    """Where `fetch` puts the tools: $TILEWRIGHT_CACHE (else the user's cache folder) / zynq-tools."""
+    """The folder of the tools that `fetch` downloads: `zynq-tools` in the cache folder."""
     return cache_folder() / "zynq-tools"
 
 
 def find() -> Tools:
-    """The tools on PATH, else those fetched. Raises `FpgaError` saying how to get them."""
+    """Finds the tools on PATH, else those fetched. Raises `FpgaError` naming the command that gets them."""
     nextpnr, frames2bit = shutil.which(NEXTPNR), shutil.which(FRAMES2BIT)
     if nextpnr and frames2bit and (Path("/") / _DATABASE).is_dir():
         return Tools((nextpnr,), (frames2bit,), Path("/") / _DATABASE, None)
@@ -158,7 +158,7 @@ def _apt(apt: Path, *arguments: str) -> None:
 
 
 def _unpack(package: Path, root: Path) -> None:
-    """What is kept of one package, below `root`."""
+    """Unpacks the kept files of one package below `root`."""
     with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(package)], stdout=subprocess.PIPE) as process:
         with tarfile.open(fileobj=process.stdout, mode="r|") as archive:
             archive.extraction_filter = getattr(tarfile, "tar_filter", None)  # older Pythons have none

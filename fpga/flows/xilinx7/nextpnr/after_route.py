@@ -1,4 +1,4 @@
-"""Run by nextpnr after it has routed. Writes what it knows and its own files do not say, to `top.blocks.json`:
+"""Script for nextpnr's Python after routing. Writes data that nextpnr's own files lack to `top.blocks.json`:
 
 - `widths`: of the ports of every RAMB36E1, by site.
 - `dsp_path`: the slowest path from or to a DSP block: its ns and its cells, each with the delays of the wire before
@@ -54,8 +54,9 @@ NEVER: Arrival = (float("-inf"), None)
 
 
 def all_inputs() -> dict[str, list[tuple[str, str, str, float]]]:
-    """Inputs of every cell that signals reach: port, the cell and the port that drive it, delay of the wire in ns. Two
-    LUTs of a site have inputs of each other, which do not count: nextpnr notes those a LUT had before."""
+    """Connected inputs of every cell: port, the cell and the port that drive it, delay of the wire in ns. Two LUTs of a
+    site have inputs of each other, which do not count: nextpnr notes those a LUT had before.
+    """
     own: dict[str, set[str]] = {}
     found: dict[str, list[tuple[str, str, str, float]]] = {str(name): [] for name, _ in ctx.cells}
     for name, cell in ctx.cells:
@@ -79,7 +80,9 @@ def _start(delay: float, name: str) -> Arrival:
 
 
 class Paths:
-    """Latest arrivals at outputs of cells: of paths from any register, or (`dsp`) from those of DSP blocks only."""
+    """Latest arrivals in ns at outputs of cells: of paths from any register, or (`dsp`) from those of DSP blocks
+    only.
+    """
 
     def __init__(self) -> None:
         cells = {str(name): cell for name, cell in ctx.cells}
@@ -95,7 +98,7 @@ class Paths:
         self.known: dict[tuple[str, str, bool], Arrival] = {}
 
     def arrival(self, name: str, port: str, dsp: bool) -> Arrival:
-        """At an output of a cell."""
+        """The latest arrival at an output of a cell."""
         kind = self.kinds[name]
         key = (name, port[:5] if kind == DSP else port if kind == "CARRY4" else "", dsp)
         if key not in self.known:
@@ -110,7 +113,7 @@ class Paths:
         return self.known[key]
 
     def _block(self, name: str, port: str) -> tuple[Arrival, dict[str, float]]:
-        """Of a DSP block: its own start, and the delay through it by input."""
+        """The start of paths at an output of a DSP block, and the delays through the block in ns, by input."""
         registers, cascaded = self.registers[name], port.startswith("PCOUT")
         if registers["P"]:
             return _start(LAST_P[cascaded], name), {}
@@ -127,7 +130,7 @@ class Paths:
         return start, dict.fromkeys(ports, delay) | ({"CIN": CARRIED} if "CIN" in ports else {})
 
     def setup(self, name: str, port: str) -> float | None:
-        """Until the clock that takes an input; None where no register does."""
+        """Setup time in ns of an input before its clock; None where no register takes it."""
         bus = port.rstrip("0123456789")
         if self.kinds[name] != DSP:
             return SETUP[self.kinds[name]] if name in self.clocked and not self._passes(name, bus) else None
@@ -141,11 +144,11 @@ class Paths:
         return CONTROL
 
     def _passes(self, name: str, bus: str) -> bool:
-        """An address of a memory of LUTs that is read."""
+        """True for an address of a LUT memory that is read."""
         return self.kinds[name] == "SLICE_LUTX" and bus == "A"
 
     def slowest(self) -> dict[str, Any]:
-        """From or to a DSP block."""
+        """The slowest path from or to a DSP block."""
         worst = NEVER
         for name, inputs in self.inputs.items():
             for port, driver, source, wire in inputs:

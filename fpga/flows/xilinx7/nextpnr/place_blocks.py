@@ -1,4 +1,4 @@
-"""Run by nextpnr before it places: gives DSP blocks and block RAMs of 18 Kbit their sites.
+"""Script for nextpnr's Python before placement: gives DSP blocks and block RAMs of 18 Kbit their sites.
 
 DSP blocks that pass sums on stand above each other, from the lower block of a tile on. nextpnr lets them go over tiles
 that are five rows apart, which ends at the row of clocks in the middle of a clock region: five tiles are a stack here.
@@ -22,12 +22,12 @@ SITE = re.compile(r"X(\d+)Y(\d+)/(DSP48|RAMB18)_X0Y([01])\.")
 
 
 def numbered(name: str) -> tuple[Any, ...]:
-    """For an order in which 9 comes before 10."""
+    """A sort key in which 9 comes before 10."""
     return tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name) if part)
 
 
 def next_of(cell: Any) -> str | None:
-    """The block that takes the sum of this one from the block below it."""
+    """The DSP block whose sum input comes from this one, below it."""
     for port, value in cell.ports:
         if str(port) == "PCOUT0" and value.net is not None:
             for user in value.net.users:
@@ -62,7 +62,7 @@ for chain in sorted(chains, key=len, reverse=True):
     length = len(chain) if len(chain) == 1 else len(chain) + len(chain) % 2  # a sum begins in the lower half
     stack = next((stack for stack in stacks if len(stack) >= length), None)
     if stack is None:
-        continue  # the placer says what does not fit
+        continue  # the placer reports blocks that do not fit
     for name, site in zip(chain, stack, strict=False):
         ctx.cells[name].setAttr("BEL", site[3])
         taken.append(site)

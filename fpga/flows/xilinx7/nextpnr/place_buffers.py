@@ -1,5 +1,5 @@
-"""Run by nextpnr before it places: gives the LUTs of `tilewright.fpga.zynq.buffers` sites beyond the tiles that PS7's
-wires pass.
+"""Script for nextpnr's Python before placement: gives the LUTs of `tilewright.fpga.flows.xilinx7.buffers` sites beyond
+the tiles that PS7's wires pass.
 
 It runs in nextpnr's Python, without this package: hence a folder of its own.
 """
@@ -12,13 +12,13 @@ LUTS = ("B6LUT", "C6LUT", "D6LUT")
 
 
 def driver(cell: Any) -> Any:
-    """The cell before a LUT of one input, and its port; None for other cells."""
+    """The cell that drives a LUT of one input, and its port; None for other cells."""
     inputs = [port for name, port in cell.ports if name.startswith("A")]
     return inputs[0].net.driver if cell.type == "SLICE_LUTX" and len(inputs) == 1 else None
 
 
 def way_out(wire: Any) -> list[tuple[int, int]]:
-    """Tiles from a pin to the first wire that goes more than one way."""
+    """Tiles from a pin to the first wire that branches."""
     tiles = []
     while pips := list(ctx.getPipsDownhill(wire)):
         at = ctx.getPipLocation(pips[0])
