@@ -19,14 +19,14 @@ from tilewright.compiler.npu.place.border import Border
 from tilewright.compiler.npu.place.layout import choose_layouts
 from tilewright.compiler.npu.place.place import Placement, place_nodes
 from tilewright.compiler.npu.place.tails import Chain, Work, fuse_tails, verify_work
-from tilewright.compiler.npu.rewrites.by_channel import convolve_by_channel
-from tilewright.compiler.npu.rewrites.copies import copies_by_parts
-from tilewright.compiler.npu.rewrites.corrected_adds import correct_adds
-from tilewright.compiler.npu.rewrites.extrema import extrema_by_sums
-from tilewright.compiler.npu.rewrites.means import means_where_they_lie
-from tilewright.compiler.npu.rewrites.moves import products_for_moves
-from tilewright.compiler.npu.rewrites.spread import spread_channels
-from tilewright.compiler.npu.rewrites.wide_heads import widen_heads
+from tilewright.compiler.npu.rewrites.broadcast_channels import spread_channels
+from tilewright.compiler.npu.rewrites.correct_adds import correct_adds
+from tilewright.compiler.npu.rewrites.lower_copies import copies_by_parts
+from tilewright.compiler.npu.rewrites.lower_extrema import extrema_by_sums
+from tilewright.compiler.npu.rewrites.lower_means import means_where_they_lie
+from tilewright.compiler.npu.rewrites.lower_moves import products_for_moves
+from tilewright.compiler.npu.rewrites.lower_per_channel import convolve_by_channel
+from tilewright.compiler.npu.rewrites.pad_heads import widen_heads
 from tilewright.compiler.npu.schedule.search import misfits
 from tilewright.compiler.options import CompileOptions
 from tilewright.isa.config import NpuConfig

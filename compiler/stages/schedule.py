@@ -10,9 +10,9 @@ from operator import itemgetter
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.npu.emit.plan import TilePlans
 from tilewright.compiler.npu.layers.layer import Layer
-from tilewright.compiler.npu.schedule.refine import refine
-from tilewright.compiler.npu.schedule.regroup import regroup
-from tilewright.compiler.npu.schedule.restay import restay
+from tilewright.compiler.npu.schedule.refine_groups import regroup
+from tilewright.compiler.npu.schedule.refine_residency import restay
+from tilewright.compiler.npu.schedule.refine_tiles import refine
 from tilewright.compiler.npu.schedule.search import Measure, Schedule, Scheduler, measure_schedule, search
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.stages.order import LayerStep, Step, reads_elsewhere

@@ -14,8 +14,8 @@ from tilewright.compiler.npu.blocks.convert import Converter
 from tilewright.compiler.npu.blocks.layouts import Layouts
 from tilewright.compiler.npu.blocks.packing import PackedInput, plan_packing, repack_weights
 from tilewright.compiler.npu.blocks.tables import Table, reach, shifted, with_bytes
+from tilewright.compiler.npu.int8_storage import stored_zero_point
 from tilewright.compiler.npu.layers.conv_constants import DynamicWeights
-from tilewright.compiler.npu.stored import stored_zero_point
 from tilewright.compiler.npu.views import View, channel_axis, dense_view, planes_of
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import ARENA_REGION, Layout

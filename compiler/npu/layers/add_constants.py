@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright.compiler.graph.ops.elementwise import AddConstants, QAdd
 from tilewright.compiler.graph.tensor import Tensor
-from tilewright.compiler.npu.stored import StoredType, stored_limits, stored_type
+from tilewright.compiler.npu.int8_storage import StoredType, stored_limits, stored_type
 from tilewright.isa import numerics
 
 _MULTIPLIER_LIMIT = (1 << 23) - 1

@@ -10,6 +10,7 @@ import numpy as np
 from tilewright.compiler.graph.graph import Node
 from tilewright.compiler.graph.ops.convolution import QConv, QConvTranspose
 from tilewright.compiler.npu.blocks.operands import Operands
+from tilewright.compiler.npu.int8_storage import stored_zero_point
 from tilewright.compiler.npu.layers.conv import ConvLayer
 from tilewright.compiler.npu.layers.conv_tiling import Phase
 from tilewright.compiler.npu.layers.depthwise import DepthwiseLayer
@@ -20,7 +21,6 @@ from tilewright.compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
 from tilewright.compiler.npu.ops.tail import fuse_tail, labels
 from tilewright.compiler.npu.ops.weights import bias_unsupported, corrected_bias, requantiser, split_zero_point
 from tilewright.compiler.npu.ops.window import begin_pads, rows_columns, window_unsupported
-from tilewright.compiler.npu.stored import stored_zero_point
 from tilewright.compiler.npu.views import View
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Layout

@@ -11,12 +11,12 @@ from tilewright.compiler.graph.graph import Node
 from tilewright.compiler.graph.ops.elementwise import QAdd, QLut, QMul
 from tilewright.compiler.graph.tensor import EIGHT_BIT, Tensor
 from tilewright.compiler.npu.blocks.operands import Operands
+from tilewright.compiler.npu.int8_storage import StoredType, stored_limits, stored_type, stored_zero_point
 from tilewright.compiler.npu.layers.add_constants import stored_add_constants
 from tilewright.compiler.npu.layers.elementwise import ElementLayer
 from tilewright.compiler.npu.layers.layer import Add, Layer, Post
 from tilewright.compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
 from tilewright.compiler.npu.ops.tail import add_constants, fuse_tail, labels
-from tilewright.compiler.npu.stored import StoredType, stored_limits, stored_type, stored_zero_point
 from tilewright.compiler.npu.views import plane_shape
 from tilewright.isa import numerics
 from tilewright.isa.config import NpuConfig

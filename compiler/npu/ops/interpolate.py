@@ -9,6 +9,7 @@ import numpy as np
 from tilewright.compiler.graph.graph import Node
 from tilewright.compiler.graph.ops.interpolate import Places, QInterpolate
 from tilewright.compiler.npu.blocks.operands import Operands
+from tilewright.compiler.npu.int8_storage import stored_zero_point
 from tilewright.compiler.npu.layers.conv import ConvLayer
 from tilewright.compiler.npu.layers.conv_tiling import Phase
 from tilewright.compiler.npu.layers.layer import Layer, Post
@@ -17,7 +18,6 @@ from tilewright.compiler.npu.layers.take import TakeLayer
 from tilewright.compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
 from tilewright.compiler.npu.ops.tail import fuse_tail, labels
 from tilewright.compiler.npu.ops.weights import split_zero_point
-from tilewright.compiler.npu.stored import stored_zero_point
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Layout
 

@@ -11,12 +11,12 @@ import numpy as np
 from tilewright.compiler.graph.graph import Node
 from tilewright.compiler.graph.ops.norm import QNorm, QPlaneNorm
 from tilewright.compiler.npu.blocks.operands import Operands
+from tilewright.compiler.npu.int8_storage import stored_zero_point
 from tilewright.compiler.npu.layers.layer import Layer, Post
 from tilewright.compiler.npu.layers.norm import NormLayer, RowGroupNorm
 from tilewright.compiler.npu.layers.transposition import TransposeLayer
 from tilewright.compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
 from tilewright.compiler.npu.ops.tail import labels
-from tilewright.compiler.npu.stored import stored_zero_point
 from tilewright.compiler.npu.views import View, planes_of
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Layout

@@ -12,6 +12,7 @@ from tilewright.compiler.graph.ops.pooling import QAveragePool, QGlobalAveragePo
 from tilewright.compiler.graph.quantization import limits
 from tilewright.compiler.graph.tensor import Tensor
 from tilewright.compiler.npu.blocks.operands import Operands
+from tilewright.compiler.npu.int8_storage import stored_limits, stored_zero_point
 from tilewright.compiler.npu.layers.conv import ConvLayer
 from tilewright.compiler.npu.layers.conv_tiling import Phase
 from tilewright.compiler.npu.layers.depthwise import DepthwiseLayer
@@ -20,7 +21,6 @@ from tilewright.compiler.npu.layers.pooling import LargeMeanLayer, MaxPoolLayer,
 from tilewright.compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
 from tilewright.compiler.npu.ops.tail import fuse_tail, labels
 from tilewright.compiler.npu.ops.window import begin_pads, rows_columns, window_unsupported
-from tilewright.compiler.npu.stored import stored_limits, stored_zero_point
 from tilewright.isa import numerics
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import Rounding

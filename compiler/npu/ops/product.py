@@ -11,6 +11,7 @@ from tilewright.compiler.graph.graph import Node
 from tilewright.compiler.graph.ops.product import QMatMul
 from tilewright.compiler.graph.tensor import EIGHT_BIT, Tensor
 from tilewright.compiler.npu.blocks.operands import Operands
+from tilewright.compiler.npu.int8_storage import stored_zero_point
 from tilewright.compiler.npu.layers.conv import ConvLayer
 from tilewright.compiler.npu.layers.conv_constants import DynamicWeights
 from tilewright.compiler.npu.layers.conv_tiling import Phase
@@ -21,7 +22,6 @@ from tilewright.compiler.npu.layers.transposition import TransposeLayer
 from tilewright.compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
 from tilewright.compiler.npu.ops.tail import fuse_tail, labels
 from tilewright.compiler.npu.ops.weights import bias_unsupported, corrected_bias, requantiser, split_zero_point
-from tilewright.compiler.npu.stored import stored_zero_point
 from tilewright.compiler.npu.views import View
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import ARENA_REGION, Layout

@@ -8,11 +8,11 @@ from tilewright.compiler.graph.graph import Node
 from tilewright.compiler.graph.ops.softmax import QSoftmax
 from tilewright.compiler.graph.tensor import Tensor
 from tilewright.compiler.npu.blocks.operands import Operands
+from tilewright.compiler.npu.int8_storage import stored_zero_point
 from tilewright.compiler.npu.layers.layer import Layer, Post
 from tilewright.compiler.npu.layers.softmax import SoftmaxLayer
 from tilewright.compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
 from tilewright.compiler.npu.ops.tail import fuse_tail, labels
-from tilewright.compiler.npu.stored import stored_zero_point
 from tilewright.isa import numerics
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import ROW_SUM_BITS

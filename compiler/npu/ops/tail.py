@@ -7,9 +7,9 @@ from dataclasses import asdict
 from tilewright.compiler.graph.graph import Graph, Node
 from tilewright.compiler.graph.ops.elementwise import AddConstants, QAdd, QLut
 from tilewright.compiler.npu.blocks.operands import Operands
+from tilewright.compiler.npu.int8_storage import stored_limits
 from tilewright.compiler.npu.layers.add_constants import stored_add_constants
 from tilewright.compiler.npu.layers.layer import Add, Post
-from tilewright.compiler.npu.stored import stored_limits
 from tilewright.isa.program import Layout
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.compiler.graph.ops.quantized_op import Clamped
+from tilewright.compiler.npu.int8_storage import stored_limits, stored_zero_point
 from tilewright.compiler.npu.layers.layer import Post
 from tilewright.compiler.npu.ops.npu_op import TypedNode
-from tilewright.compiler.npu.stored import stored_limits, stored_zero_point
 from tilewright.isa import numerics
 
 

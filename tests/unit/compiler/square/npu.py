@@ -7,12 +7,12 @@ import numpy as np
 from tests.unit.compiler.square.op import QSquare
 from tilewright.compiler.graph.graph import Node
 from tilewright.compiler.npu.blocks.operands import Operands
+from tilewright.compiler.npu.int8_storage import stored_limits, stored_type, stored_zero_point
 from tilewright.compiler.npu.layers.elementwise import ElementLayer
 from tilewright.compiler.npu.layers.layer import Layer, Post
 from tilewright.compiler.npu.ops.elementwise import mul_is_exact, rank_unsupported
 from tilewright.compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
 from tilewright.compiler.npu.ops.tail import fuse_tail, labels
-from tilewright.compiler.npu.stored import stored_limits, stored_type, stored_zero_point
 from tilewright.isa import numerics
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import Rounding

@@ -9,6 +9,7 @@ import pytest
 
 from tilewright.compiler.graph.graph import Quant, Tensor
 from tilewright.compiler.graph.ops.elementwise import AddConstants, QAdd
+from tilewright.compiler.npu.int8_storage import StoredType
 from tilewright.compiler.npu.layers.add_constants import (
     _edges,
     _interval,
@@ -16,7 +17,6 @@ from tilewright.compiler.npu.layers.add_constants import (
     _wanted,
     stored_add_constants,
 )
-from tilewright.compiler.npu.stored import StoredType
 
 BYTES = (np.int8, np.uint8)
 

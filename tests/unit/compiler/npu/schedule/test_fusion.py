@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.compiler.npu.layers.running import planes
 from tests.unit.compiler.npu.net import Net
-from tests.unit.compiler.npu.schedule.test_refine import layers_of
+from tests.unit.compiler.npu.schedule.test_refine_tiles import layers_of
 from tilewright.compiler.npu.emit.context import ConstantPool, Context
 from tilewright.compiler.npu.emit.emitter import Emitter
 from tilewright.compiler.npu.emit.plan import TilePlans

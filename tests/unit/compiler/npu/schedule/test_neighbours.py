@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from tests.unit.compiler.npu.net import Net
-from tests.unit.compiler.npu.schedule.test_refine import layers_of
+from tests.unit.compiler.npu.schedule.test_refine_tiles import layers_of
 from tilewright.compiler.npu.emit.plan import TilePlans
 from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.schedule.decisions import Decisions, decisions_of

@@ -21,7 +21,7 @@ from tilewright.compiler.graph.ops.convolution import QConv
 from tilewright.compiler.graph.ops.elementwise import AddConstants, QAdd, QLut
 from tilewright.compiler.graph.quantization import is_activation, limits, quantize
 from tilewright.compiler.npu.blocks.wiring import Wiring
-from tilewright.compiler.npu.rewrites.moves import made_by_npu, read_by_npu
+from tilewright.compiler.npu.rewrites.lower_moves import made_by_npu, read_by_npu
 from tilewright.compiler.passes.annotate import quant_of
 from tilewright.isa import numerics
 from tilewright.isa.config import NpuConfig

@@ -6,13 +6,13 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.compiler.npu.net import Net
-from tests.unit.compiler.npu.schedule.test_refine import layers_of
+from tests.unit.compiler.npu.schedule.test_refine_tiles import layers_of
 from tilewright.compiler.npu.emit.plan import TilePlans
 from tilewright.compiler.npu.layers.layer import Layer
-from tilewright.compiler.npu.schedule import regroup as regrouping
+from tilewright.compiler.npu.schedule import refine_groups as regrouping
 from tilewright.compiler.npu.schedule.decisions import decisions_of, schedule_of
 from tilewright.compiler.npu.schedule.neighbours import Neighbourhood
-from tilewright.compiler.npu.schedule.regroup import regroup
+from tilewright.compiler.npu.schedule.refine_groups import regroup
 from tilewright.compiler.npu.schedule.search import Measure, Policy, Schedule, make_schedule, measure_schedule
 from tilewright.isa.config import NpuConfig, preset
 from tilewright.runtime.cost import measure

@@ -25,7 +25,13 @@ from tilewright.compiler.graph.ops.pooling import QGlobalAveragePool
 from tilewright.compiler.graph.quantization import limits
 from tilewright.compiler.npu.blocks.wiring import Wiring
 from tilewright.compiler.npu.ops import unsupported_reason
-from tilewright.compiler.npu.rewrites.moves import MOST_KERNEL, ROWS_AS_PLANES, in_planes, made_by_npu, rows_as_planes
+from tilewright.compiler.npu.rewrites.lower_moves import (
+    MOST_KERNEL,
+    ROWS_AS_PLANES,
+    in_planes,
+    made_by_npu,
+    rows_as_planes,
+)
 from tilewright.compiler.passes.fold.clean_up import clean_up
 from tilewright.isa import numerics
 from tilewright.isa.config import NpuConfig

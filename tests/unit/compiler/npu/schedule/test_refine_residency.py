@@ -7,11 +7,11 @@ import math
 import pytest
 
 from tests.unit.compiler.npu.net import Net
-from tests.unit.compiler.npu.schedule.test_refine import layers_of
+from tests.unit.compiler.npu.schedule.test_refine_tiles import layers_of
 from tilewright.compiler.npu.emit.plan import TilePlans
 from tilewright.compiler.npu.layers.layer import Layer
-from tilewright.compiler.npu.schedule import restay as restaying
-from tilewright.compiler.npu.schedule.restay import restay
+from tilewright.compiler.npu.schedule import refine_residency as restaying
+from tilewright.compiler.npu.schedule.refine_residency import restay
 from tilewright.compiler.npu.schedule.search import Measure, Policy, Schedule, make_schedule, measure_schedule
 from tilewright.isa.config import preset
 from tilewright.runtime.cost import measure

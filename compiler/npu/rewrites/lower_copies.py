@@ -23,7 +23,7 @@ from tilewright.compiler.graph.ops.take import QTake
 from tilewright.compiler.graph.quantization import is_activation
 from tilewright.compiler.npu.blocks.wiring import Wiring
 from tilewright.compiler.npu.ops import unsupported_reason
-from tilewright.compiler.npu.rewrites.moves import in_planes, made_by_npu, read_by_npu
+from tilewright.compiler.npu.rewrites.lower_moves import in_planes, made_by_npu, read_by_npu
 from tilewright.compiler.passes.boxes import bounds_of
 from tilewright.isa.config import NpuConfig
 

@@ -9,9 +9,9 @@ import pytest
 from tests.unit.compiler.npu.net import Net
 from tilewright.compiler.npu.emit.plan import TilePlans
 from tilewright.compiler.npu.layers.layer import Layer
-from tilewright.compiler.npu.schedule import refine as refining
+from tilewright.compiler.npu.schedule import refine_tiles as refining
 from tilewright.compiler.npu.schedule.decisions import decisions_of
-from tilewright.compiler.npu.schedule.refine import refine
+from tilewright.compiler.npu.schedule.refine_tiles import refine
 from tilewright.compiler.npu.schedule.search import Policy, Schedule, make_schedule, measure_schedule
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.pipeline import compile_graph

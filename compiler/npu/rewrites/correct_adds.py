@@ -17,10 +17,10 @@ from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
 from tilewright.compiler.graph.ops.elementwise import AddConstants, QAdd, QLut
 from tilewright.compiler.graph.quantization import is_activation
 from tilewright.compiler.npu.blocks.wiring import Wiring
+from tilewright.compiler.npu.int8_storage import StoredType, stored_limits, stored_type
 from tilewright.compiler.npu.layers.add_constants import nearest_add_constants
 from tilewright.compiler.npu.ops import unsupported_reason
-from tilewright.compiler.npu.rewrites.moves import made_by_npu, read_by_npu
-from tilewright.compiler.npu.stored import StoredType, stored_limits, stored_type
+from tilewright.compiler.npu.rewrites.lower_moves import made_by_npu, read_by_npu
 from tilewright.isa.config import NpuConfig
 
 _SUM = AddConstants(1, 1, 0, 0)

@@ -17,7 +17,7 @@ from tilewright.compiler.graph.ops.product import QMatMul
 from tilewright.compiler.graph.quantization import is_activation
 from tilewright.compiler.npu.blocks.wiring import Wiring
 from tilewright.compiler.npu.ops import unsupported_reason
-from tilewright.compiler.npu.rewrites.moves import in_planes, made_by_npu
+from tilewright.compiler.npu.rewrites.lower_moves import in_planes, made_by_npu
 from tilewright.isa.config import NpuConfig
 
 _ONE = Quant.of(np.float32(1), 0)

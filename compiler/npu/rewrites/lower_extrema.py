@@ -25,7 +25,7 @@ from tilewright.compiler.graph.ops.pooling import QMaxPool
 from tilewright.compiler.graph.quantization import is_activation, limits
 from tilewright.compiler.npu.blocks.wiring import Wiring
 from tilewright.compiler.npu.place.place import usual_layout
-from tilewright.compiler.npu.rewrites.moves import (
+from tilewright.compiler.npu.rewrites.lower_moves import (
     MOST_KERNEL,
     ROWS_AS_PLANES,
     in_planes,

@@ -12,7 +12,7 @@ from tests.common import onnx_models
 from tests.reference.quantized_models import Model
 from tests.unit.compiler.npu.net import Net
 from tilewright.compiler.npu.blocks.wiring import Wiring
-from tilewright.compiler.npu.rewrites.moves import read_by_npu
+from tilewright.compiler.npu.rewrites.lower_moves import read_by_npu
 from tilewright.compiler.pipeline import compile_graph
 from tilewright.isa.config import PRESETS
 from tilewright.isa.program import CpuStep, NpuStep, Program

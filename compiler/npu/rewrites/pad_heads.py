@@ -22,7 +22,7 @@ from tilewright.compiler.graph.ops.convolution import QConv
 from tilewright.compiler.graph.ops.product import QMatMul
 from tilewright.compiler.npu.blocks.wiring import Wiring
 from tilewright.compiler.npu.ops import unsupported_reason
-from tilewright.compiler.npu.rewrites.moves import ROWS_AS_PLANES, made_by_npu, moving, rows_as_planes
+from tilewright.compiler.npu.rewrites.lower_moves import ROWS_AS_PLANES, made_by_npu, moving, rows_as_planes
 from tilewright.compiler.passes.boxes import bounds_of, taken_box, whole_box
 from tilewright.isa.config import NpuConfig
 

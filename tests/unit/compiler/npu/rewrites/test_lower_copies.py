@@ -10,8 +10,8 @@ import pytest
 
 import tilewright as tw
 from tests.reference.quantized_models import Model
-from tests.unit.compiler.npu.rewrites.test_moves import steps
-from tilewright.compiler.npu.rewrites.copies import _repeated, _runs
+from tests.unit.compiler.npu.rewrites.test_lower_moves import steps
+from tilewright.compiler.npu.rewrites.lower_copies import _repeated, _runs
 from tilewright.isa.config import PRESETS
 
 TOKENS, HEADS, SHARED, DEPTH = 20, 4, 2, 16
