@@ -7,7 +7,7 @@ from collections import deque
 
 import pytest
 
-from tests.common.rtl_bench import drive, simulate
+from tests.common.rtl_bench import drive, simulate, words
 from tilewright.hw.memory.activations import READERS, ActivationScratchpad
 from tilewright.hw.memory.scratchpads import (
     AccumulatorScratchpad,
@@ -114,10 +114,6 @@ def test_act_grants_by_priority_and_returns_what_was_written(name: str) -> None:
     if per_beat == 1:
         refused.pop("part of store")
     assert min(refused.values()) > 10, refused
-
-
-def words(data: bytes) -> int:
-    return int.from_bytes(data, "little")
 
 
 @pytest.mark.parametrize("name", EACH)

@@ -1,0 +1,146 @@
+"""The steps of VECTOR: rows that are read and written, groups, passes, against nested loops in Python."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from tests.common.rtl_bench import PATIENCE, issue, simulate
+from tilewright.hw.interfaces import EngineControl
+from tilewright.hw.vector_steps import ADDRESSES, VectorSteps
+from tilewright.isa.config import NpuConfig, preset
+from tilewright.isa.encoding import Op, op
+from tilewright.isa.instructions import Source
+
+TINY = preset("tiny")
+CONFIGS = {
+    "one pass": TINY.with_(vector_passes=1),
+    "two passes": TINY.with_(vector_passes=2),
+    "columns": TINY.with_(block_out=8, vector_passes=1),
+}
+#: Instruction; rows of a, of b, of PRM and of the result, None where there is none; first of a group, end.
+Step = tuple[int | None, ...]
+
+
+def columns(config: NpuConfig) -> int:
+    """Vectors in a physical row of ACC."""
+    return max(1, config.block_out // config.block_in)
+
+
+def steps_of(loops: list[Op], run: Op, pc: int) -> list[Step]:
+    """Of one instruction."""
+    source = Source(run["source"])
+    levels = run["reduce"] if source in (Source.SUM, Source.MAX) else 0
+    found: list[Step] = []
+    for reverse in itertools.product(*(range(loop["count"]) for loop in reversed(loops))):
+        index = reverse[::-1]
+        rows = {
+            a: run[a]
+            + sum(i * loop[f"{a}_stride"] for k, (i, loop) in enumerate(zip(index, loops)) if a == "a" or k >= levels)
+            for a in ADDRESSES
+        }
+        first = all(i == 0 for i in index[:levels])
+        makes = all(i == loop["count"] - 1 for i, loop in zip(index[:levels], loops))
+        uses_b, uses_prm = run["add"] or source == Source.MUL, source in (Source.ACC, Source.MUL, Source.SUM)
+        optional = [
+            rows[a] if makes and used else None for a, used in (("b", uses_b), ("prm", uses_prm), ("dst", True))
+        ]
+        found.append((pc, rows["a"], *optional, first, False))
+    found[-1] = (*found[-1][:-1], True)
+    return found
+
+
+def random_run(config: NpuConfig, rng: random.Random, pc: int) -> tuple[list[Op], Op, list[Step]]:
+    """Loops, an instruction whose rows are all there, and its steps."""
+    while True:
+        strides = [{f"{a}_stride": rng.randint(-4, 9) for a in ADDRESSES} for _ in range(config.vector_loops)]
+        loops = [op("VECTOR_LOOP", level=k, count=rng.choice([1, 1, 2, 3]), **s) for k, s in enumerate(strides)]
+        source = rng.choice(list(Source))
+        run = op(
+            "VECTOR", source=source, a=rng.randrange(200), b=rng.randrange(200), dst=rng.randrange(200),
+            prm=rng.randrange(config.prm_rows), reduce=rng.randint(0, config.vector_loops), add=rng.randrange(2),
+        )  # fmt: skip
+        steps = steps_of(loops, run, pc)
+        limits = (config.acc_vectors if source == Source.ACC else config.act_rows, config.act_rows, config.prm_rows,
+                  config.act_rows)  # fmt: skip
+        rows = [(row, limit) for step in steps for row, limit in zip(step[1:], limits) if row is not None]
+        if len(steps) < 30 and all(0 <= row < limit for row, limit in rows):
+            return loops, run, steps
+
+
+def run_all(config: NpuConfig, runs: list[tuple[list[Op], Op]], count: int, seed: int) -> tuple[list[Step], list[int]]:
+    """The first `count` steps, or those until a fault, and what is said of it. Reads are refused at random."""
+    rng = random.Random(seed)
+    dut = VectorSteps(config, EngineControl(config, 1), columns(config))
+    found: list[Step] = []
+    said: list[int] = []
+    column_bits = columns(config).bit_length() - 1
+
+    async def give(ctx) -> None:
+        for pc, (loops, run) in enumerate(runs):
+            await issue(ctx, dut.control, loops, run, pc)
+
+    async def mirror(ctx) -> None:
+        while True:  # VECTOR_LOOP is the only configuring instruction here
+            ctx.set(dut.configures_loop, ctx.get(dut.control.configure))
+            await ctx.changed(dut.control.configure)
+
+    async def watch(ctx) -> None:
+        read: dict[str, int] = {}  # of the step to come
+        passes = 0
+        for _ in range(PATIENCE):
+            grants = {name: rng.random() < 0.7 for name in ("acc", "a", "b")}
+            asked = {name: ctx.get(getattr(dut, f"{name}_read")) for name in grants}
+            granted = all(grants[name] for name in grants if asked[name])  # all or none
+            for name in grants:
+                ctx.set(getattr(dut, f"{name}_grant"), granted and asked[name])
+            rows = {name: ctx.get(getattr(dut, f"{name}_row")) for name in grants}
+            rows["acc"] = rows["acc"] << column_bits | ctx.get(dut.column) if column_bits else rows["acc"]
+            fault = dut.fault
+            _, _, works, first_pass, last_pass, result, error, pc, row, *now = await ctx.tick().sample(
+                dut.works, dut.first_pass, dut.last_pass, dut.result, fault.error, fault.pc, fault.address,
+                dut.current_pc, dut.uses_prm, dut.prm, dut.dst, dut.first, dut.end,
+            )  # fmt: skip
+            if error:
+                said.extend((pc, row))
+                return
+            if granted:
+                read |= {name: rows[name] for name in grants if asked[name]}
+            if works:
+                passes += 1
+                assert first_pass == (passes == 1) and last_pass == (passes == config.vector_passes)
+            if works and last_pass:
+                current, uses_prm, prm, dst, first, end = now
+                made = (prm if uses_prm else None, dst) if result else (None, None)
+                assert len({"acc", "a"} & set(read)) == 1, read
+                found.append((current, read.get("acc", read.get("a")), read.get("b"), *made, first, end))
+                read, passes = {}, 0
+            if len(found) == count:
+                return
+        raise AssertionError(f"{len(found)} of {count} steps were made")
+
+    simulate(dut, watch, background=[give, mirror])
+    return found, said
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_steps(name: str) -> None:
+    """Instructions of all sources, one right behind the other; reads of a and b in one bank take two cycles."""
+    config, rng = CONFIGS[name], random.Random(name)
+    drawn = [random_run(config, rng, pc) for pc in range(16)]
+    expected = [step for *_, steps in drawn for step in steps]
+    assert {run["source"] for _, run, _ in drawn} == set(Source)
+    found, said = run_all(config, [(loops, run) for loops, run, _ in drawn], len(expected), 1)
+    assert found == expected and said == []
+
+
+def test_a_row_beyond_its_memory() -> None:
+    """The third step names it, and is the last."""
+    config = CONFIGS["one pass"]
+    for name, limit in (("a", TINY.act_rows), ("dst", TINY.act_rows)):
+        run = op("VECTOR", source=Source.ACT, **{"a": 0, "dst": 0, name: limit - 2})
+        loops = [op("VECTOR_LOOP", level=0, count=9, **{f"{name}_stride": 1})]
+        found, said = run_all(config, [(loops, run)], 9, 1)
+        assert len(found) == 3 and said == [0, limit], name
