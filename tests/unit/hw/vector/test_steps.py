@@ -9,7 +9,7 @@ import pytest
 
 from tests.common.rtl_bench import PATIENCE, issue, simulate
 from tilewright.hw.interfaces import EngineControl
-from tilewright.hw.vector_steps import ADDRESSES, VectorSteps
+from tilewright.hw.vector.steps import ADDRESSES, VectorSteps
 from tilewright.isa.config import NpuConfig, preset
 from tilewright.isa.encoding import Op, op
 from tilewright.isa.instructions import Source

@@ -9,7 +9,7 @@ import pytest
 from amaranth.hdl import Module
 
 from tests.common.rtl_bench import PATIENCE, drive, simulate, words
-from tilewright.hw.store_data import StoreAligner, StoreReader
+from tilewright.hw.transfer.store_data import StoreAligner, StoreReader
 from tilewright.isa.config import NpuConfig, preset
 from tilewright.isa.timing import ACT_READ_CYCLES
 

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.common.rtl_bench import PATIENCE, side, simulate, stream_put, words
-from tilewright.hw.load_data import LoadData
-from tilewright.hw.load_layouts import descriptor_layout
+from tilewright.hw.memory.load_layouts import descriptor_layout
+from tilewright.hw.transfer.load_data import LoadData
 from tilewright.isa.config import NpuConfig, preset
 from tilewright.isa.instructions import Memory
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from tests.common.rtl_bench import drive, simulate
-from tilewright.hw.control import Control
+from tilewright.hw.host.control import Control
 from tilewright.isa.config import preset
 from tilewright.isa.error_codes import ErrorCode
 from tilewright.isa.instructions import Engine

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.common.rtl_bench import PATIENCE, issue, simulate
-from tilewright.hw.gemm_steps import ADDRESSES, GemmSteps
+from tilewright.hw.gemm.steps import ADDRESSES, GemmSteps
 from tilewright.isa.config import NpuConfig, preset
 from tilewright.isa.encoding import Op, op
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.common.program_generator import generate
 from tests.common.rtl_bench import PATIENCE, drive, simulate, words
-from tilewright.hw.fetch import Fetch
+from tilewright.hw.issue.fetch import Fetch
 from tilewright.isa.config import NpuConfig, preset
 from tilewright.isa.encoding import Op, op, to_bytes
 from tilewright.isa.error_codes import ErrorCode
 from tilewright.isa.fields import INSTRUCTION_BYTES
 from tilewright.isa.timing import fetch_burst_bytes
+from verification.programs.generator import generate
 
 TINY = preset("tiny")
 CONFIGS = {
