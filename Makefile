@@ -134,7 +134,7 @@ signoff: $(STAMP) ## measure coverage, faults, proofs, netlist and random machin
 	$(BIN)/python -m verification.netlists.__main__ --routed --config small --programs 200 --faults 0 --json build/signoff/netlist_routed_sdram.json
 	-$(BIN)/python -m verification.bitstreams
 	$(BIN)/python -m verification.fuzz.programs --machines 300 --count 100000 --json build/signoff/fuzz.json
-	$(BIN)/python -m verification.fuzz.programs --count 3000 --json build/signoff/fuzz_rtl.json
+	$(BIN)/python -m verification.fuzz.programs --configs signoff --count 3000 --json build/signoff/fuzz_rtl.json
 	for kind in onnx tflite program requests; do \
 		$(BIN)/python -m verification.fuzz.files --kinds $$kind --count 100000 --json build/signoff/files.json || exit 1; done
 	$(BIN)/python -m verification.signoff

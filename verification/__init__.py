@@ -10,5 +10,8 @@ imports nothing of it.
     coverage/       which lines and bits of the RTL the trials reach
     fuzz/           random programs, models and damaged files
     programs/       generators of random and directed programs
+    code.py         digests of code, whatever its files are called
+    measured.py     figures that a command measured, with the command, the day and a digest of the design
+    rtl_text.py     the RTL of a configuration as text, and its digest
     signoff.py      the page that sums up what was measured
 """

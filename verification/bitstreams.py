@@ -17,12 +17,12 @@ from typing import Any
 
 from tests.common.paths import ROOT
 from tilewright.cli import terminal
-from tilewright.common.measured import SOURCES, write_with_command
 from tilewright.fpga import build as builder
 from tilewright.fpga.boards import BOARDS
 from tilewright.fpga.errors import FpgaError
 from tilewright.fpga.uart_board import UartBoard
 from tilewright.isa.config import preset
+from verification.measured import SOURCES, write_with_command
 from verification.netlists.runs import digest_of_design
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Iterable
 
 from amaranth.back import rtlil
 
@@ -28,3 +29,8 @@ def rtlil_of(config: NpuConfig, *, sources: bool) -> str:
 def digest_of_rtl(config: NpuConfig) -> str:
     """12 hex digits over the RTL: another way to write the same is no other RTL."""
     return hashlib.sha256(rtlil_of(config, sources=False).encode()).hexdigest()[:12]
+
+
+def digest_of_machines(configs: Iterable[NpuConfig]) -> str:
+    """Returns 12 hex digits over the RTL of several machines."""
+    return hashlib.sha256(" ".join(map(digest_of_rtl, configs)).encode()).hexdigest()[:12]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,15 +21,20 @@ from pathlib import Path
 from typing import Any
 
 from tests.common.paths import ROOT
-from tilewright.common.measured import COMMAND, DAY, SOURCES, digest_of_sources
 from tilewright.fpga.boards import BOARDS
 from tilewright.isa.config import preset
+from verification.code import digest_of_code
 from verification.equivalence.prove import KINDS as KINDS_OF_ENDS
-from verification.formal.boards.proofs import SOURCES as SOURCES_OF_BOARDS
+from verification.formal.boards.proofs import PROOFS as PROOFS_OF_BOARDS
+from verification.formal.proof import Proof, digest_of_benches
+from verification.formal.proofs import PROOFS
 from verification.fuzz.files.attempt import FAILED, REFUSED, WORKS
 from verification.fuzz.files.run import READERS
+from verification.fuzz.programs import SIGNED_OFF
+from verification.measured import COMMAND, DAY, SOURCES
 from verification.netlists.runs import digest_of_design
-from verification.rtl_text import digest_of_rtl
+from verification.programs.equality import CONFIGS
+from verification.rtl_text import digest_of_machines, digest_of_rtl
 from verification.source_faults import CPP, PYTHON
 from verification.trials.trial import kinds
 
@@ -44,14 +50,14 @@ class Block:
         title: its heading.
         module: what writes the file.
         lines: what the page says of the figures: a table, and what is open.
-        sources: what was measured, in words, and its digest today; the sources of the RTL by default.
+        design: what was measured, in words, and its digest today.
     """
 
     name: str
     title: str
     module: str
     lines: Callable[[Any], list[str]]
-    sources: tuple[str, Callable[[], str]] = ("sources of the RTL", digest_of_sources)
+    design: tuple[str, Callable[[], str]]
 
 
 def share(found: int, wanted: int) -> str:
@@ -277,65 +283,76 @@ _BOARD, _GOWIN_BOARD = "ulx3s_85f", "tang_nano_20k"
 _FILES = 100_000
 
 
-def _sources(of: str, paths: Sequence[Path]) -> tuple[str, Callable[[], str]]:
-    return f"sources of {of}", partial(digest_of_sources, paths)
+def _code(of: str, paths: Sequence[Path]) -> tuple[str, Callable[[], str]]:
+    return f"code of {of}", lambda: digest_of_code(paths)
 
 
-def _design(config: str, board: str = _BOARD) -> tuple[str, Callable[[], str]]:
+def _benches(of: str, proofs: Sequence[Proof]) -> tuple[str, Callable[[], str]]:
+    return f"elaborated benches of {of}", lambda: digest_of_benches(proofs)
+
+
+def _machines(names: str) -> tuple[str, Callable[[], str]]:
+    some = names.split(",")
+    return f"RTL of {', '.join(f'`{name}`' for name in some)}", lambda: digest_of_machines(CONFIGS[n] for n in some)
+
+
+def _rtl(config: str) -> tuple[str, Callable[[], str]]:
+    return f"RTL of `{config}`", lambda: digest_of_rtl(preset(config))
+
+
+def _on_board(config: str, board: str = _BOARD) -> tuple[str, Callable[[], str]]:
     return f"RTL of `{config}` on `{board}`", lambda: digest_of_design(board, config)
 
 
 BLOCKS = (
-    Block("coverage", "Coverage", "verification.coverage", _coverage),
-    Block(
-        "mutants", "Faults", "verification.mutants", _mutants, ("RTL of `tiny`", lambda: digest_of_rtl(preset("tiny")))
-    ),
+    Block("coverage", "Coverage", "verification.coverage", _coverage, _rtl("tiny")),
+    Block("mutants", "Faults", "verification.mutants", _mutants, _rtl("tiny")),
     Block(
         "python_faults",
         "Faults in the compiler",
         "verification.source_faults",
         _source_faults,
-        _sources("the compiler", PYTHON),
+        _code("the compiler", PYTHON),
     ),
     Block(
         "cpp_faults",
         "Faults in the simulators",
         "verification.source_faults",
         _source_faults,
-        _sources("the simulators", CPP),
+        _code("the simulators", CPP),
     ),
-    Block("formal", "Proofs", "verification.formal", _npu_proofs),
+    Block("formal", "Proofs", "verification.formal", _npu_proofs, _benches("the NPU", PROOFS)),
     Block(
         "formal_boards",
         "Proofs about boards",
         "verification.formal.boards",
         _proofs,
-        _sources("boards", SOURCES_OF_BOARDS),
+        _benches("boards", PROOFS_OF_BOARDS),
     ),
-    Block("netlist", "Netlist", "verification.netlists.__main__", _netlist, _design("tiny")),
-    Block("equivalence", "Netlist and RTL, proved equal", "verification.equivalence", _equivalence, _design("tiny")),
-    Block("netlist_sdram", "Netlist with SDRAM", "verification.netlists.__main__", _netlist, _design("small")),
+    Block("netlist", "Netlist", "verification.netlists.__main__", _netlist, _on_board("tiny")),
+    Block("equivalence", "Netlist and RTL, proved equal", "verification.equivalence", _equivalence, _on_board("tiny")),
+    Block("netlist_sdram", "Netlist with SDRAM", "verification.netlists.__main__", _netlist, _on_board("small")),
     Block(
         "equivalence_sdram",
         "Netlist with SDRAM and RTL, proved equal",
         "verification.equivalence",
         _equivalence,
-        _design("small"),
+        _on_board("small"),
     ),
-    Block("netlist_routed", "Netlist after routing", "verification.netlists.__main__", _routed, _design("tiny")),
+    Block("netlist_routed", "Netlist after routing", "verification.netlists.__main__", _routed, _on_board("tiny")),
     Block(
         "netlist_gowin",
         "Netlist of a Gowin FPGA",
         "verification.netlists.__main__",
         _netlist,
-        _design("nano", _GOWIN_BOARD),
+        _on_board("nano", _GOWIN_BOARD),
     ),
     Block(
         "netlist_routed_sdram",
         "Netlist with SDRAM after routing",
         "verification.netlists.__main__",
         _routed,
-        _design("small"),
+        _on_board("small"),
     ),
     *(
         Block(
@@ -343,34 +360,49 @@ BLOCKS = (
             f"Bitstream of `{config}` on `{board.name}`",
             "verification.bitstreams",
             _bitstream,
-            _design(config, board.name),
+            _on_board(config, board.name),
         )
         for board in BOARDS.values()
         for config in board.points
     ),
-    Block("fuzz", "Random machines", "verification.fuzz.programs", partial(_fuzz, programs=100_000, machines=300)),
-    Block("fuzz_rtl", "Random programs on RTL", "verification.fuzz.programs", partial(_fuzz, programs=3_000)),
-    Block("files", "Damaged files", "verification.fuzz.files", _files, _sources("what reads files", READERS)),
+    Block(
+        "fuzz",
+        "Random machines",
+        "verification.fuzz.programs",
+        partial(_fuzz, programs=100_000, machines=300),
+        _code("the simulators", CPP),
+    ),
+    Block(
+        "fuzz_rtl",
+        "Random programs on RTL",
+        "verification.fuzz.programs",
+        partial(_fuzz, programs=3_000),
+        _machines(SIGNED_OFF),
+    ),
+    Block("files", "Damaged files", "verification.fuzz.files", _files, _code("what reads files", READERS)),
 )
 
 
 _HEAD = (
     "# Signed off\n\nHow well the NPU is tested, measured. `make signoff` measures anew and writes this page; "
-    "[testing.md](testing.md) says what the words mean.\n"
+    "[testing.md](testing.md) says what the words mean.\n\nWritten at commit `{commit}`. A figure is of the design "
+    'there, unless "changed since then" stands beside its digest. Digests are of the elaborated RTL, or of code '
+    "without comments and layout: they do not change where files are moved or renamed.\n"
 )
 _CHANGED = ", changed since then"
 
 
-def page(folder: Path, old: str = "") -> str:
-    """The page from the files of a folder, and from what it was. Raises ValueError for a file that is none of these."""
+def page(folder: Path, old: str = "", commit: str = "") -> str:
+    """Returns the page from the files of a folder, and from what it was at the commit before. Raises ValueError for a
+    file that is none of these."""
     sections = dict(section.split("\n", 1) for section in f"\n{old}".split("\n## ")[1:])
-    lines = [_HEAD]
+    lines = [_HEAD.format(commit=commit)]
     for block in BLOCKS:
         file, body = folder / f"{block.name}.json", sections.get(block.title, "\nOpen: not measured.").strip("\n")
         if file.is_file():
             try:
                 figures = json.loads(file.read_text(encoding="utf-8"))
-                day = f"Measured on {figures[DAY]}, {block.sources[0]} `{figures[SOURCES]}`:"
+                day = f"Measured on {figures[DAY]}, {block.design[0]} `{figures[SOURCES]}`:"
                 body = "\n".join([*block.lines(figures), "", day, "", "```", f".venv/bin/{figures[COMMAND]}", "```"])
             except (KeyError, TypeError, AttributeError, ValueError) as error:
                 raise ValueError(f"{file} is not what python -m {block.module} writes: {error!r}") from None
@@ -382,9 +414,15 @@ def _with_age(body: str, block: Block) -> str:
     """It says whether what was measured is that of today."""
 
     def aged(match: re.Match[str]) -> str:
-        return f"{match[1]}{'' if match[2] == block.sources[1]() else _CHANGED}:\n"
+        return f"{match[1]}{'' if match[2] == block.design[1]() else _CHANGED}:\n"
 
     return re.sub(rf"^(Measured on .*`(\w+)`)(?:{_CHANGED})?:\n", aged, body, flags=re.MULTILINE)
+
+
+def _commit() -> str:
+    """Returns the commit that is checked out, with `-dirty` where files differ from it."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=8", "--exclude=*"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def main(arguments: list[str]) -> int:
@@ -394,7 +432,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--page", type=Path, default=PAGE, help="to write")
     options = parser.parse_args(arguments)
     try:
-        text = page(options.folder, options.page.read_text(encoding="utf-8") if options.page.is_file() else "")
+        old = options.page.read_text(encoding="utf-8") if options.page.is_file() else ""
+        text = page(options.folder, old, _commit())
     except ValueError as error:
         print(f"verification.signoff: error: {error}", file=sys.stderr)
         return 2

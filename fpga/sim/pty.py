@@ -9,7 +9,7 @@ import tty
 from collections.abc import Callable
 from pathlib import Path
 
-from tilewright.common.measured import rtl_sources
+from tilewright.common.rtl_sources import rtl_sources
 from tilewright.fpga.board import SDRAM
 from tilewright.fpga.build import point_of
 from tilewright.fpga.memory import OnChipMemory

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from tilewright.common.measured import rtl_sources
+from tilewright.common.rtl_sources import rtl_sources
 from tilewright.fpga.board import SDRAM, Point
 from tilewright.fpga.sim import sdram as sdram_model
 from tilewright.fpga.sim.line import MemoryEdges, SimulatedLine

@@ -24,10 +24,10 @@ from pathlib import Path
 
 from tilewright.common import temporary
 from tilewright.common.installation import install_packages
-from tilewright.common.measured import rtl_sources
 from tilewright.common.native import BuildError, jobs, machine, printed, run, run_all
 from tilewright.common.native import compiler as find_compiler
 from tilewright.common.processes import Command, beside
+from tilewright.common.rtl_sources import rtl_sources
 from tilewright.common.store import cache_folder, find_sealed, is_sealed, keep_sealed, seal
 from tilewright.hw.verilog import TOP, convert
 from tilewright.isa.config import NpuConfig

@@ -321,7 +321,7 @@ RUN: dict[str, Callable[[Graph, Node, list[np.ndarray]], np.ndarray]] = {
 #: Runs on the CPU alone, and is compared with LiteRT.
 _ELSEWHERE = {"QMatMul16"}
 assert set(RUN) | _ELSEWHERE == {
-    name for name, op in QUANTIZED_OPS.items() if op.__module__.startswith("tilewright.compiler.graph.graph.ops.")
+    name for name, op in QUANTIZED_OPS.items() if op.__module__.startswith("tilewright.compiler.graph.ops.")
 }
 
 

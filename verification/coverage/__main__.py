@@ -13,7 +13,6 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tilewright.common.measured import write_with_command
 from tilewright.hw.sim.device import RtlDevice
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.device import Counters, DeviceError, Launch
@@ -25,7 +24,9 @@ from verification.coverage.constants import constant_bits
 from verification.coverage.functional import bins, hits, took_effect
 from verification.coverage.kept import Kept
 from verification.coverage.points import LINES, TOGGLES, Point, add, library, read, read_waivers, sift
+from verification.measured import SOURCES, write_with_command
 from verification.programs.equality import CONFIGS
+from verification.rtl_text import digest_of_rtl
 from verification.trials.all import all_trials
 from verification.trials.trial import LIMIT, Trial, kinds
 
@@ -49,7 +50,7 @@ def main(arguments: list[str]) -> int:
     options.page.parent.mkdir(parents=True, exist_ok=True)
     options.page.write_text(page(figures, sifted.missing), encoding="utf-8")
     if options.json:
-        write_with_command(options.json, parser, arguments, figures)
+        write_with_command(options.json, parser, arguments, figures | {SOURCES: digest_of_rtl(config)})
     for kind in (LINES, TOGGLES, "functional"):
         print(f"{kind}: {_share(figures[kind])}")
     for waiver in sifted.idle:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from tilewright.common.measured import digest_of_sources
 from tilewright.common.store import write_atomically
 from tilewright.isa.config import NpuConfig
+from verification.rtl_text import digest_of_rtl
 from verification.trials.trial import Trial
 
 
@@ -20,7 +20,7 @@ class Kept:
     """What some trials have covered on one machine.
 
     Attributes:
-        machine: fingerprint of its configuration, and digest of its sources.
+        machine: fingerprint of its configuration, and digest of its RTL.
         trials: their names.
         counts: as Verilator has them, by its name of a point.
         seen: functional bins.
@@ -34,7 +34,7 @@ class Kept:
     @classmethod
     def of(cls, config: NpuConfig, file: Path | None) -> Kept:
         """What the file has of this machine, perhaps nothing."""
-        machine = f"{config.fingerprint} {digest_of_sources()}"
+        machine = f"{config.fingerprint} {digest_of_rtl(config)}"
         if file is not None and file.is_file():
             found = json.loads(file.read_text(encoding="utf-8"))
             if found["machine"] == machine:

@@ -13,7 +13,7 @@ from pathlib import Path
 from amaranth.back import verilog
 
 from tests.common.paths import ROOT, source_name
-from tilewright.common.measured import rtl_sources
+from tilewright.common.rtl_sources import rtl_sources
 from tilewright.hw.connections import design
 from tilewright.hw.interfaces import SEMAPHORE_BITS
 from tilewright.hw.npu import Npu

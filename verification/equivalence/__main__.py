@@ -16,7 +16,6 @@ from typing import Any
 from rich.console import Console
 from rich.progress import track
 
-from tilewright.common.measured import SOURCES, write_with_command
 from tilewright.fpga.boards import BOARDS
 from tilewright.fpga.build import point_of
 from tilewright.fpga.flows.synthesis import DESIGN, NAME
@@ -24,6 +23,7 @@ from tilewright.isa.config import PRESETS
 from verification.equivalence.ecp5 import LIBRARY, Netlist
 from verification.equivalence.prove import Verdict, prove
 from verification.equivalence.rtl import Rtl, gates_of
+from verification.measured import SOURCES, write_with_command
 from verification.netlists.netlist import read_netlist
 from verification.netlists.runs import ECP5_BOARDS, digest_in, synthesised
 

@@ -5,22 +5,20 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tilewright.common.measured import SOURCES, digest_of_sources, write_with_command
 from verification.formal.engine import FormalError
-from verification.formal.proof import Proof, finds_fault, timed
+from verification.formal.proof import Proof, digest_of_benches, finds_fault, timed
+from verification.measured import SOURCES, write_with_command
 
 
-def main(prog: str, proofs: tuple[Proof, ...], sources: Iterable[Path] | None = None) -> int:
+def main(prog: str, proofs: tuple[Proof, ...]) -> int:
     """0 if everything holds, 1 if something does not.
 
     Args:
         prog: how it is called.
         proofs: there are.
-        sources: that they depend on; None for those of the RTL.
     """
     parser = argparse.ArgumentParser(prog=prog, description=__doc__)
     parser.add_argument("proof", nargs="*", help=f"one of {', '.join(p.name for p in proofs)} (default: all)")
@@ -53,7 +51,7 @@ def main(prog: str, proofs: tuple[Proof, ...], sources: Iterable[Path] | None = 
             print(f"FAILED {error}", flush=True)
     if arguments.json:
         values = {
-            SOURCES: digest_of_sources(sources),
+            SOURCES: digest_of_benches(proofs),
             "faults": not arguments.no_faults,
             "all": len(proofs),
             "proofs": rows,

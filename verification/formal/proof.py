@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -74,6 +75,14 @@ def finds_fault(proof: Proof, name: str) -> bool:
     assert fault is not None
     with _model(proof.bench(name), fault) as model:
         return not model.bounded(fault.depth)[0]
+
+
+def digest_of_benches(proofs: Iterable[Proof]) -> str:
+    """Returns 12 hex digits over the elaborated benches: what is proved about which RTL, in whatever files it lies."""
+    found = hashlib.sha256()
+    for proof in proofs:
+        found.update(proof.bench(None).rtlil().encode())
+    return found.hexdigest()[:12]
 
 
 def table(proofs: tuple[Proof, ...]) -> str:

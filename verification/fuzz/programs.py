@@ -20,17 +20,22 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tilewright.common.measured import SOURCES, digest_of_sources, write_with_command
 from tilewright.common.processes import processors
 from tilewright.isa.assembler import disassemble_one
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.encoding import Op
+from verification.code import digest_of_code
+from verification.measured import SOURCES, write_with_command
 from verification.programs.equality import CONFIGS, Trio, case, cycle_differences, fewest, shrink, with_ops
 from verification.programs.random_configs import plainest, random_config
+from verification.rtl_text import digest_of_machines
+from verification.source_faults import CPP
 
 #: Machine, first seed, which programs from there on, arguments that run it again, whether to look for shorter programs.
 Job = tuple[NpuConfig, int, range, str, bool]
 DEFAULT = "tiny,small,base,wide_bus,widest_bus,narrow_out,narrow_in,serial,no_units,narrow_no_units,one_queue,large"
+#: The machines of docs/signoff.md, by one word.
+SIGNED_OFF = "nano,tiny,small,wide,widest_bus,narrow_out,serial,two_passes,one_lane,narrow_no_units"
 
 
 def main(arguments: list[str]) -> int:
@@ -38,7 +43,8 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m verification.fuzz.programs", description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=100, help="programs in all")
     parser.add_argument("--seed", type=int, default=0, help="first seed, of programs and of random machines")
-    parser.add_argument("--configs", default=DEFAULT, help=f"of {', '.join(CONFIGS)}; each is built once")
+    parser.add_argument("--configs", default=DEFAULT, help=f"of {', '.join(CONFIGS)}; each is built once; signoff: "
+                        "those of docs/signoff.md")  # fmt: skip
     parser.add_argument("--machines", type=int, default=0, metavar="N", help="N random machines in place of --configs")
     parser.add_argument("--rtl", action="store_true", help="random machines on RTL too")
     parser.add_argument("--json", type=Path, help="write the figures here; what such a file of the same design has "
@@ -52,7 +58,7 @@ def main(arguments: list[str]) -> int:
         machines = list(range(options.seed, options.seed + options.machines))
         runs = [(f"--machines 1 --seed {n}{' --rtl' * options.rtl}", random_config(n), n) for n in machines]
     else:
-        names = options.configs.split(",")
+        names = (SIGNED_OFF if options.configs == "signoff" else options.configs).split(",")
         unknown = [n for n in names if n not in CONFIGS]
         if unknown:
             parser.error(f"unknown configuration {unknown[0]!r}; known: {', '.join(CONFIGS)}")
@@ -60,6 +66,10 @@ def main(arguments: list[str]) -> int:
     failures = cycles = 0
     figures: dict[str, Any] = {"machines": [config.name for _, config, _ in runs], "programs": options.count}
     figures |= {"seed": options.seed, "rtl": bool(options.rtl or not options.machines)}
+    if options.json:
+        figures[SOURCES] = (
+            digest_of_machines(config for _, config, _ in runs) if figures["rtl"] else digest_of_code(CPP)
+        )
     known, before = _known(options.json, figures) if options.json else (0, 0)
     numbers = map(range, _shared(known, runs), _shared(options.count, runs))
     jobs = [
@@ -94,8 +104,8 @@ def _known(file: Path, figures: Mapping[str, Any]) -> tuple[int, int]:
     if not file.is_file():
         return 0, 0
     found = json.loads(file.read_text(encoding="utf-8"))
-    same = all(found.get(key) == figures[key] for key in ("machines", "seed", "rtl"))
-    if not same or found[SOURCES] != digest_of_sources() or found["differ"] or found["programs"] > figures["programs"]:
+    same = all(found.get(key) == figures[key] for key in ("machines", "seed", "rtl", SOURCES))
+    if not same or found["differ"] or found["programs"] > figures["programs"]:
         return 0, 0
     return found["programs"], found["cycles"]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tilewright.common.measured import write_with_command
+from verification.measured import write_with_command
 from verification.mutants.faults import Fault, Sample, sample
 from verification.mutants.run import Found, kept, left_open, look, summary
 from verification.programs.equality import CONFIGS

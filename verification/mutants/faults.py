@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.common.paths import ROOT, source_name
-from tilewright.common.measured import rtl_sources
+from tilewright.common.rtl_sources import rtl_sources
 from tilewright.fpga.flows.tools import Step, run
 from tilewright.hw.sim.build import Design, build_library
 from tilewright.hw.verilog import TOP

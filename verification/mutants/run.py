@@ -14,11 +14,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tilewright.common.measured import SOURCES
 from tilewright.hw.sim.device import RtlDevice
 from tilewright.hw.verilog import TOP
 from tilewright.isa.config import NpuConfig
 from verification.coverage.points import TOGGLES, Point, Waiver, read_waivers
+from verification.measured import SOURCES
 from verification.mutants.faults import Fault, Sample
 from verification.rtl_text import digest_of_rtl
 from verification.trials.trial import LIMIT, Make, Trial

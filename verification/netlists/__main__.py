@@ -27,13 +27,13 @@ import onnx
 import tilewright as tw
 from tests.common.paths import ROOT
 from tilewright import zoo
-from tilewright.common.measured import SOURCES, write_with_command
 from tilewright.fpga.boards import BOARDS
 from tilewright.fpga.build import point_of
 from tilewright.fpga.flows.ecp5 import CONFIGURATION, ROUTED
 from tilewright.fpga.uart_board import UartBoard
 from tilewright.isa.config import PRESETS, NpuConfig
 from tilewright.isa.program import Program
+from verification.measured import SOURCES, write_with_command
 from verification.netlists.compared import changed, differences, lost
 from verification.netlists.netlist import read_netlist
 from verification.netlists.routed_runs import UNPACKED, routed, routed_cells

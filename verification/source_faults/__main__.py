@@ -16,7 +16,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tilewright.common.measured import SOURCES, digest_of_sources, write_with_command
+from verification.code import digest_of_code
+from verification.measured import SOURCES, write_with_command
 from verification.source_faults import CPP, PYTHON, cpp_faults, python_faults
 from verification.source_faults.looks import of_the_compiler, of_the_simulators
 from verification.source_faults.reviewed import reviewed
@@ -53,10 +54,10 @@ def summary(seed: int, found: Sequence[Found]) -> dict[str, Any]:
             "seconds": round(sum(f.seconds for f in here)),
             "survivors": [_told(f) | {"looks": f.looks} for f, reason in left if not reason],
             "reviewed": [_told(f) | {"reason": reason} for f, reason in left if reason],
-            SOURCES: digest_of_sources(files),
+            SOURCES: digest_of_code(files),
             "each": {f.fault.name: (f.by, f.seconds, f.looks) for f in here},
         }
-    return figures | {SOURCES: digest_of_sources(sources)}
+    return figures | {SOURCES: digest_of_code(sources)}
 
 
 def kept(file: Path, faults: Iterable[Some]) -> list[Found]:
@@ -66,7 +67,7 @@ def kept(file: Path, faults: Iterable[Some]) -> list[Found]:
         return []
     figures, by_name = json.loads(file.read_text(encoding="utf-8")), {fault.name: fault for fault in faults}
     there = ((figures[name], files) for name, files in _PARTS.items() if name in figures)
-    parts = [part for part, files in there if part[SOURCES] == digest_of_sources(files)]
+    parts = [part for part, files in there if part[SOURCES] == digest_of_code(files)]
     each = [(name, found) for part in parts for name, found in part["each"].items() if name in by_name]
     return [Found(by_name[name], by, "", *rest) for name, (by, *rest) in each if by or name in reviewed()]
 

@@ -1,4 +1,4 @@
-"""The compiler's quantised operators (`tilewright.compiler.graph.graph.ops`), by the arithmetic of
+"""The compiler's quantised operators (`tilewright.compiler.graph.ops`), by the arithmetic of
 `tilewright.isa.numerics`."""
 
 from __future__ import annotations

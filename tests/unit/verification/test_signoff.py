@@ -6,16 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.common.measured import digest_of_sources
+from verification.formal.proofs import PROOFS
 from verification.mutants.run import reviewed
 from verification.signoff import BLOCKS, PAGE, main, page, share
 
-MEASURED = {"day": "2026-11-23", "sources": digest_of_sources()}
+MEASURED = {"day": "2026-11-23", "sources": "7"}
 
 
 def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("verification.signoff.digest_of_rtl", lambda config: f"0{config.name}0")
     monkeypatch.setattr("verification.signoff.digest_of_design", lambda board, config: f"1{config}1")
+    monkeypatch.setattr("verification.signoff.digest_of_code", lambda paths: "4code4")
+    monkeypatch.setattr("verification.signoff.digest_of_machines", lambda configs: "2machines2")
+    monkeypatch.setattr("verification.signoff.digest_of_benches", lambda proofs: f"3{len(proofs)}3")
     assert page(tmp_path).count("Open: not measured.") == len(BLOCKS)
     survivor = {"number": 7, "mode": "inv", "place": "core.x[3]", "lines": ["hw/parts/queue.py:9"]}
     mutants = {
@@ -49,15 +52,15 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: p
     parts = {"compiler/npu": part}
     in_sources = {"command": "python -m verification.source_faults", "seed": 1} | MEASURED | {"sources": "1"} | parts
     (tmp_path / "python_faults.json").write_text(json.dumps(in_sources))
-    text = page(tmp_path)
-    assert text.count("Open: not measured.") == len(BLOCKS) - 3
+    text = page(tmp_path, commit="01234567")
+    assert "Written at commit `01234567`." in text and text.count("Open: not measured.") == len(BLOCKS) - 3
     assert "| `compiler/npu` | 7 of 9 (77.8 %) | 8 of 9 (88.9 %) | 30 |" in text
     assert (
         "not explained:\n\n| place | fault | looks |\n|---|---|---|\n| `compiler/npu/a.py:3` | `1 -> 2` | 9 |" in text
     )
     assert "by hand (`verification/source_faults/reviewed.toml`):" in text
     assert "| `compiler/npu/b.py:4` | `Lt -> LtE` | both are as good |" in text
-    assert "sources of the compiler `1`, changed since then" in text
+    assert "code of the compiler `1`, changed since then" in text
     assert (
         "1 of 4 (25.0 %) faults found on `tiny`, among the first 5 of a sample of 9" in text
         and "| 7 inv | `core.x[3]` | hw/parts/queue.py:9 |" in text
@@ -67,16 +70,16 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: p
     assert "; 1 more are proved to change nothing" in text and "| 8 inv | `core.x[3]` | hw/parts/queue.py:9 |" in text
     assert ".venv/bin/python -m verification.mutants --count 4\n" in text
     assert "| `queue` | all | 2 | NO | not run |" in text and "Open: 2 proofs not run" in text
-    assert text.count("Measured on 2026-11-23, sources of the RTL") == 1
+    assert text.count("Measured on 2026-11-23, elaborated benches of the NPU `0`, changed since then") == 1
     assert "Measured on 2026-11-23, RTL of `tiny` `2`, changed since then:" in text
     (tmp_path / "mutants.json").write_text(json.dumps(mutants | {"sources": "0tiny0"}))
     assert "Measured on 2026-11-23, RTL of `tiny` `0tiny0`:" in page(tmp_path)
     assert text.count("`0`, changed since then:") == text.count("`0`, changed since") == 1
     text = page(tmp_path)
-    formal["sources"] = digest_of_sources()
+    formal["sources"] = f"3{len(PROOFS)}3"
     (tmp_path / "formal.json").write_text(json.dumps(formal))
     now = page(tmp_path)
-    assert text.replace("`0`, changed since then", f"`{digest_of_sources()}`") == now
+    assert text.replace("`0`, changed since then", f"`3{len(PROOFS)}3`") == now
     (tmp_path / "formal.json").unlink()
     assert page(tmp_path, text) == text and page(tmp_path, now) == now  # what is not measured anew stays
     fuzz = {

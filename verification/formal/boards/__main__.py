@@ -2,8 +2,8 @@
 
 import sys
 
-from verification.formal.boards.proofs import PROOFS, SOURCES
+from verification.formal.boards.proofs import PROOFS
 from verification.formal.command import main
 
 if __name__ == "__main__":
-    sys.exit(main("python -m verification.formal.boards", PROOFS, SOURCES))
+    sys.exit(main("python -m verification.formal.boards", PROOFS))

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from tilewright.common.measured import rtl_sources
 from verification.formal.boards import memory_benches, sdram_proofs, zynq_benches
 from verification.formal.engine import Cut
 from verification.formal.proof import Proof, Property
 
-_ROOT = Path(__file__).resolve().parents[3]
-#: What the proofs depend on.
-SOURCES = [
-    *rtl_sources(),
-    *(p for folder in ("fpga", "fpga/sdram", "fpga/zynq") for p in (_ROOT / folder).glob("*.py")),
-]
 PROOFS: tuple[Proof, ...] = (
     Proof(
         "split",

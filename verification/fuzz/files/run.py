@@ -20,9 +20,10 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tests.common.paths import ROOT
-from tilewright.common.measured import DAY, SOURCES, digest_of_sources, today, write_with_command
+from verification.code import digest_of_code
 from verification.fuzz.files.attempt import FAILED, REFUSED, SECONDS, WORKS, attempt
 from verification.fuzz.files.kinds import KINDS
+from verification.measured import DAY, SOURCES, today, write_with_command
 
 #: Memory of a process: a file that asks for more than this is a failure.
 MEMORY = 6 << 30
@@ -110,7 +111,7 @@ def main(arguments: list[str]) -> int:
             + ", ".join(f"{n} {what}" for what, n in sorted(counter.items()))
         )
     if options.json:
-        told = {SOURCES: digest_of_sources(READERS), DAY: today()}
+        told = {SOURCES: digest_of_code(READERS), DAY: today()}
         found = {kind: dict(counter) | told for kind, counter in counts.items()}
         write_with_command(
             options.json, parser, arguments, {SOURCES: told[SOURCES], "kinds": _kept(options.json) | found}

@@ -14,7 +14,7 @@ from amaranth.lib.wiring import In
 
 from tests.common import needs
 from tests.common.paths import ROOT
-from tilewright.common.measured import rtl_sources
+from tilewright.common.rtl_sources import rtl_sources
 from tilewright.hw.connections import design
 from tilewright.hw.npu import Npu
 from tilewright.hw.sim.build import BuildError, Design, build_library

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.common.paths import ROOT
-from tilewright.common.measured import SOURCES, write_with_command
 from tilewright.isa.config import preset
 from verification.coverage.points import read_waivers
+from verification.measured import SOURCES, write_with_command
 from verification.mutants.__main__ import main
 from verification.mutants.faults import Fault, Sample, fault_of
 from verification.mutants.run import Found, kept, left_open, summary
