@@ -119,7 +119,7 @@ source-faults: $(STAMP) ## N faults in compiler/npu, and half as many in simulat
 coverage: $(STAMP) ## what N random programs cover of the RTL: lines, toggles, classes of values; build/signoff/coverage.md
 	$(BIN)/python -m verification.coverage --programs $(N) --json build/signoff/coverage.json
 
-signoff: $(STAMP) ## measure coverage, faults, proofs, netlist and random machines, and write docs/signoff.md (hours)
+signoff: $(STAMP) ## measure coverage, faults, proofs, netlist and random machines, and write docs/verification/signoff.md (hours)
 	$(BIN)/python -m verification.coverage --programs 500 --json build/signoff/coverage.json
 	$(BIN)/python -m verification.mutants --count 2000 --prove --json build/signoff/mutants.json
 	$(MAKE) source-faults N=100

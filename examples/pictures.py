@@ -1,14 +1,17 @@
 """Draws the pictures of the documentation: `make pictures`.
 
 docs/images/timeline.svg: ResNet-8 of the zoo on `base`, when each engine worked, by the cycle-level simulator.
+The others are the diagrams of `diagrams.py`; `python examples/pictures.py npu.svg tiles.svg` draws some.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from pathlib import Path
 
 import matplotlib
+from diagrams import DIAGRAMS
 from matplotlib.figure import Figure
 
 import tilewright as tw
@@ -17,6 +20,7 @@ from tilewright.isa.instructions import Engine
 from tilewright.measure.explain import Explanation, explain
 from tilewright.measure.intervals import merged
 
+TIMELINE = "timeline.svg"
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "images"
 ENGINES = {
     Engine.LOAD: "LOAD\nfrom DRAM",
@@ -42,13 +46,20 @@ STYLE = {"svg.fonttype": "none", "font.family": "sans-serif", "font.size": 11, "
 NEAR = 1 / 700
 
 
-def main() -> None:
+def main(names: list[str]) -> None:
+    """Draws the pictures of these names, all of them without a name."""
     FOLDER.mkdir(exist_ok=True)
-    path = FOLDER / "timeline.svg"
-    program = tw.compile_program(zoo.build_quantized("resnet8"), "base", cache=False)
-    with matplotlib.rc_context(STYLE):
-        timeline(explain(program)).savefig(path, metadata={"Date": None, "Creator": None})
-    print(f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}: {path.stat().st_size} bytes")
+    for name in names or [TIMELINE, *DIAGRAMS]:
+        path = FOLDER / name
+        with matplotlib.rc_context(STYLE):
+            figure = resnet8() if name == TIMELINE else DIAGRAMS[name]()
+            figure.savefig(path, metadata={"Date": None, "Creator": None})
+        shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+        print(f"{shown}: {path.stat().st_size} bytes")
+
+
+def resnet8() -> Figure:
+    return timeline(explain(tw.compile_program(zoo.build_quantized("resnet8"), "base", cache=False)))
 
 
 def timeline(found: Explanation) -> Figure:
@@ -99,4 +110,4 @@ def _bars(found: Explanation) -> dict[tuple[Engine, int], list[tuple[int, int]]]
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Tables from the databases of the example sweeps; docs/notes/2026-11-sweeps.md has them as they were then.
+"""Tables from the databases of the example sweeps; docs/decisions/sweeps.md has them as they were then.
 
     for s in isa units queues memory pareto array; do tilewright sweep examples/sweeps/$s.toml -o build/sweeps/$s; done
     python examples/sweeps/tables.py build/sweeps

@@ -15,7 +15,7 @@ SHARED_READ_CYCLES, SHARED_WRITE_CYCLES = 14, 9
 
 
 def sdram_timing(config: NpuConfig, clock_hz: int, memory_hz: int, *, shared: bool = False) -> MemoryTiming:
-    """Memory timing by a rule fitted to docs/notes/2026-11-sdram.md: rows are open, there is no refresh, and beats come
+    """Memory timing by a rule fitted to docs/decisions/sdram.md: rows are open, there is no refresh, and beats come
     as fast as the chip gives words or the bus takes them.
 
     Args:

@@ -1,8 +1,8 @@
 """Energy of an inference: a model per event, calibrated on the toggles of synthesised gates.
 
 `events` counts what a program makes happen, `model` says what that costs with the coefficients of osu018.json, and
-`memories` has what no cell library has. `calibration.energy` makes the truth and the coefficients; docs/energy.md
-has the method.
+`memories` has what no cell library has. `calibration.energy` makes the truth and the coefficients; the method is in
+docs/verification/energy.md.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def least_error(histogram: Histogram, use: Function | None = None) -> Range:
         return float((counts * change * change).sum())
 
     # From the extremes inwards, one side after the other: what is left out pays on its own. The least error of all
-    # pairs leaves out more, and gave worse outputs (docs/notes/2026-11-quantising.md).
+    # pairs leaves out more, and gave worse outputs (docs/decisions/quantising.md).
     best, least = (low, high), error(low, high)
     for span in (1.0, 0.125, 0.015):
         for side in (0, 1):

@@ -27,8 +27,8 @@ from verification.coverage.points import LINES, TOGGLES, Point, add, library, re
 from verification.measured import SOURCES, write_with_command
 from verification.programs.equality import CONFIGS
 from verification.rtl_text import digest_of_rtl
-from verification.trials.all import all_trials
-from verification.trials.trial import LIMIT, Trial, kinds
+from verification.trials.all import all_trials, table
+from verification.trials.trial import LIMIT, Trial
 
 
 def main(arguments: list[str]) -> int:
@@ -212,7 +212,9 @@ def page(figures: dict[str, Any], missing: set[Point]) -> str:
     lines = [
         "# Coverage of the RTL",
         "",
-        f"By {kinds(figures['trials'])}, on `{figures['config']}`. Toggles are those of bits that can change: "
+        *table(figures["trials"]),
+        "",
+        f"On `{figures['config']}`. Toggles are those of bits that can change: "
         f"{figures['constant']:,} of bits that yosys finds constant are left out.",
         "",
         "| unit | lines | toggles |",

@@ -1,2 +1,2 @@
 """Formal proofs about the parts of `hw`: benches, properties, bounds; in `boards` about parts of `fpga`. The table is
-in docs/formal.md."""
+in docs/verification/formal.md."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -98,11 +98,6 @@ def trials(config: NpuConfig, programs: int) -> Iterator[Trial]:
     for n in range(programs):
         yield _limits(config, n)
         yield _extremes(config, n)
-
-
-def kinds(count: Mapping[str, int]) -> str:
-    """Trials by kind, in words."""
-    return ", ".join(f"{n} × {kind}" for kind, n in count.items())
 
 
 def _program(config: NpuConfig, seed: int, size: tuple[int, int], *, moved: bool) -> Trial:

@@ -85,13 +85,13 @@ def _anchor(heading: Token) -> str:
 
 @functools.cache
 def pages() -> list[Page]:
-    """Every Markdown page but the engineering notes, which tell how things were on their day."""
-    return [read(Path(name)) for name in tracked() if name.endswith(".md") and not name.startswith("docs/notes/")]
+    """Every Markdown page but the decisions, whose names and figures are those of their day."""
+    return [read(Path(name)) for name in tracked() if name.endswith(".md") and not name.startswith("docs/decisions/")]
 
 
 @functools.cache
-def notes() -> list[Page]:
-    return [read(Path(name)) for name in tracked() if name.endswith(".md") and name.startswith("docs/notes/")]
+def decisions() -> list[Page]:
+    return [read(Path(name)) for name in tracked() if name.endswith(".md") and name.startswith("docs/decisions/")]
 
 
 def commands(page: Page, program: str) -> Iterator[tuple[list[str], bool]]:

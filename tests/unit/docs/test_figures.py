@@ -137,6 +137,7 @@ def test_picture_is_of_today() -> None:
     assert f"{cycles} cycles" in (ROOT / "docs/images/timeline.svg").read_text(encoding="utf-8")
 
 
+AREA = "docs/verification/area-and-clock.md"
 MEMORY = {
     "digits": "digits", "keyword spotting (ds_cnn)": "ds_cnn", "ResNet-8": "resnet8",
     "anomaly detection (autoencoder)": "autoencoder", "visual wake words (vww)": "vww",
@@ -209,9 +210,9 @@ def test_cases_of_cpu_benchmark() -> None:
 
 
 def test_held_back_areas() -> None:
-    """docs/sweeps.md: the area model beside the syntheses it was not fitted to."""
+    """docs/verification/area-and-clock.md: the area model beside the syntheses it was not fitted to."""
     stored = json.loads(area.calibration_file("ecp5").read_text(encoding="utf-8"))
-    shown = [tuple(cells) for cells in rows((ROOT / "docs/sweeps.md").read_text(encoding="utf-8")) if len(cells) == 5]
+    shown = [tuple(cells) for cells in rows((ROOT / AREA).read_text(encoding="utf-8")) if len(cells) == 5]
     for point in stored["points"]:
         if point["held_back"]:
             found = area.estimate(NpuConfig.from_dict(point["config"]), "ecp5")
@@ -258,9 +259,9 @@ def test_pages_agree() -> None:
 
 
 def test_placed_clocks() -> None:
-    """docs/sweeps.md: the model of the clock beside all placements it was made of and compared with."""
+    """docs/verification/area-and-clock.md: the clock's model beside all placements it rests on or is compared with."""
     stored = json.loads(fmax.calibration_file("ecp5").read_text(encoding="utf-8"))
-    text = (ROOT / "docs/sweeps.md").read_text(encoding="utf-8")
+    text = (ROOT / AREA).read_text(encoding="utf-8")
     shown = [cells[1:] for cells in rows(text) if len(cells) == 5]
     model = fmax.load("ecp5")
     for point in stored["points"]:

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.isa.config import preset
 from verification.formal.proofs import PROOFS
 from verification.mutants.run import reviewed
 from verification.signoff import BLOCKS, PAGE, main, page, share
+from verification.trials.all import PURPOSES, all_trials
+from verification.trials.all import table as table_of_trials
 
 MEASURED = {"day": "2026-11-23", "sources": "7"}
 
@@ -154,6 +157,12 @@ def test_figures_do_not_get_worse() -> None:
     assert "| NO |" not in text and "DIFFERENT" not in text and "BROKEN" not in text
     assert set(re.findall(r"([0-9,]+) differ\.", text)) == {"0"}
     assert set(re.findall(r"([0-9,]+) are (?:different|changed|lost)\b", text)) <= {"0"}
+
+
+def test_trials_have_a_purpose() -> None:
+    """The table of the page: what is said of each kind of trial, of those there are, in their order."""
+    assert list(dict.fromkeys(trial.kind for trial in all_trials(preset("tiny"), 2))) == list(PURPOSES)
+    assert table_of_trials({"met": 12})[2:] == [f"| `met` | {PURPOSES['met']} | 12 |"]
 
 
 def test_faults_looked_into_by_hand() -> None:

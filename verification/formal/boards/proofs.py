@@ -1,4 +1,4 @@
-"""The proofs about what boards put around the NPU. docs/formal.md has their table."""
+"""The proofs about what boards put around the NPU. docs/verification/formal.md has their table."""
 
 from __future__ import annotations
 

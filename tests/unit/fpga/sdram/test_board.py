@@ -115,7 +115,7 @@ def test_placed_and_routed(tmp_path: Path) -> None:
     # The shift registers take one flip-flop a port and a LUT an output.
     assert cells.lut < 1800 and cells.ff < 1500 and cells.bram == cells.dsp == 0
     found = timing(json.loads((tmp_path / ROUTING).read_text()))
-    print(cells, found)  # -s: what docs/notes say
+    print(cells, found)  # -s: what docs/decisions say
     assert found.fmax_mhz > 115 and found.memory_fmax_mhz > 125
     places, log = (tmp_path / CONSTRAINTS).read_text(), (tmp_path / LOG).read_text()
     sites = dict(re.findall(r'COMP "sdram_0__(\w+)__io(?:\[0\])?" SITE "(\w+)"', places))

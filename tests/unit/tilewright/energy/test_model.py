@@ -42,7 +42,7 @@ def stored() -> dict:
 
 
 def test_the_model_reproduces_what_was_held_back(stored: dict) -> None:
-    """Stated errors are those of the stored points, and as good as docs/energy.md says."""
+    """Stated errors are those of the stored points, and as good as docs/verification/energy.md says."""
     machines = {name: NpuConfig.from_dict(values) for name, values in stored["machines"].items()}
     held = [point for point in stored["points"] if point["held_back"]]
     assert {p["machine"] for p in stored["points"]} - {p["machine"] for p in stored["points"] if not p["held_back"]}
@@ -54,7 +54,7 @@ def test_the_model_reproduces_what_was_held_back(stored: dict) -> None:
         off.append(abs(said / sum(point["pj"].values()) - 1))
     assert stored["error"]["mean"] == pytest.approx(np.mean(off), abs=1e-4)
     assert stored["error"]["largest"] == pytest.approx(max(off), abs=1e-4)
-    page = (ROOT / "docs" / "energy.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "verification" / "energy.md").read_text(encoding="utf-8")
     assert f"off by {np.mean(off):.1%} on average and {max(off):.1%} at most".replace("%", " %") in page
     # 5 % and 10 % are wanted; one point misses the second, a depthwise layer on `tall`.
     assert np.mean(off) <= 0.05 and np.sort(off)[-2] <= 0.10 and max(off) <= 0.125

@@ -42,7 +42,7 @@ def test_finds_its_fault(proof, name) -> None:
 
 
 def test_documented() -> None:
-    text = (ROOT / "docs" / "formal.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "verification" / "formal.md").read_text(encoding="utf-8")
     assert table(NPU) in text and table(BOARDS) in text
     assert len(BY_NAME) == len(PROOFS)
 
