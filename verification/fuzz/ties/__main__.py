@@ -22,6 +22,9 @@ KINDS = (
     ("onnx", "uint8"), ("tflite", "int8"), ("onnx", "int16"), ("onnx", "uint16"),
 )  # fmt: skip
 
+#: Operators between two lines of progress.
+PROGRESS = 1000
+
 
 def batches(seed: int, cases: int) -> itertools.chain[Batch]:
     """Without end: a batch of each kind for each seed."""
@@ -29,6 +32,24 @@ def batches(seed: int, cases: int) -> itertools.chain[Batch]:
         (Batch(f, d, n * len(KINDS) + k, tuple(range(cases))) for k, (f, d) in enumerate(KINDS))
         for n in itertools.count(seed)
     )
+
+
+def _run_all(options: argparse.Namespace, result: Result) -> None:
+    """Runs batches until `options.count` operators were compared; prints faults, and the count now and then."""
+    faults, shown = 0, 0
+    for batch in batches(options.seed, options.size):
+        if result.operators >= options.count:
+            return
+        if (options.onnx and batch.format != "onnx") or (options.tflite and batch.format != "tflite"):
+            continue
+        if options.dtype in (None, batch.dtype):
+            run(batch, result)
+        for fault in result.faults[faults:]:
+            print(f"FAILED: {fault}", flush=True)
+        faults = len(result.faults)
+        if result.operators >= shown + PROGRESS:
+            shown = result.operators
+            print(f"{shown} operators, next seed {batch.seed // len(KINDS) + 1}", flush=True)
 
 
 def main(arguments: list[str]) -> int:
@@ -49,17 +70,10 @@ def main(arguments: list[str]) -> int:
         numbers = tuple(int(n) for n in options.cases.split(","))
         run(Batch("tflite" if options.tflite else "onnx", options.dtype or "int8", options.seed, numbers), result)
     else:
-        said = 0
-        for batch in batches(options.seed, options.size):
-            if result.operators >= options.count:
-                break
-            if (options.onnx and batch.format != "onnx") or (options.tflite and batch.format != "tflite"):
-                continue
-            if options.dtype in (None, batch.dtype):
-                run(batch, result)
-            for fault in result.faults[said:]:
-                print(f"FAILED: {fault}", flush=True)
-            said = len(result.faults)
+        try:
+            _run_all(options, result)
+        except KeyboardInterrupt:
+            print("stopped; so far:")
     for fault in result.faults if options.cases else ():
         print(fault)
     seconds = time.process_time() - start

@@ -1,4 +1,4 @@
-"""Runs batches of cases in one file each; a batch that differs is taken apart into its cases."""
+"""Runs batches of cases in one file each; a batch that differs is halved until single cases are left."""
 
 from __future__ import annotations
 
@@ -119,8 +119,9 @@ def run(batch: Batch, result: Result) -> None:
         result.borders += sum(r.mismatches for r in report.rows if r.status == "border")
     elif len(batch.cases) > 1:
         before = len(result.faults), result.skipped.total(), result.documented.total()
-        for k in batch.cases:
-            run(Batch(batch.format, batch.dtype, batch.seed, (k,)), result)
+        middle = len(batch.cases) // 2
+        for half in (batch.cases[:middle], batch.cases[middle:]):
+            run(Batch(batch.format, batch.dtype, batch.seed, half), result)
         if before == (len(result.faults), result.skipped.total(), result.documented.total()) and not fallen_back:
             result.faults.append(f"{_command(batch)}  together only: {problem}")
     elif named := _documented(problem) or _beyond_float32(model, feeds, batch) or _beyond_16_bits(model):
