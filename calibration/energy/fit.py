@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from calibration.energy import designs, liberty, points, truth
+from calibration.designs import look
+from calibration.energy import liberty, points, truth
 from tilewright import energy
 from tilewright.energy import model
 from tilewright.energy.events import EVENTS
@@ -17,7 +18,6 @@ from tilewright.energy.memories import OSU018, TECHNOLOGIES, Technology
 from tilewright.energy.model import PARTS, EnergyModel
 from tilewright.errors import UsageError
 from tilewright.fpga.bare.kept import write_measured
-from tilewright.fpga.bare.resources import sources_digest
 from tilewright.fpga.errors import FpgaError
 from tilewright.isa.config import NpuConfig
 from tilewright.store.files import check_writable
@@ -115,11 +115,10 @@ def calibrate(
             f"{technology.name if technology != OSU018 else f'{machines} of them'}"
         )
     check_writable(path)
-    sources = sources_digest()  # before hours in which files may change
     chosen = list(points.MACHINES[:machines])
     found, entries = truth.measure_all(chosen, list(points.POINTS), library, technology, _known(path), say)
     configs = {config.name: config for config, _ in chosen}
-    write(model_of(configs, found, entries, technology.name, sources), path, say)
+    write(model_of(configs, found, entries, technology.name), path, say)
 
 
 def _known(path: Path) -> list[dict[str, Any]]:
@@ -149,7 +148,6 @@ def model_of(
     found: dict[str, str],
     entries: list[dict[str, Any]],
     technology: str,
-    sources: str,
 ) -> dict[str, Any]:
     """A model as it is stored: coefficients of what is not held back, and errors on what is.
 
@@ -167,7 +165,6 @@ def model_of(
     off = np.abs(errors(coefficients, held, machines))
     return {
         "technology": technology,
-        "sources": sources,
         "coefficients": coefficients,
         "error": {
             "mean": round(float(off.mean()), 4),
@@ -196,25 +193,21 @@ def fit_again(say: Callable[[str], object]) -> None:
     """Fits the shipped truth and writes it. Raises `TilewrightError`."""
     before = stored()
     machines = {name: NpuConfig.from_dict(values) for name, values in before["machines"].items()}
-    made = model_of(machines, before["designs"], before["points"], before["technology"], before["sources"])
+    made = model_of(machines, before["designs"], before["points"], before["technology"])
     write(made, model.CALIBRATION, say)
 
 
 def check(say: Callable[[str], object]) -> None:
-    """Looks whether the RTL still makes the designs that were measured; where it does, the file says so of its sources.
+    """Elaborates the machines of the shipped model and compares their designs with those that were measured.
 
     Raises:
-        TilewrightError: it makes another one, or the file cannot be written.
+        UsageError: some are other designs now.
     """
-    found = energy.load(model.CALIBRATION)
-    changed = designs.look(found, say)
+    changed = look(energy.load(model.CALIBRATION).measured, say)
     if changed:
         raise UsageError(
             f"other designs than those measured: {', '.join(changed)}; make energy-truth measures them anew"
         )
-    if found.sources != sources_digest():
-        write_measured(model.CALIBRATION, stored() | {"sources": sources_digest()})
-        say(f"{model.CALIBRATION.name}: of today's sources")
 
 
 def summary(made: dict[str, Any]) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from calibration.energy.designs import digest_of
 from calibration.energy.liberty import Library
 from calibration.energy.netlist import Netlist, synthesise
 from calibration.energy.points import Point
@@ -19,8 +18,8 @@ from tilewright.api.compilation import compile_program
 from tilewright.energy import events
 from tilewright.energy.memories import OSU018, Technology, sram_pj
 from tilewright.errors import TilewrightError
+from tilewright.fpga.bare.designs import TOP, digest_of, rtlil_of
 from tilewright.fpga.bare.kept import cache_file, read_json, tool_version, write_json
-from tilewright.fpga.bare.resources import TOP, rtlil_of
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Program
 from tilewright.runtime.executor import Executor

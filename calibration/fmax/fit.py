@@ -12,8 +12,8 @@ import numpy as np
 
 from calibration.fmax.placement import AIM_MHZ, PLACED_ON, SEED, place, routed_mhz
 from tilewright.fpga import area
+from tilewright.fpga.bare import designs
 from tilewright.fpga.bare.kept import write_measured
-from tilewright.fpga.bare.resources import sources_digest
 from tilewright.fpga.errors import FpgaError
 from tilewright.fpga.fmax.model import FmaxModel, calibration_file, terms
 from tilewright.isa.config import PRESETS, NpuConfig
@@ -107,10 +107,10 @@ def calibrate(family: str, count: int, say: Callable[[str], object] = print) -> 
             f"{number + 1} of {min(count, len(POINTS))}: {config.name} {config.block_in} x {config.block_out}: "
             f"{found.lut} LUT, {found.mhz:.1f} MHz after placement, {found.cpu_seconds:.0f} s of CPU"
         )
-        placed = {"held_back": held_back, "config": config.to_dict(), "lut": found.lut, "placed_mhz": found.mhz}
-        entries.append(placed)
+        placed = {"design": designs.digest(config), "lut": found.lut, "placed_mhz": found.mhz}
+        entries.append({"held_back": held_back, "config": config.to_dict(), **placed})
     routed = {name: routed_mhz(PRESETS[name], family) for name in ROUTED}
-    _write(family, entries, routed, sources_digest(), say)
+    _write(family, entries, routed, say)
 
 
 def fit_again(family: str, say: Callable[[str], object] = print) -> None:
@@ -119,12 +119,10 @@ def fit_again(family: str, say: Callable[[str], object] = print) -> None:
         stored = json.loads(calibration_file(family).read_text(encoding="utf-8"))
     except OSError as problem:
         raise FpgaError(f"cannot read {calibration_file(family)}: {problem.strerror}") from None
-    _write(family, stored["points"], stored["routed_mhz"], stored["sources"], say)
+    _write(family, stored["points"], stored["routed_mhz"], say)
 
 
-def _write(
-    family: str, entries: list[dict[str, Any]], routed: dict[str, float], sources: str, say: Callable[[str], object]
-) -> None:
+def _write(family: str, entries: list[dict[str, Any]], routed: dict[str, float], say: Callable[[str], object]) -> None:
     points = [Measured.of(entry) for entry in entries]
     fitted, held = ([p for p in points if p.held_back is side] for side in (False, True))
     ratios = [math.log(routed[p.config.name] / p.placed_mhz) for p in points if p.config.name in routed]
@@ -143,7 +141,6 @@ def _write(
         "board": PLACED_ON[family],
         "aim_mhz": AIM_MHZ,
         "seed": SEED,
-        "sources": sources,
         "coefficients": coefficients,
         "routed_mhz": routed,
         "routed": round(math.exp(float(np.mean(ratios))), 4),

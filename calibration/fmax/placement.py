@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.common import temporary
+from tilewright.fpga.bare.designs import sources_digest
 from tilewright.fpga.bare.kept import cache_file, read_json, tool_version, write_json
-from tilewright.fpga.bare.resources import sources_digest
 from tilewright.fpga.board import Point
 from tilewright.fpga.boards import BOARDS
 from tilewright.fpga.build import build

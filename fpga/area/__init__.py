@@ -13,6 +13,7 @@ import functools
 import json
 
 from tilewright.fpga.area.model import AreaModel, calibration_file
+from tilewright.fpga.bare.designs import stamped
 from tilewright.fpga.bare.resources import FAMILIES, Resources, family_named
 from tilewright.fpga.errors import FpgaError
 from tilewright.isa.config import NpuConfig
@@ -35,7 +36,7 @@ def load(family: str) -> AreaModel:
             f"no area model for {family!r} (there are {known}); in a checkout this makes one: "
             f"python -m calibration.area --family {family}"
         ) from None
-    return AreaModel(family, stored["coefficients"], stored["error"], stored["sources"])
+    return AreaModel(family, stored["coefficients"], stored["error"], stamped(stored["points"]))
 
 
 def estimate(config: NpuConfig, family: str = "ecp5") -> Resources:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.fpga.area.memories import lut_cell, place, scratchpad_memories
-from tilewright.fpga.bare.resources import Resources, sources_digest
+from tilewright.fpga.bare import designs
+from tilewright.fpga.bare.resources import Resources
 from tilewright.hw.interfaces import pc_bits
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.fields import INSTRUCTION_BITS
@@ -97,18 +98,18 @@ class AreaModel:
     Attributes:
         coefficients: per resource, per term.
         error: per resource, the largest relative error on the points held back from the fit.
-        sources: `tilewright.fpga.bare.resources.sources_digest` of the RTL it was calibrated on.
+        designs: the machines it was calibrated and judged on, each with the digest of its design then.
     """
 
     family: str
     coefficients: dict[str, dict[str, float]]
     error: dict[str, float]
-    sources: str = ""
+    designs: tuple[tuple[NpuConfig, str], ...] = ()
 
     @property
-    def stale(self) -> bool:
-        """True if the RTL has changed since the calibration."""
-        return self.sources != sources_digest()
+    def changed(self) -> list[str] | None:
+        """Calibration machines that the RTL makes other designs of since, by name: see `designs.changed`."""
+        return designs.changed(self.designs)
 
     def estimate(self, config: NpuConfig) -> Resources:
         """Estimates the resource counts of a configuration."""

@@ -6,26 +6,22 @@ Results are kept on disk by the content of the design, the script and the tool's
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tilewright.common import store, temporary
+from tilewright.common import temporary
 from tilewright.common.text import meant
 from tilewright.fpga.bare.clock import place_and_route
+from tilewright.fpga.bare.designs import TOP, rtlil_of
 from tilewright.fpga.bare.kept import cache_file, read_json, run_named, tool_version, write_json
 from tilewright.fpga.cells import ECP5, GOWIN, XILINX, Cells
 from tilewright.fpga.errors import FpgaError
 from tilewright.fpga.flows.synthesis import NARROW, NO_RW_CHECK
 from tilewright.fpga.flows.tools import Step
-from tilewright.hw.npu import Npu
-from tilewright.hw.verilog import component_rtlil
 from tilewright.isa.config import NpuConfig
-
-TOP = "npu"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,17 +74,6 @@ def family_named(name: str) -> Family:
     return FAMILIES[name]
 
 
-_TABLES = ("codes", "config", "error_codes", "fields", "instructions", "registers", "row_bits", "timing", "wide_bits")
-#: What decides a design: the RTL (not `hw/sim`) and the tables it is generated from.
-DESIGN_SOURCES = ("hw/*", "hw/[!s]*/*", *(f"isa/{name}.py" for name in _TABLES))
-
-
-@functools.cache
-def sources_digest() -> str:
-    """16 hex digits of a hash over the sources that decide a design."""
-    return store.sources_digest(*DESIGN_SOURCES)[:16]
-
-
 def synthesise(config: NpuConfig, family: str = "ecp5", tool: str = "yosys") -> Resources:
     """Counts the cells of a configuration.
 
@@ -108,11 +93,6 @@ def synthesise(config: NpuConfig, family: str = "ecp5", tool: str = "yosys") -> 
         counts = synthesise(config, family)
         return Resources(**asdict(counts) | {"fmax_mhz": place_and_route(config, chosen.command)})
     return count_cells(rtlil_of(config), chosen, config.name)
-
-
-def rtlil_of(config: NpuConfig) -> str:
-    """The NPU as RTLIL, Yosys' own language."""
-    return component_rtlil(Npu(config), TOP)
 
 
 def count_cells(design: str, family: Family, name: str) -> Resources:

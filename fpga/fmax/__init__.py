@@ -13,6 +13,7 @@ import functools
 import json
 
 from tilewright.fpga import area
+from tilewright.fpga.bare.designs import stamped
 from tilewright.fpga.bare.resources import FAMILIES
 from tilewright.fpga.errors import FpgaError
 from tilewright.fpga.fmax.model import FmaxModel, calibration_file
@@ -36,5 +37,5 @@ def load(family: str) -> FmaxModel:
         coefficients=stored["coefficients"],
         routed=stored["routed"],
         error=stored["error"],
-        sources=stored["sources"],
+        designs=stamped(stored["points"]),
     )

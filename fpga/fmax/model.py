@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.fpga.area.model import AreaModel
-from tilewright.fpga.bare.resources import sources_digest
+from tilewright.fpga.bare import designs
 from tilewright.isa.config import NpuConfig
 
 
@@ -40,19 +40,19 @@ class FmaxModel:
         coefficients: ns per term, of the period that nextpnr estimates after placement.
         routed: clock after routing over that estimate.
         error: the largest relative error on the placements held back from the fit.
-        sources: `tilewright.fpga.bare.resources.sources_digest` of the RTL it was calibrated on.
+        designs: the machines it was calibrated and judged on, each with the digest of its design then.
     """
 
     area: AreaModel
     coefficients: dict[str, float]
     routed: float
     error: float
-    sources: str = ""
+    designs: tuple[tuple[NpuConfig, str], ...] = ()
 
     @property
-    def stale(self) -> bool:
-        """True if the RTL has changed since the calibration."""
-        return self.sources != sources_digest()
+    def changed(self) -> list[str] | None:
+        """Calibration machines that the RTL makes other designs of since, by name: see `designs.changed`."""
+        return designs.changed(self.designs)
 
     def placed_mhz(self, config: NpuConfig) -> float:
         """The clock in MHz by nextpnr's estimate after placement."""

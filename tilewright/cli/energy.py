@@ -63,8 +63,8 @@ def sentences(energy: Energy, model: EnergyModel, config: NpuConfig) -> list[str
 
 
 def staleness(model: EnergyModel) -> list[str]:
-    """A line where somebody has looked (`python -m calibration.energy --check`) and the RTL is no longer what the
-    model was calibrated on. Other sources alone are nothing that a user could act upon; `--json` has `"stale": null`.
+    """A line if machines of the calibration are known to be other designs by now. Where that is not known (`--json` has
+    `"stale": null`) there is none: a user could not act upon it.
     """
     changed = model.changed
     if not changed:

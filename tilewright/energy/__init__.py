@@ -40,7 +40,7 @@ def _load(file: Path) -> EnergyModel:
         machines = tuple(NpuConfig.from_dict(fields) for fields in stored["machines"].values())
         found = EnergyModel(
             technology=stored["technology"], coefficients=stored["coefficients"], error=stored["error"],
-            sources=stored["sources"], machines=machines, designs=stored["designs"],
+            machines=machines, designs=stored["designs"],
         )  # fmt: skip
         found.costs(NpuConfig())  # says whether all coefficients are there
     except OSError as error:

@@ -8,7 +8,6 @@ Memories on the chip cost what their tables say for a row, times a coefficient: 
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,8 +18,7 @@ import numpy as np
 from tilewright.energy.events import CAUSES, EVENTS
 from tilewright.energy.memories import DRAM_PJ_PER_BYTE, DRAM_SOURCE, sram_pj
 from tilewright.fpga.area.memories import SCRATCHPADS, scratchpad_shapes
-from tilewright.fpga.bare.kept import cache_file, read_json
-from tilewright.fpga.bare.resources import sources_digest
+from tilewright.fpga.bare import designs
 from tilewright.hw.interfaces import pc_bits
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.fields import INSTRUCTION_BITS
@@ -173,32 +171,26 @@ class EnergyModel:
         technology: by name.
         coefficients: per part, event and term, in pJ, or for memories in accesses.
         error: mean and largest relative error on programs and machines held back from the fit.
-        sources: `tilewright.fpga.bare.resources.sources_digest` of RTL whose designs are those it was calibrated on.
         machines: configurations it was calibrated and judged on.
-        designs: `calibration.energy.designs.digest_of` each of them, by name.
+        designs: digests of their designs then (`tilewright.fpga.bare.designs`), by name.
     """
 
     technology: str
     coefficients: Mapping[str, Mapping[str, Mapping[str, float]]]
     error: Mapping[str, float]
-    sources: str = ""
     machines: tuple[NpuConfig, ...] = ()
     designs: Mapping[str, str] = field(default_factory=dict)
     dram_pj_per_byte: float = DRAM_PJ_PER_BYTE
 
     @property
-    def verdict(self) -> Path:
-        """Where `calibration.energy.designs.look` keeps what it found about these designs and today's RTL."""
-        return cache_file("energy-designs", sources_digest(), json.dumps(dict(self.designs), sort_keys=True))
+    def measured(self) -> list[tuple[NpuConfig, str]]:
+        """Its machines, each with the digest of the design that was measured."""
+        return [(machine, self.designs.get(machine.name, "")) for machine in self.machines]
 
     @property
     def changed(self) -> list[str] | None:
-        """Machines that the RTL makes other designs of since; None where its sources are others and nobody has looked
-        whether the designs are, which takes minutes."""
-        if self.sources == sources_digest():
-            return []
-        found = read_json(self.verdict)
-        return found["changed"] if found else None
+        """Machines that the RTL makes other designs of since, by name: see `tilewright.fpga.bare.designs.changed`."""
+        return designs.changed(self.measured)
 
     def beyond(self, config: NpuConfig) -> list[str]:
         """What of a configuration no machine of the calibration comes up to: products of the array, fields."""

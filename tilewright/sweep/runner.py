@@ -17,7 +17,7 @@ from tilewright import energy
 from tilewright.energy.events import EVENTS
 from tilewright.errors import UsageError
 from tilewright.fpga import area, fmax
-from tilewright.fpga.bare import resources
+from tilewright.fpga.bare import designs, resources
 from tilewright.isa.config import ConfigError
 from tilewright.sweep.boards import CAPACITY
 from tilewright.sweep.database import Database, key_of
@@ -67,7 +67,7 @@ class Sweep:
         self.known = _names_before_results(space, tool)
         self.sources = sources_digest()
         resources.family_named(space.family)
-        self.area_sources = resources.sources_digest()
+        self.area_sources = designs.sources_digest()
         self.area_model = area.load(space.family) if tool == "model" else None
         self.clock_model = fmax.load(space.family) if space.clock_model and tool != "nextpnr" else None
         self.energy_model = energy.load()

@@ -136,13 +136,13 @@ def _area_note(model: Any, family: str) -> str:
     """The stated error of the area model."""
     errors = ", ".join(f"{count} {error:.1%}" for count, error in model.error.items())
     note = f"area by the model of {family}; largest error against Yosys on held-back points: {errors}"
-    return f"{note}; the RTL has changed since, so it may be larger" if model.stale else note
+    return f"{note}; the RTL has changed since, so it may be larger" if model.changed else note
 
 
 def _clock_note(model: Any, family: str) -> str:
     """The stated error of the model of the clock."""
     note = f"clock by the model of {family}; largest error against placements on held-back points: {model.error:.1%}"
-    return f"{note}; the RTL has changed since, so it may be larger" if model.stale else note
+    return f"{note}; the RTL has changed since, so it may be larger" if model.changed else note
 
 
 def _energy_notes() -> list[str]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import grimp
 import pytest
 from amaranth.back import rtlil
 from click.testing import CliRunner
 
-from tests.common.paths import ROOT
 from tilewright.fpga import area
 from tilewright.fpga.area import model
 from tilewright.fpga.area.__main__ import main
 from tilewright.fpga.area.memories import scratchpad_memories
-from tilewright.fpga.bare.resources import DESIGN_SOURCES, FAMILIES, TOP, count_cells, synthesise
+from tilewright.fpga.bare.designs import TOP
+from tilewright.fpga.bare.resources import FAMILIES, count_cells, synthesise
 from tilewright.fpga.errors import FpgaError
 from tilewright.hw.memory.scratchpads import ParameterScratchpad, WeightScratchpad
 from tilewright.isa.config import PRESETS, NpuConfig
@@ -32,17 +31,6 @@ def test_area_grows_with_every_field_that_costs() -> None:
         more = area.estimate(PRESETS["base"].with_(**{field: value}))
         assert more.lut > base.lut, field
     assert area.estimate(PRESETS["base"].with_(act_rows=16384)).bram > base.bram
-
-
-def test_sources_of_a_design() -> None:
-    """The digest that tells a stale calibration covers every module the NPU is made of."""
-    graph = grimp.build_graph("tilewright", cache_dir=None)
-    made_of = {
-        f"{module.removeprefix('tilewright.').replace('.', '/')}.py"
-        for module in graph.find_upstream_modules("tilewright.hw.npu") | {"tilewright.hw.npu"}
-    }
-    found = {path.relative_to(ROOT).as_posix() for pattern in DESIGN_SOURCES for path in ROOT.glob(pattern)}
-    assert {name for name in made_of if not name.startswith("common/")} <= found
 
 
 def test_unknown_and_uncalibrated_families() -> None:

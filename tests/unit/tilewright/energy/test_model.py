@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 import random
@@ -14,7 +13,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from calibration.energy import designs
 from calibration.energy import fit as calibration
 from tests.common.paths import ROOT
 from tilewright import energy, zoo
@@ -23,7 +21,7 @@ from tilewright.cli import cli
 from tilewright.cli.energy import staleness
 from tilewright.energy import events, model
 from tilewright.errors import UsageError
-from tilewright.fpga.bare.resources import rtlil_of, sources_digest
+from tilewright.fpga.bare import designs as bare_designs
 from tilewright.isa.config import PRESETS, NpuConfig
 from tilewright.isa.device import Counters
 from tilewright.isa.encoding import op
@@ -89,26 +87,14 @@ def test_another_model_by_the_environment(stored: dict, tmp_path: Path, monkeypa
 # Whether the RTL is still that of the truth.
 
 
-def test_staleness_is_asked_of_sources_then_of_designs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
-    tiny = PRESETS["tiny"].with_(queue_depth=2)
-    monkeypatch.setattr(designs, "rtlil_of", functools.cache(rtlil_of))  # elaborating takes seconds
-    same = designs.digest_of(designs.rtlil_of(tiny))
-    found = replace(energy.load(), sources=sources_digest(), machines=(tiny,), designs={"tiny": "0" * 16})
-    assert found.changed == [] and staleness(found) == []  # of the same sources: nothing is elaborated
-    found = replace(found, sources="other")
-    assert found.changed is None and staleness(found) == []  # nobody looked: nothing to act upon
-    assert designs.look(found, print) == ["tiny"] == found.changed
-    assert "on 1 of 1 machines" in staleness(found)[0]
-    assert replace(found, designs={"tiny": same}).changed is None  # another question
-    assert designs.look(replace(found, designs={"tiny": same}), print) == []
-    assert replace(found, designs={"tiny": same}).changed == []
-
-
-def test_designs_are_what_makes_gates() -> None:
-    text = 'attribute \\generator "x"\n  attribute \\enum_value_0 "A"\n  attribute \\init 1\'0\n  wire width 1 \\a\n'
-    other = text.replace('"x"', '"y"').replace('"A"', '"B"').replace("value_0", "value_1")
-    assert designs.digest_of(text) == designs.digest_of(other) != designs.digest_of(text.replace("1'0", "1'1"))
+def test_staleness_is_what_is_known_of_the_designs(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = PRESETS["tiny"]
+    found = replace(energy.load(), machines=(tiny,), designs={"tiny": "0" * 16})
+    monkeypatch.setattr(bare_designs, "known_digest", lambda config: None)
+    assert found.changed is None and staleness(found) == []  # nobody has elaborated them: nothing to act upon
+    monkeypatch.setattr(bare_designs, "known_digest", lambda config: "1" * 16)
+    assert found.changed == ["tiny"] and "on 1 of 1 machines" in staleness(found)[0]
+    assert replace(found, designs={"tiny": "1" * 16}).changed == []
 
 
 # Events.

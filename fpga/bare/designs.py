@@ -1,0 +1,80 @@
+"""The NPU as RTLIL, and digests of it, which measurements of cells, clocks and energy are stamped with.
+
+A digest is that of the elaborated design, not of its sources: moving or renaming a module or editing a comment leaves
+it, another gate or register changes it. Elaborating takes seconds, so digests are kept by the state of the sources, and
+`changed` only looks up what is kept: no command waits for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tilewright.common import store
+from tilewright.fpga.bare.kept import cache_file, read_json, tool_version, write_json
+from tilewright.hw.npu import Npu
+from tilewright.hw.verilog import component_rtlil
+from tilewright.isa.config import NpuConfig
+
+TOP = "npu"
+_TABLES = ("codes", "config", "error_codes", "fields", "instructions", "registers", "row_bits", "timing", "wide_bits")
+#: What decides a design: the RTL (not `hw/sim`) and the tables it is generated from.
+DESIGN_SOURCES = ("hw/*", "hw/[!s]*/*", *(f"isa/{name}.py" for name in _TABLES))
+#: Attributes of RTLIL that make no gate: names of a signal's values, the generator's version, lines of the sources.
+_REMARKS = re.compile(r"^ *attribute \\(?:enum_\w+|generator|src) .*\n", re.MULTILINE)
+
+
+@functools.cache
+def sources_digest() -> str:
+    """Digest of the sources that decide a design, 16 hex digits."""
+    return store.sources_digest(*DESIGN_SOURCES)[:16]
+
+
+def digest_of(design: str) -> str:
+    """Digest of a design in RTLIL, 16 hex digits: of its modules, gates and registers, and their names."""
+    return hashlib.sha256(_REMARKS.sub("", design).encode()).hexdigest()[:16]
+
+
+def rtlil_of(config: NpuConfig) -> str:
+    """Elaborates the NPU into RTLIL, the language of Yosys, which takes seconds; keeps the digest on the way."""
+    text = component_rtlil(Npu(config), TOP)
+    write_json(_kept(config), {"digest": digest_of(text)})
+    return text
+
+
+def digest(config: NpuConfig) -> str:
+    """Digest of a configuration's design; elaborates it unless that was done before with these sources."""
+    return known_digest(config) or digest_of(rtlil_of(config))
+
+
+def known_digest(config: NpuConfig) -> str | None:
+    """Digest of a configuration's design if it was elaborated before with these sources, else None."""
+    found = read_json(_kept(config))
+    return found["digest"] if found else None
+
+
+def stamped(points: Iterable[Mapping[str, Any]]) -> tuple[tuple[NpuConfig, str], ...]:
+    """Configurations of stored calibration points, each with the digest of the design that was measured."""
+    return tuple((NpuConfig.from_dict(point["config"]), point["design"]) for point in points)
+
+
+def changed(measured: Iterable[tuple[NpuConfig, str]]) -> list[str] | None:
+    """Names of the machines whose design is known to be another one now than the one that was measured.
+
+    Args:
+        measured: configurations with the digests of the designs that were measured.
+
+    Returns:
+        None if no design is known to have changed, but some were not elaborated yet with these sources.
+    """
+    known = [(config, old, known_digest(config)) for config, old in measured]
+    others = [config.name for config, old, now in known if now not in (None, old)]
+    return others if others or all(now for _, _, now in known) else None
+
+
+def _kept(config: NpuConfig) -> Path:
+    return cache_file("design", sources_digest(), tool_version("amaranth"), config.fingerprint)

@@ -1,0 +1,120 @@
+"""Digests of designs: what changes them, where they are kept, and what is said of measurements stamped with them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import grimp
+import pytest
+
+from tests.common.paths import ROOT
+from tilewright.fpga import area, fmax
+from tilewright.fpga.bare import designs
+from tilewright.isa.config import PRESETS
+
+NANO, TINY = PRESETS["nano"], PRESETS["tiny"]
+
+
+@pytest.fixture
+def elaborated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Elaborates nothing: a design is the name of its configuration. Returns the names as they are elaborated."""
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    monkeypatch.setattr(designs, "Npu", lambda config: config)
+    names: list[str] = []
+    monkeypatch.setattr(designs, "component_rtlil", lambda config, top: names.append(config.name) or config.name)
+    return names
+
+
+def test_designs_are_elaborated_once(elaborated: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert designs.known_digest(TINY) is None
+    assert designs.digest(TINY) == designs.digest(TINY) == designs.known_digest(TINY) == designs.digest_of("tiny")
+    assert designs.digest(TINY.with_(name="other")) == designs.digest(TINY)
+    assert elaborated == ["tiny"]
+    monkeypatch.setattr(designs, "sources_digest", lambda: "of other sources")
+    assert designs.known_digest(TINY) is None and designs.digest(TINY) == designs.digest_of("tiny")
+    assert elaborated == ["tiny", "tiny"]
+
+
+def test_measurements_are_stale_once_a_design_is_known_to_differ(elaborated: list[str]) -> None:
+    same = [(NANO, designs.digest_of("nano")), (TINY, designs.digest_of("tiny"))]
+    other = [same[0], (TINY, designs.digest_of("another"))]
+    assert designs.changed(same) is None and designs.changed(other) is None and elaborated == []
+    designs.digest(TINY)
+    assert designs.changed(same) is None and designs.changed(other) == ["tiny"]
+    designs.rtlil_of(NANO)  # whoever elaborates keeps the digest
+    assert designs.changed(same) == [] and designs.changed(other) == ["tiny"]
+
+
+@pytest.mark.parametrize("model", [area.load("ecp5"), fmax.load("ecp5")], ids=["area", "fmax"])
+def test_models_are_stamped_with_all_their_machines(
+    model: area.AreaModel | fmax.FmaxModel, elaborated: list[str]
+) -> None:
+    assert len(model.designs) >= 8 and model.changed is None
+    (config, digest), *_ = model.designs
+    designs.digest(config)
+    assert digest != designs.known_digest(config) and model.changed == [config.name]
+
+
+def test_remarks_make_no_other_design() -> None:
+    text = 'attribute \\generator "x"\n  attribute \\enum_value_0 "A"\n  attribute \\init 1\'0\n  wire width 1 \\a\n'
+    other = text.replace('"x"', '"y"').replace('"A"', '"B"').replace("value_0", "value_1")
+    assert designs.digest_of(text) == designs.digest_of(other) != designs.digest_of(text.replace("1'0", "1'1"))
+
+
+def test_sources_of_a_design() -> None:
+    """The digest under which a design's digest is kept covers every module the NPU is made of."""
+    graph = grimp.build_graph("tilewright", cache_dir=None)
+    made_of = {
+        f"{module.removeprefix('tilewright.').replace('.', '/')}.py"
+        for module in graph.find_upstream_modules("tilewright.hw.npu") | {"tilewright.hw.npu"}
+    }
+    found = {path.relative_to(ROOT).as_posix() for pattern in designs.DESIGN_SOURCES for path in ROOT.glob(pattern)}
+    assert {name for name in made_of if not name.startswith("common/")} <= found
+
+
+def rename_a_module(hw: Path) -> None:
+    """`hw/parts/queue.py` becomes `hw/parts/fifo.py`, with a comment at its head."""
+    for path in hw.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        path.write_text(
+            text.replace("hw.parts.queue", "hw.parts.fifo").replace("hw.parts import queue", "hw.parts import fifo")
+        )
+    moved = (hw / "parts" / "queue.py").rename(hw / "parts" / "fifo.py")
+    moved.write_text("# Moved.\n" + moved.read_text(encoding="utf-8"), encoding="utf-8")
+
+
+def reset_another_value(hw: Path) -> None:
+    """The register that holds the core in reset begins with 0."""
+    path = hw / "npu.py"
+    text = path.read_text(encoding="utf-8")
+    assert "Signal(init=1), Signal()" in text
+    path.write_text(text.replace("Signal(init=1), Signal()", "Signal(), Signal()"), encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("edit", "fresh"), [(rename_a_module, True), (reset_another_value, False)])
+def test_designs_decide_not_sources(edit: Callable[[Path], None], fresh: bool, tmp_path: Path) -> None:
+    """A renamed module and a comment leave a measurement fresh, another design makes it stale."""
+    package = tmp_path / "tilewright"
+    package.mkdir()
+    shutil.copy(ROOT / "tilewright" / "__init__.py", package)
+    for folder in ("common", "isa", "hw", "fpga"):
+        shutil.copytree(ROOT / folder, package / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    edit(package / "hw")
+    script = "\n".join([
+        "from tilewright.fpga.bare import designs",
+        "from tilewright.isa.config import PRESETS",
+        "print(designs.__file__, designs.sources_digest(), designs.digest(PRESETS['nano']))",
+    ])  # fmt: skip
+    environment = os.environ | {"PYTHONPATH": str(tmp_path), "TILEWRIGHT_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    file, sources, digest = done.stdout.split()
+    assert Path(file).is_relative_to(tmp_path) and sources != designs.sources_digest()
+    assert (digest == designs.digest(NANO)) is fresh
