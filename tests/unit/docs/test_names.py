@@ -152,7 +152,7 @@ def test_every_page_is_listed(page: Page) -> None:
 
 
 def test_environment_variables() -> None:
-    """docs/README.md lists the variables that the packages read, and no others."""
+    """docs/README.md lists the variables that the packages and calibrations read, and no others."""
     sources = [
         (ROOT / name).read_text(encoding="utf-8")
         for name in FILES
