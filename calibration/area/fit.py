@@ -1,4 +1,4 @@
-"""Calibration of the area model: which points are synthesised, and the fit."""
+"""Calibration of the area model: the machines that are synthesised, and the fit of its coefficients."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ from tilewright.fpga.bare.resources import Resources, family_named, synthesise
 from tilewright.fpga.errors import FpgaError
 from tilewright.isa.config import PRESETS, ConfigError, NpuConfig
 
-#: (block_in, block_out) of the drawn points: small ones, which take one to three minutes each.
+#: (block_in, block_out) of the machines whose other fields are drawn: small ones, one to three minutes of synthesis
+#: each.
 _FITTED = (
     (4, 4), (8, 8), (4, 8), (8, 4), (4, 4), (16, 4), (4, 16), (4, 4), (8, 8), (4, 8), (8, 4), (4, 4), (16, 8), (8, 16),
     (4, 4), (4, 8), (8, 4), (4, 4), (8, 8), (4, 4),
 )  # fmt: skip
 _HELD_BACK = ((4, 4), (8, 4), (4, 8), (8, 8))
-#: A point with sizes that are no powers of two.
+#: A machine with sizes that are no powers of two.
 _ODD = NpuConfig(
     name="odd", block_in=16, block_out=8, act_rows=3000, wgt_tiles=300, acc_rows=520, prm_rows=48, lut_tables=3,
     vector_queue=0, semaphores=20, queue_depth=24, axi_data_bits=128, axi_address_bits=36, read_outstanding=6,
 )  # fmt: skip
-#: Points with the options that are not drawn: the row unit, which wants lanes in one pass, and the decoder of weights.
+#: Machines with the options that are not drawn: the row unit, which needs VECTOR in one pass, and the weight decoder.
 _ROWS = PRESETS["tiny"].with_(name="rows", vector_passes=1, row_unit=1)
 _CODED = PRESETS["small"].with_(name="coded", vector_passes=2, weight_codes=16)
-#: Which come first: both sides of the array, every option, and points held back in between, the largest among them.
+#: The order of the first points, so that few of them suffice: both sides of the array, every option, and held-back
+#: points in between, the largest among them.
 _FIRST = (
     "tiny", "point0", "point4", "point7", "base", "point5", "point12", "point1", "held2", "small", "point6", "odd",
     "rows", "coded",
@@ -56,7 +58,7 @@ _CHOICES = {
 
 
 def points() -> list[tuple[NpuConfig, bool]]:
-    """The calibration points, always the same, each with True if it is held back from the fit."""
+    """Returns the calibration machines, the same in every call, each with whether it is held back from the fit."""
     rng = random.Random(1)
 
     def draw(shape: tuple[int, int], name: str) -> NpuConfig:
@@ -75,9 +77,9 @@ def points() -> list[tuple[NpuConfig, bool]]:
     return [every.pop(name) for name in _FIRST] + list(every.values())
 
 
-#: What one of each term takes, roughly, on a family of four-input LUTs: from per-module counts of `tiny` and of arrays
-#: of 8 x 8 and 16 x 16, and from the first points of an early calibration. The fit starts from these, so that terms the
-#: points determine little stay sensible.
+#: Expected cells per unit of each term on a family of four-input LUTs: from per-module counts of `tiny` and of arrays
+#: of 8 x 8 and 16 x 16, and from the first points of an early calibration. They are the mean of the fit's prior, so
+#: that a term that the points hardly determine keeps a sensible coefficient.
 _EXPECTED: dict[str, dict[str, float]] = {
     "lut": {
         "fixed": 9000, "lanes of VECTOR": 1200, "outputs of the array": 120, "products": 26, "semaphores": 65,
@@ -93,12 +95,16 @@ _EXPECTED: dict[str, dict[str, float]] = {
     "dsp": {"products": 1, "lanes of VECTOR": 9},
     "bram": {"fixed": 1, "scratchpads": 1},
 }  # fmt: skip
-#: Standard deviations: of a point from the model, and of a coefficient from what is expected, both relative.
+#: Relative standard deviations: of a point from the model, and of a coefficient from its expected value.
 _POINT_SIGMA, _COEFFICIENT_SIGMA = 0.02, 0.5
 
 
 def fit(configs: list[NpuConfig], counts: list[Resources], family: str) -> dict[str, dict[str, float]]:
-    """Fits the likeliest coefficients, none negative: least squares of relative errors with normal priors."""
+    """Fits coefficients, none negative, by least squares of relative errors with normal priors.
+
+    Returns:
+        Cells per unit of each term, by kind of resource.
+    """
     from scipy.optimize import nnls
 
     found = {}
@@ -120,7 +126,7 @@ def fit(configs: list[NpuConfig], counts: list[Resources], family: str) -> dict[
 def errors(
     coefficients: dict[str, dict[str, float]], configs: list[NpuConfig], counts: list[Resources], family: str
 ) -> dict[str, list[float]]:
-    """Relative errors per resource and point."""
+    """Returns the absolute relative errors of the model: by kind of resource, one per point."""
     found: dict[str, list[float]] = {count: [] for count in COUNTS}
     model = AreaModel(family, coefficients, {})
     for config, measured in zip(configs, counts):
@@ -136,7 +142,9 @@ def calibrate(family: str, count: int, say: Callable[[str], object] = print) -> 
     A point whose design is in the file with counts of the same tool is not synthesised again.
 
     Args:
+        family: FPGA family whose cells are counted.
         count: number of points, from the first; fewer are quicker and less exact.
+        say: takes a line about each point, and one about the fit.
 
     Raises:
         FpgaError: no point could be synthesised, or the file cannot be written.
@@ -189,7 +197,7 @@ def _known(family: str, tool: str) -> dict[str, Resources]:
 
 
 def _leave_one_out(configs: list[NpuConfig], counts: list[Resources], family: str) -> dict[str, float]:
-    """Mean relative error of each fitted point by a fit without it."""
+    """Returns the mean relative error at each fitted point of a fit without that point, by kind of resource."""
     found: dict[str, list[float]] = {count: [] for count in COUNTS}
     for n in range(len(configs)):
         others = [i for i in range(len(configs)) if i != n]

@@ -1,4 +1,4 @@
-"""CPU seconds of the tests, their child processes included: what they cost on any machine, whatever else it does.
+"""CPU seconds of the tests with their child processes, which do not depend on the load of the machine.
 
     python -m calibration.benchmarks.costs_of_tests [--slowest N] [pytest arguments]
 
@@ -22,7 +22,7 @@ from rich.table import Table
 
 
 def cpu_seconds() -> float:
-    """CPU time of this process and of its children that have ended."""
+    """Returns the CPU time in seconds of this process and of its children that have ended."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
@@ -36,7 +36,7 @@ class Costs:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collection(self) -> Iterator[None]:
-        """The whole collection."""
+        """Measures the whole collection."""
         before = cpu_seconds()
         result = yield
         self.collection = cpu_seconds() - before
@@ -44,21 +44,21 @@ class Costs:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        """One test, with its fixtures."""
+        """Measures one test with its fixtures."""
         before = cpu_seconds()
         result = yield
         self.of_test[item.nodeid] = cpu_seconds() - before
         return result
 
     def by_folder(self) -> dict[str, tuple[int, float]]:
-        """Number of tests and CPU seconds of each folder."""
+        """Returns the number of tests and the CPU seconds of each folder."""
         found: dict[str, list[float]] = defaultdict(list)
         for name, seconds in self.of_test.items():
             found[str(PurePosixPath(name.split("::")[0]).parent)].append(seconds)
         return {folder: (len(found[folder]), sum(found[folder])) for folder in sorted(found)}
 
     def show(self, slowest: int) -> None:
-        """Print a table of folders and the dearest tests."""
+        """Prints a table of the folders, and the `slowest` tests."""
         console = Console()
         folders = Table("folder", "tests", "CPU s", title="CPU seconds by folder")
         for folder, (count, seconds) in self.by_folder().items():
@@ -71,7 +71,7 @@ class Costs:
 
 
 def main() -> int:
-    """Run pytest with the plugin."""
+    """Runs pytest with the plugin. Returns its exit code."""
     parser = argparse.ArgumentParser(description="CPU seconds of the tests")
     parser.add_argument("--slowest", type=int, default=20, help="how many of the dearest tests to list")
     options, arguments = parser.parse_known_args()

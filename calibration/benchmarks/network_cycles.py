@@ -1,8 +1,8 @@
 """Cycles of the zoo's networks on the cycle-level simulator, beside bounds, targets and another NPU's estimates.
 
 Memory: `MemoryTiming()`, the first beat 64 cycles after its request, then one per cycle; or that of a board. The
-columns `bar` and `stretch` are what this project aims at with `base`; `U65-256` is what Arm's Vela estimates for an
-Ethos-U65 with as many MACs per cycle, for orientation: another machine, memory and model of time.
+columns `bar` and `stretch` are the targets of this project for `base`. `U65-256` is the estimate of Arm's Vela for an
+Ethos-U65 with as many MACs per cycle, for orientation: machine, memory and model of time are others.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tilewright.simulator.bound import bound_cycles
 
 @dataclass(frozen=True)
 class Target:
-    """A network and what its cycles are compared with, in thousands; None: no estimate is known."""
+    """A network, and the thousands of cycles that it is compared with; None where no estimate is known."""
 
     network: str
     bar: int
@@ -58,13 +58,16 @@ def measure(
     clock: Clock | None = None,
     progress: Callable[..., None] = lambda *_: None,
 ) -> list[dict[str, Any]]:
-    """One entry per network.
+    """Compiles and runs the networks on the cycle-level simulator.
 
     Args:
-        machine, timing: the NPU and its memory.
+        machine, timing: configuration and timing of the external memory.
         quick: leaves out the large networks.
-        clock: for times; by default that of the fastest board known to run the machine.
-        progress: told what is measured.
+        clock: clock for times in ms; by default that of the fastest board known to run the machine.
+        progress: called with a line, the number of networks done and their total.
+
+    Returns:
+        One entry per network, as `--json` writes it.
     """
     found = []
     chosen = [t for t in TARGETS if t.quick or not quick]
@@ -124,7 +127,7 @@ def main(
 
 
 def _table(entries: list[dict[str, Any]]) -> Table:
-    """For people; * = at or below the bar, ** = at or below the stretch target."""
+    """Makes the table that is printed; * = at or below the bar, ** = at or below the stretch target."""
     config = entries[0]["config"] if entries else ""
     known = bool(entries) and "clock_mhz" in entries[0]
     clock = f"; milliseconds at {entries[0]['clock_mhz']:g} MHz ({entries[0]['clock_from']})" if known else ""

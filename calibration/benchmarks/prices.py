@@ -1,4 +1,4 @@
-"""What options of a machine cost: cells counted by Yosys, and cycles of networks.
+"""Costs of a machine's options: cells counted by Yosys, and cycles of networks.
 
     python -m calibration.benchmarks.prices tiny                                 the table of docs/machine.md
     python -m calibration.benchmarks.prices small vector_passes=1 queue_depth=8
@@ -31,26 +31,27 @@ from tilewright.runtime.devices import Device
 from tilewright.runtime.inputs import random_inputs
 
 NETWORKS = ("resnet8", "ds_cnn", "vww", "mobilenet_v2")
-#: What the table of docs/machine.md has: fields that change the logic, and not what the machine can do.
+#: Options in the table of docs/machine.md: fields that change the logic, but not the function of the machine.
 OPTIONS = (
     "vector_passes=1", "vector_passes=2", "semaphores=31", "queue_depth=32", "vector_queue=0",
     "gemm_loops=5,vector_loops=4",
 )  # fmt: skip
 HEAD = ("option", "LUT", "FF", "DSP", "block RAM", *NETWORKS)
-#: What decides a cycle count.
+#: Sources that decide a cycle count.
 CYCLE_SOURCES = ("common/**/*", "isa/**/*", "compiler/**/*", "simulator/**/*")
 
 
 @dataclass(frozen=True)
 class Price:
-    """A machine: its cells, and the cycles of each network."""
+    """Cells of a machine, and the cycles of each network on it."""
 
     resources: Resources
     cycles: dict[str, int]
 
 
 def parse_option(text: str) -> dict[str, int]:
-    """`FIELD=VALUE[,FIELD=VALUE...]`. Raises `TilewrightError` if it is not that."""
+    """Reads the fields of an option `FIELD=VALUE[,FIELD=VALUE...]`. Raises `TilewrightError` if it is not of this
+    form."""
     changes: dict[str, int] = {}
     for part in text.split(","):
         field, equals, value = part.partition("=")
@@ -61,7 +62,7 @@ def parse_option(text: str) -> dict[str, int]:
 
 
 def cycles_of(model: onnx.ModelProto, config: NpuConfig) -> int:
-    """Of one run, with the default timing of memory; kept by model, machine and sources."""
+    """Returns the cycles of one run with the default memory timing; kept by model, machine and sources."""
     digest = hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
     kept = cache_file("cycles", digest, config.fingerprint, sources_digest(*CYCLE_SOURCES))
     found = read_json(kept)
@@ -80,12 +81,12 @@ def _run(model: onnx.ModelProto, config: NpuConfig) -> int:
 
 
 def price(config: NpuConfig, models: dict[str, onnx.ModelProto], family: str) -> Price:
-    """Raises `FpgaError` where the tools are missing."""
+    """Counts cells and cycles of a machine. Raises `FpgaError` if a tool is missing."""
     return Price(synthesise(config, family), {name: cycles_of(model, config) for name, model in models.items()})
 
 
 def rows(config: NpuConfig, options: Sequence[str], family: str) -> Iterator[list[str]]:
-    """Lines of the table: the machine as it is, then the difference that each option makes.
+    """Yields the rows of the table: first the machine as it is, then the difference that each option makes.
 
     Raises:
         TilewrightError: an option that cannot be read or built.
@@ -110,12 +111,12 @@ def rows(config: NpuConfig, options: Sequence[str], family: str) -> Iterator[lis
 
 
 def line(cells: Sequence[str]) -> str:
-    """A row of a table in Markdown."""
+    """Returns a row of a table in Markdown."""
     return f"| {' | '.join(cells)} |"
 
 
 def put(table: Sequence[str], page: Path) -> None:
-    """Puts the lines of a table in the place of the one with the same heading.
+    """Replaces the table of a page that has the same heading.
 
     Raises:
         TilewrightError: the page cannot be read or written, or has no such table.
@@ -133,7 +134,7 @@ def put(table: Sequence[str], page: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line: prints the table in Markdown, each row when it is known."""
+    """Runs the command line, which prints the table in Markdown, each row as soon as it is known."""
     parser = argparse.ArgumentParser(
         prog="python -m calibration.benchmarks.prices", description=__doc__.splitlines()[0]
     )

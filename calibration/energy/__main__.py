@@ -1,4 +1,4 @@
-"""`python -m calibration.energy`: the model's errors, what events cost on a machine, and the calibration."""
+"""`python -m calibration.energy`: errors of the energy model, energy per event on a machine, and the calibration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calibration of the energy model: the fit to the truth, and its errors on what was held back."""
+"""The fit of the energy model to the truth, and its errors on machines and programs that were held back."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tilewright.fpga.errors import FpgaError
 from tilewright.isa.config import NpuConfig
 from tilewright.store.files import check_writable
 
-#: Standard deviation of a point from the model, relative to its energy above that of idling; and how far from its first
-#: fit a coefficient is expected, relative: coefficients that the points say little about stay small.
+#: Relative standard deviations: of a point from the model, and of a coefficient from 0 in units in which each explains
+#: about as much. A coefficient that the points hardly determine stays small.
 _POINT_SIGMA, _COEFFICIENT_SIGMA = 0.03, 3.0
 
 
 def counts_of(entry: dict[str, Any]) -> np.ndarray:
-    """Events of a point of the truth, [EVENTS]. Raises `UsageError`: it was written for other events."""
+    """Returns the event counts of a stored point, [EVENTS]. Raises `UsageError` if it was written for other events."""
     try:
         return np.array([entry["events"][event] for event in EVENTS])
     except KeyError as error:
@@ -36,13 +36,13 @@ def counts_of(entry: dict[str, Any]) -> np.ndarray:
 
 
 def pj_of(entry: dict[str, Any]) -> dict[str, float]:
-    """Energy of a point of the truth by part of the model."""
+    """Returns the energy of a stored point in pJ, by part of the model."""
     pj = entry["pj"]
     return {"logic": pj["nets and gates"] + pj["clock"] + pj["leakage"], "memories": pj["memories"]}
 
 
 def fit(entries: Sequence[dict[str, Any]], machines: dict[str, NpuConfig]) -> dict[str, dict[str, dict[str, float]]]:
-    """Coefficients, none negative, of least squared relative errors."""
+    """Fits coefficients, none negative, by least squares of relative errors: by part, event and term."""
     from scipy.optimize import nnls
 
     found: dict[str, dict[str, dict[str, float]]] = {}
@@ -67,7 +67,7 @@ def errors(
     entries: Iterable[dict[str, Any]],
     machines: dict[str, NpuConfig],
 ) -> list[float]:
-    """Relative errors of the model in the energy on the chip, with their signs."""
+    """Returns the relative errors of the model's energy on the chip, with their signs, one per point."""
     fitted = EnergyModel(OSU018.name, coefficients, {})
     return [
         fitted.energy(machines[entry["machine"]], counts_of(entry)).chip / sum(pj_of(entry).values()) - 1
@@ -80,7 +80,7 @@ def above_idle(
     entries: Iterable[dict[str, Any]],
     machines: dict[str, NpuConfig],
 ) -> list[float]:
-    """Errors as `errors`, relative to what the model finds above the energy of idle cycles."""
+    """Returns the same errors relative to the energy above that of idle cycles, as the model finds it."""
     fitted = EnergyModel(OSU018.name, coefficients, {})
     found = []
     for entry in entries:
@@ -96,12 +96,15 @@ def calibrate(
     nm: float | None = None,
     path: Path | None = None,
 ) -> None:
-    """Measures the truth of the first machines, fits, writes the file. What the file, or the cache, has of the same
-    designs takes no time.
+    """Measures the truth on the first machines, fits the coefficients and writes the file.
+
+    Points that the file or the cache has of the same designs and programs are not measured again.
 
     Args:
-        nm: length of the library's process, where that is not known.
-        path: of the file. Others than the shipped one are asked for where it would become something else.
+        say: takes a line about each point, and one about the fit.
+        machines: number of machines, from the first.
+        nm: feature size of the library's process in nm, for libraries that are not known.
+        path: file to write, by default the shipped one, which only all machines with its own library may replace.
 
     Raises:
         TilewrightError: a tool or the library is missing, or a tool failed.
@@ -122,7 +125,7 @@ def calibrate(
 
 
 def _known(path: Path) -> list[dict[str, Any]]:
-    """Points of a file that is there. Raises `UsageError` where it is something else, which stays."""
+    """Returns the points of the file, none if there is no file. Raises `UsageError` if it is something else."""
     try:
         found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["points"]
     except FileNotFoundError:
@@ -133,7 +136,8 @@ def _known(path: Path) -> list[dict[str, Any]]:
 
 
 def technology_of(library: liberty.Library, nm: float | None) -> Technology:
-    """What memories are scaled to. Raises `UsageError` where the library does not say and nobody else does."""
+    """Returns the technology that memories are scaled to. Raises `UsageError` if the library is unknown and `nm` is not
+    given, or the other way round."""
     if library.name in TECHNOLOGIES:
         if nm is not None:
             raise UsageError(f"--nm is for libraries that are not known; {library.name} is")
@@ -149,10 +153,10 @@ def model_of(
     entries: list[dict[str, Any]],
     technology: str,
 ) -> dict[str, Any]:
-    """A model as it is stored: coefficients of what is not held back, and errors on what is.
+    """Returns a model as it is stored: coefficients fitted to the points that are not held back, errors on the others.
 
     Args:
-        found: digests of the machines' designs.
+        found: digests of the machines' designs, by name.
 
     Raises:
         FpgaError: there are too few points.
@@ -178,19 +182,19 @@ def model_of(
 
 
 def write(made: dict[str, Any], path: Path, say: Callable[[str], object]) -> None:
-    """Writes a model. Raises `FpgaError` where it cannot."""
+    """Writes a model to a file. Raises `FpgaError` if it cannot be written."""
     write_measured(path, made)
     say(f"{path.name}: {summary(made)}")
 
 
 def stored() -> dict[str, Any]:
-    """The shipped model with its truth."""
+    """Reads the shipped file: the model with its truth."""
     found: dict[str, Any] = json.loads(model.CALIBRATION.read_text(encoding="utf-8"))
     return found
 
 
 def fit_again(say: Callable[[str], object]) -> None:
-    """Fits the shipped truth and writes it. Raises `TilewrightError`."""
+    """Fits the shipped truth again and writes the file. Raises `TilewrightError`."""
     before = stored()
     machines = {name: NpuConfig.from_dict(values) for name, values in before["machines"].items()}
     made = model_of(machines, before["designs"], before["points"], before["technology"])
@@ -211,7 +215,7 @@ def check(say: Callable[[str], object]) -> None:
 
 
 def summary(made: dict[str, Any]) -> str:
-    """A line on the errors of a stored model."""
+    """Returns a line about the errors of a stored model."""
     error, points_held = made["error"], [point for point in made["points"] if point["held_back"]]
     return (
         f"error on {len(points_held)} held-back points: mean {error['mean']:.1%}, largest {error['largest']:.1%}; "

@@ -23,7 +23,7 @@ OSU018 = Path("/usr/share/qflow/tech/osu018/osu018_stdcells.lib")
 
 @dataclass
 class Group:
-    """`name (arguments) { attributes, groups }`."""
+    """A group of a Liberty file: `name (arguments) { attributes, groups }`."""
 
     name: str
     arguments: list[str]
@@ -32,6 +32,7 @@ class Group:
     groups: list[Group] = field(default_factory=list)
 
     def named(self, name: str) -> list[Group]:
+        """Returns the groups within it that have a name."""
         return [group for group in self.groups if group.name == name]
 
     @property
@@ -42,7 +43,7 @@ class Group:
         return self.arguments[0]
 
     def number(self, name: str, default: float | None = None) -> float:
-        """An attribute. Raises `ValueError` where it is no finite number, or missing without a default."""
+        """Returns an attribute as a number. Raises `ValueError` if it is not finite, or missing without a default."""
         text = self.attributes.get(name)
         if text is None and default is not None:
             return default
@@ -57,13 +58,13 @@ class Group:
 
 @dataclass(frozen=True)
 class Table:
-    """Values over one or two axes; outside of them the nearest value holds."""
+    """A look-up table over up to two axes; beyond an axis its nearest value holds."""
 
     axes: tuple[np.ndarray, ...]
     values: np.ndarray
 
     def at(self, *point: float) -> float:
-        """By linear interpolation; one coordinate for each axis."""
+        """Interpolates linearly at a point with one coordinate per axis."""
         values = self.values
         for axis, x in zip(self.axes, point):
             x = float(np.clip(x, axis[0], axis[-1]))
@@ -85,7 +86,7 @@ class Arc:
     fall: Table
 
     def mean(self, *point: float) -> float:
-        """Of rise and fall: over a long run there are as many of one as of the other."""
+        """Returns the mean of rise and fall at a point: a long run has as many rising as falling edges."""
         return (self.rise.at(*point) + self.fall.at(*point)) / 2
 
 
@@ -107,7 +108,8 @@ class Pin:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of the library; `next_state` is the pin a flip-flop takes over, empty for gates."""
+    """A cell of the library: area in µm², leakage in nW; `next_state` is the pin that a flip-flop samples, empty for
+    gates."""
 
     name: str
     area: float
@@ -117,14 +119,21 @@ class Cell:
 
     @functools.cached_property
     def inputs(self) -> list[str]:
+        """Names of the input pins."""
         return [pin.name for pin in self.pins.values() if not pin.output]
 
     @functools.cached_property
     def outputs(self) -> list[str]:
+        """Names of the output pins."""
         return [pin.name for pin in self.pins.values() if pin.output]
 
     def truth(self, output: str) -> int:
-        """Bit i is the output for the inputs i, the first input the lowest bit. Raises `UsageError`."""
+        """Returns the truth table of an output: bit i is its value for the inputs i, the first input being the lowest
+        bit.
+
+        Raises:
+            UsageError: the output is no function of the inputs.
+        """
         found, function = 0, self.pins[output].function
         for i in range(1 << len(self.inputs)):
             values = {name: bool(i >> n & 1) for n, name in enumerate(self.inputs)}
@@ -137,7 +146,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Library:
-    """Cells by name, and the supply in V."""
+    """A Liberty library: its cells by name, and the supply voltage in V."""
 
     name: str
     path: Path
@@ -146,7 +155,7 @@ class Library:
 
 
 def library_path() -> Path:
-    """The Liberty file. Raises `UsageError` that says what to install where there is none."""
+    """Returns the path of the Liberty file. Raises `UsageError`, which says what to install, if there is none."""
     path = Path(os.environ.get("TILEWRIGHT_LIBERTY", OSU018))
     if not path.is_file():
         raise UsageError(
@@ -157,10 +166,10 @@ def library_path() -> Path:
 
 
 def load(path: Path | None = None) -> Library:
-    """The library in a file, by default that of `library_path`.
+    """Reads the library of a file, by default of `library_path()`.
 
     Raises:
-        UsageError: there is no file, or none that can be used.
+        UsageError: there is no file, or it is no library that can be used.
     """
     return _load(path or library_path())
 
@@ -176,7 +185,7 @@ def _load(path: Path) -> Library:
 
 
 def _library(top: Group, path: Path) -> Library:
-    """Raises `ValueError` for what cannot be used."""
+    """Makes a library of the outermost group. Raises `ValueError` for what cannot be used."""
     if not {"1ns", "1V"} <= set(top.attributes.values()) or top.attributes.get("leakage_power_unit", "1nW") != "1nW":
         raise ValueError("units must be ns, V, pF and nW")
     if [part.lower() for part in top.complex.get("capacitive_load_unit", [])] != ["1", "pf"]:
@@ -227,7 +236,7 @@ def _arcs(groups: list[Group], rise: str, fall: str, templates: dict[str, Group]
 
 
 def _table(group: Group, templates: dict[str, Group]) -> Table:
-    """With the input's transition as its first axis and the load as its second one, where it has both."""
+    """Makes a table of its group: the first axis is the input's transition, the second the load, if it has both."""
     if group.title not in templates:
         raise ValueError(f"{group.name} of an unknown template {group.title!r}")
     template = templates[group.title]
@@ -258,7 +267,7 @@ _TOKEN = re.compile(r'/\*.*?\*/|\\\n|\s+|("(?:[^"\\]|\\.)*")|([^\s(){}:;,"]+)|([
 
 
 def parse(text: str) -> Group:
-    """The group a Liberty text consists of. Raises `ValueError` where it is none."""
+    """Parses the text of a Liberty file into its outermost group. Raises `ValueError` if it is not one group."""
     tokens = [m[1] or m[2] or m[3] for m in _TOKEN.finditer(text) if m[1] or m[2] or m[3]]
     at = 0
 
@@ -306,7 +315,7 @@ def parse(text: str) -> Group:
 
 
 def evaluate(function: str, values: dict[str, bool]) -> bool:
-    """A Liberty function: ! and ' negate, * & and a space are AND, ^ is XOR, + and | are OR."""
+    """Evaluates a Liberty function: ! and ' negate, * & and a space are AND, ^ is XOR, + and | are OR."""
     tokens = re.findall(r"[A-Za-z_]\w*|[!'*&^+|()]|[01]", function)
     at = 0
 

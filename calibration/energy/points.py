@@ -1,4 +1,5 @@
-"""What the truth is made of: machines and programs, fitted and held back. Programs take some thousand cycles each."""
+"""Machines and programs that the truth is measured on, fitted and held back. Programs take some thousand cycles
+each."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ from tilewright.zoo.transformer import attention
 _TINY, _SMALL, _BASE = PRESETS["tiny"], PRESETS["small"], PRESETS["base"]
 #: The smallest machine, with a queue for VECTOR and more bursts in flight than the preset has.
 _NANO = PRESETS["nano"].with_(vector_queue=1, read_outstanding=4, write_outstanding=2)
-#: Machines, small ones first, and whether each is held back from the fit. Those held back, and the programs held back
-#: below, were made when the terms of the model were chosen, and their errors were not looked at before.
+#: Machines, small ones first, each with whether it is held back from the fit. Held-back machines and programs were made
+#: after the terms of the model had been chosen, so that the choice did not depend on their errors.
 MACHINES: tuple[tuple[NpuConfig, bool], ...] = (
     (_TINY, False),
     (_NANO, False),
@@ -38,7 +39,8 @@ MACHINES: tuple[tuple[NpuConfig, bool], ...] = (
 
 @dataclass(frozen=True)
 class Point:
-    """A program of the truth: layers after an input, and the memory it runs with; `rows`: for the row unit."""
+    """A program of the truth: layers after an input of a shape (NCHW), and the timing of external memory. `rows`: it
+    uses the row unit."""
 
     name: str
     held_back: bool
@@ -48,11 +50,11 @@ class Point:
     rows: bool = False
 
     def suits(self, config: NpuConfig) -> bool:
-        """Whether the machine has what the program is for."""
+        """Returns whether the machine has the units that the program is for."""
         return not self.rows or bool(config.row_unit)
 
     def model(self) -> onnx.ModelProto:
-        """Quantised to int8."""
+        """Builds the network, quantised to int8."""
         b = Builder(self.name.replace(" ", "_"), seed=1)
         return quantize(b.finish(self.layers(b, b.input(self.shape))))
 

@@ -1,6 +1,6 @@
-"""From toggles to energy, by the tables of a Liberty library.
+"""Energy of a netlist's toggles, by the tables of a Liberty library.
 
-    energy = sum over nets     toggles · (C V² / 2 + internal energy of what drives it and of the inputs it reaches)
+    energy = sum over nets     toggles · (C V² / 2 + internal energy of the driver and of the inputs that it reaches)
            + sum over clocks   cycles in which it runs · (C V² + internal energy of the clock pins, both edges)
            + leakage · time
 
@@ -8,8 +8,8 @@ C of a net is the capacitance of the pins it reaches and of its wires. The inter
 the load of its output and the transition time of its inputs, each the slowest that static analysis finds there, as a
 mean over rise and fall and over the inputs that can cause it.
 
-What the library does not have is estimated: wires (`wire_pf`); clock gates, which are a LATCH and an AND2X2 here.
-Memories are in `memories`. Buffers of a clock tree and pads are left out.
+Wires, which the library does not have, are estimated (`wire_pf`); a clock gate is a LATCH and an AND2X2. Memories are
+in `tilewright.energy.memories`. Buffers of a clock tree and pads are left out.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from tilewright.errors import UsageError
 CLOCK_NS, INPUT_NS = 0.2, 0.1
 #: Metal 2 of osu018_stdcells.lef, 0.3 µm wide: 0.3 · CPERSQDIST + 2 · EDGECAPACITANCE, in pF/µm.
 WIRE_PF_PER_UM = 0.3 * 1.9e-5 + 2 * 6.0e-5
-#: Of placed cells; and Rent's exponent of logic (Landman and Russo 1971: 0.57 to 0.75).
+#: Share of the placed area that cells fill, and Rent's exponent of logic (Landman and Russo 1971: 0.57 to 0.75).
 UTILISATION, RENT = 0.7, 0.65
-#: What a clock gate is made of.
+#: Cells that a clock gate is made of.
 _LATCH, _AND = "LATCH", "AND2X2"
 
 
 def wire_pf(cells: int, area: float) -> float:
-    """Of a connection from a driver to one input, in pF, by Donath's mean length (IEEE Trans. CAS 26(4), 1979) among
-    `cells` placed cells of a total area in µm²."""
+    """Returns the capacitance in pF of a wire from a driver to one input, by Donath's mean length (IEEE Trans. CAS
+    26(4), 1979) among `cells` placed cells of a total `area` in µm²."""
     n, p = max(4, cells), RENT
     long = 7 * (n ** (p - 0.5) - 1) / (4 ** (p - 0.5) - 1) - (1 - n ** (p - 1.5)) / (1 - 4 ** (p - 1.5))
     pitches = 2 / 9 * long * (1 - 4 ** (p - 1)) / (1 - n ** (p - 1))
@@ -47,13 +47,13 @@ def wire_pf(cells: int, area: float) -> float:
 
 @dataclass(frozen=True)
 class Costs:
-    """pJ of a netlist's events.
+    """Energy of a netlist's events in pJ.
 
     Attributes:
-        net: of a toggle of every net, [nets].
-        clock: of a cycle, registers without a clock gate and the clock gates themselves.
-        gated: of a cycle in which a clock gate is open, [clock gates].
-        leakage_nw: of all cells.
+        net: pJ of a toggle of each net, float64 [nets].
+        clock: pJ of a clock cycle in registers without a clock gate and in the clock gates themselves.
+        gated: pJ of a cycle in which a clock gate is open, float64 [clock gates].
+        leakage_nw: leakage of all cells in nW.
     """
 
     net: np.ndarray
@@ -62,7 +62,7 @@ class Costs:
     leakage_nw: float
 
     def energy(self, activity: Activity, clock_mhz: float) -> dict[str, float]:
-        """pJ of a run, by cause."""
+        """Returns the energy of a run in pJ, by cause."""
         return {
             "nets and gates": float(activity.toggles @ self.net),
             "clock": activity.cycles * self.clock + float(activity.enabled @ self.gated),
@@ -71,7 +71,7 @@ class Costs:
 
 
 def costs(netlist: Netlist, library: Library, *, wires: bool = True) -> Costs:
-    """What toggles and cycles cost; without `wires` their capacitance is left out.
+    """Returns the energy of toggles and cycles; without `wires` the capacitance of wires is left out.
 
     Raises:
         UsageError: there are clock gates, and the library lacks what they are made of.
@@ -104,7 +104,7 @@ def costs(netlist: Netlist, library: Library, *, wires: bool = True) -> Costs:
 
     @functools.cache
     def driven(cell: int, output: str, pf: float, ns: float) -> tuple[float, float]:
-        """pJ and transition of an output."""
+        """Returns the internal energy in pJ and the transition time in ns of an output."""
         pin = cells[cell].pins[output]
         slowest = max((max(t.rise.at(ns, pf), t.fall.at(ns, pf)) for t in pin.transition), default=INPUT_NS)
         return _mean(pin.energy, ns, pf), slowest
@@ -154,5 +154,5 @@ def costs(netlist: Netlist, library: Library, *, wires: bool = True) -> Costs:
 
 
 def _mean(arcs: Sequence[Arc], *point: float) -> float:
-    """Over the inputs that can cause an edge, and over rise and fall."""
+    """Returns the mean over the inputs that can cause an edge, and over rise and fall."""
     return sum(arc.mean(*point) for arc in arcs) / len(arcs) if arcs else 0.0

@@ -1,4 +1,4 @@
-"""`GateDevice`: a netlist as a device that counts toggles, with registers, memory and timing of the RTL simulation."""
+"""`GateDevice`: a device that simulates a netlist and counts toggles, behind the harness of the RTL simulation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ARRAYS = (
 
 
 class _Gates(ctypes.Structure):
-    """`tw_gates` of native/Vnpu.h."""
+    """The C struct `tw_gates` of native/Vnpu.h."""
 
     _fields_ = [
         *((name, ctypes.c_uint64) for name in _COUNTS),
@@ -39,14 +39,14 @@ class _Gates(ctypes.Structure):
 
 @dataclass
 class Activity:
-    """What happened from START to the interrupt, summed over runs.
+    """Counts from START to the interrupt, summed over runs.
 
     Attributes:
-        cycles: of the clock.
-        toggles: uint64, of every net.
-        enabled: uint64, cycles in which every clock gate was open.
-        accesses: uint64, of every port of every memory, those of reads before those of writes. A read counts if its row
-            is another one than before, or was written since.
+        cycles: clock cycles.
+        toggles: toggles of each net, uint64 [nets].
+        enabled: cycles in which each clock gate was open, uint64 [clock gates].
+        accesses: accesses through each port, uint64 [ports], memory by memory, read ports before write ports. A read
+            counts if its row is another one than before, or was written since.
     """
 
     cycles: int
@@ -59,10 +59,10 @@ class GateDevice(RtlDevice):
     """A netlist of one configuration, simulated gate by gate. See `tilewright.hw.sim.device.RtlDevice`.
 
     Args:
-        config: the NPU the netlist was made of.
-        netlist: its gates.
-        timing: of the external memory.
-        glitches: every gate takes one unit of time, and what toggles before it settles counts too.
+        config: configuration that the netlist was made of.
+        netlist: gates, registers and memories.
+        timing: timing of the external memory.
+        glitches: every gate takes one unit of time, and toggles before a net settles count too.
 
     Raises:
         BuildError: no C++ compiler.
@@ -114,13 +114,13 @@ class GateDevice(RtlDevice):
 
     @property
     def activity(self) -> Activity:
-        """Of all runs so far."""
+        """The counts of all runs so far."""
         self._activity.cycles = int(self._gates.cycles)
         return self._activity
 
 
 def _memories(netlist: Netlist) -> list[int]:
-    """As native/Vnpu.h reads them."""
+    """Returns the memories as numbers, in the order in which native/Vnpu.h reads them."""
     found: list[int] = []
     for memory in netlist.memories:
         bits = len((memory.reads or memory.writes)[0][0])

@@ -1,4 +1,4 @@
-"""The truth: energy of programs on netlists, by the toggles of every net."""
+"""The truth: energy of programs, measured by the toggles of every net of a synthesised machine."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from tilewright.runtime.executor import Executor
 from tilewright.runtime.inputs import random_inputs
 from tilewright.simulator.cycle import CycleDevice
 
-#: For leakage, which is next to nothing here.
+#: Clock for leakage, which hardly counts in this technology.
 CLOCK_MHZ = 100.0
-#: What results kept on disk depend on besides design, program and library.
+#: Version of the method: results kept on disk depend on it as on design, program and library.
 _VERSION = "3"
 
 
 class Machine:
-    """A configuration with its gates, which are made when they are first needed."""
+    """A configuration with its gates, which are synthesised when they are first needed."""
 
     def __init__(self, config: NpuConfig, library: Library, technology: Technology = OSU018) -> None:
         self.config, self.library, self.technology = config, library, technology
@@ -43,7 +43,7 @@ class Machine:
 
     @property
     def made(self) -> tuple[Netlist, Costs]:
-        """Raises `FpgaError` where Yosys is missing or fails."""
+        """The gates, and the energy of their toggles. Raises `FpgaError` if Yosys is missing or fails."""
         if self._made is None:
             netlist = synthesise(self.design, TOP, self.library, self.config.name)
             self._made = netlist, costs(netlist, self.library)
@@ -52,11 +52,19 @@ class Machine:
     def measure(
         self, point: Point, *, glitches: bool = False, known: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Energy of a program in pJ by cause, its cycles and events, and the key of all that the energy depends on:
-        design, program and library. What is kept under it, or `known`, is not measured again.
+        """Measures a program, unless its result is in the cache or in `known`.
+
+        Args:
+            point: the program.
+            glitches: whether toggles before a net settles count.
+            known: stored results by key.
+
+        Returns:
+            `pj`, the energy by cause; `cycles`; `events`, their counts by name; and `key`, which stands for all that
+            the energy depends on: design, program, library and tool.
 
         Raises:
-            TilewrightError: gates and cycle-level simulator do not give the same bytes in the same cycles.
+            TilewrightError: gates and cycle-level simulator differ in bytes or cycles.
         """
         program = compile_program(point.model(), self.config, tuning="off")
         library = self.library.path.read_text(encoding="utf-8", errors="replace")
@@ -94,7 +102,7 @@ class Machine:
 
 
 def memories(netlist: Netlist, activity: Activity, technology: Technology = OSU018) -> float:
-    """pJ of the accesses to all memories on the chip, by `tilewright.energy.memories`."""
+    """Returns the energy in pJ of the accesses to all memories on the chip, by `tilewright.energy.memories`."""
     energies = [
         sram_pj(memory.width, memory.bits, technology)
         for memory in netlist.memories
@@ -111,11 +119,18 @@ def measure_all(
     known: list[dict[str, Any]],
     say: Callable[[str], object],
 ) -> tuple[dict[str, str], list[dict[str, Any]]]:
-    """Digests of the machines' designs by name; and every program on every machine it suits, as `Machine.measure` with
-    names and what is held back.
+    """Measures every program on every machine that it suits.
 
     Args:
-        known: what was measured before.
+        machines: configurations, each with whether it is held back from the fit.
+        points: programs.
+        library, technology: of the gates, and what memories are scaled to.
+        known: points that were measured before.
+        say: takes a line about each point.
+
+    Returns:
+        Digests of the machines' designs by name; and the points: results of `Machine.measure` with the names of machine
+        and program and whether the point is held back.
 
     Raises:
         TilewrightError: a tool is missing or failed.

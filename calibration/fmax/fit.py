@@ -1,4 +1,4 @@
-"""Calibration of the clock model: the machines that are placed, and the fit."""
+"""Calibration of the clock model: the machines that are placed, and the fit of its coefficients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tilewright.isa.config import PRESETS, NpuConfig
 _TINY, _SMALL = PRESETS["tiny"], PRESETS["small"]
 #: The smallest machine, with a queue for VECTOR and more bursts in flight than the preset has.
 _NANO = PRESETS["nano"].with_(vector_queue=1, read_outstanding=4, write_outstanding=2)
-#: What is placed, small machines first, and whether it is held back from the fit.
+#: Machines that are placed, small ones first, each with whether it is held back from the fit.
 POINTS: tuple[tuple[NpuConfig, bool], ...] = (
     (_TINY, False),
     (_SMALL, False),
@@ -35,20 +35,20 @@ POINTS: tuple[tuple[NpuConfig, bool], ...] = (
     (_TINY.with_(name="broad", block_out=8, vector_passes=2, semaphores=31), False),
     (_SMALL.with_(name="half", block_out=16, vector_passes=4, wgt_tiles=512, acc_rows=512), False),
 )
-#: Presets whose bitstreams give the clock after routing over the estimate.
+#: Presets whose bitstreams give the ratio of the routed clock to the estimate after placement.
 ROUTED = ("tiny",)
-#: ns that one of each term is expected to take: most of a path is wire. The fit starts from these, so that what the
-#: points determine little stays sensible.
+#: Expected delay per unit of each term in ns; most of a path is wire. They are the mean of the fit's prior, so that a
+#: term that the points hardly determine keeps a sensible coefficient.
 _EXPECTED = {
     "fixed": 3.0, "side of the area": 2.0, "bytes of the bus": 0.3, "lanes of VECTOR": 0.3, "products": 0.5,
 }  # fmt: skip
-#: Standard deviations, relative: of a placement from the model, and of a coefficient from what is expected.
+#: Relative standard deviations: of a placement from the model, and of a coefficient from its expected value.
 _POINT_SIGMA, _COEFFICIENT_SIGMA = 0.04, 1.0
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A placed calibration point: its clock in MHz by nextpnr's estimate."""
+    """A placed machine with its clock in MHz, as nextpnr estimates it after placement."""
 
     config: NpuConfig
     held_back: bool
@@ -62,9 +62,8 @@ class Measured:
 
 
 def fit(points: Iterable[Measured], family: str) -> dict[str, float]:
-    """Fits the likeliest coefficients, none negative: least squares of relative errors of the period, with normal
-    priors.
-    """
+    """Fits delays in ns per unit of each term, none negative, by least squares of the period's relative errors with
+    normal priors."""
     from scipy.optimize import nnls
 
     points = list(points)
@@ -80,16 +79,20 @@ def fit(points: Iterable[Measured], family: str) -> dict[str, float]:
 
 
 def errors(coefficients: dict[str, float], points: Iterable[Measured], family: str) -> list[float]:
-    """Relative errors of the model's clock after placement."""
+    """Returns the relative errors of the model's clock after placement, with their signs, one per point."""
     model = FmaxModel(area.load(family), coefficients, 1.0, 0.0)
     return [model.placed_mhz(p.config) / p.placed_mhz - 1 for p in points]
 
 
 def calibrate(family: str, count: int, say: Callable[[str], object] = print) -> None:
-    """Places the points one after the other (those known from before take no time), fits, writes the file.
+    """Places the points one after the other, fits the coefficients and writes the family's file.
+
+    A point that was placed before is not placed again.
 
     Args:
+        family: FPGA family of the board whose SoC is placed.
         count: number of points, from the first.
+        say: takes a line about each point, and one about the fit.
 
     Raises:
         FpgaError: the family has no flow for it, too few points could be placed, or the file cannot be written.

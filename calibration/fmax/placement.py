@@ -1,4 +1,4 @@
-"""Clocks for the calibration, of the SoC of a board: nextpnr's estimate after placement, and that of whole builds."""
+"""Clocks of a board's SoC for the calibration: nextpnr's estimate after placement, and the clock of whole builds."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from tilewright.fpga.flows.synthesis import SYNTHESIS
 from tilewright.fpga.flows.tools import Stopwatch, run
 from tilewright.isa.config import NpuConfig
 
-#: The board whose SoC is placed, by family.
+#: The board whose SoC is placed, by FPGA family.
 PLACED_ON = {"ecp5": "ulx3s_85f"}
-#: The clock nextpnr is asked for, what the smallest machines reach, and its seed.
+#: The clock that nextpnr aims at, which the smallest machines reach, and its seed.
 AIM_MHZ, SEED = 100.0, 1
-#: Block RAM beside the NPU, little, so that larger machines leave enough of it.
+#: Block RAM beside the NPU: little, so that large machines fit the device.
 MEMORY_KIB = 16
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A placed design: sites of LUTs of the whole SoC, the clock by nextpnr's estimate, CPU seconds of the tools."""
+    """A placed design: LUT sites of the whole SoC, clock in MHz by nextpnr's estimate, CPU seconds of the tools."""
 
     lut: int
     mhz: float
@@ -37,7 +37,7 @@ class Placed:
 
 
 def place(config: NpuConfig, family: str) -> Placed:
-    """Places a configuration; the result is kept by a hash of the design.
+    """Places the SoC of a configuration with nextpnr. Results are kept in the cache by the content of the design.
 
     Raises:
         FpgaError: a tool is missing or failed, or the design is too large.
@@ -64,7 +64,8 @@ def _versions() -> tuple[str, str]:
 
 def _place(config: NpuConfig, flow: Ecp5, folder: Path) -> dict[str, float]:
     watch = Stopwatch()
-    # Points are chosen so that no block is short: without the survey of `Flow.synthesise`, a quarter of the time.
+    # The points are small enough that no kind of block runs short: without the survey of `Flow.synthesise` this takes a
+    # quarter of the time.
     into_luts.write_script(into_luts.IntoLuts(), folder, flow.techmap)
     flow.prepare_mapping(folder, dense=False)
     run(SYNTHESIS, folder)
@@ -76,7 +77,8 @@ def _place(config: NpuConfig, flow: Ecp5, folder: Path) -> dict[str, float]:
 
 
 def routed_mhz(config: NpuConfig, family: str) -> float:
-    """The highest clock in MHz of a preset's bitstream, built at the board's own point; kept by a hash of the sources.
+    """Builds a preset's bitstream at the board's own point and returns its highest clock in MHz. Results are kept in
+    the cache by the sources.
 
     Raises:
         FpgaError: the build failed.
