@@ -66,10 +66,6 @@ def staleness(model: EnergyModel) -> list[str]:
     """A line if machines of the calibration are known to be other designs by now. Where that is not known (`--json` has
     `"stale": null`) there is none: a user could not act upon it.
     """
-    changed = model.changed
-    if not changed:
+    if not model.changed:
         return []
-    return [
-        f"the RTL has changed since the energy was calibrated, on {len(changed)} of {len(model.machines)} "
-        "machines: make energy-truth measures them anew"
-    ]
+    return ["the RTL has changed since the energy was calibrated: make energy-truth in a checkout measures it anew"]
