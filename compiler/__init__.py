@@ -1,1 +1,1 @@
-"""From quantised ONNX and TFLite graphs to NPU programs and native CPU kernels."""
+"""The compiler: quantised ONNX and TFLite graphs to NPU programs and native CPU kernels."""

@@ -8,11 +8,13 @@ class CompileError(TilewrightError):
 
 
 class UnsupportedError(CompileError):
-    """A valid model that needs something Tilewright does not have; says what, where, and what is accepted."""
+    """A valid model that needs a feature Tilewright does not have. The message names the feature, the place, and what
+    is accepted.
+    """
 
 
 class StagingError(UnsupportedError):
-    """What is only known while the model runs: a value that decides shapes, a sequence, a string.
+    """A value that is only known while the model runs: one that decides shapes, a sequence, a string.
 
     Attributes:
         tensors: names, in the graph under construction, of the values that would have to be known; none where no value
@@ -25,4 +27,4 @@ class StagingError(UnsupportedError):
 
 
 class OpenShapeError(CompileError):
-    """An input has dimensions that neither the model nor the caller gives."""
+    """An input with dimensions that neither the model nor the caller gives."""

@@ -1,4 +1,4 @@
-"""What a model may ask of the compiler: beyond, it is refused with the node, the value and what is accepted.
+"""Limits of a model: beyond them the compiler refuses it with the node, the value and what is accepted.
 
 A model of a few hundred bytes can name a window of 2^24 positions, or functions that each call the one before twice.
 No network that is used comes near these limits; within them compiling ends, and takes memory that machines have.
@@ -71,7 +71,7 @@ def check_attributes(what: str, attributes: Mapping[str, Any]) -> None:
 
 
 def check_indexed(what: str, kernel: Sequence[int]) -> None:
-    """Raises `CompileError` for a pool that says which of too many positions was the largest."""
+    """Raises `CompileError` for a pool with indices of the maxima over too many positions."""
     if math.prod(int(k) for k in kernel) > MAX_INDEXED:
         raise CompileError(
             f"{what}: kernel_shape={list(kernel)} with indices; up to {MAX_INDEXED} positions are accepted"
@@ -86,7 +86,7 @@ def check_positions(what: str, op: str, shape: Sequence[int]) -> None:
 
 
 def check_padded(what: str, mode: str, positions: int) -> None:
-    """Raises `CompileError` for an axis that is padded with what is in the tensor, where a table of it is too long."""
+    """Raises `CompileError` for an axis padded with values of the tensor, where its table is too long."""
     if positions > MAX_PADDED:
         raise CompileError(f"{what}: {positions} positions along an axis; mode {mode!r} accepts up to {MAX_PADDED}")
 

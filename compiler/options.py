@@ -25,16 +25,17 @@ class CompileOptions:
 
     Attributes:
         keep: "outputs", or "all" to keep every quantised tensor in memory: nothing is fused away, nothing reused.
-        effort: of the schedule search, 0..3: 0 no fusion, 1 fusion by counting, 2 and 3 several schedules by exact
-            cycles.
+        effort: effort of the schedule search, 0..3: 0 no fusion, 1 fusion by counting, 2 and 3 several schedules by
+            exact cycles.
         cpu_only: leave the NPU out.
-        host: machine the CPU kernels are for, one of `tilewright.compiler.cpu.target.HOSTS`; None for this one, of
-            which nothing follows for the board: whatever the NPU can run stays there.
-        clock_mhz: of the NPU, by which its time is compared with the host's.
-        memory: that schedules are made for; whatever it is, the program gives the same values.
+        host: machine the CPU kernels are for, one of `tilewright.compiler.cpu.target.HOSTS`; None for this one, which
+            implies nothing about the board's host: everything the NPU can run stays there.
+        clock_mhz: clock of the NPU, by which its time is compared with the host's.
+        memory: memory timing that schedules are made for; results do not depend on it.
         small_weights: where the NPU decodes weights, they are coded where that saves bytes; otherwise, where it saves
             time.
-        threads: that share the work of every CPU kernel, 1..64; results are the same for every number. 1 with a host.
+        threads: number of threads that share the work of every CPU kernel, 1..64; results are the same for every
+            number. 1 with a host.
         print_after: names of passes and stages to print after; "all" for every one.
 
     Raises:
@@ -80,7 +81,7 @@ class CompileOptions:
         return Target.host() if self.host is None else Target.named(self.host)
 
     def prints(self, stage: str) -> bool:
-        """True if a pass or stage is to be printed after."""
+        """True if the graph is to be printed after a pass or stage."""
         return stage in self.print_after or "all" in self.print_after
 
 

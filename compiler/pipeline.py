@@ -37,12 +37,12 @@ def compile_graph(
     """Compiles an imported graph (changed in place).
 
     Args:
-        options: what may be chosen; None for the usual.
+        options: compile options; None for the defaults.
         progress: called with the name of a stage and the fraction done.
         measure: cost of an instruction image, such as its exact cycles, for efforts 2 and 3.
-        scheduler: asked first for the schedule of every NPU step; None from it leaves the step to the search.
-        constants: takes the constants of the NPU, beside those of other programs of the same memory.
-        out: where `options.print_after` prints to.
+        scheduler: called first for the schedule of every NPU step; None from it leaves the step to the search.
+        constants: receives the constants of the NPU, beside those of other programs of the same memory.
+        out: output of `options.print_after`.
 
     Raises:
         CompileError: the graph cannot be compiled.

@@ -26,13 +26,13 @@ ENVIRONMENT = "TILEWRIGHT_CPU_TUNING"
 
 @dataclass(frozen=True)
 class Finding:
-    """What measurement found for one kernel.
+    """The measured schedule of one kernel.
 
     Attributes:
-        processor: see `processor`.
+        processor: name from `processor`.
         kernel: signature.
         schedule: the fields that differ from the default schedule.
-        default_seconds, seconds: of one run, by the default and by this schedule.
+        default_seconds, seconds: time of one run, by the default and by this schedule.
     """
 
     processor: str
@@ -43,12 +43,12 @@ class Finding:
 
 
 def processor(target: Target) -> str:
-    """What schedules depend on: the processor and all its features."""
+    """The name of a target that schedules depend on: the processor and a hash of all its features."""
     return f"{target.cpu or target.triple} {hashlib.sha256(repr(target).encode()).hexdigest()[:16]}"
 
 
 def path() -> Path | None:
-    """Where the log is, None where it is switched off."""
+    """The path of the log, None where it is switched off."""
     chosen = os.environ.get(ENVIRONMENT, "")
     if chosen == "off":
         return None
@@ -84,11 +84,11 @@ def _read(file: Path, modified: int, size: int) -> Mapping[str, Mapping[str, Map
 
 
 def add(findings: Iterable[Finding], file: Path) -> None:
-    """Appends to a log, which is made if missing."""
+    """Appends findings to a log, which is made if missing."""
     file.parent.mkdir(parents=True, exist_ok=True)
     append_records(file, VERSION, map(asdict, findings))
 
 
 def digest(target: Target) -> str:
-    """Changes when the schedules for a processor do."""
+    """A hash that changes when the schedules for a processor do."""
     return hashlib.sha256(json.dumps(found(target), sort_keys=True).encode()).hexdigest()

@@ -1,7 +1,7 @@
-"""Schedules: how a kernel is tiled, ordered, vectorised, unrolled and packed, as data apart from what it computes.
+"""Schedules: tiling, order, vectorisation, unrolling and packing of a kernel, as data apart from its computation.
 
-A kernel asks for its schedule by a signature of what it computes (`Schedules.get`) and gets the default, or what was
-found by measurement on this processor (`tilewright.compiler.cpu.tune`, `tilewright.compiler.cpu.findings`).
+A kernel gets its schedule by a signature of its computation (`Schedules.get`): the default, or the best measured on
+this processor (`tilewright.compiler.cpu.tune`, `tilewright.compiler.cpu.findings`).
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tilewright.compiler.cpu.target import Target
 
 @dataclass(frozen=True, kw_only=True)
 class LoopSchedule:
-    """Of loop nests, reductions and rows.
+    """The schedule of loop nests, reductions and rows.
 
     Attributes:
         vectorise: the innermost loop is written in vectors; else LLVM's vectoriser decides.
         unroll: vectors per iteration of the innermost loop.
         partial: vectors of partial results of a reduction.
-        tile_rows, tile_columns: elements of the tiles of a transposition: along the loop in which the source is
-            contiguous, and along the one in which the result is.
+        tile_rows, tile_columns: elements of the tiles of a transposition: along the contiguous loop of the source, and
+            along that of the result.
         rows_first: within such a tile, the blocks along the source's contiguous loop are neighbours in time.
     """
 
@@ -37,7 +37,7 @@ class LoopSchedule:
         return _changed(self, LoopSchedule())
 
     def candidates(self, target: Target) -> Iterator[LoopSchedule]:
-        """What to try, one change after the other being kept (see `tune`)."""
+        """Schedules to try, one change after the other being kept (see `tune`)."""
         for unroll in (2, 4):
             yield replace(self, unroll=unroll)
         for partial in (1, 2, 8):
@@ -50,12 +50,12 @@ class LoopSchedule:
 
 @dataclass(frozen=True, kw_only=True)
 class GemmSchedule:
-    """Of matrix products and convolutions.
+    """The schedule of matrix products and convolutions.
 
     Attributes:
         rows, vectors: the register tile: rows of A, vectors of B.
         columns: most columns of a block, whose finished tiles stay in the first-level cache.
-        in_place: B is read where it is if it is a convolution's padded input; else always packed.
+        in_place: B is read in place if it is a convolution's padded input; else always packed.
     """
 
     rows: int
@@ -65,7 +65,7 @@ class GemmSchedule:
 
     @staticmethod
     def default(target: Target) -> GemmSchedule:
-        """Two vectors, and all registers but four: two for B, two for A."""
+        """The default register tile: two vectors, and all registers but four, which are for B and A."""
         return GemmSchedule(rows=min(14, (target.vector_registers - 4) // 2))
 
     def __str__(self) -> str:
@@ -73,7 +73,7 @@ class GemmSchedule:
         return f"tile {self.rows} x {self.vectors} vectors, blocks of {self.columns} columns, {source}"
 
     def candidates(self, target: Target) -> Iterator[GemmSchedule]:
-        """What to try: register tiles that fit, blocks, packing."""
+        """Schedules to try: register tiles that fit, blocks, packing."""
         yield replace(self, in_place=not self.in_place)
         for vectors in (1, 2, 3, 4):
             most = min((target.vector_registers - 1 - vectors) // vectors, 28)
@@ -89,7 +89,7 @@ S = TypeVar("S", LoopSchedule, GemmSchedule)
 
 
 def _changed(schedule: Schedule, default: Schedule) -> str:
-    """The fields that differ from the default's."""
+    """The text of the fields that differ from the default's."""
     ours, theirs = asdict(schedule), asdict(default)
     return ", ".join(f"{k}={v}" for k, v in ours.items() if v != theirs[k]) or "default"
 
@@ -98,10 +98,10 @@ class Schedules:
     """Schedules by signature.
 
     Args:
-        found: fields of the schedules that were found by measurement.
+        found: fields of the measured schedules.
 
     Attributes:
-        asked: the defaults of all signatures asked for, in order.
+        asked: the defaults of all requested signatures, in order.
     """
 
     def __init__(self, found: Mapping[str, Mapping[str, Any]] | None = None) -> None:
@@ -109,7 +109,7 @@ class Schedules:
         self.asked: dict[str, Schedule] = {}
 
     def get(self, signature: str, default: S) -> S:
-        """The schedule for a kernel; what does not fit `default`'s fields is not used."""
+        """The schedule for a kernel; a found one that does not fit `default`'s fields is not used."""
         self.asked.setdefault(signature, default)
         values = self.found.get(signature)
         if values is None or not fits(values, default):
@@ -118,7 +118,7 @@ class Schedules:
 
 
 def fits(values: Mapping[str, Any], default: Schedule) -> bool:
-    """Whether they are fields of such a schedule, of the right types and within reason."""
+    """True if `values` are fields of such a schedule, of the right types and within reason."""
     kinds = {f.name: type(getattr(default, f.name)) for f in fields(default)}
     return all(
         name in kinds and type(v) is kinds[name] and (isinstance(v, bool) or 0 < v <= 1 << 16)

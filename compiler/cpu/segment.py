@@ -1,4 +1,4 @@
-"""`compile_segment`: nodes of a graph to one relocatable object."""
+"""`compile_segment`: compiles nodes of a graph to one relocatable object."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from tilewright.compiler.llvm.emit import Job
 
 @dataclass(frozen=True)
 class KernelCost:
-    """What one kernel does.
+    """Nodes, work and memory of one kernel.
 
     Attributes:
-        nodes: that it computes.
-        work: its operations, of all threads together.
-        nbytes: of the buffers it is given, each once.
+        nodes: the nodes it computes.
+        work: its operations, over all threads.
+        nbytes: bytes of its buffers, each once.
     """
 
     nodes: list[Node]
@@ -54,11 +54,11 @@ class Segment:
         outputs: tensors passed last.
         workspace_bytes: size of the workspace, which must be aligned to 64 bytes.
         description: one line per kernel.
-        memory: the workspace, against what it would take without reuse.
-        threads: that must call the entry point together.
-        poisoned: what is dead in the workspace is filled with poison (`stages.entry.POISON`).
+        memory: size of the workspace, with and without reuse.
+        threads: number of threads that must call the entry point together.
+        poisoned: dead buffers of the workspace are filled with poison (`stages.entry.POISON`).
         jobs: functions that are still to be compiled.
-        costs: of every kernel, in the order they run.
+        costs: costs of every kernel, in the order they run.
     """
 
     symbol: str
@@ -79,12 +79,12 @@ GUARD = 64  # bytes between the buffers of a poisoned workspace
 
 
 def poisoned() -> bool:
-    """Whether the environment asks for workspaces that are poisoned."""
+    """True if the environment requests poisoned workspaces."""
     return os.environ.get("TILEWRIGHT_POISON", "") not in ("", "0")
 
 
 def run_rules(ctx: Context, nodes: Sequence[Node]) -> None:
-    """Lets every node's rule define its values in `ctx`."""
+    """Runs every node's rule, which defines its values in `ctx`."""
     for node in nodes:
         ctx.node = node
         rule = RULES.get(node.op)
@@ -94,7 +94,7 @@ def run_rules(ctx: Context, nodes: Sequence[Node]) -> None:
 
 
 def unsupported_reason(graph: Graph, node: Node) -> str | None:
-    """Why `node` cannot be compiled, None if it can."""
+    """The reason why `node` cannot be compiled, None if it can."""
     ctx = Context(graph, [node], [o for o in node.outputs if o], Target.host(), dry=True)
     try:
         for name in [*node.inputs, *node.outputs]:
@@ -119,21 +119,21 @@ def prepare_segment(
     poison: bool | None = None,
     in_place: Collection[str] = (),
 ) -> Segment:
-    """All of a segment but its object code; `nodes` are in topological order and of static shapes.
+    """Prepares a segment, all but its object code; `nodes` are in topological order and of static shapes.
 
     Args:
         graph: holds the tensors; packed weights are added to it.
-        nodes: what to compile.
+        nodes: nodes to compile.
         inputs: tensors made elsewhere.
         outputs: tensors wanted by others.
         symbol: name of the entry point.
         target: machine to compile for, by default this one.
-        schedules: of the kernels; by default what the log says of the target.
-        threads: that share the work; the results are the same for every number.
+        schedules: schedules of the kernels; by default those in the log for the target.
+        threads: number of threads that share the work; the results are the same for every number.
         packed: weights packed for other segments of the graph, which this one may use.
         poison: fill every buffer of the workspace with poison when nobody needs it any more, and leave bytes between
-            them; by default what the environment says (`poisoned`).
-        in_place: outputs whose memory holds already what the op that makes them puts its values into.
+            them; by default as the environment requests (`poisoned`).
+        in_place: outputs whose memory already holds the tensor that their op updates.
 
     Raises:
         UnsupportedError: naming node, attribute, value and what is supported.
@@ -177,10 +177,10 @@ def prepare_segment(
 
 @contextlib.contextmanager
 def compiled_beside(segments: Sequence[Segment]) -> Iterator[Callable[[], None]]:
-    """Compiles prepared segments while the block runs, where there is so much to do that other processes help.
+    """Compiles prepared segments while the block runs, in other processes where the work is large enough.
 
     Yields:
-        What waits until they all have their object code.
+        A function that waits until they all have their object code.
     """
     with compiling([(segment.jobs, segment.symbol) for segment in segments]) as objects:
 
@@ -203,7 +203,7 @@ def compile_segment(
     packed: PackedConstants | None = None,
     poison: bool | None = None,
 ) -> Segment:
-    """As `prepare_segment`, with its object code."""
+    """Compiles a segment: `prepare_segment`, and its object code."""
     segment = prepare_segment(graph, nodes, inputs, outputs, symbol, target, schedules, threads, packed, poison)
     with compiled_beside([segment]) as finish:
         finish()

@@ -1,4 +1,4 @@
-"""Which machine the kernels are for: triple, CPU, features, and what the micro-kernels need to know about them."""
+"""Target machines of the kernels: triple, CPU, features, and the facts that the micro-kernels need."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewright.compiler.llvm.emit import Machine, initialise
 
 
 def _allow_amx() -> bool:
-    """Asks Linux to let this process use the matrix registers (arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA)."""
+    """Requests permission from Linux to use the matrix registers (arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA)."""
     if not sys.platform.startswith("linux"):
         return False
     return bool(ctypes.CDLL(None).syscall(158, 0x1023, 18) == 0)
@@ -31,7 +31,7 @@ class Target:
         features: LLVM feature string (`+avx2,+fma,...`).
         abi: ABI name (RISC-V needs `lp64d`), else empty.
         vector_bits: width of the vectors the micro-kernels use, bits.
-        vector_registers: how many such registers there are; bounds the register tile.
+        vector_registers: number of such registers; bounds the register tile.
         has_fma: fused multiply-add is one instruction.
         has_doubles: arithmetic of float64 is instructions.
         has_vnni: `vpdpbusd` exists at `vector_bits`.
@@ -95,7 +95,7 @@ class Target:
 
     @staticmethod
     def missing(needed: Iterable[str]) -> list[str]:
-        """Which of these extensions the processor this process runs on lacks."""
+        """The extensions that the processor of this process lacks."""
         initialise()
         found = llvm.get_host_cpu_features()
         allowed = Target.host().has_amx
@@ -103,7 +103,7 @@ class Target:
 
     @cached_property
     def machine(self) -> Machine:
-        """What LLVM has to know of it."""
+        """The target as LLVM's machine."""
         return Machine(triple=self.triple, cpu=self.cpu, features=self.features, abi=self.abi, optimise=self.optimise)
 
     @property
@@ -113,12 +113,12 @@ class Target:
 
     @property
     def has_masks(self) -> bool:
-        """Loads and stores of some lanes are one instruction, for every width of element."""
+        """True if loads and stores of some lanes are one instruction, for every width of element."""
         return self.vector_bits == 512
 
     @property
     def explicit_vectors(self) -> bool:
-        """Loops are written in vectors; elsewhere LLVM's vectoriser does what it can."""
+        """True if loops are written in vectors; elsewhere LLVM's vectoriser does what it can."""
         return self.has_fma and self.vector_bits >= 128 and self.triple.startswith(("x86_64", "aarch64"))
 
 

@@ -1,7 +1,7 @@
 """Search of schedules by measurement: products and convolutions first, then loops, each kernel by itself.
 
 Kernels are timed alone on random data, the candidate in turns with the best so far, so that a busy machine slows both;
-what is a few percent faster at least becomes the best. Kernels that take longest are searched first.
+a candidate at least a few percent faster becomes the best. Kernels that take longest are searched first.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Tunable:
     """A kernel whose schedule is searched.
 
     Attributes:
-        signature: of the schedule.
-        label: for people.
-        default: schedule.
-        count: how often the model has it.
+        signature: signature of the schedule.
+        label: name for people.
+        default: default schedule.
+        count: number of its occurrences in the model.
         compile: makes a call that runs it once by the schedules given; None if that changes nothing.
     """
 
@@ -55,7 +55,7 @@ class Tunable:
 
 @dataclass
 class Tuned:
-    """One kernel's result; times are of one run of it alone."""
+    """The result of one kernel; times are of one run of it alone."""
 
     label: str
     signature: str
@@ -68,7 +68,7 @@ class Tuned:
 
     @property
     def changes(self) -> dict[str, Any]:
-        """How the best schedule differs from the default."""
+        """The fields in which the best schedule differs from the default."""
         return changes(self.best, self.default)
 
     def finding(self, target: Target) -> Finding:
@@ -77,7 +77,7 @@ class Tuned:
 
 @dataclass
 class Outcome:
-    """What a search found; `left` kernels were not searched for want of time."""
+    """The result of a search; `left` kernels were not searched for want of time."""
 
     kernels: list[Tuned]
     left: int = 0
@@ -101,7 +101,7 @@ class Outcome:
 
 
 def changes(schedule: Schedule, default: Schedule) -> dict[str, Any]:
-    """The fields that differ."""
+    """The fields of a schedule that differ from the default."""
     return {k: v for k, v in asdict(schedule).items() if v != getattr(default, k)}
 
 
@@ -117,7 +117,7 @@ def tune(
     Args:
         graph: after the front end's passes; nothing in it is changed.
         budget: seconds; products get up to three quarters of them.
-        progress: called with what is measured and the fraction of the budget used.
+        progress: called with the name of the measured kernel and the fraction of the budget used.
         clock: seconds, by which the budget is used up.
     """
     started = clock()
@@ -178,7 +178,7 @@ def _timed(run: Callable[[], None]) -> float:
 
 
 def _compare(a: Callable[[], None], b: Callable[[], None]) -> tuple[float, float]:
-    """Shortest times of two calls made in turns."""
+    """The shortest times in seconds of two calls made in turns."""
     once = max(_once(a), 1e-7)
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(min(max(int(_SHARE / once), _ROUNDS[0]), _ROUNDS[1])):

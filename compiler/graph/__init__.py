@@ -1,1 +1,1 @@
-"""The graph all stages work on: nodes, tensors, their quantisation, and the quantised operators (`ops/`)."""
+"""The graph of all compiler stages: nodes, tensors, their quantisation, and the quantised operators (`ops/`)."""

@@ -27,7 +27,7 @@ class Node:
         op: name of the ONNX op or of the quantised op.
         inputs: names of tensors; missing optional inputs are the empty string, as in ONNX.
         attrs: attributes of an ONNX op.
-        name: for messages and reports.
+        name: name for messages and reports.
         origin: names of the model's nodes it was made from.
         quantized: the quantised op with its attributes, None for ONNX ops.
     """
@@ -44,7 +44,7 @@ class Node:
     def of(
         op: QuantizedOp, inputs: list[str], outputs: list[str], name: str = "", origin: tuple[str, ...] = ()
     ) -> Node:
-        """A node with a quantised op."""
+        """Makes a node with a quantised op."""
         return Node(op.name, inputs, outputs, {}, name, origin, op)
 
     def become(self, op: str, inputs: list[str], attrs: Mapping[str, Any] | None = None) -> None:
@@ -58,7 +58,9 @@ class Node:
 
     @property
     def reason(self) -> str:
-        """Why the reference's rule is another one, so that results may be off by a step; empty if they may not."""
+        """The reason why the reference's rule is another one, so that results may be off by a step; empty if they may
+        not.
+        """
         return "" if self.quantized is None else self.quantized.reason
 
     def __str__(self) -> str:
@@ -79,7 +81,7 @@ class State:
     """A value that lives from one run to the next.
 
     Attributes:
-        name: for people.
+        name: name for people.
         begin: the graph's input with the value that a run begins with.
         end: the graph's output with the value that the next run begins with.
         initial: the value that the first run begins with.
@@ -130,7 +132,7 @@ class Graph:
                 return name
 
     def is_invented(self, name: str) -> bool:
-        """Whether the name is one of `unique`, and not of a tensor of the model."""
+        """True if the name was made by `unique`, and is not of a tensor of the model."""
         return name in self._invented
 
     def add(self, tensor: Tensor) -> Tensor:
@@ -144,10 +146,10 @@ class Graph:
         return name
 
     def like(self, tensor: Tensor, stem: str, shape: tuple[int, ...] | None = None) -> str:
-        """Adds a tensor of the type and scale of another under a fresh name and returns the name.
+        """Adds a tensor with the type and scale of another under a fresh name and returns the name.
 
         Args:
-            shape: by default that of the other.
+            shape: shape of the tensor, by default that of the other.
         """
         name = self.unique(stem)
         self.add(Tensor(name, tensor.shape if shape is None else shape, tensor.dtype, None, tensor.quant))
@@ -169,7 +171,7 @@ class Graph:
         return self.tensors[name].data if name in self.tensors else None
 
     def prune(self) -> None:
-        """Drops nodes whose results nobody needs and tensors nobody names."""
+        """Drops nodes whose results have no reader and tensors without a node."""
         needed = set(self.outputs)
         kept: list[Node] = []
         for node in reversed(self.nodes):
@@ -214,7 +216,7 @@ class Graph:
                 )
 
     def macs(self, node: Node) -> int:
-        """Multiply-accumulates of a node, for the reports; 0 for ops that are no products."""
+        """The multiply-accumulates of a node, for the reports; 0 for ops that are no products."""
         operands, result = self.operands(node), self.tensors[next(name for name in node.outputs if name)]
         if node.quantized is not None:
             return node.quantized.macs(operands, result)

@@ -1,4 +1,4 @@
-"""The float32 rules by which reals and stored integers become each other, and the types of activations.
+"""The float32 rules of conversion between reals and stored integers, and the types of activations.
 
 quantize(x)   = sat(RNE(f32(x / s)) + z)            s, x float32
 dequantize(q) = f32(f32(q - z) * s)
@@ -19,7 +19,7 @@ NO_ZERO_POINT = "no_zero_point"
 
 
 def ordinary(quant: Quant, signed: bool = False) -> bool:
-    """Whether ratios and products with this scale are numbers: a float32 can hold 3e38, its square it cannot.
+    """True if ratios and products with this scale are finite: a float32 can hold 3e38, but not its square.
 
     Args:
         signed: a negative scale is accepted too, with which dequantising reverses the order of integers.
@@ -45,7 +45,9 @@ def limits(dtype: np.dtype) -> tuple[int, int]:
 
 
 def quantize(x: Any, quant: Quant, dtype: np.dtype) -> np.ndarray:
-    """float32 -> 8 bit, per tensor. NaN becomes the lower limit, as the saturating conversion of x86 does."""
+    """Quantises float32 to 8 bits, per tensor. NaN becomes the lower limit, like in the saturating conversion of
+    x86.
+    """
     values = np.asarray(x, np.float32)
     with np.errstate(all="ignore"):
         known = np.where(np.isnan(values), np.float32(-np.inf), values)
@@ -53,12 +55,12 @@ def quantize(x: Any, quant: Quant, dtype: np.dtype) -> np.ndarray:
 
 
 def dequantize(q: np.ndarray, quant: Quant) -> np.ndarray:
-    """Integers -> float32; scales per channel as `Quant.along` has them."""
+    """Dequantises integers to float32; scales per channel in the form of `Quant.along`."""
     with np.errstate(over="ignore"):
         return np.asarray(numerics.dequantize(q, quant.scale, quant.zero_point), np.float32)
 
 
 def requantize_table(source: Quant, source_dtype: np.dtype, target: Quant, target_dtype: np.dtype) -> np.ndarray:
-    """uint8[256]: byte of the target for each byte of the source, by dequantise then quantise."""
+    """The table uint8[256] of the target's byte for each byte of the source, by dequantise then quantise."""
     every = np.arange(256, dtype=np.uint8).view(source_dtype)
     return quantize(dequantize(every, source), target, target_dtype).view(np.uint8)

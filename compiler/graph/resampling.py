@@ -1,4 +1,4 @@
-"""Resize and Upsample: from which places of the input every place of the output comes, as onnxruntime computes it."""
+"""Resize and Upsample: the source position in the input of every place of the output, equal to onnxruntime's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Resampling:
     """A Resize with its attributes and constant inputs.
 
     Attributes:
-        shape, out_shape: of the input and the output.
+        shape, out_shape: shapes of the input and the output.
         how: coordinate_transformation_mode.
         rounding: nearest_mode.
         scales: for every axis, output over input.
@@ -44,7 +44,7 @@ class Resampling:
         op: str, attrs: Mapping[str, Any], opset: int, constants: Sequence[np.ndarray | None],
         shape: tuple[int, ...], out_shape: tuple[int, ...],
     ) -> Resampling:  # fmt: skip
-        """Of a node.
+        """Reads the resampling of a node.
 
         Args:
             op: Resize or Upsample.
@@ -87,16 +87,16 @@ class Resampling:
 
     @property
     def crops(self) -> bool:
-        """True if places outside of the input may be asked for, which get a constant."""
+        """True if places outside of the input may be read, which give a constant."""
         return self.how == "tf_crop_and_resize"
 
     def unchanged(self, axis: int) -> bool:
-        """True if an axis stays as it is."""
+        """True if an axis stays unchanged."""
         same = self.shape[axis] == self.out_shape[axis] and self.scales[axis] == 1.0
         return same and (not self.crops or self.windows[axis] == (0.0, 1.0))
 
     def positions(self, axis: int) -> np.ndarray:
-        """Where every place of the output lies along an axis of the input, float32, as onnxruntime computes it."""
+        """The position along an axis of the input of every place of the output, float32, equal to onnxruntime's."""
         n, out = self.shape[axis], self.out_shape[axis]
         x, s = np.arange(out, dtype=np.float32), np.float32(self.scales[axis])
         half = np.float32(0.5)
@@ -121,7 +121,7 @@ class Resampling:
         return np.full(out, 0.5 * (a + b) * (n - 1), np.float32)
 
     def nearest(self, axis: int) -> np.ndarray:
-        """The place of the input that every place of the output takes, int64."""
+        """The place of the input that every place of the output copies, int64."""
         x = self.positions(axis)
         half = np.float32(0.5)
         found = {

@@ -1,7 +1,8 @@
-"""States of a graph: inputs and outputs that live from one run to the next, declared by name, and where they may lie.
+"""States of a graph: inputs and outputs that live from one run to the next, declared by name, and those changed in
+place.
 
 A cache of keys and values comes in as an input and goes out as an output with new rows put in. As a state it is memory
-of the program: the rows are written where they belong, and nothing else moves.
+of the program: the rows are written in place, and nothing else moves.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ _PAST = re.compile(r"past(_key_values)?(?=$|[^a-zA-Z])", re.IGNORECASE)
 
 
 def paired_by_name(inputs: Sequence[str], outputs: Sequence[str]) -> dict[str, str]:
-    """The inputs called past... with the outputs called present... in the same way, as exporters of decoders call them:
-    past_key_values.0.key and present.0.key, past_key_0 and present_key_0."""
+    """Pairs inputs called past... with the outputs called present... in the same way, as exporters of decoders call
+    them: past_key_values.0.key and present.0.key, past_key_0 and present_key_0.
+    """
     found = {}
     for name in inputs:
         for replaced in ("present", "present_key_values"):
@@ -74,8 +76,9 @@ def declare_states(graph: Graph, pairs: Mapping[str, str]) -> None:
 
 
 def kept_in_place(graph: Graph) -> dict[str, str]:
-    """The states that a run changes in place: by what ends the run with it, what begins it. All that reads the value
-    before is the op that puts new values into it."""
+    """The states that a run changes in place: the tensor that begins the run, by the tensor that ends it. The only
+    reader of the value before is the op that puts new values into it.
+    """
     producers, consumers = graph.producers(), graph.consumers()
     found = {}
     for state in graph.states:

@@ -1,4 +1,4 @@
-"""What the values of a graph are: shape, type and affine quantisation."""
+"""The values of a graph: shape, type and affine quantisation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Quant:
         return self.scale.ndim == 0
 
     def along(self, rank: int) -> Quant:
-        """The same with scales and zero points that broadcast against a tensor of that rank."""
+        """The quantisation with scales and zero points that broadcast against a tensor of that rank."""
         if self.axis is None:
             return self
         shape = [-1 if axis == self.axis else 1 for axis in range(rank)]

@@ -12,8 +12,8 @@ def reached(size: int, kernel: int, stride: int, dilation: int, begin: int, outp
     input of 7, and every loop over such a window would be spent in padding.
 
     Args:
-        size: of the input.
-        begin: padding in front of it; what is left of it behind the taps left out is not negative.
+        size: size of the input.
+        begin: padding in front of the input; its remainder behind the omitted taps is not negative.
         outputs: positions of the window.
     """
     first = max(-((begin - (outputs - 1) * stride) // -dilation), 0)
@@ -30,7 +30,7 @@ def clipped(
     pads: Sequence[int],
     outputs: Sequence[int],
 ) -> tuple[list[int], list[int]]:
-    """Kernel and pads (begins, then ends) of the same pool without the taps that never reach its input.
+    """The kernel and pads (begins, then ends) of the same pool without the taps that never reach its input.
 
     The end pads are those with which floor division gives `outputs`; axes that lose no tap keep theirs.
     """

@@ -1,19 +1,17 @@
-"""ONNX models as `Graph`s: every tensor with a concrete shape and dtype, every op in one normal form.
+"""Imports ONNX models as `Graph`s: every tensor with a concrete shape and dtype, every op in one normal form.
 
 Normal form (opset `OPSET`, whatever the model's own opset is):
 
-* Attributes with a default in the ONNX schema are always present.
-* Parameters ONNX moved from attributes to inputs over time are inputs, constants where the model has constants:
-  `Clip` (min, max), `Pad` (pads, value, axes), `Slice` (starts, ends, axes, steps), `Split` (sizes, always present),
-  `Squeeze`/`Unsqueeze` and `Reduce*` (axes), `TopK` (k), `Resize` (scales or sizes), `Dropout` is gone.
-* `Reshape` has its whole target shape as a constant, without 0 or -1.
-* Convolutions and pools: `kernel_shape`, `strides`, `dilations` and explicit `pads`; no `auto_pad`, no `output_shape`;
-  `ceil_mode` only where explicit padding cannot say the same (average pools that count their padding).
-* `Softmax`, `LogSoftmax`, `Hardmax` act on one axis; older models that flatten get the reshapes they imply.
-* `Upsample` is `Resize`; control flow with constant conditions and trip counts is unrolled.
-* The QOperator form (`QLinearConv`, `QLinearAdd`, `QGemm`, ...) is written as DequantizeLinear -> op -> QuantizeLinear;
-  `fuse_quantization` makes integers of both forms.
-* `QuantizeLinear` and `DequantizeLinear` always have a zero point, checked together with the scale.
+* Attributes with a default in the ONNX schema are always present. * Parameters ONNX moved from attributes to inputs
+over time are inputs, constants where the model has constants: `Clip` (min, max), `Pad` (pads, value, axes), `Slice`
+(starts, ends, axes, steps), `Split` (sizes, always present), `Squeeze`/`Unsqueeze` and `Reduce*` (axes), `TopK` (k),
+`Resize` (scales or sizes), `Dropout` is gone. * `Reshape` has its whole target shape as a constant, without 0 or -1. *
+Convolutions and pools: `kernel_shape`, `strides`, `dilations` and explicit `pads`; no `auto_pad`, no `output_shape`;
+`ceil_mode` only where explicit padding cannot express it (average pools that count their padding). * `Softmax`,
+`LogSoftmax`, `Hardmax` act on one axis; older models that flatten get the reshapes they imply. * `Upsample` is
+`Resize`; control flow with constant conditions and trip counts is unrolled. * The QOperator form (`QLinearConv`,
+`QLinearAdd`, `QGemm`, ...) is written as DequantizeLinear -> op -> QuantizeLinear; `fuse_quantization` makes integers
+of both forms. * `QuantizeLinear` and `DequantizeLinear` always have a zero point, checked together with the scale.
 """
 
 from __future__ import annotations
@@ -73,8 +71,8 @@ def import_onnx(
     Args:
         source: file name, serialised model, or ModelProto (left unchanged). External data is found beside the file.
         shapes: concrete shape per graph input, needed where the model leaves dimensions open.
-        constants: values of graph inputs to fix at compile time, such as a shape or axes the model takes at run time;
-            those are no inputs of the result.
+        constants: values of graph inputs to fix at compile time, such as a shape or axes; these are no inputs of the
+            result.
         staged: see `OnnxBuilder`.
         batch: size of batches that the model and `shapes` leave open, with a note; None to refuse them. See
             `inputs.open_batches`.
@@ -83,7 +81,7 @@ def import_onnx(
         A verified graph; tensors keep their ONNX names.
 
     Raises:
-        CompileError: damaged or inconsistent model. UnsupportedError: valid, but outside what is accepted.
+        CompileError: damaged or inconsistent model. UnsupportedError: a valid model that is not supported.
     """
     name = source_name(source)
     with reported(name):

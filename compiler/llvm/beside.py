@@ -1,4 +1,4 @@
-"""Functions compiled by processes beside this one, while it does something else."""
+"""Compiles functions in other processes, while this one does something else."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _SHARED = 2048  # numbers that surely fit a pipe
 def emitting(jobs: Sequence[Job]) -> Iterator[Callable[[], list[bytes]]]:
     """Compiles functions while the block runs: by other processes, where that is worth it and there are processors.
 
-    The numbers of the jobs lie in a pipe, from which every process takes the next one, and this one too, once it
-    waits for the results. What another process did not deliver, for whatever reason, is compiled here.
+    The numbers of the jobs lie in a pipe, from which every process takes the next one, and this one too, once it waits
+    for the results. Objects that another process did not deliver, for whatever reason, are compiled here.
 
     Yields:
-        What waits for the objects, in the order of the jobs.
+        A function that waits for the objects, in the order of the jobs.
     """
     helpers = min(processors() - 1, int(sum(job.seconds for job in jobs) / _SECONDS_PER_PROCESS), _PROCESSES)
     done: dict[int, bytes] = {}
@@ -77,7 +77,7 @@ def _command(jobs: Sequence[Job], queue: int) -> Command:
 
 
 def _delivered(outcome: Outcome) -> Iterator[tuple[int, bytes]]:
-    """Numbers and objects that a process wrote, up to where it may have been ended."""
+    """The numbers and objects that a process wrote, up to where it may have been ended."""
     stream = io.BytesIO(outcome.output)
     with contextlib.suppress(EOFError, pickle.UnpicklingError):
         while True:

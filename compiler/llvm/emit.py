@@ -1,4 +1,4 @@
-"""`emit`: one function to object code."""
+"""`emit`: compiles one function to object code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PIPELINES = {
 
 @functools.cache
 def initialise() -> None:
-    """Makes all targets of LLVM known, once."""
+    """Registers all targets of LLVM, once."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     llvm.initialize_native_asmparser()
@@ -27,7 +27,7 @@ def initialise() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What LLVM compiles for: see `tilewright.compiler.cpu.target.Target`."""
+    """The machine that LLVM compiles for: see `tilewright.compiler.cpu.target.Target`."""
 
     triple: str
     cpu: str
@@ -36,7 +36,7 @@ class Machine:
     optimise: bool
 
     def create(self) -> llvm.TargetMachine:
-        """Position independent, so that the object links and loads anywhere."""
+        """Creates LLVM's target machine, position independent, so that the object links and loads anywhere."""
         initialise()
         target = llvm.Target.from_triple(self.triple)
         return target.create_target_machine(
@@ -51,7 +51,7 @@ class Job:
 
     Attributes:
         text: module of the function.
-        plain: it is loops over scalars, which may want unrolling into vectors. Kernels written in vectors are as
+        plain: True for loops over scalars, which may want unrolling into vectors. Kernels written in vectors are as
             fast without, and compile in a third of the time.
     """
 
@@ -61,7 +61,7 @@ class Job:
 
     @functools.cached_property
     def key(self) -> str:
-        """Equal for jobs of equal results."""
+        """A hash that is equal for jobs of equal results."""
         m = self.machine
         pipeline = _PIPELINES[self.plain] if m.optimise else "as written"
         what = (
@@ -71,7 +71,7 @@ class Job:
 
     @property
     def seconds(self) -> float:
-        """About how long it takes."""
+        """The estimated compile time in seconds."""
         return 0.003 + len(self.text) * (12e-6 if self.plain else 1.8e-6)
 
 

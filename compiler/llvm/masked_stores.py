@@ -1,8 +1,8 @@
-"""A fault of LLVM 22 kept away from: masked stores of which only one lane exists.
+"""Works around a fault of LLVM 22: masked stores of which only one lane exists.
 
 LLVM makes one store of an element of them. Where the vector was narrowed just before (`vpmovqd` and its like), it
-stores the element as it was before: 8 bytes for a 32-bit integer that came from 64 bits. So kernels wrote a few
-bytes behind the ends of rows. Here such stores are written out as what they are.
+stores the element in its former width: 8 bytes for a 32-bit integer that came from 64 bits. So kernels wrote a few
+bytes behind the ends of rows. Here such stores become stores of one element.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STORE = re.compile(
 
 
 def single_lanes_written_out(text: str) -> str:
-    """A module, after its optimisation, with masked stores of one lane as stores of an element."""
+    """Replaces masked stores of one lane in an optimised module with stores of an element."""
     count = 0
 
     def element(match: re.Match[str]) -> str:

@@ -1,5 +1,6 @@
-"""Process side of `tilewright.compiler.llvm.beside`: reads pickled jobs from standard input, takes numbers of jobs from
-the pipe whose descriptor is its argument, and writes (number, object) to standard output for each."""
+"""The process side of `tilewright.compiler.llvm.beside`. It reads pickled jobs from standard input, takes numbers of
+jobs from the pipe whose descriptor is its argument, and writes (number, object) to standard output for each.
+"""
 
 from __future__ import annotations
 

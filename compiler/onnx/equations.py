@@ -1,4 +1,4 @@
-"""Equations of Einsum, looked at before onnx is: its inference of shapes never ends with some that are none."""
+"""Checks equations of Einsum before onnx reads them: its inference of shapes never ends with some malformed ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EQUATION = re.compile(rb"%b(?:,%b)*(?:->%b)?" % (_TERM, _TERM, _TERM))
 
 
 def check_equations(model: onnx.ModelProto) -> None:
-    """Looks at the equations in a model, its functions too.
+    """Checks the equations in a model, its functions too.
 
     Raises:
         CompileError: one has something else than letters, "..." once for each operand, "," between them, and "->".

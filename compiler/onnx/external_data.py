@@ -1,4 +1,4 @@
-"""Values that an ONNX file keeps in files beside it, wherever in the model they stand.
+"""Loads values that an ONNX file keeps in files beside it, wherever in the model they are.
 
 A model from a stranger names the files to read. They must lie below the model's own folder, also after links have been
 followed, so that a model cannot have other files of the machine read into its weights.
@@ -24,7 +24,7 @@ _BITS = {
 
 
 def read_model(path: str | Path) -> onnx.ModelProto:
-    """The model in a file, with its external data. Raises what `onnx.load` does, and `CompileError`."""
+    """Reads the model in a file, with its external data. Raises the errors of `onnx.load`, and `CompileError`."""
     check_regular(path)
     model = onnx.load(str(path), load_external_data=False)
     load_external_data(model, Path(path))
@@ -40,8 +40,8 @@ def load_external_data(model: onnx.ModelProto, path: Path | None) -> None:
         path: the model's file, None for a model that comes from no file.
 
     Raises:
-        CompileError: no file to look beside, a place outside of the model's folder, a file that cannot be read or is
-            too short for what is taken from it.
+        CompileError: the model comes from no file, a path is outside of the model's folder, a file cannot be read or is
+            too short.
     """
     external = [t for t in _tensors(model) if t.data_location == TensorProto.EXTERNAL]
     if not external:
@@ -93,7 +93,7 @@ def _number(entries: dict[str, str], key: str, default: int) -> int:
 
 
 def _bytes_of(tensor: TensorProto) -> int | None:
-    """What the tensor takes, None where its type is none that has raw data."""
+    """The bytes of the tensor, None where its type has no raw data."""
     elements = 1
     for dim in tensor.dims:
         elements *= max(int(dim), 0)

@@ -1,4 +1,4 @@
-"""The branches and bodies of ONNX nodes, what they take from the graphs around them, and nodes in topological order."""
+"""Branches and bodies of ONNX nodes, the names they capture from enclosing graphs, and topological order of nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
 
 
 def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """The nodes, each followed by those inside of it."""
+    """The nodes, each followed by those of its subgraphs."""
     for node in nodes:
         yield node
         for graph in subgraphs(node):
@@ -22,7 +22,7 @@ def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 def reads_of(nodes: Iterable[onnx.NodeProto]) -> list[str]:
-    """Names the nodes take from outside, those inside subgraphs included, in order of first use."""
+    """The names that the nodes read from outside, those inside subgraphs included, in order of first use."""
     made: set[str] = set()
     found: dict[str, None] = {}
     for node in nodes:
@@ -34,7 +34,7 @@ def reads_of(nodes: Iterable[onnx.NodeProto]) -> list[str]:
 
 
 def captured(graph: onnx.GraphProto) -> list[str]:
-    """Names a subgraph takes from the graphs around it."""
+    """The names that a subgraph captures from enclosing graphs."""
     own = {i.name for i in graph.input} | {i.name for i in graph.initializer}
     made = {o for node in graph.node for o in node.output}
     handed = [o.name for o in graph.output if o.name not in made]
@@ -42,9 +42,9 @@ def captured(graph: onnx.GraphProto) -> list[str]:
 
 
 def sort_model(model: onnx.ModelProto) -> None:
-    """Brings the nodes of all graphs and functions of a model, in place, into topological order.
+    """Sorts the nodes of all graphs and functions of a model, in place, into topological order.
 
-    ONNX asks for that order; onnxruntime runs models without it. Nodes already in order stay as they are, and so do
+    ONNX requires that order; onnxruntime runs models without it. Nodes already in order stay as they are, and so do
     those of a cycle, which is for the checker to report.
     """
     for nodes in (model.graph.node, *(function.node for function in model.functions)):

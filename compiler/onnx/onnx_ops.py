@@ -29,7 +29,7 @@ UNTRUSTED = ("RNN", "GRU", "LSTM")
 RANDOM = frozenset(
     ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli")
 )
-"""Ops of which two with the same inputs have different results."""
+"""Ops whose results differ between two nodes with the same inputs."""
 
 _IR_VERSION = 10
 _DATA_LIMIT = 1 << 16  # constants above this many elements never decide a shape
@@ -45,7 +45,7 @@ def schema_of(op: str) -> Any | None:
 
 
 def default_attributes(op: str) -> dict[str, Any]:
-    """Attribute values the ONNX schema gives when a model leaves them out."""
+    """The attribute values that the ONNX schema defines for attributes left out by a model."""
     schema = schema_of(op)
     found: dict[str, Any] = {}
     for name, attr in (schema.attributes if schema else {}).items():
@@ -83,7 +83,7 @@ def numpy_dtype(elem_type: int, what: str) -> np.dtype:
 
 
 def dense_of(sparse: onnx.SparseTensorProto) -> np.ndarray:
-    """A sparse constant written out."""
+    """Converts a sparse constant to a dense array."""
     values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
     dense = np.zeros(tuple(sparse.dims), values.dtype)
     flat = indices if indices.ndim == 1 else np.ravel_multi_index(tuple(indices.T), dense.shape)
@@ -111,7 +111,7 @@ def to_proto(node: Node) -> onnx.NodeProto:
 
 
 def infer(node: Node, inputs: Sequence[Tensor | None]) -> list[tuple[tuple[int, ...] | None, np.dtype | None]]:
-    """Shape and dtype of each output from the concrete inputs; None where onnx cannot tell.
+    """Infers shape and dtype of each output from the concrete inputs; None where onnx cannot.
 
     Raises:
         CompileError: the inputs do not fit the op (onnx's message, one line).
@@ -151,7 +151,7 @@ def infer(node: Node, inputs: Sequence[Tensor | None]) -> list[tuple[tuple[int, 
 
 
 def evaluate(node: Node, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray]:
-    """The outputs of one default-domain node on numpy arrays, by onnx's reference implementation.
+    """Evaluates one default-domain node on numpy arrays, by onnx's reference implementation.
 
     Raises:
         CompileError: the reference implementation rejects the inputs.

@@ -38,7 +38,7 @@ class Pass:
     """A pass of the front end.
 
     Attributes:
-        name: for messages and `print_after`.
+        name: name for messages and `print_after`.
         run: changes the graph in place.
         doc: one line on what it changes.
     """
@@ -75,7 +75,7 @@ FRONTEND: tuple[Pass, ...] = (
     Pass("clean_up", clean_up, "folds remaining constants, eliminates and simplifies again"),
     Pass("drop_rows", drop_rows, "rows of products that nothing reads are not computed"),
 )
-"""The ordered front end."""
+"""The passes of the front end, in order."""
 
 
 def run_passes(

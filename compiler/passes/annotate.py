@@ -1,6 +1,6 @@
-"""Scale and zero point onto the tensors that QuantizeLinear writes and DequantizeLinear reads.
+"""Sets scale and zero point on the tensors that QuantizeLinear writes and DequantizeLinear reads.
 
-Ops that move elements, or pick the largest or smallest, leave them as they are: they are carried through those.
+Ops that move elements, or pick the largest or smallest, do not change them: they are carried through those ops.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ MONOTONE = {"MaxPool", "ReduceMax", "ReduceMin"}
 
 
 def quant_of(graph: Graph, node: Node) -> Quant | None:
-    """Scale and zero point of a QuantizeLinear or DequantizeLinear; None where they are not constant or not affine."""
+    """The scale and zero point of a QuantizeLinear or DequantizeLinear; None where they are not constant or not
+    affine.
+    """
     if node.op not in ("QuantizeLinear", "DequantizeLinear") or node.attrs.get("block_size"):
         return None
     scale, zero = graph.const(node.inputs[1]), graph.const(node.inputs[2])

@@ -1,4 +1,4 @@
-"""Parts of tensors, and what ops with constant places take of their operand."""
+"""Boxes of tensors, and the box of the operand that an op with constant indices reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def whole_box(shape: Sequence[int]) -> Box:
 
 
 def taken_box(graph: Graph, node: Node) -> Box | None:
-    """What a Slice or a Gather with constant places reads of its operand, None for any other op."""
+    """The box of the operand that a Slice or a Gather with constant indices reads, None for any other op."""
     shape = graph.tensor(node.inputs[0]).shape if node.inputs and node.inputs[0] else ()
     box = list(whole_box(shape))
     constants = [graph.const(name) for name in node.inputs[1:] if name]
@@ -38,12 +38,12 @@ def taken_box(graph: Graph, node: Node) -> Box | None:
 
 
 def bounds_of(graph: Graph, first: int, end: int, axis: int) -> list[str]:
-    """What a Slice of first..end-1 along one axis reads besides its operand."""
+    """The constant inputs of a Slice of first..end-1 along one axis."""
     return [graph.constant("part", np.array([v], np.int64)) for v in (first, end, axis, 1)]
 
 
 def in_order(graph: Graph, node: Node) -> bool:
-    """Whether a Slice or Gather takes all places of its box, each once, the first one first."""
+    """True if a Slice or Gather takes all places of its box, each once, the first one first."""
     if node.op == "Slice":
         return True
     size = graph.tensor(node.inputs[0]).shape[int(node.attrs.get("axis", 0))]

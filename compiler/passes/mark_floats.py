@@ -1,8 +1,8 @@
-"""Which QuantizeLinear onnxruntime leaves without an integer op in front of it, by where data is moved.
+"""Marks each QuantizeLinear that onnxruntime leaves without an integer op in front of it, because of data movement.
 
-onnxruntime carries DequantizeLinear and QuantizeLinear through few of the ops that move elements. Behind another one
-(a Gather, a Split, ...) everything is computed in floats up to the next QuantizeLinear, whatever this compiler makes
-of it. The QuantizeLinear says so, before the moves are rewritten; it keeps its attributes wherever it goes.
+onnxruntime carries DequantizeLinear and QuantizeLinear through few of the ops that move elements. Behind another one (a
+Gather, a Split, ...) everything is computed in floats up to the next QuantizeLinear, whatever this compiler makes of
+it. An attribute of the QuantizeLinear marks this before the moves are rewritten, and stays with it wherever it goes.
 """
 
 from __future__ import annotations

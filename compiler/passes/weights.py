@@ -1,4 +1,4 @@
-"""Constant weights as int8 and biases as int32, and where a bias is an Add of its own.
+"""Constant weights as int8 and biases as int32, and biases that are separate Adds.
 
 uint8 w, zero point z   =>  int8 w - 128, zero point z - 128        (w - z unchanged)
 all w - z within int8   =>  int8 w - z, zero point 0
@@ -17,7 +17,7 @@ from tilewright.compiler.passes.annotate import quant_of
 
 
 def constant_weights(graph: Graph, dequantize: Node | None, axis: int) -> tuple[np.ndarray, Quant] | None:
-    """int8 values and quantisation of a dequantised constant of 8, 4 or 2 bits; None if it is anything else.
+    """The int8 values and quantisation of a dequantised constant of 8, 4 or 2 bits; None if it is anything else.
 
     Args:
         axis: the output channel axis; per-channel scales along another axis do not fit the integer ops.
@@ -45,7 +45,7 @@ def constant_weights(graph: Graph, dequantize: Node | None, axis: int) -> tuple[
 
 
 def add_weights(graph: Graph, dequantize: Node, data: np.ndarray, quant: Quant) -> str:
-    """Name of a constant with these values: the ONNX tensor itself if it holds them already."""
+    """The name of a constant with these values: the ONNX tensor itself if it holds them already."""
     tensor = graph.tensor(dequantize.inputs[0])
     if tensor.dtype == np.int8 and data is not None and tensor.shape == data.shape:
         if np.array_equal(tensor.data, data) and quant.same_as(tensor.quant):  # type: ignore[arg-type]
@@ -58,10 +58,10 @@ class Bias:
     """A constant bias of sums of products, whose step is f32(sx * sw) of each output channel.
 
     Attributes:
-        integers: int32 [channels]; those of the model, or RNE(b / f32(sx * sw)) of a float bias, as onnxruntime makes
-            them for all products with one QuantizeLinear.
-        steps: float64 [channels]; the value that floats are computed with, over the step.
-        fits: its scale is so near the step that onnxruntime's integer Conv takes the integers.
+        integers: int32 [channels]; those of the model, or RNE(b / f32(sx * sw)) of a float bias, onnxruntime's rule for
+            all products with one QuantizeLinear.
+        steps: float64 [channels]; the bias of the float computation, over the step.
+        fits: True if its scale is so near the step that onnxruntime's integer Conv takes the integers.
     """
 
     integers: np.ndarray
@@ -69,7 +69,8 @@ class Bias:
     fits: bool
 
     def in_floats(self, scale: np.ndarray, low: int, high: int) -> np.ndarray | str:
-        """int32 [channels] that stand for the value where onnxruntime computes in floats, or why none do.
+        """The int32 [channels] equivalent to the bias where onnxruntime computes in floats, or the reason why there are
+        none.
 
         Args:
             scale: output steps per step of the sums.
@@ -108,7 +109,7 @@ def _share_at_ties(off: np.ndarray, scale: np.ndarray, low: int, high: int) -> n
     """The share of integer sums that floats may round to the other side of a tie, by channel.
 
     Args:
-        off: by what the sums are off, in their own steps.
+        off: offset of the sums, in their own steps.
     """
     ties = (np.arange(low, high) + 0.5) / scale.reshape(-1, 1)
     reach = (off + _OFF / scale.reshape(-1)).reshape(-1, 1)
@@ -119,8 +120,9 @@ def _share_at_ties(off: np.ndarray, scale: np.ndarray, low: int, high: int) -> n
 def product_and_vector(
     graph: Graph, node: Node, producers: dict[str, Node], consumers: dict[str, list[Node]]
 ) -> tuple[Node, int] | None:
-    """The MatMul that an Add adds one value per column to, as torch writes its linear layers, and which of the Add's
-    inputs has these values; None for any other node, and where the product is needed by anything else."""
+    """The MatMul to which an Add adds one value per column, as torch writes its linear layers, and the index of the
+    Add's input with these values. None for any other node, and where the product has another reader.
+    """
     for index in (0, 1) if node.op == "Add" else ():
         product = producers.get(node.inputs[1 - index])
         if product is None or product.op != "MatMul":
@@ -140,7 +142,7 @@ def constant_bias(
     per channel.
 
     Args:
-        alone: one QuantizeLinear takes the product, so that onnxruntime rounds a float bias.
+        alone: True if one QuantizeLinear reads the product, so that onnxruntime rounds a float bias.
     """
     step = np.asarray(x.scale * w.scale, np.float32)
     node = producers.get(name)
@@ -179,7 +181,7 @@ def _dequantized_bias(graph: Graph, node: Node, step: np.ndarray, channels: int)
 
 
 def _per_channel(value: np.ndarray, channels: int) -> np.ndarray | None:
-    """The bias as [channels] where its shape says one value per last axis."""
+    """The bias as [channels] where its shape has one value per last axis, else None."""
     if value.size == 1:
         return np.full(channels, value.reshape(()), value.dtype)
     if value.size == channels and value.shape[-1] == channels:

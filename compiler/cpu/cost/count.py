@@ -1,7 +1,7 @@
-"""How many machine operations a kernel executes, counted in its LLVM text: loops there have constant bounds.
+"""Counts the machine operations of a kernel in its LLVM text: loops there have constant bounds.
 
-What is counted is what was written, before LLVM optimises: addresses, constants spread over a vector and casts of
-bits are free, an operation on a vector is as many as it fills registers of the target.
+The count is of the text before LLVM optimises: addresses, constants broadcast over a vector and casts of bits are free,
+and an operation on a vector counts once for each register of the target that it fills.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ Env = dict[str, float]  # values of names, as far as they are known
 
 @dataclass(frozen=True)
 class Work:
-    """Machine operations of one run of a kernel, as one thread does them.
+    """Machine operations of one run of a kernel by one thread.
 
     Attributes:
         vector: arithmetic on vector registers.
-        shuffle: elements of vector registers that change places.
+        shuffle: elements moved within vector registers.
         scalar: arithmetic on one element.
         plain: operations of loops over elements that LLVM may put into vectors, and single bytes moved.
         divide: quotients and roots, registers or elements.
         memory: loads and stores.
-        gather: elements loaded from places of their own into a vector.
-        turns: of loops.
+        gather: elements loaded from separate addresses into a vector.
+        turns: loop iterations.
     """
 
     vector: float = 0.0
@@ -79,13 +79,13 @@ class Work:
 def work_of(
     name: str, functions: Mapping[str, str], vector_bits: int, arguments: tuple[float | None, ...] = ()
 ) -> Work:
-    """The operations of one call of a function of a module.
+    """Counts the operations of one call of a function of a module.
 
     Args:
         name: of the function, with @.
         functions: definitions by name.
         vector_bits: of the target's registers.
-        arguments: values of its parameters that are known.
+        arguments: known values of its parameters, None for others.
     """
     return _Count(functions, vector_bits).of(name, arguments)
 
@@ -151,7 +151,7 @@ class _Count:
         return Work(**total)
 
     def _kind(self, what: str, env: Env) -> tuple[str, float, Work | None]:
-        """The kind of an instruction and how many operations of the machine it is, or the work of what it calls."""
+        """The kind of an instruction and its number of machine operations, or the work of the function it calls."""
         if what.startswith(_FREE) or ("zeroinitializer" in what and what.startswith("shufflevector")):
             return "", 0.0, None
         registers = max((self._registers(t) for t in _VECTOR.findall(what)), default=0.0)
@@ -192,7 +192,7 @@ class _Count:
         return ("vector", registers, None) if registers else ("scalar", 0.0 if ".i64" in name else 1.0, None)
 
     def _registers(self, type_: str) -> float:
-        """How many registers a vector fills; comparisons' truths none."""
+        """The number of registers a vector fills; 0 for vectors of comparison results."""
         element = element_of(type_)
         bits = _BITS.get(element) or int(element[1:])
         return 0.0 if bits == 1 else max(lanes_of(type_) * bits / self.vector_bits, 1.0)
@@ -206,7 +206,7 @@ def _value(text: str, env: Env) -> float | None:
 
 
 def _evaluate(name: str, what: str, env: Env) -> None:
-    """Remembers the value of an i64 as far as it is known, and the bounds of loops."""
+    """Records the value of an i64 as far as it is known, and the bounds of loops."""
     phi = _PHI.match(what)
     loop = re.fullmatch(r"%i(L\d+)", name)
     if phi and loop:

@@ -1,4 +1,4 @@
-"""Models of hosts: how long a processor takes for the operations that kernels are counted in.
+"""Models of hosts: the time a processor takes for the counted operations of kernels.
 
 A time is the sum of the operations by kind, each with its cycles, and of the bytes of memory; nothing overlaps but what
 the numbers contain. They are throughputs of code as these kernels are: independent operations one after the other.
@@ -15,16 +15,16 @@ from tilewright.isa.program_parts import WORK_KINDS, HostFacts, KernelWork
 
 @dataclass(frozen=True, kw_only=True)
 class HostModel:
-    """How fast a host is.
+    """The speed of a host.
 
     Attributes:
         name: of `tilewright.compiler.cpu.target.HOSTS`, or "this machine".
         mhz: its clock.
-        cycles: of one operation, by kind of `WORK_KINDS`.
-        byte_cycles: of a byte of the buffers that a kernel is given.
-        call_cycles: of a CPU step, for calling it.
-        turn_us: of one run of the NPU, for the registers, waking up at its interrupt, and caches.
-        source: where the numbers come from.
+        cycles: cycles of one operation, by kind of `WORK_KINDS`.
+        byte_cycles: cycles per byte of a kernel's buffers.
+        call_cycles: cycles to call a CPU step.
+        turn_us: overhead of one NPU run, for the registers, waking up at its interrupt, and caches.
+        source: source of the numbers.
     """
 
     name: str
@@ -49,7 +49,7 @@ class HostModel:
 
     @property
     def turn_seconds(self) -> float:
-        """Beside the NPU's cycles, of every run of it."""
+        """Overhead in seconds of every NPU run, beside the NPU's cycles."""
         return self.turn_us / 1e6
 
 
@@ -58,7 +58,7 @@ _NOMINAL = "from the processor's manual, not measured"
 
 
 def _kinds(*cycles: float) -> dict[str, float]:
-    """By kind, in the order of `WORK_KINDS`: vector, shuffle, scalar, plain, divide, memory, gather, turns."""
+    """Cycles by kind, in the order of `WORK_KINDS`: vector, shuffle, scalar, plain, divide, memory, gather, turns."""
     return dict(zip(WORK_KINDS, cycles, strict=True))
 
 
@@ -102,10 +102,10 @@ HOST_MODELS = {
 
 
 def host_model(facts: HostFacts, calibrated: HostModel | None = None) -> HostModel:
-    """The model of the machine a program's kernels are for.
+    """The model of the machine that a program's kernels are compiled for.
 
     Args:
-        calibrated: of this machine, by measurement.
+        calibrated: measured model of this machine.
     """
     for name, target in HOSTS.items():
         if target.triple == facts.triple and tuple(target.needed) == tuple(facts.features):
@@ -114,7 +114,7 @@ def host_model(facts: HostFacts, calibrated: HostModel | None = None) -> HostMod
 
 
 def named_host_model(name: str | None, calibrated: HostModel | None = None) -> HostModel:
-    """The model of a host as `--host` names it, None for this machine. Raises `CompileError` for another name."""
+    """The model of a host by its name for `--host`, None for this machine. Raises `CompileError` for another name."""
     if name is None:
         return calibrated or HOST_MODELS[THIS]
     Target.named(name)

@@ -1,4 +1,4 @@
-"""Tensor expressions: what a kernel computes, apart from how it is run."""
+"""Tensor expressions: the computation of a kernel, apart from its schedule."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Element types by short names: f16 bf16 f32 f64 i8 .. i64 u8 .. u64, b (bool, one byte in memory).
 
-Those of `tilewright.compiler.cpu.expr.small_types` can only be moved and converted.
+The types of `tilewright.compiler.cpu.expr.small_types` can only be moved and converted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FLOATS = ("f16", "bf16", "f32", "f64")
 
 
 def dtype_of(dtype: Any) -> str | None:
-    """Short name of a numpy dtype, None where the kernels have no such type."""
+    """The short name of a numpy dtype, None where the kernels have no such type."""
     return _NAMES.get(np.dtype(dtype).name)
 
 

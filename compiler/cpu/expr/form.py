@@ -73,7 +73,7 @@ class Lookup:
 
 @dataclass(frozen=True, eq=False)
 class Dynamic:
-    """An i64 value computed at run time, promised to lie in [low, high]."""
+    """An i64 value computed at run time, guaranteed to lie in [low, high]."""
 
     expr: Expr
     low: int
@@ -200,7 +200,7 @@ def linear(indices: Sequence[Index | int], shape: Sequence[int]) -> Index:
 
 
 def unravel(offset: Index, shape: Sequence[int]) -> list[Index]:
-    """The inverse of `linear`."""
+    """Splits an offset into indices, the inverse of `linear`."""
     out: list[Index] = []
     for k, n in enumerate(reversed(shape)):
         last = k == len(shape) - 1
@@ -227,7 +227,7 @@ class Buffer:
 
 
 class Expr:
-    """A scalar expression; `op` names it, `value` holds what is not an operand."""
+    """A scalar expression; `op` is its operation, `value` its non-operand payload."""
 
     __slots__ = ("args", "dtype", "op", "value")
 
@@ -337,12 +337,12 @@ def select(condition: Expr, a: Expr, b: Expr | float) -> Expr:
 
 
 def guard(condition: Expr, value: Expr, otherwise: Expr | float) -> Expr:
-    """`value` where `condition`, else `otherwise`; what `value` reads is not touched elsewhere."""
+    """`value` where `condition`, else `otherwise`; elsewhere the loads of `value` are not executed."""
     return Expr("guard", (condition, value, value._with(otherwise)), value.dtype)
 
 
 def call(name: str, *args: Expr) -> Expr:
-    """sqrt floor ceil roundeven trunc fabs fma copysign, min max (NaN wins), abs for integers."""
+    """Calls a function: sqrt floor ceil roundeven trunc fabs fma copysign, min max (NaN wins), abs for integers."""
     return Expr("call", args, args[0].dtype, name)
 
 
@@ -373,7 +373,7 @@ def reduce(kind: str, variables: Sequence[Var], body: Expr, init: Expr | float, 
 
 
 def indices(expr: Expr) -> list[Index]:
-    """Every `Index` below an expression."""
+    """Every `Index` in an expression."""
     return [i for e in walk(expr) for i in own_indices(e)]
 
 
@@ -384,7 +384,7 @@ def own_indices(e: Expr) -> list[Index]:
 
 
 def walk(expr: Expr) -> list[Expr]:
-    """Every node once, also those inside dynamic indices."""
+    """Every node of an expression once, also those inside dynamic indices."""
     seen: dict[int, Expr] = {}
     stack = [expr]
     while stack:

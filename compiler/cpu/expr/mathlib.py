@@ -39,7 +39,7 @@ ERFCX64 = (1.942890293094024e-16, 0.28209479177388347, 0.28209479177287927, 0.24
 
 
 def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
-    """Horner's rule with fma; the constant term first."""
+    """The polynomial at x by Horner's rule with fma; the constant term first."""
     y = const(coefficients[-1], x.dtype)
     for c in reversed(coefficients[:-1]):
         y = fma(y, x, c)
@@ -151,7 +151,7 @@ def softplus(x: Expr) -> Expr:
 
 
 def _wide(fn: Callable[..., Expr]) -> Callable[..., Expr]:
-    """Computes in float64 whatever the type."""
+    """Wraps a function to compute in float64, whatever the type of its arguments."""
     return lambda *args: fn(*(a.to("f64") for a in args)).to(args[0].dtype)
 
 

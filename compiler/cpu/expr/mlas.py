@@ -1,7 +1,7 @@
-"""Activations of float32 as onnxruntime computes them, in every bit: the rational functions of its library MLAS.
+"""Activations of float32 equal to onnxruntime's in every bit: the rational functions of its library MLAS.
 
-For values that are quantised with a scale of their own while the model runs: a difference in the last place may change
-the scale, and with it every step.
+They are needed for values quantised with a dynamic scale: a difference in the last place may change the scale, and with
+it every step.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def _rational(x: Expr, limit: float, parts: tuple[Sequence[float], Sequence[floa
 
 
 def tanh(x: Expr) -> Expr:
-    """Tanh as MLAS computes it."""
+    """Tanh by MLAS's rational function."""
     return _rational(x, 9.0, _TANH)
 
 
 def sigmoid(x: Expr) -> Expr:
-    """The logistic function as MLAS computes it."""
+    """The logistic function by MLAS's rational function."""
     return clamp(_rational(x, 18.0, _SIGMOID) + 0.5, 0.0, 1.0)

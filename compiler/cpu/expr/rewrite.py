@@ -1,4 +1,4 @@
-"""Expressions rebuilt with other loop variables or other nodes, and neighbouring loops joined."""
+"""Rebuilds expressions with other loop variables or nodes, and joins neighbouring loops."""
 
 from __future__ import annotations
 

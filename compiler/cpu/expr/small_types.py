@@ -1,7 +1,7 @@
 """Types of a byte or less without arithmetic of their own: float8, float4 and integers of 4 and 2 bits.
 
-Every element takes a byte, as in ml_dtypes; integers below a byte keep their upper bits zero. Kernels move them
-as bytes. What computes with them converts first, by `convert`.
+Every element takes a byte, as in ml_dtypes; integers below a byte keep their upper bits zero. Kernels move them as
+bytes. Computations convert them first, by `convert`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class SmallFloat:
     Attributes:
         lowest: exponent of the smallest normal number.
         largest: finite value.
-        overflow: code of what is too large (without sign), None where it saturates in any case.
+        overflow: code of a too large value (without sign), None where it always saturates.
         nan: code of NaN.
         signed_zero: there is a -0.
     """
@@ -56,21 +56,21 @@ def is_small_float(dtype: str) -> bool:
 
 
 def code_of(value: float, dtype: str) -> int:
-    """The byte that stands for a number."""
+    """The byte that encodes a number."""
     return int(np.asarray(value, np.float32).astype(NUMPY[dtype]).view(np.uint8))
 
 
 def number_of(data: np.ndarray) -> float | int:
-    """The number that one element of a small type stands for."""
+    """The number that one element of a small type encodes."""
     value = float(data.reshape(()).astype(np.float32))
     return value if "float" in data.dtype.name else int(value)
 
 
 def convert(x: Expr, to: str, saturate: bool = True, rounding: str = "up") -> Expr:
-    """`x` in another type, also to and from small floats.
+    """Converts `x` to another type, also to and from small floats.
 
     Args:
-        saturate: what is too large for a small float becomes its largest value, else NaN or infinity.
+        saturate: a value too large for a small float becomes its largest value, else NaN or infinity.
         rounding: of float8e8m0: "up", "down" or "nearest".
     """
     if is_small_float(x.dtype) and x.dtype != to:
@@ -84,7 +84,7 @@ def convert(x: Expr, to: str, saturate: bool = True, rounding: str = "up") -> Ex
 
 
 def _decode(x: Expr) -> Expr:
-    """The float32 value, from a table of all 256."""
+    """The float32 value of a code, from a table of all 256."""
     table = np.arange(256, dtype=np.uint8).view(NUMPY[x.dtype]).astype(np.float32)
     code = Dynamic(x.bits("u8").to("i64"), 0, 255)
     return load(Buffer("", "f32", 256, "baked", table), Index.of(code))
@@ -133,5 +133,5 @@ def _encode_power(x: Expr, saturate: bool, rounding: str) -> Expr:
 
 
 def round_through(x: Expr, dtype: str) -> Expr:
-    """`x` as float32 after rounding to a float type, for what is computed in that type."""
+    """`x` as float32 after rounding to a float type, for computations in that type."""
     return x.to(dtype).to("f32") if dtype in FLOATS and dtype != "f64" else x

@@ -1,4 +1,4 @@
-"""Which parameters a function reads and writes, found in its text alone."""
+"""Finds the parameters a function reads and writes, in its text alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Accesses:
 
 
 def accesses(name: str, functions: Mapping[str, str]) -> Accesses:
-    """What the function `name`, with @, does to its parameters.
+    """Finds the parameters that the function `name`, with @, reads and writes.
 
     Args:
         functions: definitions by name, with those of the functions that it calls.
@@ -87,7 +87,7 @@ def _accesses(text: str, callees: tuple[tuple[str, Accesses], ...]) -> Accesses:
 def _of_call(
     name: str, arguments: str, known: Mapping[str, Accesses], place: Mapping[str, int]
 ) -> tuple[set[int], set[int]]:
-    """Parameters that a call reads and writes."""
+    """The parameters that a call reads and writes."""
     if name in known:
         given = [a.split()[-1] for a in arguments.split(", ")]
         at = lambda numbers: {place[given[n]] for n in numbers if given[n] in place}

@@ -9,7 +9,7 @@ from tilewright.compiler.cpu.ir.writer import Operand, Writer
 
 
 def cast(w: Writer, v: Operand, source: str, to: str) -> Operand:
-    """`v`, of the element type `source`, as `to`; a vector stays one."""
+    """Converts `v` from the element type `source` to `to`; a vector stays one."""
     lanes = lanes_of(v.type)
     type_ = lambda dtype: vector(llvm_type(dtype), lanes)
     t = type_(to)
@@ -45,13 +45,13 @@ def cast(w: Writer, v: Operand, source: str, to: str) -> Operand:
 
 
 def constant(value: float, dtype: str, lanes: int) -> Operand:
-    """A number as a scalar, or as a vector of so many lanes."""
+    """A number as a scalar, or as a vector of `lanes` lanes."""
     text, type_ = literal(value, dtype), llvm_type(dtype)
     return Operand(f"splat ({type_} {text})" if lanes else text, vector(type_, lanes))
 
 
 def _from_nibble(w: Writer, v: Operand, source: str, to: str) -> Operand:
-    """From an integer below a byte: its upper bits are zero."""
+    """Converts an integer of less than a byte, whose upper bits are zero."""
     if source[0] == "u":
         return cast(w, v, "u8", to) if to != "u8" else v
     free = 8 - int(source[1:])
@@ -60,7 +60,7 @@ def _from_nibble(w: Writer, v: Operand, source: str, to: str) -> Operand:
 
 
 def _bf16(w: Writer, v: Operand, source: str, to: str) -> Operand:
-    """To or from bfloat16, which is the upper half of a float32."""
+    """Converts to or from bfloat16, which is the upper half of a float32."""
     if source == "bf16":
         f = w.convert("bitcast", w.shl(w.convert("zext", v, "i32"), 16), "float")
         return f if to == "f32" else cast(w, f, "f32", to)

@@ -1,7 +1,7 @@
 """`Emitter`: a `Writer` that also writes expressions and accesses to buffers, over scalars or over vectors.
 
 In vector mode (`Emitter.vector`) the same expressions are written for several neighbouring elements of the innermost
-loop at once; whatever does not depend on that loop stays scalar and is spread.
+loop at once; values that do not depend on that loop stay scalar and are broadcast.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ class Emitter(Writer):
     """One LLVM function of expressions over buffers, which are its parameters.
 
     Args:
-        module: takes the declarations and tables that the function uses.
+        module: receives the declarations and tables that the function uses.
         homes: buffers that lie in the memory of others.
 
     Attributes:
         params: the buffers used so far, by the names of the parameters.
-        locals: memory of buffers that the function has to itself.
+        locals: memory of the function's private buffers.
         variables: current values of the loop variables.
-        memo: what each expression's value is called.
-        sharing: of the work among threads.
+        memo: names of the values of expressions.
+        sharing: division of the work among threads.
         streaming: vectors are stored past the caches.
-        streamed: some were.
-        mask: which lanes exist, None for all.
+        streamed: True if some vectors were stored so.
+        mask: the lanes that exist, None for all.
     """
 
     def __init__(self, module: Module, homes: Mapping[Buffer, Buffer] | None = None) -> None:
@@ -75,13 +75,13 @@ class Emitter(Writer):
         self._depends: dict[Expr, bool] = {}
 
     def reduction(self, e: Expr) -> Operand:
-        """The value of a `reduce`, which takes loops."""
+        """The value of a `reduce`, which needs loops."""
         raise NotImplementedError
 
     # Buffers.
 
     def pointer(self, buffer: Buffer) -> Operand:
-        """Where a buffer starts."""
+        """The pointer to a buffer's first element."""
         if buffer.role == "baked":
             assert buffer.data is not None
             return pointer_to(self.module.data(buffer.data))
@@ -97,16 +97,16 @@ class Emitter(Writer):
         return pointer_to(self.params[buffer] + (".own" if several else ""))
 
     def element(self, buffer: Buffer, offset: Number) -> Operand:
-        """Pointer to an element of a buffer."""
+        """The pointer to an element of a buffer."""
         return self.at(llvm_type(buffer.dtype, True), self.pointer(buffer), offset, flags="inbounds")
 
     def read(self, buffer: Buffer, offset: Number) -> Operand:
-        """An element."""
+        """Loads an element of a buffer."""
         v = self.load(llvm_type(buffer.dtype, True), self.element(buffer, offset), SIZES[buffer.dtype])
         return self.icmp("ne", v, 0) if buffer.dtype == "b" else v
 
     def write(self, buffer: Buffer, offset: Number, value: Operand) -> None:
-        """Stores an element, in vector mode the neighbours from there on."""
+        """Stores an element; in vector mode, its neighbours too."""
         if self._lanes:
             self._write_vector(buffer, offset, value)
             return
@@ -118,7 +118,9 @@ class Emitter(Writer):
 
     @contextmanager
     def vector(self, lane: Var, lanes: int, mask: Operand | None = None) -> Iterator[None]:
-        """Values are `lanes` elements from `lane`'s current value on; with a mask only some are read and written."""
+        """Switches to vector mode: values are `lanes` elements from `lane`'s current value on; with a mask only some
+        are read and written.
+        """
         outside = self.memo, self._scalars, self._depends
         self._scalars, self.memo, self._depends = self.memo, {}, {}
         self._lane, self._lanes, self.mask = lane, lanes, mask
@@ -127,11 +129,11 @@ class Emitter(Writer):
         self._lane, self._lanes, self.mask = None, 0, None
 
     def number(self, value: Any, dtype: str) -> Operand:
-        """A constant, in vector mode in all lanes."""
+        """A constant; in vector mode in all lanes."""
         return constant(value, dtype, self._lanes)
 
     def _varies(self, e: Expr) -> bool:
-        """Its value depends on the lane."""
+        """True if the value depends on the lane."""
         if e not in self._depends:
             index = e.value[1] if e.op == "load" else e.value if e.op == "index" else None
             own = index is not None and self._lane in index_vars(index)
@@ -140,7 +142,7 @@ class Emitter(Writer):
 
     @contextmanager
     def _scalar(self) -> Iterator[None]:
-        """Back to scalars for what is the same in all lanes."""
+        """Switches back to scalars for values that are the same in all lanes."""
         lanes, inside = self._lanes, self.memo
         self._lanes, self.memo = 0, self._scalars
         yield
@@ -164,7 +166,7 @@ class Emitter(Writer):
         return self.icmp("ne", v, Operand("zeroinitializer", t)) if buffer.dtype == "b" else v
 
     def _fetch_ahead(self, buffer: Buffer, p: Operand, write: bool) -> None:
-        """Asks for what a long walk through memory needs next: the processor's own guesses end at every page."""
+        """Prefetches the next data of a long walk through memory: the processor's own guesses end at every page."""
         target = self.module.target
         if buffer.nbytes < FAR_BYTES or buffer.role not in ("input", "output") or not target.has_masks:
             return
@@ -186,7 +188,7 @@ class Emitter(Writer):
             self.store(value, p, size)
 
     def _index_vector(self, index: Index) -> Operand:
-        """An affine index as values, one per lane."""
+        """The values of an affine index, one per lane."""
         assert self._lane is not None
         steps = ", ".join(f"i64 {k * (index.coefficient(self._lane) or 0)}" for k in range(self._lanes))
         first = self.splat(self.index(index), self._lanes)
@@ -314,7 +316,7 @@ class Emitter(Writer):
         return written_out or super().intrinsic(name, *args)
 
     def _scale(self, e: Expr, a: list[Operand]) -> Operand:
-        """a[0] * 2^a[1]."""
+        """The value of a[0] * 2^a[1]."""
         bits = 8 * SIZES[e.dtype]
         if self._lanes * bits != 512 or not self.module.target.has_masks:
             return self.value(scaled(*e.args))
@@ -338,7 +340,7 @@ class Emitter(Writer):
         return self.phi(llvm_type(e.dtype), [(v, last), (otherwise, before)])
 
     def fold(self, kind: str, dtype: str, a: Operand, b: Operand, strict: bool) -> Operand:
-        """One step of a reduction. `top` is a maximum that passes over NaN."""
+        """Writes one step of a reduction. `top` is a maximum that passes over NaN."""
         if kind == "top":
             return self.select(self.fcmp("ogt", b, a), b, a)
         if kind in ("min", "max"):
@@ -357,7 +359,7 @@ class Emitter(Writer):
         return self.first_of(v)
 
     def definition(self, name: str) -> str:
-        """The finished function; the buffers are its parameters, in the order of `params`."""
+        """The text of the finished function; the buffers are its parameters, in the order of `params`."""
         if self.streamed and self.module.target.triple.startswith("x86"):  # for other threads to see it
             fence = self.declared("@llvm.x86.sse.sfence", "void")
             self.run(fence, [])
@@ -370,7 +372,7 @@ class Emitter(Writer):
 
 
 def _order(atom: Atom) -> tuple[int, int]:
-    """A deterministic order: loop-invariant parts first, so that they are hoisted as one sum."""
+    """A deterministic sort key: loop-invariant parts first, so that they are hoisted as one sum."""
     if isinstance(atom, Var):
         return (0, atom.name)
     return (1, 0) if not isinstance(atom, Dynamic) else (2, 0)

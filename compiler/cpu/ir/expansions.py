@@ -1,4 +1,6 @@
-"""Operations a target has no instruction for, written out in those it has: exact, and without a call to a library."""
+"""Expands operations for which a target has no instruction into those it has: exact, and without a call to a
+library.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def _fma(w: Writer, x: Operand, y: Operand, z: Operand) -> Operand:
 
 
 def _round_even(w: Writer, x: Operand) -> Operand:
-    """Adding and taking away 2^23 (2^52) with x's sign rounds to an integer, ties to even."""
+    """Rounds to an integer, ties to even, by adding and subtracting 2^23 (2^52) with x's sign."""
     limit = Operand(_LIMIT[x.type], x.type)
     magic = w.intrinsic("copysign", limit, x)
     rounded = w.fsub(w.fadd(x, magic), magic)

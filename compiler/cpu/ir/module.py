@@ -1,4 +1,4 @@
-"""The functions of one segment as text, with what they use: tables of constants, declarations of intrinsics.
+"""The functions of one segment as text, with the tables of constants and declarations of intrinsics they use.
 
 Functions are named by the hash of their text, so equal ones, of one segment or of many, are one.
 """
@@ -19,8 +19,8 @@ class Module:
     """All functions of one segment.
 
     Args:
-        target: machine they are for.
-        threads: that run each function together.
+        target: machine they are compiled for.
+        threads: number of threads that run each function together.
     """
 
     def __init__(self, target: Target, threads: int = 1) -> None:
@@ -32,12 +32,12 @@ class Module:
         self.counters: dict[str, int] = {}  # bytes that the functions' threads need, by name
 
     def declare(self, name: str, text: str) -> str:
-        """Makes a function of elsewhere known; returns its name."""
+        """Declares a function defined elsewhere; returns its name."""
         self.declarations[name] = text
         return name
 
     def data(self, array: np.ndarray) -> str:
-        """A constant array inside the object; equal ones are shared."""
+        """Adds a constant array to the object; equal ones are shared."""
         raw = np.ascontiguousarray(array).tobytes()
         name = f"@d{hashlib.sha256(raw).hexdigest()[:20]}"
         if name not in self.globals:
@@ -52,7 +52,7 @@ class Module:
         return name
 
     def unit(self, definition: str) -> str:
-        """The module of one function: what it calls is declared, the tables it uses are part of it."""
+        """The module of one function, with declarations of the functions it calls and the tables it uses."""
         bits = self.target.vector_bits
         wide = f'"prefer-vector-width"="{bits}" "min-legal-vector-width"="{bits}"' if bits > 128 else ""
         used = list(dict.fromkeys(_REFERENCE.findall(definition)))[1:]
@@ -71,6 +71,6 @@ class Module:
 
 
 def _declaration(definition: str) -> str:
-    """`declare` for a `define`."""
+    """The `declare` line for a `define`."""
     head = definition[: definition.index(")") + 1]
     return re.sub(r" %[\w.]+", "", head.replace("define", "declare", 1))

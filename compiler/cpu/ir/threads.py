@@ -1,7 +1,7 @@
-"""Work shared by threads: each runs the whole function and takes parts of its loops, as many as it comes to.
+"""Divides work among threads: each runs the whole function and takes parts of its loops, as many as it gets to.
 
-No thread waits for one that is not running: what one does not take the others do, and one that comes late finds the
-parts taken and goes on to where the others are. A function ends when all its parts are done.
+No thread waits for one that is not running: the others take the parts that one does not, and a late one finds the parts
+taken and goes on to where the others are. A function ends when all its parts are done.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ _CLOSED = 1 << 32  # more than there are threads
 
 
 def private_bytes(buffer: Buffer) -> int:
-    """From one thread's copy of a private buffer to the next: whole lines, and room to read behind the end."""
+    """Bytes from one thread's copy of a private buffer to the next: whole cache lines, and room to read behind the
+    end.
+    """
     return -(-buffer.nbytes // PRIVATE) * PRIVATE + PRIVATE
 
 
 class Region(NamedTuple):
-    """Work in `turns` parts, several times. Its counters: the parts that are done, then for each thread and time those
-    that are taken of its share.
+    """Work in `turns` parts, several times. Its counters: the finished parts, then for each thread and time the parts
+    taken of its share.
 
     Attributes:
-        offset: of the counters, bytes.
-        turns: parts.
+        offset: offset of the counters, bytes.
+        turns: number of parts.
         apart: bytes from one thread's counters to the next one's.
     """
 
@@ -45,15 +47,15 @@ class Region(NamedTuple):
 
 
 class Sharing:
-    """How the threads share what is being written.
+    """Division of the work among the threads in the function being written.
 
     Args:
         writer: of the function.
-        counters: where its counters are.
+        counters: pointer to its counters.
 
     Attributes:
-        busy: what is written now is one thread's part already.
-        nbytes: of the counters.
+        busy: True while a single thread's part is being written.
+        nbytes: bytes of the counters.
     """
 
     def __init__(self, writer: Writer, counters: Operand = COUNTERS) -> None:
@@ -68,11 +70,11 @@ class Sharing:
 
     @property
     def wanted(self) -> bool:
-        """There are several threads, and the work has not been shared yet."""
+        """True if there are several threads and the work has not been shared yet."""
         return self.threads > 1 and not self.busy
 
     def region(self, turns: int, times: int = 1) -> Region:
-        """Makes room for the counters of work in `turns` parts that is done so many times."""
+        """Allocates the counters of work in `turns` parts that is done `times` times."""
         apart = -(-8 * times // LINE) * LINE
         found = Region(self.nbytes, turns, apart)
         if self.wanted:
@@ -82,10 +84,10 @@ class Sharing:
 
     @contextmanager
     def taken(self, region: Region, time: Number = 0) -> Iterator[Operand]:
-        """The loop over the parts that this thread takes.
+        """Writes the loop over the parts that this thread takes.
 
         It begins with a share of its own, the same one every time, whose data its caches may still hold, and goes on
-        with what the others have left.
+        with the remaining parts of the others.
         """
         w, turns = self.writer, region.turns
         if not self.wanted:
@@ -114,13 +116,14 @@ class Sharing:
         self.busy = False
 
     def wait(self, region: Region, least: Number) -> None:
-        """Waits until so many parts of a region are done."""
+        """Waits until `least` parts of a region are done."""
         if self.wanted:
             wait_for(self.writer, self.writer.at("i8", self.counters, region.offset), least)
 
     def finish(self) -> None:
-        """Waits until all parts of all regions are done and no thread is inside `everyone`; once, at the end of the
-        function."""
+        """Waits until all parts of all regions are done and no thread is inside `everyone`; used once, at the end of
+        the function.
+        """
         for region, parts in self._ends:
             self.wait(region, parts)
         for offset in self._gates:
@@ -156,7 +159,7 @@ class Sharing:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Done by one thread only, the first that comes, unless this is a thread's share already."""
+        """Lets one thread only run the block, the first that comes, unless this is a thread's part already."""
         if not self.wanted:
             yield
             return
@@ -172,8 +175,9 @@ class Sharing:
 
     @contextmanager
     def everyone(self) -> Iterator[None]:
-        """Done whole by every thread that comes here before one has finished: where a later one would write, the others
-        may have something else by then."""
+        """Lets every thread run the whole block that comes here before one has finished it: a later one would overwrite
+        memory that the others may have reused by then.
+        """
         if not self.wanted:
             yield
             return
@@ -191,7 +195,8 @@ class Sharing:
 
 def wait_for(w: Writer, counter: Operand, least: Number, modulo: int = 0) -> None:
     """Waits until the int64 at an address is not below a number, or equals it modulo a power of two; after a while it
-    lets others have the processor."""
+    yields the processor.
+    """
     target, n = w.module.target, w.fresh("M")
     wait, spin, more, give_way, go = (f"{n}.{name}" for name in ("wait", "spin", "more", "yield", "go"))
     w.jump(wait)

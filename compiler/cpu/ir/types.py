@@ -22,12 +22,12 @@ def llvm_type(dtype: str, memory: bool = False) -> str:
 
 
 def vector(type_: str, lanes: int) -> str:
-    """`lanes` elements of a type; the type itself for 0."""
+    """The type of `lanes` elements of a type; the type itself for 0."""
     return f"<{lanes} x {type_}>" if lanes else type_
 
 
 def lanes_of(type_: str) -> int:
-    """The elements of a vector type, 0 for any other."""
+    """The number of elements of a vector type, 0 for any other."""
     return int(type_[1:].partition(" ")[0]) if type_.startswith("<") else 0
 
 
@@ -57,6 +57,6 @@ def literal(value: Any, dtype: str) -> str:
 
 
 def suffix(type_: str) -> str:
-    """How intrinsics' names spell a type."""
+    """The spelling of a type in names of intrinsics."""
     lanes, element = lanes_of(type_), element_of(type_)
     return f"{f'v{lanes}' if lanes else ''}{_SHORT.get(element, element)}"

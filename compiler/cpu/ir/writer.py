@@ -25,12 +25,12 @@ Number = int | Operand  # an int stands for a constant of the other operand's ty
 
 
 def i64(value: int) -> Operand:
-    """A constant."""
+    """An i64 constant."""
     return Operand(str(value), "i64")
 
 
 def pointer_to(name: str) -> Operand:
-    """A pointer by its name: a parameter, or data of the module."""
+    """The pointer of this name: a parameter, or data of the module."""
     return Operand(name, "ptr")
 
 
@@ -39,7 +39,7 @@ class Writer:
 
     Args:
         module: takes the declarations and tables that the function uses.
-        indent: before every instruction.
+        indent: indentation of every instruction.
     """
 
     def __init__(self, module: Module, indent: str = "  ") -> None:
@@ -53,7 +53,9 @@ class Writer:
     # Any instruction.
 
     def op(self, text: str, type_: str, name: str = "") -> Operand:
-        """An instruction with a result of the type, called `name` if given; for what has no method here."""
+        """Writes an instruction with a result of the type, called `name` if given; for operations without a method
+        here.
+        """
         if not name:
             self.count += 1
             name = f"t{self.count}"
@@ -61,7 +63,7 @@ class Writer:
         return Operand(f"%{name}", type_)
 
     def do(self, text: str) -> None:
-        """An instruction without a result."""
+        """Writes an instruction without a result."""
         self.lines.append(self.indent + text)
 
     def label(self, name: str) -> None:
@@ -75,7 +77,7 @@ class Writer:
     # Arithmetic.
 
     def binary(self, name: str, a: Number, b: Number, flags: str = "", called: str = "") -> Operand:
-        """`name` of two operands of one type; two ints are of 64 bits."""
+        """Writes the operation `name` on two operands of one type; two ints are of 64 bits."""
         type_ = a.type if isinstance(a, Operand) else b.type if isinstance(b, Operand) else "i64"
         return self.op(f"{name} {flags}{' ' if flags else ''}{type_} {a}, {b}", type_, called)
 
@@ -119,7 +121,7 @@ class Writer:
         return self.binary("xor", a, b)
 
     def negated(self, condition: Operand) -> Operand:
-        """Not, of an i1."""
+        """The negation of an i1."""
         return self.op(f"xor i1 {condition}, true", "i1")
 
     def shl(self, a: Operand, b: Number) -> Operand:
@@ -141,7 +143,7 @@ class Writer:
         return self.op(f"select {condition.type} {condition}, {a.type} {a}, {a.type} {b}", a.type)
 
     def convert(self, how: str, v: Operand, type_: str, called: str = "") -> Operand:
-        """zext, sext, trunc, bitcast, fptosi, ...: `v` as a type."""
+        """Converts `v` to a type: zext, sext, trunc, bitcast, fptosi, ..."""
         return self.op(f"{how} {v.type} {v} to {type_}", type_, called)
 
     # Vectors.
@@ -171,13 +173,13 @@ class Writer:
     # Memory.
 
     def alloca(self, type_: str, count: int = 1, align: int = 64) -> Operand:
-        """Memory of the function's own."""
+        """Allocates memory local to the function."""
         name = f"%{self.fresh('a')}"
         self.allocas.append(f"  {name} = alloca [{count} x {type_}], align {align}")
         return pointer_to(name)
 
     def at(self, type_: str, pointer: Operand, offset: Number, called: str = "", flags: str = "") -> Operand:
-        """Pointer to element `offset` of an array of a type."""
+        """The pointer to element `offset` of an array of a type."""
         return self.op(
             f"getelementptr {flags}{' ' if flags else ''}{type_}, ptr {pointer}, i64 {offset}", "ptr", called
         )
@@ -191,19 +193,19 @@ class Writer:
     # Calls.
 
     def call(self, name: str, type_: str, args: Sequence[Operand], called: str = "") -> Operand:
-        """A call with a result, by the name with @."""
+        """Writes a call with a result, by the name with @."""
         return self.op(f"call {type_} {name}({', '.join(f'{a.type} {a}' for a in args)})", type_, called)
 
     def run(self, name: str, args: Sequence[Operand]) -> None:
-        """A call without a result."""
+        """Writes a call without a result."""
         self.do(f"call void {name}({', '.join(f'{a.type} {a}' for a in args)})")
 
     def declared(self, name: str, type_: str, *parameters: str) -> str:
-        """Declares a function of elsewhere; returns its name."""
+        """Declares a function defined elsewhere; returns its name."""
         return self.module.declare(name, f"declare {type_} {name}({', '.join(parameters)})")
 
     def intrinsic(self, name: str, *args: Number) -> Operand:
-        """`llvm.name` of operands, the result being of the first one's type."""
+        """Calls `llvm.name`; the result has the first operand's type."""
         type_ = next(a.type for a in args if isinstance(a, Operand))
         given = [a if isinstance(a, Operand) else Operand(str(a), type_) for a in args]
         full = self.declared(f"@llvm.{name}.{suffix(type_)}", type_, *(a.type for a in given))
@@ -218,12 +220,12 @@ class Writer:
         self.do(f"br i1 {condition}, label %{yes}, label %{no}")
 
     def scope(self) -> AbstractContextManager[None]:
-        """Around code that may not run: what is remembered of it is forgotten afterwards."""
+        """A context for code that may not run: values remembered inside are forgotten afterwards."""
         return nullcontext()
 
     @contextmanager
     def loop(self, low: Number, high: Number, step: int = 1) -> Iterator[Operand]:
-        """`for i in range(low, high, step)`; yields i."""
+        """Writes `for i in range(low, high, step)`; yields i."""
         n = self.fresh("L")
         before = self.block
         self.jump(f"{n}.head")
@@ -241,7 +243,7 @@ class Writer:
 
     @contextmanager
     def when(self, condition: Operand) -> Iterator[None]:
-        """What is written inside runs only if the condition holds."""
+        """Writes the code inside so that it runs only if the condition holds."""
         n = self.fresh("W")
         self.branch(condition, f"{n}.then", f"{n}.end")
         self.label(f"{n}.then")
@@ -251,12 +253,12 @@ class Writer:
         self.label(f"{n}.end")
 
     def phi(self, type_: str, choices: Sequence[tuple[Number | str, str]], called: str = "") -> Operand:
-        """The value that belongs to the block control came from: (value, block) pairs."""
+        """The value of the block that control came from: (value, block) pairs."""
         pairs = ", ".join(f"[ {v}, %{block} ]" for v, block in choices)
         return self.op(f"phi {type_} {pairs}", type_, called)
 
     def text(self, head: str) -> str:
-        """The finished definition.
+        """The text of the finished definition.
 
         Args:
             head: linkage, name and parameters, and attributes.

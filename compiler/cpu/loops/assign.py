@@ -2,7 +2,7 @@
 
 The innermost loop is written in vectors where its accesses are contiguous, with the ragged end under a mask (or, on
 targets without masks, element by element). Everything else stays loops over scalars with `noalias` pointers and
-constant strides, which LLVM's vectoriser takes on.
+constant strides, left to LLVM's vectoriser.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Bounds = Mapping[Var, Number]  # extents of loops where they are not the variabl
 
 
 def emit_assign(f: Function, what: Assignment, bounds: Bounds | None = None) -> None:
-    """`buffer[offset] = body` over the variables' domain, by the function's schedule.
+    """Writes `buffer[offset] = body` over the variables' domain, by the function's schedule.
 
     Args:
         bounds: extents of variables, which are then not merged.
@@ -65,7 +65,9 @@ def emit_assign(f: Function, what: Assignment, bounds: Bounds | None = None) -> 
 
 
 def _divide(f: Function, what: Assignment, bounds: Bounds | None) -> None:
-    """The same with one loop outermost and shared among the threads: blocks of the longest loop, where it has such."""
+    """Writes an assignment with one loop outermost and shared among the threads: blocks of the longest loop, where
+    possible.
+    """
     variables, body, buffer, offset = what
     longest = max(variables, key=lambda v: v.extent, default=None)
     block = next((b for b in _BLOCKS if longest is not None and longest.extent % b == 0), 0)
@@ -86,7 +88,7 @@ def _divide(f: Function, what: Assignment, bounds: Bounds | None) -> None:
 
 
 def emit_rows(f: Function, outer: list[Var], parts: list[Assignment]) -> None:
-    """For every point of `outer` the parts in order; buffers of the role `local` hold one point's values."""
+    """Writes the parts in order for every point of `outer`; buffers of the role `local` hold one point's values."""
     for _, _, buffer, _ in parts:
         if buffer.role == "local":
             f.locals[buffer] = f.alloca(llvm_type(buffer.dtype, True), buffer.size)
@@ -97,7 +99,7 @@ def emit_rows(f: Function, outer: list[Var], parts: list[Assignment]) -> None:
 
 
 def _column_wise(fold: Expr, inner: Var) -> bool:
-    """The loop variable, not the reduction's, walks memory contiguously."""
+    """True if the loop variable, not the reduction's, walks memory contiguously."""
     last = fold.value[1][-1]
     reads = list(indices(fold.args[0]))
     if inner.extent < 4:

@@ -1,4 +1,4 @@
-"""Copies that are given by tables, as boxes: parts of the output that affine loops walk.
+"""Splits copies given by tables into boxes: parts of the output that affine loops walk.
 
 In a box every lane (index of the last dimension) is either copied or filled, and its tables are factored into loops.
 """
@@ -26,7 +26,7 @@ class Loop:
 
 @dataclass
 class Box:
-    """A part of the output: loops, the last dimension's input offsets, which of its lanes are copied."""
+    """A part of the output: loops, the last dimension's input offsets, and the lanes that are copied."""
 
     loops: list[Loop]
     read: int
@@ -52,7 +52,7 @@ class Analysis:
         self.boxes: list[Box] = []
 
     def run(self) -> bool:
-        """False where the tables are too irregular."""
+        """Computes the boxes. Returns False where the tables are too irregular."""
         around = [(0, n) for n in self.shape[:-1]]
         starts = range(0, self.shape[-1], self.block)
         return all(self._partition([*around, (start, start + self.block)]) for start in starts)
@@ -105,7 +105,7 @@ class Analysis:
         )
 
     def _edges(self, box: list[tuple[int, int]], k: int, d: int) -> list[int]:
-        """Where to cut dimension d so that coordinate k is inside or outside; undecided indices are alone."""
+        """Positions to cut dimension d at, so that coordinate k is inside or outside; undecided indices are alone."""
         lo, hi = self._status(k, box, d)
         t = self.tables[k][d][slice(*box[d])]
         n = self.in_shape[k]
@@ -113,7 +113,7 @@ class Analysis:
         return [0, *(int(i) + 1 for i in np.flatnonzero((kind[1:] != kind[:-1]) | (kind[1:] == 0))), len(t)]
 
     def _factor(self, box: list[tuple[int, int]], valid: np.ndarray) -> bool:
-        """Turns the tables of a box into loops; a dimension that is not a nest of loops is cut again."""
+        """Turns the tables of a box into loops; a dimension that is not a loop nest is cut again."""
         loops: list[Loop] = []
         last = len(self.shape) - 1
         blocks, lane = divmod(box[last][0], self.block)
@@ -148,7 +148,7 @@ class Analysis:
 
 
 def _run(v: np.ndarray) -> int:
-    """Length of the affine start of a vector."""
+    """The length of the affine start of a vector."""
     steps = np.diff(v)
     breaks = np.flatnonzero(steps != steps[0])
     return int(breaks[0]) + 1 if len(breaks) else len(v)
@@ -171,7 +171,7 @@ def affine(v: np.ndarray) -> list[tuple[int, int]] | None:
 
 
 def joined(loops: list[Loop]) -> list[Loop]:
-    """The same walk by fewer loops: none of one iteration, and none that goes on where the one inside it ends."""
+    """Joins loops of one walk: none of one iteration, and none that continues the one inside it."""
     out: list[Loop] = []
     for l in loops:
         if l.extent == 1:
@@ -185,7 +185,7 @@ def joined(loops: list[Loop]) -> list[Loop]:
 
 @dataclass
 class Run:
-    """Lanes that a nest of loops walks: all filled, or all copied."""
+    """Lanes that a nest of loops walks, all filled or all copied."""
 
     loops: list[Loop]
     read: int
@@ -194,7 +194,7 @@ class Run:
 
 
 def lane_runs(box: Box) -> list[Run]:
-    """The lanes as few nests: stretches of one stride, then equal stretches at equal distances, and so on."""
+    """Groups the lanes into few nests: stretches of one stride, then equal stretches at equal distances, and so on."""
     runs, i, n = [], 0, len(box.lanes)
     while i < n:
         j, step = i + 1, 0

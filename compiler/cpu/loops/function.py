@@ -16,12 +16,12 @@ class Function(Emitter):
     """One LLVM function of a kernel being written.
 
     Args:
-        module: takes what the function uses.
-        schedule: of its loops.
+        module: receives declarations and tables of the function.
+        schedule: schedule of its loops.
         homes: buffers that lie in the memory of others.
 
     Attributes:
-        plain: it has loops over scalars that LLVM should vectorise.
+        plain: True if it has loops over scalars that LLVM should vectorise.
     """
 
     def __init__(

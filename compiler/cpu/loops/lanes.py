@@ -1,4 +1,4 @@
-"""The innermost loop in vectors: whether it can be, and the loop with its ragged end."""
+"""Writes the innermost loop in vectors where that is possible, with its ragged end."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def over_lanes(
     body: Callable[[int], None],
     scalar: Callable[[], None],
 ) -> None:
-    """The loop over `lane` in vectors.
+    """Writes the loop over `lane` in vectors.
 
     Args:
         unroll: vectors per iteration.
@@ -97,7 +97,7 @@ def over_lanes(
 def _last_vector(
     f: Emitter, lane: Var, lanes: int, rest: Operand, extent: Operand, body: Callable[[int], None]
 ) -> None:
-    """The elements from `rest` to `extent`, less than a vector of them, if there are any."""
+    """Writes the elements from `rest` to `extent`, less than a vector of them, if there are any."""
     with f.when(f.icmp("slt", rest, extent)):
         f.variables[lane] = rest
         with f.vector(lane, lanes):

@@ -14,7 +14,7 @@ _START = {"add": 0, "mul": 1, "or": 0, "and": -1}
 
 
 def neutral(kind: str, dtype: str) -> float:
-    """What changes nothing when folded."""
+    """The neutral element of a fold."""
     if kind in _START:
         return bool(_START[kind]) if dtype == "b" else _START[kind]
     if dtype in FLOATS:
@@ -25,7 +25,7 @@ def neutral(kind: str, dtype: str) -> float:
 
 
 def emit_reduce(f: Emitter, e: Expr, schedule: LoopSchedule) -> tuple[Operand, bool]:
-    """The value of a reduction, and whether it became a loop over scalars."""
+    """Writes a reduction; returns its value, and True if it became a loop over scalars."""
     kind, variables, strict = e.value
     variables, (body,), _ = merge(list(variables), [e.args[0]], Index(0))
     t = llvm_type(e.dtype)
@@ -51,7 +51,7 @@ def _fold_lanes(
     f: Emitter, schedule: LoopSchedule, kind: str, dtype: str, variables: list[Var], body: Expr, lanes: int,
     slot: Operand,
 ) -> None:  # fmt: skip
-    """Several vectors of partial results, joined at the end."""
+    """Writes a reduction by several vectors of partial results, joined at the end."""
     lane = variables[-1]
     count = max(1, min(schedule.partial, lane.extent // lanes))
     vec, start = vector(llvm_type(dtype), lanes), constant(neutral(kind, dtype), dtype, lanes)

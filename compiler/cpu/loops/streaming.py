@@ -1,4 +1,4 @@
-"""Large results stored past the caches."""
+"""Non-temporal stores of large results, past the caches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STREAM_BYTES = 16 << 20  # results from this size on are not worth keeping in ca
 
 
 def either_way(f: Emitter, buffer: Buffer, nest: Callable[[], None]) -> None:
-    """`nest` with stores past the caches where `buffer` starts at a line of theirs, else with plain ones."""
+    """Writes `nest` with stores past the caches where `buffer` starts at a cache line, else with plain ones."""
     address = f.convert("ptrtoint", f.pointer(buffer), "i64")
     aligned = f.icmp("eq", f.and_(address, LINE - 1), 0)
     with f.when(aligned):
@@ -24,7 +24,9 @@ def either_way(f: Emitter, buffer: Buffer, nest: Callable[[], None]) -> None:
 
 
 def streams(f: Emitter, buffer: Buffer, offset: Index, lane: Var, lanes: int) -> bool:
-    """The result is larger than caches and every vector one of their lines: written past them, it costs no read."""
+    """True if the result is larger than the caches and every vector one cache line: stores past the caches cost no
+    read.
+    """
     size = SIZES[buffer.dtype]
     steps = [c for atom, c in offset.terms if atom != lane]
     return (

@@ -1,4 +1,4 @@
-"""Copies that are contiguous along another loop than their source: square blocks turned in registers."""
+"""Copies contiguous along another loop than their source: square blocks transposed in registers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SQUARE = 16  # most elements of a side of a block
 
 @dataclass(frozen=True)
 class Side:
-    """One side of the copy of a block: where it is read or written.
+    """The source or the destination of the copy of a block.
 
     Attributes:
         buffer: memory.
-        index: of an element.
+        index: index of an element.
         along: the loop along which the memory is contiguous.
-        count: how many elements along it the block has.
+        count: number of the block's elements along it.
     """
 
     buffer: Buffer
@@ -35,7 +35,7 @@ def emit_transpose(f: Function, what: Assignment) -> bool:
     """Writes the assignment if it is such a copy.
 
     Returns:
-        Whether it is.
+        True if it is one.
     """
     variables, body, buffer, offset = what
     target, size, schedule = f.module.target, SIZES[body.dtype], f.schedule
@@ -108,7 +108,7 @@ def _block(f: Function, source: Side, target: Side, n: int) -> None:
 
 
 def _transpose_registers(w: Writer, rows: list[Operand]) -> list[Operand]:
-    """The columns of n vectors of n elements: log2(n) rounds that interleave the upper with the lower half."""
+    """Transposes n vectors of n elements: log2(n) rounds that interleave the upper with the lower half."""
     n = len(rows)
     for _ in range(n.bit_length() - 1):
         rows = [
@@ -120,11 +120,11 @@ def _transpose_registers(w: Writer, rows: list[Operand]) -> list[Operand]:
 
 
 def _interleave(n: int, high: bool) -> list[int]:
-    """Picks that interleave the low or the high halves of two vectors."""
+    """Shuffle picks that interleave the low or the high halves of two vectors."""
     first = n // 2 if high else 0
     return [k for i in range(n // 2) for k in (first + i, n + first + i)]
 
 
 def _mask(count: int, n: int) -> Operand | None:
-    """The first `count` of n lanes, None for all."""
+    """The mask of the first `count` of n lanes, None for all."""
     return None if count == n else first_lanes(count, n)

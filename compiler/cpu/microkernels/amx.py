@@ -28,7 +28,7 @@ def _configuration() -> np.ndarray:
 
 
 def define_amx_tile(module: Module, tile: Tile, a_signed: bool) -> str:
-    """A function like the other tiles, of 16 or 32 rows. Returns its name.
+    """Defines the function of a tile of 16 or 32 rows. Returns its name.
 
     Args:
         tile: with a stride for B; its `a_k` and `vectors` are fixed here.

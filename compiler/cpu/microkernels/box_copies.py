@@ -1,4 +1,4 @@
-"""Code that copies boxes of bytes: lanes as they lie, or transposed by the register kernel."""
+"""Copies boxes of bytes: lanes unchanged, or transposed by the register kernel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MIN_TABLE = 3
 
 @dataclass(frozen=True)
 class Move:
-    """From where to where the bytes go, and what happens to them."""
+    """Source, destination and transformation of copied bytes."""
 
     source: Buffer
     target: Buffer
@@ -28,7 +28,7 @@ class Move:
 
 
 def emit_box(f: Function, box: Box, move: Move) -> None:
-    """Writes the part of the output that a box is."""
+    """Writes the copy of a box of the output."""
     lanes = affine(box.lanes) if box.valid.all() else None
     one_stride = lanes is not None and len(lanes) == 1
     loops = box.loops
@@ -51,7 +51,7 @@ def emit_box(f: Function, box: Box, move: Move) -> None:
 
 @contextlib.contextmanager
 def _nested(f: Function, loops: Sequence[Loop], read: Number, write: Number) -> Iterator[tuple[Number, Number]]:
-    """A nest of affine loops; gives the offsets in input and output."""
+    """Writes a nest of affine loops; yields the offsets in input and output."""
     with contextlib.ExitStack() as stack:
         for l in loops:
             i = stack.enter_context(f.loop(0, l.extent))
@@ -61,7 +61,7 @@ def _nested(f: Function, loops: Sequence[Loop], read: Number, write: Number) -> 
 
 
 def _transposed(f: Function, box: Box, k: int, move: Move) -> None:
-    """Lanes (contiguous in the output) against loop k (contiguous in the input)."""
+    """Copies lanes (contiguous in the output) against loop k (contiguous in the input), by the transposing kernel."""
     across = box.loops[k]
     rest = [l for i, l in enumerate(box.loops) if i != k]
     lanes, n = box.lanes, len(box.lanes)
@@ -101,7 +101,7 @@ def _transposed(f: Function, box: Box, k: int, move: Move) -> None:
 
 
 def _transposed_wide(f: Function, box: Box, across: Loop, rest: Sequence[Loop], move: Move) -> None:
-    """Many lanes in regular steps (a plane read from blocked channels): vectors along the lanes."""
+    """Copies many lanes in regular steps (a plane read from blocked channels) by vectors along the lanes."""
     n, step = len(box.lanes), int(box.lanes[1] - box.lanes[0])
     with _nested(f, rest, box.read + int(box.lanes[0]), box.write) as (r, w):
         base_in, base_out = f.element(move.source, r), f.element(move.target, w)

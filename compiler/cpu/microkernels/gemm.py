@@ -32,7 +32,7 @@ DIRECT_COLUMNS = 512  # keeps the tile buffer in the first-level cache
 
 @dataclass
 class RowOperand:
-    """A. Packed: per register tile [k][rows]; else strided rows of `row_stride` elements (bytes for int8)."""
+    """Operand A. Packed: per register tile [k][rows]; else strided rows of `row_stride` elements (bytes for int8)."""
 
     buffer: Buffer
     offset: Callable[[Sequence[Var]], Index]
@@ -41,14 +41,14 @@ class RowOperand:
 
 @dataclass
 class PanelOperand:
-    """B, constant, packed [panel][k][panel width]."""
+    """Operand B, constant, packed [panel][k][panel width]."""
 
     buffer: Buffer
 
 
 @dataclass
 class DirectOperand:
-    """B in place: row k of a stride-1 convolution is the padded input from `table[k]` on.
+    """Operand B in place: row k of a stride-1 convolution is the padded input from `table[k]` on.
 
     Columns run over whole input rows of `pitch` elements, so a few sums between the rows' ends are computed in vain;
     in exchange nothing is packed. Elements are float32, or int32 of four neighbouring channels' bytes.
@@ -81,7 +81,7 @@ class Gemm:
     """A matmul that stores itself together with what is computed from it (see `value.Accumulator`).
 
     Attributes:
-        k: length of the sums (groups of four for int8).
+        k: length of the reduction (groups of four for int8).
         schedule: register tile and blocks.
         split: sorts the value's variables into a `Domain`.
         integer: int8 operands, int32 sums.
@@ -135,7 +135,7 @@ class Gemm:
         return best, cols
 
     def in_matrix_registers(self, target: Target) -> bool:
-        """Whether AMX can take the product: A's rows contiguous, k and columns in whole registers."""
+        """True if AMX can compute the product: A's rows contiguous, k and columns in whole registers."""
         return (
             target.has_amx
             and self.integer
@@ -162,8 +162,8 @@ class Block:
     Attributes:
         r0, c0: loop variables over the blocks' first rows and columns.
         r, c: loop variables within the block.
-        rows, cols: how many of each there are.
-        whole: it has all columns of its rows.
+        rows, cols: number of rows and columns.
+        whole: True if it has all columns of its rows.
     """
 
     r0: Var
@@ -177,19 +177,19 @@ class Block:
 
 @dataclass(frozen=True)
 class Job:
-    """The kernel of a product that is stored with what follows it.
+    """The kernel of a product with its epilogue.
 
     Attributes:
         gemm: the product.
         target: machine it is for.
-        domain: the result's loop variables, and what is computed of each element.
-        acc: the product's value, as it stands in the domain's body.
-        out: where the result goes.
+        domain: the result's loop variables, and the expression of each element.
+        acc: the product's value in the domain's body.
+        out: destination of the result.
         tile: memory of the sums of one row of tiles.
         packed: memory of B's columns in order.
         columns: rows and columns of a block of columns.
-        width: of `tile`, elements.
-        ldb: from one row of `packed` to the next, elements.
+        width: width of `tile`, elements.
+        ldb: row stride of `packed`, elements.
     """
 
     gemm: Gemm
@@ -245,7 +245,7 @@ class Job:
                 done += tiles * size
 
     def _divided(self, threads: int) -> str | Var:
-        """Which loop the threads share: blocks of rows or columns, a batch, else the tiles of A."""
+        """The loop that the threads share: blocks of rows or columns, a batch, else the tiles of A."""
         d, (rows, cols) = self.domain, self.columns
         if -(-d.r.extent // rows) >= threads:
             return "rows"
@@ -254,10 +254,10 @@ class Job:
         return next((v for v in d.batch if v.extent >= threads), "tiles")
 
     def _multiply(self, f: Function, first: Operand, size: int, count: Operand, first_b: Operand) -> None:
-        """The tiles of `size` rows of A from `first` on, over `count` columns of B.
+        """Writes the tiles of `size` rows of A from `first` on, over `count` columns of B.
 
         Args:
-            first_b: where they start: the column in panels, or the element of an operand in place.
+            first_b: start in B: the column in panels, or the element of an operand in place.
         """
         b = self.gemm.b
         table = pointer_to("null")
@@ -283,7 +283,7 @@ class Job:
 
     @property
     def _unit(self) -> int:
-        """Elements of A or B that are multiplied at a time: neighbours along k."""
+        """Neighbours along k that are multiplied at a time, in elements."""
         return 4 if self.gemm.integer else 1
 
     def _a_pointer(self, f: Function, first: Operand) -> Operand:
@@ -293,7 +293,7 @@ class Job:
         return f.element(a.buffer, f.add(base, f.mul(first, stride)))
 
     def _function(self, f: Function, size: int) -> str:
-        """The register tile's function for `size` rows."""
+        """The name of the register tile's function for `size` rows."""
         gemm, a, b = self.gemm, self.gemm.a, self.gemm.b
         unit = self._unit
         a_row, a_k = (unit, size * unit) if a.row_stride is None else (a.row_stride, unit)
@@ -309,7 +309,7 @@ class Job:
         return define_tile(f.module, tile, product)
 
     def _epilogue(self, f: Function, block: Block, first: Operand, size: int) -> None:
-        """Computes what follows from `size` rows of the tile buffer, the result's rows from `first` on."""
+        """Writes the epilogue of `size` rows of the tile buffer, the result's rows from `first` on."""
         d = self.domain
         m, base = Var.new(size), Var.new(d.m.extent)
         f.variables[base] = first
@@ -332,7 +332,7 @@ def _bounded(f: Function, extent: int, start: Operand, step: int) -> Number:
 
 
 def _nest(f: Function, what: Assignment, block: Block) -> None:
-    """Loops over variables, then over the block's rows and columns, as one loop where the accesses allow."""
+    """Writes loops over variables, then over the block's rows and columns, as one loop where the accesses allow."""
     variables, body, out, at = what
     r, c = block.r, block.c
     inner: list[Var]
@@ -352,7 +352,9 @@ def _nest(f: Function, what: Assignment, block: Block) -> None:
 
 
 def pack_rows(a: np.ndarray, limit: int) -> np.ndarray:
-    """[..., M, K] to tiles [..., tile][K][rows] of `split_rows`, flat in the last axis. Groups of 4 k for int8."""
+    """Packs [..., M, K] to tiles [..., tile][K][rows] of `split_rows`, flat in the last axis. Groups of 4 k for
+    int8.
+    """
     *lead, m, k = a.shape
     group = 4 if a.dtype.itemsize == 1 else 1
     a = a.reshape(*lead, m, k // group, group)
@@ -365,7 +367,7 @@ def pack_rows(a: np.ndarray, limit: int) -> np.ndarray:
 
 
 def pack_panels(b: np.ndarray, panel: int) -> np.ndarray:
-    """[K, N] to [panel][K][panel width] with zero columns at the end. Groups of 4 k for int8."""
+    """Packs [K, N] to [panel][K][panel width] with zero columns at the end. Groups of 4 k for int8."""
     k, n = b.shape
     group = 4 if b.dtype.itemsize == 1 else 1
     rows, panels = -(-k // group), -(-n // panel)

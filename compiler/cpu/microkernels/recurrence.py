@@ -31,9 +31,9 @@ class Finished:
 
     Attributes:
         sums: the products, [rows, gates, units of a block].
-        rows, units: how many there are at most.
-        first_row, first_unit: of them, loop variables with values.
-        bound: units there are, where that is known at run time only.
+        rows, units: their largest numbers.
+        first_row, first_unit: first row and unit, loop variables with values.
+        bound: number of units where only the run time knows it.
     """
 
     sums: Buffer
@@ -46,7 +46,7 @@ class Finished:
 
     def assign(self, f: Function, target: Buffer, fn: Callable[[Index, Index, Callable[[int], Expr]], Expr],
                place: Callable[[Index, Index], Index]) -> None:  # fmt: skip
-        """`target[place(b, j)] = fn(b, j, gate)` for the rows b and units j; `gate(n)` is the n-th product."""
+        """Writes `target[place(b, j)] = fn(b, j, gate)` for the rows b and units j; `gate(n)` is the n-th product."""
         row, unit = Var.new(self.rows), Var.new(self.units)
         r, u = Index.of(row), Index.of(unit)
         gate = lambda n: load(self.sums, (r * self.gates + n) * self.units + u)
@@ -59,21 +59,21 @@ class GateProduct:
     """`state @ R^T` for neighbouring gates of one direction.
 
     Args:
-        ctx: takes the packed weights.
+        ctx: receives the packed weights.
         hidden: units.
-        gates: which.
+        gates: the gates.
         batch: rows of the state.
-        dtype: of the state; "u8" is multiplied by int8 weights, with sums in int32.
+        dtype: type of the state; "u8" is multiplied by int8 weights, with sums in int32.
         known: constant weights [gates * hidden, hidden], float32 or int8; None if they are of other types or not known.
-        read: the weight of a row and a column where they are not known.
+        read: reads the weight of a row and a column where weights are not constant.
 
     Attributes:
         panels: the packed weights, [blocks, hidden, gates, units of a block]; of bytes four neighbours along hidden
             last.
         sums: memory of a tile.
         depth: elements of a row of the state, groups of four for bytes.
-        stride: from one row of the state to the next, elements.
-        work: multiplications.
+        stride: row stride of the state, elements.
+        work: number of multiplications.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class GateProduct:
         return np.ascontiguousarray(by_block.transpose(1, 3, 0, 2, 4))
 
     def _packing(self, read: Callable[[Index, Index], Expr], gates: range) -> ElementFn:
-        """The same at run time."""
+        """The element function that packs the weights at run time."""
 
         def fn(idx: list[Index]) -> Expr:
             block, k, gate, u = idx
@@ -146,10 +146,10 @@ class GateProduct:
         follow: Callable[[Finished], None],
         blocks: AbstractContextManager[Operand],
     ) -> None:
-        """Multiplies the state at an offset of a buffer.
+        """Writes the product of the state at an offset of a buffer.
 
         Args:
-            follow: writes what is done with each tile.
+            follow: writes the epilogue of each tile.
             blocks: the loop over the blocks of units.
         """
         unit, row = Var.new(self.blocks * self.units), Var.new(max(self.batch, 1))
@@ -181,7 +181,7 @@ class GateProduct:
         f.run(f"@{name}", [a, b, f.element(self.sums, 0), i64(self.depth), pointer_to("null")])
 
     def _reduce(self, f: Function, state: Buffer, start: Index, unit: Var, size: int) -> None:
-        """The same as plain sums, for other types."""
+        """Writes the product as plain sums, for other types."""
         width = self.gates * self.units
         row, column, k = Var.new(size), Var.new(width), Var.new(self.hidden)
         assert self.panels.buffer is not None

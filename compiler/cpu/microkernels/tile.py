@@ -41,10 +41,10 @@ class Tile:
 
 
 class Product(Protocol):
-    """What a tile multiplies.
+    """The multiplication within a tile.
 
     Attributes:
-        stem: of the function's name.
+        stem: start of the function's name.
         sums: vector type of the sums.
         row: vector type of B.
     """
@@ -54,10 +54,10 @@ class Product(Protocol):
     row: str
 
     def spread(self, w: Writer, number: int, p: Operand) -> Operand:
-        """The element of A at `p` in all lanes; `number` is its row."""
+        """Broadcasts the element of A at `p` to all lanes; `number` is its row."""
 
     def add(self, w: Writer, name: str, a: Operand, b: Operand, sums: Operand) -> Operand:
-        """`sums + a * b`, called `name`."""
+        """The value `sums + a * b`, called `name`."""
 
 
 class FloatProduct:
@@ -86,7 +86,7 @@ class ByteProduct:
     """int8 products, one operand signed and the other unsigned: four neighbours along k are summed into each int32.
 
     Args:
-        a_signed: A is the signed one.
+        a_signed: True if A is the signed operand.
     """
 
     stem = "tilei"
@@ -130,7 +130,7 @@ def split_rows(m: int, limit: int) -> list[tuple[int, int]]:
 
 
 def define_tile(module: Module, tile: Tile, product: Product) -> str:
-    """The function of a tile: a loop over k around the products. Returns its name."""
+    """Defines the function of a tile: a loop over k around the products. Returns its name."""
     w = Writer(module, indent="")
     width = module.target.vector_bits // 8
     cells = [(r, v) for r in range(tile.rows) for v in range(tile.vectors)]

@@ -13,11 +13,11 @@ BLOCK = 16
 
 @dataclass(frozen=True)
 class Bytes:
-    """What happens to the bytes that are moved.
+    """Transformation of the moved bytes.
 
     Attributes:
         flip: XORed onto every byte read.
-        fill: stands where nothing is read.
+        fill: value where nothing is read.
     """
 
     flip: int
@@ -31,7 +31,7 @@ class Rows:
     Attributes:
         at: pointer to row i.
         step: distance of neighbours within a row, bytes.
-        valid: which rows exist; the others are filled.
+        valid: True for rows that exist; the others are filled.
     """
 
     at: Callable[[int], Operand]
@@ -42,10 +42,10 @@ class Rows:
 def transpose_block(
     w: Writer, source: Rows, target: Callable[[int], Operand], groups: int, wide_rows: bool, content: Bytes
 ) -> None:
-    """One 16 x 16 block, or `groups` of them.
+    """Transposes one 16 x 16 block, or `groups` of them.
 
     Args:
-        target: pointer to column j of the block, where the 16 transposed bytes go.
+        target: pointer to column j of the block, destination of the 16 transposed bytes.
         wide_rows: the groups lie along the source rows (`source.at(i)` is read 16 * groups wide and group g of column
             j goes to `target(16 * g + j)`); otherwise along the target rows (row i of group g is
             `source.at(16 * g + i)` and `target(j)` is written 16 * groups wide).
@@ -71,7 +71,7 @@ def transpose_block(
 
 
 def _row(w: Writer, p: Operand, count: int, step: int) -> Operand:
-    """`count` bytes at distances of `step`."""
+    """Loads `count` bytes at distances of `step`."""
     if step == 1:
         return w.load(vector("i8", count), p, 1)
     wide = count * step - (step - 1)
@@ -79,7 +79,7 @@ def _row(w: Writer, p: Operand, count: int, step: int) -> Operand:
 
 
 def _transpose_registers(w: Writer, rows: Sequence[Operand], groups: int) -> list[Operand]:
-    """16 vectors of `groups` 16-byte groups; within each group, the 16 x 16 bytes are transposed."""
+    """Transposes the 16 x 16 bytes within each group of 16 vectors of `groups` 16-byte groups."""
     masks = [_interleave(high, groups) for high in (False, True)]
     current = list(rows)
     for _ in range(4):
@@ -88,7 +88,7 @@ def _transpose_registers(w: Writer, rows: Sequence[Operand], groups: int) -> lis
 
 
 def _interleave(high: bool, groups: int) -> list[int]:
-    """Picks that interleave the low (or high) halves of every 16-byte group of two vectors."""
+    """Shuffle picks that interleave the low (or high) halves of every 16-byte group of two vectors."""
     n, first = BLOCK * groups, 8 if high else 0
     return [p for g in range(groups) for k in range(g * BLOCK + first, g * BLOCK + first + 8) for p in (k, n + k)]
 

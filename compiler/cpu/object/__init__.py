@@ -1,1 +1,1 @@
-"""Object code: compiled by LLVM, kept, joined, loaded."""
+"""Object code: compiled by LLVM, cached, joined, loaded."""

@@ -1,4 +1,4 @@
-"""Object code by the hash of what it was compiled from: in this process, and on disk for the next one.
+"""Caches object code by the hash of its source: in this process, and on disk for the next one.
 
 The files live in $TILEWRIGHT_CACHE (else the user's cache folder) under `kernels/`. Each holds a digest of its
 content, so that a damaged one is compiled again; without a place to write, nothing is kept.
@@ -22,12 +22,12 @@ _STORES_PER_TRIM = 256
 
 
 def directory() -> Path:
-    """Where object code is kept."""
+    """The folder of the object cache."""
     return cache_folder() / "kernels"
 
 
 class ObjectCache:
-    """Objects by key, a hex digest, on which alone they depend."""
+    """Objects by key, a hex digest of everything they depend on."""
 
     def __init__(self) -> None:
         self._memory: OrderedDict[str, bytes] = OrderedDict()
@@ -52,7 +52,7 @@ class ObjectCache:
         self._remember(key, data)
 
     def forget(self) -> None:
-        """Empties the part in memory."""
+        """Empties the cache in memory."""
         self._memory.clear()
         self._bytes = 0
 
@@ -68,7 +68,7 @@ def _path(key: str) -> Path:
 
 
 def _read(path: Path) -> bytes | None:
-    """The entry, and its time made new, so that it is not deleted soon."""
+    """Reads an entry and renews its time, so that it is not deleted soon."""
     found = find_sealed(path)
     with contextlib.suppress(OSError):
         if found is not None and time.time() - path.stat().st_mtime > _TOUCH_SECONDS:

@@ -1,4 +1,4 @@
-"""The functions of segments to object code.
+"""Compiles the functions of segments to object code.
 
 They are compiled one by one, so equal kernels, of one segment or of many, are compiled once; `elf.join` makes one
 object of a segment's functions.
@@ -16,7 +16,7 @@ from tilewright.compiler.llvm.emit import Job
 
 
 def jobs_of(module: Module, entry: str) -> list[Job]:
-    """What is to be compiled for a segment.
+    """The compile jobs of a segment.
 
     Args:
         module: its functions; those named `loop_...` are plain loops.
@@ -29,13 +29,13 @@ def jobs_of(module: Module, entry: str) -> list[Job]:
 
 @contextlib.contextmanager
 def compiling(segments: Sequence[tuple[Sequence[Job], str]]) -> Iterator[Callable[[], list[bytes]]]:
-    """Compiles segments while the block runs, where there is so much to do that other processes help.
+    """Compiles segments while the block runs, in other processes where the work is large enough.
 
     Args:
         segments: jobs, and name of the entry point.
 
     Yields:
-        What waits for their ELF objects, in order.
+        A function that waits for their ELF objects, in order.
     """
     keys = {job.key: job for jobs, _ in segments for job in jobs}
     found = {key: cache.objects.find(key) for key in keys}

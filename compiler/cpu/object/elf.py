@@ -104,9 +104,9 @@ class _Strings:
 
 
 def join(objects: Sequence[bytes], entry: str, visible: str | None = None) -> bytes:
-    """One relocatable of all `objects`.
+    """Joins `objects` into one relocatable.
 
-    References between them are resolved; of what they define only `entry` stays visible, as `visible` if given.
+    References between them are resolved; of their symbols only `entry` stays visible, as `visible` if given.
 
     Raises:
         ValueError: not ELF, or a name defined twice.

@@ -19,7 +19,7 @@ class LoadedSegment:
 
     Args:
         tracker: keeps the code alive.
-        address: of the entry point.
+        address: address of the entry point.
     """
 
     def __init__(self, tracker: llvm.ResourceTracker, address: int) -> None:
@@ -32,12 +32,12 @@ class LoadedSegment:
 
 
 class ThreadedSegment:
-    """As `LoadedSegment`, of several threads.
+    """A loaded segment of several threads; see `LoadedSegment`.
 
     Args:
         tracker: keeps the code alive.
-        address: of the entry point.
-        threads: that the segment was compiled for.
+        address: address of the entry point.
+        threads: number of threads that the segment was compiled for.
     """
 
     def __init__(self, tracker: llvm.ResourceTracker, address: int, threads: int) -> None:
@@ -50,12 +50,12 @@ class ThreadedSegment:
 
 
 def load(object_code: bytes, symbol: str, threads: int = 1) -> Callable[..., None]:
-    """The entry point `symbol` of an object for this machine.
+    """Loads the entry point `symbol` of an object for this machine.
 
     Args:
         object_code: ELF relocatable object, as in `Segment.object_code`.
         symbol: its entry point.
-        threads: that it was compiled for.
+        threads: number of threads it was compiled for.
 
     Returns:
         `f(buffers, workspace)`: addresses of inputs, constants and outputs in the segment's order, and of

@@ -99,10 +99,10 @@ _PAUSE = "call void @llvm.x86.sse2.pause()"
 
 
 class Pool:
-    """Threads that call an entry point together with the one that asks for it.
+    """Threads that call an entry point together with the calling thread.
 
     Args:
-        threads: how many there are with that one.
+        threads: their number, including the calling one.
     """
 
     def __init__(self, threads: int) -> None:
@@ -119,8 +119,9 @@ class Pool:
             threading.Thread(target=self._serve, args=(part,), name=name, daemon=True).start()
 
     def run(self, entry: int, table: ctypes.Array[ctypes.c_void_p], workspace: int) -> None:
-        """Calls `entry(table, workspace, part, counter)` here and in every other thread that is there in time; returns
-        when all have left it."""
+        """Calls `entry(table, workspace, part, counter)` here and in every other thread that arrives in time; returns
+        when all have left it.
+        """
         with self._alone:
             with self._awake:
                 self._posted += 1
@@ -138,7 +139,7 @@ class Pool:
 
 @lru_cache(maxsize=1)
 def _native() -> tuple[Any, Any]:
-    """The two functions above, to be called."""
+    """The two native functions above, compiled."""
     Target.host()
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -162,7 +163,7 @@ _MAKING = threading.Lock()
 
 
 def pool_of(threads: int) -> Pool:
-    """The pool of this process; a child that was forked has none of its parent's threads."""
+    """The pool of this process; a forked child has none of its parent's threads."""
     with _MAKING:
         key = os.getpid(), threads
         if key not in _POOLS:

@@ -1,4 +1,4 @@
-"""One rule per operator: from a node to expressions and stages. One file per family; each registers its rules."""
+"""Rules of operators: from a node to expressions and stages. One file per family; each registers its rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops whose result size is only known afterwards: they fill a buffer from its start and say how far.
+"""Ops whose result size is only known at run time: they fill a buffer from its start and return the count.
 
 See `tilewright.compiler.importer.onnx.bounded` for shapes.
 """
@@ -26,7 +26,7 @@ class _Count:
         f.write(self.buffer, 0, i64(0))
 
     def take(self, f: Function) -> Operand:
-        """The next free row."""
+        """Allocates the next free row."""
         row = f.read(self.buffer, 0)
         f.write(self.buffer, 0, f.add(row, 1))
         return row
@@ -34,7 +34,7 @@ class _Count:
 
 @op("BoundedNonZero")
 def non_zero(ctx: Context) -> None:
-    """Indices in row-major order, one column each; row k holds those of axis k."""
+    """Writes indices in row-major order, one column each; row k holds those of axis k."""
     x, out, count = ctx.stored(ctx.input()), ctx.temp(ctx.out_shape(), "i64"), _Count(ctx)
     target, variables = ctx.buffer(out), x.vars()
     hit = ctx.read(x, [Index.of(v) for v in variables]).ne(0)
@@ -53,7 +53,7 @@ def non_zero(ctx: Context) -> None:
 
 @op("BoundedCompress")
 def compress(ctx: Context) -> None:
-    """Slices along the axis, or elements, where the condition holds; the buffer has room for all of them."""
+    """Copies slices along the axis, or elements, where the condition holds; the buffer has room for all of them."""
     x, condition = ctx.stored(ctx.input(0)), ctx.stored(ctx.input(1))
     shape, count = ctx.out_shape(), _Count(ctx)
     axis = None if ctx.attr("axis") is None else ctx.axis(None, x.rank)
@@ -83,9 +83,9 @@ def compress(ctx: Context) -> None:
 
 @op("BoundedNonMaxSuppression")
 def non_max_suppression(ctx: Context) -> None:
-    """Per batch and class, again and again the best box left, dropping those that overlap it too much.
+    """Selects, per batch and class, the best remaining box again and again, dropping those that overlap it too much.
 
-    Of equal scores the first box wins. A box without area overlaps nothing.
+    Among equal scores the first box wins. A box without area overlaps nothing.
     """
     boxes, scores = ctx.stored(ctx.input(0)), ctx.stored(ctx.input(1))
     batches, classes, n = scores.shape

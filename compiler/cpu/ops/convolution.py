@@ -63,7 +63,9 @@ def window(ctx: Context, spatial: Sequence[int], kernel: Sequence[int]) -> Windo
 
 
 def padded(ctx: Context, x: Value, w: Window, out_spatial: Sequence[int], fill: Expr, flip: int | None = None) -> Value:
-    """`x` [N, C, spatial] surrounded by `fill`, large enough for every window. Unpadded input is used as it is."""
+    """`x` [N, C, spatial] surrounded by `fill`, large enough for every window. An input without padding is returned
+    unchanged.
+    """
     need = [(o - 1) * s + (k - 1) * d + 1 for o, s, k, d in zip(out_spatial, w.strides, w.kernel, w.dilations)]
     before = [0, 0, *w.begin]
     shape = [*x.shape[:2], *(max(n, b + size) for n, b, size in zip(need, w.begin, x.shape[2:]))]
@@ -75,7 +77,7 @@ def padded(ctx: Context, x: Value, w: Window, out_spatial: Sequence[int], fill: 
 
 
 def split_conv(groups: int) -> Callable[[list[Var], Expr, Index], Domain]:
-    """[n, o, spatial...]: batch = n, group and all spatial dimensions but the last two."""
+    """A splitter of [n, o, spatial...]: batch = n, group and all spatial dimensions but the last two."""
 
     def split(variables: list[Var], body: Expr, offset: Index) -> Domain:
         n, o, *spatial = variables
@@ -88,7 +90,7 @@ def split_conv(groups: int) -> Callable[[list[Var], Expr, Index], Domain]:
 
 
 def positions(w: Window, batch: Sequence[Var], r: Index, c: Index) -> list[Index]:
-    """Output position of a column block: outer spatial dimensions are batch variables."""
+    """Output positions of a column block: outer spatial dimensions are batch variables."""
     outer = [Index.of(v) for v in batch[2:]]
     return [*outer, c] if w.rank == 1 else [*outer, r, c]
 
@@ -124,7 +126,7 @@ def conv_float(
 
 
 def window_details(w: Window, groups: int) -> str:
-    """What else distinguishes convolutions with the same product: for schedules' signatures."""
+    """A text that distinguishes convolutions with the same product, for schedules' signatures."""
     text = ["x".join(map(str, v)) for v in (w.kernel, w.strides, w.dilations)]
     return f"kernel {text[0]} stride {text[1]} dilation {text[2]} groups {groups}"
 
@@ -137,7 +139,7 @@ def direct_operand(
     Args:
         source: padded input [N, channels or groups of four channels, spatial].
         rows_per_group: channels of `source` in one convolution group.
-        taps_first: the taps are outermost in k, as the int8 weights are packed.
+        taps_first: True if the taps are outermost in k, the packing of int8 weights.
     """
     buffer, pitch = source.buffer, source.shape[-1]
     reach = (w.kernel[-1] - 1) * w.dilations[-1]
@@ -167,7 +169,7 @@ def window_at(w: Window, position: Sequence[Index], taps: Sequence[Var | int]) -
 def conv_direct(
     ctx: Context, x: Value, weights: Value, w: Window, shape: tuple[int, ...], groups: int, fill: Expr, kind: str
 ) -> Value:
-    """Any convolution as an expression: taps written out where there are few, else reduced."""
+    """A convolution of any type as an expression: taps written out where there are few, else reduced."""
     o = shape[1]
     cg, mg = weights.shape[1], o // groups
     source = padded(ctx, x, w, shape[2:], fill)
@@ -206,7 +208,7 @@ def conv_direct(
 
 
 def _columns_sorted(ctx: Context, x: Value, stride: int) -> tuple[Value, int]:
-    """Every `stride`-th column of `x`, then those from the second one on, and so on; how many of each there are."""
+    """Every `stride`-th column of `x`, then those from the second one on, and so on; and the number of each."""
     width = -(-x.shape[-1] // stride)
 
     def fn(idx: list[Index]) -> Expr:

@@ -13,7 +13,7 @@ from tilewright.compiler.cpu.stages.context import Context
 
 @op("Det")
 def det(ctx: Context) -> None:
-    """[..., n, n] -> [...]."""
+    """Computes determinants: [..., n, n] -> [...]."""
     x = ctx.stored(ctx.input())
     n = x.shape[-1]
     out = ctx.temp(ctx.out_shape(), x.dtype)

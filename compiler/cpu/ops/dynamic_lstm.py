@@ -40,8 +40,8 @@ Gate = Callable[[int], Expr]  # number of a gate: its sum
 
 
 class _Steps:
-    """The loop over time. Inputs: X W^T [steps, batch, 4*hidden], R [hidden, 4*hidden], bias, scale and zero point of
-    R, initial h and c [batch, hidden]; gates in the order input, output, forget, cell.
+    """The loop over time of a direction. Inputs: X W^T [steps, batch, 4*hidden], R [hidden, 4*hidden], bias, scale and
+    zero point of R, initial h and c [batch, hidden]; gates in the order input, output, forget, cell.
 
     With R as int8 and its zero point z, a sum of (state - zs) * (R - z) is the product of the bytes, less z times the
     sum of the state's row and zs times the sum of the column of R - z.
@@ -84,14 +84,14 @@ class _Steps:
             self.product.emit(f, self.stored.buffer, Index(0), functools.partial(self.follow, f), blocks)
 
     def assign(self, f: Function, target: Value, fn: Callable[[list[Index]], Expr], shape: Sequence[int] = ()) -> None:
-        """`target[at]` for all `at`, or for those of a smaller shape."""
+        """Writes `target[at]` for all `at`, or for those of a smaller shape."""
         variables = [Var.new(n) for n in shape or target.shape]
         at = [Index.of(v) for v in variables]
         assert target.buffer is not None
         emit_assign(f, Assignment(variables, fn(at), target.buffer, linear(at, target.shape)))
 
     def quantize(self, f: Function) -> None:
-        """The state as bytes: the range of all its elements and 0 is spread over 0..255."""
+        """Quantises the state to bytes: the range of all its elements and 0 is spread over 0..255."""
         read = self.ctx.read
         for target, kind in ((self.low, "min"), (self.high, "max")):
             variables = self.h.vars()
@@ -111,7 +111,7 @@ class _Steps:
             self.assign(f, self.rows, lambda at: reduce("add", [k], byte(at), 0))
 
     def follow(self, f: Function, done: Finished) -> None:
-        """The new cell and state of finished units, and the output of the step."""
+        """Writes the new cell and state of finished units, and the output of the step."""
         here = Index.of(self.t)
         when = self.steps - 1 - here if self.reverse else here
         for target, fn, first in ((self.c, self.cell, []), (self.h, self.state, []), (self.y, self.shown, [when])):
@@ -119,7 +119,7 @@ class _Steps:
             done.assign(f, target.buffer, fn, lambda b, j, t=target, n=first: linear([*n, b, j], t.shape))  # type: ignore[misc]
 
     def gate(self, number: int, b: Index, j: Index, gate: Gate) -> Expr:
-        """A gate behind its activation."""
+        """The value of a gate after its activation."""
         read, here, column = self.ctx.read, Index.of(self.t), j + number * self.hidden
         when = self.steps - 1 - here if self.reverse else here
         whole = gate(number)

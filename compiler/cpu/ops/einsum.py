@@ -87,9 +87,9 @@ class Contraction:
 
     Attributes:
         sizes: of the dimensions, by label.
-        batch: in both operands and the result.
-        rows, cols: in the first or second operand and the result.
-        inner: in both operands, summed over.
+        batch: labels in both operands and the result.
+        rows, cols: labels in the first or second operand and the result.
+        inner: labels in both operands, summed over.
         result: all labels of the result, in order.
     """
 
@@ -102,7 +102,7 @@ class Contraction:
 
 
 def _as_matmul(ctx: Context, at: Callable[[int, dict[str, Index]], Expr], c: Contraction) -> None:
-    """By the product's kernel; `at` reads an element of an operand."""
+    """Computes a contraction by the product's kernel; `at` reads an element of an operand."""
     sizes, batch, rows, cols, inner, result = c.sizes, c.batch, c.rows, c.cols, c.inner, c.result
     lead = tuple(sizes[l] for l in batch)
     m, n, k = (math.prod(sizes[l] for l in group) for group in (rows, cols, inner))

@@ -31,14 +31,14 @@ HALVES = ("f16", "bf16")
 
 
 def widen(e: Expr) -> Expr:
-    """Half types compute in float32."""
+    """Converts half types to float32 for computation."""
     return e.to("f32") if e.dtype in HALVES else e
 
 
 def elementwise(
     ctx: Context, values: list[Value], body: Callable[..., Expr], cost: int, dtype: str | None = None
 ) -> None:
-    """Output 0 = body(operands), broadcast; `dtype` where it is not that of the operands."""
+    """Defines output 0 as body(operands), broadcast; `dtype` where it is not that of the operands."""
     shape = ctx.out_shape()
     dtype = dtype or ctx.out_dtype()
     for v in values:
@@ -124,7 +124,7 @@ def unary(ctx: Context) -> None:
 
 
 def _bits_count(ctx: Context) -> bool:
-    """Whether the graph quantises while it runs, so that the last bit of an activation decides about whole steps."""
+    """True if the graph quantises while it runs, so that the last bit of an activation decides about whole steps."""
     return any(node.op in ("DynamicQuantizeLinear", "DynamicQuantizedLSTM") for node in ctx.graph.nodes)
 
 
@@ -230,8 +230,7 @@ def _mod(fmod: bool) -> Callable[[Expr, Expr], Expr]:
 
 
 def _divisor(b: Expr) -> Expr:
-    """An integer to divide by that no processor stops at: 1 in place of 0, and of -1, which the least integer overflows
-    with."""
+    """An integer divisor without traps: 1 in place of 0, and of -1, which overflows for the least integer."""
     if b.op == "const":
         return b if int(b.value) not in (0, -1) else const(1, b.dtype)
     odd = b.eq(0) if b.dtype[0] == "u" else b.eq(0) | b.eq(-1)
@@ -239,7 +238,7 @@ def _divisor(b: Expr) -> Expr:
 
 
 def _div(a: Expr, b: Expr) -> Expr:
-    """Integers: 0 where `b` is 0."""
+    """The quotient a / b; for integers 0 where `b` is 0."""
     if a.dtype in FLOATS:
         return a / b
     found = a / _divisor(b)

@@ -26,7 +26,7 @@ from tilewright.compiler.cpu.stages.value import Value
 
 
 def position(e: Expr, n: int) -> Index:
-    """A run-time index into n elements; negative ones count from the end, and none leaves the array."""
+    """A run-time index into n elements, clamped to the array; negative ones count from the end."""
     if e.op == "const":
         return Index(int(e.value) % max(n, 1))
     i = e.to("i64")
@@ -73,7 +73,7 @@ def gather_nd(ctx: Context) -> None:
 
 
 def _combine(ctx: Context, how: str, dtype: str) -> str | None:
-    """How updates are joined with what is there; None replaces it."""
+    """The reduction that joins updates with the stored elements; None replaces them."""
     kinds = {"none": None, "add": "add", "mul": "mul", "max": "max", "min": "min"}
     if how not in kinds:
         raise ctx.unsupported(f"reduction={how!r}", ", ".join(kinds))
@@ -83,7 +83,7 @@ def _combine(ctx: Context, how: str, dtype: str) -> str | None:
 
 
 def _scatter(ctx: Context, x: Value, updates: Value, target_of: Callable[[list[Index]], list[Index]]) -> None:
-    """Copies x, unless it is there already, then writes every update in order, by the node's `reduction`."""
+    """Copies x, unless it is in place already, then writes every update in order, by the node's `reduction`."""
     variables = updates.vars()
     out = ctx.temp(x.shape, x.dtype)
     if ctx.node.outputs[0] not in ctx.in_place:
@@ -119,7 +119,7 @@ def scatter_elements(ctx: Context) -> None:
 
 @op("TensorScatter")
 def tensor_scatter(ctx: Context) -> None:
-    """A cache with rows of `axis` from a start per batch on replaced; with mode "circular" they go round its end."""
+    """Replaces rows of `axis` in a cache, from a start per batch on; with mode "circular" they wrap around its end."""
     past, update = ctx.input(0), ctx.stored(ctx.input(1))
     starts = ctx.stored(ctx.input(2)) if ctx.has(2) else None
     mode = ctx.attr("mode", "linear")
@@ -211,7 +211,7 @@ def reverse_sequence(ctx: Context) -> None:
 
 @op("Compress")
 def compress(ctx: Context) -> None:
-    """With a constant condition, a gather."""
+    """Selects slices by a constant condition, as a gather."""
     x, condition = ctx.input(0), ctx.const_input(1)
     assert condition is not None
     keep = np.flatnonzero(condition.reshape(-1)).tolist()

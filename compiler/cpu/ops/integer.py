@@ -42,23 +42,24 @@ def is_zero(e: Expr) -> bool:
 
 
 def minus(a: Expr, b: Expr, c: Expr) -> Expr:
-    """a - b * c, nothing where b is 0."""
+    """The value of a - b * c, without the product where b or c is 0."""
     return a if is_zero(b) or is_zero(c) else a - b * c
 
 
 def signed_weights(data: np.ndarray) -> tuple[np.ndarray, int]:
-    """Weights as int8 and by how much they were moved."""
+    """Weights as int8, with the offset they were moved by."""
     return (data, 0) if data.dtype == np.int8 else ((data.astype(np.int16) - 128).astype(np.int8), 128)
 
 
 def multiplied_directly(weights: np.ndarray, groups: int) -> bool:
-    """Whether a convolution with weights [O, C/group, kernel] multiplies element by element, in any type of x: a
-    depthwise one, whose groups are too small for the tile."""
+    """True if a convolution with weights [O, C/group, kernel] multiplies element by element, in any type of x: a
+    depthwise one, whose groups are too small for the tile.
+    """
     return groups > 1 and weights.shape[1] * (weights.shape[0] // groups) <= 4
 
 
 def four(parts: Sequence[Expr | None]) -> Expr:
-    """Up to four bytes along k as one int32, lowest first."""
+    """Packs up to four bytes along k into one int32, lowest first."""
     total: Expr | None = None
     for j, p in enumerate(parts):
         if p is not None:
@@ -80,11 +81,11 @@ def conv_sums(
     shape: tuple[int, ...],
     groups: int,
 ) -> Value:
-    """sum (x - zx) * (w - zw) of a convolution, int32, lazy.
+    """The sums (x - zx) * (w - zw) of a convolution, int32, lazy.
 
     Args:
         data: constant weights [O, C/group, kernel], or None.
-        zx: of x.
+        zx: zero point of x.
         zw: weights' zero points, one or [O].
     """
     o, cg = shape[1], weights.shape[1]
@@ -156,7 +157,7 @@ def conv_sums(
 
 
 def _interleaved(ctx: Context, x: Value, w: Window, shape: tuple[int, ...], zero: Expr, flip: int) -> Value:
-    """The padded input as int32 of four channels' bytes, [N, C/4, spatial]: rows of the tile's B as they stand."""
+    """The padded input as int32 of four channels' bytes, [N, C/4, spatial]: rows of the tile's B in place."""
     if x.acc is not None or x.cost > CHEAP:
         ctx.buffer(x)
 
@@ -169,7 +170,7 @@ def _interleaved(ctx: Context, x: Value, w: Window, shape: tuple[int, ...], zero
 
 
 def _window_sums(ctx: Context, source: Value, w: Window, shape: tuple[int, ...], groups: int) -> Value:
-    """Sum of the input under every window, [N, groups, spatial]."""
+    """The sums of the input under every window, [N, groups, spatial]."""
     cg = source.shape[1] // groups
 
     def fn(idx: list[Index]) -> Expr:
@@ -193,7 +194,7 @@ def _conv_direct(
     shape: tuple[int, ...],
     groups: int,
 ) -> Value:
-    """Depthwise, and weights made at run time: weights are centred first."""
+    """The sums of a depthwise convolution, or of weights made at run time: weights are centred first."""
     o = shape[1]
     tail = (1,) * (len(shape) - 1)
     zero = zx([Index(0)] * len(shape))
@@ -224,7 +225,9 @@ def _conv_direct(
 def matmul_sums(
     ctx: Context, a: Value, b: Value, b_const: np.ndarray | None, za: ZeroPoint, zb: ZeroPoint, shape: tuple[int, ...]
 ) -> Value:
-    """sum (a - za) * (b - zb) over k: a [..., M, K], b [..., K, N]; zero points may depend on the row or column."""
+    """The sums (a - za) * (b - zb) over k: a [..., M, K], b [..., K, N]; zero points may depend on the row or
+    column.
+    """
     k = b.shape[-2]
     k4 = -(-k // 4)
     batch_shape = shape[:-2]
@@ -297,7 +300,7 @@ def _moved(e: Expr, by: int) -> Expr:
 
 
 def _byte_rows(ctx: Context, a: Value, width: int, flip: int) -> Value:
-    """`a` moved by `flip` with rows padded to a multiple of four bytes (what is there is multiplied by 0)."""
+    """Moves `a` by `flip` and pads its rows to a multiple of four bytes (the padding is multiplied by 0)."""
     if not flip and a.shape[-1] == width:
         return ctx.stored(a)
     shape = [*a.shape[:-1], width]
@@ -307,7 +310,7 @@ def _byte_rows(ctx: Context, a: Value, width: int, flip: int) -> Value:
 
 
 def _sums(ctx: Context, v: Value, axis: int, flip: int, dtype: str, length: int | None = None) -> Value:
-    """Sums of bytes along an axis, kept as a dimension of 1."""
+    """The sums of bytes along an axis, kept as a dimension of 1."""
     axis %= v.rank
     shape = tuple(1 if k == axis else n for k, n in enumerate(v.shape))
 
@@ -320,7 +323,7 @@ def _sums(ctx: Context, v: Value, axis: int, flip: int, dtype: str, length: int 
 
 
 def zero_point_input(ctx: Context, i: int, axis: int | None = None) -> ZeroPoint:
-    """Zero point from input i: missing, one element, or one per position along `axis` of the output."""
+    """The zero point from input i: missing, one element, or one per position along `axis` of the output."""
     if not ctx.has(i):
         return fixed(0)
     v = ctx.input(i)
@@ -369,7 +372,7 @@ def conv_integer(ctx: Context) -> None:
 def transposed_sums_integer(
     ctx: Context, x: Value, data: np.ndarray, zx: int, zw: np.ndarray, shape: tuple[int, ...], groups: int
 ) -> Value:
-    """sum (x - zx) * (w - zw) of a transposed convolution; data [C, O/group, kernel], zw one or [O]."""
+    """The sums (x - zx) * (w - zw) of a transposed convolution; data [C, O/group, kernel], zw one or [O]."""
     n = len(shape) - 2
     kernel = data.shape[2:]
     w = transpose_window(ctx, x.shape[2:], kernel, shape)

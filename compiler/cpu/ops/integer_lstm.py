@@ -24,7 +24,7 @@ _FLIP = 128  # states are kept as unsigned bytes
 
 
 def rounded_right(x: Expr, by: int) -> Expr:
-    """An int64 shifted right, to the nearest, ties away from zero."""
+    """Shifts an int64 right, rounded to the nearest, ties away from zero."""
     if by == 0:
         return x
     return (x + (1 << (by - 1)) + select(x < 0, const(-1, "i64"), 0)).shr(by)
@@ -37,7 +37,7 @@ def scaled(x: Expr, mantissa: int, shift: int) -> Expr:
 
 
 class _Steps:
-    """The loop over time.
+    """The loop over time of the LSTM.
 
     Inputs: gates of the inputs [steps, batch, gates * hidden] int16; R [gates * hidden, hidden] int8; tables of the
     logistic function, of tanh for the gate and of tanh for the cell, [65536] int16 from -32768 on. Gates are in the
@@ -90,7 +90,7 @@ class _Steps:
             self.product.emit(f, self.h.buffer, start, functools.partial(self.follow, f), blocks)
 
     def follow(self, f: Function, done: Finished) -> None:
-        """The new cell and state of finished units, and the output of the step."""
+        """Writes the new cell and state of finished units, and the output of the step."""
         other = 1 - Index.of(self.now)
         assert self.c.buffer is not None and self.h.buffer is not None and self.y.buffer is not None
         done.assign(f, self.c.buffer, self.cell, lambda b, j: linear([b, j], self.c.shape))
@@ -99,7 +99,7 @@ class _Steps:
         done.assign(f, self.y.buffer, shown, lambda b, j: linear([Index.of(self.t), b, j], self.y.shape))
 
     def gate(self, number: int, table: int, b: Index, j: Index, gate: Gate) -> Expr:
-        """A gate behind its activation, int64."""
+        """The value of a gate after its activation, int64."""
         column = j + number * self.hidden
         total = (gate(number) + self.ctx.read(self.moved, [column])).to("i64")
         own = scaled(total, int(self.mantissas[number]), int(self.shifts[number]))
@@ -107,7 +107,7 @@ class _Steps:
         return self.looked_up(table, clamp(x, -32768, 32767))
 
     def looked_up(self, table: int, x: Expr) -> Expr:
-        """The function of a 16-bit number."""
+        """Looks up an activation of a 16-bit number in table `table`."""
         at = Index.of(Dynamic(x + 32768, 0, 65535))
         return self.ctx.read(self.tables[table], [at]).to("i64")
 

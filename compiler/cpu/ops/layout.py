@@ -1,8 +1,8 @@
 """The operators at the border of the NPU: Relayout and PackMatMulParams.
 
 `Relayout` is given by tables: `tilewright.compiler.cpu.loops.boxes` makes loops of them, `microkernels.box_copies`
-code. Channel blocking, its inverse and the gather of a few-channel image all end there. One that only copies a stretch
-of bytes is computed by whatever reads it.
+code. Channel blocking, its inverse and the gather of a few-channel image all end there. A `Relayout` that only copies a
+stretch of bytes is computed inside its reader.
 
 With the attribute `block` the tables describe channels on the last axis, [N, H, W, C], and the result has them in
 blocks, [N, C / block, H, W, block].
@@ -83,7 +83,7 @@ def relayout(ctx: Context) -> None:
 
 
 def _stretch(analysis: Analysis) -> int | None:
-    """Where the input begins that the output is a copy of, byte after byte; None if it is none."""
+    """The offset of the input bytes that the output copies contiguously; None if it is no such copy."""
     if len(analysis.boxes) != 1:
         return None
     box = analysis.boxes[0]
@@ -101,8 +101,8 @@ Tables = list[dict[int, np.ndarray]]
 def _padding(
     in_shape: tuple[int, ...], shape: tuple[int, ...], tables: Tables
 ) -> tuple[list[int], tuple[int, ...], Tables] | None:
-    """How far a border around the input would have to reach for every read to be inside: the border before each
-    dimension, the padded shape and the tables for it. Entries that are outside whatever the others are stay outside.
+    """Sizes of a border around the input, with which every read would be inside: the border before each dimension, the
+    padded shape and the tables for it. Entries that are outside whatever the others are stay outside.
 
     None where the padded input would be much larger.
     """
@@ -146,8 +146,8 @@ def _padded(ctx: Context, x: Value, border: list[int], shape: tuple[int, ...], f
 def _by_lookup(
     ctx: Context, x: Value, out: Value, shape: tuple[int, ...], tables: Tables, block: int, flip: int, fill: int
 ) -> None:
-    """Args:
-    shape: that the tables describe.
+    """Writes a Relayout by look-ups of its tables, element by element. `shape` is the shape that the tables
+    describe.
     """
     variables = [Var.new(n) for n in shape]
     coordinates: list[Index] = []
@@ -173,7 +173,7 @@ def _by_lookup(
 
 @op("PackMatMulParams")
 def pack_matmul_params(ctx: Context) -> None:
-    """Per output column the bias that removes the zero points, and the scale's bits."""
+    """Computes per output column the bias that removes the zero points, and the scale's bits."""
     b = ctx.stored(ctx.input())
     *batch, k, n = b.shape
     flip = int(ctx.attr("xor", 0)) & 0xFF

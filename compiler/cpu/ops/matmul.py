@@ -15,14 +15,16 @@ from tilewright.compiler.cpu.stages.value import Value
 
 
 def batch_index(v: Value, batch: Sequence[Index], tail: Sequence[Index]) -> list[Index]:
-    """Index of an operand whose leading dimensions broadcast to `batch`."""
+    """The index of an operand whose leading dimensions broadcast to `batch`."""
     own = v.shape[: v.rank - len(tail)]
     lead = list(batch)[len(batch) - len(own) :]
     return [Index(0) if n == 1 else i for i, n in zip(lead, own)] + list(tail)
 
 
 def split_matmul(shared_b: bool) -> Callable[[list[Var], Expr, Index], Domain]:
-    """[batch..., m, n]; with one B for all, the leading dimensions are more rows wherever the accesses allow."""
+    """A splitter of [batch..., m, n]; with one B for all, the leading dimensions are more rows wherever the accesses
+    allow.
+    """
 
     def split(variables: list[Var], body: Expr, offset: Index) -> Domain:
         *batch, m, n = variables
@@ -40,7 +42,9 @@ def split_matmul(shared_b: bool) -> Callable[[list[Var], Expr, Index], Domain]:
 
 
 def matmul_value(ctx: Context, a: Value, b: Value, shape: tuple[int, ...], b_const: np.ndarray | None) -> Value:
-    """float32 `a @ b` as an accumulator. a [..., M, K], b [..., K, N]; `b_const` where b is a constant matrix."""
+    """The float32 product `a @ b` as an accumulator. a [..., M, K], b [..., K, N]; `b_const` where b is a constant
+    matrix.
+    """
     k, _n = b.shape[-2:]
     a_buffer = ctx.buffer(a)
     batch_shape = shape[:-2]
@@ -78,7 +82,7 @@ def matmul_value(ctx: Context, a: Value, b: Value, shape: tuple[int, ...], b_con
 
 
 def matmul_generic(ctx: Context, a: Value, b: Value, shape: tuple[int, ...]) -> Callable[[list[Index]], Expr]:
-    """Any element type, as a reduction."""
+    """The product for any element type, as a reduction."""
     k = b.shape[-2]
     ctx.buffer(a), ctx.buffer(b)
 
@@ -93,7 +97,7 @@ def matmul_generic(ctx: Context, a: Value, b: Value, shape: tuple[int, ...]) -> 
 
 
 def promoted(ctx: Context, v: Value, shape: tuple[int, ...]) -> Value:
-    """The same elements with another (unit dimensions added) shape."""
+    """The same elements with another shape (unit dimensions added)."""
     if v.shape == shape:
         return v
     if v.buffer is None and v.acc is None and v.fn is not None and v.size == 1:

@@ -29,7 +29,7 @@ def dropout(ctx: Context) -> None:
 
 
 def permuted(ctx: Context, x: Value, shape: tuple[int, ...], source: list[int]) -> None:
-    """Output dimension k walks input dimension source[k]."""
+    """Defines the output whose dimension k walks input dimension source[k]."""
 
     def fn(idx: list[Index]) -> Expr:
         at = [Index(0)] * x.rank
@@ -94,7 +94,7 @@ def split(ctx: Context) -> None:
 
 
 def concatenate(ctx: Context, values: list[Value], axis: int, shape: tuple[int, ...]) -> None:
-    """Each input is written straight into its box of the output."""
+    """Writes each input straight into its box of the output."""
     out = ctx.temp(shape, ctx.out_dtype())
     assert out.buffer is not None
     start, parts = 0, []
@@ -118,7 +118,7 @@ def concat(ctx: Context) -> None:
 def pad_constant(
     ctx: Context, x: Value, before: list[int], shape: list[int], fill: Expr, flip: int | None = None
 ) -> Value:
-    """`x` inside a larger array of `fill`, in new memory: every element is written once.
+    """Copies `x` into a larger array of `fill`, in new memory: every element is written once.
 
     Args:
         flip: XORed onto every byte of `x` (moves int8 to uint8).
@@ -254,7 +254,7 @@ def space_to_depth(ctx: Context) -> None:
 
 @op("Shape", "Size", "ConstantOfShape", "Range", "Constant", "EyeLike")
 def static(ctx: Context) -> None:
-    """Values known from shapes and constants."""
+    """Defines values known from shapes and constants."""
     name, shape = ctx.node.op, ctx.out_shape()
     dtype = ctx.graph.tensors[ctx.node.outputs[0]].dtype
     if name == "Shape":

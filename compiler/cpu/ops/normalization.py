@@ -61,7 +61,7 @@ def softmax(ctx: Context) -> None:
 
 
 def moments(read: ElementFn, rows: Statistics, count: int, epsilon: float, kind: str) -> tuple[ElementFn, ElementFn]:
-    """Mean and 1 / sqrt(variance + epsilon) of rows of `count` elements, in two passes."""
+    """The mean and 1 / sqrt(variance + epsilon) of rows of `count` elements, in two passes."""
     mean = rows.fold("add", lambda i: widen(read(i)), const(0, kind), lambda e: e / count)
 
     def square(i: list[Index]) -> Expr:
@@ -87,7 +87,7 @@ def normalised(
 
 
 def scaled_by_channel(ctx: Context) -> Callable[[Expr, list[Index]], Expr]:
-    """What LayerNormalization does to a normalised value at an index: times scale, plus bias."""
+    """The affine step of LayerNormalization at an index: times scale, plus bias."""
     scale, bias = ctx.input(1), ctx.input(2) if ctx.has(2) else None
 
     def finish(y: Expr, idx: list[Index]) -> Expr:
@@ -118,12 +118,13 @@ def layer_normalization(ctx: Context) -> None:
 
 
 _LANES = 8
-"""Sums that onnxruntime adds up beside each other for a root mean square."""
+"""Number of partial sums that onnxruntime keeps for a root mean square."""
 
 
 def _inverse_root(ctx: Context, x: Value, count: int, epsilon: float) -> Value:
-    """float32 [..., 1]: 1 / sqrt(mean of squares + epsilon) of rows in memory, rounded as onnxruntime does: eight sums
-    by fused multiply-adds, then halves added to halves."""
+    """The float32 [..., 1] of 1 / sqrt(mean of squares + epsilon) of rows in memory, rounded like onnxruntime's: eight
+    sums by fused multiply-adds, then halves added to halves.
+    """
     lead = [Var.new(n) for n in x.shape[:-1]]
     part, lane = Var.new(count // _LANES), Var.new(_LANES)
     sums = ctx.temp((*x.shape[:-1], _LANES), "f32")
@@ -180,7 +181,9 @@ def rms_normalised(ctx: Context, x: Value, axes: Sequence[int], epsilon: float) 
 
 
 def normalised_planes(ctx: Context, x: Value, groups: int, epsilon: float) -> Value:
-    """A norm over the planes of each group of neighbouring channels, with the node's scale and bias of each channel."""
+    """The norm over the planes of each group of neighbouring channels, with the node's scale and bias of each
+    channel.
+    """
     scale, bias = ctx.input(1), ctx.input(2)
     if groups == x.shape[1]:
         finish = lambda y, i: y * widen(ctx.read(scale, [i[1]])) + widen(ctx.read(bias, [i[1]]))

@@ -61,7 +61,7 @@ def inside(w: Window, spatial: Sequence[int], out: Sequence[int]) -> Window:
 
 
 def counts(w: Window, spatial: Sequence[int], out: Sequence[int], include_pad: bool) -> list[list[int]]:
-    """Per dimension and output position, how many taps count for the average."""
+    """The number of taps that count for the average, per dimension and output position."""
     tables = []
     for d, size in enumerate(spatial):
         low, high = (-w.begin[d], size + w.end[d]) if include_pad else (0, size)
@@ -98,7 +98,7 @@ def max_pool(ctx: Context) -> None:
 
 
 def _max_indices(ctx: Context, y: Value, source: Value, x: Value, w: Window) -> None:
-    """Second output: the position of the maximum in the whole unpadded input, flat."""
+    """Writes the second output: the position of the maximum in the whole unpadded input, flat."""
     spatial = list(x.shape[2:])
     row_major = not ctx.attr("storage_order", 0)
     planes = math.prod(spatial)

@@ -74,7 +74,7 @@ def by_reciprocal(x: Expr, scale: np.float32, zero_point: int, dtype: str, has_f
 
 
 def _reciprocal(scale: np.float32) -> np.float32:
-    """1 / scale, rounded once."""
+    """The reciprocal 1 / scale, rounded once."""
     exact = 1 / Fraction(float(scale))
     near = np.float32(1 / np.float64(scale))
     candidates = (near, np.nextafter(near, np.float32(0)), np.nextafter(near, np.float32(np.inf)))
@@ -82,7 +82,7 @@ def _reciprocal(scale: np.float32) -> np.float32:
 
 
 def parameter(ctx: Context, v: Value, idx: list[Index], axis: int, block: int, rank: int) -> Expr:
-    """Scale or zero point at an element: per tensor, per axis or blocked."""
+    """The scale or zero point at an element: per tensor, per axis or blocked."""
     if v.rank == 0 or v.size == 1:
         return ctx.read(v, [Index(0)] * v.rank)
     if v.rank < rank:
@@ -122,7 +122,7 @@ def quantize_linear(ctx: Context) -> None:
 
 
 def _known_scale(ctx: Context) -> tuple[np.float32, int] | None:
-    """Scale and zero point of a QuantizeLinear of float32 to 8 bits that need not divide, None for others."""
+    """The scale and zero point of a QuantizeLinear of float32 to 8 bits that need not divide, None for others."""
     if ctx.input(0).dtype != "f32" or ctx.out_dtype() not in ("i8", "u8"):
         return None
     if not (ctx.target.has_fma or ctx.target.has_doubles):

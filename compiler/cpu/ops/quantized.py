@@ -1,5 +1,6 @@
-"""The compiler's quantised operators (`tilewright.compiler.graph.ops`), by the arithmetic of
-`tilewright.isa.numerics`."""
+"""Kernels of the compiler's quantised operators (`tilewright.compiler.graph.ops`), by the arithmetic of
+`tilewright.isa.numerics`.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def scalar(ctx: Context, name: str) -> tuple[np.float32, int]:
 
 
 def requantise(acc: Expr, scale: Expr, zero: int, dtype: str, limits: tuple[int, int]) -> Expr:
-    """`sat(RNE(f32(f32(acc) * s)) + zy)`."""
+    """The requantised value `sat(RNE(f32(f32(acc) * s)) + zy)`."""
     return saturate(acc.to("f32") * scale, zero, dtype, *limits)
 
 
@@ -55,13 +56,13 @@ def limits_of(ctx: Context, op: Clamped) -> tuple[int, int]:
 
 
 def _scales(ctx: Context, x: str, w: str) -> Value:
-    """Requantisation scales as a value of shape () or [channels]."""
+    """The requantisation scales as a value of shape () or [channels]."""
     (sx, _), (sy, _) = scalar(ctx, x), scalar(ctx, ctx.node.outputs[0])
     return ctx.constant(np.asarray(numerics.product_scale(sx, quant(ctx, w).scale, sy), np.float32))
 
 
 def _finish(ctx: Context, op: Clamped, sums: Value, axis: int) -> None:
-    """Bias and requantisation; channels along `axis` of the output."""
+    """Defines the output from sums by bias and requantisation; channels along `axis` of the output."""
     x, w = ctx.node.inputs[:2]
     limits = limits_of(ctx, op)
     zy, dtype = scalar(ctx, ctx.node.outputs[0])[1], ctx.out_dtype()
@@ -119,7 +120,7 @@ def q_matmul(ctx: Context, op: QMatMul) -> None:
 
 @quantized(QAdd)
 def q_add(ctx: Context, op: QAdd) -> None:
-    """`sat(RNE(fma(a, ra, fma(b, rb, fx))))`, the zero point in fx; integers where the node has constants."""
+    """Defines `sat(RNE(fma(a, ra, fma(b, rb, fx))))`, the zero point in fx; integers where the node has constants."""
     if op.constants is not None:
         _add_integers(ctx, op.constants, limits_of(ctx, op))
         return
@@ -141,7 +142,7 @@ def q_add(ctx: Context, op: QAdd) -> None:
 
 
 def _add_integers(ctx: Context, k: AddConstants, limits: tuple[int, int]) -> None:
-    """`clamp((a*ma + b*mb + c) >> shift)`."""
+    """Defines `clamp((a*ma + b*mb + c) >> shift)`."""
     a, b, dtype = ctx.input(0), ctx.input(1), ctx.out_dtype()
     small = 255 * (abs(k.ma) + abs(k.mb)) + abs(k.c) < 1 << 31
     wide = "i32" if small else "i64"
@@ -155,7 +156,7 @@ def _add_integers(ctx: Context, k: AddConstants, limits: tuple[int, int]) -> Non
 
 
 def _in_floats(ctx: Context, op: Clamped, combine: Callable[[Expr, Expr], Expr]) -> None:
-    """`sat(RNE(f32(combine(f32((a-za) * sa), f32((b-zb) * sb)) / sy)) + zy)`."""
+    """Defines `sat(RNE(f32(combine(f32((a-za) * sa), f32((b-zb) * sb)) / sy)) + zy)`."""
     (sa, za), (sb, zb) = (scalar(ctx, n) for n in ctx.node.inputs)
     sy, zy = scalar(ctx, ctx.node.outputs[0])
     limits = limits_of(ctx, op)
@@ -204,7 +205,9 @@ def q_max_pool(ctx: Context, op: QMaxPool) -> None:
 
 
 def _half_away(total: Expr, count: Expr, dtype: str, limits: tuple[int, int]) -> Expr:
-    """total / count, ties away from zero; float64 holds quotients of such small integers apart from ties."""
+    """The quotient total / count, ties away from zero; float64 keeps quotients of such small integers apart from
+    ties.
+    """
     mean = total.to("f64") / count
     rounded = select(mean < const(0.0, "f64"), call("ceil", mean - 0.5), call("floor", mean + 0.5))
     return clamp(rounded.to("i32"), *limits).to(dtype)
@@ -212,7 +215,7 @@ def _half_away(total: Expr, count: Expr, dtype: str, limits: tuple[int, int]) ->
 
 @quantized(QAveragePool)
 def q_average_pool(ctx: Context, op: QAveragePool) -> None:
-    """The float order of onnxruntime: dequantised taps are summed one after the other."""
+    """Averages in the float order of onnxruntime: dequantised taps are summed one after the other."""
     x, shape, dtype = ctx.input(), ctx.out_shape(), ctx.out_dtype()
     (sx, zx), (sy, zy) = scalar(ctx, ctx.node.inputs[0]), scalar(ctx, ctx.node.outputs[0])
     limits = limits_of(ctx, op)
@@ -263,7 +266,7 @@ def q_global_average_pool(ctx: Context, op: QGlobalAveragePool) -> None:
 
 
 def look_up(table: bytes, q: Expr, dtype: str) -> Expr:
-    """table[raw byte] as `dtype`."""
+    """The table entry table[raw byte] as `dtype`."""
     view = np.frombuffer(table, {"i8": np.int8, "u8": np.uint8}[dtype])
     i = Dynamic(q.to("u8").to("i64"), 0, 255)
     return load(Buffer("", dtype, 256, "baked", view), Index.of(i))
@@ -302,8 +305,9 @@ def q_take(ctx: Context, op: QTake) -> None:
 
 @quantized(QInterpolate)
 def q_interpolate(ctx: Context, op: QInterpolate) -> None:
-    """Rows first, whose sums are stored, then columns, and one rounding; with the channels last, so that neighbours of
-    every element lie side by side."""
+    """Interpolates rows first, whose sums are stored, then columns, with one rounding; channels are last, so that
+    neighbours of every element lie side by side.
+    """
     x, (n, c, h, w) = ctx.input(), ctx.out_shape()
     kind = "i16" if 256 * op.rows.one < 1 << 16 else "i32"  # that the sums of rows fit
 

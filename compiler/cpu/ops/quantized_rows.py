@@ -1,4 +1,4 @@
-"""Quantised operators that look at rows or planes of values together: Softmax and norms."""
+"""Quantised operators over rows or planes of values: Softmax and norms."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from tilewright.isa import numerics
 
 @quantized(QSoftmax)
 def q_softmax(ctx: Context, op: QSoftmax) -> None:
-    """Exponentials come from a table of the 256 distances to the maximum: float32 as onnxruntime has them where the op
-    has `levels`, else float64, so that the result is correctly rounded."""
+    """Computes exponentials by a table of the 256 distances to the maximum: float32 equal to onnxruntime's where the op
+    has `levels`, else float64, so that the result is correctly rounded.
+    """
     x, dtype = ctx.stored(ctx.input()), ctx.out_dtype()
     (given, _), (sy, zy) = scalar(ctx, ctx.node.inputs[0]), scalar(ctx, ctx.node.outputs[0])
     sx = op.step(given)
@@ -60,7 +61,7 @@ def q_softmax(ctx: Context, op: QSoftmax) -> None:
 
 @quantized(QNorm)
 def q_norm(ctx: Context, op: QNorm) -> None:
-    """In floats, as the ops it was made of."""
+    """Computes the norm in floats, like the ops it was fused from."""
     x, dtype = ctx.input(0), ctx.out_dtype()
     (sx, zx), (sy, zy) = scalar(ctx, ctx.node.inputs[0]), scalar(ctx, ctx.node.outputs[0])
     axes = [x.rank - 1]
@@ -74,7 +75,7 @@ def q_norm(ctx: Context, op: QNorm) -> None:
 
 @quantized(QPlaneNorm)
 def q_plane_norm(ctx: Context, op: QPlaneNorm) -> None:
-    """In floats, as the ops it was made of."""
+    """Computes the norm in floats, like the ops it was fused from."""
     x, dtype = ctx.input(0), ctx.out_dtype()
     (sx, zx), (sy, zy) = scalar(ctx, ctx.node.inputs[0]), scalar(ctx, ctx.node.outputs[0])
     real = ctx.lazy(x.shape, "f32", lambda i: (ctx.read(x, i).to("i32") - zx).to("f32") * float(sx), x.cost + 2)

@@ -60,7 +60,9 @@ ACTIVATIONS: dict[str, tuple[tuple[float, ...], Callable[..., Expr]]] = {
 
 
 def activations(ctx: Context) -> list[Activation]:
-    """The node's functions. Those with parameters take the next values of the lists, as long as there are any."""
+    """The node's activation functions. Those with parameters take the next values of the lists, as long as there are
+    any.
+    """
     alphas, betas = (iter(ctx.attr(k) or ()) for k in ("activation_alpha", "activation_beta"))
     limit = ctx.attr("clip")
 
@@ -80,11 +82,11 @@ def activations(ctx: Context) -> list[Activation]:
 
 @dataclass(frozen=True)
 class Phase:
-    """A product of a step, and what is computed of each block of units.
+    """A product of a step, and its epilogue for each block of units.
 
     Attributes:
-        product: of `state`, at offset `at`.
-        follow: writes what follows.
+        product: product of `state`, at offset `at`.
+        follow: writes the epilogue.
     """
 
     product: GateProduct
@@ -94,13 +96,13 @@ class Phase:
 
 
 class Direction:
-    """One direction of a recurrent node. Names are as in the ONNX standard, elements are (batch, unit).
+    """One direction of a recurrent node. Names are those of the ONNX standard, elements are (batch, unit).
 
     The state is kept twice: a step reads one copy and writes the other.
 
     Args:
-        ctx: of the node.
-        number: which direction.
+        ctx: context of the node.
+        number: number of the direction.
         functions: its activations.
         projected: X W^T with the biases, [steps, batch, gates * hidden].
         y: [steps, directions, batch, hidden], for both directions.
@@ -143,7 +145,7 @@ class Direction:
         return [self.h, self.c, self.z]
 
     def start(self) -> list[Assignment]:
-        """What the state is before the first step."""
+        """Assignments of the state before the first step."""
         parts = []
         for value, first in ((self.h, self.initial["h"]), (self.c, self.initial["c"])):
             b, j = Var.new(self.batch), Var.new(self.hidden)
@@ -153,7 +155,7 @@ class Direction:
         return parts
 
     def finish(self, y_h: Value, y_c: Value) -> list[Assignment]:
-        """The states after the last step, written where they are asked for."""
+        """Assignments of the states after the last step to the outputs that exist."""
         parts = []
         for target, read in ((y_h, self._after), (y_c, lambda b, j: self.ctx.read(self.c, [b, j]))):
             if target is y_h or self.kind == "LSTM":
@@ -167,7 +169,9 @@ class Direction:
         return self.ctx.read(self.h, [Index(self.steps % 2), b, j])
 
     def emit(self, f: Function) -> None:
-        """All steps. Threads take blocks of units; nobody begins with a product before the one before it is done."""
+        """Writes all steps. Threads take blocks of units; none begins with a product before the one before it is
+        done.
+        """
         small = sum(p.work for p in self.products) < SHARED_WORK or self.dtype != "f32"
         with contextlib.ExitStack() as nest:
             if small:
@@ -188,7 +192,7 @@ class Direction:
         return const(0.0, self.dtype)
 
     def running(self, b: Index) -> Expr | None:
-        """Whether this step still belongs to the sequence; None if every step does."""
+        """A condition that this step still belongs to the sequence; None if every step does."""
         if self.lengths is None:
             return None
         return index_value(Index.of(self.t)) < self.ctx.read(self.lengths, [b]).to("i64")
@@ -228,11 +232,13 @@ class Direction:
         return Phase(self.products[number], _memory(self.h), start, follow)
 
     def _write(self, f: Function, done: Finished, target: Value, fn: UnitFn) -> None:
-        """`target[b, j]` of the finished units."""
+        """Writes `target[b, j]` of the finished units."""
         done.assign(f, _memory(target), fn, lambda b, j: linear([b, j], target.shape))
 
     def _write_state(self, f: Function, done: Finished, fn: UnitFn) -> None:
-        """The new state, and the output of the step; where the sequence has ended they are the old one, and 0."""
+        """Writes the new state, and the output of the step. Behind the end of a sequence the state stays the old one,
+        and the output is 0.
+        """
         other = 1 - Index.of(self.now)
 
         def state(b: Index, j: Index, gate: Gate) -> Expr:

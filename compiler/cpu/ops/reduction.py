@@ -144,7 +144,7 @@ def reduction(ctx: Context) -> None:
 
 @op("ArgMax", "ArgMin")
 def arg_extremum(ctx: Context) -> None:
-    """The extremum first, then the first (or last) index that has it."""
+    """Finds the extremum first, then the first (or last) index that has it."""
     x = ctx.stored(ctx.input())
     axis, last = ctx.axis(0, x.rank), bool(ctx.attr("select_last_index", 0))
     kind = "f32" if x.dtype in ("f16", "bf16") else x.dtype
@@ -199,7 +199,7 @@ def cumulative_sum(ctx: Context) -> None:
 
 @op("TopK")
 def top_k(ctx: Context) -> None:
-    """Insertion into a sorted list of k: stable, and fast for the small k of classifiers."""
+    """Inserts into a sorted list of k: stable, and fast for the small k of classifiers."""
     x = ctx.stored(ctx.input(0))
     axis, largest = ctx.axis(-1, x.rank), bool(ctx.attr("largest", 1))
     shape = ctx.out_shape()
@@ -246,7 +246,7 @@ def top_k(ctx: Context) -> None:
 
 @op("Hardmax")
 def hardmax(ctx: Context) -> None:
-    """1 at the first maximum of every row, 0 elsewhere."""
+    """Writes 1 at the first maximum of every row, 0 elsewhere."""
     x = ctx.stored(ctx.input())
     axis = ctx.axis(-1 if ctx.opset >= 13 else 1, x.rank)
     axes = [axis] if ctx.opset >= 13 else list(range(axis, x.rank))

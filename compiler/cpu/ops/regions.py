@@ -28,13 +28,13 @@ from tilewright.compiler.cpu.stages.value import Value
 
 
 def _bounded(e: Expr, n: int) -> Index:
-    """A float that is a whole number, as an index into n elements; NaN is the first."""
+    """An integral float as an index into n elements, clamped; NaN is the first."""
     i = maximum(minimum(clamp(e, 0.0, n - 1.0).to("i64"), n - 1), 0)
     return Index.of(Dynamic(i, 0, n - 1))
 
 
 def _count(e: Expr) -> Expr:
-    """A number of samples or pixels; what is no sensible number is none."""
+    """A number of samples or pixels; one that is not between 0 and 1e6 becomes 0."""
     return select((e > 0.0) & (e < 1e6), e, 0.0).to("i64")
 
 
@@ -44,12 +44,12 @@ class Pooling:
 
     Attributes:
         out: the result, `out[variables] = finish`.
-        variables: over its elements.
+        variables: loop variables over its elements.
         inner: variables over a region.
         counts: their extents, known when the kernel runs.
-        kind: of the fold.
-        start: what it starts with.
-        value: what is folded.
+        kind: kind of the fold.
+        start: initial value of the fold.
+        value: the folded expression.
         slot: one element, which holds the fold for `finish`.
         finish: computed from the slot.
     """
@@ -66,7 +66,7 @@ class Pooling:
 
 
 def pool(ctx: Context, p: Pooling) -> None:
-    """The kernel of a pooling, whose result is the node's."""
+    """Stages the kernel of a pooling, whose result is the node's."""
     offset = linear([Index.of(v) for v in p.variables], p.out.shape)
     target, total = ctx.buffer(p.out), ctx.buffer(p.slot)
 
@@ -89,7 +89,7 @@ def pool(ctx: Context, p: Pooling) -> None:
 
 @op("RoiAlign")
 def roi_align(ctx: Context) -> None:
-    """x [N, C, H, W], rois [R, 4] as x1 y1 x2 y2, batch indices [R] -> [R, C, height, width]."""
+    """Pools regions: x [N, C, H, W], rois [R, 4] as x1 y1 x2 y2, batch indices [R] -> [R, C, height, width]."""
     x, rois, batches = (ctx.stored(ctx.input(k)) for k in range(3))
     mode, transformation = ctx.attr("mode", "avg"), ctx.attr("coordinate_transformation_mode", "half_pixel")
     if mode not in ("avg", "max") or transformation not in ("half_pixel", "output_half_pixel"):
@@ -146,7 +146,7 @@ def roi_align(ctx: Context) -> None:
 
 @op("MaxRoiPool")
 def max_roi_pool(ctx: Context) -> None:
-    """x [N, C, H, W], rois [R, 5] as batch x1 y1 x2 y2, both ends included -> [R, C, height, width]."""
+    """Pools regions: x [N, C, H, W], rois [R, 5] as batch x1 y1 x2 y2, both ends included -> [R, C, height, width]."""
     x, rois = (ctx.stored(ctx.input(k)) for k in range(2))
     scale = float(ctx.attr("spatial_scale", 1.0))
     out = ctx.temp(ctx.out_shape(), x.dtype)
@@ -174,5 +174,5 @@ def max_roi_pool(ctx: Context) -> None:
 
 
 def _round(e: Expr) -> Expr:
-    """To nearest, ties away from zero."""
+    """Rounds to nearest, ties away from zero."""
     return call("copysign", call("floor", call("fabs", e) + 0.5), e)

@@ -1,7 +1,7 @@
 """Resize and Upsample: source positions and weights are tables made at compile time.
 
 Linear interpolation of two or three dimensions is one sum over the neighbours, in the order of onnxruntime's: a
-rounding in float32 decides about the step of what is quantised next. Other resampling goes one dimension after the
+rounding in float32 decides about the step of the next quantisation. Other resampling goes one dimension after the
 other.
 """
 
@@ -112,8 +112,8 @@ class _Neighbours:
     """The two inputs along an axis that each output lies between, and their weights.
 
     Attributes:
-        indices, weights: int64 and float32, or int32 in units of 1 / 1024, [2, out]: of the lower one, then of the
-            upper one.
+        indices, weights: int64 and float32, or int32 in units of 1 / 1024, [2, out]: those of the lower input, then of
+            the upper one.
     """
 
     axis: int
@@ -148,8 +148,8 @@ def _spatial(scales: Sequence[float]) -> list[int]:
 def _interpolated(ctx: Context, y: Value, shape: Sequence[int], places: Sequence[_Neighbours]) -> Value:
     """Sum of the 4 or 8 neighbours, the last axis changing fastest, each times the product of its weights.
 
-    Where a row of the input is read for several of the output, both neighbours along it are first put where the output
-    has them, once; what is left then lies side by side.
+    Where several rows of the output read one of the input, both neighbours along it are first stored at the output's
+    positions, once; the other neighbours then lie side by side.
     """
     last = places[-1]
     reads = math.prod(shape) / math.prod(y.shape[a] if a != last.axis else shape[a] for a in range(y.rank))
@@ -190,7 +190,7 @@ def _converted(ctx: Context, y: Value) -> Value:
 
 
 def _to_integer(e: Expr, dtype: str) -> Expr:
-    """onnxruntime truncates interpolated integers."""
+    """Converts an interpolated value to `dtype`; integers are truncated, like onnxruntime's."""
     low, high = int_range(dtype)
     return clamp(call("trunc", e), low, high).to("i32").to(dtype) if dtype != "i64" else e.to(dtype)
 

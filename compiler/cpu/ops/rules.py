@@ -1,4 +1,4 @@
-"""The table of operators."""
+"""The registry of operator rules."""
 
 from __future__ import annotations
 

@@ -116,8 +116,9 @@ def grid_sample(ctx: Context) -> None:
 
 @op("DeformedColumns")
 def deformed_columns(ctx: Context) -> None:
-    """The columns of a deformable convolution [N, C, taps, positions]: x at positions moved by offsets, bilinear with
-    zeros around, times the mask."""
+    """Writes the columns of a deformable convolution [N, C, taps, positions]: x at positions moved by offsets, bilinear
+    with zeros around, times the mask.
+    """
     x, offset = ctx.stored(ctx.input(0)), ctx.stored(ctx.input(1))
     mask = ctx.stored(ctx.input(2)) if ctx.has(2) else None
     kernel, strides, pads, dilations = (ctx.ints(k) or [] for k in ("kernel_shape", "strides", "pads", "dilations"))
@@ -159,7 +160,7 @@ def deformed_columns(ctx: Context) -> None:
 
 @op("Col2Im")
 def col2im(ctx: Context) -> None:
-    """Each image element sums the columns' elements that came from it."""
+    """Sums, for each image element, the columns' elements that came from it."""
     x = ctx.stored(ctx.input(0))
     image, block = ctx.const_input(1), ctx.const_input(2)
     assert image is not None and block is not None
@@ -193,7 +194,7 @@ def col2im(ctx: Context) -> None:
 
 @op("MaxUnpool")
 def max_unpool(ctx: Context) -> None:
-    """Values go to the flat positions that MaxPool gave, which count in the size without `output_shape`."""
+    """Writes values to the flat positions that MaxPool gave, which count in the size without `output_shape`."""
     x, places, shape = ctx.stored(ctx.input(0)), ctx.stored(ctx.input(1)), ctx.out_shape()
     kernel = ctx.ints("kernel_shape") or []
     n = len(kernel)

@@ -16,7 +16,9 @@ from tilewright.compiler.cpu.stages.value import Value
 
 @op("ConvTranspose")
 def conv_transpose(ctx: Context) -> None:
-    """As a convolution of the input spread out by the strides with the flipped, transposed kernel."""
+    """Computes a transposed convolution as a convolution of the input spread out by the strides with the flipped,
+    transposed kernel.
+    """
     x, weights, shape = ctx.input(0), ctx.input(1), ctx.out_shape()
     groups = int(ctx.attr("group", 1))
     data = ctx.graph.const(ctx.node.inputs[1])
@@ -51,7 +53,9 @@ def transpose_window(ctx: Context, x_spatial: Sequence[int], kernel: Sequence[in
 
 
 def turned_weights(data: np.ndarray, groups: int) -> np.ndarray:
-    """Weights [C, O/group, kernel] of a transposed convolution as [O, C/group, flipped kernel] of a plain one."""
+    """Converts weights [C, O/group, kernel] of a transposed convolution to [O, C/group, flipped kernel] of a plain
+    one.
+    """
     inputs, outputs, *kernel = data.shape
     grouped = data.reshape(groups, inputs // groups, outputs, *kernel).swapaxes(1, 2)
     flipped = np.ascontiguousarray(np.flip(grouped, tuple(range(3, 3 + len(kernel)))))
@@ -106,7 +110,7 @@ def by_phases(
     kind: str,
     convolve: Callable[[np.ndarray, Window, tuple[int, ...]], Value],
 ) -> Value | None:
-    """A strided transposed convolution as one plain convolution per output phase, none multiplying zeros.
+    """Computes a strided transposed convolution as one plain convolution per output phase, none multiplying zeros.
 
     Args:
         data: flipped weights [O, C/group, kernel].

@@ -16,10 +16,11 @@ COMPARISONS = ("ole", "olt", "oge", "ogt", "oeq", "une")  # by mode; as in the s
 
 @op("TreeEnsemble")
 def tree_ensemble(ctx: Context) -> None:
-    """x [rows, features] -> [rows, targets]: sums, minima or maxima of the weights of the leaves reached.
+    """Evaluates trees: x [rows, features] -> [rows, targets], sums, minima or maxima of the weights of the leaves
+    reached.
 
     Inputs behind x describe the nodes of all trees: feature, mode (position in `COMPARISONS`), split, next node if the
-    comparison holds and if not (leaves lead to themselves), whether it holds for NaN, first weight (one more entry than
+    comparison holds and if not (leaves lead to themselves), 1 if it holds for NaN, first weight (one more entry than
     nodes); then target and value of every weight, and the root of every tree. Attributes: depth, kind (add, min, max).
     """
     x, *arrays = (ctx.stored(ctx.input(k)) for k in range(11))

@@ -1,5 +1,5 @@
-"""Products of 16-bit activations with 8-bit weights, by the arithmetic of `tilewright.isa.numerics`; such activations
-as the bytes the NPU has.
+"""Products of 16-bit activations with 8-bit weights, by the arithmetic of `tilewright.isa.wide_numerics`; and
+conversions of such activations to the byte planes of the NPU.
 
 The int8 kernels do the work, once for each byte of the activations: with a = 256 * high + low, high of int8 and low of
 uint8, the sum is 256 times that of the high bytes and that of the low ones.
@@ -24,7 +24,7 @@ _DIRECT = (1 << 31) // (1 << 15) // (1 << 7) - 1
 
 
 def _planes(ctx: Context) -> tuple[Value, Value]:
-    """High bytes (int8) and low bytes (uint8) of the operand."""
+    """The high bytes (int8) and low bytes (uint8) of the operand."""
     x = ctx.stored(ctx.input(0))
     high = ctx.lazy(x.shape, "i8", lambda idx: ctx.read(x, idx).shr(8).to("i8"), 2)
     low = ctx.lazy(x.shape, "u8", lambda idx: ctx.read(x, idx).to("u8"), 1)
@@ -32,7 +32,7 @@ def _planes(ctx: Context) -> tuple[Value, Value]:
 
 
 def _by_planes(ctx: Context, sums: Callable[[Value], Value]) -> Value:
-    """int64 sums, from the int32 sums of either byte."""
+    """The int64 sums, from the int32 sums of either byte."""
     high, low = (sums(plane) for plane in _planes(ctx))
 
     def fn(idx: list[Index]) -> Expr:
@@ -42,7 +42,7 @@ def _by_planes(ctx: Context, sums: Callable[[Value], Value]) -> Value:
 
 
 def _finish(ctx: Context, op: Wide, sums: Value, axis: int, requantised: Callable[[Expr, Index], Expr]) -> None:
-    """The bias, `requantised` of a sum and its channel, and the limits."""
+    """Defines the output from sums by the bias, `requantised` of a sum and its channel, and the limits."""
     bias = ctx.input(2) if ctx.has(2) else None
 
     def fn(idx: list[Index]) -> Expr:
@@ -87,7 +87,7 @@ def q_matmul_16(ctx: Context, op: QMatMul16) -> None:
 
 
 def half_away(v: Expr) -> Expr:
-    """Rounded to nearest, ties away from zero; float64 without a sum that could round by itself."""
+    """Rounds to nearest, ties away from zero, in float64 without a sum that could round by itself."""
     whole = call("trunc", v)
     away = call("fabs", v - whole) >= const(0.5, v.dtype)
     return select(away, whole + call("copysign", const(1.0, v.dtype), v), whole)
@@ -95,7 +95,7 @@ def half_away(v: Expr) -> Expr:
 
 @op("SplitBytes")
 def split_bytes(ctx: Context) -> None:
-    """int16 as int8 [2, axes]: high bytes, and low bytes less 128. What lies around the tensor is 0."""
+    """Splits int16 into int8 [2, axes]: high bytes, and low bytes less 128. Padding around the tensor is 0."""
     x = ctx.stored(ctx.input())
     out, begin = ctx.temp(ctx.out_shape(), "i8"), ctx.ints("begin") or []
     for byte, shift, flip in ((0, 8, 0), (1, 0, -128)):
@@ -111,7 +111,7 @@ def split_bytes(ctx: Context) -> None:
 
 @op("JoinBytes")
 def join_bytes(ctx: Context) -> None:
-    """int8 [2, axes] of `SplitBytes` as int16 again."""
+    """Joins int8 [2, axes] of `SplitBytes` to int16."""
     both = ctx.stored(ctx.input())
 
     def fn(idx: list[Index]) -> Expr:

@@ -1,1 +1,1 @@
-"""From the operators of a segment to kernel calls: what is computed with what, where it lies in memory."""
+"""From the operators of a segment to kernel calls: fusion, and placement in memory."""

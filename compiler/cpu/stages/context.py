@@ -45,10 +45,10 @@ BAKE_BYTES = 4096  # constants up to this size live in the object
 
 
 class PackedConstants:
-    """Constants made for kernels, by what they hold: equal ones of a graph are one tensor of it.
+    """Constants made for kernels, by content: equal ones of a graph are one tensor of it.
 
     Args:
-        graph: takes them.
+        graph: the graph that receives them.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -56,7 +56,7 @@ class PackedConstants:
         self._names: dict[tuple[str, str], str] = {}
 
     def name(self, stem: str, data: np.ndarray) -> str:
-        """The tensor that holds `data`; a new one is called after `stem`."""
+        """The name of the tensor that holds `data`; a new one is called after `stem`."""
         content = np.ascontiguousarray(data)
         key = stem, hashlib.sha256(content.tobytes() + str((data.dtype, data.shape)).encode()).hexdigest()
         if self._names.get(key) not in self.graph.tensors:
@@ -65,17 +65,17 @@ class PackedConstants:
 
 
 class Context:
-    """State of compiling one segment: what operators' rules read, and the values and stages that they make.
+    """State of compiling one segment: the inputs of operators' rules, and the values and stages that they make.
 
     Args:
         graph: holds the tensors.
         nodes: of the segment.
         outputs: tensors wanted by others.
         target: machine to compile for.
-        dry: only find out whether everything is supported; large constants are not packed.
+        dry: only check that everything is supported; large constants are not packed.
         schedules: of the kernels.
-        packed: takes constants made for kernels.
-        in_place: outputs whose memory holds already what the op that makes them puts its values into.
+        packed: receives constants made for kernels.
+        in_place: outputs whose memory already holds the tensor that their op updates.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Context:
         return [int(x) for x in np.asarray(v).reshape(-1)]
 
     def const_input(self, i: int) -> np.ndarray | None:
-        """Value of a constant input, None if the input is missing; an error if it is not constant."""
+        """The value of a constant input, None if the input is missing; raises an error if it is not constant."""
         if not self.has(i):
             return None
         data = self.graph.const(self.node.inputs[i])
@@ -202,18 +202,18 @@ class Context:
         return v.fn([Index.of(i) for i in idx])
 
     def read_broadcast(self, v: Value, idx: Sequence[Index]) -> Expr:
-        """As `read` with numpy broadcasting to the rank of `idx`."""
+        """The element of `v` at `idx` with numpy broadcasting to the rank of `idx`."""
         idx = idx[len(idx) - v.rank :]
         return self.read(v, [Index(0) if n == 1 else i for i, n in zip(idx, v.shape)])
 
     # What operators make.
 
     def define(self, shape: Sequence[int], dtype: str, fn: ElementFn, cost: int, out: int = 0) -> Value:
-        """Output `out` of the current node, computed element by element by `fn`."""
+        """Defines output `out` of the current node, computed element by element by `fn`."""
         return self.bind(Value(tuple(shape), dtype, fn=self._as_node(fn), cost=cost), out)
 
     def _as_node(self, fn: ElementFn) -> ElementFn:
-        """`fn` reads attributes of the node that defines it, also when it is evaluated inside a later one."""
+        """Wraps `fn` to read attributes of the node that defines it, also when it is evaluated inside a later one."""
         node = self.node
 
         def evaluate(idx: list[Index]) -> Expr:
@@ -256,12 +256,12 @@ class Context:
         return Value(tuple(shape), dtype, fn=self._as_node(fn), cost=cost, label=self.node.op)
 
     def temp(self, shape: Sequence[int], dtype: str) -> Value:
-        """Memory in the workspace."""
+        """Allocates memory in the workspace."""
         size = int(np.prod(shape, dtype=np.int64))
         return Value(tuple(shape), dtype, Buffer("", dtype, size, "temp"), label=self.node.op)
 
     def buffer(self, v: Value) -> Buffer:
-        """The memory holding `v`, computed now if it is not there yet."""
+        """The memory that holds `v`, which is computed now if it has none yet."""
         if v.buffer is None:
             self._store(v, Buffer("", v.dtype, v.size, "temp"))
         assert v.buffer is not None
@@ -272,13 +272,13 @@ class Context:
         return v
 
     def assign(self, out: Value, variables: list[Var], body: Expr, at: Sequence[Index] | None = None) -> None:
-        """Stage `out[at] = body` over the variables' domain; `at` defaults to the variables."""
+        """Adds a stage for `out[at] = body` over the variables' domain; `at` defaults to the variables."""
         assert out.buffer is not None
         idx = [Index.of(v) for v in variables] if at is None else at
         self.assign_all([Assignment(variables, body, out.buffer, linear(idx, out.shape))])
 
     def assign_all(self, parts: Sequence[Assignment], label: str = "") -> None:
-        """Stages all the assignments, as one loop stage where they are not computed with an accumulator."""
+        """Adds the assignments as one loop stage where they are not computed with an accumulator."""
         label = label or self.node.op
         self._met[self.node.outputs[0]] = self.node
         plain = []
@@ -292,7 +292,7 @@ class Context:
             self.add_stage(LoopStage(label, plain))
 
     def _settled(self, what: Assignment) -> tuple[Value | None, Assignment]:
-        """The accumulator it is computed with, if any; reads of all others are of their memory."""
+        """The accumulator that an assignment is computed with, if any; all others are stored and read from memory."""
         met, self._met = self._met, {}  # what is stored for it are stages of their own
         fused = self._resolve(what.variables, what.body)
         settled = what._replace(body=self._settle(what.body))
@@ -319,7 +319,7 @@ class Context:
         return fused if fused is not None and fused.buffer is None else None
 
     def _settle(self, body: Expr) -> Expr:
-        """Accumulators that have memory by now become reads."""
+        """Replaces accumulators that have memory by now with reads."""
 
         def settle(e: Expr) -> Expr | None:
             return self.read(e.value[0], e.value[1]) if e.op == "acc" and e.value[0].buffer is not None else None
@@ -334,12 +334,14 @@ class Context:
     def kernel(
         self, write: Callable[[Function], None], temps: Sequence[Value] = (), label: str = "", threaded: bool = False
     ) -> None:
-        """Stages a kernel that the rule writes itself, `threaded` if it divides its work among the threads."""
+        """Adds a stage with a kernel that the rule writes itself, `threaded` if it divides its work among the
+        threads.
+        """
         buffers = [t.buffer for t in temps if t.buffer is not None]
         self.add_stage(KernelStage(label or self.node.op, write, buffers, threaded))
 
     def add_stage(self, stage: Stage) -> None:
-        """A stage behind those there are; the nodes evaluated since are what it computes."""
+        """Appends a stage, which computes the nodes evaluated since the one before."""
         self.stages.append(stage)
         self.computed.append([*self._met.values()] or [self.node])
         self._met = {}
@@ -356,7 +358,7 @@ class Context:
         v.buffer = target
 
     def alias(self, v: Value, shape: Sequence[int], out: int = 0) -> None:
-        """Output `out` is `v` with another shape: the same memory where possible."""
+        """Makes output `out` the value `v` with another shape: the same memory where possible."""
         shape = tuple(shape)
         if v.buffer is None and [n for n in v.shape if n != 1] == [n for n in shape if n != 1]:
             keep = [k for k, n in enumerate(shape) if n != 1]

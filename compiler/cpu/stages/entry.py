@@ -1,4 +1,4 @@
-"""The entry point of a segment: it calls the functions, between which the threads meet."""
+"""The entry point of a segment, which calls its functions and synchronises the threads between them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POISON = 0x7F  # byte; a large number of every type
 
 @dataclass(frozen=True)
 class Poison:
-    """Bytes of the workspace to be filled, so that whoever reads them nevertheless computes nonsense."""
+    """Bytes of the workspace to fill with poison, so that a wrong reader computes nonsense."""
 
     spans: Sequence[Span]
 
@@ -35,16 +35,16 @@ def entry_point(
 ) -> str:
     """The definition of `symbol(buffers, workspace)`.
 
-    With several threads each calls it with its number and the address of a counter, 0 at first. The first thread clears
-    the counters of all functions, which lie in the workspace from `start` on, and then counts there.
+    With several threads each calls the entry point with its number and the address of a counter, 0 at first. The first
+    thread clears the counters of all functions, which lie in the workspace from `start` on, and then counts there.
 
     Args:
         module: of the functions.
         symbol: its name.
-        steps: what it calls, in order.
-        slots: places in `buffers` of the buffers that come from outside.
-        offsets: of the other buffers in `workspace`, bytes.
-        start: of the counters in `workspace`.
+        steps: its calls, in order.
+        slots: places in `buffers` of the external buffers.
+        offsets: offsets of the other buffers in `workspace`, bytes.
+        start: offset of the counters in `workspace`.
     """
     w = Writer(module)
     several = module.threads > 1
@@ -75,7 +75,7 @@ def entry_point(
 
 
 def counter_bytes(module: Module, steps: Sequence[Call | Poison]) -> int:
-    """What the threads' counters take; nothing for one thread."""
+    """Bytes of the threads' counters; 0 for one thread."""
     if module.threads == 1:
         return 0
     return sum(module.counters[step.name] if isinstance(step, Call) else LINE * (1 + module.threads) for step in steps)

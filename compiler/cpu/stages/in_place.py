@@ -1,5 +1,6 @@
-"""Results in the memory of an operand: where a loop reads an operand for the last time, each element just before it
-writes that element of a result of the same size."""
+"""Places results in the memory of an operand: where a loop reads an operand for the last time, each element just before
+it writes that element of a result of the same size.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from tilewright.compiler.cpu.stages.stage import LoopStage, RowStage, Stage
 
 
 def in_place(stages: Sequence[Stage], life: Mapping[Buffer, Sequence[int]]) -> dict[Buffer, Buffer]:
-    """Which result takes whose memory.
+    """The buffer whose memory each in-place result takes.
 
     Args:
         life: first and last stage of every buffer of the workspace.
@@ -33,14 +34,14 @@ def in_place(stages: Sequence[Stage], life: Mapping[Buffer, Sequence[int]]) -> d
 
 
 def root(homes: Mapping[Buffer, Buffer], buffer: Buffer) -> Buffer:
-    """Whose memory a buffer is in."""
+    """The buffer whose memory holds a buffer."""
     while buffer in homes:
         buffer = homes[buffer]
     return buffer
 
 
 def _element_by_element(parts: Sequence[Assignment], source: Buffer, target: Buffer) -> bool:
-    """No part reads an element of `source` after that element of `target` was written."""
+    """True if no part reads an element of `source` after that element of `target` was written."""
     inner, offset = parts[-1].variables, parts[-1].offset
     written = False
     for variables, body, buffer, _ in parts:

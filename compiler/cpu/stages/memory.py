@@ -18,7 +18,7 @@ class Lifetime:
 
 
 def place(lifetimes: list[Lifetime]) -> tuple[list[int], int]:
-    """Offsets in bytes, one per buffer, and the arena's size.
+    """Places buffers; returns their offsets in bytes and the arena's size.
 
     Largest first, each at the lowest offset free during its whole life: within a few percent of the lower bound on
     networks, and simple.

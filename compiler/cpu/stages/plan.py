@@ -1,4 +1,4 @@
-"""Stages to calls of functions, and the workspace they share: which buffer lies where."""
+"""Turns stages into calls of functions, and places the buffers of the workspace they share."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tilewright.compiler.cpu.stages.stage import Call, Emission, LoopStage, RowS
 
 @dataclass(frozen=True)
 class WorkspaceSize:
-    """How much workspace a segment takes, bytes.
+    """Sizes of a segment's workspace in bytes.
 
     Attributes:
         arena: its size.
-        separate: what the tensors in it would take in places of their own.
-        live: the most that is in use at one time; no arena can be smaller.
+        separate: size of its tensors without sharing memory.
+        live: the most bytes in use at one time; no arena can be smaller.
     """
 
     arena: int
@@ -36,10 +36,10 @@ class Plan:
 
     Attributes:
         module: the functions.
-        calls: of them.
+        calls: calls of the functions.
         offsets: bytes from the start of the workspace.
-        memory: how much it is.
-        dead: for every call the bytes of the workspace that nobody needs after it.
+        memory: sizes of the workspace.
+        dead: for every call the bytes of the workspace without a later reader.
     """
 
     module: Module
@@ -50,7 +50,7 @@ class Plan:
 
 
 def plan(stages: Sequence[Stage], module: Module, schedules: Schedules, guard: int = 0) -> Plan:
-    """Writes the functions of all stages and places what lies between them.
+    """Writes the functions of all stages and places the buffers between them.
 
     Args:
         guard: bytes left free behind every buffer.
@@ -83,7 +83,7 @@ def plan(stages: Sequence[Stage], module: Module, schedules: Schedules, guard: i
 
 
 def _move_in(stages: Sequence[Stage], into: Emission, calls: Sequence[Call], homes: dict[Buffer, Buffer]) -> list[Call]:
-    """Writes the stages whose result is in an operand's memory anew: both are one pointer there."""
+    """Rewrites the stages whose result is in an operand's memory: both are one pointer there."""
     into.homes = {b: root(homes, b) for b in homes}
     moved = []
     for stage, call in zip(stages, calls):

@@ -1,7 +1,7 @@
 """Proof of a workspace: no kernel reads bytes that another one has written over.
 
-It follows the calls in order and knows for every buffer whether its bytes are still its own. What the kernels read
-and write is found in their text, not taken from the planner, whose lifetimes are not used here.
+It follows the calls in order and knows for every buffer whether its bytes are still its own. Reads and writes of the
+kernels are found in their text, not taken from the planner, whose lifetimes are not used here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilewright.compiler.errors import CompileError
 
 @dataclass(frozen=True)
 class Uses:
-    """What one kernel does to the buffers of the workspace."""
+    """Buffers of the workspace that one kernel reads and writes."""
 
     label: str
     read: list[Buffer]
@@ -25,7 +25,7 @@ class Uses:
 
 
 def uses_of(label: str, call: Call, functions: Mapping[str, str]) -> Uses:
-    """What a call does, by the text of its function."""
+    """The buffers that a call reads and writes, by the text of its function."""
     found = accesses(f"@{call.name}", functions)
     pick = lambda numbers: [b for k, b in enumerate(call.buffers) if k in numbers and b.role == "temp"]
     return Uses(label, pick(found.read), pick(found.written))
@@ -35,16 +35,16 @@ Span = tuple[int, int]  # first byte and end
 
 
 def prove(uses: Sequence[Uses], calls: Sequence[Call], places: Mapping[Buffer, Span], size: int) -> list[list[Span]]:
-    """Raises `CompileError` if a buffer's bytes are used after they became another one's.
+    """Proves that no buffer's bytes are used after they became another one's. Raises `CompileError`.
 
     Args:
-        uses: of every kernel as it was written before buffers were given the memory of others.
-        calls: of the same kernels as they are.
-        places: where every buffer lies in the workspace.
-        size: of the workspace, bytes.
+        uses: uses of every kernel before buffers were given the memory of others.
+        calls: calls of the final kernels.
+        places: position of every buffer in the workspace.
+        size: size of the workspace, bytes.
 
     Returns:
-        For every kernel the bytes whose content nobody needs after it.
+        For every kernel the bytes without a later reader.
     """
     for b, (start, end) in places.items():
         if start < 0 or end > size:
@@ -78,7 +78,8 @@ def _displaced(
 ) -> set[Buffer]:
     """Buffers that lose their bytes when `b` is written; none of them may be in use by the same kernel.
 
-    But for an operand in whose place a result is: that is exactly the same memory, and one parameter of the kernel.
+    The exception is an operand in whose place a result is: that is exactly the same memory, and one parameter of the
+    kernel.
     """
     others = {o for o in (*own, *use.read, *use.written) if o is not b and _overlap(places[o], places[b])}
     for other in others & {*use.read, *use.written}:

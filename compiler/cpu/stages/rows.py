@@ -1,4 +1,4 @@
-"""Softmax, normalisations and their like: statistics of rows, and what is computed from them.
+"""Softmax, normalisations and their like: statistics of rows, and results computed from them.
 
 A rule is written once, as a recipe over `Statistics`. Where the axes are the last ones (`Fused`), every row is finished
 before the next: it stays in the first-level cache, and whatever follows is computed in its last pass. Otherwise
@@ -35,10 +35,10 @@ MIN_ROW = 8  # elements; shorter rows are not worth a loop each
 
 
 class Statistics(Protocol):
-    """What a recipe may ask for; functions of an index of the whole tensor."""
+    """Operations available to a recipe; functions of an index of the whole tensor."""
 
     def keep(self, fn: ElementFn, dtype: str, cost: int) -> ElementFn:
-        """The same, computed once."""
+        """`fn` computed once per row and kept."""
 
     def fold(self, kind: str, fn: ElementFn, init: Expr, finish: Callable[[Expr], Expr] = lambda e: e) -> ElementFn:
         """`finish` of the reduction of `fn` over the row."""
@@ -81,7 +81,7 @@ class Fused:
     Attributes:
         outer: the loops over rows.
         extents: the sizes of a row.
-        result: where the row goes in the end, if values of its type may be there until then.
+        result: destination of the row, if it may hold values of its type until then.
     """
 
     outer: list[Var]
@@ -117,7 +117,7 @@ class Fused:
 
 @dataclass(eq=False)
 class Rows:
-    """A value whose rows are computed one by one, with what follows (see `value.Accumulator`)."""
+    """A value whose rows are computed one by one, with their epilogue (see `value.Accumulator`)."""
 
     recipe: Recipe
     rank: int  # of a row
@@ -143,9 +143,9 @@ def by_rows(
     """The value of a recipe over rows of `x`.
 
     Args:
-        axes: of the rows.
-        dtype: of the result.
-        recipe: of x's elements and the statistics; gives the result's elements.
+        axes: axes of the rows.
+        dtype: type of the result.
+        recipe: function of x's elements and the statistics; returns the result's elements.
     """
     length = math.prod(x.shape[a] for a in axes)
     for e in walk(ctx.read(x, [Index.of(v) for v in x.vars()])):

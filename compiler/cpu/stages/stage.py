@@ -25,11 +25,11 @@ class Call:
 
 @dataclass
 class Emission:
-    """What stages are written into.
+    """The destination that stages are written to.
 
     Attributes:
-        module: takes the functions.
-        schedules: of the kernels.
+        module: receives the functions.
+        schedules: schedules of the kernels.
         homes: buffers that lie in the memory of others.
     """
 
@@ -42,7 +42,7 @@ class Stage(Protocol):
     """A kernel call.
 
     Attributes:
-        label: for people.
+        label: name for people.
         temps: buffers of the workspace that are in use while it runs, besides those of its parameters.
     """
 
@@ -50,12 +50,12 @@ class Stage(Protocol):
     temps: list[Buffer]
 
     def emit(self, into: Emission) -> Call:
-        """Writes the function."""
+        """Writes the function of the stage."""
 
 
 @dataclass(eq=False)
 class LoopStage:
-    """Assignments over rectangular domains, in order, as one function."""
+    """A loop stage: assignments over rectangular domains, in order, as one function."""
 
     label: str
     parts: list[Assignment]
@@ -72,7 +72,9 @@ class LoopStage:
 
 @dataclass(eq=False)
 class RowStage:
-    """For every point of `outer`, assignments one after the other; values of one point are in local memory."""
+    """A row stage: for every point of `outer`, assignments one after the other; values of one point are in local
+    memory.
+    """
 
     label: str
     outer: list[Var]
@@ -89,8 +91,8 @@ class KernelStage:
     """A kernel that an operator writes itself.
 
     Attributes:
-        write: writes it.
-        threaded: it divides its work among the threads itself.
+        write: writes the kernel.
+        threaded: True if it divides its work among the threads itself.
     """
 
     label: str
@@ -106,7 +108,7 @@ class KernelStage:
 
 
 def _scheduled(stage: LoopStage | RowStage, into: Emission, write: Callable[[Function], None]) -> Call:
-    """Writes a stage by the schedule found for it. Its signature is the text it has by the default schedule."""
+    """Writes a stage by the schedule found for it. Its signature is its text by the default schedule."""
     default = LoopSchedule()
     f = Function(into.module, default, into.homes)
     write(f)
@@ -119,7 +121,7 @@ def _scheduled(stage: LoopStage | RowStage, into: Emission, write: Callable[[Fun
 
 
 def describe(stage: Stage) -> str:
-    """What it computes, over what, and by which schedule where that is not the default."""
+    """Describes a stage: its operation, its domain, and its schedule where that is not the default."""
     if isinstance(stage, RowStage):
         text = f"{stage.label}: {'x'.join(str(v.extent) for v in stage.outer) or '1'} rows"
     elif isinstance(stage, LoopStage):

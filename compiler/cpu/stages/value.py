@@ -1,4 +1,4 @@
-"""`Value`: a tensor of the segment, before it is decided where it lies."""
+"""`Value`: a tensor of the segment, before its place in memory is decided."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Value:
     """A tensor during fusion: in a buffer, or computed by `fn`, or the result of `acc`.
 
     Attributes:
-        shape, dtype: of the tensor.
+        shape, dtype: shape and type of the tensor.
         buffer: memory, once it has some.
         fn: gives the expression of an element.
         cost: work per element, which decides about fusion.
-        acc: the product or the rows that it is the result of.
-        label: what its stage is called.
+        acc: the product or the rows whose result it is.
+        label: name of its stage.
     """
 
     shape: tuple[int, ...]
@@ -45,12 +45,12 @@ class Value:
         return len(self.shape)
 
     def vars(self) -> list[Var]:
-        """New loop variables over its elements."""
+        """New loop variables over the elements."""
         return [Var.new(n) for n in self.shape]
 
 
 class Accumulator(Protocol):
-    """A product, or rows, whose result has not been stored yet: what follows can be computed with it."""
+    """A product, or rows, whose result has not been stored yet: an epilogue can be computed with it."""
 
     def stage(self, acc: Value, what: Assignment, label: str, target: Target) -> Stage:
-        """The kernel that computes it, and `what` is to be computed from it (`Expr("acc")` of `acc` in its body)."""
+        """The kernel that computes it, with `what` as epilogue (`Expr("acc")` of `acc` in its body)."""

@@ -1,6 +1,6 @@
-"""The quantised ops: one class per op with its attributes, their checks, and what it computes. One file per family.
+"""The quantised ops: one class per op with its attributes, their checks, and its computation. One file per family.
 
-Every other part of the compiler takes what it needs from here: importers and passes make instances, the CPU kernels
+Every other part of the compiler uses these classes: importers and passes make instances, the CPU kernels
 (`tilewright.compiler.cpu.ops`) and the layers of the NPU (`tilewright.compiler.npu.ops`) are registered by class.
 """
 

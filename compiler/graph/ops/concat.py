@@ -1,4 +1,4 @@
-"""Concatenation."""
+"""The quantised op of concatenation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilewright.compiler.graph.tensor import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class QConcat(QuantizedOp):
-    """Operands one after the other along `axis`, each through a table of its own.
+    """Concatenation along `axis`, each operand through a table of its own.
 
     Attributes:
         tables: 256 bytes per operand, or None where the bytes pass unchanged.

@@ -11,14 +11,14 @@ from tilewright.compiler.graph.tensor import Tensor
 
 
 def kernel_error(x: Tensor, w: Tensor, kernel: tuple[int, ...], group: int) -> str | None:
-    """What is wrong with x [N,C,spatial] and w [O,C/group,kernel] of a convolution, None if nothing."""
+    """The error in x [N,C,spatial] and w [O,C/group,kernel] of a convolution, None if there is none."""
     if w.shape[2:] != kernel or w.shape[1] * group != x.shape[1]:
         return f"weights {list(w.shape)} for {list(x.shape)} in {group} groups, kernel {list(kernel)}"
     return None
 
 
 def products(operands: Operands, result: Tensor) -> int:
-    """Products of a convolution."""
+    """The number of products of a convolution."""
     w = operands[1]
     assert w is not None
     return result.size * int(np.prod(w.shape[1:]))
@@ -61,7 +61,7 @@ class QConvTranspose(Windowed, Clamped):
     The arithmetic is QConv's.
 
     Attributes:
-        moves: as QConv's.
+        moves: as in QConv.
     """
 
     arity = (2, 3)
@@ -86,7 +86,7 @@ class QConvTranspose(Windowed, Clamped):
         return weights_error(w, bias, channels) or shape_error(result, (x.shape[0], channels, *self._reach(x)))
 
     def _reach(self, x: Tensor) -> list[int]:
-        """Spatial shape of the result."""
+        """The spatial shape of the result."""
         rank = len(self.kernel)
         return [
             (n - 1) * self.strides[i] + (self.kernel[i] - 1) * self.dilations[i] + 1

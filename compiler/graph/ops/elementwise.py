@@ -42,7 +42,7 @@ class AddConstants:
     shift: int
 
     def swapped(self) -> AddConstants:
-        """For the operands in the other order."""
+        """The constants for the operands in the other order."""
         return AddConstants(self.mb, self.ma, self.c, self.shift)
 
 
@@ -54,7 +54,8 @@ class QAdd(Clamped, Elementwise):
     `clamp((a*ma + b*mb + c) >> shift)`, the output's zero point inside c.
 
     Attributes:
-        floats: dequantised, added in float32 and quantised (`numerics.add_floats`): onnxruntime did not fuse this one.
+        floats: True if dequantised, added in float32 and quantised (`numerics.add_floats`): onnxruntime did not fuse
+            this one.
     """
 
     arity = (2, 2)
@@ -79,7 +80,8 @@ class QMul(Clamped, Elementwise):
 
     Attributes:
         zero_point_after: the zero point is added after the rounding (LiteRT), not before it (onnxruntime).
-        floats: dequantised, multiplied in float32 and quantised (`numerics.mul_floats`): onnxruntime did not fuse it.
+        floats: True if dequantised, multiplied in float32 and quantised (`numerics.mul_floats`): onnxruntime did not
+            fuse it.
     """
 
     arity = (2, 2)
@@ -99,7 +101,7 @@ class QMul(Clamped, Elementwise):
 
 
 def _types(operands: Sequence[Tensor], result: Tensor) -> list[tuple[Any, int]]:
-    """Scale and zero point of the operands and the result."""
+    """The scale and zero point of the operands and the result."""
     quants = [t.quant for t in (*operands, result)]
     return [(q.scale, int(q.zero_point)) for q in quants if q is not None]
 

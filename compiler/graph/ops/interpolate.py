@@ -12,7 +12,7 @@ from tilewright.compiler.graph.tensor import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """Between which two places along an axis every result lies.
+    """The two neighbours along an axis that every result lies between.
 
     Attributes:
         first, second: places of the operand.
@@ -27,14 +27,14 @@ class Places:
 
     @staticmethod
     def of(first: np.ndarray, second: np.ndarray, shares: np.ndarray, one: int) -> Places:
-        """With the smallest `one` in which all shares are whole."""
+        """The places with the smallest `one` for which all shares are integers."""
         while one > 1 and not np.any(shares & 1):
             shares, one = shares >> 1, one >> 1
         lists = ((int(v) for v in values) for values in (first, second, shares))
         return Places(**dict(zip(("first", "second", "shares"), map(tuple, lists), strict=True)), one=one)
 
     def matrix(self, size: int) -> np.ndarray:
-        """int64 [results, size]: what each place of the operand counts, in units of 1 / one."""
+        """int64 [results, size]: the weight of each place of the operand, in units of 1 / one."""
         found = np.zeros((len(self.first), size), np.int64)
         rows = np.arange(len(self.first))
         shares = np.array(self.shares)

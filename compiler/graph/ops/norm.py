@@ -17,7 +17,7 @@ class QNorm(QuantizedOp):
     axis.
 
     Attributes:
-        centred: the mean is subtracted.
+        centred: True if the mean is subtracted.
     """
 
     arity = (2, 3)
@@ -43,7 +43,7 @@ class QPlaneNorm(QuantizedOp):
     float32 [C].
 
     Attributes:
-        groups: of channels; as many as there are channels for InstanceNormalization.
+        groups: number of groups of channels; as many as there are channels for InstanceNormalization.
     """
 
     arity = (3, 3)

@@ -21,7 +21,7 @@ class QAveragePool(Windowed, Clamped):
     """Average of each window, taps dequantised and summed one after the other in float32 (onnxruntime's order).
 
     Attributes:
-        count_include_pad: the padding counts in the divisor.
+        count_include_pad: True if the padding counts in the divisor.
         half_away: LiteRT's rule: the same quantisation in and out, the sum of the stored integers divided by the number
             of taps inside, ties away from zero.
     """
@@ -38,9 +38,9 @@ class QGlobalAveragePool(Clamped):
     """Average over the planes: x [N,C,spatial] -> [N,C,1,1], or [N,C] without `keepdims`.
 
     Attributes:
-        factor: the float32 the sum is multiplied with; None for `numerics.mean_scale`.
+        factor: the float32 factor of the sum; None for `numerics.mean_scale`.
         offset: LiteRT's rule: `RNE(f32(sum) * factor + offset)` of the stored integers; needs `factor`.
-        half_away: as for QAveragePool.
+        half_away: as in QAveragePool.
     """
 
     keepdims: bool = True

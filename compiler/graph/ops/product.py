@@ -17,7 +17,7 @@ class QMatMul(Clamped):
     The arithmetic is QConv's.
 
     Attributes:
-        moves: as QConv's.
+        moves: as in QConv.
     """
 
     arity = (2, 3)

@@ -1,4 +1,4 @@
-"""The base classes of quantised ops, and the table of those there are.
+"""The base classes of quantised ops, and the registry of all ops.
 
 An instance of a subclass is the op of one node with its attributes. Operands and results are int8 or uint8 tensors with
 a `Quant`, except where the class says otherwise; shapes are ONNX's (NCHW, NCW, rows of K). Every op has one result.
@@ -29,7 +29,8 @@ class QuantizedOp:
     A subclass is a frozen dataclass. Its name is the op's name everywhere; defining it enters it in `QUANTIZED_OPS`.
 
     Attributes:
-        reason: why the reference's rule is another one, so that results may be off by a step; empty if they may not.
+        reason: the reason why the reference's rule is another one, so that results may be off by a step; empty if they
+            may not.
     """
 
     name: ClassVar[str]
@@ -45,7 +46,7 @@ class QuantizedOp:
             QUANTIZED_OPS[cls.name] = cls
 
     def check(self, operands: Operands, result: Tensor) -> str | None:
-        """What is wrong with the attributes or the types of the tensors, None if nothing is. Subclasses add to it."""
+        """The error in the attributes or the types of the tensors, None if there is none. Subclasses add to it."""
         least, most = self.arity
         given = [t for t in operands if t is not None]
         if not least <= len(given) <= most or None in operands[:least]:
@@ -53,15 +54,15 @@ class QuantizedOp:
         return self.activation_error(given[0]) or self.activation_error(result)
 
     def activation_error(self, tensor: Tensor) -> str | None:
-        """Why a tensor is no activation of the op, None if it is one."""
+        """The reason why a tensor is no activation of the op, None if it is one."""
         return activation_error(tensor)
 
     def macs(self, operands: Operands, result: Tensor) -> int:
-        """Multiply-accumulates, for the reports."""
+        """The multiply-accumulates of the op, for the reports."""
         return 0
 
     def attributes(self) -> list[tuple[str, str]]:
-        """Names and printed values of the attributes that differ from their defaults."""
+        """The names and printed values of the attributes that differ from their defaults."""
         pairs = [(f.name, getattr(self, f.name), f.default) for f in fields(self)]
         return sorted((name, _short(value)) for name, value, default in pairs if value != default)
 
@@ -127,7 +128,7 @@ class Windowed(QuantizedOp, abstract=True):
         return error
 
     def positions(self, spatial: Iterable[int]) -> tuple[int, ...]:
-        """How often the window fits along each axis."""
+        """The number of positions of the window along each axis."""
         rank, counts = len(self.kernel), []
         for i, n in enumerate(spatial):
             reach = (self.kernel[i] - 1) * self.dilations[i] + 1
@@ -150,11 +151,11 @@ class Unchanged(QuantizedOp, abstract=True):
 
     @abstractmethod
     def check_shapes(self, x: Tensor, result: Tensor) -> str | None:
-        """What is wrong with the attributes for these shapes, None if nothing is."""
+        """The error in the attributes for these shapes, None if there is none."""
 
 
 def activation_error(tensor: Tensor) -> str | None:
-    """Why a tensor is no 8-bit activation with one scale, None if it is one."""
+    """The reason why a tensor is no 8-bit activation with one scale, None if it is one."""
     if tensor.dtype not in EIGHT_BIT:
         return f"{tensor.name} is {tensor.dtype}, not int8 or uint8"
     if tensor.quant is None or not tensor.quant.per_tensor:
@@ -163,7 +164,9 @@ def activation_error(tensor: Tensor) -> str | None:
 
 
 def weights_error(tensor: Tensor | None, bias: Tensor | None, channels: int) -> str | None:
-    """Why constant weights or their bias do not fit a product with so many output channels."""
+    """The reason why constant weights or their bias do not fit a product with so many output channels, None if they
+    do.
+    """
     if tensor is None or tensor.dtype not in EIGHT_BIT or tensor.quant is None:
         return "weights are not int8 or uint8 with a scale"
     if bias is not None and (bias.dtype != np.int32 or bias.shape != (channels,)):

@@ -1,4 +1,4 @@
-"""Softmax."""
+"""The quantised op of Softmax."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class QSoftmax(QuantizedOp):
     """Softmax along `axis`.
 
     Attributes:
-        beta: what the operand is multiplied with first.
+        beta: factor of the operand.
         levels: onnxruntime's QLinearSoftmax, `sat(RNE(f32(f32(e * levels) / sum e)) + zy)` in float32, the sum in
             order; None for the correctly rounded `sat(RNE(p / sy) + zy)`.
     """
@@ -31,5 +31,5 @@ class QSoftmax(QuantizedOp):
         return super().check(operands, result) or (shape_error(result, x.shape) if x is not None else None)
 
     def step(self, scale: np.ndarray | np.float32) -> np.float32:
-        """What a step of the operand, which has this scale, is in the exponent."""
+        """The change of the exponent by one step of the operand, which has this scale."""
         return np.float32(np.float32(scale) * np.float32(self.beta))

@@ -1,4 +1,4 @@
-"""Places of a tensor, chosen along each axis."""
+"""The quantised op that selects indices along each axis."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tilewright.compiler.graph.tensor import Tensor
 class QTake(Unchanged):
     """Element (i, j, ...) of the result is element (indices[0][i], indices[1][j], ...) of the operand.
 
-    So are repeated rows and columns (Resize to the nearest), and every second one (Slice with steps). Type and
+    Examples are repeated rows and columns (Resize to the nearest), and every second one (Slice with steps). Type and
     quantisation stay.
 
     Attributes:
-        indices: per axis the places of the operand, or None where the axis stays as it is.
+        indices: per axis the places of the operand, or None where the axis stays unchanged.
     """
 
     indices: tuple[tuple[int, ...] | None, ...]

@@ -1,4 +1,4 @@
-"""Products of 16-bit activations with 8-bit weights, as LiteRT's reference kernels have them ("16x8")."""
+"""Products of 16-bit activations with 8-bit weights, by LiteRT's reference kernels ("16x8")."""
 
 from __future__ import annotations
 

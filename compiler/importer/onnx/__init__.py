@@ -1,1 +1,1 @@
-"""ONNX operators into the normal form of the graph, a handler each."""
+"""Import handlers of ONNX operators, which emit the normal form of the graph."""

@@ -30,8 +30,9 @@ from tilewright.compiler.importer.onnx.onnx_node import OnnxNode
 
 @handles("Attention", domain=MS)
 def attention(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Inputs input [batch, sequence, channels], weights and bias of q, k and v side by side, mask_index, past
-    [2, batch, heads, past, head_size], attention_bias; outputs output, present."""
+    """Imports Attention. Inputs input [batch, sequence, channels], weights and bias of q, k and v side by side,
+    mask_index, past [2, batch, heads, past, head_size], attention_bias; outputs output, present.
+    """
     node.accept("do_rotary", 0)
     _leave_out(node, 6, "past_sequence_length")
     qkv = builder.emit("MatMul", [node.input(0), node.input(1)])
@@ -40,8 +41,9 @@ def attention(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("QAttention", domain=MS)
 def q_attention(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """As Attention, of an input and weights that are quantised: inputs input, weight, bias, input_scale, weight_scale,
-    mask_index, input_zero_point, weight_zero_point, past."""
+    """Imports Attention with quantised input and weights. Inputs input, weight, bias, input_scale, weight_scale,
+    mask_index, input_zero_point, weight_zero_point, past.
+    """
     node.accept("do_rotary", 0)
     qkv = integer_product(builder, *(node.input(i) for i in (0, 1, 3, 4, 6, 7)))
     _self_attention(builder, node, qkv, node.input(2), node.input(5), node.input(8), "")
@@ -76,8 +78,10 @@ def _self_attention(
 
 @handles("MultiHeadAttention", domain=MS)
 def multi_head_attention(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Inputs query, key, value [batch, sequence, channels] (key and value also as heads), bias of all three,
-    key_padding_mask, attention_bias, past_key, past_value as heads; outputs output, present_key, present_value, qk."""
+    """Imports MultiHeadAttention. Inputs query, key, value [batch, sequence, channels] (key and value also as heads),
+    bias of all three, key_padding_mask, attention_bias, past_key, past_value as heads; outputs output, present_key,
+    present_value, qk.
+    """
     for index, what in ((8, "past_sequence_length"), (9, "cache_indirection")):
         _leave_out(node, index, what)
     inputs, count = [node.input(i) for i in range(3)], node.positive("num_heads", 0)
@@ -106,7 +110,7 @@ def multi_head_attention(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 
 def _attend(builder: OnnxBuilder, node: OnnxNode, qkv: tuple[str, str, str], mask: str, bias: str, past: int) -> None:
-    """softmax(scale * q x k' + bias + masks) x v; the fourth output is what Softmax is given."""
+    """Emits softmax(scale * q x k' + bias + masks) x v; the fourth output is the input of Softmax."""
     q, k, v = qkv
     dtype, (batch, _, length, size), keys = builder.tensor(q).dtype, builder.shape(q), builder.shape(k)[2]
     found = scores(builder, q, k, default_scale(node, size))
@@ -125,7 +129,7 @@ def _attend(builder: OnnxBuilder, node: OnnxNode, qkv: tuple[str, str, str], mas
 
 
 def _key_mask(builder: OnnxBuilder, node: OnnxNode, mask: str, sizes: tuple[int, int, int]) -> str:
-    """What a mask adds to scores, "" for one of a single column, which masks nothing.
+    """The tensor that a mask adds to scores, "" for a mask of a single column, which masks nothing.
 
     Args:
         sizes: batch, sequence, keys.

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention of float heads, which the attention ops of com.microsoft are written in."""
+"""Scaled dot-product attention of float heads, the common part of com.microsoft's attention ops."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ MS = "com.microsoft"
 
 
 def cast(builder: OnnxBuilder, x: str, dtype: np.typing.DTypeLike) -> str:
-    """The tensor as `dtype`, itself where it is that already."""
+    """Casts a tensor to `dtype`; one that has it already stays."""
     kind = np.dtype(dtype)
     return x if builder.tensor(x).dtype == kind else builder.emit("Cast", [x], attrs={"to": elem_type(kind)})
 
 
 def shaped(builder: OnnxBuilder, x: str, shape: Sequence[int]) -> str:
-    """The tensor with another shape, of which one dimension may be -1."""
+    """Reshapes a tensor; one dimension of the shape may be -1."""
     size, rest = math.prod(builder.shape(x)), math.prod(d for d in shape if d != -1)
     whole = [size // max(rest, 1) if d == -1 else d for d in shape]
     if tuple(whole) == builder.shape(x):
@@ -31,7 +31,7 @@ def shaped(builder: OnnxBuilder, x: str, shape: Sequence[int]) -> str:
 
 
 def heads(builder: OnnxBuilder, node: OnnxNode, x: str, count: int) -> str:
-    """[batch, sequence, heads * head_size] as [batch, heads, sequence, head_size]."""
+    """Splits [batch, sequence, heads * head_size] into [batch, heads, sequence, head_size]."""
     shape = builder.shape(x)
     if len(shape) != 3 or shape[2] % count:
         raise CompileError(
@@ -41,14 +41,14 @@ def heads(builder: OnnxBuilder, node: OnnxNode, x: str, count: int) -> str:
 
 
 def joined(builder: OnnxBuilder, x: str) -> str:
-    """[batch, heads, sequence, head_size] as [batch, sequence, heads * head_size]."""
+    """Joins [batch, heads, sequence, head_size] to [batch, sequence, heads * head_size]."""
     batch, count, length, size = builder.shape(x)
     rows = builder.emit("Transpose", [x], attrs={"perm": [0, 2, 1, 3]})
     return shaped(builder, rows, [batch, length, count * size])
 
 
 def scores(builder: OnnxBuilder, q: str, k: str, scale: float) -> str:
-    """scale * q x k' in float32: [batch, heads, sequence, keys]. Heads of q that share one of k stand side by side."""
+    """scale * q x k' in float32: [batch, heads, sequence, keys]. Heads of q that share one of k are adjacent."""
     (batch, count, length, size), shared = builder.shape(q), builder.shape(k)[1]
     rows = shaped(builder, cast(builder, q, np.float32), [batch, shared, -1, size])
     columns = builder.emit("Transpose", [cast(builder, k, np.float32)], attrs={"perm": [0, 1, 3, 2]})

@@ -1,4 +1,4 @@
-"""Ops whose result size depends on values: a buffer of the largest size there can be, and how much of it is used.
+"""Ops whose result size depends on values, as a buffer of the largest possible size and the size that is used.
 
 `NonZero`, `Compress` and `NonMaxSuppression` of the domain `BOUNDED_DOMAIN` have two outputs, the buffer and the count.
 The part of a dynamic model that holds such a node ends with it; the next one starts from the used part.
@@ -45,5 +45,5 @@ def bounded(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 
 def crop_axis(op: str, axis: int | None) -> int:
-    """The axis along which the buffer is used from its start."""
+    """The axis along which the buffer is filled from its start."""
     return 1 if op == "NonZero" else int(axis or 0)

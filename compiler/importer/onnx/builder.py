@@ -41,7 +41,7 @@ _DECIDING = {
     "MelWeightMatrix": (0, 1, 2, 3, 4), "OneHot": (1,), "Range": (0, 1, 2), "STFT": (1, 3), "Tile": (1,), "TopK": (1,),
     "Trilu": (1,),
 }  # fmt: skip
-"""Inputs whose values decide shapes or how the kernel is written; for ops whose handlers do not ask for them."""
+"""Inputs whose values decide shapes or how the kernel is written, of ops whose handlers do not request them."""
 _NEVER_FOLDED = {"QuantizeLinear", "DequantizeLinear", "RandomNormal", "RandomUniform", "RandomNormalLike",
                  "RandomUniformLike", "Multinomial", "Bernoulli", *UNTRUSTED}  # fmt: skip
 
@@ -54,7 +54,7 @@ class OnnxBuilder:
         file: name of the model, first in every message.
         versions: opset version by domain.
         handlers: importers of ops by (domain, op).
-        staged: what is only known at run time may be left to the host, so nothing large is unrolled or run in vain.
+        staged: values only known at run time may be left to the host, so nothing large is unrolled or run in vain.
 
     Attributes:
         sequences: sequences and optionals whose structure is known at compile time, as lists of tensor names.
@@ -76,7 +76,7 @@ class OnnxBuilder:
     # --- what handlers ask ---
 
     def tensor(self, name: str) -> Tensor:
-        """A tensor already made. Raises CompileError for an unknown name, StagingError for a sequence."""
+        """The tensor of a name already made. Raises CompileError for an unknown name, StagingError for a sequence."""
         found = self.graph.tensors.get(name)
         if found is None and name in self.sequences:
             raise StagingError(f"{self.current.label} reads {name!r}, a sequence; it takes tensors")
@@ -90,11 +90,11 @@ class OnnxBuilder:
         return self.tensor(name).shape
 
     def const(self, name: str) -> np.ndarray | None:
-        """Value of a compile-time constant, None for other tensors and missing inputs."""
+        """The value of a compile-time constant, None for other tensors and missing inputs."""
         return self.tensor(name).data if name else None
 
     def need_const(self, name: str, what: str) -> np.ndarray:
-        """As `const`, but the op needs the value at compile time."""
+        """The value of a constant that the op needs at compile time. Raises StagingError for other tensors."""
         value = self.const(name)
         if value is None:
             text = f"{self.current.label}: {what} {name!r} must be a constant at compile time"
@@ -204,7 +204,7 @@ class OnnxBuilder:
             tensor.data = np.empty(tensor.shape, tensor.dtype)
 
     def _folded(self, node: Node, inputs: list[Tensor | None]) -> list[np.ndarray] | None:
-        """Values of a node of constants; None where onnx's evaluator lacks something, which the kernels may not."""
+        """The values of a node of constants; None where onnx's evaluator lacks something that the kernels may have."""
         try:
             return evaluate(node, [None if t is None else t.data for t in inputs])
         except CompileError:
@@ -306,7 +306,7 @@ class OnnxBuilder:
             self.graph.add(Tensor(proto.values.name, dense.shape, dense.dtype, dense))
 
     def passthrough(self, node: OnnxNode, **attrs: Any) -> None:
-        """Emits the node as it is, with `attrs` replaced."""
+        """Emits the node unchanged, with `attrs` replaced."""
         schema = schema_of(node.op)
         if schema is None:
             raise UnsupportedError(f"{node.label}: op {node.op} has no definition in opset {OPSET}")
@@ -322,7 +322,7 @@ Handlers = Mapping[tuple[str, str], Handler]
 
 
 def deciding(graph: Graph, wanted: Iterable[str], known: set[str]) -> tuple[str, ...]:
-    """Those of the values `known` that the tensors `wanted` are computed from."""
+    """The values among `known` that the tensors `wanted` are computed from."""
     producers = graph.producers()
     found: dict[str, None] = {}
     stack = list(wanted)

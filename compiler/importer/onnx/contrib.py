@@ -1,4 +1,4 @@
-"""Ops of onnxruntime's com.microsoft domain, written in ONNX's own."""
+"""Import handlers of onnxruntime's com.microsoft domain, written in ONNX's own ops."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def qlinear_unary(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("QLinearSoftmax", domain=MS)
 def qlinear_softmax(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """As QLinearSigmoid; `opset` tells whether the axis alone or everything after it is normalised."""
+    """Imports QLinearSoftmax, with the inputs of QLinearSigmoid; `opset` decides if the axis alone or everything after
+    it is normalised.
+    """
     version = int(node.attrs.get("opset", 13))
     x = operand(builder, node, 0)
     axis = int(node.attrs.get("axis", 1 if version < 13 else -1))
@@ -138,7 +140,7 @@ def _activation(builder: OnnxBuilder, node: OnnxNode, x: str, params: Sequence[f
 
 @handles("FusedConv", domain=MS)
 def fused_conv(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Inputs X, W, B, Z: activation(Conv(X, W, B) + Z)."""
+    """Imports activation(Conv(X, W, B) + Z). Inputs X, W, B, Z."""
     attrs = conv_attrs(builder, node, node.input(0), node.input(1))
     y = builder.emit("Conv", node.inputs[:3], attrs=attrs)
     if node.input(3):
@@ -157,7 +159,7 @@ def fused_gemm(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("FusedMatMul", "TransposeMatMul", domain=MS)
 def fused_mat_mul(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """alpha * op(A) x op(B) with the last two axes transposed."""
+    """Imports alpha * op(A) x op(B) with the last two axes transposed."""
     node.accept("transBatchA", 0)
     node.accept("transBatchB", 0)
     operands = []
@@ -177,7 +179,7 @@ def fused_mat_mul(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("Gelu", "BiasGelu", "FastGelu", "QuickGelu", domain=MS)
 def gelu(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Gelu and BiasGelu by erf, FastGelu by tanh, QuickGelu as x * sigmoid(alpha * x)."""
+    """Imports Gelu and BiasGelu by erf, FastGelu by tanh, QuickGelu as x * sigmoid(alpha * x)."""
     x = node.input(0)
     if node.input(1):
         x = builder.emit("Add", [x, node.input(1)])

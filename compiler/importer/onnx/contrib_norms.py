@@ -13,7 +13,7 @@ from tilewright.compiler.importer.onnx.quantized import dequantize
 
 
 def _skipped(builder: OnnxBuilder, node: OnnxNode, bias: str) -> str:
-    """input + skip + bias, which is the fourth output too."""
+    """Emits input + skip + bias, which is the fourth output too."""
     if node.output(1) or node.output(2):
         raise UnsupportedError(f"{node.label}: the mean and inv_std outputs are not supported; output and sum are")
     total = builder.emit("Add", [node.input(0), node.input(1)])
@@ -48,7 +48,9 @@ def embed_layer_normalization(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("QEmbedLayerNormalization", domain=MS)
 def q_embed_layer_normalization(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """As EmbedLayerNormalization, of quantised tables: mask is input 7, their scales 8 to 12, zero points 13 to 17."""
+    """Imports EmbedLayerNormalization with quantised tables: mask is input 7, scales of the tables 8 to 12, zero points
+    13 to 17.
+    """
     tables = [
         dequantize(builder, node, node.input(i), node.input(i + 6), node.input(i + 11)) if node.input(i) else ""
         for i in range(2, 7)

@@ -10,16 +10,18 @@ from tilewright.compiler.importer.onnx.handlers import handles
 from tilewright.compiler.importer.onnx.onnx_node import OnnxNode
 
 MAX_UNROLLED = 20_000
-"""Nodes a Loop or Scan may unroll to."""
+"""Most nodes that a Loop or Scan may unroll to."""
 STAGED_UNROLLED = 200
-"""The same where the host can run the loop instead."""
+"""Most nodes that a Loop or Scan may unroll to where the host can run the loop instead."""
 STAGED_BRANCHES = 16
-"""Nodes in both branches of an If that run in vain, where the host can take the right one instead."""
+"""Most nodes in both branches of an If that run in vain, where the host can run the right one instead."""
 
 
 @handles("If")
 def if_(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """A constant condition takes its branch; otherwise both run and Where chooses, if the results have one shape."""
+    """Imports the branch of a constant condition; otherwise both branches run and Where chooses, if the results have
+    one shape.
+    """
     taken = builder.const(node.input(0))
     if taken is not None:
         body: onnx.GraphProto = node.attrs["then_branch" if bool(taken.reshape(-1)[0]) else "else_branch"]
@@ -50,14 +52,16 @@ def if_(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 
 def _follows(builder: OnnxBuilder, name: str) -> str:
-    """A value, and which of the model's inputs decide it, for messages."""
+    """The name of a value with the model's inputs that decide it, for messages."""
     inputs = deciding(builder.graph, [name], set(builder.graph.inputs))
     return repr(name) + (f" (it follows from {', '.join(map(repr, inputs))})" if inputs else "")
 
 
 @handles("Loop")
 def loop(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Unrolled while the condition is a constant. Body: (i, cond, carried...) -> (cond, carried..., scanned...)."""
+    """Unrolls the loop while the condition is a constant. Body: (i, cond, carried...) -> (cond, carried...,
+    scanned...).
+    """
     body: onnx.GraphProto = node.attrs["body"]
     trips = builder.const(node.input(0))
     if node.input(0) and trips is None:
@@ -84,7 +88,7 @@ def loop(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("Scan")
 def scan(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Unrolled over the scanned axis. Body: (states..., slices...) -> (states..., slices...)."""
+    """Unrolls the scan over the scanned axis. Body: (states..., slices...) -> (states..., slices...)."""
     if node.version < 9:
         _batched_scan(builder, node)
         return
@@ -110,7 +114,9 @@ def scan(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 
 def _batched_scan(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Opset 8: everything has a batch axis in front, each sequence a length of its own; axis 1 is scanned."""
+    """Imports a Scan of opset 8: everything has a batch axis in front, each sequence a length of its own; axis 1 is
+    scanned.
+    """
     body: onnx.GraphProto = node.attrs["body"]
     count = int(node.attrs["num_scan_inputs"])
     first = len(node.inputs) - 1 - count
@@ -161,7 +167,7 @@ def _steps(
     back: list[int],
     length: int,
 ) -> tuple[list[str], list[list[str]]]:
-    """The last states, and per scan output its slices in the order they are made."""
+    """Unrolls the steps; returns the last states, and per scan output its slices in the order they are made."""
     rows: list[list[str]] = [[] for _ in range(len(body.output) - len(states))]
     for step in range(length):
         slices = []

@@ -66,7 +66,7 @@ def window_attrs(builder: OnnxBuilder, node: OnnxNode, data: str, weights: str) 
 
 
 def conv_attrs(builder: OnnxBuilder, node: OnnxNode, data: str, weights: str) -> dict[str, object]:
-    """As `window_attrs` with explicit pads and no auto_pad, channel counts checked."""
+    """The attributes of `window_attrs` with explicit pads and no auto_pad, channel counts checked."""
     attrs = window_attrs(builder, node, data, weights)
     x, w, group = builder.shape(data), builder.shape(weights), int(str(attrs["group"]))
     if x[1] != w[1] * group or w[0] % group:
@@ -134,7 +134,7 @@ def conv_transpose_attrs(builder: OnnxBuilder, node: OnnxNode, data: str, weight
 
 @handles("DeformConv")
 def deform_conv(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Columns at moved positions, then one product per group. Inputs X, W, offset, B, mask."""
+    """Emits columns at moved positions, then one product per group. Inputs X, W, offset, B, mask."""
     x, w, offset, bias, mask = (node.input(k) for k in range(5))
     if len(builder.shape(x)) != 4:
         raise UnsupportedError(

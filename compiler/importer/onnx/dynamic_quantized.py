@@ -1,4 +1,4 @@
-"""Products of com.microsoft whose activations are quantised while the model runs, as `quantize_dynamic` writes them."""
+"""Products of com.microsoft with dynamically quantised activations, as `quantize_dynamic` writes them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def dynamic_quantize_mat_mul(builder: OnnxBuilder, node: OnnxNode) -> None:
 @handles("DynamicQuantizeLSTM", domain=MS)
 def dynamic_quantize_lstm(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Inputs X [steps, batch, size], W [directions, size, 4*hidden], R [directions, hidden, 4*hidden], B, lengths, h,
-    c, peepholes, then scales and zero points of W and R: one a direction, or one a column.
+    c, peepholes, then scales and zero points of W and R: one per direction, or one per column.
 
-    All inputs are quantised at once, with one product for all steps; the states by the kernel, step by step.
+    All inputs are quantised at once, with one product for all steps; the kernel quantises the states, step by step.
     """
     default = ["Sigmoid", "Tanh", "Tanh"]
     directions = 2 if node.attrs.get("direction", "forward") == "bidirectional" else 1
@@ -86,7 +86,7 @@ def dynamic_quantize_lstm(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 
 def _columns(builder: OnnxBuilder, node: OnnxNode, k: int, weights: np.ndarray, dtype: object) -> np.ndarray:
-    """A scale or zero point of each column: [directions, columns]. onnxruntime takes one zero point a direction."""
+    """Scales or zero points of the columns: [directions, columns]. onnxruntime has one zero point per direction."""
     value = builder.need_const(node.input(k), "scale and zero point")
     shape = (weights.shape[0], weights.shape[-1])
     if value.shape not in (shape, shape[:1]):
@@ -98,7 +98,7 @@ def _columns(builder: OnnxBuilder, node: OnnxNode, k: int, weights: np.ndarray, 
 
 
 def _quantized(builder: OnnxBuilder, name: str) -> tuple[str, str, str]:
-    """A tensor as uint8, its scale and its zero point."""
+    """Quantises a tensor to uint8; returns it, its scale and its zero point."""
     names = [builder.fresh() for _ in range(3)]
     builder.emit("DynamicQuantizeLinear", [name], names)
     return names[0], names[1], names[2]
@@ -110,7 +110,7 @@ def _scaled(builder: OnnxBuilder, acc: str, a_scale: str, b_scale: str) -> str:
 
 
 def integer_product(builder: OnnxBuilder, a: str, b: str, a_scale: str, b_scale: str, a_zero: str, b_zero: str) -> str:
-    """f32(acc) * f32(a_scale * b_scale) of the int32 sums of a x b, both less their zero points."""
+    """Emits f32(acc) * f32(a_scale * b_scale) of the int32 sums of a x b, both less their zero points."""
     return _scaled(builder, builder.emit("MatMulInteger", [a, b, a_zero, b_zero]), a_scale, b_scale)
 
 

@@ -15,7 +15,7 @@ from tilewright.compiler.onnx.onnx_ops import numpy_dtype
 
 @handles("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Greater", "Less", "Equal")
 def binary(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Opset 6 aligns B with A at `axis`; the normal form is NumPy's broadcasting."""
+    """Imports binary ops: opset 6 aligns B with A at `axis`; the normal form is NumPy's broadcasting."""
     a, b = node.input(0), node.input(1)
     if node.version < 7 and node.attrs.get("broadcast"):
         rank, own = len(builder.shape(a)), builder.shape(b)
@@ -41,7 +41,7 @@ def clip(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("PRelu")
 def prelu(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Opset 6 has one slope, or one per channel."""
+    """Imports PRelu: opset 6 has one slope, or one per channel."""
     x, slope = node.inputs
     rank, own = len(builder.shape(x)), builder.shape(slope)
     if node.version < 7 and len(own) == 1 and rank > 1:

@@ -1,4 +1,6 @@
-"""Where onnx's shape inference says nothing: own rules, and the definition of ops that are functions of others."""
+"""Types and definitions where onnx's shape inference has none: own rules, and the definition of ops that are functions
+of others.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def own_types(node: Node, inputs: Sequence[Tensor | None]) -> Types | None:
 
 
 def _resized(node: Node, first: Tensor, inputs: Sequence[Tensor | None]) -> Types | None:
-    """Sizes by scales as onnxruntime has them: products in float32, where onnx infers others."""
+    """The sizes of a Resize by scales, equal to onnxruntime's: products in float32, where onnx infers others."""
     given = inputs[2].data if len(inputs) > 2 and inputs[2] is not None else None
     if given is None or node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         return None
@@ -73,7 +75,7 @@ def _resized(node: Node, first: Tensor, inputs: Sequence[Tensor | None]) -> Type
 
 
 def _bounded_types(node: Node, inputs: Sequence[Tensor | None]) -> Types | None:
-    """Shape and dtype of buffer and count, None for other ops."""
+    """The shape and dtype of buffer and count, None for other ops."""
     first = inputs[0] if inputs else None
     if not node.op.startswith("Bounded") or first is None:
         return None
@@ -98,7 +100,7 @@ def function_body(node: Node, inputs: Sequence[Tensor | None], schema: Any | Non
     """The definition of a function op with its attributes filled in, None for primitive ops.
 
     Args:
-        schema: of the op, where it is not one of the default domain.
+        schema: schema of the op, where it is not of the default domain.
     """
     schema = schema or schema_of(node.op)
     if schema is None:

@@ -27,13 +27,13 @@ _CPU_LEAVES_OUT = {12: "k_scale", 13: "v_scale", 14: "q_norm_weight", 15: "k_nor
 
 @dataclass(frozen=True)
 class _Lengths:
-    """Where the new keys of each sequence lie.
+    """The positions of the new keys of each sequence.
 
     Attributes:
         total: keys that scores have columns for, `total_sequence_length`.
         past: tensor [batch] of the keys before the new ones, int64.
-        prompt: the new keys are all there are.
-        even: all sequences are known to have `total` keys, so that `past` is a constant of equal numbers.
+        prompt: True if the new keys are the only ones.
+        even: True if all sequences are known to have `total` keys, so that `past` is a constant of equal numbers.
     """
 
     batch: int
@@ -46,12 +46,12 @@ class _Lengths:
 
 @handles("GroupQueryAttention", domain=MS)
 def group_query_attention(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Inputs query (or q, k and v side by side), key, value, past_key, past_value, seqlens_k, total_sequence_length (a
-    constant at compile time: it decides shapes), cos_cache, sin_cache, position_ids, attention_bias, head_sink;
-    outputs output, present_key, present_value, output_qk.
+    """Imports GroupQueryAttention. Inputs query (or q, k and v side by side), key, value, past_key, past_value,
+    seqlens_k, total_sequence_length (a constant at compile time: it decides shapes), cos_cache, sin_cache,
+    position_ids, attention_bias, head_sink; outputs output, present_key, present_value, output_qk.
 
-    Rows of present_key and present_value behind a sequence's own are 0, as onnxruntime has them where past and present
-    are tensors of their own.
+    Rows of present_key and present_value behind a sequence's own are 0, as in onnxruntime where past and present are
+    separate tensors.
     """
     _check(node)
     q, k, v = _heads(builder, node)
@@ -123,7 +123,7 @@ def _lengths(builder: OnnxBuilder, node: OnnxNode, batch: int, new: int) -> _Len
 
 
 def _turned(builder: OnnxBuilder, node: OnnxNode, q: str, k: str, lengths: _Lengths) -> tuple[str, str]:
-    """q and k by RoPE. Of the positions of a prompt the first one counts."""
+    """Rotates q and k by RoPE. Only the first position of a prompt is used."""
     cos, sin, given = node.input(7), node.input(8), node.input(9)
     if not cos:
         raise CompileError(f"{node.label}: do_rotary=1 needs cos_cache and sin_cache")
@@ -138,7 +138,9 @@ def _turned(builder: OnnxBuilder, node: OnnxNode, q: str, k: str, lengths: _Leng
 
 
 def _present(builder: OnnxBuilder, node: OnnxNode, past: str, new: str, lengths: _Lengths) -> str:
-    """The cache [batch, heads, rows, head_size] with the new rows behind each sequence's own, zeros behind those."""
+    """Emits the cache [batch, heads, rows, head_size] with the new rows behind each sequence's own, zeros behind
+    those.
+    """
     batch, count, _, size = builder.shape(new)
     before = builder.shape(past)[2] if past and len(builder.shape(past)) == 4 else 0
     if past and (
@@ -175,7 +177,9 @@ def _present(builder: OnnxBuilder, node: OnnxNode, past: str, new: str, lengths:
 
 
 def _attend(builder: OnnxBuilder, node: OnnxNode, q: str, k: str, v: str, lengths: _Lengths) -> None:
-    """Softmax over the keys a query sees: those up to itself, in a window of the last `local_window_size`."""
+    """Emits Softmax over the keys visible to a query: those up to itself, in a window of the last
+    `local_window_size`.
+    """
     dtype = builder.tensor(q).dtype
     found = scores(builder, q, k, default_scale(node, builder.shape(q)[3]))
     cap = float(node.attrs.get("softcap", 0.0))
@@ -207,7 +211,7 @@ def _attend(builder: OnnxBuilder, node: OnnxNode, q: str, k: str, v: str, length
 
 
 def _seen(builder: OnnxBuilder, node: OnnxNode, lengths: _Lengths) -> str:
-    """Which keys each query sees, [batch or 1, 1, queries, keys] of bool; "" where all see all."""
+    """The keys visible to each query, [batch or 1, 1, queries, keys] of bool; "" where all queries see all keys."""
     place, causal = np.arange(lengths.total), bool(node.attrs.get("causal", 1))
     window = int(node.attrs.get("local_window_size", -1))
     if not causal and lengths.even and not lengths.prompt:

@@ -1,4 +1,4 @@
-"""The table of import handlers by (domain, op), filled by the files of the op families."""
+"""The registry of import handlers by (domain, op), filled by the files of the op families."""
 
 from __future__ import annotations
 

@@ -19,10 +19,10 @@ _OTHER = re.compile(r"seq|len|time|tok|frame|step|height|width|point|past|cache|
 
 
 def open_batches(inputs: Sequence[onnx.ValueInfoProto], given: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
-    """The axes of each input that are a batch whose size is left open.
+    """The axes of each input that are a batch of open size.
 
-    An open dimension is a batch if its name says so, or if it is the first one of several and nothing says otherwise:
-    neither its name, nor another dimension of that name that is not the first.
+    An open dimension is a batch if its name is that of a batch, or if it is the first of several and nothing
+    contradicts: neither its name, nor another dimension of that name that is not the first.
 
     Args:
         given: shapes of inputs; a size that is named and given for one is known for all.
@@ -46,7 +46,7 @@ def open_batches(inputs: Sequence[onnx.ValueInfoProto], given: Mapping[str, Sequ
 
 
 def batch_note(inputs: Sequence[onnx.ValueInfoProto], given: Mapping[str, Sequence[int]], batch: int) -> str:
-    """What to say of batches that the model leaves open and that get a size; "" where there are none."""
+    """The note about open batches of the model that get a size; "" where there are none."""
     found = open_batches(inputs, given)
     if not found:
         return ""
@@ -62,15 +62,15 @@ def batch_note(inputs: Sequence[onnx.ValueInfoProto], given: Mapping[str, Sequen
 def input_shapes(
     inputs: Sequence[onnx.ValueInfoProto], given: dict[str, Sequence[int]], batch: int | None = None
 ) -> list[tuple[int, ...]]:
-    """One shape per input. A symbolic dimension given for one input holds for every input that names it.
+    """Determines one shape per input. A symbolic dimension given for one input holds for every input that names it.
 
     Args:
-        inputs: of the model.
+        inputs: inputs of the model.
         given: shapes by name.
         batch: size of batches that are left open (`open_batches`); None to refuse them as other open dimensions.
 
     Raises:
-        CompileError: an open dimension nobody gives, or a given shape that contradicts the model.
+        CompileError: an open dimension without a given size, or a given shape that contradicts the model.
         StagingError: an input that is not a tensor.
     """
     names = [i.name for i in inputs]
@@ -105,7 +105,7 @@ def _with_batch(value: onnx.ValueInfoProto, axes: Sequence[int], batch: int) -> 
 
 
 def _flags(inputs: Sequence[onnx.ValueInfoProto], given: Mapping[str, Sequence[int]], symbols: dict[str, int]) -> str:
-    """Options that give every open input an example of a shape; sizes of one name agree."""
+    """The command-line options that give every open input an example of a shape; sizes of one name agree."""
     known, flags = dict(symbols), []
     for value in inputs:
         sizes = [size_of(dim) for dim in value.type.tensor_type.shape.dim]
@@ -119,9 +119,9 @@ def _flags(inputs: Sequence[onnx.ValueInfoProto], given: Mapping[str, Sequence[i
 
 
 def size_of(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
-    """Size of a dimension, the name of an open one, None for an open one that shares its size with no other.
+    """The size of a dimension, the name of an open one, None for an open one that shares its size with no other.
 
-    Some exporters write "?", "-1" or "None" for every dimension they leave open: that names nothing.
+    Some exporters write "?", "-1" or "None" for every dimension they leave open; these are not names.
     """
     if dim.HasField("dim_value") and dim.dim_value >= 0:
         return int(dim.dim_value)
@@ -137,8 +137,8 @@ def plausible(sizes: Sequence[int | str | None], symbols: Mapping[str, int] | No
     """An example of a whole shape, for messages.
 
     Args:
-        sizes: as `size_of` has them.
-        symbols: sizes of those names that are known.
+        sizes: results of `size_of`.
+        symbols: known sizes by name.
     """
     known = [size if isinstance(size, int) and size > 0 else (symbols or {}).get(str(size), 0) for size in sizes]
     if len(sizes) == 4:

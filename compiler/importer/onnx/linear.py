@@ -9,6 +9,6 @@ from tilewright.compiler.importer.onnx.onnx_node import OnnxNode
 
 @handles("Gemm")
 def gemm(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Opset 6 had a `broadcast` attribute for C; the normal form always broadcasts."""
+    """Imports Gemm: opset 6 had a `broadcast` attribute for C; the normal form always broadcasts."""
     attrs = {k: v for k, v in node.attrs.items() if k != "broadcast"}
     builder.emit("Gemm", node.inputs, node.outputs, attrs)

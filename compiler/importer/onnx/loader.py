@@ -1,4 +1,4 @@
-"""From bytes to a checked `onnx.ModelProto`: decoding, external data, function inlining, model-level checks."""
+"""Loads bytes as a checked `onnx.ModelProto`: decoding, external data, function inlining, model-level checks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def one_line(error: BaseException | str) -> str:
 
 @contextlib.contextmanager
 def reported(name: str) -> Iterator[None]:
-    """Makes every error of an import a CompileError of one line that starts with the model's name."""
+    """Turns every error of an import within the block into a CompileError of one line that starts with the model's
+    name.
+    """
     try:
         yield
     except CompileError as error:
@@ -152,7 +154,7 @@ def _check_header(model: onnx.ModelProto, name: str) -> None:
 
 
 def _name_contrib_ops(model: onnx.ModelProto) -> None:
-    """Gives ops that onnxruntime has in ONNX's domain, and ONNX has not in this opset, the domain of its others."""
+    """Moves ops of ONNX's domain that only onnxruntime has in this opset to the domain of its other ops."""
     version = min(opset_of(model), OPSET)
     local = {(f.domain, f.name) for f in model.functions}
     missing = {op for op in _CONTRIB_OPS if ("", op) not in local and not onnx.defs.has(op, version, "")}
@@ -169,7 +171,9 @@ def _name_contrib_ops(model: onnx.ModelProto) -> None:
 
 @contextlib.contextmanager
 def _ranks(inputs: Iterable[onnx.ValueInfoProto]) -> Iterator[None]:
-    """Gives inputs of unknown rank one for a while: the checker asks for it, though a model need not have it."""
+    """Gives inputs of unknown rank a rank within the block: the checker requires one, though a model need not have
+    it.
+    """
     open_ = [v.type.tensor_type for v in inputs if v.type.HasField("tensor_type")]
     open_ = [tensor for tensor in open_ if not tensor.HasField("shape")]
     for tensor in open_:
@@ -182,8 +186,9 @@ def _ranks(inputs: Iterable[onnx.ValueInfoProto]) -> Iterator[None]:
 
 
 def _check_functions(model: onnx.ModelProto, name: str) -> None:
-    """Raises CompileError where functions, written out, are more nodes than are accepted. A function may call those
-    before it any number of times, so that a few are more than any memory."""
+    """Raises CompileError where the inlined functions are more nodes than are accepted. A function may call earlier
+    ones any number of times, so that a few can exceed any memory.
+    """
     bodies = {(f.domain, f.name): f.node for f in model.functions}
     counts: dict[tuple[str, str], int] = {}
 
@@ -213,7 +218,7 @@ def _check_functions(model: onnx.ModelProto, name: str) -> None:
 
 
 def opset_of(model: onnx.ModelProto) -> int:
-    """Version of the default domain; 1 where the model names none."""
+    """The version of the default domain; 1 where the model names none."""
     return max((o.version for o in model.opset_import if o.domain in _STANDARD), default=1)
 
 

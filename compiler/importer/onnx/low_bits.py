@@ -1,8 +1,8 @@
-"""Weights of 2, 4 and 8 bits with a scale a block of com.microsoft: MatMulNBits, GatherBlockQuantized.
+"""Weights of 2, 4 and 8 bits with a scale per block, in com.microsoft: MatMulNBits, GatherBlockQuantized.
 
 The packed bytes become tensors of uint2, uint4 or uint8 and a DequantizeLinear with `block_size`, the form of such
-weights everywhere else. Activations stay floats: `accuracy_level` says how coarsely a kernel may round them, and
-not at all is always allowed.
+weights everywhere else. Activations stay floats: `accuracy_level` limits how coarsely a kernel may round them, and not
+rounding is always allowed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TYPES = {2: np.dtype(ml_dtypes.uint2), 4: np.dtype(ml_dtypes.uint4), 8: np.dtyp
 
 
 def unpacked(data: np.ndarray, bits: int) -> np.ndarray:
-    """Elements of the last axis of bytes, low bits first, as uint8."""
+    """Unpacks the elements of the last axis of bytes, low bits first, as uint8."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     parts = (data[..., None] >> shifts) & np.uint8(2**bits - 1)
     return parts.reshape(*data.shape[:-1], -1)
@@ -28,8 +28,9 @@ def unpacked(data: np.ndarray, bits: int) -> np.ndarray:
 
 @handles("MatMulNBits", domain=MS)
 def mat_mul_n_bits(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Inputs A [.., K], B [N, blocks, block_size * bits / 8], scales and zero_points a block, g_idx [K] (the block of
-    each row where they do not follow each other), bias [N]; A x dequantised B' + bias in float32, rounded once."""
+    """Inputs A [.., K], B [N, blocks, block_size * bits / 8], scales and zero_points per block, g_idx [K] (the block of
+    each row where they do not follow each other), bias [N]; A x dequantised B' + bias in float32, rounded once.
+    """
     node.accept("weight_prepacked", 0)
     bits = _bits(node)
     k, n, block = (node.positive(name, 0) for name in ("K", "N", "block_size"))
@@ -54,8 +55,9 @@ def mat_mul_n_bits(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("GatherBlockQuantized", domain=MS)
 def gather_block_quantized(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Inputs data (uint4, int4, or uint8 with 8 / bits elements a byte), indices, scales, zero_points: what Gather
-    takes of the dequantised data. An index outside of the axis gives zeros."""
+    """Inputs data (uint4, int4, or uint8 with 8 / bits elements per byte), indices, scales, zero_points; the result is
+    Gather of the dequantised data. An index outside of the axis gives zeros.
+    """
     data, scales = (builder.need_const(node.input(i), what) for i, what in ((0, "data"), (2, "scales")))
     bits, block, rank = _bits(node), int(node.attrs.get("block_size", 128)), data.ndim
     _check_block(node, block)
@@ -125,7 +127,7 @@ def _sized(builder: OnnxBuilder, node: OnnxNode, index: int, what: str, size: in
 
 
 def _zero_points(builder: OnnxBuilder, node: OnnxNode, bits: int, n: int, blocks: int) -> np.ndarray:
-    """[N, blocks] of uint8, or of float32 where they are no integers."""
+    """The zero points [N, blocks] as uint8, or as float32 where they are not integers."""
     if not node.input(3):
         return np.full((n, blocks), 1 << (bits - 1), np.uint8)
     if builder.tensor(node.input(3)).dtype == np.uint8:
@@ -138,7 +140,7 @@ def _zero_points(builder: OnnxBuilder, node: OnnxNode, bits: int, n: int, blocks
 
 
 def _groups(builder: OnnxBuilder, node: OnnxNode, k: int, block: int, blocks: int) -> np.ndarray | None:
-    """The block of each row, None where they follow each other."""
+    """The block of each row, None where rows of a block follow each other."""
     if not node.input(4):
         return None
     if int(node.attrs.get("bits", 4)) != 4:
@@ -152,7 +154,9 @@ def _groups(builder: OnnxBuilder, node: OnnxNode, k: int, block: int, blocks: in
 def _dequantized(
     builder: OnnxBuilder, weights: np.ndarray, scales: np.ndarray, zeros: np.ndarray, block: int, bits: int
 ) -> str:
-    """(weights - zeros) * scales in float32, of [K, N] and one scale and zero point for `block` rows of a column."""
+    """Emits (weights - zeros) * scales in float32, of [K, N] and one scale and zero point for `block` rows of a
+    column.
+    """
     kind = _TYPES[bits]
     whole = zeros.astype(kind)
     if np.array_equal(whole.astype(np.float32), zeros.astype(np.float32)):

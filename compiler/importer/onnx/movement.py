@@ -17,7 +17,7 @@ from tilewright.compiler.importer.onnx.reduction import normal_axes
 
 @handles("Reshape")
 def reshape(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """The target becomes a constant without 0 (copy) and -1 (whatever is left)."""
+    """Imports Reshape: the target becomes a constant without 0 (copy) and -1 (the remaining size)."""
     data = builder.shape(node.input(0))
     shape = node.attrs.get("shape")
     given = np.asarray(shape) if shape is not None else builder.need_const(node.input(1), "the target shape")
@@ -67,7 +67,7 @@ def _axes(builder: OnnxBuilder, node: OnnxNode, index: int) -> list[int] | None:
 
 @handles("Pad")
 def pad(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Pads for every axis, as a constant; the value as an input of the data's type."""
+    """Imports Pad: pads for every axis, as a constant; the value as an input of the data's type."""
     data = node.input(0)
     rank, dtype = len(builder.shape(data)), builder.tensor(data).dtype
     mode = node.attrs.get("mode", "constant")
@@ -94,7 +94,7 @@ def pad(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("Slice")
 def slice_(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Constant starts, ends, axes and steps, all present; bounds clamped to the tensor."""
+    """Imports Slice: constant starts, ends, axes and steps, all present; bounds clamped to the tensor."""
     shape = builder.shape(node.input(0))
     if node.version < 10:
         starts, ends = list(node.attrs.get("starts", [])), list(node.attrs.get("ends", []))
@@ -132,7 +132,7 @@ def slice_(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("Split")
 def split(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Sizes as a constant input, always present; axis non-negative."""
+    """Imports Split: sizes as a constant input, always present; axis non-negative."""
     shape = builder.shape(node.input(0))
     axis = normal_axes(node, [int(node.attrs.get("axis", 0))], len(shape))[0]
     size, parts = shape[axis], int(node.attrs.get("num_outputs", len(node.outputs)))
@@ -158,7 +158,7 @@ def concat(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("Expand")
 def expand(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """The target becomes the whole output shape."""
+    """Imports Expand: the target becomes the whole output shape."""
     data = builder.shape(node.input(0))
     target = tuple(int(v) for v in builder.need_const(node.input(1), "the target shape").reshape(-1))
     try:
@@ -171,7 +171,7 @@ def expand(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("Range")
 def range_(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Start, limit and delta as scalars; some exporters write one-element vectors."""
+    """Imports Range: start, limit and delta as scalars; some exporters write one-element vectors."""
     names = [
         builder.constant(what, builder.need_const(name, what).reshape(-1)[0])
         for what, name in zip(("start", "limit", "delta"), node.inputs)
@@ -189,8 +189,9 @@ def upsample(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 
 def _resize_10(builder: OnnxBuilder, node: OnnxNode, scales: str) -> None:
-    """Asymmetric positions; the nearest is the place above where an axis becomes shorter, else the one below, which the
-    newer op says of all axes alike. So axes that become shorter go first."""
+    """Imports a Resize of opset 10, with asymmetric positions. Its nearest place is the one above where an axis becomes
+    shorter, else the one below; the newer op has one rule for all axes. So axes that become shorter go first.
+    """
     mode, factors = node.attrs.get("mode", "nearest"), builder.need_const(scales, "scales")
     if mode not in ("nearest", "linear", "bilinear"):
         raise UnsupportedError(f"{node.label}: mode={mode!r} is not supported; accepted: nearest, linear")
@@ -210,7 +211,7 @@ def _resize_10(builder: OnnxBuilder, node: OnnxNode, scales: str) -> None:
 
 
 def _emit_resize(builder: OnnxBuilder, node: OnnxNode, inputs: Sequence[str], attrs: Mapping[str, Any]) -> None:
-    """A Resize to the size that there is leaves the elements as they are in onnxruntime, whatever the scales say."""
+    """Emits a Resize. One to the same size leaves the elements unchanged in onnxruntime, whatever the scales are."""
     crops = attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize"
     made = builder.emit("Resize", inputs, node.outputs, dict(attrs))
     last = builder.graph.nodes[-1] if builder.graph.nodes else None
@@ -225,7 +226,9 @@ def _emit_resize(builder: OnnxBuilder, node: OnnxNode, inputs: Sequence[str], at
 
 @handles("Resize")
 def resize(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """The region of interest is kept only where tf_crop_and_resize reads it; empty scales or sizes are left out."""
+    """Imports Resize: the region of interest is kept only where tf_crop_and_resize reads it; empty scales or sizes are
+    left out.
+    """
     if node.version < 11:
         _resize_10(builder, node, node.input(1))
         return
@@ -250,7 +253,7 @@ def resize(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("Scatter")
 def scatter(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """The name of ScatterElements before opset 11."""
+    """Imports Scatter, the name of ScatterElements before opset 11."""
     _check_axes(builder, node)
     builder.emit("ScatterElements", node.inputs, node.outputs, {"axis": int(node.attrs.get("axis", 0))})
 
@@ -259,7 +262,7 @@ def scatter(builder: OnnxBuilder, node: OnnxNode) -> None:
     "GatherElements", "ScatterElements", "ReverseSequence", "LayerNormalization", "LpNormalization", "RMSNormalization"
 )  # fmt: skip
 def along_axes(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """As it is, with axes that there are: onnx infers shapes of these without a look at them."""
+    """Checks that axes exist, which onnx's shape inference of these ops does not, and emits the node unchanged."""
     _check_axes(builder, node)
     builder.passthrough(node)
 
@@ -272,7 +275,7 @@ def _check_axes(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("Transpose")
 def transpose(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """As it is, with each axis once: onnx takes fewer, or one that is not there, if they are no more than there are."""
+    """Checks that perm names each axis once, which onnx does not require, and emits the node unchanged."""
     perm, rank = node.attrs.get("perm"), len(builder.shape(node.input(0)))
     if perm is not None and sorted(perm) != list(range(rank)):
         raise CompileError(f"{node.label}: perm={list(perm)} must name each of the {rank} axes of its input once")
@@ -281,7 +284,7 @@ def transpose(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("GatherND")
 def gather_nd(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """As it is, with batches that there are: onnx's shape inference crashes where there are fewer than none."""
+    """Checks that batch_dims is in range, where onnx's shape inference crashes, and emits the node unchanged."""
     batches, most = int(node.attrs.get("batch_dims", 0)), min(len(builder.shape(n)) for n in node.inputs[:2]) - 1
     if not 0 <= batches <= most:
         raise CompileError(f"{node.label}: batch_dims={batches} must be in 0..{most}")
@@ -290,7 +293,7 @@ def gather_nd(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("SpaceToDepth")
 def space_to_depth(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """As it is, with blocks that fill the planes: onnx rounds the sizes of the result down."""
+    """Checks that blocks fill the planes, where onnx rounds the result's sizes down, and emits the node unchanged."""
     shape, block = builder.shape(node.input(0)), int(node.attrs["blocksize"])
     if block > 0 and any(size % block for size in shape[2:]):
         raise CompileError(f"{node.label}: blocksize={block} must divide the planes of {list(shape)}")

@@ -1,4 +1,4 @@
-"""Group normalisation, local response normalisation, and norms as onnxruntime had them before ONNX."""
+"""Group normalisation, local response normalisation, and onnxruntime's norms from before ONNX had them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilewright.compiler.importer.onnx.onnx_node import OnnxNode
 
 @handles("GroupNormalization")
 def group_normalization(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Opset 18 has scale and bias per group; the normal form has them per channel."""
+    """Imports GroupNormalization: opset 18 has scale and bias per group; the normal form has them per channel."""
     inputs = list(node.inputs)
     groups, channels = node.positive("num_groups", 0), builder.shape(node.input(0))[1]
     if channels % groups:
@@ -32,13 +32,13 @@ def group_normalization(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("LayerNormalization", domain="com.microsoft")
 def layer_normalization(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """ONNX's, in a model of an older opset."""
+    """Imports ONNX's LayerNormalization in a model of an older opset."""
     builder.passthrough(node)
 
 
 @handles("SimplifiedLayerNormalization", domain="com.microsoft")
 def simplified_layer_normalization(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Inputs X, scale; outputs Y, inv_std_var: RMSNormalization and what it multiplies with."""
+    """Imports RMSNormalization and its multiplier. Inputs X, scale; outputs Y, inv_std_var."""
     axis, epsilon = int(node.attrs.get("axis", -1)), float(node.attrs.get("epsilon", 1e-5))
     x = builder.tensor(node.input(0))
     if not -len(x.shape) <= axis < len(x.shape):
@@ -54,6 +54,6 @@ def simplified_layer_normalization(builder: OnnxBuilder, node: OnnxNode) -> None
 
 @handles("LRN")
 def local_response(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """As it is."""
+    """Checks the size of an LRN and emits the node unchanged."""
     node.positive("size", 0)
     builder.passthrough(node)

@@ -1,4 +1,4 @@
-"""A node as an ONNX model has it."""
+"""A node of an ONNX model before its import."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilewright.compiler.errors import CompileError, UnsupportedError
 
 @dataclass
 class OnnxNode:
-    """A node as the model has it, with its attributes decoded and nothing normalised.
+    """A node of the model, with its attributes decoded and nothing normalised.
 
     Attributes:
         version: opset version of the node's domain in this model.
@@ -30,14 +30,14 @@ class OnnxNode:
         return f"{self.op} {self.name or (self.outputs[0] if self.outputs else '')!r}"
 
     def input(self, index: int) -> str:
-        """Name of an input, empty where it is left out."""
+        """The name of an input, empty where it is left out."""
         return self.inputs[index] if index < len(self.inputs) else ""
 
     def output(self, index: int) -> str:
         return self.outputs[index] if index < len(self.outputs) else ""
 
     def positive(self, attr: str, default: int) -> int:
-        """An attribute that counts something. Raises CompileError where it is not 1 or more."""
+        """A positive integer attribute. Raises CompileError where it is not 1 or more."""
         value = int(self.attrs.get(attr, default))
         if value < 1:
             raise CompileError(f"{self.label}: {attr}={value} must be at least 1")

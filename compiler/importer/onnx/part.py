@@ -1,7 +1,7 @@
-"""Part of a model as a graph of its own: consecutive nodes, with types and some values of what they read.
+"""Imports part of a model as a graph of its own: consecutive nodes, with types and some values of their inputs.
 
-A dynamic model is compiled in parts, because what one part computes may decide the shapes of the next. Where a part
-cannot be one program, `Cut` says at which node, and which values would help.
+A dynamic model is compiled in parts, because results of one part may decide the shapes of the next. Where a part cannot
+be one program, `Cut` names the node, and the values that would help.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tilewright.compiler.onnx.onnx_ops import OPSET
 
 @dataclass
 class Cut(Exception):
-    """The node at which a part of a model ends, because it cannot be compiled with what is known.
+    """The node at which a part of a model ends, because it cannot be compiled with the known values.
 
     Attributes:
         node: its index in the part.
@@ -46,17 +46,18 @@ def import_part(
     constants: Mapping[str, np.ndarray],
     outputs: Sequence[str],
 ) -> Graph:
-    """The graph of some nodes.
+    """Imports some nodes as a graph.
 
     Args:
-        name: of the model, for messages.
+        name: name of the model, for messages.
         versions: opset version by domain.
         types: shape and dtype of every tensor the nodes take from outside.
-        constants: those whose values are known, initialisers among them.
-        outputs: results wanted by others.
+        constants: known values, initialisers among them.
+        outputs: results read by others.
 
     Raises:
-        Cut: see there. CompileError: the nodes are damaged, inconsistent or unsupported.
+        Cut: the nodes cannot be one program with these values. CompileError: the nodes are damaged, inconsistent or
+            unsupported.
     """
     graph = Graph(name, OPSET)
     builder = OnnxBuilder(graph, name, dict(versions), HANDLERS, staged=True)

@@ -1,5 +1,6 @@
-"""MaxPool, AveragePool, LpPool: explicit pads, `ceil_mode` as end padding where that says the same, windows no larger
-than their input where padding does not count."""
+"""MaxPool, AveragePool, LpPool: explicit pads, `ceil_mode` as end padding where that is equal, windows no larger than
+their input where padding does not count.
+"""
 
 from __future__ import annotations
 
@@ -86,6 +87,6 @@ def global_pool(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("RoiAlign")
 def roi_align(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Before opset 16 there was one way to count pixels."""
+    """Imports RoiAlign: before opset 16 there was one way to count pixels."""
     mode = node.attrs.get("coordinate_transformation_mode", "half_pixel")
     builder.passthrough(node, coordinate_transformation_mode=mode if node.version >= 16 else "output_half_pixel")

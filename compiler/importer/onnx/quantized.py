@@ -91,7 +91,7 @@ def quantize(
     axis: int = 1,
     **attrs: Any,
 ) -> str:
-    """Emits QuantizeLinear; without a zero point it is 0 of the type `output_dtype` names, uint8 by default."""
+    """Emits QuantizeLinear; a missing zero point is 0 of the type `output_dtype` names, uint8 by default."""
     if not zero_point:
         kind = int(attrs.get("output_dtype", 0)) or 2
         dtype = numpy_dtype(kind, f"{node.label}: output_dtype={kind}")

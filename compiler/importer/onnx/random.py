@@ -18,7 +18,7 @@ from tilewright.compiler.onnx.onnx_ops import elem_type, numpy_dtype
 
 
 def generator(node: OnnxNode) -> np.random.RandomState:
-    """numpy's generator (MT19937), seeded."""
+    """The node's generator, numpy's MT19937, seeded."""
     seed = node.attrs.get("seed")
     return np.random.RandomState(zlib.crc32(node.label.encode()) if seed is None else int(seed))
 
@@ -49,7 +49,9 @@ def random(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("Multinomial")
 def multinomial(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """log-probabilities [batch, classes] -> classes [batch, samples]: where a uniform number falls in the sums."""
+    """Imports log-probabilities [batch, classes] -> classes [batch, samples]: the position of a uniform number in the
+    cumulative sums.
+    """
     batch, _ = builder.shape(node.input(0))
     dtype = numpy_dtype(int(node.attrs.get("dtype", 6)), f"{node.label}: attribute dtype")
     samples = generator(node).rand(batch, int(node.attrs.get("sample_size", 1)), 1).astype(np.float32)

@@ -15,7 +15,7 @@ REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd",
 
 @handles(*REDUCTIONS)
 def reduce(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Axes become a constant input, non-negative and sorted; all axes where none are named."""
+    """Imports reductions: axes become a constant input, non-negative and sorted; all axes where none are named."""
     data, rank = node.input(0), len(builder.shape(node.input(0)))
     axes = node.attrs.get("axes")
     if axes is None and node.input(1):
@@ -32,7 +32,7 @@ def reduce(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 
 def normal_axes(node: OnnxNode, axes: list[int], rank: int) -> list[int]:
-    """Non-negative, sorted axes. Raises CompileError for an axis out of range or named twice."""
+    """Normalises axes to non-negative, sorted ones. Raises CompileError for an axis out of range or named twice."""
     for axis in axes:
         if not -rank <= axis < rank:
             raise CompileError(f"{node.label}: axis {axis} must be in {-rank}..{rank - 1} for a tensor of rank {rank}")
@@ -51,7 +51,9 @@ def top_k(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("Softmax", "LogSoftmax", "Hardmax")
 def softmax(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Before opset 13 the op acts on all dimensions from `axis` on at once: reshape, act on the last, reshape back."""
+    """Imports the softmax family. Before opset 13 the op acts on all dimensions from `axis` on at once: reshape, act on
+    the last, reshape back.
+    """
     data = node.input(0)
     shape = builder.shape(data)
     axis = int(node.attrs.get("axis", 1 if node.version < 13 else -1))

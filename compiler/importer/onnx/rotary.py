@@ -12,7 +12,7 @@ from tilewright.compiler.importer.onnx.onnx_node import OnnxNode
 
 
 def rotated(builder: OnnxBuilder, node: OnnxNode, x: str, cos: str, sin: str, positions: str, interleaved: bool) -> str:
-    """Heads [batch, heads, sequence, head_size] rotated by the rows `positions` [batch, sequence] of the caches
+    """Emits heads [batch, heads, sequence, head_size] rotated by the rows `positions` [batch, sequence] of the caches
     [rows, rotary_dim / 2]; elements of a head from `rotary_dim` on stay. Computed in float32, rounded once.
 
     Raises:
@@ -31,7 +31,7 @@ def rotated(builder: OnnxBuilder, node: OnnxNode, x: str, cos: str, sin: str, po
 
 
 def counted(builder: OnnxBuilder, first: str, batch: int, length: int) -> str:
-    """Positions [batch, length] that count on from `first`, one of all or one a row."""
+    """Positions [batch, length] that count on from `first`, one for all rows or one per row."""
     steps = builder.ints("steps", range(length))
     column = shaped(builder, cast(builder, first, np.int64), [-1, 1])
     return builder.emit("Expand", [builder.emit("Add", [column, steps]), builder.ints("shape", [batch, length])])

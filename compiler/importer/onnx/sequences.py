@@ -1,6 +1,6 @@
 """Sequences and optionals whose structure is known at compile time: lists of tensor names, no tensors of their own.
 
-What they hold is computed as any tensor; positions must be constants, because nothing of a list is left at run time.
+Their elements are computed like any tensor; positions must be constants, because lists do not exist at run time.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def length(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("SplitToSequence")
 def split(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Without sizes every slice is one element long, and loses the axis with keepdims=0."""
+    """Imports SplitToSequence: without sizes every slice is one element long, and loses the axis with keepdims=0."""
     data = node.input(0)
     shape = builder.shape(data)
     axis = int(node.attrs.get("axis", 0)) % max(len(shape), 1)
@@ -116,7 +116,9 @@ def concat(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("SequenceMap")
 def sequence_map(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """The body runs once per element; tensors beside the first sequence are handed to every run."""
+    """Imports SequenceMap: the body runs once per element; tensors beside the first sequence are passed to every
+    run.
+    """
     body: onnx.GraphProto = node.attrs["body"]
     steps = len(_sequence(builder, node, 0))
     if builder.staged and steps * len(body.node) > STAGED_UNROLLED:

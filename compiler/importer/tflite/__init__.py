@@ -1,4 +1,4 @@
-"""TFLite models as `Graph`s, in the arithmetic of LiteRT's default interpreter (`docs/tflite.md`).
+"""Imports TFLite models as `Graph`s, in the arithmetic of LiteRT's default interpreter (`docs/tflite.md`).
 
 Quantised operators become `QUANTIZED_OPS` directly, data movement ONNX ops on integers. Convolutions and pools work on
 [N,C,H,W]; Transposes stand only where a tensor of rank 4 enters or leaves the graph, or an operator needs the file's
@@ -55,7 +55,7 @@ def import_tflite(source: str | Path | bytes, shapes: dict[str, Sequence[int]] |
         A verified graph; tensors keep their TFLite names.
 
     Raises:
-        CompileError: damaged or inconsistent model. UnsupportedError: valid, but outside what is accepted.
+        CompileError: damaged or inconsistent model. UnsupportedError: a valid model that is not supported.
     """
     name = "model" if isinstance(source, bytes | bytearray | memoryview) else Path(source).name
     model = None
@@ -71,7 +71,7 @@ def import_tflite(source: str | Path | bytes, shapes: dict[str, Sequence[int]] |
 
 
 def _open_sizes(model: FileModel) -> str:
-    """What to do about sizes that the file leaves open: it holds 1 for them, with which a model need not make sense."""
+    """A hint about sizes that the file leaves open: it holds 1 for them, with which a model need not make sense."""
     for t in (model.tensors[i] for i in model.inputs):
         if -1 in t.signature:
             axes = ", ".join(str(k) for k, n in enumerate(t.signature) if n == -1)

@@ -24,7 +24,7 @@ _COMPARE = {
 
 
 def source(b: TfliteBuilder) -> tuple[str, str]:
-    """Input 0 as real values in the form in which it exists, and that form."""
+    """Input 0 as real values in its existing form, and that form."""
     form = b.layout(0)
     return b.real(0, form), form
 
@@ -75,7 +75,7 @@ def hard_swish(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("CAST", table=PLAIN)
 def cast(b: TfliteBuilder, op: FileOp) -> None:
-    """Integers as they are stored: a cast looks at no scale."""
+    """Casts integers as stored: a cast ignores scales."""
     form, t = b.layout(0), b.target()
     assert t.dtype is not None
     x = b.onnx("Cast", [b.value(0, form)], {"to": elem_type(t.dtype)})
@@ -111,8 +111,9 @@ def squared_difference(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("FLOOR_DIV", "FLOOR_MOD", table=PLAIN)
 def floor_div(b: TfliteBuilder, op: FileOp) -> None:
-    """The remainder has the sign of the divisor, the quotient is rounded down. Bytes are plain integers, whatever
-    their scale."""
+    """Emits the quotient rounded down, or the remainder with the sign of the divisor. Bytes are plain integers,
+    whatever their scale.
+    """
     shapes = b.shape(0), b.shape(1)
     (x, y), form = operands(b, len(np.broadcast_shapes(*shapes)))
     dtype = b.graph.tensor(x).dtype
@@ -135,7 +136,7 @@ def floor_div(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles(*_COMPARE, "NOT_EQUAL", table=PLAIN)
 def compare(b: TfliteBuilder, op: FileOp) -> None:
-    """Quantised operands of one scale are compared as integers."""
+    """Emits a comparison; quantised operands of one scale are compared as integers."""
     qa, qb = b.source(0).quant, b.source(1).quant
     if b.is_steps(b.source(0)) and qa is not None and qa.same_as(qb):
         names, form = operands(b, len(np.broadcast_shapes(b.shape(0), b.shape(1))))

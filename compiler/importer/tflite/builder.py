@@ -1,6 +1,7 @@
-"""The graph under construction. Every TFLite tensor has up to two forms: as the file has it (NHWC), and, if of rank 4,
-as the graph's convolutions want it (NCHW). A handler asks for the form it needs; a Transpose is made only where the
-other one exists alone."""
+"""The graph under construction. Every TFLite tensor has up to two forms: that of the file (NHWC), and, if of rank 4,
+that of the graph's convolutions (NCHW). A handler requests the form it needs; a Transpose is made only where the other
+one exists alone.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +44,8 @@ class TfliteBuilder:
         checked: compare shapes with those of the file (not where the caller changes input shapes).
 
     Attributes:
-        forms: of every tensor of the file that exists, by its index: the graph's tensor in that form.
-        variables: None where the model's variables are not the graph's.
+        forms: the graph's tensor in each form, by the index of the file's tensor.
+        variables: variables of the model, None where they are not the graph's.
     """
 
     def __init__(self, graph: Graph, model: FileModel, checked: bool) -> None:
@@ -57,7 +58,7 @@ class TfliteBuilder:
     # --- what handlers ask ---
 
     def refuse(self, what: str) -> UnsupportedError:
-        """The error for something valid that is not accepted."""
+        """The error for a valid construct that is not supported."""
         return UnsupportedError(f"{self.op.label}: {what}")
 
     def damaged(self, what: str) -> CompileError:
@@ -78,7 +79,7 @@ class TfliteBuilder:
         return self.model.tensors[self.op.outputs[k]]
 
     def const(self, k: int, what: str) -> np.ndarray:
-        """An input that must be known at compile time."""
+        """The value of an input that must be known at compile time."""
         t = self.source(k)
         name = self.forms.get(t.index, {}).get(FILE)
         data = t.data if t.data is not None else self.graph.const(name) if name else None
@@ -95,7 +96,7 @@ class TfliteBuilder:
         return [int(v) for v in data.reshape(-1)]
 
     def byte_quant(self, t: FileTensor) -> Quant:
-        """Scale and zero point of an int8 or uint8 activation. Raises UnsupportedError for others."""
+        """The scale and zero point of an int8 or uint8 activation. Raises UnsupportedError for others."""
         if t.dtype not in EIGHT_BIT or t.quant is None:
             given = t.type_name + ("" if t.quant is not None or t.dtype not in EIGHT_BIT else " without scale")
             raise self.refuse(f"{t.name!r} is {given}; int8 and uint8 with one scale are accepted")
@@ -112,24 +113,24 @@ class TfliteBuilder:
         return t.dtype in EIGHT_BIT and t.quant is not None
 
     def is_steps(self, t: FileTensor) -> bool:
-        """Whether its integers stand for reals: 8 or 16 bits with a scale."""
+        """True if the tensor's integers represent reals: 8 or 16 bits with a scale."""
         return t.dtype in _STEPS and t.quant is not None and bool(np.all(t.quant.scale > 0))
 
     def quantised(self) -> bool:
-        """Whether the op computes on 8-bit quantised activations."""
+        """True if the op computes on 8-bit quantised activations."""
         ks = [k for k in range(len(self.op.inputs)) if self.has(k)]
         tensors = [t for t in map(self.source, ks) if t.data is None]
         tensors += [self.target(k) for k in range(len(self.op.outputs))]
         return any(self.is_bytes(t) for t in tensors)
 
     def wide(self) -> bool:
-        """Whether the op makes 16-bit activations, or reads one as its first input: int16 with any scale."""
+        """True if the op makes 16-bit activations, or reads one as its first input: int16 with any scale."""
         tensors = [self.source(0)] if self.has(0) else []
         tensors += [self.target(k) for k in range(len(self.op.outputs))]
         return any(t.dtype == np.int16 and t.quant is not None for t in tensors)
 
     def wide_scale(self, t: FileTensor) -> np.float32:
-        """Scale of a 16-bit activation, whose zero point is 0. Raises UnsupportedError for others."""
+        """The scale of a 16-bit activation, whose zero point is 0. Raises UnsupportedError for others."""
         if t.dtype != np.int16 or t.quant is None:
             given = t.type_name + ("" if t.quant is not None or t.dtype != np.int16 else " without scale")
             raise self.refuse(f"{t.name!r} is {given}; int16 with one scale is accepted beside 16-bit activations")
@@ -140,7 +141,7 @@ class TfliteBuilder:
         return np.float32(t.quant.scale)
 
     def shape(self, k: int) -> tuple[int, ...]:
-        """Shape of an input in the file's order, as the graph has it."""
+        """The shape of an input in the graph, in the file's order of axes."""
         t = self.source(k)
         forms = self.forms.get(t.index)
         if not forms:
@@ -158,7 +159,7 @@ class TfliteBuilder:
         return FILE
 
     def value(self, k: int, form: str = FILE) -> str:
-        """Name of an input in a form."""
+        """The name of an input in a form."""
         return self.form_of(self.source(k), form)
 
     def form_of(self, t: FileTensor, form: str) -> str:
@@ -263,7 +264,7 @@ class TfliteBuilder:
         return self.graph.constant(stem, np.asarray(value, dtype), quant)
 
     def dequantized(self, name: str, t: FileTensor) -> str:
-        """The float32 values of a quantised tensor (others as they are)."""
+        """The float32 values of a quantised tensor; others stay unchanged."""
         if not self.is_steps(t):
             return name
         assert t.quant is not None
@@ -275,7 +276,7 @@ class TfliteBuilder:
         return self.onnx("DequantizeLinear", [name, *self._parameters(t)])
 
     def real(self, k: int, form: str = FILE) -> str:
-        """An input as floats where it is quantised, else as it is."""
+        """An input as floats where it is quantised, else unchanged."""
         t = self.source(k)
         if t.data is not None and form == PLANES and t.quant is not None and not t.quant.per_tensor:
             raise self.refuse(f"{t.name!r} has scales per channel")
@@ -291,7 +292,7 @@ class TfliteBuilder:
         return [self.constant("scale", q.scale), self.constant("zero_point", q.zero_point.astype(t.dtype))]
 
     def quantize_into(self, name: str, form: str = FILE, k: int = 0) -> None:
-        """Makes the op's output from real values, or from integers that are no steps."""
+        """Makes the op's output from real values, or from integers that are not quantised."""
         t, value = self.target(k), self.graph.tensor(name)
         out = self.result(value.shape, form, k)
         if self.is_steps(t) and value.dtype == np.float32:
@@ -302,7 +303,7 @@ class TfliteBuilder:
             self.onnx("Identity", [name], output=out)
 
     def activation(self, accessor: str = "FusedActivationFunction") -> tuple[float, float]:
-        """Real bounds of the op's fused activation."""
+        """The real bounds of the op's fused activation."""
         kind = self.op.option(accessor, tflite.ActivationFunctionType.NONE)
         found = _BOUNDS.get(kind)
         if found is None:
@@ -310,7 +311,7 @@ class TfliteBuilder:
         return found
 
     def activated(self, name: str, accessor: str = "FusedActivationFunction") -> str:
-        """Real values behind the op's fused activation."""
+        """Applies the op's fused activation to real values."""
         if self.op.option(accessor, 0) == tflite.ActivationFunctionType.TANH:
             return self.onnx("Tanh", [name])
         low, high = self.activation(accessor)
@@ -321,7 +322,7 @@ class TfliteBuilder:
         return self.clipped(name, low, high)
 
     def clipped(self, name: str, low: float, high: float) -> str:
-        """Real values between two bounds."""
+        """Clips real values to two bounds."""
         if high == np.inf:
             return self.onnx("Relu", [name]) if low == 0 else name
         return self.onnx("Clip", [name, *(self.constant("bound", v, np.float32) for v in (low, high))])
@@ -334,8 +335,8 @@ class TfliteBuilder:
         """Real limits in the quantised units of a tensor.
 
         Args:
-            builtin: as LiteRT's built-in kernels have them, ties of limit over scale away from zero, then the zero
-                point; else as XNNPACK has them, ties to even with the zero point inside.
+            builtin: rounds as LiteRT's built-in kernels do, ties of limit over scale away from zero, then the zero
+                point; else as XNNPACK does, ties to even with the zero point inside.
         """
         q, info = self.byte_quant(t), np.iinfo(t.dtype)
 
@@ -353,13 +354,13 @@ class TfliteBuilder:
 
 
 def half_away(values: np.ndarray | np.floating) -> np.ndarray:
-    """To the nearest integers, ties away from zero, as C's `round`; float64."""
+    """Rounds to the nearest integers, ties away from zero, like C's `round`; float64."""
     wide = np.asarray(values, np.float64)  # a float32 half below an integer plus 1/2 is exact there
     return np.asarray(np.copysign(np.floor(np.abs(wide) + 0.5), wide))
 
 
 def _fits(shape: tuple[int, ...], t: FileTensor) -> bool:
-    """Whether a shape is the file's; sizes its signature leaves open (-1) are only examples there."""
+    """True if a shape is the file's; sizes its signature leaves open (-1) are only examples there."""
     if shape == t.shape:
         return True
     known = len(t.signature) == len(shape)

@@ -20,13 +20,14 @@ _VECTOR = 8  # channels
 
 
 def names_axis(*tensors: FileTensor) -> bool:
-    """Whether a tensor with one scale names an axis other than 0 for it: XNNPACK does not take the operator then."""
+    """True if a tensor with one scale names an axis other than 0 for it: XNNPACK does not take the operator then."""
     return any(t.quant is not None and t.quant.per_tensor and t.quant_axis != 0 for t in tensors)
 
 
 def left_to_builtin(b: TfliteBuilder, x: FileTensor, w: FileTensor, scale: np.ndarray) -> bool:
-    """Whether XNNPACK does not take a product of `x` by weights of these scales (one, or one a channel): a scale is no
-    normal number above 0, a factor is too large, or a tensor names an axis (but int8 weights may)."""
+    """True if XNNPACK does not take a product of `x` by weights of these scales (one, or one per channel): a scale is
+    no normal number above 0, a factor is too large, or a tensor names an axis (but int8 weights may).
+    """
     y = b.target()
     with np.errstate(over="ignore"):
         factor = b.byte_quant(x).scale * scale.astype(np.float32) / b.byte_quant(y).scale
@@ -36,7 +37,7 @@ def left_to_builtin(b: TfliteBuilder, x: FileTensor, w: FileTensor, scale: np.nd
 
 
 def check_types(b: TfliteBuilder, x: FileTensor, w: FileTensor) -> None:
-    """Raises UnsupportedError for bytes of different types, which LiteRT refuses, or reads as what they are not."""
+    """Raises UnsupportedError for bytes of different types, which LiteRT refuses or misreads."""
     if x.dtype != w.dtype or x.dtype != b.target().dtype:
         raise b.refuse(
             f"{x.name!r} of {x.type_name}, weights {w.name!r} of {w.type_name}, result of {b.target().type_name}; "
@@ -45,13 +46,13 @@ def check_types(b: TfliteBuilder, x: FileTensor, w: FileTensor) -> None:
 
 
 class BuiltinProduct:
-    """The built-in kernels' way from the int32 sums of a convolution or product to bytes.
+    """The built-in kernels' conversion from the int32 sums of a convolution or product to bytes.
 
     Args:
         b: the graph's builder, at the op.
         x: activation in the file.
-        scale: of the weights, one or one a channel.
-        channels: of the result.
+        scale: scales of the weights, one or one per channel.
+        channels: channels of the result.
     """
 
     def __init__(self, b: TfliteBuilder, x: FileTensor, scale: np.ndarray, channels: int) -> None:
@@ -118,7 +119,8 @@ class BuiltinProduct:
 
 def spread(b: TfliteBuilder, x: str, t: FileTensor, strides: list[int]) -> str:
     """Planes [N,C,H,W] with the zero point between their elements, strides - 1 times: a transposed convolution is a
-    convolution of them by turned weights."""
+    convolution of them by flipped weights.
+    """
     n, c, h, w = b.graph.tensor(x).shape
     (sh, sw), zero = strides, b.constant("zero_point", b.byte_quant(t).zero_point.astype(t.dtype))
     shape = lambda *sizes: b.constant("shape", sizes, np.int64)

@@ -1,4 +1,4 @@
-"""IF: both branches run, and Where chooses; of a condition that is known, the branch that it takes."""
+"""IF: both branches run, and Where chooses; a known condition imports its branch only."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def if_(b: TfliteBuilder, op: FileOp) -> None:
 
 
 def _inlined(b: TfliteBuilder, op: FileOp, branch: FileModel) -> list[str]:
-    """The results of a branch, whose operators join the graph, in the file's order of axes."""
+    """Emits the operators of a branch into the graph; returns its results, in the file's order of axes."""
     given = op.inputs[1:]
     if len(given) != len(branch.inputs) or len(op.outputs) != len(branch.outputs):
         raise b.damaged(f"a branch has {len(branch.inputs)} inputs and {len(branch.outputs)} outputs")

@@ -77,7 +77,7 @@ def bias(b: TfliteBuilder, k: int, channels: int) -> list[str]:
 
 
 def image(b: TfliteBuilder, k: int) -> tuple[int, ...]:
-    """Shape of an input of rank 4 (NHWC)."""
+    """The shape of an input of rank 4 (NHWC). Raises CompileError for another rank."""
     shape = b.shape(k)
     if len(shape) != 4:
         raise b.damaged(f"input has shape {list(shape)}, rank 4 is needed")
@@ -140,7 +140,7 @@ def _conv(
 
 @handles("TRANSPOSE_CONV")
 def transpose_conv(b: TfliteBuilder, op: FileOp) -> None:
-    """output_shape, weights [O,kh,kw,C], x, optional bias."""
+    """Imports TRANSPOSE_CONV. Inputs output_shape, weights [O,kh,kw,C], x, optional bias."""
     data, scale, zero = weights(b, 1, 0)
     data = kernel_of(b, b.source(1), data)
     strides, pads, extra = transposed_pads(b, data.shape)
@@ -178,8 +178,9 @@ def transpose_conv(b: TfliteBuilder, op: FileOp) -> None:
 
 
 def _builtin_bias(b: TfliteBuilder, scale: np.ndarray, channels: int) -> str:
-    """The bias with which the machine's rule comes closest to `floor(acc * f + 1/2 + 2^(s-1))`, f = m * 2^s and
-    1/2 <= m < 1, which rounding twice upwards is: the last term is that of 1/(2m) more in acc, at least 1/2."""
+    """The bias with which the machine's rule comes closest to LiteRT's rounding twice upwards, `floor(acc * f + 1/2 +
+    2^(s-1))` with f = m * 2^s and 1/2 <= m < 1. The last term equals 1/(2m) more in acc, at least 1/2.
+    """
     x, y = b.byte_quant(b.source(2)), b.byte_quant(b.target())
     factor = np.float64(x.scale) * np.broadcast_to(scale, (channels,)).astype(np.float64) / np.float64(y.scale)
     given = b.const(3, "bias").reshape(-1) if bias(b, 3, channels) else np.zeros(channels, np.int32)
@@ -220,7 +221,7 @@ def pads_of_transposed(
 
 
 def product_shapes(b: TfliteBuilder, weights: np.ndarray) -> tuple[int, tuple[int, ...]]:
-    """Rows of input 0 of a FULLY_CONNECTED with weights [N, K], and the shape of its result."""
+    """The rows of input 0 of a FULLY_CONNECTED with weights [N, K], and the shape of its result."""
     if b.op.option("WeightsFormat", 0) != 0:
         raise b.refuse("shuffled weights are not supported")
     if weights.ndim != 2 or weights.size == 0:

@@ -36,7 +36,9 @@ def _options(b: TfliteBuilder) -> dict[str, Any]:
 
 @handles("TFLite_Detection_PostProcess", table=PLAIN)
 def detection_postprocess(b: TfliteBuilder, op: FileOp) -> None:
-    """Inputs: encodings [1,N,4+], scores [1,N,C], anchors [N,4]. Outputs: boxes, classes, scores, count."""
+    """Imports the post-processing. Inputs: encodings [1,N,4+], scores [1,N,C], anchors [N,4]. Outputs: boxes, classes,
+    scores, count.
+    """
     o = _options(b)
     encodings, scores, anchors = b.shape(0), b.shape(1), b.shape(2)
     classes, kept = int(o["num_classes"]), int(o["max_detections"])
@@ -71,7 +73,7 @@ def detection_postprocess(b: TfliteBuilder, op: FileOp) -> None:
 
 
 def _corners(b: TfliteBuilder, o: dict[str, Any], n: int) -> list[str]:
-    """ymin, xmin, ymax, xmax [N] as float32, computed in float64."""
+    """Emits ymin, xmin, ymax, xmax [N] as float32, computed in float64."""
 
     def columns(k: int, width: int) -> list[str]:
         whole = b.onnx("Cast", [b.real(k)], {"to": TensorProto.DOUBLE})
@@ -100,7 +102,9 @@ def _corners(b: TfliteBuilder, o: dict[str, Any], n: int) -> list[str]:
 
 
 def _suppress(b: TfliteBuilder, o: dict[str, Any], corners: list[str], scores: str, steps: int) -> tuple[str, str]:
-    """Box index and score [classes, steps] of the best boxes of scores [classes, N]; `_GONE` where none is left."""
+    """Emits box index and score [classes, steps] of the best boxes of scores [classes, N]; `_GONE` where none is
+    left.
+    """
     threshold = b.constant("threshold", o["nms_score_threshold"], np.float32)
     overlap = b.constant("overlap", o["nms_iou_threshold"], np.float32)
     gone, zero = b.constant("gone", _GONE, np.float32), b.constant("zero", 0, np.float32)
@@ -135,7 +139,7 @@ def _best(b: TfliteBuilder, values: str, count: int) -> tuple[str, str]:
 
 
 def _results(b: TfliteBuilder, kept: int, corners: list[str], boxes: str, values: str, kinds: str) -> None:
-    """The four outputs, zeros behind the last detection."""
+    """Emits the four outputs, zeros behind the last detection."""
     count = b.graph.tensor(values).size
     there = b.onnx(
         "Cast", [b.onnx("Greater", [values, b.constant("gone", _GONE, np.float32)])], {"to": TensorProto.FLOAT}

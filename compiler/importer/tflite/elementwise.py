@@ -81,7 +81,7 @@ def binary(b: TfliteBuilder, op: FileOp) -> None:
 
 
 def _unusual_scales(b: TfliteBuilder, names: list[str], qa: Quant, qb: Quant, qy: Quant) -> str:
-    """The builtin kernels' rule, which LiteRT takes where a scale is far from that of the result."""
+    """Emits the built-in kernels' rule, which LiteRT takes where a scale is far from that of the result."""
     ints = Integers(b)
     x, y = (ints.sub(ints.of(n), int(q.zero_point)) for n, q in zip(names, (qa, qb)))
     sa, sb, sy = (float(q.scale) for q in (qa, qb, qy))
@@ -98,7 +98,9 @@ def _unusual_scales(b: TfliteBuilder, names: list[str], qa: Quant, qb: Quant, qy
 
 
 def _behind_vectors(b: TfliteBuilder, shape: tuple[int, ...]) -> np.ndarray | bool:
-    """Of operands of one shape: the elements behind the last whole vector of 16, where scalar code rounds ties away."""
+    """Marks the elements behind the last whole vector of 16, where scalar code rounds ties away, for operands of one
+    shape.
+    """
     size = int(np.prod(b.shape(0), dtype=np.int64))
     if b.shape(0) != b.shape(1) or size % 16 == 0:
         return False
@@ -108,7 +110,7 @@ def _behind_vectors(b: TfliteBuilder, shape: tuple[int, ...]) -> np.ndarray | bo
 
 @handles("PRELU")
 def prelu(b: TfliteBuilder, op: FileOp) -> None:
-    """Below zero the product with the slope is scaled, both ways in fixed point, ties away from zero."""
+    """Imports PRELU: below zero the product with the slope is scaled, both ways in fixed point, ties away from zero."""
     x, slope, y = b.source(0), b.source(1), b.target()
     qx, qa, qy = (b.byte_quant(t) for t in (x, slope, y))
     ints = Integers(b)
@@ -127,7 +129,7 @@ def prelu(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("MAXIMUM", "MINIMUM")
 def extremum(b: TfliteBuilder, op: FileOp) -> None:
-    """The extremum of the stored integers; LiteRT demands that all tensors have one scale."""
+    """Imports the extremum of the stored integers; LiteRT demands that all tensors have one scale."""
     same_type(b, 0, 1)
     names, form = operands(b, max(len(b.shape(0)), len(b.shape(1))))
     made = b.onnx("Max" if op.name == "MAXIMUM" else "Min", names)

@@ -24,8 +24,9 @@ def multiply(x: Array, multiplier: int, shift: int, away: bool = True) -> Array:
 
 
 def inverse_square_root(x: Array, multiplier: int, shift: int) -> Array:
-    """`multiplier * 2^(shift - 31) / sqrt(x)` of integers from 1, as LiteRT's RSQRT has it: five of Newton's steps on
-    numbers with 3 integer bits, from 1 on."""
+    """`multiplier * 2^(shift - 31) / sqrt(x)` of integers from 1, by LiteRT's RSQRT: five Newton steps on numbers with
+    3 integer bits, from 1 on.
+    """
 
     def times(a: Array | int, b: Array | int) -> Array:
         return np.asarray(np.asarray(a, np.int64) * b + (1 << 30) >> 31)
@@ -59,7 +60,7 @@ class Integers:
         return self.b.constant("integer", value, np.int64)
 
     def of(self, name: str) -> str:
-        """A tensor as int64."""
+        """Casts a tensor to int64."""
         return self.cast(name, _INT64)
 
     def cast(self, name: str, dtype: Any) -> str:
@@ -78,13 +79,13 @@ class Integers:
         return self.b.onnx("Mul", [x, y if isinstance(y, str) else self.constant(y)])
 
     def right(self, x: str, amount: Any) -> str:
-        """Arithmetic right shift. ONNX only shifts unsigned numbers, so a multiple of 2^amount is added first."""
+        """Shifts right arithmetically. ONNX only shifts unsigned numbers, so a multiple of 2^amount is added first."""
         lifted = self.cast(self.add(x, 1 << 62), _UINT64)
         shifted = self.b.onnx("BitShift", [lifted, self.b.constant("shift", amount, np.uint64)], {"direction": "RIGHT"})
         return self.sub(self.of(shifted), np.int64(1 << 62) >> np.asarray(amount, np.int64))
 
     def rounded_right(self, x: str, amount: Any, away: bool | Array = True) -> str:
-        """Right shift with rounding, ties away from zero or upwards; one amount, or an array that broadcasts."""
+        """Shifts right with rounding, ties away from zero or upwards; one amount, or an array that broadcasts."""
         amount = np.asarray(amount, np.int64)
         if not amount.any():
             return x
@@ -111,7 +112,7 @@ class Integers:
         return self.of(self.b.onnx("MatMulInteger", [x, self.b.constant("weights", np.ascontiguousarray(weights))]))
 
     def looked_up(self, x: str, table: Array) -> str:
-        """A function of 16-bit values, as int64.
+        """Looks up a function of 16-bit values, as int64.
 
         The table begins with the value for -32768; the graph keeps it as a constant.
         """
@@ -143,7 +144,7 @@ def _shifted(x: Array, exponent: int) -> Array:
 
 
 def _constant(raw: int) -> int:
-    """A 32-bit constant rounded to 16 bits."""
+    """Rounds a 32-bit constant to 16 bits."""
     return (raw + (1 << 15)) >> 16
 
 

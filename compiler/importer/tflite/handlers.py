@@ -1,8 +1,8 @@
-"""Tables of import handlers by TFLite operator, filled by the family files.
+"""Registries of import handlers by TFLite operator, filled by the family files.
 
 `HANDLERS` holds the operators with a rule of their own for 8-bit tensors, and those that are the same for all types.
-`PLAIN` holds operators on floats and integers; it also takes 8-bit operands without a rule, by way of floats.
-`WIDE` holds those of 16-bit activations, which are the only ones there are for these.
+`PLAIN` holds operators on floats and integers; it also takes 8-bit operands without a rule, by way of floats. `WIDE`
+holds the operators of 16-bit activations, which have no other handlers.
 """
 
 from __future__ import annotations
@@ -30,6 +30,6 @@ def handles(*ops: str, table: dict[str, Handler] = HANDLERS) -> Callable[[Handle
 
 
 def handler_of(op: str, quantised: bool) -> Handler | None:
-    """The importer of an operator, by whether it has 8-bit quantised activations."""
+    """The handler of an operator, by whether it has 8-bit quantised activations; None if there is none."""
     first, second = (HANDLERS, PLAIN) if quantised else (PLAIN, HANDLERS)
     return first.get(op) or second.get(op)

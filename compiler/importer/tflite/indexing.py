@@ -13,7 +13,7 @@ from tilewright.compiler.onnx.onnx_ops import elem_type
 
 
 def _constant_result(b: TfliteBuilder, value: np.ndarray) -> None:
-    """The op's output is known."""
+    """Makes a known value the op's output."""
     b.graph.tensor(b.result(value.shape)).data = value.astype(b.target().dtype)
 
 
@@ -61,7 +61,7 @@ def reverse(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("MIRROR_PAD", table=PLAIN)
 def mirror_pad(b: TfliteBuilder, op: FileOp) -> None:
-    """One Gather per padded axis."""
+    """Imports MIRROR_PAD as one Gather per padded axis."""
     shape, table = b.shape(0), b.const(1, "paddings")
     edge = int(op.option("Mode", 0) == 1)  # SYMMETRIC repeats the edge itself
     if table.shape != (len(shape), 2) or np.any(table < 0) or any(max(p) > n - 1 + edge for p, n in zip(table, shape)):
@@ -95,7 +95,7 @@ def space_to_depth(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND", table=PLAIN)
 def space_to_batch(b: TfliteBuilder, op: FileOp) -> None:
-    """[N, space, rest] and [N*blocks, space/blocks, rest], with padding before, or cropping behind."""
+    """Imports [N, space, rest] to [N*blocks, space/blocks, rest] with padding before, or back with cropping behind."""
     shape, x = list(b.shape(0)), b.source(0)
     blocks, edges = b.ints(1, "block shape"), b.const(2, "paddings")
     count = len(blocks)
@@ -177,7 +177,7 @@ def gather_nd(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("ONE_HOT", table=PLAIN)
 def one_hot(b: TfliteBuilder, op: FileOp) -> None:
-    """Inputs: indices, depth, on and off value."""
+    """Imports ONE_HOT. Inputs: indices, depth, on and off value."""
     pair = [b.onnx("Reshape", [b.value(k), b.constant("shape", [1], np.int64)]) for k in (3, 2)]
     values = b.onnx("Concat", pair, {"axis": 0})
     depth = b.constant("depth", b.ints(1, "depth"), np.int64)

@@ -1,4 +1,4 @@
-"""Operators that move, select and join elements: the integers stay as they are."""
+"""Operators that move, select and join elements: the integers stay unchanged."""
 
 from __future__ import annotations
 
@@ -144,8 +144,9 @@ def concatenation(b: TfliteBuilder, op: FileOp) -> None:
 
 
 def _check_ignored_activation(b: TfliteBuilder) -> None:
-    """XNNPACK takes a CONCATENATION without a look at its fused activation, the built-in kernel refuses one. Raises
-    UnsupportedError where LiteRT runs the latter."""
+    """Checks the fused activation of a CONCATENATION, which XNNPACK ignores and the built-in kernel refuses. Raises
+    UnsupportedError where LiteRT runs the latter.
+    """
     if b.op.option("FusedActivationFunction", 0) == 0:
         return
     y, parts = b.target(), [b.source(k) for k in range(len(b.op.inputs))]
@@ -159,7 +160,7 @@ def _check_ignored_activation(b: TfliteBuilder) -> None:
 
 
 def _scaled_bytes(source: Quant, target: Quant) -> np.ndarray:
-    """Table of the built-in kernel for uint8: a float32 factor and offset, ties away from zero, then the zero point."""
+    """The built-in kernel's table for uint8: a float32 factor and offset, ties away from zero, then the zero point."""
     every = np.arange(256, dtype=np.float32)
     factor = np.float32(source.scale) * (np.float32(1) / np.float32(target.scale))
     offset = np.float32(-int(source.zero_point)) * factor

@@ -9,7 +9,7 @@ from tilewright.compiler.importer.tflite.schema import FileOp, is_builtin
 
 
 def import_op(b: TfliteBuilder, op: FileOp) -> None:
-    """Appends what an operator does. Raises UnsupportedError: not accepted; CompileError: inconsistent."""
+    """Emits the nodes of an operator. Raises UnsupportedError: not accepted; CompileError: inconsistent."""
     b.op = op
     wide = b.wide()
     handler = WIDE.get(op.name) if wide else handler_of(op.name, b.quantised())

@@ -27,10 +27,10 @@ def unpacked(raw: bytes, bits: int, elements: int) -> np.ndarray:
 
 
 def coordinates(sparsity: Any, shape: Sequence[int], count: Count) -> np.ndarray:
-    """Where the stored elements of a sparse tensor lie: [elements, rank], in the order in which they are stored.
+    """The positions of the stored elements of a sparse tensor: [elements, rank], in the order in which they are stored.
 
     The axes are walked in `traversal_order`, those of blocks behind those of the tensor. A dense axis has all its
-    positions below each position of the axes before it, a sparse one those that its segment lists.
+    positions below each position of the axes before it, a sparse one the positions that its segment lists.
 
     Args:
         count: checks a length that the file gives.

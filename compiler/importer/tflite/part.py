@@ -1,4 +1,4 @@
-"""Parts of a TFLite model: which operators can be imported at all, and some of them as a graph of their own."""
+"""Parts of a TFLite model: the operators that can be imported at all, and some of them as a graph of their own."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Shapes = Mapping[int, tuple[int, ...]]
 
 @dataclass
 class Survey:
-    """A model as far as it can be imported.
+    """The importable part of a model.
 
     Attributes:
-        graph: of all operators but the refused ones, whose results are inputs of it. Nodes name their operators in
+        graph: graph of all operators but the refused ones, whose results are its inputs. Nodes name their operators in
             `origin`, by `FileOp.label`.
-        refused: why an operator cannot be imported, by its index.
-        known: values that are known when the model is read, by index of the tensor; constants of the file are not here.
+        refused: reason why an operator cannot be imported, by its index.
+        known: values known when the model is read, by index of the tensor; constants of the file are not here.
     """
 
     graph: Graph
@@ -37,10 +37,10 @@ class Survey:
 
 
 def survey(model: FileModel, shapes: Shapes | None = None) -> Survey:
-    """Imports what can be imported of a model.
+    """Imports all supported operators of a model.
 
     Args:
-        shapes: of the model's inputs, where they are not the file's.
+        shapes: shapes of the model's inputs, where they are not the file's.
 
     Raises:
         CompileError: the model is too large.
@@ -81,12 +81,12 @@ def import_part(
     shapes: Shapes,
     known: Mapping[int, np.ndarray],
 ) -> Graph:
-    """Some operators of a model as a graph.
+    """Imports some operators of a model as a graph.
 
     Args:
         ops: their indices.
-        inputs, outputs: tensors that the part takes from outside and gives to it.
-        shapes: of the inputs.
+        inputs, outputs: tensors that the part reads from outside, and its results.
+        shapes: shapes of the inputs.
         known: tensors made outside, whose values are known.
 
     Raises:
@@ -117,7 +117,7 @@ def import_part(
 
 
 def _reshaped(model: FileModel, shapes: Shapes) -> FileModel:
-    """The model with these shapes, which may change sizes that the file fixes: LiteRT lets its user do that."""
+    """The model with these shapes, which may change sizes that the file fixes, like LiteRT's users may."""
     tensors = list(model.tensors)
     for index, shape in shapes.items():
         tensors[index] = replace(tensors[index], shape=tuple(shape), signature=tuple(shape))
@@ -132,7 +132,9 @@ def _take_input(builder: TfliteBuilder, t: FileTensor, lost: dict[int, str]) -> 
 
 
 def _stateful(model: FileModel, op: FileOp, builder: TfliteBuilder) -> str:
-    """Why an operator with a state cannot be taken: LiteRT keeps it from run to run, a program does not."""
+    """The reason why a stateful operator cannot be imported: LiteRT keeps the state from run to run, a program does
+    not.
+    """
     for index in op.inputs:
         t = model.tensors[index]
         if index >= 0 and t.data is None and index not in builder.forms:
@@ -141,14 +143,15 @@ def _stateful(model: FileModel, op: FileOp, builder: TfliteBuilder) -> str:
 
 
 def _wide(builder: TfliteBuilder, op: FileOp) -> str:
-    """Why an operator of 16-bit activations is not taken: it would run on the CPU, by LiteRT's reference kernels, where
-    whoever hands it over has its default ones, which round some steps otherwise."""
+    """The reason why an operator of 16-bit activations is not imported. It would run on the CPU, by LiteRT's reference
+    kernels, but the delegating application has the default ones, which round some steps otherwise.
+    """
     builder.op = op
     return f"{op.label}: 16-bit activations run on the CPU" if builder.wide() else ""
 
 
 def _attempt(builder: TfliteBuilder, op: FileOp) -> str:
-    """Imports an operator, or leaves the graph as it was and says why."""
+    """Imports an operator, or leaves the graph unchanged and returns the reason."""
     graph = builder.graph
     nodes, tensors = len(graph.nodes), len(graph.tensors)
     touched = {i: dict(builder.forms[i]) for i in (*op.inputs, *op.outputs) if i in builder.forms}

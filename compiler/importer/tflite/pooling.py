@@ -51,7 +51,7 @@ def pool(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("MEAN")
 def mean(b: TfliteBuilder, op: FileOp) -> None:
-    """A mean over axes 1 and 2 of an image runs as it is; other axes are first moved into the place of those two."""
+    """Imports MEAN: a mean over axes 1 and 2 of an image runs directly; other axes are first moved into their place."""
     shape, rank = b.shape(0), len(b.shape(0))
     axes, keep = axes_of(b, 1), bool(op.option("KeepDims", False))
     if b.source(0).dtype != b.target().dtype:

@@ -17,7 +17,7 @@ from tilewright.compiler.importer.tflite.schema import FileOp
 
 
 def _weights(b: TfliteBuilder, k: int, rank: int) -> np.ndarray:
-    """Constant weights as float32."""
+    """Constant weights as float32. Raises UnsupportedError for others."""
     t = b.source(k)
     b.const(k, "weights")
     data = b.graph.const(b.real(k))
@@ -27,7 +27,7 @@ def _weights(b: TfliteBuilder, k: int, rank: int) -> np.ndarray:
 
 
 def _bias(b: TfliteBuilder, k: int, channels: int) -> list[str]:
-    """Bias as float32; an integer bias counts in steps of the input scale times the weight scale."""
+    """The bias as float32; an integer bias counts in steps of the input scale times the weight scale."""
     if not b.has(k):
         return []
     t, data = b.source(k), b.const(k, "bias")
@@ -42,7 +42,7 @@ def _bias(b: TfliteBuilder, k: int, channels: int) -> list[str]:
 
 
 def _conv(b: TfliteBuilder, weights: np.ndarray, group: int) -> None:
-    """`weights` as [O, C/group, kh, kw]."""
+    """Emits a convolution with `weights` [O, C/group, kh, kw]."""
     op, shape = b.op, image(b, 0)
     kernel = list(weights.shape[2:])
     strides = [op.option("StrideH", 1), op.option("StrideW", 1)]
@@ -81,8 +81,9 @@ def transpose_conv(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("Convolution2DTransposeBias", table=PLAIN)
 def transpose_conv_bias(b: TfliteBuilder, op: FileOp) -> None:
-    """MediaPipe's operator, which XNNPACK knows: x, weights [O,kh,kw,C], bias; its options are those of TRANSPOSE_CONV
-    as C has them (padding 1 SAME or 2 VALID, stride over the width, that over the height); the output's size follows.
+    """Imports MediaPipe's operator, which XNNPACK knows: x, weights [O,kh,kw,C], bias. Its options are those of
+    TRANSPOSE_CONV in C (padding 1 SAME or 2 VALID, stride over the width, that over the height); the output's size
+    follows.
     """
     if len(op.custom) < 12:
         raise b.damaged(f"{len(op.custom)} bytes of options; padding and two strides are needed")

@@ -1,6 +1,6 @@
 """UNIDIRECTIONAL_SEQUENCE_LSTM, BIDIRECTIONAL_SEQUENCE_LSTM and SVDF. Runs begin from the reset state.
 
-An LSTM of bytes is one kernel, a float LSTM is ONNX's where that has all it needs; other forms are unrolled.
+An LSTM of bytes is one kernel, a float LSTM is ONNX's where possible; other forms are unrolled.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_STEPS = 4096
 
 @dataclass(frozen=True)
 class _Inputs:
-    """Where the inputs of one direction stand among the operator's; gates in the order input, forget, cell, output."""
+    """The indices of one direction's inputs among the operator's; gates in the order input, forget, cell, output."""
 
     weights: tuple[int, ...]
     recurrent: tuple[int, ...]
@@ -110,7 +110,7 @@ def _parts(b: TfliteBuilder, gates: str, count: int, cells: int) -> list[str]:
 
 
 def _onnx_lstm(b: TfliteBuilder, at: _Inputs, x: str, sizes: tuple[int, int, int], reverse: bool) -> str:
-    """The same as an ONNX node: all four gates, no projection, no clipping."""
+    """Emits the LSTM as an ONNX node: all four gates, no projection, no clipping."""
     t, n, k = sizes
     cells = b.shape(at.weights[1])[0]
 
@@ -145,7 +145,7 @@ def _onnx_lstm(b: TfliteBuilder, at: _Inputs, x: str, sizes: tuple[int, int, int
 
 
 def _float_lstm(b: TfliteBuilder, at: _Inputs, x: str, sizes: tuple[int, int, int], reverse: bool) -> str:
-    """Real values [T, B, N]; integer weights are taken as the floats they stand for."""
+    """Emits a float LSTM [T, B, N]; integer weights become the floats they represent."""
     _accept(b, at, allowed=True)
     t, n, k = sizes
     cells, units = b.shape(at.weights[1])[0], b.shape(at.recurrent[1])[1]
@@ -254,7 +254,9 @@ def _scale(q: Quant | None) -> np.float32:
 
 @handles("UNIDIRECTIONAL_SEQUENCE_LSTM", table=HANDLERS)
 def integer_lstm(b: TfliteBuilder, op: FileOp) -> None:
-    """8-bit input, output and weights, 16-bit cell: gates with 3 integer bits, states rounded away from zero."""
+    """Imports an LSTM of 8-bit input, output and weights, 16-bit cell: gates with 3 integer bits, states rounded away
+    from zero.
+    """
     at, ints = _SINGLE, Integers(b)
     _accept(b, at, allowed=False)
     qx, qc = b.byte_quant(b.source(0)), b.source(at.states[1]).quant
@@ -305,7 +307,7 @@ def integer_lstm(b: TfliteBuilder, op: FileOp) -> None:
 
 
 def _svdf_sizes(b: TfliteBuilder) -> tuple[int, int]:
-    """Rank and units. Raises CompileError where the inputs disagree."""
+    """The rank and the number of units. Raises CompileError where the inputs disagree."""
     shape, rank = b.shape(0), b.op.option("Rank", 1)
     filters, columns = _matrix(b, 1, "weights", b.shape(1)[0], shape[-1]).shape if len(b.shape(1)) == 2 else (0, 0)
     if len(shape) != 2 or rank < 1 or filters < 1 or filters % rank or columns != shape[1]:
@@ -317,7 +319,9 @@ def _svdf_sizes(b: TfliteBuilder) -> tuple[int, int]:
 
 @handles("SVDF", table=PLAIN)
 def float_svdf(b: TfliteBuilder, op: FileOp) -> None:
-    """SVDF in floats. The state is 0 at the start, so that only the newest entry of each filter's memory counts."""
+    """Imports SVDF in floats. The state is 0 at the start, so that only the newest entry of each filter's memory
+    counts.
+    """
     rank, units = _svdf_sizes(b)
     n = b.shape(0)[0]
     features, times = b.graph.const(b.real(1)), b.graph.const(b.real(2))
@@ -332,7 +336,7 @@ def float_svdf(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("SVDF", table=HANDLERS)
 def integer_svdf(b: TfliteBuilder, op: FileOp) -> None:
-    """8-bit features, 16-bit state and weights of time."""
+    """Imports SVDF of 8-bit features, with 16-bit state and weights of time."""
     ints = Integers(b)
     rank, units = _svdf_sizes(b)
     qx, qy, qs = b.byte_quant(b.source(0)), b.byte_quant(b.target()), b.source(4).quant

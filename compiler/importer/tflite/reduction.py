@@ -25,7 +25,7 @@ def axes_of(b: TfliteBuilder, k: int) -> list[int]:
 
 @handles(*_REDUCTIONS, table=PLAIN)
 def reduce(b: TfliteBuilder, op: FileOp) -> None:
-    """Reductions. Extrema of quantised tensors with one scale are taken of their integers."""
+    """Imports reductions. Extrema of quantised tensors with one scale are taken of their integers."""
     axes, keep = axes_of(b, 1), int(bool(op.option("KeepDims", False)))
     qx = b.source(0).quant
     same = op.name in ("REDUCE_MAX", "REDUCE_MIN") and qx is not None and qx.same_as(b.target().quant)
@@ -39,7 +39,7 @@ def reduce(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("ARG_MAX", "ARG_MIN", table=PLAIN)
 def arg_extremum(b: TfliteBuilder, op: FileOp) -> None:
-    """The position of the first extremum; quantised tensors are compared by their integers."""
+    """Emits the position of the first extremum; quantised tensors are compared by their integers."""
     kind, t = ("ArgMax" if op.name == "ARG_MAX" else "ArgMin"), b.target()
     axis = axis_of(b, b.ints(1, "axis")[0], len(b.shape(0)))
     found = b.onnx(kind, [b.value(0, FILE)], {"axis": axis, "keepdims": 0})
@@ -57,7 +57,7 @@ def cumsum(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("TOPK_V2", table=PLAIN)
 def top_k(b: TfliteBuilder, op: FileOp) -> None:
-    """Largest first along the last axis; values, then indices."""
+    """Imports TOPK_V2: largest first along the last axis; values, then indices."""
     shape, (k, *_) = b.shape(0), b.ints(1, "k")
     if not shape or not 0 < k <= shape[-1] or len(op.outputs) != 2:
         raise b.damaged(f"k={k} of {list(shape)}")

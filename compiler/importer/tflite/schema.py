@@ -1,7 +1,7 @@
 """TFLite flatbuffers as plain Python values.
 
-Everything that follows an offset of the file is read here; what a damaged file makes of it (struct errors, lengths
-beyond the file) comes out as one `CompileError`.
+Everything that follows an offset of the file is read here; errors of a damaged file (struct errors, lengths beyond the
+file) become one `CompileError`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ _OPTION_NAMES = {v: k for k, v in vars(tflite.BuiltinOptions).items() if isinsta
 @dataclass
 class FileTensor:
     """A tensor of the file. `name` is unique; `dtype` is None for types that are not accepted (`type_name`);
-    `quant_axis` is what the file says, also of a tensor with one scale."""
+    `quant_axis` is the file's value, also of a tensor with one scale.
+    """
 
     index: int
     name: str
@@ -72,7 +73,7 @@ class FileOp:
         return f"{self.name} (op {self.index}, version {self.version})" if self.name else "inputs"
 
     def option(self, accessor: str, default: Any) -> Any:
-        """Value of an option, `default` where the operator has no options."""
+        """The value of an option, `default` where the operator has no options."""
         return default if self.options is None else getattr(self.options, accessor)()
 
 
@@ -98,12 +99,12 @@ class FileModel:
 
     @property
     def has_variables(self) -> bool:
-        """Whether values live from one run to the next."""
+        """True if values live from one run to the next."""
         return any(op.name in VARIABLE_OPS for op in self.ops)
 
 
 def is_builtin(name: str) -> bool:
-    """Whether an operator is one of TFLite's own, by its name."""
+    """True if an operator is one of TFLite's own, by its name."""
     return name in _OP_NAMES.values() or name.startswith("operator ")
 
 
@@ -127,7 +128,7 @@ def read(data: bytes) -> FileModel:
 
 
 def _number_of(code: Any) -> int:
-    """The operator an OperatorCode stands for: the larger of its two fields, as the schema says.
+    """The operator an OperatorCode stands for: the larger of its two fields, by the schema.
 
     Older writers fill the byte `deprecated_builtin_code` alone, some newer ones the int32 `builtin_code` alone. The
     accessor `BuiltinCode` of the `tflite` package gives the byte for every number below 127, so the field is read here.
@@ -138,7 +139,7 @@ def _number_of(code: Any) -> int:
 
 
 class _Reader:
-    """A reader of one flatbuffer that distrusts what it reads."""
+    """A reader of one untrusted flatbuffer, which checks every length and offset."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -146,7 +147,7 @@ class _Reader:
         self.called: dict[int, FileModel] = {}
 
     def count(self, length: int, what: str) -> int:
-        """A length of the file, believed only if the file could hold it."""
+        """Checks a length of the file, accepted only if the file could hold it."""
         if not 0 <= length <= len(self.data) // 4:
             raise CompileError(f"damaged TFLite model: {length} {what}")
         return length
@@ -171,11 +172,11 @@ class _Reader:
         return found
 
     def add_called(self, model: FileModel, around: frozenset[int], count: int) -> None:
-        """Reads the graphs that operators of a graph call, and those that these call, each once.
+        """Reads the graphs that operators of a graph call, and their callees, each once.
 
         Args:
             around: numbers of the graphs that are being read.
-            count: of all graphs.
+            count: number of all graphs.
         """
         for op in model.ops:
             table = model.first if op.name == "CALL_ONCE" else model.branches
@@ -190,7 +191,7 @@ class _Reader:
                 table[number] = self.called[number]
 
     def graph_of(self, number: int) -> FileModel:
-        """One graph of the file."""
+        """Reads one graph of the file."""
         graph = self.table(self.root.Subgraphs(number), "the graph")
         self.graph = graph
         names: set[str] = set()
@@ -210,11 +211,13 @@ class _Reader:
         made = {*found.inputs, *(i for op in found.ops for i in op.outputs)}
         for t in found.tensors:
             if t.index not in made and t.data is None and t.dtype is not None and 0 in t.shape:
-                t.data = np.empty(t.shape, t.dtype)  # a constant without elements has no bytes to tell it by
+                t.data = np.empty(t.shape, t.dtype)  # a constant without elements has no bytes to recognise it by
         return found
 
     def densified(self, model: FileModel, op: FileOp) -> bool:
-        """Whether an op only writes out a sparse constant, which is whole already: its result is that constant."""
+        """True for an op that only writes out a sparse constant, which is read whole already: its result becomes that
+        constant.
+        """
         if op.name != "DENSIFY" or len(op.inputs) != 1 or len(op.outputs) != 1 or op.inputs[0] < 0:
             return False
         source, target = model.tensors[op.inputs[0]], model.tensors[op.outputs[0]]
@@ -224,7 +227,7 @@ class _Reader:
         return True
 
     def remedy(self) -> str:
-        """What someone with a model of several graphs can do, by the operators it has."""
+        """Advice for a model of several graphs, by its operators."""
         codes = [self.root.OperatorCodes(i) for i in range(self.count(self.root.OperatorCodesLength(), "operators"))]
         names = {_OP_NAMES.get(_number_of(self.table(code, "an operator code")), "") for code in codes}
         flow = sorted(names & {"WHILE", "CALL", "STABLEHLO_WHILE"})
@@ -259,7 +262,7 @@ class _Reader:
         )  # fmt: skip
 
     def stored(self, t: Any) -> bool:
-        """Whether the file holds a tensor's elements."""
+        """True if the file holds a tensor's elements."""
         if not 0 <= t.Buffer() < self.root.BuffersLength():
             return False
         buffer = self.root.Buffers(t.Buffer())
@@ -291,7 +294,7 @@ class _Reader:
         return np.frombuffer(raw, dtype).reshape(shape)
 
     def sparse(self, sparsity: Any, raw: bytes, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """The whole tensor of which `raw` holds the stored elements."""
+        """The whole tensor from its stored elements `raw`."""
         check_shape("tensor", "", shape)
         at = coordinates(sparsity, shape, self.count)
         if len(raw) != len(at) * dtype.itemsize:

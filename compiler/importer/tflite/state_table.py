@@ -1,4 +1,4 @@
-"""The variables of a model, and what is known of each while the model is read."""
+"""The variables of a model, and their known values while the model is read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from tilewright.compiler.importer.tflite.schema import FileModel, FileOp, FileTensor
 
 Key = tuple[str, str]
-"""Container and name, as the file has them."""
+"""Container and name of a variable in the file."""
 
 
 @dataclass
@@ -17,11 +17,11 @@ class Variable:
     """A variable during import.
 
     Attributes:
-        label: for names and messages.
+        label: text for names and messages.
         initial: its value before the first run, None where the file sets none.
-        assigned: whether a run changes it.
+        assigned: True if a run changes it.
         value: the tensor of the file that it holds now, None as long as nothing was read or assigned.
-        begin: the graph's input with the value it begins a run with, "" if nobody reads that.
+        begin: the graph's input with the value it begins a run with, "" if that is not read.
     """
 
     label: str
@@ -36,7 +36,7 @@ class Variables:
 
     Args:
         initial: values that CALL_ONCE gives them.
-        model: tells which ones it assigns.
+        model: the model, whose operators show the assigned variables.
     """
 
     def __init__(self, initial: dict[Key, np.ndarray], model: FileModel) -> None:

@@ -92,13 +92,13 @@ def exp(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("LOG")
 def log(b: TfliteBuilder, op: FileOp) -> None:
-    """Of numbers that are not positive: the lowest value."""
+    """Imports LOG; numbers that are not positive give the lowest value."""
     builtin(b, lambda x: np.where(x > 0, np.log(x.astype(np.float64)), -np.inf))
 
 
 @handles("GELU")
 def gelu(b: TfliteBuilder, op: FileOp) -> None:
-    """In float32, as the kernel has it: where the factor of x is 2 but for rounding, ties are common."""
+    """Imports GELU in float32, like the kernel: where the factor of x is 2 but for rounding, ties are common."""
     half, one = np.float32(0.5), np.float32(1)
 
     def by_erfc(x: np.ndarray) -> np.ndarray:
@@ -115,7 +115,9 @@ def gelu(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("RSQRT")
 def rsqrt(b: TfliteBuilder, op: FileOp) -> None:
-    """In fixed point; 0 gives the highest value. LiteRT stops at numbers below 0, which give the lowest here."""
+    """Imports RSQRT in fixed point; 0 gives the highest value. LiteRT stops at numbers below 0, which give the lowest
+    here.
+    """
     q, qx, qy = _types(b)
     scale = float(np.sqrt(np.float32(qx.scale)) * np.float32(qy.scale))
     multiplier, shift = litert_multiplier(1 / scale)
@@ -125,7 +127,7 @@ def rsqrt(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("SQRT")
 def sqrt(b: TfliteBuilder, op: FileOp) -> None:
-    """Square root, rounded down."""
+    """Imports SQRT, rounded down."""
     q, qx, qy = _types(b)
     y = np.sqrt(np.maximum(q, 0).astype(np.float32) * qx.scale)
     emit(b, np.floor(y / qy.scale).astype(np.int64) + int(qy.zero_point))
@@ -141,7 +143,7 @@ def absolute(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("NEG")
 def neg(b: TfliteBuilder, op: FileOp) -> None:
-    """The stored integers are negated, whatever the scales are."""
+    """Imports NEG: the stored integers are negated, whatever the scales are."""
     x = b.source(0)
     _types(b)
     assert x.dtype is not None
@@ -165,13 +167,13 @@ def relu(b: TfliteBuilder, op: FileOp) -> None:
 
 
 def scaled_by_256(q: np.ndarray, positive: float, negative: float, zero_point: int) -> np.ndarray:
-    """XNNPACK's conversions: multipliers of 8 fractional bits, ties upwards."""
+    """Converts by XNNPACK's rule: multipliers of 8 fractional bits, ties upwards."""
     m = np.where(q >= 0, int(np.rint(256 * positive)), int(np.rint(256 * negative)))
     return ((q * m + 128) >> 8) + zero_point
 
 
 def _has_8_bits(factor: np.float32) -> bool:
-    """Whether XNNPACK's conversions take a factor: others are the built-in kernels'."""
+    """True if XNNPACK's conversions take a factor; others are the built-in kernels'."""
     return bool(abs(factor) >= 2.0**-8 and -128 + 2.0**-8 <= factor <= 128)
 
 
@@ -190,7 +192,7 @@ def leaky_relu(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("HARD_SWISH")
 def hard_swish(b: TfliteBuilder, op: FileOp) -> None:
-    """LiteRT's fixed-point form: 7 fractional bits, 16-bit multipliers."""
+    """Imports HARD_SWISH in LiteRT's fixed-point form: 7 fractional bits, 16-bit multipliers."""
     q, qx, qy = _types(b)
     hires = np.float32(np.float32(1) / np.float32(128)) * np.float32(qx.scale)
     out_m, out_shift = litert_multiplier(float(np.float32(hires / np.float32(qy.scale))))
@@ -224,7 +226,7 @@ def _saturate_16(x: np.ndarray) -> np.ndarray:
 
 
 def _doubling_high_16(x: np.ndarray, m: int) -> np.ndarray:
-    """Rounding doubling high product of 16-bit values: rounds to nearest as gemmlowp does, towards zero in C."""
+    """Rounding doubling high product of 16-bit values: rounds to nearest like gemmlowp, towards zero in C."""
     product = x * m
     nudged = product + np.where(product >= 0, 1 << 14, 1 - (1 << 14))
     return _saturate_16(np.where(nudged >= 0, nudged >> 15, -(-nudged >> 15)))
@@ -235,7 +237,7 @@ def _saturating_left(x: np.ndarray, amount: int) -> np.ndarray:
 
 
 def _rounding_right(x: np.ndarray, amount: int) -> np.ndarray:
-    """Ties away from zero."""
+    """Shifts right with rounding, ties away from zero."""
     if amount == 0:
         return x
     half = 1 << (amount - 1)
@@ -264,7 +266,7 @@ def quantize(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("DEQUANTIZE")
 def dequantize(b: TfliteBuilder, op: FileOp) -> None:
-    """To float32: quantised tensors, float16, and constants with several scales."""
+    """Imports DEQUANTIZE to float32: quantised tensors, float16, and constants with several scales."""
     x = b.source(0)
     form = FILE if x.data is not None else b.layout(0)
     if x.dtype == np.float16 and x.data is not None:

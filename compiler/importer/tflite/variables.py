@@ -1,5 +1,6 @@
-"""Variables: values that live from one run to the next. Each becomes an input of the graph, which begins a run with its
-value, and an output, which ends it with the next one; whoever runs the program hands it back."""
+"""Variables: values that live from one run to the next. Each becomes an input of the graph, with its value at the start
+of a run, and an output, with its value at the end; the runtime passes it back.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from tilewright.compiler.passes.fold.fold_constants import fold_constants
 
 
 def initial_values(model: FileModel) -> dict[Key, np.ndarray]:
-    """What the graphs of CALL_ONCE assign. Raises CompileError where that cannot be known."""
+    """The values that the graphs of CALL_ONCE assign. Raises CompileError where they cannot be known."""
     found: dict[Key, np.ndarray] = {}
     for number, first in model.first.items():
         graph = Graph(f"graph {number}", OPSET)
@@ -37,7 +38,7 @@ def initial_values(model: FileModel) -> dict[Key, np.ndarray]:
 
 
 def add_states(b: TfliteBuilder) -> None:
-    """What the variables hold after a run becomes outputs of the graph."""
+    """Makes the values of the variables after a run outputs of the graph."""
     for variable in b.variables.by_key.values() if b.variables is not None else ():
         if not variable.begin or variable.value is None:
             continue
@@ -57,7 +58,7 @@ def add_states(b: TfliteBuilder) -> None:
 
 
 def _variable(b: TfliteBuilder) -> Variable:
-    """That of the op's handle."""
+    """The variable of the op's handle. Raises UnsupportedError if it is none of the graph's."""
     found = None if b.variables is None else b.variables.by_handle.get(b.source(0).index)
     if found is None:
         raise b.refuse(f"{b.source(0).name!r} is a state that lives from one run to the next")

@@ -50,7 +50,8 @@ def scaled(b: TfliteBuilder, value: str, most: int, multiplier: int, shift: int)
 
 def _check_sums(b: TfliteBuilder, data: np.ndarray, bias_at: int, factors: np.ndarray) -> None:
     """Raises UnsupportedError where sums by weights [channel, ...] leave the 48 bits, or results the 32 bits, of
-    LiteRT's kernels."""
+    LiteRT's kernels.
+    """
     sums = -LOWEST * np.abs(data.astype(np.int64)).reshape(len(data), -1).sum(axis=1).astype(np.float64)
     if b.has(bias_at):
         sums += np.abs(b.const(bias_at, "bias").reshape(-1).astype(np.float64))
@@ -64,7 +65,7 @@ def _check_sums(b: TfliteBuilder, data: np.ndarray, bias_at: int, factors: np.nd
 
 
 def _weights(b: TfliteBuilder, k: int, channel_axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """int8 values of constant weights and a scale of each channel."""
+    """The int8 values of constant weights and a scale of each channel."""
     data, scale, zero = weights(b, k, channel_axis)
     if b.source(k).dtype != np.int8 or np.any(zero):
         raise b.refuse(f"weights {b.source(k).name!r} must be int8 with the zero point 0 beside 16-bit activations")

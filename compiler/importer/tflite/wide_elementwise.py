@@ -48,7 +48,7 @@ def moved(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("CONCATENATION", table=WIDE)
 def concatenation(b: TfliteBuilder, op: FileOp) -> None:
-    """LiteRT asks for one scale in all parts and the result, of 16 bits as of 8."""
+    """Imports CONCATENATION; LiteRT requires one scale in all parts and the result, of 16 bits as of 8."""
     _check_moved(b)
     movement.concatenation(b, op)
 
@@ -72,7 +72,9 @@ def real_values(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("ADD", "SUB", table=WIDE)
 def add(b: TfliteBuilder, op: FileOp) -> None:
-    """Both operands in steps of twice the larger scale and 15 bits finer, then the sum in those of the result."""
+    """Imports ADD and SUB: both operands in steps of twice the larger scale and 15 bits finer, then the sum in those of
+    the result.
+    """
     sa, sb, sy = (float(b.wide_scale(t)) for t in (b.source(0), b.source(1), b.target()))
     names, form = wide_operands(b)
     low, high = clamp(b)
@@ -106,13 +108,13 @@ def wide_operands(b: TfliteBuilder) -> tuple[list[str], str]:
 
 
 def _power_of_two(scale: float) -> int | None:
-    """The exponent of a scale that is a power of two, as near as LiteRT asks for."""
+    """The exponent of a scale that is a power of two, within LiteRT's tolerance; None for others."""
     exact = math.log2(scale)
     return round(exact) if abs(exact - round(exact)) < 1e-3 else None
 
 
 def _by_powers(b: TfliteBuilder, ints: Integers, x: str, y: str, powers: list[int]) -> str:
-    """The old form for LSTMs: one operand has the result's scale, the other is shifted right to it."""
+    """Emits the old form for LSTMs: one operand has the result's scale, the other is shifted right to it."""
     shifts = [powers[2] - p for p in powers[:2]]
     if min(shifts) < 0 or max(shifts) > 15 or 0 not in shifts:
         raise b.refuse("scales that are powers of two: one operand must have that of the result, and none a larger one")
@@ -131,7 +133,7 @@ def multiply(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("MAXIMUM", "MINIMUM", table=WIDE)
 def extremum(b: TfliteBuilder, op: FileOp) -> None:
-    """The extremum of the stored integers; LiteRT demands that all tensors have one scale."""
+    """Imports the extremum of the stored integers; LiteRT demands that all tensors have one scale."""
     one_scale(b, 0, 1)
     names, form = wide_operands(b)
     made = b.onnx("Max" if op.name == "MAXIMUM" else "Min", names)
@@ -150,7 +152,9 @@ def one_scale(b: TfliteBuilder, *ks: int) -> None:
 
 @handles("AVERAGE_POOL_2D", "MAX_POOL_2D", table=WIDE)
 def pool(b: TfliteBuilder, op: FileOp) -> None:
-    """In float64, where sums and maxima of 16-bit integers are exact; averages are rounded, ties away from zero."""
+    """Imports pools in float64, where sums and maxima of 16-bit integers are exact; averages are rounded, ties away
+    from zero.
+    """
     one_scale(b, 0)
     kernel, strides, pads, _ = pool_windows(b)
     attrs = {"kernel_shape": kernel, "strides": strides, "pads": pads}
@@ -163,14 +167,14 @@ def pool(b: TfliteBuilder, op: FileOp) -> None:
 
 
 def half_away(b: TfliteBuilder, value: str) -> str:
-    """float64 rounded to nearest, ties away from zero: exact below 2^51, as the half added to a magnitude is."""
+    """Rounds float64 to nearest, ties away from zero: exact below 2^51, like the half added to a magnitude."""
     raised = b.onnx("Add", [b.onnx("Abs", [value]), b.constant("half", 0.5, np.float64)])
     return b.onnx("Mul", [b.onnx("Sign", [value]), b.onnx("Floor", [raised])])
 
 
 @handles("MEAN", table=WIDE)
 def mean(b: TfliteBuilder, op: FileOp) -> None:
-    """The sum in 32 bits, times a multiplier that is divided by the number of elements."""
+    """Imports MEAN: the sum in 32 bits, times a multiplier that is divided by the number of elements."""
     sx, sy = (float(b.wide_scale(t)) for t in (b.source(0), b.target()))
     axes, keep = axes_of(b, 1), int(bool(op.option("KeepDims", False)))
     n = math.prod(b.shape(0)[a] for a in axes)
@@ -190,7 +194,9 @@ def mean(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("QUANTIZE", table=WIDE)
 def quantize(b: TfliteBuilder, op: FileOp) -> None:
-    """Between 16 and 8 bits by a 31-bit multiplier; floats are divided and rounded, ties away from zero."""
+    """Imports QUANTIZE between 16 and 8 bits by a 31-bit multiplier; floats are divided and rounded, ties away from
+    zero.
+    """
     x, y = b.source(0), b.target()
     form = b.layout(0)
     sy, zy = (b.wide_scale(y), 0) if y.dtype == _INT16 else (b.byte_quant(y).scale, int(b.byte_quant(y).zero_point))

@@ -72,7 +72,7 @@ def _input_of_lines(b: TfliteBuilder, most: int) -> Array:
 
 
 def _lines(magnitude: Array, bits: int, saturated: int) -> Array:
-    """Values between the table's points, `bits` bits of the input apart, and `saturated` beyond them."""
+    """Interpolates between the table's points, `bits` bits of the input apart, and gives `saturated` beyond them."""
     at = np.minimum(magnitude >> bits, 254)
     a, c = _sigmoids()[at], _sigmoids()[at + 1]
     inside = (a << bits) + (magnitude & ((1 << bits) - 1)) * (c - a)
@@ -105,7 +105,9 @@ def tanh(b: TfliteBuilder, op: FileOp) -> None:
 
 
 def line_table(function: Callable[[Array], Array], first: float, step: float) -> Array:
-    """A function from `first` on in 512 steps as Q15, each point moved by half the error of the line's middle."""
+    """A table of a function from `first` on in 512 steps as Q15, each point moved by half the error of the line's
+    middle.
+    """
     steps, scale = np.arange(512), 32768.0
     at, middle, behind = (function(first + (steps + k) * step) * scale for k in (0.0, 0.5, 1.0))
     error = _away((behind + _away(at)) / 2) - _away(middle)
@@ -114,24 +116,24 @@ def line_table(function: Callable[[Array], Array], first: float, step: float) ->
 
 
 def _away(x: Array) -> Array:
-    """Rounded, ties away from zero."""
+    """Rounds to integers, ties away from zero."""
     return np.asarray(np.sign(x) * np.floor(np.abs(x) + 0.5))
 
 
 @lru_cache(maxsize=1)
 def exponentials() -> Array:
-    """exp of -10 to 0."""
+    """The table of exp from -10 to 0."""
     return line_table(np.exp, -10.0, 10.0 / 512)
 
 
 @lru_cache(maxsize=1)
 def reciprocals() -> Array:
-    """1 / (1 + x) of 0 to 1."""
+    """The table of 1 / (1 + x) from 0 to 1."""
     return line_table(lambda x: 1 / (1 + x), 0.0, 1.0 / 512)
 
 
 def _looked_up(b: TfliteBuilder, ints: Integers, x: str, table: Array) -> str:
-    """The line between two entries of a table, at x of 16 bits."""
+    """Interpolates between two entries of a table, at x of 16 bits."""
     place = ints.add(ints.right(x, 7), 256)
     rest = ints.sub(x, ints.mul(ints.right(x, 7), 128))
     base, slope = (b.onnx("Gather", [ints.constant(v), place], {"axis": 0}) for v in (table[:-1], np.diff(table)))
@@ -140,7 +142,7 @@ def _looked_up(b: TfliteBuilder, ints: Integers, x: str, table: Array) -> str:
 
 @handles("SOFTMAX", table=WIDE)
 def softmax(b: TfliteBuilder, op: FileOp) -> None:
-    """Along the last axis."""
+    """Imports SOFTMAX along the last axis."""
     scale, shape = float(b.wide_scale(b.source(0))), b.shape(0)
     if not shape or not 0 < shape[-1] <= 1 << 16:
         raise b.refuse(f"shape {list(shape)}; 1 to 65536 elements in a row are accepted")

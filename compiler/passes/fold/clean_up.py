@@ -1,4 +1,4 @@
-"""Folds, eliminates and simplifies what the fusions left behind."""
+"""Folds, eliminates and simplifies the nodes that the fusions left behind."""
 
 from __future__ import annotations
 

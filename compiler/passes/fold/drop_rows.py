@@ -1,11 +1,11 @@
-"""Rows that nothing reads are not computed.
+"""Removes the computation of rows that nothing reads.
 
-A network that classifies by one token reads one row of what its last layers make, and every row of a product, a norm, a
-Softmax or an elementwise op depends on the rows at its place alone. So what takes rows (Slice, Gather) moves up through
-such ops, and through Reshape and Transpose between them, to where all rows are needed: keys and values.
+A network that classifies by one token reads one row of its last layers' results, and every row of a product, a norm, a
+Softmax or an elementwise op depends on the rows at its place alone. So ops that select rows (Slice, Gather) move up
+through such ops, and through Reshape and Transpose between them, to where all rows are needed: keys and values.
 
 Tensors of some rows are no longer those of the model and get names of their own. Ops are left alone where no product
-loses half of its rows: the NPU reads a part of a tensor where it lies, and would gain little.
+loses half of its rows: the NPU reads a part of a tensor in place, and would gain little.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def drop_rows(graph: Graph) -> None:
 
 @dataclass
 class _Needs:
-    """What is read of every tensor: the least box around it. What a node makes of its result is that too."""
+    """The least box of every tensor that its readers need; a node computes no more of its result."""
 
     graph: Graph
     boxes: dict[str, Box] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class _Needs:
             self.boxes[name] = whole_box(self.graph.tensor(name).shape)
 
     def read_by(self, node: Node) -> None:
-        """Adds what a node reads, whose readers have been asked before."""
+        """Adds the boxes that a node reads; its readers were added before."""
         made = self._made(node)
         for name in node.outputs:
             if name and name in self.boxes:
@@ -58,13 +58,13 @@ class _Needs:
                 self.boxes[name] = tuple((min(a, c), max(b, d)) for (a, b), (c, d) in zip(before, box, strict=True))
 
     def narrowed(self, node: Node) -> bool:
-        """Whether a node makes a part of its result."""
+        """True if a node makes only a part of its result."""
         name = node.outputs[0]
         made = self._made(node)
         return made is not None and name in self.boxes and made != whole_box(self.graph.tensor(name).shape)
 
     def _made(self, node: Node) -> Box | None:
-        """What a node has to make of its result, None if it makes the whole or nothing is needed."""
+        """The box of its result that a node has to make, None if it makes the whole or nothing is needed."""
         box = self.boxes.get(node.outputs[0]) if len(node.outputs) == 1 else None
         if box is None:
             return None
@@ -81,7 +81,7 @@ class _Needs:
         return tuple(b if axis in free else (0, size) for axis, (b, size) in enumerate(zip(box, shape)))
 
     def of_operand(self, node: Node, index: int) -> Box:
-        """What a node reads of an operand to make what it has to."""
+        """The box of an operand that a node reads to make its part of the result."""
         shape = self.graph.tensor(node.inputs[index]).shape
         taken = taken_box(self.graph, node) if index == 0 else None
         if taken is not None:
@@ -102,7 +102,7 @@ class _Needs:
 
 
 def _by_rows(node: Node, shape: Sequence[int]) -> bool:
-    """Whether each row of the result is made of the rows of that place, and of whole other operands."""
+    """True if each row of the result depends on the operand's rows at that place, and on whole other operands."""
     op = node.quantized
     if len(shape) < 2:
         return False
@@ -116,7 +116,7 @@ def _perm(node: Node, rank: int) -> list[int]:
 
 
 def _same_axes(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Axes of more than one element that a Reshape leaves as they are; none of a tensor without elements."""
+    """Pairs of axes of more than one element that a Reshape leaves unchanged; none of a tensor without elements."""
     if 0 in before or 0 in after:
         return
     sources, targets = ([axis for axis, size in enumerate(shape) if size != 1] for shape in (before, after))
@@ -132,7 +132,7 @@ def _same_axes(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[in
 
 
 def _with_products(graph: Graph, needs: _Needs) -> set[str]:
-    """Results of the narrowed nodes that hang together, with a product among them that loses half of its rows."""
+    """The results of the connected narrowed nodes, with a product among them that loses half of its rows."""
     producers = graph.producers()
     narrowed = {node.outputs[0]: node for node in graph if needs.narrowed(node)}
     group = {name: name for name in narrowed}
@@ -158,7 +158,9 @@ def _with_products(graph: Graph, needs: _Needs) -> set[str]:
 
 @dataclass
 class _Rewriting:
-    """Nodes of `kept` make the boxes that are needed of them, and whoever reads these takes what he read before."""
+    """The rewriting: nodes of `kept` make only the needed boxes, and their readers select the same elements from
+    these.
+    """
 
     graph: Graph
     needs: _Needs
@@ -218,7 +220,7 @@ class _Rewriting:
         return fresh
 
     def _take(self, node: Node) -> None:
-        """A Slice or Gather of what is there of its operand."""
+        """Adds a Slice or Gather of the computed part of its operand."""
         source, has = self.there[node.inputs[0]]
         graph = self.graph
         if taken_box(graph, node) == has and in_order(graph, node):

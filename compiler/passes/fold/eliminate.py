@@ -1,4 +1,4 @@
-"""Drops what changes nothing: identities, no-op movement, duplicate constants and nodes, dead nodes.
+"""Drops nodes that change nothing: identities, no-op movement, duplicate constants and nodes, dead nodes.
 
 Identity(x), Dropout(x), Cast(x) to its own type          =>  x
 Reshape, Transpose, Expand, Slice, Pad, Tile, Resize      =>  x    where the elements stay as they are
@@ -22,10 +22,10 @@ from tilewright.compiler.passes.integer_rules.rule import RULES
 
 
 def eliminate(graph: Graph, last: bool = False) -> None:
-    """As above.
+    """Drops nodes that change nothing, by the rules above.
 
     Args:
-        last: the integer ops are made. Before, ops that are about to become some stay apart, and so do their
+        last: True once the integer ops are made. Before, ops that will become integer ops stay apart, and so do their
             QuantizeLinears: onnxruntime fuses each by itself, and leaves one with two QuantizeLinears in floats.
     """
     graph.prune()
@@ -66,7 +66,7 @@ def _same_quant(graph: Graph, a: str, b: str) -> bool:
 def _redirect(
     graph: Graph, name: str, same: str, outputs: set[str], renamed: dict[str, str], producers: dict[str, Node]
 ) -> bool:
-    """Lets readers of `name` read `same`. A graph output keeps its name: its producer writes that name instead."""
+    """Makes readers of `name` read `same`. A graph output keeps its name: its producer writes that name instead."""
     if name not in outputs:
         renamed[name] = same
         return True
@@ -130,7 +130,7 @@ def _unchanged(graph: Graph, node: Node, producers: dict[str, Node]) -> str | No
 
 
 def _is_site(node: Node, producers: dict[str, Node]) -> bool:
-    """Whether the node is an op that an integer rule may take, or a QuantizeLinear behind one."""
+    """True for an op that an integer rule may take, or a QuantizeLinear behind one."""
     before = {producers[i].op for i in node.inputs if i in producers}
     if node.op in RULES:
         return "DequantizeLinear" in before
@@ -138,7 +138,7 @@ def _is_site(node: Node, producers: dict[str, Node]) -> bool:
 
 
 def _key(node: Node) -> object:
-    """Equal keys mean equal results; None for nodes that must not be merged."""
+    """A key that is equal for nodes with equal results; None for nodes that must not be merged."""
     if node.op in RANDOM:
         return None
     try:
@@ -159,7 +159,7 @@ def _hashable(value: object) -> object:
 
 
 def merge_constants(graph: Graph) -> None:
-    """Equal constants (type, shape, bytes, quantisation) become one."""
+    """Merges equal constants (type, shape, bytes, quantisation) into one."""
     seen: dict[object, str] = {}
     renamed: dict[str, str] = {}
     outputs = set(graph.outputs)

@@ -1,4 +1,4 @@
-"""Values of graph nodes at compile time.
+"""Computes values of graph nodes at compile time.
 
 Transcendental functions are computed in float64 and rounded once, so that a table does not depend on the libm at hand;
 everything else is onnx's reference implementation.
@@ -54,7 +54,7 @@ EXACT: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def node_value(graph: Graph, node: Node, inputs: list[np.ndarray | None]) -> list[np.ndarray]:
-    """Outputs of one node for given inputs. Quantised ops must be elementwise.
+    """Computes the outputs of one node for given inputs. Quantised ops must be elementwise.
 
     Args:
         inputs: arrays in the tensors' dtypes; shapes may differ from the graph's for elementwise ops.

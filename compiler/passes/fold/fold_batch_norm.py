@@ -1,4 +1,4 @@
-"""Batch normalisation of constants becomes part of the op before it, or one multiplication and one addition.
+"""Folds batch normalisation of constants into the op before it, or into one multiplication and one addition.
 
     y = (x - mean) * a + bias,  a = scale / sqrt(var + epsilon)
 
@@ -44,7 +44,9 @@ def fold_batch_norm(graph: Graph) -> None:
 
 
 def _factors(graph: Graph, node: Node) -> tuple[np.ndarray, np.ndarray] | None:
-    """(a, b) with y = a * x + b per channel, float64; None if the node is no constant batch normalisation."""
+    """The factors (a, b) with y = a * x + b per channel, float64; None if the node is no constant batch
+    normalisation.
+    """
     if node.op != "BatchNormalization" or graph.tensor(node.inputs[0]).dtype != np.float32:
         return None
     values = [graph.const(name) for name in node.inputs[1:5]]

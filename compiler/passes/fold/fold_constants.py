@@ -14,12 +14,12 @@ LIMIT = 1 << 26  # elements of a result; larger constants stay as the ops that m
 
 
 def fold_constants(graph: Graph) -> None:
-    """Folds everything but DequantizeLinear, whose integers the quantisation passes still want to see."""
+    """Folds everything but DequantizeLinear, whose integers the quantisation passes still need."""
     _fold(graph, {*RANDOM, *UNTRUSTED, "DequantizeLinear"})
 
 
 def fold_dequantized(graph: Graph) -> None:
-    """Folds everything, once the integer ops have taken what they need."""
+    """Folds everything, once the integer ops have their constants."""
     _fold(graph, {*RANDOM, *UNTRUSTED})
 
 

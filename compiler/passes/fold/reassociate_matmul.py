@@ -1,9 +1,9 @@
-"""Chains of matrix products in the order that multiplies least.
+"""Reorders chains of matrix products to the fewest multiplications.
 
     (A @ B) @ C  <=>  A @ (B @ C)
 
-Products of constants count nothing: they are folded. Another order rounds differently, so only chains of float32
-are changed that neither come from integers (DequantizeLinear) nor go to some (QuantizeLinear).
+Products of constants count nothing: they are folded. Another order rounds differently, so only chains of float32 are
+changed that neither come from integers (DequantizeLinear) nor become integers (QuantizeLinear).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def reassociate_matmul(graph: Graph) -> None:
 
 
 def near_integers(graph: Graph) -> set[str]:
-    """Tensors that come from a DequantizeLinear or that a QuantizeLinear comes from."""
+    """Tensors computed from a DequantizeLinear's result, or that a QuantizeLinear's input is computed from."""
     near: set[str] = set()
     for node in graph:
         if node.op == "DequantizeLinear" or any(i in near for i in node.inputs):
@@ -83,7 +83,7 @@ def _leaves(tree: _Tree) -> list[str]:
 
 
 def _fits(graph: Graph, name: str, first: bool) -> bool:
-    """A float32 matrix; the first factor may be a stack of them, which is a taller one."""
+    """True for a float32 matrix; the first factor may be a stack of matrices, which is a taller one."""
     t = graph.tensor(name)
     return t.dtype == np.float32 and (len(t.shape) == 2 or (first and len(t.shape) > 2)) and t.size > 0
 
@@ -104,7 +104,7 @@ class _Chain:
         return _Chain(names, rows, [t.shape[-1] for t in tensors], [t.is_const for t in tensors])
 
     def product(self, first: int, middle: int, last: int) -> int:
-        """Multiplications of (first..middle) @ (middle+1..last)."""
+        """The number of multiplications of (first..middle) @ (middle+1..last)."""
         if all(self.constant[first : last + 1]):
             return 0
         return self.rows[first] * self.columns[middle] * self.columns[last]
@@ -137,7 +137,7 @@ class _Chain:
 
 
 def _build(graph: Graph, tree: _Tree, root: Node) -> list[Node]:
-    """The products of a tree, the last of which writes what `root` wrote."""
+    """The products of a tree, the last of which writes the result of `root`."""
     nodes: list[Node] = []
 
     def write(tree: _Tree, name: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Decomposed functions back into the op they were written for.
+"""Recognises decomposed functions and replaces them with the op they were written for.
 
     0.5 * x * (1 + erf(x / sqrt(2)))   in any order of the products      =>  Gelu(x)
     x * sigmoid(x)                                                       =>  Swish(x)
@@ -6,8 +6,8 @@
     (x - mean) / sqrt(mean((x - mean)^2) + e) * scale + bias             =>  LayerNormalization(x, scale, bias)
     x / sqrt(mean(x^2) + e) * scale                                      =>  RMSNormalization(x, scale)
 
-Only float chains whose inner results nobody else reads are taken; a quantisation in between makes it another function,
-which `fuse_lut` evaluates as it stands.
+Only float chains whose inner results have no other reader are taken; a quantisation in between makes another function,
+which `fuse_lut` evaluates unchanged.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Match:
         return float(value.reshape(())) if value is not None and value.size == 1 and value.dtype.kind == "f" else None
 
     def with_scalar(self, node: Node | None, value: float) -> str | None:
-        """The other operand of a commutative node one of whose operands is the constant `value`."""
+        """The other operand of a commutative node with a constant operand `value`."""
         if node is None:
             return None
         for i in (0, 1):
@@ -138,7 +138,9 @@ def _hard_swish(match: _Match, node: Node) -> bool:
 
 
 def _layer_norm(match: _Match, node: Node) -> bool:
-    """Ends at Add(Mul(Div(d, Sqrt(Add(ReduceMean(d^2), e))), scale), bias), d = Sub(x, ReduceMean(x))."""
+    """Matches Add(Mul(Div(d, Sqrt(Add(ReduceMean(d^2), e))), scale), bias), d = Sub(x, ReduceMean(x)), from its last
+    node.
+    """
     graph = match.graph
     if node.op != "Add":
         return False
@@ -164,7 +166,7 @@ def _layer_norm(match: _Match, node: Node) -> bool:
 
 
 def _rms_norm(match: _Match, node: Node) -> bool:
-    """Mul(Div(x, Sqrt(Add(ReduceMean(x^2), e))), scale), over the last axis."""
+    """Matches Mul(Div(x, Sqrt(Add(ReduceMean(x^2), e))), scale), over the last axis."""
     graph = match.graph
     for i in (0, 1) if node.op == "Mul" else ():
         quotient, scale = match.inner(node.inputs[i], "Div"), graph.const(node.inputs[1 - i])
@@ -188,7 +190,7 @@ def _rms_norm(match: _Match, node: Node) -> bool:
 
 
 def _standardized(match: _Match, quotient: Node) -> tuple[str, int, float] | None:
-    """(x, first axis, epsilon) of (x - mean(x)) / sqrt(var(x) + epsilon)."""
+    """Matches (x - mean(x)) / sqrt(var(x) + epsilon); returns (x, first axis, epsilon)."""
     graph = match.graph
     root = match.inner(quotient.inputs[1], "Sqrt")
     total = match.inner(root.inputs[0], "Add") if root is not None else None

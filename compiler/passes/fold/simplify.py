@@ -1,4 +1,4 @@
-"""Algebra that changes no value, repeated until nothing changes.
+"""Simplifies by algebra that changes no value, repeated until nothing changes.
 
 x * 1, x / 1, x + 0, x - 0, x ^ 1                  =>  x
 x / 2^n                                            =>  x * 2^-n
@@ -66,7 +66,7 @@ def simplify(graph: Graph) -> None:
 
 
 def neutral(view: _View, node: Node) -> bool:
-    """Drops an operation one of whose operands changes nothing."""
+    """Drops an operation with a neutral operand."""
     graph = view.graph
     for i in (1, 0) if node.op in ("Mul", "Add") else (1,):
         value, other = graph.const(node.inputs[i]), node.inputs[1 - i]
@@ -109,7 +109,7 @@ def square(view: _View, node: Node) -> bool:
 
 
 def to_reshape(view: _View, node: Node) -> bool:
-    """Flatten, Squeeze, Unsqueeze; a Transpose whose larger dimensions stay in order."""
+    """Replaces Flatten, Squeeze, Unsqueeze, and a Transpose whose larger dimensions stay in order, with Reshape."""
     graph = view.graph
     shape = graph.tensor(node.inputs[0]).shape
     if node.op == "Transpose":
@@ -145,7 +145,7 @@ def _perm(graph: Graph, node: Node) -> list[int]:
 
 
 def drop_expand(view: _View, node: Node) -> bool:
-    """The op broadcasts on its own, as long as the result keeps its shape."""
+    """Drops an Expand in front of an op that broadcasts itself, as long as the result keeps its shape."""
     changed = False
     for i, name in enumerate(node.inputs):
         expand = view.maker(name, "Expand")
@@ -218,7 +218,7 @@ def pad_into_conv(view: _View, node: Node) -> bool:
 
 
 def max_of_planes(view: _View, node: Node) -> bool:
-    """Of quantised planes, among which there is no NaN."""
+    """Replaces a maximum over quantised planes, among which there is no NaN, with MaxPool."""
     graph = view.graph
     if graph.tensor(node.inputs[0]).dtype not in EIGHT_BIT and view.maker(node.inputs[0], "DequantizeLinear") is None:
         return False

@@ -1,4 +1,4 @@
-"""One rule per float op: the integer nodes that replace it between DequantizeLinear and QuantizeLinear.
+"""Integer rules, one per float op: the integer nodes that replace it between DequantizeLinear and QuantizeLinear.
 
 One file per family of ops; each registers its rules with `integer_rule`, and `fuse_quantization` applies them.
 """

@@ -1,4 +1,4 @@
-"""Concat."""
+"""The integer rule of Concat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conv and ConvTranspose with constant weights."""
+"""Integer rules of Conv and ConvTranspose with constant weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilewright.compiler.passes.weights import add_weights, constant_bias, const
 
 @integer_rule("Conv", "ConvTranspose")
 def convolution(site: Site) -> list[Node] | None:
-    """Weights constant, per tensor or per output channel; bias none, int32 or float constant.
+    """The rule of convolutions: weights constant, per tensor or per output channel; bias none, int32 or float constant.
 
     onnxruntime has no integer kernel for ConvTranspose, nor for a bias whose scale is not that of the products.
     """

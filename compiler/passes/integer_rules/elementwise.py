@@ -1,4 +1,4 @@
-"""Add, Sub, Mul and Where."""
+"""Integer rules of Add, Sub, Mul and Where."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tilewright.compiler.passes.integer_rules.site import Site
 
 @integer_rule("Add", "Mul")
 def binary(site: Site) -> list[Node] | None:
-    """Add and Mul of two 8-bit tensors, either of which may be a constant.
+    """The rule of Add and Mul of two 8-bit tensors, either of which may be a constant.
 
-    onnxruntime calls its kernel with the operands exchanged where the first is one value along a row of the second, as
-    it lies in memory then; the order matters to the last bit of an Add.
+    onnxruntime calls its kernel with the operands exchanged where the first is one value along a row of the second in
+    memory; the order matters to the last bit of an Add.
     """
     a, b = site.activation(0, signed=True), site.activation(1, signed=True)
     if a is None or b is None or not a.dtype == b.dtype == site.out.dtype:
@@ -32,7 +32,7 @@ def binary(site: Site) -> list[Node] | None:
 
 @integer_rule("Sub")
 def difference(site: Site) -> list[Node] | None:
-    """Sub of two 8-bit tensors, either of which may be a constant: Add of the second one's negation.
+    """The rule of Sub of two 8-bit tensors, either of which may be a constant: Add of the second one's negation.
 
     A byte with all bits inverted is the negation, exactly, where the zero point's are inverted, too. onnxruntime has no
     integer kernel for it.
@@ -60,7 +60,7 @@ def _exchanged(site: Site, a: Sequence[int], b: Sequence[int]) -> bool:
 
 
 def _between_convs(site: Site, index: int) -> bool:
-    """Whether an operand comes from a Conv, and the result goes to one, by ops that leave the layout alone.
+    """True if an operand comes from a Conv, and the result goes to one, by ops that leave the layout alone.
 
     onnxruntime keeps the channels last from the one to the other.
     """
@@ -99,13 +99,13 @@ _ANY_LAYOUT = {
 
 
 def channels_last(shape: Sequence[int], rank: int) -> tuple[int, ...]:
-    """The shape, of this rank by broadcasting, as onnxruntime's channels-last kernels see it."""
+    """The shape, broadcast to this rank, in the view of onnxruntime's channels-last kernels."""
     n, c, *space = (1,) * (rank - len(shape)) + tuple(shape)
     return (n, *space, c)
 
 
 def one_value_along_rows(a: Sequence[int], b: Sequence[int]) -> bool:
-    """Whether `a` is broadcast along the innermost dimension in which `a` or `b` has more than one element."""
+    """True if `a` is broadcast along the innermost dimension in which `a` or `b` has more than one element."""
     shared = min(len(a), len(b))
     if shared == 0:
         return not a
@@ -117,7 +117,7 @@ def one_value_along_rows(a: Sequence[int], b: Sequence[int]) -> bool:
 
 @integer_rule("Where")
 def where(site: Site) -> list[Node] | None:
-    """Where(condition, x, y) on integers; operands of another scale pass through a table first."""
+    """The rule of Where(condition, x, y) on integers; operands of another scale pass through a table first."""
     before: list[Node] = []
     if site.activation(1) is None and site.activation(2) is None:
         return None

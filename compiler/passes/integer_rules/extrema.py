@@ -1,4 +1,4 @@
-"""Max and Min."""
+"""Integer rules of Max and Min."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tilewright.compiler.passes.integer_rules.site import Site
 
 @integer_rule("Max", "Min")
 def extremum(site: Site) -> list[Node] | None:
-    """Max and Min of 8-bit tensors and constants, on integers of the result's scale.
+    """The rule of Max and Min of 8-bit tensors and constants, on integers of the result's scale.
 
-    QuantizeLinear never falls, so Q(max(a, b)) = max(Q(a), Q(b)); an operand of another scale is requantised by a
+    QuantizeLinear is monotone, so Q(max(a, b)) = max(Q(a), Q(b)); an operand of another scale is requantised by a
     table, and a clamp behind becomes part of the tables.
     """
     before: list[Node] = []
@@ -48,7 +48,7 @@ def extremum(site: Site) -> list[Node] | None:
 
 
 def _quantized(site: Site, values: np.ndarray) -> str:
-    """A constant of the result's type and scale, clamped as the result is."""
+    """A constant of the result's type and scale, clamped like the result."""
     integers = np.clip(quantize(values, site.out_quant, site.out.dtype), site.low, site.high).astype(site.out.dtype)
     return site.graph.constant(f"{site.out.name}.operand", integers, site.out_quant)
 

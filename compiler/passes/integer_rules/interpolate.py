@@ -1,4 +1,4 @@
-"""Linear Resize."""
+"""The integer rule of linear Resize."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _ONE = 1 << 11
 
 @integer_rule("Resize", "Upsample")
 def resize_linear(site: Site) -> list[Node] | None:
-    """Rows and columns, where the scale is a power of two and stays: then all that onnxruntime does in floats is exact
-    but the last rounding, which is to even. With any other scale it depends on the roundings before on which side of a
-    tie a sum falls, and every 4 ** n-th sum is a tie."""
+    """The rule of rows and columns whose scale is a power of two and stays. Then all float operations of onnxruntime
+    are exact but the last rounding, which is to even. With any other scale earlier roundings decide the side of a tie
+    on which a sum falls, and every 4 ** n-th sum is a tie.
+    """
     x, node = site.activation(0), site.node
     if x is None or x.quant is None or x.dtype != site.out.dtype or not x.quant.same_as(site.out.quant):
         return None

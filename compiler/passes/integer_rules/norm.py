@@ -1,4 +1,4 @@
-"""Norms of rows and of planes with constant scale and bias, and LpNormalization by lengths."""
+"""Integer rules of norms of rows and of planes with constant scale and bias, and of LpNormalization by lengths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilewright.compiler.passes.integer_rules.site import Site
 
 @integer_rule("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")
 def norm(site: Site) -> list[Node] | None:
-    """QNorm, where the axis is the last and there is but one result."""
+    """The rule of QNorm, where the axis is the last and there is but one result."""
     x, attrs = site.activation(0), site.node.attrs
     epsilon = float(attrs.get("epsilon", 1e-5))
     if x is None or x.dtype != site.out.dtype or not site.plain or not x.shape or any(site.node.outputs[1:]):
@@ -37,7 +37,7 @@ def norm(site: Site) -> list[Node] | None:
 
 @integer_rule("InstanceNormalization", "GroupNormalization")
 def plane_norm(site: Site) -> list[Node] | None:
-    """QPlaneNorm, where scale and bias are constants, one for each channel."""
+    """The rule of QPlaneNorm, where scale and bias are constants, one for each channel."""
     x, attrs = site.activation(0), site.node.attrs
     epsilon = float(attrs.get("epsilon", 1e-5))
     if x is None or x.dtype != site.out.dtype or not site.plain or len(x.shape) < 3 or 0 in x.shape:
@@ -56,7 +56,7 @@ def plane_norm(site: Site) -> list[Node] | None:
 
 @integer_rule("LpNormalization")
 def unit_length(site: Site) -> list[Node] | None:
-    """Rows divided by their lengths: a norm by the root mean square, times 1 / sqrt(n).
+    """The rule of rows divided by their lengths: a norm by the root mean square, times 1 / sqrt(n).
 
     Rows of zeros stay zeros; an epsilon too small for any other row sees to that. Channels of planes come last by moves
     that leave the NPU's bytes in place.

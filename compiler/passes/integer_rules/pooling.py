@@ -1,4 +1,4 @@
-"""AveragePool, GlobalAveragePool, means and sums."""
+"""Integer rules of AveragePool, GlobalAveragePool, means and sums."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from tilewright.isa import numerics
 
 @integer_rule("AveragePool")
 def average_pool(site: Site) -> list[Node] | None:
-    """Padding counts in the divisor where count_include_pad says so, the overhang of ceil mode included.
+    """The rule of AveragePool. Padding counts in the divisor with count_include_pad, the overhang of ceil mode
+    included.
 
     (The float AveragePool does not count the overhang; onnxruntime's QLinearAveragePool does.)
     """
@@ -47,7 +48,8 @@ def global_average_pool(site: Site) -> list[Node] | None:
 
 @integer_rule("ReduceMean", "ReduceSum")
 def reduce_mean(site: Site) -> list[Node] | None:
-    """A mean or a sum over any dimensions: a Transpose brings them to the end, and a Reshape into the place of planes.
+    """The rule of a mean or a sum over any dimensions: a Transpose brings them to the end, and a Reshape into the place
+    of planes.
 
     onnxruntime has no integer kernel for it.
     """
@@ -93,7 +95,7 @@ def reduce_mean(site: Site) -> list[Node] | None:
 
 
 def _why_floats(site: Site, x: Tensor, n: int, divided: bool = True) -> str:
-    """Why a mean of n elements may differ from onnxruntime's, which is one of floats; empty if it cannot."""
+    """The reason why a mean of n elements may differ from onnxruntime's float one; empty if it cannot."""
     assert x.quant is not None
     zero, bounds = int(x.quant.zero_point), limits(x.dtype)
     tie = numerics.mean_may_tie(x.quant.scale, zero, site.out_quant.scale, n, *bounds, divided)

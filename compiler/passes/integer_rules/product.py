@@ -1,4 +1,4 @@
-"""Gemm and MatMul."""
+"""Integer rules of Gemm and MatMul."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from tilewright.compiler.passes.weights import add_weights, constant_bias, const
 
 @integer_rule("Gemm")
 def gemm(site: Site) -> list[Node] | None:
-    """alpha = beta = 1. Transposed constants are transposed now, a transposed A by a Transpose of its integers."""
+    """The rule of Gemm with alpha = beta = 1. Transposed constants are transposed now, a transposed A by a Transpose of
+    its integers.
+    """
     attrs = site.node.attrs
     if float(attrs.get("alpha", 1.0)) != 1.0 or (site.has(2) and float(attrs.get("beta", 1.0)) != 1.0):
         return None
@@ -30,8 +32,9 @@ def mat_mul(site: Site) -> list[Node] | None:
 
 @integer_rule("Add")
 def product_and_bias(site: Site) -> list[Node] | None:
-    """A MatMul of rows of any rank with constant weights, and a vector for its columns behind it, as torch writes its
-    linear layers; with a bias of more dimensions onnxruntime stays in floats."""
+    """The rule of a MatMul of rows of any rank with constant weights, and a vector for its columns behind it, as torch
+    writes its linear layers. With a bias of more dimensions onnxruntime stays in floats.
+    """
     pair = product_and_vector(site.graph, site.node, site.producers, site.consumers)
     if pair is None:
         return None
@@ -49,11 +52,11 @@ def product_and_bias(site: Site) -> list[Node] | None:
 def _product(
     site: Site, trans_a: bool, trans_b: bool, bias_name: str = "", in_floats: bool = False
 ) -> list[Node] | None:
-    """The integer product.
+    """Makes the integer product.
 
     Args:
-        bias_name: added to the product by another node.
-        in_floats: onnxruntime does not see the QuantizeLinear behind.
+        bias_name: bias that another node adds to the product.
+        in_floats: True if onnxruntime does not see the QuantizeLinear behind.
     """
     graph = site.graph
     a, source_b = site.activation(0, signed=True), site.dequantizer(1)

@@ -1,4 +1,4 @@
-"""One place where an op stands between DequantizeLinear and QuantizeLinear."""
+"""A site: one op between DequantizeLinear and QuantizeLinear."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tilewright.isa import numerics
 
 @dataclass
 class Site:
-    """A float op with what dequantises its inputs and what quantises its output.
+    """A float op with the DequantizeLinears of its inputs and the QuantizeLinear of its output.
 
     Attributes:
-        quantizer: the QuantizeLinear that takes the op's result.
+        quantizer: the QuantizeLinear that reads the op's result.
         low, high: clamp in the output's quantised units.
-        alone: no other QuantizeLinear takes the result.
+        alone: True if no other QuantizeLinear reads the result.
     """
 
     graph: Graph
@@ -36,24 +36,27 @@ class Site:
 
     @property
     def plain(self) -> bool:
-        """Whether one QuantizeLinear takes the result, as it is: no activation but such that the limits of its type
-        make redundant."""
+        """True if one QuantizeLinear reads the result, without an activation that the limits of its type do not make
+        redundant.
+        """
         return self.alone and (self.low, self.high) == limits(self.out.dtype)
 
     @property
     def fused(self) -> bool:
-        """Whether onnxruntime, too, makes one integer op here, if it has one for these types.
+        """True if onnxruntime, too, makes one integer op here, if it has one for these types.
 
-        It does at a plain place, if it carries DequantizeLinear and QuantizeLinear up to the op (`mark_floats`).
-        Everything else it leaves in floats, so that it rounds as floats do.
+        It does at a plain site, if it carries DequantizeLinear and QuantizeLinear up to the op (`mark_floats`). It
+        leaves everything else in floats, with their rounding.
         """
         return self.plain and not self.quantizer.attrs.get(IN_FLOATS)
 
     def why_floats(self, x: Tensor, dequantizer: Node) -> str:
-        """Why the integer sums of a product may differ from onnxruntime by a step; empty where it makes them, too.
+        """The reason why the integer sums of a product may differ from onnxruntime by a step; empty where it makes
+        them, too.
 
         Args:
-            dequantizer: that of the model's weights; onnxruntime has no product of int8 and uint8 or fewer bits.
+            dequantizer: DequantizeLinear of the model's weights; onnxruntime has no product of int8 and uint8 or fewer
+                bits.
         """
         w = self.graph.tensor(dequantizer.inputs[0]).dtype
         if self.fused and x.dtype == self.out.dtype and (w == np.int8 or (w == np.uint8 and x.dtype == np.uint8)):
@@ -66,8 +69,10 @@ class Site:
         return f"onnxruntime computes this {self.node.op} in floats, whose sums may fall to the other side of a tie"
 
     def bias(self, bias: Bias, x: Quant, w: Quant, reason: str) -> np.ndarray | None:
-        """int32 [channels] of a product's bias: the integers where onnxruntime computes with integers, that is without
-        a `reason`, else what stands for its floats; None where nothing does, which `Graph.floats` then explains."""
+        """The int32 [channels] bias of a product. Without a `reason`, where onnxruntime computes with integers, these
+        are its integers; else integers equivalent to its floats, and None where there are none, which `Graph.floats`
+        then explains.
+        """
         if not reason:
             return bias.integers
         zero = int(self.out_quant.zero_point)
@@ -90,7 +95,7 @@ class Site:
         return quant
 
     def dequantizer(self, index: int) -> Node | None:
-        """The DequantizeLinear that makes an input, None if something else does."""
+        """The DequantizeLinear that makes an input, None if another op does."""
         if index >= len(self.node.inputs):
             return None
         node = self.producers.get(self.node.inputs[index])
@@ -140,9 +145,10 @@ class Site:
         return (*self.node.origin, *self.quantizer.origin)
 
     def operand(self, index: int, before: list[Node]) -> Tensor | None:
-        """The integers of an operand of an op that only moves or selects; None if there is no way to them.
+        """The integers of an operand of an op that only moves or selects; None if there are none.
 
-        A float operand is quantised to the output, because QuantizeLinear is elementwise; `before` takes that node.
+        A float operand is quantised to the output, because QuantizeLinear is elementwise; that node is added to
+        `before`.
         """
         tensor = self.activation(index)
         if tensor is not None:
@@ -157,7 +163,9 @@ class Site:
         return made
 
     def requantizing_table(self, tensor: Tensor) -> np.ndarray | None:
-        """uint8[256] that requantises an operand to the output and clamps it; None where the bytes pass unchanged."""
+        """The table uint8[256] that requantises an operand to the output and clamps it; None where the bytes pass
+        unchanged.
+        """
         assert tensor.quant is not None
         table = requantize_table(tensor.quant, tensor.dtype, self.out_quant, self.out.dtype)
         table = np.clip(table.view(self.out.dtype), self.low, self.high).astype(self.out.dtype).view(np.uint8)

@@ -1,4 +1,4 @@
-"""Softmax."""
+"""The integer rule of Softmax."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilewright.isa import numerics
 
 @integer_rule("Softmax")
 def softmax(site: Site) -> list[Node] | None:
-    """QSoftmax with onnxruntime's `levels`; none where they are more than its int32 holds."""
+    """The rule of QSoftmax with onnxruntime's `levels`; none where they are more than its int32 holds."""
     x = site.activation(0)
     if x is None or x.dtype != site.out.dtype or not site.fused:
         return None

@@ -1,8 +1,8 @@
-"""Values are put into integers.
+"""Scatters values into integers instead of floats.
 
     Q(Scatter(DQ(x), places, DQ(updates)))  =>  Scatter(x, places, updates)     one scale and zero point for all
 
-Nothing else reads the floats of the result. So a cache of a quantised language model is bytes from end to end.
+The floats of the result have no other reader. So a cache of a quantised language model is bytes from end to end.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def integer_scatters(graph: Graph) -> None:
 
 
 def _integers(graph: Graph, maker: Node | None) -> str | None:
-    """What a DequantizeLinear reads, an 8-bit tensor with one scale."""
+    """The 8-bit tensor with one scale that a DequantizeLinear reads, None for other makers."""
     if maker is None or maker.op != "DequantizeLinear":
         return None
     quant, tensor = quant_of(graph, maker), graph.tensor(maker.inputs[0])

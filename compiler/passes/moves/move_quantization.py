@@ -1,4 +1,4 @@
-"""Data movement acts on integers.
+"""Makes data movement act on integers.
 
 Moving, selecting and repeating elements commutes with the elementwise Q and DQ, so
 
@@ -9,8 +9,8 @@ Moving, selecting and repeating elements commutes with the elementwise Q and DQ,
 Pad's value is one more element. Where DQ's scale does not have it (an infinity, say) and another one follows, Pad stays
 behind DQ, and Q of that other scale rises through it.
 
-MaxPool, ReduceMax and ReduceMin join in because DQ (positive scale) and Q are monotone. The name of the ONNX tensor
-stays with the tensor that has its place: the integer result of the move that Q wrote.
+MaxPool, ReduceMax and ReduceMin join in because DQ (positive scale) and Q are monotone. The ONNX tensor's name goes to
+the tensor in its place: the integer result of the move that Q wrote.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def move_quantization(graph: Graph) -> None:
 
 
 def _transpose_weights(graph: Graph) -> None:
-    """Transpose(DQ(constant per channel))  =>  DQ(transposed constant), the channel axis moved along."""
+    """Replaces Transpose(DQ(constant per channel)) with DQ(transposed constant), the channel axis moved along."""
     producers = graph.producers()
     for node in graph:
         source = producers.get(node.inputs[0]) if node.op == "Transpose" else None
@@ -117,7 +117,7 @@ def _sink_dequantize(graph: Graph) -> None:
 def _alias(
     graph: Graph, name: str, first: str, outputs: set[str], after: list[Node], consumers: dict[str, list[Node]]
 ) -> None:
-    """Readers of `name` read `first`; a graph output keeps its name through an Identity."""
+    """Makes readers of `name` read `first`; a graph output keeps its name through an Identity."""
     for user in consumers.get(name, []):
         user.inputs = [first if i == name else i for i in user.inputs]
         if user not in consumers.setdefault(first, []):
@@ -141,8 +141,9 @@ def _pad_value(graph: Graph, node: Node, quant: Quant, dtype: np.dtype) -> str:
 
 
 def _keeps_value(graph: Graph, node: Node, data: Tensor, consumers: dict[str, list[Node]]) -> bool:
-    """Whether a Pad of the integers `data` has the value of the Pad of reals: their scale has it exactly, or all that
-    is made of it is quantised so again. True for other ops."""
+    """True if a Pad of the integers `data` has the value of the Pad of reals: their scale has it exactly, or all its
+    results are quantised again so. True for other ops.
+    """
     if node.op != "Pad" or node.attrs.get("mode") != "constant":
         return True
     value, quant = graph.const(node.inputs[2]), data.quant
@@ -164,7 +165,7 @@ def _keeps_value(graph: Graph, node: Node, data: Tensor, consumers: dict[str, li
 
 
 def _raise_quantize(graph: Graph) -> None:
-    """Q of a moved float tensor: quantise first, move integers. Backwards, so that it passes whole chains."""
+    """Moves Q of a moved float tensor up: quantise first, move integers. Backwards, so that it passes whole chains."""
     producers, consumers = graph.producers(), graph.consumers()
     outputs = set(graph.outputs)
     for node in reversed(list(graph.nodes)):

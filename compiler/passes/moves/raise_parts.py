@@ -1,4 +1,4 @@
-"""Parts of a packed tensor are taken before it is divided.
+"""Selects parts of a packed tensor before it is divided.
 
     Gather | Slice | Split (Transpose(Reshape(x)))   =>   Transpose(Reshape(Slice(x)))
 
@@ -30,7 +30,7 @@ def raise_parts(graph: Graph) -> None:
 
 
 def _raise_above(graph: Graph, consumers: dict[str, list[Node]], reshape: Node) -> bool:
-    """Takes all parts of a divided tensor in front of the Reshape that divides it; false where not all can be."""
+    """Selects all parts of a divided tensor in front of the Reshape that divides it; False where that is impossible."""
     divided = graph.tensor(reshape.outputs[0])
     perm, packed, readers = list(range(len(divided.shape))), divided, consumers.get(divided.name, [])
     if len(readers) == 1 and readers[0].op == "Transpose" and divided.name not in graph.outputs:
@@ -55,7 +55,7 @@ def _raise_above(graph: Graph, consumers: dict[str, list[Node]], reshape: Node) 
 
 
 def _parts(graph: Graph, reader: Node, packed: Tensor) -> Iterator[tuple[str, Box]]:
-    """What a node takes of a tensor: names of its results, and the box that each is; nothing where it does more."""
+    """The parts of a tensor that a node selects: names of its results, and the box of each; none for other nodes."""
     if reader.inputs[0] != packed.name:
         return
     if reader.op == "Split":
@@ -73,12 +73,12 @@ def _parts(graph: Graph, reader: Node, packed: Tensor) -> Iterator[tuple[str, Bo
 
 @dataclass(frozen=True)
 class _Cut:
-    """Where a part lies.
+    """The position of a part in the tensor.
 
     Attributes:
-        axis: of the divided tensor, the one it is a part of.
-        source: axis of the tensor before, which was split.
-        first, end: along it.
+        axis: axis of the divided tensor that is cut.
+        source: axis of the tensor before, which the Reshape split.
+        first, end: range along `source`.
     """
 
     axis: int
@@ -88,8 +88,9 @@ class _Cut:
 
 
 def _split(graph: Graph, reshape: Node, perm: list[int], box: Box) -> _Cut | None:
-    """Where the part of a box lies, None if it is no part of an axis that the Reshape split, or not of the first one
-    that this made."""
+    """The position of a box as a part, None if it is no part of an axis that the Reshape split, or not of the first new
+    axis.
+    """
     before, after = (graph.tensor(name).shape for name in (reshape.inputs[0], reshape.outputs[0]))
     cut = [k for k, (first, end) in enumerate(box) if end - first != after[perm[k]]]
     if len(cut) != 1 or math.prod(after) == 0:
@@ -105,7 +106,9 @@ def _split(graph: Graph, reshape: Node, perm: list[int], box: Box) -> _Cut | Non
 def _moved(
     graph: Graph, reshape: Node, perm: list[int], result: Tensor, box: Box, cut: _Cut, reader: Node
 ) -> list[Node]:
-    """The part of the packed tensor, divided and transposed; an axis of one is left out, so that heads look as ever."""
+    """The part of the packed tensor, divided and transposed; an axis of size one is left out, so that heads have the
+    usual shape.
+    """
     x, divided = graph.tensor(reshape.inputs[0]), graph.tensor(reshape.outputs[0])
     count = box[perm.index(cut.axis)][1] - box[perm.index(cut.axis)][0]
     kept = [k for k in range(len(divided.shape)) if k != cut.axis or count > 1]

@@ -1,4 +1,4 @@
-"""A table rises above data movement, to the op that can apply it in its own pass over the data.
+"""Raises a table above data movement, to the op that can apply it in its own pass over the data.
 
     QLut(move(op(...)))   =>   move(QLut(op(...)))        op: a quantised op; move: one or several in a row
 

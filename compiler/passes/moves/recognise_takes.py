@@ -1,11 +1,11 @@
-"""Movement of 8-bit tensors that takes places along each axis on its own becomes QTake.
+"""Recognises movement of 8-bit tensors that selects indices along each axis independently, as QTake.
 
     Resize, mode nearest      =>  QTake, where nothing outside of the input is asked for
     Slice with steps          =>  QTake
     Pad, reflected or edge    =>  QTake
     Tile, Expand              =>  QTake
 
-A Slice without steps and a Split stay: they are parts of their operand, which the NPU reads where they lie.
+A Slice without steps and a Split stay: they are parts of their operand, which the NPU reads in place.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _indices(graph: Graph, node: Node) -> Indices | None:
 
 
 def _resampling(graph: Graph, node: Node) -> Resampling | None:
-    """What a Resize or Upsample does, None where that is not constant."""
+    """The parameters of a Resize or Upsample, None where they are not constant."""
     constants = [graph.const(name) if name else None for name in node.inputs]
     if any(name and value is None for name, value in zip(node.inputs[1:], constants[1:], strict=True)):
         return None
@@ -66,20 +66,22 @@ def _resampling(graph: Graph, node: Node) -> Resampling | None:
 
 
 def repeats(graph: Graph, node: Node) -> bool:
-    """Whether a Resize interpolates along axes of one value only. One that keeps its length may be moved, too."""
+    """True if a Resize interpolates along axes of one value only. One that keeps its length may be moved, too."""
     found = _resampling(graph, node)
     return found is not None and all(n == 1 or found.unchanged(axis) for axis, n in enumerate(found.shape))
 
 
 def _repeated(before: tuple[int, ...], after: tuple[int, ...]) -> Indices | None:
-    """Indices of a Tile or Expand, None where axes come in front."""
+    """The indices of a Tile or Expand, None where axes come in front."""
     if len(before) != len(after):
         return None
     return tuple(None if m == n else tuple(i % m for i in range(n)) for m, n in zip(before, after))
 
 
 def _mirrored(shape: tuple[int, ...], mode: str, constants: list[np.ndarray | None]) -> Indices | None:
-    """Indices of a Pad with what is in the tensor; None for one that cuts, mirrors twice, or pads with a constant."""
+    """The indices of a Pad with values of the tensor; None for one that cuts, mirrors twice, or pads with a
+    constant.
+    """
     pads = constants[1] if len(constants) > 1 else None
     if mode not in ("reflect", "edge") or pads is None or pads.size != 2 * len(shape) or (pads < 0).any():
         return None
@@ -94,7 +96,7 @@ def _mirrored(shape: tuple[int, ...], mode: str, constants: list[np.ndarray | No
 
 
 def _sliced(shape: tuple[int, ...], after: tuple[int, ...], constants: list[np.ndarray | None]) -> Indices | None:
-    """Indices of a Slice with steps; None for one without, or one whose bounds are not constant."""
+    """The indices of a Slice with steps; None for one without, or one whose bounds are not constant."""
     if len(constants) != 5 or any(c is None for c in constants[1:]):
         return None
     starts, ends, axes, steps = ([int(v) for v in c.reshape(-1)] for c in constants[1:] if c is not None)

@@ -1,4 +1,4 @@
-"""Transposes move down through elementwise ops and reductions to where they meet the opposite one and both go.
+"""Moves Transposes down through elementwise ops and reductions to where they meet the opposite one and both vanish.
 
     f(Transpose(x), c)                            =>  Transpose(f(x, c'))       c' constant, moved back
     f(Transpose(x), Transpose(y))                 =>  Transpose(f(x, y))        the same permutation
@@ -64,7 +64,7 @@ def _only_reader(graph: Graph, consumers: dict[str, list[Node]], name: str) -> N
 
 
 def _path(graph: Graph, producers: dict[str, Node], consumers: dict[str, list[Node]], start: Node) -> list[Node]:
-    """The ops from `start` down to where its work becomes nothing; empty where it does not."""
+    """The ops from `start` down to where its Transpose vanishes; empty where it does not."""
     perm, at = _perm(graph, start), start
     path: list[Node] = []
     while True:
@@ -84,7 +84,7 @@ def _path(graph: Graph, producers: dict[str, Node], consumers: dict[str, list[No
 
 
 def _axes(graph: Graph, node: Node) -> list[int] | None:
-    """Axes of a reduction, None where they are not known."""
+    """The axes of a reduction, None where they are not known."""
     rank = len(graph.tensor(node.inputs[0]).shape)
     given = graph.const(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] else np.zeros(0, np.int64)
     if given is None:
@@ -94,13 +94,15 @@ def _axes(graph: Graph, node: Node) -> list[int] | None:
 
 
 def _left(graph: Graph, node: Node, perm: list[int]) -> list[int] | None:
-    """The permuted dimensions a reduction leaves, those of size 1 that it keeps aside; None where it is not known."""
+    """The permuted dimensions a reduction leaves, without those of size 1 that it keeps; None where they are not
+    known.
+    """
     axes = _axes(graph, node)
     return None if axes is None else [p for k, p in enumerate(perm) if k not in axes]
 
 
 def _can_pass(graph: Graph, producers: dict[str, Node], node: Node, perm: list[int]) -> bool:
-    """A Transpose by `perm` may move from all inputs of `node` that have one to its output."""
+    """True if a Transpose by `perm` may move from all inputs of `node` that have one to its output."""
     out = graph.tensor(node.outputs[0]).shape
     if len([o for o in node.outputs if o]) != 1:
         return False
@@ -121,7 +123,7 @@ def _can_pass(graph: Graph, producers: dict[str, Node], node: Node, perm: list[i
 
 
 def _carries(graph: Graph, producers: dict[str, Node], name: str, perm: list[int]) -> bool:
-    """`name` comes from a Transpose by `perm` through ops it may pass."""
+    """True if `name` comes from a Transpose by `perm` through ops it may pass."""
     node = producers.get(name)
     if node is None or len(graph.consumers().get(name, [])) != 1:
         return False
@@ -136,7 +138,7 @@ def _carries(graph: Graph, producers: dict[str, Node], name: str, perm: list[int
 
 
 def _move_below(graph: Graph, producers: dict[str, Node], node: Node, perm: list[int]) -> None:
-    """Makes `node` read what its inputs' Transposes read and puts one behind it."""
+    """Makes `node` read the inputs of its inputs' Transposes and puts one behind it."""
     rank = len(perm)
     back = [perm.index(k) for k in range(rank)]
     inputs = []
@@ -170,7 +172,9 @@ def _move_below(graph: Graph, producers: dict[str, Node], node: Node, perm: list
 
 
 def _turn_reduction(graph: Graph, producers: dict[str, Node], node: Node, inputs: list[str], perm: list[int]) -> None:
-    """The order of what is left is the same; kept dimensions of size 1 may have to move, which is a Reshape."""
+    """Moves a Transpose below a reduction. The remaining axes keep their order; kept dimensions of size 1 may have to
+    move, which is a Reshape.
+    """
     result = graph.tensor(node.outputs[0])
     axes = _axes(graph, node)
     assert axes is not None

@@ -1,11 +1,12 @@
-"""Biases of matrix products whose integers onnxruntime adds as they are, whatever scale and zero point they have.
+"""Gives biases of matrix products the step of the sums where onnxruntime adds their integers unchanged, whatever scale
+and zero point they have.
 
     DQ(a), DQ(w) -> Gemm with DQ(b), or MatMul and an Add of DQ(b)
     =>  b dequantised with f32(sa * sw), the step of the sums, where onnxruntime makes its QGemm of these nodes
 
-It does so where both operands have zero points and the result is one it can write: that of a single QuantizeLinear, or
-floats that no QuantizeLinear reads, be it behind a Relu or Clip. Of a product of more dimensions than two it moves a
-Reshape in between, and the result is floats for whoever reads it.
+It does so where both operands have zero points and it can write the result: that of a single QuantizeLinear, or floats
+that no QuantizeLinear reads, be it behind a Relu or Clip. With a product of more than two dimensions it moves a Reshape
+in between, and the result is floats for every reader.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def bias_steps(graph: Graph) -> None:
 def _product_of(
     node: Node, graph: Graph, producers: dict[str, Node], consumers: dict[str, list[Node]]
 ) -> tuple[Node | None, int]:
-    """The product whose bias an input of the node is, and which input that is."""
+    """The product whose bias an input of the node is, and the index of that input."""
     if node.op == "Gemm" and len(node.inputs) > 2 and node.inputs[2]:
         plain = float(node.attrs.get("alpha", 1.0)) == 1.0 == float(node.attrs.get("beta", 1.0))
         return (node if plain else None), 2
@@ -46,7 +47,7 @@ def _product_of(
 
 
 def _takes_integers(graph: Graph, node: Node, consumers: dict[str, list[Node]]) -> bool:
-    """Whether onnxruntime makes an integer product of the node, by who reads its result."""
+    """True if onnxruntime makes an integer product of the node, by the readers of its result."""
     result = node.outputs[0]
     readers = consumers.get(result, [])
     if len(graph.tensor(result).shape) > 2:

@@ -1,9 +1,9 @@
-"""Clamping tables become the output range of the op before.
+"""Fuses clamping tables into the output range of the op before.
 
     QLut(op(...)),  table = clip(q, lo, hi), same scale on both sides   =>   op(...) with out_min = lo, out_max = hi
 
 if nothing else reads the op's result. The tensor behind the table keeps its name. Relu and Clip between a float op and
-its QuantizeLinear are taken by `fuse_quantization` already; a Relu the quantiser absorbed into the zero point needs
+its QuantizeLinear are fused by `fuse_quantization` already; a Relu the quantiser absorbed into the zero point needs
 nothing: saturation is the clamp.
 """
 

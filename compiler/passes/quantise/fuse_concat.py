@@ -1,4 +1,4 @@
-"""Concatenation takes the requantisation of its operands.
+"""Fuses the requantisation of operands into concatenation.
 
 QConcat(QLut(x), ...)           =>  QConcat(x, ...) with the table of x composed     (no other reader of the QLut)
 QConcat(QConcat(a, b), c)       =>  QConcat(a, b, c)                                 (same axis, no other reader)
@@ -48,6 +48,6 @@ def _absorb(graph: Graph, node: Node, producers: dict[str, Node], consumers: dic
 
 
 def _composed(first: bytes | None, then: bytes | None) -> bytes | None:
-    """Two tables one after the other as one; None stands for unchanged bytes."""
+    """Composes two tables; None represents unchanged bytes."""
     table = bytes((then or IDENTITY_TABLE)[byte] for byte in first or IDENTITY_TABLE)
     return None if table == IDENTITY_TABLE else table

@@ -1,4 +1,4 @@
-"""Functions of one 8-bit tensor become tables.
+"""Replaces functions of one 8-bit tensor with tables.
 
 A tensor is a function of a root r if every element of it depends on the same element of r alone: r itself, elementwise
 ops over functions of r and constants whose elements are all alike (an attention mask that masks nothing), whatever lies
@@ -101,8 +101,9 @@ def _uniform(data: np.ndarray) -> bool:
 
 
 def _table(graph: Graph, tensor: Tensor, root: Tensor, producers: dict[str, Node]) -> tuple[np.ndarray, str]:
-    """uint8[256]: the byte of `tensor` for each byte of `root`, by running the nodes between them; and why the
-    reference may have another byte in places, "" if it cannot."""
+    """The table uint8[256] from each byte of `root` to the byte of `tensor`, by running the nodes between them; and the
+    reason why the reference may have another byte in places, "" if it cannot.
+    """
     values: dict[str, np.ndarray] = {root.name: np.arange(256, dtype=np.uint8).view(root.dtype)}
 
     def scalar(name: str) -> np.ndarray | None:
@@ -138,7 +139,7 @@ def _table(graph: Graph, tensor: Tensor, root: Tensor, producers: dict[str, Node
 
 
 def _beside_a_tie(values: np.ndarray, scale: np.ndarray | None) -> bool:
-    """Whether a value in steps of `scale` lies so near to the middle of two integers that last bits decide."""
+    """True if a value in steps of `scale` lies so near to the middle of two integers that last bits decide."""
     with np.errstate(all="ignore"):
         steps = values.astype(np.float64) / np.asarray(scale, np.float64)
         off = np.abs(steps - np.floor(steps) - 0.5)

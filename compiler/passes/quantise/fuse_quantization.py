@@ -1,4 +1,4 @@
-"""DequantizeLinear -> op -> QuantizeLinear becomes one integer op; the integers are those onnxruntime computes.
+"""Replaces DequantizeLinear -> op -> QuantizeLinear with one integer op; the integers equal onnxruntime's.
 
 Every rule below reads the op's float inputs through the DequantizeLinear nodes that make them and its float output
 through the QuantizeLinear nodes that take it; the arithmetic of the results is that of `tilewright.isa.numerics`:
@@ -66,8 +66,9 @@ def fuse_quantization(graph: Graph) -> None:
 def _endings(
     graph: Graph, node: Node, consumers: dict[str, list[Node]], outputs: set[str]
 ) -> list[tuple[Node, int, int]]:
-    """The QuantizeLinear nodes behind `node`, through activations, with the clamp of each; empty if the float result
-    is needed by anything else."""
+    """The QuantizeLinear nodes behind `node`, through activations, with the clamp of each; empty if anything else reads
+    the float result.
+    """
     found: list[tuple[Node, int, int]] = []
     open_: list[tuple[str, float, float]] = [(node.outputs[0], -np.inf, np.inf)]
     while open_:
@@ -91,7 +92,7 @@ def _endings(
 
 
 def _compose(low: float, high: float, then_low: float, then_high: float) -> tuple[float, float]:
-    """min(max(clip(v, low, high), then_low), then_high) as one clip."""
+    """Composes min(max(clip(v, low, high), then_low), then_high) to one clip."""
     return min(max(low, then_low), then_high), min(max(high, then_low), then_high)
 
 
@@ -105,7 +106,7 @@ def _integer_bounds(low: float, high: float, quant: Quant, dtype: np.dtype) -> t
 
 
 def clamp_of(graph: Graph, node: Node, name: str) -> tuple[float, float] | None:
-    """Bounds of a Relu or constant Clip of `name`; None for any other node."""
+    """The bounds of a Relu or constant Clip of `name`; None for any other node."""
     if node.op == "Relu":
         return 0.0, np.inf
     if node.op != "Clip" or node.inputs[0] != name:
@@ -121,7 +122,7 @@ def clamp_of(graph: Graph, node: Node, name: str) -> tuple[float, float] | None:
 
 
 def integer_max_pool(graph: Graph, node: Node) -> Node:
-    """MaxPool on 8-bit integers is QMaxPool."""
+    """Replaces MaxPool on 8-bit integers with QMaxPool."""
     x = graph.tensor(node.inputs[0])
     if not is_activation(x) or len(node.outputs) > 1 or node.attrs.get("ceil_mode"):
         return node
@@ -132,8 +133,9 @@ def integer_max_pool(graph: Graph, node: Node) -> Node:
 
 
 def arg_max(graph: Graph, node: Node, producers: dict[str, Node]) -> None:
-    """ArgMax and ArgMin read the integers: a positive scale keeps the order and the ties. onnxruntime's ArgMax reads
-    them whatever the scale is."""
+    """Makes ArgMax and ArgMin read the integers: a positive scale keeps the order and the ties. onnxruntime's ArgMax
+    reads them whatever the scale is.
+    """
     source = producers.get(node.inputs[0])
     if source is None or source.op != "DequantizeLinear":
         return

@@ -1,11 +1,11 @@
-"""Two Q-DQ pairs in a row become one, as in onnxruntime.
+"""Merges two Q-DQ pairs in a row into one, like onnxruntime.
 
     Q(s1,z1) -> DQ(s1,z1) -> Q(s2,z2) -> DQ(s2,z2)   =>   Q(s,z) -> DQ(s,z)
 
 s and z cover the part of the real line both pairs can represent: [max of the lows, min of the highs] over 255 steps.
-This is not what the ONNX text says (that would be two roundings), but what the reference computes whenever nothing else
-reads the tensors in between. Ops that change nothing may stand between them (`_next`). Pairs that come from QLinear ops
-are left alone, as there: such a Q or DQ carries the name of the op it belongs to.
+The ONNX text defines two roundings instead, but the reference computes this whenever nothing else reads the tensors in
+between. Ops that change nothing may stand between them (`_next`). Pairs that come from QLinear ops are left alone, like
+in onnxruntime: such a Q or DQ carries the name of the op it belongs to.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1}
 
 
 def _changes_nothing(graph: Graph, node: Node, name: str) -> bool:
-    """Whether onnxruntime removes the op before it looks at Q and DQ. It keeps others, such as a Reshape."""
+    """True if onnxruntime removes the op before it looks at Q and DQ. It keeps others, such as a Reshape."""
     before, after = graph.tensor(name), graph.tensor(node.outputs[0])
     if before.shape != after.shape or before.dtype != after.dtype or any(node.outputs[1:]):
         return False
@@ -102,7 +102,9 @@ def _of_qlinear(node: Node, producers: dict[str, Node]) -> bool:
 
 
 def _merged(graph: Graph, first: Node, back: Node, again: Node, last: Node) -> Quant | None:
-    """Scale and zero point of the one pair; None where the pairs are not constant, per tensor and of one type."""
+    """The scale and zero point of the merged pair; None where the pairs are not constant, per tensor and of one
+    type.
+    """
     quants = [quant_of(graph, n) for n in (first, back, again, last)]
     a, b = quants[0], quants[2]
     if a is None or b is None or not a.per_tensor or not b.per_tensor:

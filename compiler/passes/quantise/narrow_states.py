@@ -1,4 +1,4 @@
-"""States have the type that is computed with.
+"""Gives states the type of the computation.
 
     begin -> Q, and DQ -> end, of one scale     =>  the state is the integers between
 
@@ -24,7 +24,7 @@ def narrow_states(graph: Graph) -> None:
 
 
 def _narrowed(graph: Graph, state: State) -> State:
-    """The state of the integers, the same state where it cannot be."""
+    """The state as integers, or the same state where that is impossible."""
     producers, consumers = graph.producers(), graph.consumers()
     readers, maker = consumers.get(state.begin, []), producers.get(state.end)
     if not readers or any(r.op != "QuantizeLinear" for r in readers) or state.begin in graph.outputs:

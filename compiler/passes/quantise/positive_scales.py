@@ -1,8 +1,8 @@
-"""Constants dequantised with a negative scale, as constants with a positive one.
+"""Replaces constants dequantised with a negative scale by constants with a positive one.
 
 With all bits inverted an integer q is -1 - q, so (~q - ~z) * -s = (q - z) * s, exactly and without leaving the type;
-int32, which has no zero point in integer products, is negated. Products of negative scales are then those of the
-machine.
+int32, which has no zero point in integer products, is negated. The machine can then compute products of negative
+scales.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Float weights between quantised activations become int8, as onnxruntime makes them.
+"""Quantises float weights between quantised activations to int8, equal to onnxruntime's.
 
     DQ(x) -> Conv, ConvTranspose or Gemm with float constant W -> (Relu, Clip)* -> Q
     =>  W replaced by DequantizeLinear(int8 constant), one scale and zero point from the least and greatest weight:
@@ -37,7 +37,9 @@ def quantize_weights(graph: Graph) -> None:
 
 
 def _quantised_around(graph: Graph, node: Node, producers: dict[str, Node], consumers: dict[str, list[Node]]) -> bool:
-    """The input comes from a DequantizeLinear, the result goes to one QuantizeLinear through Relu and Clip only."""
+    """True if the input comes from a DequantizeLinear and the result goes to one QuantizeLinear through Relu and Clip
+    only.
+    """
     source = producers.get(node.inputs[0])
     if source is None or source.op != "DequantizeLinear" or quant_of(graph, source) is None:
         return False
@@ -80,7 +82,7 @@ def _dequantized(graph: Graph, node: Node, weights: np.ndarray) -> Node:
 
 
 def _round_bias(graph: Graph, node: Node, source: Tensor, weights: Node) -> None:
-    """The bias as a multiple of the step of the products."""
+    """Rounds the bias to a multiple of the step of the products."""
     bias, scale = graph.const(node.inputs[2]), graph.const(weights.inputs[1])
     assert bias is not None and scale is not None and source.quant is not None
     step = np.float32(source.quant.scale) * np.float32(scale)

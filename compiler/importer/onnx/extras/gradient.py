@@ -27,7 +27,7 @@ class Tape:
         return self.builder.constant("number", value, self.builder.tensor(like).dtype)
 
     def reduced(self, value: str, to: str) -> str:
-        """The sum of a broadcast operand's adjoint over what the operand was repeated along."""
+        """Sums a broadcast operand's adjoint over the axes along which the operand was repeated."""
         have, want = self.builder.shape(value), self.builder.shape(to)
         if have == want:
             return value
@@ -45,7 +45,7 @@ class Tape:
         return self.emit("Transpose", value, perm=[*range(rank - 2), rank - 1, rank - 2])
 
     def expanded(self, value: str, node: Node) -> str:
-        """The adjoint of a reduction's result, repeated along what was reduced."""
+        """Repeats the adjoint of a reduction's result along the reduced axes."""
         shape = self.builder.shape(node.inputs[0])
         axes = self.builder.const(node.inputs[1]) if len(node.inputs) > 1 else None
         reduced = {int(a) % len(shape) for a in axes} if axes is not None else set(range(len(shape)))
@@ -86,7 +86,7 @@ def _tanh(t: Tape, n: Node, g: str) -> list[str]:
 
 
 def _pow(t: Tape, n: Node, g: str) -> list[str]:
-    """Adjoint of the base; the exponent must be a constant."""
+    """The adjoint of the base of a power; the exponent must be a constant."""
     x, p = n.inputs
     less = t.emit("Sub", p, t.builder.constant("one", 1, t.builder.tensor(p).dtype))
     factor = t.emit("Cast", p, to=elem_type(t.builder.tensor(x).dtype))
@@ -134,7 +134,7 @@ RULES: dict[str, Rule] = {
 
 @handles("Gradient", domain="ai.onnx.preview.training")
 def gradient(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """dy/dx for the graph's tensors `xs`, at the values the inputs have, which may be other tensors than `xs`."""
+    """Emits dy/dx for the graph's tensors `xs`, at the values of the inputs, which may be other tensors than `xs`."""
     xs, zs, y = list(node.attrs["xs"]), list(node.attrs.get("zs") or []), node.attrs["y"]
     if len(node.inputs) != len(xs) + len(zs):
         raise CompileError(f"{node.label}: {len(node.inputs)} inputs for {len(xs) + len(zs)} tensors in xs and zs")
@@ -166,7 +166,7 @@ def gradient(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 
 def _between(builder: OnnxBuilder, sources: set[str], y: str) -> list[Node]:
-    """The nodes on the way from the sources to y, in order."""
+    """The nodes on the paths from the sources to y, in order."""
     needed, path = {y} - sources, []
     for inner in reversed(builder.graph.nodes):
         if needed & set(inner.outputs):
@@ -176,7 +176,7 @@ def _between(builder: OnnxBuilder, sources: set[str], y: str) -> list[Node]:
 
 
 def _again(builder: OnnxBuilder, path: list[Node], at: dict[str, str]) -> list[Node]:
-    """Emits the nodes once more over other values. `at` maps old tensor names to new ones; results are added to it."""
+    """Emits the nodes once more on other values. `at` maps old tensor names to new ones; results are added to it."""
     first = len(builder.graph.nodes)
     for inner in path:
         names = [builder.fresh(name) if name else "" for name in inner.outputs]

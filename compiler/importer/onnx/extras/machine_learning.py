@@ -21,7 +21,7 @@ TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
 def _real(builder: OnnxBuilder, name: str) -> str:
-    """The tensor as floats: float64 stays, everything else becomes float32."""
+    """Converts a tensor to floats: float64 stays, everything else becomes float32."""
     if builder.tensor(name).dtype in (np.float32, np.float64):
         return name
     return builder.emit("Cast", [name], attrs={"to": elem_type(np.dtype(np.float32))})
@@ -36,7 +36,7 @@ def _single(builder: OnnxBuilder, name: str) -> str:
 
 @handles("ArrayFeatureExtractor", domain=ML)
 def array_feature_extractor(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Elements of the last axis; the result has at least two dimensions."""
+    """Selects elements of the last axis; the result has at least two dimensions."""
     data, at = node.inputs
     flat = builder.emit("Reshape", [at, builder.ints("shape", [-1 if builder.tensor(at).size else 0])])
     y = builder.emit("Gather", [data, flat], attrs={"axis": len(builder.shape(data)) - 1})
@@ -55,7 +55,7 @@ def binarizer(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("Scaler", domain=ML)
 def scaler(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """(x - offset) * scale in float32."""
+    """Emits (x - offset) * scale in float32."""
     x = _single(builder, node.input(0))
     offset, scale = (np.asarray(node.attrs.get(k, d), np.float32) for k, d in (("offset", [0.0]), ("scale", [1.0])))
     moved = builder.emit("Sub", [x, builder.constant("offset", offset)])
@@ -64,7 +64,7 @@ def scaler(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("Normalizer", domain=ML)
 def normalizer(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Rows divided by their largest element, sum of magnitudes or length; rows of zeros stay."""
+    """Divides rows by their largest element, sum of magnitudes or length; rows of zeros stay."""
     how = node.attrs.get("norm", "MAX")
     ops = {"MAX": "ReduceMax", "L1": "ReduceL1", "L2": "ReduceL2"}
     if how not in ops:
@@ -106,7 +106,7 @@ def imputer(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 
 def _transformed(builder: OnnxBuilder, node: OnnxNode, y: str, transform: str) -> None:
-    """The node's output: scores after the transform the standard names."""
+    """Emits the node's output: scores after the transform that the standard names."""
     if transform not in ("NONE", "SOFTMAX", "LOGISTIC"):
         raise UnsupportedError(
             f"{node.label}: post_transform={transform!r} is not supported; accepted: 'NONE', 'SOFTMAX', 'LOGISTIC'"
@@ -130,7 +130,7 @@ class Forest:
     roots: list[int] = field(default_factory=list)
 
     def node(self, feature: int, mode: int, split: float, missing: bool) -> int:
-        """A branch whose successors are set later."""
+        """Adds a branch node whose successors are set later; returns its number."""
         for column, value in zip(
             (self.feature, self.mode, self.split, self.yes, self.no, self.missing, self.leaves),
             (feature, mode, split, 0, 0, missing, []),
@@ -145,7 +145,7 @@ class Forest:
         return at
 
     def depth(self, node: OnnxNode) -> int:
-        """Comparisons on the longest way from a root. Raises CompileError for a cycle."""
+        """The number of comparisons on the longest path from a root. Raises CompileError for a cycle."""
         depth, level = 0, set(self.roots)
         while level:
             level = {n for at in level if self.mode[at] != MODES["LEAF"] for n in (self.yes[at], self.no[at])}
@@ -155,7 +155,7 @@ class Forest:
         return depth - 1
 
     def emit(self, builder: OnnxBuilder, node: OnnxNode, x: str, targets: int, aggregate: str) -> str:
-        """The op over x [rows, features]: [rows, targets]."""
+        """Emits TreeEnsemble on x [rows, features]: [rows, targets]."""
         rows, features = builder.shape(x)
         bad = [f for f in self.feature if not 0 <= f < features]
         used = [t for pairs in self.leaves for t, _ in pairs if not 0 <= t < targets]
@@ -232,7 +232,7 @@ def tree_ensemble(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("TreeEnsembleRegressor", domain=ML)
 def tree_ensemble_regressor(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Nodes are named by tree and number; the first node of a tree is its root."""
+    """Imports trees whose nodes are named by tree and number; the first node of a tree is its root."""
     a = node.attrs
     reals = lambda name: np.asarray(a.get(f"{name}_as_tensor", a.get(name, ()))).tolist()
     names = list(zip(a["nodes_treeids"], a["nodes_nodeids"]))

@@ -13,12 +13,13 @@ from tilewright.compiler.importer.onnx.onnx_node import OnnxNode
 from tilewright.compiler.onnx.onnx_ops import elem_type
 
 LONGEST = 512
-"""Transforms above this length are split where they can be: n^2 work and memory become n (p + q)."""
+"""Longest direct transform. Longer ones are split where possible: n^2 work and memory become n (p + q)."""
 
 
 @handles("DFT")
 def dft(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """[..., n, ..., 1 or 2] -> [..., k, ..., 2], real and imaginary parts last; inverse and one-sided: real, [..., 1].
+    """Imports [..., n, ..., 1 or 2] -> [..., k, ..., 2], real and imaginary parts last; inverse and one-sided: real,
+    [..., 1].
 
     The axis is an input since opset 20; before, an attribute with the default 1.
     """
@@ -45,7 +46,7 @@ def dft(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("STFT")
 def stft(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """signal [batch, samples, 1 or 2] -> [batch, frames, bins, 2]; window [w] with w up to the frame length."""
+    """Imports signal [batch, samples, 1 or 2] -> [batch, frames, bins, 2]; window [w] with w up to the frame length."""
     signal = node.input(0)
     if len(builder.shape(signal)) == 2:
         signal = builder.emit("Unsqueeze", [signal, builder.ints("axes", [2])])
@@ -78,7 +79,9 @@ def _integer(builder: OnnxBuilder, name: str, what: str) -> int:
 
 
 def _transform(builder: OnnxBuilder, x: str, length: int, inverse: bool, onesided: bool) -> str:
-    """The transform along the last but one axis of [..., n, 1 or 2]; n is cut, or extended by zeros, to the length."""
+    """Emits the transform along the last but one axis of [..., n, 1 or 2]; n is cut, or extended by zeros, to the
+    length.
+    """
     shape, dtype = builder.shape(x), builder.tensor(x).dtype
     wide = np.dtype(np.float64 if dtype == np.float64 else np.float32)
     if dtype != wide:
@@ -98,7 +101,7 @@ def _reshape(builder: OnnxBuilder, x: str, shape: list[int]) -> str:
 
 
 def _direct(builder: OnnxBuilder, x: str, length: int, inverse: bool, onesided: bool, dtype: np.dtype) -> str:
-    """The transform as one matrix product: [rows, n, c] -> [rows, k, c']."""
+    """Emits the transform as one matrix product: [rows, n, c] -> [rows, k, c']."""
     rows, n, parts = builder.shape(x)
     # Numbers of input and output points that count; what lies beyond the length is ignored.
     points_in = length // 2 + 1 if inverse and onesided else length
@@ -122,12 +125,12 @@ def _direct(builder: OnnxBuilder, x: str, length: int, inverse: bool, onesided: 
 
 
 def _split(length: int) -> int:
-    """The largest factor of n that is not above its square root."""
+    """The largest factor of `length` that is not above its square root."""
     return next(p for p in range(math.isqrt(length), 0, -1) if length % p == 0)
 
 
 def _long(builder: OnnxBuilder, x: str, length: int, inverse: bool, onesided: bool, dtype: np.dtype) -> str:
-    """The transform of a long sequence, by way of the complex transform of the whole length."""
+    """Emits the transform of a long sequence, by the complex transform of the whole length."""
     _, n, parts = builder.shape(x)
     points_in = length // 2 + 1 if inverse and onesided else length
     if n > points_in:
@@ -158,7 +161,9 @@ def _slice(builder: OnnxBuilder, x: str, end: int, axis: int) -> str:
 
 
 def _complex(builder: OnnxBuilder, x: str, inverse: bool, dtype: np.dtype) -> str:
-    """[rows, n, 2] -> [rows, n, 2] without scaling, n = p q: q-point transforms, a turn of each value, p-point ones."""
+    """Emits [rows, n, 2] -> [rows, n, 2] without scaling, n = p q: q-point transforms, a rotation of each value,
+    p-point ones.
+    """
     rows, n, _ = builder.shape(x)
     p = _split(n)
     if n <= LONGEST or p == 1:

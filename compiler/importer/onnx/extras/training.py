@@ -19,7 +19,9 @@ TRAINING = "ai.onnx.preview.training"
 
 @handles("Dropout")
 def dropout(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Inference: the identity and a mask of ones. Training: the mask is drawn at compile time, see `random`."""
+    """Imports Dropout. Inference: the identity and a mask of ones. Training: the mask is drawn at compile time, see
+    `random`.
+    """
     x = builder.tensor(node.input(0))
     mode = builder.need_const(node.input(2), "training_mode") if node.input(2) else np.False_
     ratio = 0.0
@@ -42,8 +44,10 @@ def dropout(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("BatchNormalization")
 def batch_normalization(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Training mode, named by an attribute since opset 14 and by the number of outputs before, gives the statistics of
-    this batch mixed into the running ones: Y, mean, variance, and until opset 13 those of the batch alone."""
+    """Imports batch normalisation in training mode, named by an attribute since opset 14 and by the number of outputs
+    before. It gives Y and the statistics of this batch mixed into the running ones, and until opset 13 also those of
+    the batch alone.
+    """
     if node.version < 9:
         node.accept("spatial", 1)
     epsilon, momentum = node.attrs.get("epsilon", 1e-5), float(node.attrs.get("momentum", 0.9))
@@ -115,7 +119,7 @@ class Arithmetic:
 
 
 def _groups(node: OnnxNode, count: int) -> list[Sequence[str]]:
-    """Inputs behind rate and step count, `count` lists of equal length, turned into one tuple per parameter."""
+    """Groups the inputs behind rate and step count, `count` lists of equal length, into one tuple per parameter."""
     rest = node.inputs[2:]
     if not rest or len(rest) % count:
         raise CompileError(f"{node.label}: {len(node.inputs)} inputs; 2 and {count} per parameter are expected")
@@ -124,7 +128,9 @@ def _groups(node: OnnxNode, count: int) -> list[Sequence[str]]:
 
 
 def _setup(builder: OnnxBuilder, node: OnnxNode, x: str) -> tuple[Arithmetic, str, str, str]:
-    """A writer of formulas in the type of x; the rate and the step count in that type; whether steps went before."""
+    """Returns a writer of formulas in the type of x; the rate and the step count in that type; and a condition that
+    steps went before.
+    """
     dtype = builder.tensor(x).dtype
     later = builder.emit("Greater", [node.input(1), builder.constant("zero", 0, builder.tensor(node.input(1)).dtype)])
     return Arithmetic(builder, dtype), _cast(builder, node.input(0), dtype), _cast(builder, node.input(1), dtype), later
