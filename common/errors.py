@@ -2,7 +2,7 @@
 
 
 class TilewrightError(Exception):
-    """A user-visible error: what, where, the value, and what would be accepted, in one line."""
+    """A user-visible error in one line: the problem, its place, the value, and the accepted values."""
 
 
 class UsageError(TilewrightError):

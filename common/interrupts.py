@@ -1,8 +1,8 @@
 """Handles the signals that end a command, also while modules are imported, whose libraries turn the exception into
 others or print it and go on, and while native code runs, when Python does not look at signals.
 
-They are Ctrl-C (SIGINT), SIGTERM and SIGHUP. Each is a KeyboardInterrupt, so that whatever tidies up after Ctrl-C does
-so after all of them; the exit status is 128 and the signal's number.
+They are Ctrl-C (SIGINT), SIGTERM and SIGHUP. Each is a KeyboardInterrupt, so that the clean-up after Ctrl-C runs after
+all of them; the exit status is 128 and the signal's number.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def _handled(handler: Callable[[int, FrameType | None], None], only_usual: bool)
 
 @contextlib.contextmanager
 def end_at_once() -> Iterator[None]:
-    """Within the block a signal ends the process, with one line and its status. For imports only: nothing is tidied up
-    but what `tilewright.common.temporary` knows.
+    """Within the block a signal ends the process, with one line and its status. For imports only: nothing is cleaned up
+    but the files of `tilewright.common.temporary`.
 
     Does nothing outside of the main thread, and where Ctrl-C is not Python's own affair. Where SIGINT is ignored, as in
     a script's background process, the other signals are still handled.

@@ -1,7 +1,7 @@
 """Compiles the C++ of this repository on first use and keeps the libraries.
 
 The shared libraries live in $TILEWRIGHT_CACHE (else ~/.cache/tilewright) under a name made of a hash over sources,
-compiler and flags, so that a stale one is never used, and end with a digest, so that a damaged one is built again.
+compiler and flags, so that a stale one is never used. They end with a digest, so that a damaged one is built again.
 """
 
 from __future__ import annotations
@@ -138,9 +138,9 @@ def shared_library(
     Args:
         main: the file.
         flags: of the compiler, beside those every library has.
-        sources: what the library depends on.
+        sources: files that the library depends on.
         group: folder of the cache; `name` of the library begins its file's.
-        title: what is built, for messages.
+        title: name of the library, for messages.
 
     Raises:
         BuildError: no compiler, or it failed, or the cache cannot be written.

@@ -32,7 +32,8 @@ def writing(path: str | Path) -> Iterator[BinaryIO]:
 
     Readers see the old content or the new, never a part, and of several writers at once one wins. Nothing is left
     behind when the block or the disk fails. A symbolic link stays, its target gets the content, and permissions of a
-    file that is there stay. What is no regular file (a device, a FIFO, a descriptor as /dev/stdout) is written to.
+    file that is there stay. A path that is no regular file (a device, a FIFO, a descriptor such as /dev/stdout) is
+    written to directly.
 
     Raises:
         OSError: the file cannot be written.
@@ -115,7 +116,7 @@ def read(path: str | Path) -> bytes:
         return file.read()
 
 
-# What is kept between runs.
+# Results kept between runs.
 
 
 def user_folder(variable: str, below_home: str) -> Path:
@@ -175,8 +176,8 @@ def find_sealed(path: Path) -> bytes | None:
     return content if hashlib.sha256(content).digest() == seal else None
 
 
-#: What a sealed file of its own format ends with: this, and the digest of what stands before. Loaders of ELF files
-#: do not look behind what the headers name.
+#: End mark of a sealed file, before the digest of its content. Loaders of ELF files ignore bytes behind those that the
+#: headers name.
 _SEAL_MARK = b"\nsealed by SHA-256:"
 
 

@@ -1,7 +1,7 @@
 """Names from strangers' files, made safe to write into other files.
 
 A model, a tensor or a configuration can be named anything: a name with a newline would add a line to a Makefile, one
-with a brace a command to a Tcl script. Whatever writes a generated file passes names through `plain`.
+with a brace a command to a Tcl script. Every writer of a generated file passes names through `plain`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 #: Longest name that is written out.
 MAX_NAME = 80
-#: What `plain` keeps: harmless between quotes, in braces, behind comment marks and in names of files. No "/", "*"
-#: or "\".
+#: Characters that `plain` keeps: harmless between quotes, in braces, behind comment marks and in names of files. No
+#: "/", "*" or "\".
 ACCEPTED = "letters, digits, spaces and . _ + - , ="
 _OTHERS = re.compile(r"[^0-9A-Za-z ._+,=-]")
 
@@ -23,7 +23,7 @@ def plain(name: str) -> str:
 
 
 def is_plain(name: str) -> bool:
-    """True for a name, not empty, that may be written anywhere as it stands."""
+    """True for a name, not empty, that may be written anywhere unchanged."""
     return bool(name) and plain(name) == name
 
 

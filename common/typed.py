@@ -17,7 +17,7 @@ def from_json(kind: type[T], values: Any, where: str) -> T:
     """An instance of the dataclass `kind`; fields that are dataclasses, enums or tuples themselves are made, too.
 
     Args:
-        values: what `json.loads` returned.
+        values: result of `json.loads`.
         where: names the value in messages.
 
     Raises:

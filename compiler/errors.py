@@ -8,8 +8,8 @@ class CompileError(TilewrightError):
 
 
 class UnsupportedError(CompileError):
-    """A valid model that needs a feature Tilewright does not have. The message names the feature, the place, and what
-    is accepted.
+    """A valid model that needs a feature Tilewright does not have. The message names the feature, the place, and the
+    accepted values.
     """
 
 

@@ -22,7 +22,7 @@ MAX_NODES = 50_000
 MAX_OPERANDS = 20_000
 #: Positions of a window: the product of its sizes.
 MAX_WINDOW = 1 << 22
-#: The same of a MaxPool with indices, whose kernel has each position written out.
+#: Most positions of a MaxPool with indices, whose kernel has each position written out.
 MAX_INDEXED = 1 << 10
 #: A stride, dilation or padding.
 MAX_STEP = 1 << 24
@@ -30,7 +30,7 @@ MAX_STEP = 1 << 24
 MAX_CONSTANT = 1 << 24
 #: Positions along an axis that is resampled, or pooled with averages: kernels hold a table of them.
 MAX_POSITIONS = 1 << 16
-#: The same of an axis that is padded with what is in the tensor, such as its mirror image.
+#: Most elements of an axis that is padded with values of the tensor, such as its mirror image.
 MAX_PADDED = 1 << 22
 
 #: Scales of activations, from its inverse: products and ratios of three stay normal float32 numbers.

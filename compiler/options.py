@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MAX_EFFORT = 3
 KEEP = ("outputs", "all")
-#: What `print_after` knows besides the passes of the front end.
+#: Stages that `print_after` accepts besides the passes of the front end.
 STAGES = ("place", "tails", "layouts", "tasks", "partition", "schedule", "segments", "allocate", "emit")
 
 

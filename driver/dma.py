@@ -55,7 +55,7 @@ class DmaMemory(Protocol):
 class UDmaBuf:
     """A buffer of the u-dma-buf kernel module.
 
-    The CPU caches stay on; `to_device` and `from_device` maintain them, unless the device tree says dma-coherent.
+    The CPU caches stay on; `to_device` and `from_device` maintain them, unless the device tree has dma-coherent.
 
     Args:
         name: "udmabuf0"; "" takes the only one there is.
@@ -108,7 +108,7 @@ class UDmaBuf:
 class DmaHeap:
     """A buffer of a kernel DMA heap, for boards without u-dma-buf.
 
-    Heaps do not report the bus address, so it is looked up in /proc/self/pagemap, which needs CAP_SYS_ADMIN, and holds
+    Heaps do not report the bus address, so it is looked up in /proc/self/pagemap, which needs CAP_SYS_ADMIN. This holds
     only where bus and physical addresses are the same (no IOMMU before the NPU) and the heap is a contiguous one
     (`linux,cma`, `reserved`). DMA_BUF_IOCTL_SYNC maintains caches only for devices attached in the kernel, which the
     NPU is not: use it behind a coherent port (Zynq ACP, ZynqMP HPC).

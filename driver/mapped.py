@@ -106,7 +106,7 @@ class ReadableInterrupt:
             self._descriptor = -1
 
 
-#: What `ReadableInterrupt` writes to a UIO file to unmask the interrupt.
+#: Bytes that `ReadableInterrupt` writes to a UIO file to unmask the interrupt.
 UIO_REARM = struct.pack("=I", 1)
 
 

@@ -13,7 +13,7 @@ from tilewright.fpga.flows.flow import Flow
 from tilewright.isa.config import NpuConfig
 
 BLOCK_RAM, SDRAM = "bram", "sdram"
-#: What the NPU's memory is made of, with a title for tables.
+#: Kinds of the NPU's memory, with a title for tables.
 MEMORIES = {BLOCK_RAM: "block RAM", SDRAM: "SDRAM"}
 
 

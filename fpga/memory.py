@@ -30,15 +30,16 @@ ADDRESSES = 2
 OKAY, DECERR = 0, 3
 #: `OnChipMemory` as the simulators see it.
 BLOCK_RAM_TIMING = MemoryTiming(read_latency=7, write_latency=2)
-#: What the bridge asks with.
+#: Signals of the bridge's request.
 REQUEST = ("valid", "write", "address", "wdata", "strobe")
 
 
 def memory_members(config: NpuConfig) -> dict[str, Any]:
     """The ports of a memory: AXI4 slave, the serial bridge, and `bus_reset`.
 
-    `bus_reset` resets what lies between the AXI4 port and the memory, as the master is reset in the same cycle. Nothing
-    else does: it is a register that is 1 after a reset of `sync`."""
+    `bus_reset` resets the logic between the AXI4 port and the memory, as the master is reset in the same cycle. Nothing
+    else does: it is a register that is 1 after a reset of `sync`.
+    """
     return {"axi": In(Axi4(config)), "mem": In(MemoryPort()), "bus_reset": In(1)}
 
 
@@ -175,7 +176,7 @@ class OnChipMemory(wiring.Component):
             reads.o_ready.eq(~active | last),
             taken.eq(self.axi.r.valid & self.axi.r.ready),
         ]
-        # The blocks of RAM lie all over the FPGA: what goes to them, and what they give, crosses it in its own cycle.
+        # The blocks of RAM lie all over the FPGA: their inputs and outputs cross it in a cycle of their own.
         read_row, reading = Signal(range(self._rows), reset_less=True), Signal()
         m.d.sync += [read_row.eq(Mux(bridge.reads, bridge.row, row)), reading.eq(issue | bridge.reads)]
         for read_port, _ in banks:
@@ -220,7 +221,7 @@ class OnChipMemory(wiring.Component):
         if len(read_ports) == 1:
             m.d.sync += data.eq(near[0])
         else:
-            # The bank was named as the row was: two cycles before what it gave is in its register.
+            # The bank is selected like the row: two cycles before its data is in its register.
             bank: Value = read_row[_IN_BANK:]
             for stage in range(2):
                 moved = Signal(len(bank), name=f"bank{stage}", reset_less=True)

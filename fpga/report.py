@@ -16,7 +16,7 @@ from tilewright.isa.config import NpuConfig
 
 #: The file of a build with its `Report`.
 REPORT = "report.json"
-#: How the net of a memory's own clock ends, as Amaranth and nextpnr name that of `tilewright.fpga.sdram.memory.MEMORY`.
+#: End of the name of a memory's clock net, in Amaranth's and nextpnr's names of `tilewright.fpga.sdram.memory.MEMORY`.
 MEMORY_CLOCK = "memory_clk"
 
 
@@ -33,7 +33,7 @@ class Path:
 
 @dataclass(frozen=True)
 class Timing:
-    """Highest clock in MHz and what limits it; highest clock of the memory, 0 where it has none of its own."""
+    """Highest clock in MHz and its critical path; highest clock of the memory, 0 where it has none of its own."""
 
     fmax_mhz: float
     path: Path

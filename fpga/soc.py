@@ -17,7 +17,7 @@ from tilewright.hw.npu import Npu
 from tilewright.isa.config import NpuConfig
 
 LEDS = 4
-#: An LED stays on this long after what it shows.
+#: Time in seconds that an LED stays on after its event.
 LED_SECONDS = 0.05
 #: Board identity of a SoC outside any board (simulation).
 SIMULATION_ID = "SIMU"

@@ -18,7 +18,7 @@ ROW_BITS = 18
 MAX_ROWS = 1 << ROW_BITS
 #: Registers and instructions have 32 bits for an offset in a region.
 MAX_OFFSET_BITS = 32
-#: Of the bus at least: 1 MiB.
+#: Least address bits of the bus: 1 MiB.
 MIN_ADDRESS_BITS = 20
 #: Semaphore 0 in a field means "none"; ids 1..MAX_SEMAPHORES name counters.
 MAX_SEMAPHORES = 63
@@ -204,7 +204,7 @@ class NpuConfig(Shown):
         if not (_power_of_two(value) and low <= value <= high):
             raise ConfigError(f"{field} must be a power of two in {low}..{high}, not {value!r}")
 
-    # Derived sizes, in bytes unless the name says otherwise.
+    # Derived sizes, in bytes unless named otherwise.
 
     @property
     def bus_bytes(self) -> int:

@@ -70,8 +70,8 @@ def layout(fields: tuple[Field, ...], low: int) -> tuple[Field, ...]:
     return tuple(placed)
 
 
-#: In every instruction. A wait takes one count (the instruction starts when both are there, and takes both at once);
-#: a signal gives one count when all writes of the instruction are visible to every engine.
+#: Fields of every instruction. A wait takes one count (the instruction starts when both are there, and takes both at
+#: once); a signal gives one count when all writes of the instruction are visible to every engine.
 HEADER: tuple[Field, ...] = layout(
     (
         Field("opcode", 8, doc="engine in the high nibble"),

@@ -14,18 +14,17 @@ Two waits (or two signals) of one instruction must name different semaphores, an
 must name none, else `ILLEGAL_OPERAND`. Bits outside the fields are ignored.
 
 Order: instructions of one engine take effect in program order, the steps of one instruction in the order of its loop
-nest (level 0 fastest) or box (x, then y, then z); of several writes to one place the last one stays. GEMM and
-DEPTHWISE see every earlier write of their engine to ACC, also from the same instruction. One thing is not ordered: a
-VECTOR step that reads an ACT or PRM row written by an earlier step of the same instruction, or of an earlier VECTOR or
-ROW that no semaphore separates, may still see the old contents (the functional simulator shows the new ones); so may a
-step of ROW of the same instruction. Engines are ordered
-with each other by semaphores only.
+nest (level 0 fastest) or box (x, then y, then z). Of several writes to one place the last one stays. GEMM and DEPTHWISE
+see every earlier write of their engine to ACC, also from the same instruction. One thing is not ordered: a VECTOR step
+that reads an ACT or PRM row written by an earlier step of the same instruction, or of an earlier VECTOR or ROW that no
+semaphore separates. It may still see the old contents (the functional simulator shows the new ones); so may a step of
+ROW of the same instruction. Engines are ordered with each other by semaphores only.
 
-Only what is used is checked: operand b and PRM where source or Add read them, WGT and ACC of DEPTHWISE at emissions.
-An engine stops at the first fault in step order: in one step ACT, WGT, ACC for GEMM and DEPTHWISE; a, b (STAT of NORM),
-PRM, dst for VECTOR and ROW (a at every step of a reduction, the others at its last); the window of a run before its
-rows for LOAD and STORE.
-The program must lie in its region as a whole. After an error, scratchpads and writable regions hold unspecified data.
+Only used operands are checked: operand b and PRM where source or Add read them, WGT and ACC of DEPTHWISE at emissions.
+An engine stops at the first fault in step order. In one step GEMM and DEPTHWISE check ACT, WGT, ACC; VECTOR and ROW a,
+b (STAT of NORM), PRM, dst (a at every step of a reduction, the others at its last); LOAD and STORE the window of a run
+before its rows. The program must lie in its region as a whole. After an error, scratchpads and writable regions hold
+unspecified data.
 """
 
 from __future__ import annotations

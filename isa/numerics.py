@@ -80,7 +80,7 @@ def row_scale(total: int, numerator: int, exponent: int) -> int:
     """ROW's quotient: the float32 pattern of `numerator * 2**(exponent - 109) / total`, truncated to 24 bits.
 
     The sum is shifted left until its highest bit of 36 is set, by at most 15; 26 bits of the quotient follow, one by
-    one. Where numerator or sum is too small to be normalised the bits are what the registers then hold.
+    one. Where numerator or sum is too small to be normalised the bits are those of the registers.
 
     Args:
         total: sum of the exponentials, modulo 2**36.
@@ -143,7 +143,7 @@ def softmax_levels(sy: Any) -> np.float32:
 def softmax_exponentials(sx: Any, n: int) -> Array:
     """float32[256]: exp of -d steps of the input, d = 0..255, in onnxruntime's Softmax over n elements.
 
-    All are multiplied with the same large factor, with which n of the greatest add up to 1/148 of what float32 holds.
+    All are multiplied by the same large factor, with which n of the greatest add up to 1/148 of the largest float32.
     """
     scale = float(np.float32(sx))
     most = np.float32(np.finfo(np.float32).max) / np.float32(n)

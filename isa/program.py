@@ -97,14 +97,14 @@ class Program(Shown):
         compiler: "tilewright VERSION".
         keep_all: every quantised tensor is in memory after a run.
         host: requirements of the CPU kernels on the machine that runs them.
-        input_ranges: real values (lowest, highest) that a quantised float input can represent, and what an integer
-            input may be whose values are places along an axis, by name.
+        input_ranges: real values (lowest, highest) that a quantised float input can represent, and the range of an
+            integer input whose values are indices along an axis, by name.
         notes: notes for the user, one line each.
         metadata: of the model, as its file has it.
         compile_seconds: time the compilation took, s.
         signature: signature of the compiling party over `signed_digest`; see `tilewright.store.trust`. "" for none.
-        trusted: its CPU kernels may run here. Not part of the file: False for what was read from one, until its
-            signature was found to be good.
+        trusted: its CPU kernels may run here. Not part of the file: False for a program read from a file, until its
+            signature was verified.
     """
 
     name: str

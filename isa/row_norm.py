@@ -30,7 +30,7 @@ from tilewright.isa.row_bits import (
 
 #: A row's factor is 2**(FACTOR_SCALE - exponent) / sqrt(n**2 * variance).
 FACTOR_SCALE = 42
-#: What factors are too small by, on average, being truncated: log-uniform between 2**22 and 2**23, half a bit.
+#: Average relative error of truncated factors: log-uniform between 2**22 and 2**23, half a bit.
 TRUNCATION = 0.5 * 2.0**-23 / math.log(2)
 #: Elements of a row for which no sum is too large.
 MAX_COUNT = 4096

@@ -41,33 +41,33 @@ class MemoryTiming:
                 raise ValueError(f"{name} must be 1..{high} cycles, not {value!r}")
 
 
-#: What simulators and schedules take where nothing is said.
+#: The default memory of simulators and schedules.
 DEFAULT_MEMORY = MemoryTiming()
 
 # Pipelines of the RTL, in cycles. A step is the cycle in which an engine issues its scratchpad reads.
 
 #: Terms one registered stage of the array's adder tree sums (two levels of adders).
 ARRAY_TREE_RADIX = 4
-#: From a read of ACT or WGT to its data: the block RAM, and the register behind it, which can lie in the block.
+#: Cycles from a read of ACT or WGT to its data: the block RAM, and the register behind it, which can lie in the block.
 ACT_READ_CYCLES = WGT_READ_CYCLES = 2
 #: Bytes of a look-up table written in a cycle, at most: as wide as one block RAM per lane takes.
 TABLE_WORD_BYTES = 4
-#: From a VECTOR step to the cycle before its ACT write.
+#: Cycles from a VECTOR step to the cycle before its ACT write.
 VECTOR_DEPTH = 22
 #: Cycles from a signal to the cycle in which it can be taken, and from there to the start it allows.
 GIVE_CYCLES = 2
 TAKE_CYCLES = 1
 #: GEMM and VECTOR signal so many cycles before their last write that the first step they allow follows that write.
 SIGNAL_AHEAD = GIVE_CYCLES + TAKE_CYCLES - 1
-#: From the last step of a VECTOR to its signals.
+#: Cycles from the last step of a VECTOR to its signals.
 VECTOR_SIGNAL = VECTOR_DEPTH - SIGNAL_AHEAD
-#: From a ROW step of EXP_SUM, MOMENTS or POWER that ends a row to the next that may.
+#: Cycles from a ROW step of EXP_SUM, MOMENTS or POWER that ends a row to the next that may.
 ROW_DIVIDE_CYCLES = 14
 #: ACC is read for a group this many cycles before its accumulate stage.
 ACCUMULATE_STAGES = 2
-#: From the first cycle of a run, in which FETCH begins, to two cycles before its first request.
+#: Cycles from the first of a run, in which FETCH begins, to two cycles before its first request.
 FETCH_SETUP = 4
-#: From the dispatch of an instruction to the cycle in which it is at the head of its queue, which is in block RAM.
+#: Cycles from the dispatch of an instruction to the head of its queue, which is in block RAM.
 QUEUE_CYCLES = 3
 #: Instructions that wait between the halves of LOAD; reads STORE makes ahead of the bus.
 LOAD_DESCRIPTORS = 8

@@ -1,6 +1,6 @@
 """Attributes the cycles of a traced run to layers: each has a bound and, by cause, the cycles lost against it.
 
-The array (GEMM) is what a layer's bound counts, so a cycle in which it makes a step is the array's;
+A layer's bound counts steps of the array (GEMM), so a cycle in which it makes a step is the array's;
 `tilewright.simulator.blame` names the cause of the others.
 """
 
@@ -37,7 +37,7 @@ from tilewright.simulator.window_products import window_products, window_steps
 
 _WAITS = CAUSES[2:]
 
-#: What a layer loses, in the order of the reports. They sum up to its cycles minus its bound.
+#: Losses of a layer, in the order of the reports. They sum up to its cycles minus its bound.
 LOSSES = {
     "padding": "array steps on lanes, channels and pixels that are not the model's",
     "window": "steps of depthwise layers beyond one for each block of outputs",
@@ -65,7 +65,7 @@ class LayerLosses:
         spent: cycles per cause, of any layer's instructions.
         steps: its own steps of the array, wherever they fell.
         losses: cycles per entry of `LOSSES`; they sum up to `cycles - bound`.
-        fill: what `losses["fill"]` waited for, per cause.
+        fill: cycles of `losses["fill"]` per cause of the wait.
     """
 
     layer: Layer

@@ -1,9 +1,9 @@
 """Attributes every cycle of a traced run to one cause: a step of the array, or the engine it waited for.
 
 In a cycle in which the array (GEMM) makes no step, something holds its next instruction back. The trace names it: the
-signal it waits for belongs to an instruction of another engine, which at that time was working or was itself waiting
-for a third one, and so on until an engine is found that works: that one is the cause. Takes and signals of a semaphore
-are matched by number.
+signal it waits for belongs to an instruction of another engine. That engine was working at that time, or was itself
+waiting for a third one, and so on: the engine that works is the cause. Takes and signals of a semaphore are matched by
+number.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilewright.isa.instructions import Engine, Memory, queue_of
 from tilewright.isa.timing import VECTOR_SIGNAL, gemm_signal
 from tilewright.simulator.cycle import Trace
 
-#: What a cycle can be.
+#: Causes of a cycle.
 GEMM, WINDOW = "gemm", "window"  # a step of GEMM, of DEPTHWISE
 LOAD = "load"  # LOAD moved data (or filled padding)
 MEMORY = "memory"  # LOAD was at work but waited: for the first beat, between beats, for a bank

@@ -188,7 +188,7 @@ class CycleRun(Struct):
     ]
 
 
-#: What the header declares, in this order.
+#: Structures that the header declares, in this order.
 DECLARED: tuple[type[Struct], ...] = (
     MemoryRegion, FunctionalConfig, FunctionalRun, CycleConfig, InstructionTimes, EngineCycles, CycleRun,
 )  # fmt: skip

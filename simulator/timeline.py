@@ -1,7 +1,7 @@
 """Timelines of the cycle-level simulator: cycles per layer, and a trace for Perfetto or chrome://tracing.
 
-A cycle is shown as a microsecond. Tracks: the layers; per engine the instructions in the order they complete, what they
-wait for a semaphore, and how full the queue is.
+A cycle is shown as a microsecond. Tracks: the layers; per engine the instructions in the order they complete, their
+waits for semaphores, and the fill of the queue.
 """
 
 from __future__ import annotations

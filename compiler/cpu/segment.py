@@ -131,12 +131,12 @@ def prepare_segment(
         schedules: schedules of the kernels; by default those in the log for the target.
         threads: number of threads that share the work; the results are the same for every number.
         packed: weights packed for other segments of the graph, which this one may use.
-        poison: fill every buffer of the workspace with poison when nobody needs it any more, and leave bytes between
-            them; by default as the environment requests (`poisoned`).
+        poison: fill every buffer of the workspace with poison after its last reader, and leave bytes between them; by
+            default as the environment requests (`poisoned`).
         in_place: outputs whose memory already holds the tensor that their op updates.
 
     Raises:
-        UnsupportedError: naming node, attribute, value and what is supported.
+        UnsupportedError: a node is not supported; names node, attribute, value and the supported values.
     """
     target = target or Target.host()
     schedules = schedules or Schedules(findings.found(target))

@@ -118,11 +118,11 @@ class Target:
 
     @property
     def explicit_vectors(self) -> bool:
-        """True if loops are written in vectors; elsewhere LLVM's vectoriser does what it can."""
+        """True if loops are written in vectors; otherwise they are left to LLVM's vectoriser."""
         return self.has_fma and self.vector_bits >= 128 and self.triple.startswith(("x86_64", "aarch64"))
 
 
-# What arithmetic is compiled to; the other features are the operating system's concern.
+# Features that arithmetic is compiled to; the other features are the operating system's concern.
 _X86_ARITHMETIC = ("sse", "ssse", "avx2", "avx5", "avxv", "fma", "f16c", "bmi", "lzcnt", "popcnt", "movbe", "gfni")
 #: Extensions behind the names of levels (x86-64 psABI).
 LEVELS = {

@@ -110,7 +110,7 @@ class Graph:
         self.outputs: list[str] = []
         self.states: list[State] = []
         self.limits: dict[str, tuple[int, int]] = {}  # lowest and highest an integer tensor may be, as imported
-        self.metadata: dict[str, str] = {}  # of the model, for whoever runs the program
+        self.metadata: dict[str, str] = {}  # of the model, for users of the program
         self.notes: list[str] = []  # of the importer, for the program's
         self.floats: dict[str, str] = {}  # why an op between quantised tensors has no integers, by node of the model
         self._serial = 0

@@ -44,8 +44,8 @@ def captured(graph: onnx.GraphProto) -> list[str]:
 def sort_model(model: onnx.ModelProto) -> None:
     """Sorts the nodes of all graphs and functions of a model, in place, into topological order.
 
-    ONNX requires that order; onnxruntime runs models without it. Nodes already in order stay as they are, and so do
-    those of a cycle, which is for the checker to report.
+    ONNX requires that order; onnxruntime runs models without it. Nodes already in order stay unchanged, and so do those
+    of a cycle, which the checker reports.
     """
     for nodes in (model.graph.node, *(function.node for function in model.functions)):
         _sort(nodes)

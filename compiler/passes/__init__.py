@@ -40,7 +40,7 @@ class Pass:
     Attributes:
         name: name for messages and `print_after`.
         run: changes the graph in place.
-        doc: one line on what it changes.
+        doc: one line about its changes.
     """
 
     name: str

@@ -10,7 +10,7 @@ from __future__ import annotations
 from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.passes.annotate import MONOTONE, MOVES
 
-#: Attribute of a QuantizeLinear that quantises what onnxruntime computes in floats.
+#: Attribute of a QuantizeLinear whose input onnxruntime computes in floats.
 IN_FLOATS = "in_floats"
 _OTHERS = {"GlobalMaxPool"}  # what this compiler alone carries them through
 _CARRIES = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice", "MaxPool", "Identity"}

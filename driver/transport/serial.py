@@ -30,9 +30,9 @@ from tilewright.isa.link.serial import (
 )
 
 DEFAULT_BAUD = 3_000_000
-#: Times a request is sent before the link is given up; and the first request, before it is said that nobody answers.
+#: Times a request is sent before the link is given up; and the first request, before the board counts as silent.
 TRIES, FIRST_TRIES = 8, 4
-#: How many times longer each try waits than the one before.
+#: Growth of the wait from one try to the next.
 PATIENCE_GROWTH = 1.5
 _WHY = {
     Status.COMMAND: "the bridge does not know this request",

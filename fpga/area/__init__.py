@@ -1,6 +1,6 @@
-"""Area of a configuration without synthesis: a sum of terms that say where the cells are, calibrated on Yosys runs.
+"""Area of a configuration without synthesis: a sum of terms for the cells of each part, calibrated on Yosys runs.
 
-    python -m tilewright.fpga.area base                    what the model says
+    python -m tilewright.fpga.area base                    print the estimate
 
 The terms are in `tilewright.fpga.area.model`. Their coefficients are those of least relative error, none negative, over
 the synthesised points in `fpga/area/FAMILY.json`, which also holds the error on points that were not used. A change of

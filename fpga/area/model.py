@@ -1,7 +1,7 @@
 """The terms of the area model, and the model with its coefficients.
 
-Each resource is a sum of `coefficient * term`, LUTs used as memory counted apart; the terms (see `terms`) are what the
-RTL has one of: lanes, products, bank ports, semaphores, levels of the loop nests.
+Each resource is a sum of `coefficient * term`, LUTs used as memory counted apart; the terms (see `terms`) count
+repeated parts of the RTL: lanes, products, bank ports, semaphores, levels of the loop nests.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tilewright.isa.timing import TABLE_WORD_BYTES
 
 COUNTS = ("lut", "ff", "dsp", "bram")
 _ENGINES = [e for e in Engine if e != Engine.FETCH]
-#: The decoder of coded weights, counted alone with 16 and 32 lanes for ECP5: what it has once, and in each lane.
+#: The decoder of coded weights, counted alone with 16 and 32 lanes for ECP5: its fixed part, and the part of each lane.
 _DECODER = {"lut": (912.0, 85.0), "ff": (373.0, 60.0), "dsp": (0.0, 1.0), "bram": (0.0, 1.0)}
 
-#: What VECTOR_WIDE adds to a lane of VECTOR, counted on `tiny`, which has one, for ECP5.
+#: Resources that VECTOR_WIDE adds to a lane of VECTOR, counted on `tiny`, which has one, for ECP5.
 _WIDE_LANE = {"lut": 943.0, "ff": 915.0, "dsp": 4.0, "bram": 0.0}
 
 

@@ -15,7 +15,7 @@ from tilewright.fpga.flows.tools import Step, run
 
 
 def run_named(step: Step, folder: Path, name: str) -> None:
-    """`tilewright.fpga.flows.tools.run` with messages that name what was built. Raises `FpgaError`."""
+    """Runs a tool by `tilewright.fpga.flows.tools.run`; messages name the design `name`. Raises `FpgaError`."""
     try:
         run(step, folder)
     except FpgaError as error:

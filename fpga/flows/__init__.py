@@ -6,5 +6,5 @@ from tilewright.fpga.flows.ecp5 import Ecp5
 from tilewright.fpga.flows.gowin import Gowin
 from tilewright.fpga.flows.pins import PlatformFlow
 
-#: Those whose pins Amaranth's platforms know, by family.
+#: Flows whose pins Amaranth's platforms know, by family.
 FLOWS: dict[str, type[PlatformFlow]] = {"ecp5": Ecp5, "gowin": Gowin}

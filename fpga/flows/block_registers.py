@@ -2,7 +2,7 @@
 to nextpnr.
 
 Neither of the two does it. The wire from the block is then no longer in the path of the multiplier, for which nextpnr
-counts 3.5 ns of setup in place of 3.9 ns and the wire; of a block RAM it counts 0.4 ns from the clock to the data in
+counts 3.5 ns of setup in place of 3.9 ns and the wire. For a block RAM it counts 0.4 ns from the clock to the data in
 place of 5.6 ns.
 """
 
@@ -24,7 +24,7 @@ PRODUCT_REGISTER = {
 }
 #: The widest read that takes the outputs of one port of a block RAM.
 PORT_BITS = 18
-#: What a register must be to be taken: neither enable nor reset, 0 at the start.
+#: Parameters of a register that can move: neither enable nor reset, 0 at the start.
 PLAIN = {"CEMUX": "1", "CLKMUX": "CLK", "GSR": "DISABLED", "REGSET": "RESET"}
 
 

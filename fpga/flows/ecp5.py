@@ -42,11 +42,12 @@ _DENSE = f"synth_ecp5 {NARROW} -top {NAME} -run map_luts:json\n"
 CROWDED, MARGIN = 0.25, 1.01
 #: nextpnr's clocks are those of whole picoseconds.
 ROUNDING = 1e-4
-#: Where DSP blocks are short. There are too few wires around a row of which all blocks are used: 16 x 8 with all 156
-#: takes a third more wire than with 84 and the other products in LUTs, and is not routed.
+#: Share of the DSP blocks used where they are short. There are too few wires around a row of which all blocks are used:
+#: 16 x 8 with all 156 takes a third more wire than with 84 and the other products in LUTs, and is not routed.
 FILLED = 0.54
-#: That router multiplies its estimate of the way still to go by 1.25, so it takes the first way it finds. With a
-#: smaller factor it finds shorter ways around full places. nextpnr has no argument for it, but reads it in the netlist.
+#: Option of the second router, which multiplies its estimate of the remaining way by 1.25, so it takes the first way it
+#: finds. With a smaller factor it finds shorter ways around full places. nextpnr has no argument for it, but reads it
+#: in the netlist.
 ROUTER = {"router2/estimateWeight": "0.8"}
 
 

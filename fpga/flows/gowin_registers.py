@@ -17,8 +17,9 @@ from tilewright.fpga.flows.netlist import Bit, Cell, Module, loads, new_cell, un
 
 
 class _Side(NamedTuple):
-    """Registers of a block with the same clock, enable and reset: the parameters that enable them, by the outputs they
-    are behind and the inputs they are in front of; the width of the outputs, and the fewest bits at which they work.
+    """Registers of a block with the same clock, enable and reset: the parameters that enable them, by the outputs
+    behind which or the inputs in front of which they are. Also the width of the outputs, and the fewest bits at which
+    they work.
     """
 
     clock: str

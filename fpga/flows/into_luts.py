@@ -2,8 +2,8 @@
 
 Multipliers become LUTs where DSP blocks are short, those first that are smallest (product of the factors' bits);
 memories where block RAMs are short, those first that leave most of a block empty. Both until the rest fits, no further;
-but where DSP blocks are short, a family may say that not all of them are filled. The counts after synthesis show
-whether the design fits even so.
+but where DSP blocks are short, a family may leave some of them unused. The counts after synthesis show whether the
+design fits even so.
 
 Yosys counts in a step of its own, `survey`, before synthesis. Where something becomes LUTs, sums of three terms and
 more become carry chains, not compressors: fewer LUTs.
@@ -25,7 +25,7 @@ from tilewright.fpga.flows.tools import Step, run
 
 TECHMAP = Path(__file__).parent / "techmap"
 SCRIPT = f"{NAME}.luts.ys"
-#: What synthesis runs after it has read the design.
+#: Yosys commands after the design has been read.
 AFTER_READ = f"{NO_RW_CHECK}\nscript {SCRIPT}"
 #: Bits of the factors of a DSP block.
 DSP_BITS = 18

@@ -20,7 +20,7 @@ SETTLED = 25
 #: And after STUCK passes in which the number of wires used twice did not get smaller, while it is above FEW.
 STUCK, FEW = 40, 100
 _PASS = re.compile(r"iter=(\d+) wires=\d+ overused=(\d+) overuse=\d+(?: tmgfail=(\d+))?")
-#: A row of the first router's table. What is read is its last number, the arcs (connections) left.
+#: A row of the first router's table, from which the last number is read: the arcs (connections) left.
 _ARCS = re.compile(r"\s\d+ \|[\d\s]+\|[\d\s]+\|\s+(\d+)\|")
 _PLACER = re.compile(r"(?:iter=|at iteration #)(\d+)")
 

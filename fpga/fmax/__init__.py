@@ -1,6 +1,6 @@
 """Clock of a configuration without placing it: a sum of delays, calibrated on placements by nextpnr.
 
-    python -m tilewright.fpga.fmax base                    what the model says
+    python -m tilewright.fpga.fmax base                    print the estimate
 
 The terms are in `tilewright.fpga.fmax.model`. Their coefficients, none negative, are fitted to the placements in
 `fpga/fmax/FAMILY.json`, which also holds the error on points that were not used. `python -m calibration.fmax` in a

@@ -91,22 +91,21 @@ class AxiSegments(wiring.Component):
     there, a segment to read while its beats have room. The direction changes at the end of a burst, if the other
     direction has a segment to offer.
 
-    Addresses beyond the memory answer DECERR: they read what is there and write nothing.
+    Addresses beyond the memory answer DECERR: their reads return arbitrary data and their writes are dropped.
 
     Parameters:
         config: widths of the bus.
         pair_bits: of an address of the memory in pairs.
 
     Ports:
-        axi: slave. Beats read and responses are given when they are there: their queues have room for all that was
-            asked for.
+        axi: slave. Beats read and responses are given when they are there: their queues have room for all requests.
         w_come, r_left, b_left: of `tilewright.fpga.sdram.crossing.AxiCrossing` with queues of `depths`.
         o_valid, o_ready, o_write, o_pair, o_count, o_tag: segments, as `SdramController` takes them.
         w_take, w_last, w_tag, w_data, w_mask: as there.
         r_valid, r_data, r_tag, r_last: as there.
     """
 
-    #: Of a segment: ends its burst, ID of the burst, outside the memory.
+    #: Bits of a segment's tag: ends its burst, ID of the burst, outside the memory.
     TAG_BITS = 3
 
     def __init__(self, config: NpuConfig, pair_bits: int) -> None:
@@ -164,8 +163,8 @@ class AxiSegments(wiring.Component):
             tags[name] = Cat(splitter.o_last, identity, bad)
         reads, writes = splitters["ar"], splitters["aw"]
 
-        # What segments that have gone claim: beats to write, room for beats read, room for responses. Counted as the
-        # queues count, so differences are what is there.
+        # Claims of the segments that have gone: beats to write, room for beats read, room for responses. Counted like
+        # the queues' pointers, so differences are the available amounts.
         counts = (self.w_come, self.r_left, self.b_left)
         beats_claimed, room_claimed, answers_claimed = (
             Signal.like(count, name=f"{name}_claimed")
@@ -214,7 +213,7 @@ class AxiSegments(wiring.Component):
         with m.If(read_goes):
             m.d.sync += turn_of_writes.eq(reads.o_last)
 
-        # A write is answered when its last words are written: no reset loses what was answered.
+        # A write is answered when its last words are written, so a reset loses no answered write.
         last_written, written_name, written_bad = self.w_tag
         m.d.comb += [
             self.axi.b.valid.eq(self.w_take & self.w_last & last_written),

@@ -11,15 +11,15 @@ from amaranth.lib.wiring import In, Out
 COMMAND_BITS, COMMAND_CYCLES = 32, 2
 #: A clock that the controller reaches beside any NPU, near the highest of the chips.
 FAST_HZ = 120_000_000
-#: Setup and hold time at the inputs of the chip with what the board adds, and from the FPGA's clock edge over the clock
-#: pin, the chip and back to the input register without the chip's own time, at least and at most. In ns.
+#: Setup and hold time at the inputs of the chip including the board; and the least and most time from the FPGA's clock
+#: edge over the clock pin, the chip and back to the input register, without the chip's own time. In ns.
 INPUT_SETUP, INPUT_HOLD = 2.5, 2.0
 PATH_LEAST, PATH_MOST = 2.5, 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class SdramChip:
-    """An SDR SDRAM. Times in ns unless the name says otherwise.
+    """An SDR SDRAM. Times in ns unless named otherwise.
 
     Attributes:
         name: for messages.
@@ -155,7 +155,7 @@ class SdramCycles:
         )
 
 
-#: Cycles REFRESH may wait for what was begun, with room to spare: two segments, then PRECHARGE.
+#: Most cycles that REFRESH may wait for the commands in progress, with room to spare: two segments, then PRECHARGE.
 LONGEST_WAIT = 128
 
 

@@ -86,9 +86,9 @@ class SdramController(wiring.Component):
     """Executes segments: runs of pairs of words within one row, in the order they come, without a stall: the words
     to write are there and there is room for those that are read.
 
-    Cycles alternate: in one, columns are read or written; in the other, a row is closed or opened. So the row of
-    the next segment is opened while the one before moves its words, if it lies in another bank, and hits follow each
-    other without a gap. Rows stay open until another row of the bank is asked for, or a refresh.
+    Cycles alternate: in one, columns are read or written; in the other, a row is closed or opened. So the row of the
+    next segment is opened while the one before moves its words, if it lies in another bank, and hits follow each other
+    without a gap. Rows stay open until another row of the bank is needed, or a refresh.
 
     Latency: r_valid of the first pair `2 * PIN_CYCLES + 3 + CAS latency + late` cycles after a segment of an open row
     was taken, or one more.

@@ -180,7 +180,7 @@ class AxiCrossing(wiring.Component):
 
     Ports:
         axi: AXI4 slave, of `near`.
-        far: master with what crosses, of `far`.
+        far: master with the crossing signals, of `far`.
         w_come: beats to write that have come; r_left, b_left: beats read and responses that have left; each as
             `AsyncQueue` counts them, all of `far`.
     """

@@ -17,7 +17,7 @@ from tilewright.isa.config import NpuConfig
 #: Clock domain of the chip's controller, where it has a clock of its own. It has a reset, in which it may be at any
 #: time while `sync` is in reset.
 MEMORY = "memory"
-#: Parts with resets of their own: the queues' ends on the side of the bus, and what asks for segments.
+#: Parts with resets of their own: the queues' ends on the side of the bus, and the source of segments.
 _NEAR, _FAR = "bus", "front"
 #: Cycles of `sync` in which pointers that went back to 0 reach the other side before it acts upon them.
 _SETTLE = 4
@@ -37,7 +37,7 @@ class SdramMemory(wiring.Component):
 
     Ports:
         axi, mem, bus_reset: see `tilewright.fpga.memory.memory_members`. After `bus_reset` the AXI4 slave takes nothing
-            until what was under way has ended.
+            until everything under way has ended.
         sdram_*: see `tilewright.fpga.sdram.chip.pins`; in `domain`.
 
     Raises:

@@ -6,11 +6,11 @@ from tilewright.fpga.sdram.chip import COMMAND_BITS, COMMAND_CYCLES
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.timing import MemoryTiming
 
-#: From the handshake on AR to the first beat, less the words of a beat: cycles of the NPU, of the chip. Response after
-#: the last beat to write: the same, less the words of the beats that wait before it.
+#: Cycles from the handshake on AR to the first beat, without the words of a beat: cycles of the NPU, of the chip.
+#: Response after the last beat to write: the same, without the words of the beats that wait before it.
 READ_CYCLES = (5, 16)
 WRITE_CYCLES = (4, 10)
-#: The same, altogether, where the chip has the clock of the NPU and no queue between two clocks is passed.
+#: Latencies of reads and writes where the chip has the clock of the NPU and there is no queue between two clocks.
 SHARED_READ_CYCLES, SHARED_WRITE_CYCLES = 14, 9
 
 

@@ -98,7 +98,7 @@ class AxiBoard:
         self.path.unlink(missing_ok=True)
         self._library.tw_rtl_destroy(self._handle)
 
-    # What a board may suffer; taken up by the serving thread.
+    # Faults of a board, applied by the serving thread.
 
     def stick(self, stuck: bool = True) -> None:
         """Makes the memory stop answering the NPU, or answer again."""

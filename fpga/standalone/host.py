@@ -28,7 +28,7 @@ from tilewright.fpga.standalone.second_cache import SecondCache
 from tilewright.hw.interfaces import Axi4Lite
 from tilewright.hw.verilog import component_rtlil
 
-#: 32 KiB of instructions: kernels, soft float and what is around them.
+#: 32 KiB of instructions: kernels, soft float and the code around them.
 SECOND_CACHE_WORDS = 8192
 
 

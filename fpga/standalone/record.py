@@ -17,7 +17,7 @@ from tilewright.isa.config import NpuConfig
 RECORD, IMAGE, BOOT, PROGRAM = "standalone.json", "standalone.bin", "boot.bin", "standalone.twp"
 
 
-#: What `Exchange` takes.
+#: Values that `Exchange` accepts.
 INPUTS = ("own", "unsigned", "floats")
 RESULTS = ("values", "error")
 
@@ -45,7 +45,7 @@ class Record:
     """The record of a build for a board without a host.
 
     Attributes:
-        board, config, point: what the bitstream is built from.
+        board, config, point: inputs of the bitstream's build.
         offset: of the image in the flash memory, bytes.
         model: name of its network.
         inputs, results: as in `Exchange`.

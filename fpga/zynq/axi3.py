@@ -25,7 +25,7 @@ ADDRESS_BITS = 32
 
 
 def flipped(members: dict[str, object]) -> dict[str, object]:
-    """The same ports seen from the other side."""
+    """Flips ports to the other side's direction."""
     return {name: member.flip() for name, member in members.items()}  # type: ignore[attr-defined]
 
 

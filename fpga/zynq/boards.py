@@ -22,10 +22,10 @@ from tilewright.isa.timing import MemoryTiming
 CONFIG = "npu.toml"
 
 
-#: Of configurations without a point of their own: memory and bus are the processors'.
+#: Point of configurations without one of their own: memory and bus are the processors'.
 OTHER = Point(clock_mhz=25, memory_kib=0, baud=0)
 
-#: Of what the DRAM could give, what its controller lets through (the processing system's manual, UG585, 22.3.2).
+#: Share of the DRAM's bandwidth that its controller lets through (the processing system's manual, UG585, 22.3.2).
 DRAM_SHARE = 0.75
 
 

@@ -1,5 +1,6 @@
-"""python -m tilewright.isa.generate [--check]: writes what is derived from the tables; --check exits with 1 where one
-is stale."""
+"""python -m tilewright.isa.generate [--check]: writes the files derived from the tables; --check exits with 1 where one
+is stale.
+"""
 
 import sys
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from tilewright.common.store import write_atomically
 
 ROOT = Path(__file__).resolve().parents[2]
-#: What makes the text of a file, by its path below the repository.
+#: Functions that make the text of a file, by its path below the repository.
 Outputs = Mapping[Path, Callable[[], str]]
 
 

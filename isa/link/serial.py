@@ -32,7 +32,7 @@ ESCAPE = 0x7D
 ESCAPE_XOR = 0x20
 #: Payload words of one frame at most (1 KiB).
 MAX_WORDS = 256
-#: Of CRC-32, reflected; what the register holds after a good frame with its CRC has gone through.
+#: Polynomial of CRC-32, reflected; and the register's value after a good frame with its CRC.
 CRC_POLYNOMIAL = 0xEDB88320
 CRC_INITIAL = 0xFFFFFFFF
 CRC_RESIDUE = 0xDEBB20E3

@@ -13,7 +13,7 @@ from enum import IntEnum
 REQUEST = struct.Struct("<IIQ")
 #: Status, bytes that follow.
 RESPONSE = struct.Struct("<II")
-#: What INFO answers: first address and bytes of the memory.
+#: Response to INFO: first address and bytes of the memory.
 INFO = struct.Struct("<QQ")
 #: Bytes of one request at most.
 MAX_BYTES = 1 << 24

@@ -1,7 +1,7 @@
 """Models of hosts: the time a processor takes for the counted operations of kernels.
 
-A time is the sum of the operations by kind, each with its cycles, and of the bytes of memory; nothing overlaps but what
-the numbers contain. They are throughputs of code as these kernels are: independent operations one after the other.
+A time is the sum of the operations by kind, each with its cycles, and of the bytes of memory; nothing overlaps beyond
+the numbers themselves. They are throughputs of code as these kernels are: independent operations one after the other.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class HostModel:
     source: str = ""
 
     def seconds(self, work: Mapping[str, float], nbytes: int, threads: int = 1) -> float:
-        """Of one kernel whose work is shared by threads."""
+        """Time in seconds of one kernel whose work is shared by threads."""
         cycles = sum(self.cycles.get(kind, 0.0) * amount for kind, amount in work.items())
         return (cycles + self.byte_cycles * nbytes) / threads / self.mhz / 1e6
 
     def step_seconds(self, work: Mapping[str, float], nbytes: int) -> float:
-        """Of a CPU step by one thread, with calling it."""
+        """Time in seconds of a CPU step by one thread, including its call."""
         return self.seconds(work, nbytes) + self.call_cycles / self.mhz / 1e6
 
     def kernel_seconds(self, kernel: KernelWork, threads: int = 1) -> float:
@@ -62,7 +62,7 @@ def _kinds(*cycles: float) -> dict[str, float]:
     return dict(zip(WORK_KINDS, cycles, strict=True))
 
 
-#: By name of the host. Operations of a vector are of the target's registers.
+#: Models by name of the host. Operations of a vector are of the target's registers.
 HOST_MODELS = {
     model.name: model
     for model in (

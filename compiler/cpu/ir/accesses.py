@@ -13,7 +13,7 @@ _PARAMETERS = re.compile(r"@[\w.]+\(([^)]*)\)")
 _POINTER = re.compile(r"ptr (?:noalias )?(%[\w.]+|@[\w.]+|null)")
 _RESULT = re.compile(r"\s*(%[\w.]+) = (.*)")
 _CALL = re.compile(r"call [^@]*(@[\w.]+)\((.*)\)")
-#: Intrinsics with pointers: what they do with memory; others have none or are functions of the module.
+#: Intrinsics with pointers, and their memory accesses; others have no pointers or are functions of the module.
 _INTRINSICS = {
     "@llvm.masked.load": "read", "@llvm.x86.tileloadd64": "read", "@llvm.x86.ldtilecfg": "read",
     "@llvm.masked.store": "write", "@llvm.x86.tilestored64": "write", "@llvm.prefetch": "",

@@ -2,8 +2,8 @@
 
 `C[batch, m, (r, c)] = sum_k A[batch, m, k] * B[batch, k, (r, c)]`, columns being rows `r` of width `c` (the last two
 dimensions of a convolution's output; one row for a matmul). For every block of columns B is packed into the cache
-(im2col happens here), then each register tile is computed and whatever expression follows is applied while the tile
-is in the first-level cache.
+(im2col happens here), then each register tile is computed and its epilogue is applied while the tile is in the
+first-level cache.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Domain:
 
 @dataclass(eq=False)
 class Gemm:
-    """A matmul that stores itself together with what is computed from it (see `value.Accumulator`).
+    """A matmul that stores itself together with its epilogue (see `value.Accumulator`).
 
     Attributes:
         k: length of the reduction (groups of four for int8).

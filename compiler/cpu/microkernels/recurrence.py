@@ -1,8 +1,8 @@
 """The product of a recurrent step: state times the recurrent weights of some gates, block of units by block of units.
 
 The columns of all these gates lie side by side for each block of units, so that one register tile gives every gate of
-its units, and what follows (activations, new state) is computed while they are in the first-level cache. States of
-bytes are multiplied four neighbours at a time, as in other integer products.
+its units. The epilogue (activations, new state) is computed while they are in the first-level cache. States of bytes
+are multiplied four neighbours at a time, as in other integer products.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def det(ctx: Context) -> None:
                 diagonal = entry(k, k)
                 signed = f.select(swapped, f.fneg(diagonal), diagonal)
                 f.store(f.fmul(f.load("double", product), signed), product)
-                # A column of zeros makes the product zero; what is eliminated with it does not matter.
+                # A column of zeros makes the product zero, so its eliminated elements do not matter.
                 divisor = f.select(f.fcmp("oeq", diagonal, zero), one, diagonal)
                 with f.loop(f.add(k, 1), n) as i:
                     factor = f.fdiv(entry(i, k), divisor)

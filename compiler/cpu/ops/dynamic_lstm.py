@@ -43,8 +43,8 @@ class _Steps:
     """The loop over time of a direction. Inputs: X W^T [steps, batch, 4*hidden], R [hidden, 4*hidden], bias, scale and
     zero point of R, initial h and c [batch, hidden]; gates in the order input, output, forget, cell.
 
-    With R as int8 and its zero point z, a sum of (state - zs) * (R - z) is the product of the bytes, less z times the
-    sum of the state's row and zs times the sum of the column of R - z.
+    R is int8 with zero point z. A sum of (state - zs) * (R - z) is the product of the bytes, less z times the sum of
+    the state's row and zs times the sum of the column of R - z.
     """
 
     def __init__(self, ctx: Context) -> None:

@@ -97,7 +97,7 @@ def matmul_generic(ctx: Context, a: Value, b: Value, shape: tuple[int, ...]) -> 
 
 
 def promoted(ctx: Context, v: Value, shape: tuple[int, ...]) -> Value:
-    """The same elements with another shape (unit dimensions added)."""
+    """Reshapes a value by adding unit dimensions; the elements stay."""
     if v.shape == shape:
         return v
     if v.buffer is None and v.acc is None and v.fn is not None and v.size == 1:

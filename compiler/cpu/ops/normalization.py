@@ -75,7 +75,7 @@ def moments(read: ElementFn, rows: Statistics, count: int, epsilon: float, kind:
 def normalised(
     ctx: Context, x: Value, axes: Sequence[int], epsilon: float, finish: Callable[[Expr, list[Index]], Expr]
 ) -> Value:
-    """`finish` of (x - mean) / sqrt(variance + epsilon) over `axes`, at an index."""
+    """The value of `finish` of (x - mean) / sqrt(variance + epsilon) over `axes`, at an index."""
     kind, dtype = wide(x.dtype), x.dtype
     count = math.prod(x.shape[a] for a in axes)
 

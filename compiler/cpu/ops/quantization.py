@@ -53,10 +53,10 @@ def by_reciprocal(x: Expr, scale: np.float32, zero_point: int, dtype: str, has_f
 
     The quotient is that of the division, correctly rounded. With fused multiply-adds (P. Markstein, Computation of
     elementary functions on the IBM RISC System/6000 processor, 1990): with the rounded reciprocal a first correction
-    gives a quotient within a unit in the last place, whose remainder one fma gives exactly, and the second correction
+    gives a quotient within a unit in the last place. One fma gives its remainder exactly, and the second correction
     rounds as the division does. Without: a product with the reciprocal in float64 is off by less than 2^-51 of it, and
-    no quotient of two numbers of 24 bits is within 2^-49 of a number between two neighbours of 24 bits.
-    x is clamped before, so that nothing overflows; where remainders could be subnormal, quotients are far below 1/2.
+    no quotient of two numbers of 24 bits is within 2^-49 of a number between two neighbours of 24 bits. x is clamped
+    before, so that nothing overflows; where remainders could be subnormal, quotients are far below 1/2.
     """
     lo, hi = int_range(dtype)
     low, high = ((np.float32(bound - zero_point) * scale) for bound in (lo, hi))

@@ -1,8 +1,8 @@
 """Products of 16-bit activations with 8-bit weights, by the arithmetic of `tilewright.isa.wide_numerics`; and
 conversions of such activations to the byte planes of the NPU.
 
-The int8 kernels do the work, once for each byte of the activations: with a = 256 * high + low, high of int8 and low of
-uint8, the sum is 256 times that of the high bytes and that of the low ones.
+The int8 kernels run once for each byte of the activations, a = 256 * high + low with high of int8 and low of uint8. The
+sum is 256 times that of the high bytes plus that of the low ones.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""From the operators of a segment to kernel calls: fusion, and placement in memory."""
+"""Stages of a segment: from operators to kernel calls, with fusion and placement in memory."""

@@ -1,10 +1,10 @@
 """`Context`: from nodes to stages. Which values are computed inside their consumer's loop, which get memory.
 
-A `Value` starts lazy: a function from an output index to an expression. A consumer that reads it once per element
-calls that function, which is the fusion: Dequantize -> op -> Quantize becomes one loop. A value is given memory
-(`Context.buffer`) when several readers would repeat much work, when an operator needs its operand in memory, or
-when it leaves the segment. Convolutions and matmuls give *accumulator* values: whatever is computed from one
-at its own index becomes the epilogue of the micro-kernel's tile.
+A `Value` starts lazy: a function from an output index to an expression. A consumer that reads it once per element calls
+that function, which is the fusion: Dequantize -> op -> Quantize becomes one loop. A value is given memory
+(`Context.buffer`) when several readers would repeat much work, when an operator needs its operand in memory, or when it
+leaves the segment. Convolutions and matmuls give *accumulator* values: an expression of one at its own index becomes
+the epilogue of the micro-kernel's tile.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Context:
         self._met: dict[str, Node] = {}  # by first output, since the last stage
         self._makers: dict[Value, Node] = {}
 
-    # What operators read.
+    # Methods for reading operands.
 
     def unsupported(self, what: str, supported: str) -> UnsupportedError:
         n = self.node
@@ -206,7 +206,7 @@ class Context:
         idx = idx[len(idx) - v.rank :]
         return self.read(v, [Index(0) if n == 1 else i for i, n in zip(idx, v.shape)])
 
-    # What operators make.
+    # Methods for making results.
 
     def define(self, shape: Sequence[int], dtype: str, fn: ElementFn, cost: int, out: int = 0) -> Value:
         """Defines output `out` of the current node, computed element by element by `fn`."""

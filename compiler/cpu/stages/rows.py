@@ -1,8 +1,8 @@
 """Softmax, normalisations and their like: statistics of rows, and results computed from them.
 
 A rule is written once, as a recipe over `Statistics`. Where the axes are the last ones (`Fused`), every row is finished
-before the next: it stays in the first-level cache, and whatever follows is computed in its last pass. Otherwise
-(`Stored`) each statistic is a tensor in memory.
+before the next: it stays in the first-level cache, and its epilogue is computed in its last pass. Otherwise (`Stored`)
+each statistic is a tensor in memory.
 """
 
 from __future__ import annotations

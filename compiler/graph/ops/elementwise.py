@@ -114,7 +114,7 @@ class QLut(Elementwise):
     """Any function of one tensor.
 
     Attributes:
-        table: 256 bytes: the result's byte for each byte of x, both as they are stored.
+        table: 256 bytes: the result's byte for each byte of x, both as stored.
     """
 
     table: bytes

@@ -1,7 +1,8 @@
 """The base classes of quantised ops, and the registry of all ops.
 
 An instance of a subclass is the op of one node with its attributes. Operands and results are int8 or uint8 tensors with
-a `Quant`, except where the class says otherwise; shapes are ONNX's (NCHW, NCW, rows of K). Every op has one result.
+a `Quant`, except where the class is documented otherwise; shapes are ONNX's (NCHW, NCW, rows of K). Every op has one
+result.
 """
 
 from __future__ import annotations

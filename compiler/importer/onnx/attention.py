@@ -1,7 +1,7 @@
 """Attention, QAttention and MultiHeadAttention of com.microsoft, as products, sums and Softmax.
 
-Scores get what onnxruntime's CPU kernels add, in their order: `attention_bias`, then `mask_filter_value` for keys that
-are hidden and the lowest float for those a causal query must not see yet. Where all keys of a query are hidden the
+Scores get the terms of onnxruntime's CPU kernels, in their order: `attention_bias`, then `mask_filter_value` for keys
+that are hidden and the lowest float for those a causal query must not see yet. Where all keys of a query are hidden the
 order decides, as sums near -10000 are rounded to 1/1024.
 """
 

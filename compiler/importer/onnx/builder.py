@@ -73,7 +73,7 @@ class OnnxBuilder:
         self.current = OnnxNode("", [], [])
         self.scope: dict[str, str] | None = None  # inside a subgraph: its names -> names of the graph
 
-    # --- what handlers ask ---
+    # --- queries of handlers ---
 
     def tensor(self, name: str) -> Tensor:
         """The tensor of a name already made. Raises CompileError for an unknown name, StagingError for a sequence."""

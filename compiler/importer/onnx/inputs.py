@@ -13,7 +13,7 @@ from tilewright.compiler.errors import CompileError, OpenShapeError, StagingErro
 from tilewright.compiler.onnx.onnx_ops import numpy_dtype
 from tilewright.compiler.stages.notes import OPEN_BATCH
 
-#: What exporters call a batch, and parts of what they call other dimensions.
+#: Names of batch dimensions in exporters, and parts of their names of other dimensions.
 _BATCH = re.compile(r"batch|^(n|b|bs|nb)$", re.IGNORECASE)
 _OTHER = re.compile(r"seq|len|time|tok|frame|step|height|width|point|past|cache|chunk|text", re.IGNORECASE)
 
@@ -129,7 +129,7 @@ def size_of(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
     return None if name in ("", "None", "none", "?", "*", "-1") else name
 
 
-#: What open dimensions of an example get: rows and columns of an image, steps of a sequence.
+#: Example sizes of open dimensions: rows and columns of an image, steps of a sequence.
 _PIXELS, _STEPS = 224, 128
 
 

@@ -46,7 +46,7 @@ def reported(name: str) -> Iterator[None]:
             raise StagingError(text, error.tensors) from error
         raise type(error)(text) from error
     except (MemoryError, RecursionError, ArithmeticError, LookupError, TypeError, ValueError, RuntimeError) as error:
-        # What the checker let through of a damaged file shows up here, never as a traceback.
+        # Damage of the file that the checker missed shows up here, never as a traceback.
         kind = type(error).__name__
         raise CompileError(f"{name}: damaged or inconsistent model: {kind}: {one_line(error)}") from error
 
@@ -87,7 +87,7 @@ def load(source: str | Path | bytes | onnx.ModelProto, name: str) -> onnx.ModelP
         raise CompileError(f"{name}: {error}") from None
     _check_header(model, name)
     for value in model.graph.output:
-        # The checker asks for what is inferred anyway, and nobody reads.
+        # The checker requires types that are inferred anyway, and unused.
         if value.type.WhichOneof("value") is None or (
             value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape")
         ):
@@ -148,7 +148,7 @@ def _check_header(model: onnx.ModelProto, name: str) -> None:
             model.opset_import.add(domain=node.domain, version=1)
             versions[node.domain] = 1
     if 3 <= model.ir_version < 4:
-        model.ir_version = 4  # version 3 wants initialisers to be inputs too; nobody minds where they are not
+        model.ir_version = 4  # version 3 wants initialisers to be inputs too; without an effect where they are not
     if model.ir_version > onnx.IR_VERSION:
         model.ir_version = onnx.IR_VERSION
 

@@ -29,7 +29,8 @@ def unpacked(data: np.ndarray, bits: int) -> np.ndarray:
 @handles("MatMulNBits", domain=MS)
 def mat_mul_n_bits(builder: OnnxBuilder, node: OnnxNode) -> None:
     """Inputs A [.., K], B [N, blocks, block_size * bits / 8], scales and zero_points per block, g_idx [K] (the block of
-    each row where they do not follow each other), bias [N]; A x dequantised B' + bias in float32, rounded once.
+    each row where they do not follow each other), bias [N]. The result is A x dequantised B' + bias in float32, rounded
+    once.
     """
     node.accept("weight_prepacked", 0)
     bits = _bits(node)

@@ -53,7 +53,7 @@ def _ceil_ends(size: Any, kernel: Any, strides: Any, dilations: Any, pads: list[
         if (count - 1) * s >= n + begin:
             count -= 1
         ends.append(max(end, (count - 1) * s + reach - n - begin))
-        # A shorter result than floor mode's cannot be said by a larger pad; shrink instead.
+        # No larger pad can express a result shorter than floor mode's; shrink instead.
         if (n + begin + ends[-1] - reach) // s + 1 > count:
             ends[-1] = (count - 1) * s + reach - n - begin
     return ends

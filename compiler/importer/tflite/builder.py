@@ -55,7 +55,7 @@ class TfliteBuilder:
         self.taken = {t.name for t in model.tensors}
         self.variables: Variables | None = None
 
-    # --- what handlers ask ---
+    # --- queries of handlers ---
 
     def refuse(self, what: str) -> UnsupportedError:
         """The error for a valid construct that is not supported."""

@@ -25,8 +25,9 @@ def names_axis(*tensors: FileTensor) -> bool:
 
 
 def left_to_builtin(b: TfliteBuilder, x: FileTensor, w: FileTensor, scale: np.ndarray) -> bool:
-    """True if XNNPACK does not take a product of `x` by weights of these scales (one, or one per channel): a scale is
-    no normal number above 0, a factor is too large, or a tensor names an axis (but int8 weights may).
+    """True if XNNPACK does not take a product of `x` by weights of these scales (one, or one per channel). It refuses a
+    scale that is no normal number above 0, a factor that is too large, or a tensor that names an axis (but int8 weights
+    may).
     """
     y = b.target()
     with np.errstate(over="ignore"):

@@ -22,7 +22,7 @@ from tilewright.compiler.limits import check_shape
 
 IDENTIFIER = b"TFL3"
 VARIABLE_OPS = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE")
-#: What reading a damaged flatbuffer, or building a graph of what was read, may raise.
+#: Exceptions of reading a damaged flatbuffer, or of building a graph from it.
 DAMAGE = (
     struct.error, MemoryError, RecursionError, ArithmeticError, LookupError, TypeError, ValueError, RuntimeError,
     AttributeError, AssertionError,

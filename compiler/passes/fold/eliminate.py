@@ -1,7 +1,7 @@
 """Drops nodes that change nothing: identities, no-op movement, duplicate constants and nodes, dead nodes.
 
 Identity(x), Dropout(x), Cast(x) to its own type          =>  x
-Reshape, Transpose, Expand, Slice, Pad, Tile, Resize      =>  x    where the elements stay as they are
+Reshape, Transpose, Expand, Slice, Pad, Tile, Resize      =>  x    where the elements stay unchanged
 Concat(x), Sum(x), Max(x), Min(x), Mean(x)                =>  x
 QLut with the identity table and the same quantisation    =>  x
 QuantizeLinear(DequantizeLinear(x)), same parameters      =>  x    (8 bit: (q - z) * s / s rounds back to q)

@@ -2,8 +2,8 @@
 
     QLut(move(op(...)))   =>   move(QLut(op(...)))        op: a quantised op; move: one or several in a row
 
-if nothing else reads what lies between. Looking up commutes with moving elements. So the scaling of queries and keys
-behind the split into heads joins the product before it.
+if nothing else reads the tensors in between. Looking up commutes with moving elements. So the scaling of queries and
+keys behind the split into heads joins the product before it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _raise(graph: Graph, table: Node, moves: list[Node]) -> None:
     source = graph.tensor(moves[0].inputs[0])
     value = graph.add(replace(y, name=graph.unique(y.name), shape=source.shape))
     raised = replace(table, inputs=[source.name], outputs=[value.name])
-    for move in moves:  # what is in between holds other values now, so it gets other names
+    for move in moves:  # tensors in between hold other values now, so they get other names
         move.inputs[0] = value.name
         shape = graph.tensor(move.outputs[0]).shape
         value = y if move is moves[-1] else graph.add(replace(y, name=graph.unique(y.name), shape=shape))

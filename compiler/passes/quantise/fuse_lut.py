@@ -1,8 +1,8 @@
 """Replaces functions of one 8-bit tensor with tables.
 
-A tensor is a function of a root r if every element of it depends on the same element of r alone: r itself, elementwise
-ops over functions of r and constants whose elements are all alike (an attention mask that masks nothing), whatever lies
-between (further Q and DQ included). Where such a tensor is 8-bit and quantised,
+A tensor is a function of a root r if every element of it depends on the same element of r alone. These are r itself,
+and elementwise ops (Q and DQ included) over functions of r and constants whose elements are all alike, such as an
+attention mask that masks nothing. Where such a tensor is 8-bit and quantised,
 
     t = f(r)   =>   t = QLut(r),  table[byte] = f(byte)     f: the sub-graph itself, run on all 256 inputs
 

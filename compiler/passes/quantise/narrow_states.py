@@ -2,7 +2,7 @@
 
     begin -> Q, and DQ -> end, of one scale     =>  the state is the integers between
 
-The value that a run ends with is what the next one reads, and Q(DQ(x)) is x.
+The next run reads the value that a run ends with, and Q(DQ(x)) is x.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Completes the FASM of DSP blocks and block RAMs, of which nextpnr omits features.
 
-DSP48E1: eight inputs come from a multiplexer of the tile with two constants. nextpnr takes an input that nothing is
-routed to for 1, as it is elsewhere, and inverts it where the design has a 0. Measured on hardware that does not hold
-here: A * B does not depend on A. The vendor's tool selects the constant and leaves the inverter off, for a 0 as for a 1
+DSP48E1: eight inputs come from a multiplexer of the tile with two constants. nextpnr assumes that an unrouted input is
+1, like elsewhere, and inverts it where the design has a 0. Measured on hardware that does not hold here: A * B does not
+depend on A. The vendor's tool selects the constant and leaves the inverter off, for a 0 as for a 1
 (https://github.com/openXC7/nextpnr-xilinx/pull/159, on two parts); so does this.
 
 Block RAM: a RAMB36E1 with a port of 1 or 9 bits has a feature of its own, without which the ninth bit reads 0
@@ -21,10 +21,10 @@ from typing import Any
 from tilewright.fpga.errors import FpgaError
 from tilewright.fpga.flows.xilinx7.fasm import features
 
-#: What nextpnr is to run before it places.
+#: Script for nextpnr before placement.
 PLACEMENT = Path(__file__).resolve().parent / "nextpnr" / "place_blocks.py"
-#: What nextpnr is to run after it has routed, and the file it writes then: widths of every RAMB36E1, and the slowest
-#: path at a DSP block.
+#: Script for nextpnr after routing, and the file it writes: widths of every RAMB36E1, and the slowest path at a DSP
+#: block.
 LISTING = Path(__file__).resolve().parent / "nextpnr" / "after_route.py"
 LISTED = "top.blocks.json"
 #: Inputs with a multiplexer for constants and an inverter: bus, indices.
@@ -39,7 +39,7 @@ def complete(text: str, widths: Mapping[str, Mapping[str, int]]) -> str:
     """Adds the features that nextpnr omits to its FASM text.
 
     Args:
-        text: what nextpnr wrote.
+        text: output of nextpnr.
         widths: of every RAMB36E1 by tile: READ_WIDTH_A and so on.
 
     Raises:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tilewright.fpga.flows.netlist import Bit, Cell, Module, loads
 
-#: What nextpnr is to run before it places.
+#: Script for nextpnr before placement.
 PLACEMENT = Path(__file__).resolve().parent / "nextpnr" / "place_buffers.py"
 
 

@@ -21,7 +21,7 @@ from tilewright.fpga.flows.watch import Watch
 from tilewright.fpga.flows.xilinx7 import blocks, buffers, fasm, tools
 
 BITSTREAM = f"{NAME}.bit"
-#: What Linux's FPGA manager loads.
+#: The image that Linux's FPGA manager loads.
 IMAGE = f"{NAME}.bit.bin"
 _FASM, _FRAMES, _LOG, _PINS = f"{NAME}.fasm", f"{NAME}.frames", f"{NAME}.tim", f"{NAME}.xdc"
 #: nextpnr's second router searches far around wires that are used twice when they cost much more than others: most of
@@ -70,7 +70,7 @@ class Xilinx7(Flow):
 
     Args:
         part: full name of the FPGA.
-        capacity: what it has.
+        capacity: resources of the FPGA.
     """
 
     images = (BITSTREAM, IMAGE)

@@ -25,7 +25,7 @@ PACKAGES = (NEXTPNR, "prjxray", "prjxray-database")
 SUITE = "sid"
 MIRROR = "http://deb.debian.org/debian"
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-#: What is kept of the packages: tools, libraries, and of the databases those of Zynq.
+#: Kept files of the packages: tools, libraries, and of the databases those of Zynq.
 _KEPT = (
     f"./usr/bin/{NEXTPNR}",
     f"./usr/bin/{FRAMES2BIT}",

@@ -3,7 +3,7 @@
 - `widths`: of the ports of every RAMB36E1, by site.
 - `dsp_path`: the slowest path from or to a DSP block: its ns and its cells, each with the delays of the wire before
   it and of the way through it. nextpnr's timing knows no DSP
-  blocks, so its clock says nothing of these paths. Delays of wires are nextpnr's, those of cells the slow ones of the
+  blocks, so its clock ignores these paths. Delays of wires are nextpnr's, those of cells the slow ones of the
   database's timings (`timings/*.sdf`).
 
 It runs in nextpnr's Python, without this package: hence a folder of its own.
@@ -16,8 +16,8 @@ from typing import Any
 ctx: Any = globals()["ctx"]
 PORTS = [f"{kind}_WIDTH_{port}" for kind in ("READ", "WRITE") for port in "AB"]
 DSP = "DSP48E1_DSP48E1"
-#: From the clock to the outputs, ns: flip-flop, LUT as memory or shift register, block RAM, processing system (not
-#: known; its outputs have LUTs behind them).
+#: Delays from the clock to the outputs, ns: flip-flop, LUT as memory or shift register, block RAM, processing system
+#: (not known; its outputs have LUTs behind them).
 CLOCKED = {
     "SLICE_FFX": 0.322,
     "SLICE_LUTX": 1.482,
@@ -28,7 +28,7 @@ CLOCKED = {
 #: Through a cell, the slowest way, and from the carry of the one before.
 THROUGH = {"SLICE_LUTX": 0.157, "CARRY4": 0.642, "SELMUX2_1": 0.3}
 CARRIED = 0.334
-#: What does not go through a cell: how a LUT that is a memory is written.
+#: Inputs without a path through the cell: the write port of a LUT that is a memory.
 WRITTEN = {"SLICE_LUTX": {"CLK", "WE", "WA", "DI"}}
 #: Until a clock that takes an input, but for DSP blocks: the slowest input.
 SETUP = {

@@ -35,7 +35,7 @@ def next_of(cell: Any) -> str | None:
     return None
 
 
-#: By kind: column, row (0 at the top), half of the tile, name.
+#: Sites by kind: column, row (0 at the top), half of the tile, name.
 sites: dict[str, list[tuple[int, int, int, str]]] = {"DSP48": [], "RAMB18": []}
 for bel in ctx.getBels():
     if (found := SITE.match(str(bel))) and str(bel).endswith(("DSP48E1", "RAMB18E1")):
