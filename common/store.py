@@ -38,7 +38,7 @@ def writing(path: str | Path) -> Iterator[BinaryIO]:
     Raises:
         OSError: the file cannot be written.
     """
-    target = _replaceable(Path(path))
+    target = _replacement_target(Path(path))
     if target is None:
         content = io.BytesIO()
         yield content
@@ -60,7 +60,7 @@ def writing(path: str | Path) -> Iterator[BinaryIO]:
 
 def check_writing(path: str | Path) -> None:
     """Raises OSError where `writing` could not make its file, such as in a folder that this user may not write to."""
-    target = _replaceable(Path(path))
+    target = _replacement_target(Path(path))
     if target is not None and not os.access(target.parent, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(target.parent))
 
@@ -71,7 +71,7 @@ def write_atomically(path: str | Path, content: bytes | str) -> None:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
-def _replaceable(path: Path) -> Path | None:
+def _replacement_target(path: Path) -> Path | None:
     """The file to replace, links followed; None where the existing one has to be written to."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
@@ -129,10 +129,10 @@ def user_folder(variable: str, below_home: str) -> Path:
     try:
         return Path.home() / below_home / "tilewright"
     except RuntimeError:
-        return _homeless(below_home)
+        return _private_folder(below_home)
 
 
-def _homeless(name: str) -> Path:
+def _private_folder(name: str) -> Path:
     """A folder that belongs to this user alone, under a name that is the same in the next run. Where another user made
     it first, the returned name is one that cannot be made.
     """

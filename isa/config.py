@@ -328,7 +328,7 @@ class NpuConfig(Shown):
         """Copies the configuration with some fields changed, checked again."""
         unknown = sorted(set(changes) - {f.name for f in fields(self)})
         if unknown:
-            raise ConfigError(f"unknown configuration field {_and_known(unknown[0])}")
+            raise ConfigError(f"unknown configuration field {_with_known_fields(unknown[0])}")
         return replace(self, **changes)
 
     # Storage.
@@ -350,7 +350,7 @@ class NpuConfig(Shown):
             raise ConfigError(f"{where}: base: {error}") from None
         unknown = sorted(set(values) - {f.name for f in fields(NpuConfig)})
         if unknown:
-            raise ConfigError(f"{where}: unknown field {_and_known(unknown[0])}")
+            raise ConfigError(f"{where}: unknown field {_with_known_fields(unknown[0])}")
         try:
             return start.with_(**({"name": "custom"} | values)) if start else NpuConfig(**values)
         except ConfigError as error:
@@ -394,7 +394,7 @@ class NpuConfig(Shown):
         return found
 
 
-def _and_known(field: str) -> str:
+def _with_known_fields(field: str) -> str:
     """The text that names an unknown field and the known ones, for messages."""
     known = [f.name for f in fields(NpuConfig)]
     return f"{field!r}{meant(field, known)}; known: {', '.join(known)}"

@@ -205,7 +205,7 @@ class Program(Shown):
         manifest = self._manifest()
         del manifest["compile_seconds"]
         manifest.pop("signature", None)
-        text = json.dumps(_same_numbers(manifest), sort_keys=True).encode()
+        text = json.dumps(_normalised_numbers(manifest), sort_keys=True).encode()
         digest = hashlib.sha256(len(text).to_bytes(8, "little") + text)
         for data in self._all_sections().values():
             digest.update(data)
@@ -404,12 +404,12 @@ def _from_manifest(manifest: Any, body: memoryview) -> Program:
     )
 
 
-def _same_numbers(value: Any) -> Any:
+def _normalised_numbers(value: Any) -> Any:
     """Normalises numbers of a JSON value: whole numbers become integers, whatever the type of the field."""
     if isinstance(value, dict):
-        return {k: _same_numbers(v) for k, v in value.items()}
+        return {k: _normalised_numbers(v) for k, v in value.items()}
     if isinstance(value, list):
-        return [_same_numbers(v) for v in value]
+        return [_normalised_numbers(v) for v in value]
     return int(value) if isinstance(value, float) and value.is_integer() and value else value
 
 

@@ -141,12 +141,14 @@ def attribute(
         for found in layer_cycles(fused, [trace]):
             interval = end, end + found.cycles
             first = found.layer.first
-            rows.append(_account(groups[first], found.layer, bounds[first], interval, table, config, memory, products))
+            rows.append(
+                _layer_losses(groups[first], found.layer, bounds[first], interval, table, config, memory, products)
+            )
             end += found.cycles
     return rows
 
 
-def _account(
+def _layer_losses(
     members: list[Layer],
     layer: Layer,
     bound: int,

@@ -211,9 +211,9 @@ class CycleDevice(Interruptible):
                 # no steps: it gets as many as take about as long as the run did.
                 steps = min(clock.counters.cycles or 1, _STEPS_AT_LEAST + _STEPS_PER_CYCLE * clock.evaluated)
                 self._functional(regions, program, steps)
-            except DeviceError as told:
-                if (told.code, told.engine, told.pc) == (fault.code, clock.engine, clock.pc):
-                    return DeviceError(str(told), fault.code, clock.engine, clock.pc, fault.address)
+            except DeviceError as reported:
+                if (reported.code, reported.engine, reported.pc) == (fault.code, clock.engine, clock.pc):
+                    return DeviceError(str(reported), fault.code, clock.engine, clock.pc, fault.address)
         explain = Explainer(ExternalMemory(self.memory.data, regions), program[0], program[1], self.scratchpads)
         text = f"{fault.code.name}: {clock.engine.name} at {explain._at(clock.pc)} in cycle {clock.counters.cycles}"
         if fault.code == ErrorCode.WATCHDOG and fault.address:

@@ -130,9 +130,11 @@ def errors(
     found: dict[str, list[float]] = {count: [] for count in COUNTS}
     model = AreaModel(family, coefficients, {})
     for config, measured in zip(configs, counts):
-        said = model.estimate(config)
+        estimated = model.estimate(config)
         for count in COUNTS:
-            found[count].append(abs(getattr(said, count) - getattr(measured, count)) / max(1, getattr(measured, count)))
+            found[count].append(
+                abs(getattr(estimated, count) - getattr(measured, count)) / max(1, getattr(measured, count))
+            )
     return found
 
 

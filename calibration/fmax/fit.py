@@ -134,8 +134,8 @@ def _write(family: str, entries: list[dict[str, Any]], routed: dict[str, float],
     coefficients = fit(fitted, family)
     off = errors(coefficients, held, family)
     for p, error in zip(held, off):
-        said = p.placed_mhz * (1 + error)
-        say(f"held back: {p.config.name}: {p.placed_mhz:.1f} MHz, the model says {said:.1f} ({error:+.1%})")
+        estimated = p.placed_mhz * (1 + error)
+        say(f"held back: {p.config.name}: {p.placed_mhz:.1f} MHz, the model says {estimated:.1f} ({error:+.1%})")
     alone = [
         abs(errors(fit([other for other in fitted if other is not p], family), [p], family)[0]) for p in fitted
     ] if len(fitted) > 1 else [math.nan]  # fmt: skip

@@ -49,9 +49,9 @@ class Watch:
             text = file.read()
         text = text[: text.rfind(b"\n") + 1]  # the rest comes later
         self._read += len(text)
-        said = [said for line in text.decode(errors="replace").splitlines() if (said := self.line(line))]
-        if said:
-            self.progress(said[-1])
+        reports = [reports for line in text.decode(errors="replace").splitlines() if (reports := self.line(line))]
+        if reports:
+            self.progress(reports[-1])
 
     def line(self, line: str) -> str:
         """The progress in a line of the log, "" if it has none. Raises `FpgaError` where routing does not end."""

@@ -113,14 +113,14 @@ class AxiBoard:
     def _serve(self) -> None:
         while not self._closed:
             while self._tasks:
-                self._do(*self._tasks.pop(0))
+                self._apply_fault(*self._tasks.pop(0))
             for key, _ in self._selector.select(0 if self._running else 0.002):
                 if key.fileobj is self._server:
                     connection, _ = self._server.accept()
                     self._inboxes[connection] = bytearray()
                     self._selector.register(connection, selectors.EVENT_READ)
                 else:
-                    self._hear(key.fileobj)  # type: ignore[arg-type]
+                    self._receive(key.fileobj)  # type: ignore[arg-type]
             if self._running:
                 self._irq = bool(self._library.tw_rtl_tick(self._handle, SLICE))
                 self._running = not self._irq and self._busy()
@@ -130,7 +130,7 @@ class AxiBoard:
                     del self._waiting[connection]
                     self._answer(connection, bytes([self._irq]))
 
-    def _do(self, task: str, value: int) -> None:
+    def _apply_fault(self, task: str, value: int) -> None:
         if task == "stuck":
             self._library.tw_rtl_stuck(self._handle, value)
         else:
@@ -148,7 +148,7 @@ class AxiBoard:
         self._waiting.pop(connection, None)
         connection.close()
 
-    def _hear(self, connection: socket.socket) -> None:
+    def _receive(self, connection: socket.socket) -> None:
         try:
             data = connection.recv(1 << 20)
         except OSError:

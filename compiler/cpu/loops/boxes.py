@@ -57,7 +57,7 @@ class Analysis:
         starts = range(0, self.shape[-1], self.block)
         return all(self._partition([*around, (start, start + self.block)]) for start in starts)
 
-    def _status(self, k: int, box: list[tuple[int, int]], skip: int) -> tuple[int, int]:
+    def _coordinate_range(self, k: int, box: list[tuple[int, int]], skip: int) -> tuple[int, int]:
         """Range of coordinate k over a box without dimension `skip`."""
         lo = hi = 0
         for d, t in self.tables[k].items():
@@ -75,7 +75,7 @@ class Analysis:
         valid, mixed_by = np.ones(count, bool), None
         outside = np.zeros(count, bool)
         for k, n in enumerate(self.in_shape):
-            lo, hi = self._status(k, box, last)
+            lo, hi = self._coordinate_range(k, box, last)
             t = self.tables[k].get(last)
             t = np.zeros(count, np.int64) if t is None else t[lanes]
             inside = (t + lo >= 0) & (t + hi < n)
@@ -93,7 +93,7 @@ class Analysis:
         """Splits the box along a dimension of coordinate k where the coordinate enters or leaves the input."""
         best: tuple[int, list[int]] | None = None
         for d in (d for d in self.tables[k] if d != last and box[d][1] - box[d][0] > 1):
-            edges = self._edges(box, k, d)
+            edges = self._cut_positions(box, k, d)
             if len(edges) > 2 and (best is None or len(edges) < len(best[1])):
                 best = d, edges
         if best is None or len(best[1]) > MAX_BOXES:
@@ -104,9 +104,9 @@ class Analysis:
             self._partition([*box[:d], (start + a, start + b), *box[d + 1 :]]) for a, b in itertools.pairwise(edges)
         )
 
-    def _edges(self, box: list[tuple[int, int]], k: int, d: int) -> list[int]:
+    def _cut_positions(self, box: list[tuple[int, int]], k: int, d: int) -> list[int]:
         """Positions to cut dimension d at, so that coordinate k is inside or outside; undecided indices are alone."""
-        lo, hi = self._status(k, box, d)
+        lo, hi = self._coordinate_range(k, box, d)
         t = self.tables[k][d][slice(*box[d])]
         n = self.in_shape[k]
         kind = np.where((t + lo >= 0) & (t + hi < n), 1, np.where((t + hi < 0) | (t + lo >= n), 2, 0))

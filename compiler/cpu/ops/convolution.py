@@ -177,7 +177,7 @@ def conv_direct(
     taps = int(np.prod(w.kernel))
     strides = w.strides
     if strides[-1] > 1 and taps * cg > FEW_TAPS:
-        source, width = _columns_sorted(ctx, source, strides[-1])
+        source, width = _columns_by_phase(ctx, source, strides[-1])
         strides = [*strides[:-1], 1]
     else:
         width = 0
@@ -207,7 +207,7 @@ def conv_direct(
     return ctx.lazy(shape, kind, fn, 2 * taps * cg + 3)
 
 
-def _columns_sorted(ctx: Context, x: Value, stride: int) -> tuple[Value, int]:
+def _columns_by_phase(ctx: Context, x: Value, stride: int) -> tuple[Value, int]:
     """Every `stride`-th column of `x`, then those from the second one on, and so on; and the number of each."""
     width = -(-x.shape[-1] // stride)
 

@@ -123,7 +123,7 @@ def unary(ctx: Context) -> None:
     elementwise(ctx, [ctx.input()], body, cost)
 
 
-def _bits_count(ctx: Context) -> bool:
+def _needs_exact_bits(ctx: Context) -> bool:
     """True if the graph quantises while it runs, so that the last bit of an activation decides about whole steps."""
     return any(node.op in ("DynamicQuantizeLinear", "DynamicQuantizedLSTM") for node in ctx.graph.nodes)
 
@@ -136,7 +136,7 @@ def _or_mlas(body: Callable[[Expr], Expr], other: Callable[[Expr], Expr]) -> Cal
 def unary_float(ctx: Context) -> None:
     floats_only(ctx)
     body, cost = UNARY_FLOAT[ctx.node.op]
-    if ctx.node.op in ("Sigmoid", "Tanh") and _bits_count(ctx):
+    if ctx.node.op in ("Sigmoid", "Tanh") and _needs_exact_bits(ctx):
         body = _or_mlas(body, mlas.sigmoid if ctx.node.op == "Sigmoid" else mlas.tanh)
     elementwise(ctx, [ctx.input()], body, cost)
 
@@ -171,7 +171,7 @@ def parametric(ctx: Context) -> None:
     floats_only(ctx)
     defaults, body, cost = PARAMETRIC[ctx.node.op]
     values = {k: float(ctx.attr(k, v)) for k, v in defaults.items()}
-    if ctx.node.op == "Swish" and _bits_count(ctx):
+    if ctx.node.op == "Swish" and _needs_exact_bits(ctx):
         gate = _or_mlas(m.sigmoid, mlas.sigmoid)
         body = lambda x, alpha: x * gate(x * alpha)
     elementwise(ctx, [ctx.input()], lambda x: body(x, **values), cost)

@@ -51,7 +51,7 @@ def relayout(ctx: Context) -> None:
     analysis = Analysis(x.shape, plain, tables, block) if usable else None
     if analysis is not None and not analysis.run():
         analysis = None
-    start = None if analysis is None else _stretch(analysis)
+    start = None if analysis is None else _contiguous_offset(analysis)
     if start is not None:
         moved = lambda i: ctx.read(x, unravel(linear(i, shape) + start, x.shape)).to("i8")
         ctx.define(
@@ -82,7 +82,7 @@ def relayout(ctx: Context) -> None:
     ctx.bind(out)
 
 
-def _stretch(analysis: Analysis) -> int | None:
+def _contiguous_offset(analysis: Analysis) -> int | None:
     """The offset of the input bytes that the output copies contiguously; None if it is no such copy."""
     if len(analysis.boxes) != 1:
         return None

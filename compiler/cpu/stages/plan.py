@@ -66,7 +66,7 @@ def plan(stages: Sequence[Stage], module: Module, schedules: Schedules, guard: i
             if b.role == "temp":
                 life.setdefault(b, [step, step])[1] = step
     homes = in_place(stages, life)
-    calls = _move_in(stages, into, calls, homes)
+    calls = _emit_in_place(stages, into, calls, homes)
     for b in reversed(homes):  # a chain of results ends in the first one's memory
         first = root(homes, b)
         life[first][1] = max(life[first][1], life.pop(b)[1])
@@ -82,7 +82,9 @@ def plan(stages: Sequence[Stage], module: Module, schedules: Schedules, guard: i
     return Plan(module, calls, where, memory, dead)
 
 
-def _move_in(stages: Sequence[Stage], into: Emission, calls: Sequence[Call], homes: dict[Buffer, Buffer]) -> list[Call]:
+def _emit_in_place(
+    stages: Sequence[Stage], into: Emission, calls: Sequence[Call], homes: dict[Buffer, Buffer]
+) -> list[Call]:
     """Rewrites the stages whose result is in an operand's memory: both are one pointer there."""
     into.homes = {b: root(homes, b) for b in homes}
     moved = []

@@ -64,7 +64,7 @@ def prove(uses: Sequence[Uses], calls: Sequence[Call], places: Mapping[Buffer, S
         for b in use.written:
             if b in born and b not in own:
                 raise CompileError(f"workspace broken: {where} goes on writing {_name(b)} whose bytes are not its own")
-            own -= _displaced(b, use, own, places, passed, where)
+            own -= _overwritten(b, use, own, places, passed, where)
             own.add(b)
             born.add(b)
         gone = {b for b in own if last[b] == step}
@@ -73,7 +73,7 @@ def prove(uses: Sequence[Uses], calls: Sequence[Call], places: Mapping[Buffer, S
     return dead
 
 
-def _displaced(
+def _overwritten(
     b: Buffer, use: Uses, own: set[Buffer], places: Mapping[Buffer, Span], passed: Sequence[Span], where: str
 ) -> set[Buffer]:
     """Buffers that lose their bytes when `b` is written; none of them may be in use by the same kernel.

@@ -38,7 +38,7 @@ def if_(builder: OnnxBuilder, node: OnnxNode) -> None:
         raise
     except CompileError as error:  # a branch that other inputs would take need not fit these
         raise StagingError(
-            f"{node.label}: the condition {_follows(builder, node.input(0))} is known at run time only, and with these "
+            f"{node.label}: the condition {_with_origin(builder, node.input(0))} is known at run time only, and with these "
             f"shapes a branch cannot be compiled ({error})"
         ) from error
     for yes, no, name in zip(*branches, node.outputs):
@@ -51,7 +51,7 @@ def if_(builder: OnnxBuilder, node: OnnxNode) -> None:
             builder.emit("Where", [node.input(0), yes, no], [name])
 
 
-def _follows(builder: OnnxBuilder, name: str) -> str:
+def _with_origin(builder: OnnxBuilder, name: str) -> str:
     """The name of a value with the model's inputs that decide it, for messages."""
     inputs = deciding(builder.graph, [name], set(builder.graph.inputs))
     return repr(name) + (f" (it follows from {', '.join(map(repr, inputs))})" if inputs else "")

@@ -57,7 +57,7 @@ def group_query_attention(builder: OnnxBuilder, node: OnnxNode) -> None:
     q, k, v = _heads(builder, node)
     lengths = _lengths(builder, node, builder.shape(q)[0], builder.shape(q)[2])
     if node.attrs.get("do_rotary", 0):
-        q, k = _turned(builder, node, q, k, lengths)
+        q, k = _rotated(builder, node, q, k, lengths)
     kv = []
     for index, new in ((3, k), (4, v)):
         present = _present(builder, node, node.input(index), new, lengths)
@@ -122,7 +122,7 @@ def _lengths(builder: OnnxBuilder, node: OnnxNode, batch: int, new: int) -> _Len
     return _Lengths(batch, new, total, past, False, known is not None and bool(np.all(known == total - new)))
 
 
-def _turned(builder: OnnxBuilder, node: OnnxNode, q: str, k: str, lengths: _Lengths) -> tuple[str, str]:
+def _rotated(builder: OnnxBuilder, node: OnnxNode, q: str, k: str, lengths: _Lengths) -> tuple[str, str]:
     """Rotates q and k by RoPE. Only the first position of a prompt is used."""
     cos, sin, given = node.input(7), node.input(8), node.input(9)
     if not cos:
@@ -188,7 +188,7 @@ def _attend(builder: OnnxBuilder, node: OnnxNode, q: str, k: str, v: str, length
         found = builder.emit("Mul", [builder.emit("Tanh", [builder.emit("Div", [found, limit])]), limit])
     if node.input(10):
         found = builder.emit("Add", [found, cast(builder, node.input(10), np.float32)])
-    seen = _seen(builder, node, lengths)
+    seen = _visible_keys(builder, node, lengths)
     lowest = builder.constant("unseen", -np.inf, np.float32)
     if int(node.attrs.get("qk_output", 0)) == 1 and node.output(3):
         none = builder.constant("unseen", 0, np.float32)
@@ -210,7 +210,7 @@ def _attend(builder: OnnxBuilder, node: OnnxNode, q: str, k: str, v: str, length
     builder.bind(cast(builder, joined(builder, weighted(builder, probabilities, v)), dtype), node.output(0))
 
 
-def _seen(builder: OnnxBuilder, node: OnnxNode, lengths: _Lengths) -> str:
+def _visible_keys(builder: OnnxBuilder, node: OnnxNode, lengths: _Lengths) -> str:
     """The keys visible to each query, [batch or 1, 1, queries, keys] of bool; "" where all queries see all keys."""
     place, causal = np.arange(lengths.total), bool(node.attrs.get("causal", 1))
     window = int(node.attrs.get("local_window_size", -1))

@@ -75,17 +75,17 @@ def binary(b: TfliteBuilder, op: FileOp) -> None:
         if constants is not None and delegated:
             b.quantized(QAdd(constants=AddConstants(**constants)).clamped(*b.clamp()), names, result)
             return
-    value = _unusual_scales(b, names, qa, qb, qy)
+    value = _builtin_arithmetic(b, names, qa, qb, qy)
     clamped = Integers(b).clamped(value, *b.clamp(builtin=True))
     b.onnx("Cast", [clamped], {"to": elem_type(b.graph.tensor(result).dtype)}, result)
 
 
-def _unusual_scales(b: TfliteBuilder, names: list[str], qa: Quant, qb: Quant, qy: Quant) -> str:
+def _builtin_arithmetic(b: TfliteBuilder, names: list[str], qa: Quant, qb: Quant, qy: Quant) -> str:
     """Emits the built-in kernels' rule, which LiteRT takes where a scale is far from that of the result."""
     ints = Integers(b)
     x, y = (ints.sub(ints.of(n), int(q.zero_point)) for n, q in zip(names, (qa, qb)))
     sa, sb, sy = (float(q.scale) for q in (qa, qb, qy))
-    away = _behind_vectors(b, b.graph.tensor(names[0]).shape)
+    away = _scalar_tail(b, b.graph.tensor(names[0]).shape)
     if b.op.name == "MUL":
         return ints.add(ints.scaled(ints.mul(x, y), *litert_multiplier(sa * sb / sy), away=away), int(qy.zero_point))
     largest = 2 * max(sa, sb)
@@ -97,7 +97,7 @@ def _unusual_scales(b: TfliteBuilder, names: list[str], qa: Quant, qb: Quant, qy
     return ints.add(ints.scaled(total, *last, away=True), int(qy.zero_point))
 
 
-def _behind_vectors(b: TfliteBuilder, shape: tuple[int, ...]) -> np.ndarray | bool:
+def _scalar_tail(b: TfliteBuilder, shape: tuple[int, ...]) -> np.ndarray | bool:
     """Marks the elements behind the last whole vector of 16, where scalar code rounds ties away, for operands of one
     shape.
     """

@@ -55,7 +55,7 @@ def survey(model: FileModel, shapes: Shapes | None = None) -> Survey:
         _take_input(builder, model.tensors[index], lost)
     for op in model.ops:
         reason = next((f"it reads {lost[i]}" for i in op.inputs if i in lost), "") or _stateful(model, op, builder)
-        reason = reason or _wide(builder, op) or _attempt(builder, op)
+        reason = reason or _wide(builder, op) or _try_import(builder, op)
         if reason:
             found.refused[op.index] = reason
             for index in op.outputs:
@@ -150,7 +150,7 @@ def _wide(builder: TfliteBuilder, op: FileOp) -> str:
     return f"{op.label}: 16-bit activations run on the CPU" if builder.wide() else ""
 
 
-def _attempt(builder: TfliteBuilder, op: FileOp) -> str:
+def _try_import(builder: TfliteBuilder, op: FileOp) -> str:
     """Imports an operator, or leaves the graph unchanged and returns the reason."""
     graph = builder.graph
     nodes, tensors = len(graph.nodes), len(graph.tensors)

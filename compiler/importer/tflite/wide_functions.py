@@ -110,12 +110,14 @@ def line_table(function: Callable[[Array], Array], first: float, step: float) ->
     """
     steps, scale = np.arange(512), 32768.0
     at, middle, behind = (function(first + (steps + k) * step) * scale for k in (0.0, 0.5, 1.0))
-    error = _away((behind + _away(at)) / 2) - _away(middle)
-    last = _away(function(np.array([first + 512 * step])) * scale)
-    return np.asarray(np.clip(np.append(_away(at) - _away(error / 2), last), LOWEST, HIGHEST), np.int64)
+    error = _round_half_away((behind + _round_half_away(at)) / 2) - _round_half_away(middle)
+    last = _round_half_away(function(np.array([first + 512 * step])) * scale)
+    return np.asarray(
+        np.clip(np.append(_round_half_away(at) - _round_half_away(error / 2), last), LOWEST, HIGHEST), np.int64
+    )
 
 
-def _away(x: Array) -> Array:
+def _round_half_away(x: Array) -> Array:
     """Rounds to integers, ties away from zero."""
     return np.asarray(np.sign(x) * np.floor(np.abs(x) + 0.5))
 

@@ -26,16 +26,16 @@ from tilewright.compiler.passes.boxes import Box, in_order, taken_box, whole_box
 
 
 def drop_rows(graph: Graph) -> None:
-    needs = _Needs(graph)
+    needs = _NeededBoxes(graph)
     for node in reversed(graph.nodes):
         needs.read_by(node)
-    kept = _with_products(graph, needs)
+    kept = _worth_narrowing(graph, needs)
     if kept:
-        _Rewriting(graph, needs, kept).run()
+        _Narrowing(graph, needs, kept).run()
 
 
 @dataclass
-class _Needs:
+class _NeededBoxes:
     """The least box of every tensor that its readers need; a node computes no more of its result."""
 
     graph: Graph
@@ -47,7 +47,7 @@ class _Needs:
 
     def read_by(self, node: Node) -> None:
         """Adds the boxes that a node reads; its readers were added before."""
-        made = self._made(node)
+        made = self._needed_box(node)
         for name in node.outputs:
             if name and name in self.boxes:
                 self.boxes[name] = made if made is not None else whole_box(self.graph.tensor(name).shape)
@@ -60,10 +60,10 @@ class _Needs:
     def narrowed(self, node: Node) -> bool:
         """True if a node makes only a part of its result."""
         name = node.outputs[0]
-        made = self._made(node)
+        made = self._needed_box(node)
         return made is not None and name in self.boxes and made != whole_box(self.graph.tensor(name).shape)
 
-    def _made(self, node: Node) -> Box | None:
+    def _needed_box(self, node: Node) -> Box | None:
         """The box of its result that a node has to make, None if it makes the whole or nothing is needed."""
         box = self.boxes.get(node.outputs[0]) if len(node.outputs) == 1 else None
         if box is None:
@@ -74,7 +74,7 @@ class _Needs:
             free = set(pairs.values()) - {len(shape) - 1}
         elif node.op == "Transpose":
             free = set(range(len(shape)))
-        elif _by_rows(node, shape):
+        elif _is_row_wise(node, shape):
             free = {len(shape) - 2}
         else:
             return None
@@ -86,7 +86,7 @@ class _Needs:
         taken = taken_box(self.graph, node) if index == 0 else None
         if taken is not None:
             return taken
-        box, whole = self._made(node), whole_box(shape)
+        box, whole = self._needed_box(node), whole_box(shape)
         if box is None or any(size == 0 for size in shape):
             return whole
         if node.op == "Reshape":
@@ -101,7 +101,7 @@ class _Needs:
         return (*whole[:-2], box[-2], whole[-1]) if index == 0 else whole
 
 
-def _by_rows(node: Node, shape: Sequence[int]) -> bool:
+def _is_row_wise(node: Node, shape: Sequence[int]) -> bool:
     """True if each row of the result depends on the operand's rows at that place, and on whole other operands."""
     op = node.quantized
     if len(shape) < 2:
@@ -131,7 +131,7 @@ def _same_axes(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[in
             yield first[0], second[0]
 
 
-def _with_products(graph: Graph, needs: _Needs) -> set[str]:
+def _worth_narrowing(graph: Graph, needs: _NeededBoxes) -> set[str]:
     """The results of the connected narrowed nodes, with a product among them that loses half of its rows."""
     producers = graph.producers()
     narrowed = {node.outputs[0]: node for node in graph if needs.narrowed(node)}
@@ -157,13 +157,13 @@ def _with_products(graph: Graph, needs: _Needs) -> set[str]:
 
 
 @dataclass
-class _Rewriting:
+class _Narrowing:
     """The rewriting: nodes of `kept` make only the needed boxes, and their readers select the same elements from
     these.
     """
 
     graph: Graph
-    needs: _Needs
+    needs: _NeededBoxes
     kept: set[str]
     there: dict[str, tuple[str, Box]] = field(default_factory=dict)
     cut: dict[tuple[str, Box], str] = field(default_factory=dict)
@@ -175,7 +175,7 @@ class _Rewriting:
             if node.outputs[0] in self.kept:
                 self._narrow(node)
             elif node.inputs and node.inputs[0] in self.there:
-                self._take(node)
+                self._select(node)
             else:
                 self.nodes.append(node)
         graph.nodes = self.nodes
@@ -219,7 +219,7 @@ class _Rewriting:
         self.graph.add(Tensor(fresh, tuple(b - a for a, b in box), tensor.dtype, None, tensor.quant))
         return fresh
 
-    def _take(self, node: Node) -> None:
+    def _select(self, node: Node) -> None:
         """Adds a Slice or Gather of the computed part of its operand."""
         source, has = self.there[node.inputs[0]]
         graph = self.graph

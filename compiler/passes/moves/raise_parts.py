@@ -42,12 +42,12 @@ def _raise_above(graph: Graph, consumers: dict[str, list[Node]], reshape: Node) 
     moved: list[Node] = []
     for reader in readers:
         parts = list(_parts(graph, reader, packed))
-        splits = [_split(graph, reshape, perm, box) for _, box in parts]
+        splits = [_part_of(graph, reshape, perm, box) for _, box in parts]
         if not parts or None in splits:
             return False
         for (name, box), split in zip(parts, splits, strict=True):
             assert split is not None
-            moved += _moved(graph, reshape, perm, graph.tensor(name), box, split, reader)
+            moved += _selected_part(graph, reshape, perm, graph.tensor(name), box, split, reader)
     graph.nodes = [node for node in graph.nodes if not any(node is reader for reader in readers)]
     at = graph.nodes.index(reshape)
     graph.nodes[at:at] = moved
@@ -87,7 +87,7 @@ class _Cut:
     end: int
 
 
-def _split(graph: Graph, reshape: Node, perm: list[int], box: Box) -> _Cut | None:
+def _part_of(graph: Graph, reshape: Node, perm: list[int], box: Box) -> _Cut | None:
     """The position of a box as a part, None if it is no part of an axis that the Reshape split, or not of the first new
     axis.
     """
@@ -103,7 +103,7 @@ def _split(graph: Graph, reshape: Node, perm: list[int], box: Box) -> _Cut | Non
     return None
 
 
-def _moved(
+def _selected_part(
     graph: Graph, reshape: Node, perm: list[int], result: Tensor, box: Box, cut: _Cut, reader: Node
 ) -> list[Node]:
     """The part of the packed tensor, divided and transposed; an axis of size one is left out, so that heads have the

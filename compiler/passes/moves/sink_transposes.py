@@ -74,7 +74,7 @@ def _path(graph: Graph, producers: dict[str, Node], consumers: dict[str, list[No
         if reader.op == "Transpose":
             return path
         if reader.op in _REDUCE:
-            left = _left(graph, reader, perm)
+            left = _remaining_dims(graph, reader, perm)
             done = left is not None and left == sorted(left)
             return [*path, reader] if done and _can_pass(graph, producers, reader, perm) else []
         if not _can_pass(graph, producers, reader, perm):
@@ -93,7 +93,7 @@ def _axes(graph: Graph, node: Node) -> list[int] | None:
     return axes or (None if node.attrs.get("noop_with_empty_axes") else list(range(rank)))
 
 
-def _left(graph: Graph, node: Node, perm: list[int]) -> list[int] | None:
+def _remaining_dims(graph: Graph, node: Node, perm: list[int]) -> list[int] | None:
     """The permuted dimensions a reduction leaves, without those of size 1 that it keeps; None where they are not
     known.
     """
@@ -116,13 +116,13 @@ def _can_pass(graph: Graph, producers: dict[str, Node], node: Node, perm: list[i
         maker = producers.get(name)
         turned = maker is not None and maker.op == "Transpose" and _perm(graph, maker) == perm
         constant = node.op != "Softmax" and node.op != "LogSoftmax" and graph.const(name) is not None
-        on_path = maker is not None and _carries(graph, producers, name, perm)
+        on_path = maker is not None and _comes_from_transpose(graph, producers, name, perm)
         if not (turned or constant or on_path):
             return False
     return node.op not in ("PRelu",) or graph.const(node.inputs[1]) is not None
 
 
-def _carries(graph: Graph, producers: dict[str, Node], name: str, perm: list[int]) -> bool:
+def _comes_from_transpose(graph: Graph, producers: dict[str, Node], name: str, perm: list[int]) -> bool:
     """True if `name` comes from a Transpose by `perm` through ops it may pass."""
     node = producers.get(name)
     if node is None or len(graph.consumers().get(name, [])) != 1:
@@ -132,7 +132,7 @@ def _carries(graph: Graph, producers: dict[str, Node], name: str, perm: list[int
     passable = node.op in _UNARY or (node.op in _BINARY | _AXIS and len(node.inputs) > 0)
     return (
         passable
-        and any(_carries(graph, producers, i, perm) for i in node.inputs if i)
+        and any(_comes_from_transpose(graph, producers, i, perm) for i in node.inputs if i)
         and _can_pass(graph, producers, node, perm)
     )
 

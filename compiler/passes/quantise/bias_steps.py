@@ -26,7 +26,7 @@ def bias_steps(graph: Graph) -> None:
     for node in graph:
         product, index = _product_of(node, graph, producers, consumers)
         bias = producers.get(node.inputs[index]) if product is not None else None
-        if product is not None and bias is not None and _takes_integers(graph, node, consumers):
+        if product is not None and bias is not None and _has_integer_product(graph, node, consumers):
             found = _with_step(graph, product, bias, producers)
             if found is not None:
                 nodes.append(found)
@@ -46,7 +46,7 @@ def _product_of(
     return product_and_vector(graph, node, producers, consumers) or (None, 0)
 
 
-def _takes_integers(graph: Graph, node: Node, consumers: dict[str, list[Node]]) -> bool:
+def _has_integer_product(graph: Graph, node: Node, consumers: dict[str, list[Node]]) -> bool:
     """True if onnxruntime makes an integer product of the node, by the readers of its result."""
     result = node.outputs[0]
     readers = consumers.get(result, [])

@@ -133,12 +133,12 @@ def _table(graph: Graph, tensor: Tensor, root: Tensor, producers: dict[str, Node
     table = np.ascontiguousarray(values[tensor.name].astype(tensor.dtype)).view(np.uint8)
     functions = sorted({node.op for node in order} & _APPROXIMATED)
     rounded = [(values[n.inputs[0]], scalar(n.inputs[1])) for n in order if n.op == "QuantizeLinear" and functions]
-    if any(_beside_a_tie(value, scale) for value, scale in rounded):
+    if any(_is_near_tie(value, scale) for value, scale in rounded):
         return table, f"a table of {', '.join(functions)} with values beside a tie: last-bit differences can flip them"
     return table, ""
 
 
-def _beside_a_tie(values: np.ndarray, scale: np.ndarray | None) -> bool:
+def _is_near_tie(values: np.ndarray, scale: np.ndarray | None) -> bool:
     """True if a value in steps of `scale` lies so near to the middle of two integers that last bits decide."""
     with np.errstate(all="ignore"):
         steps = values.astype(np.float64) / np.asarray(scale, np.float64)

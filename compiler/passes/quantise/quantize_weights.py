@@ -24,7 +24,7 @@ def quantize_weights(graph: Graph) -> None:
     producers, consumers = graph.producers(), graph.consumers()
     nodes: list[Node] = []
     for node in graph:
-        if node.op in _OPS and _quantised_around(graph, node, producers, consumers):
+        if node.op in _OPS and _between_quantised(graph, node, producers, consumers):
             weights = graph.const(node.inputs[1])
             if weights is not None and weights.dtype == np.float32 and weights.size and np.isfinite(weights).all():
                 nodes.append(_dequantized(graph, node, weights))
@@ -36,7 +36,7 @@ def quantize_weights(graph: Graph) -> None:
     graph.prune()
 
 
-def _quantised_around(graph: Graph, node: Node, producers: dict[str, Node], consumers: dict[str, list[Node]]) -> bool:
+def _between_quantised(graph: Graph, node: Node, producers: dict[str, Node], consumers: dict[str, list[Node]]) -> bool:
     """True if the input comes from a DequantizeLinear and the result goes to one QuantizeLinear through Relu and Clip
     only.
     """

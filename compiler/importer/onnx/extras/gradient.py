@@ -140,9 +140,9 @@ def gradient(builder: OnnxBuilder, node: OnnxNode) -> None:
         raise CompileError(f"{node.label}: {len(node.inputs)} inputs for {len(xs) + len(zs)} tensors in xs and zs")
     builder.tensor(y)
     at = dict(zip([*xs, *zs], node.inputs))
-    path = _between(builder, set(at), y)
+    path = _path_nodes(builder, set(at), y)
     if any(name != value for name, value in at.items()):
-        path = _again(builder, path, at)
+        path = _emit_copies(builder, path, at)
         y = at.get(y, y)
     tape = Tape(builder)
     adjoints = {y: builder.constant("seed", np.ones(builder.shape(y)), builder.tensor(y).dtype)}
@@ -165,7 +165,7 @@ def gradient(builder: OnnxBuilder, node: OnnxNode) -> None:
             builder.emit("Identity", [adjoints.get(value) or builder.constant("zero", none)], [name])
 
 
-def _between(builder: OnnxBuilder, sources: set[str], y: str) -> list[Node]:
+def _path_nodes(builder: OnnxBuilder, sources: set[str], y: str) -> list[Node]:
     """The nodes on the paths from the sources to y, in order."""
     needed, path = {y} - sources, []
     for inner in reversed(builder.graph.nodes):
@@ -175,7 +175,7 @@ def _between(builder: OnnxBuilder, sources: set[str], y: str) -> list[Node]:
     return path[::-1]
 
 
-def _again(builder: OnnxBuilder, path: list[Node], at: dict[str, str]) -> list[Node]:
+def _emit_copies(builder: OnnxBuilder, path: list[Node], at: dict[str, str]) -> list[Node]:
     """Emits the nodes once more on other values. `at` maps old tensor names to new ones; results are added to it."""
     first = len(builder.graph.nodes)
     for inner in path:
