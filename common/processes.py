@@ -89,7 +89,7 @@ def run_all(commands: Sequence[Command], jobs: int, done: Callable[[int], None] 
 
 
 @contextlib.contextmanager
-def beside(commands: Sequence[Command]) -> Iterator[Callable[[], list[Outcome]]]:
+def in_background(commands: Sequence[Command]) -> Iterator[Callable[[], list[Outcome]]]:
     """Runs programs, all at once, while the block does something else; leaving it ends those that still run.
 
     Yields:

@@ -32,7 +32,7 @@ def _model_of(family: str) -> str:
     return family if family in calibrated() else _STAND_IN
 
 
-def least(config: NpuConfig, family: str, capacity: Capacity, memory_kib: int = 0) -> dict[str, int]:
+def lower_bound(config: NpuConfig, family: str, capacity: Capacity, memory_kib: int = 0) -> dict[str, int]:
     """A lower bound of the NPU's LUTs and flip-flops on an FPGA, by the area model.
 
     Args:
@@ -54,7 +54,7 @@ def least(config: NpuConfig, family: str, capacity: Capacity, memory_kib: int = 
 
 
 def _fits(board: UartBoard | ZynqBoard, config: NpuConfig, memory_kib: int) -> bool:
-    needs = least(config, board.family, board.capacity, memory_kib)
+    needs = lower_bound(config, board.family, board.capacity, memory_kib)
     return needs["LUTs"] <= board.capacity.lut and needs["flip-flops"] <= board.capacity.ff
 
 

@@ -101,16 +101,16 @@ class Schedules:
         found: fields of the measured schedules.
 
     Attributes:
-        asked: the defaults of all requested signatures, in order.
+        requested: the defaults of all requested signatures, in order.
     """
 
     def __init__(self, found: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         self.found = dict(found or {})
-        self.asked: dict[str, Schedule] = {}
+        self.requested: dict[str, Schedule] = {}
 
     def get(self, signature: str, default: S) -> S:
         """The schedule for a kernel; a found one that does not fit `default`'s fields is not used."""
-        self.asked.setdefault(signature, default)
+        self.requested.setdefault(signature, default)
         values = self.found.get(signature)
         if values is None or not fits(values, default):
             return default

@@ -192,13 +192,13 @@ def _products(graph: Graph, target: Target, known: Sequence[Tuned]) -> Iterator[
     found: dict[str, Tunable] = {}
     for node in graph:
         part = _part(graph, node)
-        asked = Schedules()
-        ctx = Context(part, [node], part.outputs, target, dry=True, schedules=asked)
+        requested = Schedules()
+        ctx = Context(part, [node], part.outputs, target, dry=True, schedules=requested)
         try:
             run_rules(ctx, [node])
         except CompileError:
             continue
-        for signature, default in asked.asked.items():
+        for signature, default in requested.requested.items():
             if signature in found:
                 found[signature].count += 1
                 continue
@@ -239,9 +239,9 @@ def _loops(graph: Graph, target: Target, known: Sequence[Tuned]) -> Iterator[Tun
     for stage in ctx.stages:
         if not isinstance(stage, LoopStage | RowStage):
             continue
-        asked = Schedules()
-        plain = stage.emit(Emission(Module(target), asked)).name
-        ((signature, default),) = asked.asked.items()
+        requested = Schedules()
+        plain = stage.emit(Emission(Module(target), requested)).name
+        ((signature, default),) = requested.requested.items()
         if signature in found:
             found[signature].count += 1
             continue

@@ -10,7 +10,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
-from tilewright.common.processes import Command, Outcome, beside, processors
+from tilewright.common.processes import Command, Outcome, in_background, processors
 from tilewright.compiler.llvm.emit import Job, emit
 
 #: Work that is worth a process of its own, which takes 0.15 s to start, and the most such processes.
@@ -48,7 +48,7 @@ def emitting(jobs: Sequence[Job]) -> Iterator[Callable[[], list[bytes]]]:
             os.close(end)
         with contextlib.ExitStack() as stack:
             try:
-                outcomes = stack.enter_context(beside([_command(jobs, queue)] * helpers))
+                outcomes = stack.enter_context(in_background([_command(jobs, queue)] * helpers))
             except OSError:
                 outcomes = list
 

@@ -26,7 +26,7 @@ from tilewright.common import temporary
 from tilewright.common.installation import install_packages
 from tilewright.common.native import BuildError, jobs, machine, printed, run, run_all
 from tilewright.common.native import compiler as find_compiler
-from tilewright.common.processes import Command, beside
+from tilewright.common.processes import Command, in_background
 from tilewright.common.rtl_sources import rtl_sources
 from tilewright.common.store import cache_folder, find_sealed, is_sealed, keep_sealed, seal
 from tilewright.hw.verilog import TOP, convert
@@ -237,7 +237,7 @@ class _Build:
         made = {source: self.scratch / f"{source.stem}.o" for source in missing}
         # The run-time library of Verilator is the same for all designs: compiled once, while Python makes the Verilog.
         commands = [Command(recipe.compile(source, ("-O2",), made[source])) for source in missing]
-        with beside(commands) as outcomes:
+        with in_background(commands) as outcomes:
             text = self._verilog(note, folder)
             verilog = _hash_of(text)
             library = folder / recipe.library(verilog)

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.common.paths import ROOT
-from tilewright.common.processes import Command, beside, run, run_all, started
+from tilewright.common.processes import Command, in_background, run, run_all, started
 
 #: Starts a child that starts one, both for ever; each notes its number.
 FAMILY = "import os, subprocess, sys, time; open(sys.argv[1], 'a').write(f'{os.getpid()} '); "
@@ -87,11 +87,11 @@ def test_leaving_the_context_ends_it() -> None:
     assert process.returncode == -signal.SIGKILL
 
 
-def test_beside() -> None:
-    with beside([Command([sys.executable, "-c", f"print({number})"]) for number in range(2)]) as outcomes:
+def test_in_background() -> None:
+    with in_background([Command([sys.executable, "-c", f"print({number})"]) for number in range(2)]) as outcomes:
         assert [o.output for o in outcomes()] == [b"0\n", b"1\n"]
-    with beside([]) as outcomes:
+    with in_background([]) as outcomes:
         assert outcomes() == []
-    with beside([Command(["sleep", "1000"])]):
+    with in_background([Command(["sleep", "1000"])]):
         (child,) = (p for p in psutil.Process().children() if p.name() == "sleep")
     assert not child.is_running()

@@ -14,7 +14,7 @@ from tilewright.fpga.boards import BOARDS
 from tilewright.fpga.build import board_named, point_of
 from tilewright.fpga.cells import Capacity
 from tilewright.fpga.errors import FpgaError
-from tilewright.fpga.fit import least, require_fit
+from tilewright.fpga.fit import lower_bound, require_fit
 from tilewright.fpga.zynq.boards import ZYNQ_BOARDS
 from tilewright.isa.config import PRESETS, NpuConfig, preset
 
@@ -34,7 +34,7 @@ def test_what_was_built_is_not_refused() -> None:
 @pytest.mark.parametrize(("name", "config"), BUILT)
 def test_it_is_a_lower_bound(name: str, config: str) -> None:
     board = BOARDS[name]
-    needs = least(preset(config), board.family, board.capacity)
+    needs = lower_bound(preset(config), board.family, board.capacity)
     assert (needs["LUTs"], needs["flip-flops"]) <= BUILT[name, config] and needs["flip-flops"] <= BUILT[name, config][1]
 
 
@@ -54,11 +54,11 @@ def test_what_cannot_fit(board: str, config: str) -> None:
 
 def test_memory_and_multipliers_that_are_missing_become_luts() -> None:
     large, tiny = Capacity(lut=0, ff=0, dsp=9999, bram=9999), preset("tiny")
-    plain = least(tiny, "ecp5", large)
-    assert least(tiny, "ecp5", large, memory_kib=1024) == plain
-    assert least(tiny, "ecp5", Capacity(lut=0, ff=0, dsp=0, bram=9999))["LUTs"] > plain["LUTs"]
-    without = least(tiny, "ecp5", Capacity(lut=0, ff=0, dsp=9999, bram=0))["LUTs"]
-    bits = (least(tiny, "ecp5", Capacity(lut=0, ff=0, dsp=9999, bram=0), memory_kib=2)["LUTs"] - without) * 64 / 6
+    plain = lower_bound(tiny, "ecp5", large)
+    assert lower_bound(tiny, "ecp5", large, memory_kib=1024) == plain
+    assert lower_bound(tiny, "ecp5", Capacity(lut=0, ff=0, dsp=0, bram=9999))["LUTs"] > plain["LUTs"]
+    without = lower_bound(tiny, "ecp5", Capacity(lut=0, ff=0, dsp=9999, bram=0))["LUTs"]
+    bits = (lower_bound(tiny, "ecp5", Capacity(lut=0, ff=0, dsp=9999, bram=0), memory_kib=2)["LUTs"] - without) * 64 / 6
     assert bits == pytest.approx(2 << 13, abs=11)
     board = board_named("ulx3s_85f")
     require_fit(board, tiny, point_of(board, tiny, memory_kib=400))

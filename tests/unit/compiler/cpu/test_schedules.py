@@ -54,10 +54,10 @@ def test_every_candidate_computes_the_same() -> None:
     graph, feeds, want = network()
     asked = Schedules()
     run(graph, feeds, asked)
-    kinds = {type(s) for s in asked.asked.values()}
+    kinds = {type(s) for s in asked.requested.values()}
     assert kinds == {GemmSchedule, LoopSchedule}
     rounds = 0
-    for signature, default in asked.asked.items():
+    for signature, default in asked.requested.items():
         for candidate in list(default.candidates(Target.host()))[:: 2 if isinstance(default, GemmSchedule) else 3]:
             got, lines = run(graph, feeds, Schedules({signature: changes(candidate, default)}))
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-7, err_msg=f"{signature}: {candidate}")
@@ -95,7 +95,7 @@ def test_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph, feeds, want = network()
     asked = Schedules()
     run(graph, feeds, asked)
-    signature = next(s for s, d in asked.asked.items() if isinstance(d, GemmSchedule))
+    signature = next(s for s, d in asked.requested.items() if isinstance(d, GemmSchedule))
     other = replace(target, cpu="another")
     findings.add([finding(signature, target, rows=5), finding(signature, target, rows=6)], file)
     with file.open("a") as stream:

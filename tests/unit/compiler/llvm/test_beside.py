@@ -29,7 +29,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
 
 
 def test_little_work_starts_no_process(here: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beside, "beside", None)
+    monkeypatch.setattr(beside, "in_background", None)
     jobs = functions(3)
     with beside.emitting(jobs) as finish:
         assert here == []
@@ -37,7 +37,7 @@ def test_little_work_starts_no_process(here: list[Job], monkeypatch: pytest.Monk
 
 
 def test_one_processor_starts_no_process(here: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beside, "beside", None)
+    monkeypatch.setattr(beside, "in_background", None)
     monkeypatch.setattr(beside, "_SECONDS_PER_PROCESS", 0.001)
     monkeypatch.setattr(beside, "processors", lambda: 1)
     jobs = functions(3)
