@@ -1,4 +1,4 @@
-"""The process side of `tilewright.compiler.llvm.beside`. It reads pickled jobs from standard input, takes numbers of
+"""The process side of `tilewright.compiler.llvm.parallel`. It reads pickled jobs from standard input, takes numbers of
 jobs from the pipe whose descriptor is its argument, and writes (number, object) to standard output for each.
 """
 
@@ -8,8 +8,8 @@ import os
 import pickle
 import sys
 
-from tilewright.compiler.llvm.beside import numbers
 from tilewright.compiler.llvm.emit import emit
+from tilewright.compiler.llvm.parallel import numbers
 
 
 def main() -> None:

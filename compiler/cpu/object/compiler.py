@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from tilewright.compiler.cpu.ir.module import Module
 from tilewright.compiler.cpu.object import cache, elf
-from tilewright.compiler.llvm.beside import emitting
 from tilewright.compiler.llvm.emit import Job
+from tilewright.compiler.llvm.parallel import emitting
 
 
 def jobs_of(module: Module, entry: str) -> list[Job]:

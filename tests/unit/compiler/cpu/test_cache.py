@@ -15,7 +15,7 @@ from tests.unit.compiler.cpu.test_segment import small
 from tilewright.compiler.cpu import Target, compile_segment
 from tilewright.compiler.cpu.object import cache, elf
 from tilewright.compiler.graph.graph import Graph, Node, Tensor
-from tilewright.compiler.llvm import beside
+from tilewright.compiler.llvm import parallel
 from tilewright.compiler.llvm.emit import emit
 
 
@@ -30,7 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts that went through LLVM."""
     texts: list[str] = []
-    monkeypatch.setattr(beside, "emit", lambda job: texts.append(job.text) or emit(job))
+    monkeypatch.setattr(parallel, "emit", lambda job: texts.append(job.text) or emit(job))
     return texts
 
 
