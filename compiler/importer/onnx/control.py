@@ -38,8 +38,8 @@ def if_(builder: OnnxBuilder, node: OnnxNode) -> None:
         raise
     except CompileError as error:  # a branch that other inputs would take need not fit these
         raise StagingError(
-            f"{node.label}: the condition {_with_origin(builder, node.input(0))} is known at run time only, and with these "
-            f"shapes a branch cannot be compiled ({error})"
+            f"{node.label}: the condition {_with_origin(builder, node.input(0))} is known at run time only, and with "
+            f"these shapes a branch cannot be compiled ({error})"
         ) from error
     for yes, no, name in zip(*branches, node.outputs):
         if builder.shape(yes) != builder.shape(no) or builder.tensor(yes).dtype != builder.tensor(no).dtype:
