@@ -137,7 +137,7 @@ def shared_library(
 
     Args:
         main: the file.
-        flags: of the compiler, beside those every library has.
+        flags: flags of the compiler, beside the common ones.
         sources: files that the library depends on.
         group: folder of the cache; `name` of the library begins its file's.
         title: name of the library, for messages.

@@ -27,9 +27,9 @@ class Command:
 
     Attributes:
         arguments: the program and its arguments.
-        input: its standard input.
+        input: bytes for its standard input.
         environment: all variables, None for those of this process.
-        folder: where it runs, None for that of this process.
+        folder: its working directory, None for that of this process.
         descriptors: open files of this process that it shares, under the same numbers.
     """
 
@@ -144,7 +144,7 @@ def started(arguments: Sequence[str | Path], **options: Any) -> Iterator[subproc
     """Runs a child process within the block; leaving the block ends the child and all that it started.
 
     Args:
-        options: of `subprocess.Popen`.
+        options: options of `subprocess.Popen`.
     """
     process = subprocess.Popen([str(a) for a in arguments], start_new_session=True, **options)
     guard = None

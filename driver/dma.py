@@ -59,7 +59,7 @@ class UDmaBuf:
 
     Args:
         name: "udmabuf0"; "" takes the only one there is.
-        root: of the file system.
+        root: root of the file system.
 
     Raises:
         TransportError: no such buffer.
@@ -116,7 +116,7 @@ class DmaHeap:
     Args:
         size: bytes.
         heap: name below /dev/dma_heap.
-        root: of the file system.
+        root: root of the file system.
 
     Raises:
         TransportError: no such heap, no memory, no permission, or memory in pieces.

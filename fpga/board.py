@@ -22,10 +22,10 @@ class Point:
     """Clock, memory and serial line of a configuration built for a board.
 
     Attributes:
-        clock_mhz: of the NPU.
+        clock_mhz: clock of the NPU.
         memory: one of MEMORIES.
         memory_kib, baud: its size, and the serial line; 0 where the NPU uses the memory and the bus of a processor.
-        seed: of a placement that reaches the clock.
+        seed: seed of a placement that reaches the clock.
     """
 
     clock_mhz: float
@@ -52,10 +52,10 @@ class Board(ABC):
 
     Attributes:
         name: the name for `--board`.
-        title: for tables.
-        capacity: of the FPGA.
+        title: title for tables.
+        capacity: capacity of the FPGA.
         points: configurations known to fit, by preset name, the one to begin with first; others are built at `other`.
-        other: for configurations without a point of their own.
+        other: point for configurations without one of their own.
     """
 
     name: str

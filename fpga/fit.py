@@ -36,9 +36,9 @@ def lower_bound(config: NpuConfig, family: str, capacity: Capacity, memory_kib: 
     """A lower bound of the NPU's LUTs and flip-flops on an FPGA, by the area model.
 
     Args:
-        family: of `tilewright.fpga.bare.resources.FAMILIES`.
-        capacity: of the FPGA, whose DSP blocks and block RAMs are used up before LUTs are.
-        memory_kib: of block RAM beside the NPU.
+        family: family in `tilewright.fpga.bare.resources.FAMILIES`.
+        capacity: capacity of the FPGA, whose DSP blocks and block RAMs are used up before LUTs are.
+        memory_kib: block RAM beside the NPU, in KiB.
     """
     model = load(_model_of(family))
     found = model.estimate(config)

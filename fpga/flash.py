@@ -21,8 +21,8 @@ class Flashed:
     """The result of flashing a board.
 
     Attributes:
-        report: of the build.
-        command: that was run for the bitstream.
+        report: report of the build.
+        command: command that was run for the bitstream.
         permanent: True if the bitstream survives a power cycle of the board.
         model: the network whose image is in the flash memory now; None where the build was for a board with a host.
     """

@@ -38,10 +38,10 @@ class Soc(wiring.Component):
     """NPU with its memory; a host reaches both over a serial line. Everything runs on clock domain `sync`.
 
     Parameters:
-        config: of the NPU.
+        config: configuration of the NPU.
         memory: component with the ports of `OnChipMemory` and `size` in bytes.
-        clock_hz: of domain `sync`.
-        baud: of the serial line.
+        clock_hz: clock of domain `sync`.
+        baud: baud rate of the serial line.
         board_id: four letters the host reads.
 
     Ports:

@@ -37,7 +37,7 @@ class Loader:
 
     Attributes:
         tool: its name on the PATH.
-        source: where to get it, for a message.
+        source: download address of the program, for a message.
         volatile: arguments before the file that load it until the power goes; None = the board does not support this.
         permanent: arguments that write it to the board's flash memory.
         hint: advice for a failure, for a message.
@@ -70,7 +70,7 @@ class UartBoard(Board):
 
     Attributes:
         identity: four letters the host reads from the bridge.
-        family: of `FLOWS`.
+        family: family in `FLOWS`.
         platform: makes the Amaranth platform: pins and device.
         clock_hz: frequency of the platform's clock.
         pll: finds the setting of the PLL.

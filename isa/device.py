@@ -71,7 +71,7 @@ class Launch:
     """A run requested of a device: a program in its memory, and limits.
 
     Attributes:
-        regions: of memory, by number.
+        regions: regions of memory, by number.
         program_region, program_offset, program_length: the program: number of its region, bytes from the region's base,
             instructions with END.
         watchdog: cycles without progress before the run is stopped, 0 for the device's default.

@@ -11,7 +11,7 @@ class ErrorCode(IntEnum):
     """Reasons for a stop, as register ERROR_CODE and the simulators report them.
 
     Attributes:
-        meaning: when the machine stops with this code.
+        meaning: condition for a stop with this code.
         reason: text of a message; `{}` stands for the value of register ERROR_ADDRESS.
     """
 

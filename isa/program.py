@@ -80,12 +80,12 @@ class Program(Shown):
     """A compiled model.
 
     Attributes:
-        name: of the model.
+        name: name of the model.
         config: configuration of the machine it is for.
         instructions, constants: instruction image and constant region.
         arena_bytes, host_bytes: sizes of the arena in device memory and of the host arena.
         buffers: named pieces of these memories.
-        inputs, outputs: of the model.
+        inputs, outputs: inputs and outputs of the model.
         states: values kept from one run to the next, neither inputs nor outputs.
         entries: computations of which a run does one; without any, a run is all steps. Where there are some, the
             program itself has no inputs and outputs.
@@ -100,7 +100,7 @@ class Program(Shown):
         input_ranges: real values (lowest, highest) that a quantised float input can represent, and the range of an
             integer input whose values are indices along an axis, by name.
         notes: notes for the user, one line each.
-        metadata: of the model, as its file has it.
+        metadata: metadata of the model's file.
         compile_seconds: time the compilation took, s.
         signature: signature of the compiling party over `signed_digest`; see `tilewright.store.trust`. "" for none.
         trusted: its CPU kernels may run here. Not part of the file: False for a program read from a file, until its

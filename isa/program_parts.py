@@ -46,7 +46,7 @@ class BlockedLayout:
             high bytes, then those of the low ones less 128.
         block: lanes.
         xor: 128 where a uint8 tensor is stored as int8, else 0.
-        convention: which axis of the tensor holds the channels.
+        convention: the axis of the tensor that holds the channels.
     """
 
     shape: tuple[int, ...]
@@ -63,7 +63,7 @@ class TensorInfo:
         name, shape, dtype: as in the model (numpy dtype name).
         buffer: the buffer with its value in C order, "" if it never leaves the scratchpads.
         scale, zero_point: quantisation, None for float tensors; lists for per-channel.
-        relayout: how the buffer holds the value if it is in blocks of lanes, None for plain C order.
+        relayout: layout of the value in the buffer if it is in blocks of lanes, None for plain C order.
         where: "npu" or "cpu": the unit that computes it.
         reason: the reason why this tensor may differ from the reference by a step ("" = it must be equal).
     """
@@ -105,8 +105,8 @@ class EntryPoint:
     Attributes:
         name: name by which a run selects it.
         inputs, outputs: inputs and outputs of its runs.
-        first_step, step_count: its part of the program's steps.
-        first_layer, layer_count: its part of the rows of the reports.
+        first_step, step_count: its range of the program's steps.
+        first_layer, layer_count: its range of the rows of the reports.
     """
 
     name: str
@@ -167,7 +167,7 @@ class KernelWork:
         step: index of the step in the program.
         name, op: nodes it computes (several joined by " + "), conversions between NPU and CPU among them.
         work: machine operations by kind, of `WORK_KINDS`; absent kinds are 0.
-        nbytes: of the memory it reads and writes, each buffer once.
+        nbytes: bytes of the memory it reads and writes, each buffer once.
     """
 
     step: int

@@ -57,9 +57,9 @@ class LayerLosses:
     """A layer, or several that were fused, and its cycles.
 
     Attributes:
-        layer: with the sums over all fused layers.
+        layer: the layer, with the sums over all fused layers.
         members: the layers themselves.
-        cycles: from the end of the layer before to its own end (`tilewright.simulator.timeline.layer_cycles`).
+        cycles: cycles from the end of the layer before to its own end (`tilewright.simulator.timeline.layer_cycles`).
         compute, memory: the steps of the array and the beats of the bus that no schedule can avoid.
         bound: its part of the fewest cycles the program can take (`tilewright.simulator.bound`), at least `compute`.
         spent: cycles per cause, of any layer's instructions.
@@ -126,7 +126,7 @@ def attribute(
     Args:
         ops: the program's instructions.
         layers: `Program.layers`.
-        traces: of the runs of the program's NPU steps, in order.
+        traces: traces of the runs of the program's NPU steps, in order.
         constants: the program's constant region; distinguishes the products of fused depthwise layers from the others.
         memory: memory timing of the runs.
     """

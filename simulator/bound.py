@@ -24,7 +24,7 @@ def memory_cycles(
     """Cycles of the minimum traffic of layers: reads and writes have a channel each.
 
     Args:
-        memory: its intervals count, its latencies do not.
+        memory: memory timing; its intervals count, its latencies do not.
         held: bytes that may have been read before.
         kept: bytes that may be written later.
     """

@@ -61,7 +61,7 @@ class Trace:
     Attributes:
         times: uint64 [instructions, 4]: dispatched by FETCH, first held back by a semaphore, taken by its engine (its
             first step is made a cycle later), completed (its signals can be taken a cycle later).
-        cycles: of the whole run.
+        cycles: cycles of the whole run.
         first: index in the program's region of the instruction `times` begins with.
     """
 
@@ -157,7 +157,7 @@ class CycleDevice(Interruptible):
         memory: external memory.
         scratchpads: the on-chip memories.
         trace: of the last run with `trace=True`.
-        traces: of all such runs since the caller emptied it.
+        traces: traces of all such runs since the caller emptied it.
     """
 
     name = "cycle"

@@ -124,7 +124,7 @@ class Explainer:
     Args:
         memory: external memory and regions.
         program_region, program_offset: region and offset of the program.
-        scratchpads: for their sizes.
+        scratchpads: scratchpads, for their sizes.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ class LayerCycles:
     Attributes:
         layer: the layer.
         first, last: first cycle of its first instruction, cycle in which its last one completed; layers overlap.
-        cycles: from the completion of the layers before it to its own; these sum up to the run.
+        cycles: cycles from the completion of the layers before it to its own; these sum up to the run.
     """
 
     layer: Layer
@@ -54,7 +54,7 @@ def layer_cycles(layers: Iterable[Layer], traces: Sequence[Trace]) -> list[Layer
 
     Args:
         layers: `Program.layers`.
-        traces: of the runs of a program's NPU steps, in order.
+        traces: traces of the runs of a program's NPU steps, in order.
     """
     found = []
     for trace, offset in zip(traces, _offsets(traces)):

@@ -28,8 +28,8 @@ class Resampling:
         shape, out_shape: shapes of the input and the output.
         how: coordinate_transformation_mode.
         rounding: nearest_mode.
-        scales: for every axis, output over input.
-        windows: for every axis, the region of interest of tf_crop_and_resize as parts of the input.
+        scales: ratio of output to input, for every axis.
+        windows: the region of interest of tf_crop_and_resize as parts of the input, for every axis.
     """
 
     shape: tuple[int, ...]

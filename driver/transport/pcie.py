@@ -46,7 +46,7 @@ class PcieTransport(Linked):
         base: their first address.
         registers: byte offset of the NPU's registers in BAR 0.
         event: number of the user interrupt the NPU drives; -1 = none, STATUS is polled.
-        root: of the file system.
+        root: root of the file system.
         open_registers, open_interrupt: as for `tilewright.driver.transport.uio.UioTransport`.
     """
 

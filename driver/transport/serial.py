@@ -49,7 +49,7 @@ class SerialTransport(Linked):
 
     Args:
         port: device file.
-        baud: of the bitstream.
+        baud: baud rate of the bitstream.
         seconds: time the answer to a request may take beyond the transfer time of its bytes.
         words: payload of a frame at most, in 32-bit words; short frames get through a bad line more often.
 

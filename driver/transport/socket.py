@@ -20,7 +20,7 @@ class SocketTransport(Linked):
     """Registers and memory over a Unix socket. See `tilewright.driver.transport.base.Transport`.
 
     Args:
-        path: of the socket.
+        path: path of the socket.
         seconds: time an answer may take.
     """
 

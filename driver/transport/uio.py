@@ -49,7 +49,7 @@ class UioTransport:
         memory: name of the u-dma-buf; "" takes the only one.
         heap: take memory from this DMA heap instead, `size` bytes; see `tilewright.driver.dma.DmaHeap` for its limits.
         size: see `heap`.
-        root: of the file system.
+        root: root of the file system.
         open_registers: makes the register file of a path, an offset of its mapping, and an offset inside.
         open_interrupt: makes the interrupt of a path and the bytes that unmask it.
     """

@@ -55,7 +55,7 @@ def place_and_route(config: NpuConfig, command: str) -> float:
     """Places and routes a configuration; returns the highest clock in MHz on an ECP5.
 
     Args:
-        command: of Yosys that synthesises for the family.
+        command: command of Yosys that synthesises for the family.
 
     Raises:
         FpgaError: a tool is missing or failed, or the NPU does not fit the largest device.

@@ -50,7 +50,7 @@ class Family:
     """Synthesis and counting of cells for one FPGA family.
 
     Attributes:
-        command: of Yosys, with the options of board builds.
+        command: command of Yosys, with the options of board builds.
         cells: the cells that count.
         block: the size of one block memory.
     """

@@ -23,7 +23,7 @@ def lut_sites(cells: Mapping[str, Mapping[str, Any]]) -> int:
     distributed RAM takes a tile of 8 sites.
 
     Parameters:
-        cells: of the top module, by name, as Yosys writes them in JSON.
+        cells: cells of the top module, by name, in Yosys' JSON.
     """
     users: Counter[Any] = Counter()  # by bit: a number, or a letter for a constant
     drivers: dict[Any, str] = {}  # the cell in whose site a flip-flop with this input can be

@@ -21,7 +21,7 @@ class PlatformFlow(Flow):
     """A flow for a board with a platform.
 
     Attributes:
-        command: of yosys that synthesises for the family.
+        command: command of yosys that synthesises for the family.
         netlist: file of the netlist to place.
         techmap: file of `techmap` that makes multipliers and adders of LUTs.
         fills_blocks: True to put memories into block RAMs that would be free.

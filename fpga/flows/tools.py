@@ -30,7 +30,7 @@ def run(step: Step, directory: Path, watch: Callable[[], None] = lambda: None) -
     """Runs a tool of pip in `directory`; `watch` is called once a second.
 
     Raises:
-        FpgaError: it failed; the message has its first error and names the log. Errors of `watch` are passed on.
+        FpgaError: the tool failed; the message has its first error and names the log. Errors of `watch` are passed on.
     """
     code = f"import sys; from {step.module} import {step.function} as f; sys.exit(f(sys.argv[1:]))"
     if step.function == "main":  # takes its arguments from sys.argv
@@ -45,7 +45,7 @@ def execute(
     """Runs a command in `directory`; `title`, `tool` and `log` are for messages; `watch` is called once a second.
 
     Raises:
-        FpgaError: it failed; the message has its first error and names the log. Errors of `watch` are passed on.
+        FpgaError: the tool failed; the message has its first error and names the log. Errors of `watch` are passed on.
     """
     pipe = subprocess.PIPE
     with started(command, cwd=directory, stdout=pipe, stderr=pipe, text=True) as process:

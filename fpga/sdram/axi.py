@@ -35,7 +35,7 @@ class Splitter(wiring.Component):
     Latency: 2 cycles, then a segment per cycle; the next burst is taken when the last segment has gone.
 
     Parameters:
-        address_bits: of an address in beats.
+        address_bits: bits of an address in beats.
         segment_beats: beats of a segment, a power of two.
 
     Ports:
@@ -95,14 +95,14 @@ class AxiSegments(wiring.Component):
 
     Parameters:
         config: widths of the bus.
-        pair_bits: of an address of the memory in pairs.
+        pair_bits: bits of an address of the memory in pairs.
 
     Ports:
         axi: slave. Beats read and responses are given when they are there: their queues have room for all requests.
-        w_come, r_left, b_left: of `tilewright.fpga.sdram.crossing.AxiCrossing` with queues of `depths`.
+        w_come, r_left, b_left: ports of `tilewright.fpga.sdram.crossing.AxiCrossing` with queues of `depths`.
         o_valid, o_ready, o_write, o_pair, o_count, o_tag: segments, as `SdramController` takes them.
-        w_take, w_last, w_tag, w_data, w_mask: as there.
-        r_valid, r_data, r_tag, r_last: as there.
+        w_take, w_last, w_tag, w_data, w_mask: ports of `SdramController`.
+        r_valid, r_data, r_tag, r_last: ports of `SdramController`.
     """
 
     #: Bits of a segment's tag: ends its burst, ID of the burst, outside the memory.

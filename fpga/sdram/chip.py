@@ -22,9 +22,9 @@ class SdramChip:
     """An SDR SDRAM. Times in ns unless named otherwise.
 
     Attributes:
-        name: for messages.
-        word_bits: of a word, the width of the data bus: 16 or 32.
-        bank_bits, row_bits, column_bits: of an address.
+        name: name for messages.
+        word_bits: bits of a word, the width of the data bus: 16 or 32.
+        bank_bits, row_bits, column_bits: bits of an address.
         activate_to_column: tRCD, ACTIVE to READ or WRITE.
         precharge: tRP.
         row: tRC, ACTIVE to ACTIVE of one bank.
@@ -32,7 +32,7 @@ class SdramChip:
         bank_to_bank: tRRD, ACTIVE to ACTIVE of another bank.
         write_recovery: tWR, last word written to PRECHARGE.
         refresh: tRFC, REFRESH to ACTIVE.
-        refresh_period_ms: in which every row must be refreshed once.
+        refresh_period_ms: period in which every row must be refreshed once.
         start_us: wait after power-on.
         start_refreshes: REFRESH commands before the mode register is loaded.
         mode_cycles: tMRD, in cycles.

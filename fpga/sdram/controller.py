@@ -95,7 +95,7 @@ class SdramController(wiring.Component):
 
     Parameters:
         chip: the memory.
-        clock_hz: of domain `sync`.
+        clock_hz: clock of domain `sync`.
         tag_bits: bits that travel with a segment.
 
     Ports:

@@ -32,7 +32,7 @@ class SdramMemory(wiring.Component):
     Parameters:
         config: widths of the bus.
         chip: the memory.
-        clock_hz: of the chip.
+        clock_hz: clock of the chip.
         shared: the chip is on the clock of `sync`: much smaller.
 
     Ports:

@@ -31,8 +31,8 @@ class AxiBoard:
     The NPU goes on whether anybody is connected or not. A memory access outside the window is answered with SLVERR.
 
     Args:
-        config: of the NPU.
-        path: of the socket; must not exist.
+        config: configuration of the NPU.
+        path: path of the socket; must not exist.
         base, size: window of memory in bytes.
         memory_file: holds the memory, byte N of it address N; made if missing.
 

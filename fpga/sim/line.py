@@ -55,7 +55,7 @@ class SimulatedLine(Owner):
 
     Args:
         stem: names it in the cache.
-        title: for the message of a build.
+        title: name for the message of a build.
         top: name of its top module.
         verilog: makes the Verilog text.
         sources: Python files the text depends on.

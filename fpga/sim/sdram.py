@@ -24,9 +24,9 @@ class WithSdram(wiring.Component):
     """A component with the ports of `tilewright.fpga.sdram.chip.pins`, and a chip at them that checks its commands.
 
     Parameters:
-        component: with these ports.
+        component: the component with these ports.
         chip: the memory.
-        clock_hz: of the chip.
+        clock_hz: clock of the chip.
         shared: as for `SdramMemory`.
         from_lock: both clocks get their resets from `rst` as they get them on a board from the lock of the PLL; else
             `sync` has `rst` itself. Not where the clock is shared.

@@ -24,7 +24,7 @@ class FlashReader(wiring.Component):
     Latency: 32 bits of READ_HZ or the next slower clock this one gives, 64 after a word that is not the one before.
 
     Parameters:
-        clock_hz: of domain `sync`.
+        clock_hz: clock of domain `sync`.
 
     Ports:
         cpu: the master.

@@ -37,8 +37,8 @@ class Host(wiring.Component):
 
     Parameters:
         boot: the program the core starts with, for address BOOT, at most BOOT_BYTES.
-        clock_hz: of domain `sync`.
-        baud: of the serial line.
+        clock_hz: clock of domain `sync`.
+        baud: baud rate of the serial line.
         memory_bytes, flash_bytes: sizes, which the program may read.
 
     Ports:

@@ -23,7 +23,7 @@ class Place:
 
     Attributes:
         size: bytes of the flash memory.
-        offset: of the image in it, bytes: beyond every bitstream of the FPGA.
+        offset: offset of the image in it, bytes: beyond every bitstream of the FPGA.
     """
 
     size: int

@@ -57,7 +57,7 @@ class Io(wiring.Component):
     """The registers of `memory_map.IO_REGISTERS`. An access takes two cycles.
 
     Parameters:
-        clock_hz, baud: of domain `sync`, and of the line.
+        clock_hz, baud: clock of domain `sync`, and baud rate of the line.
         memory_bytes, flash_bytes: values of the constants.
 
     Ports:

@@ -46,10 +46,10 @@ class Record:
 
     Attributes:
         board, config, point: inputs of the bitstream's build.
-        offset: of the image in the flash memory, bytes.
+        offset: offset of the image in the flash memory, bytes.
         model: name of its network.
         inputs, results: as in `Exchange`.
-        sha256: of the image.
+        sha256: hash of the image.
     """
 
     board: str

@@ -23,11 +23,11 @@ class StandaloneSoc(wiring.Component):
     `sync`.
 
     Parameters:
-        config: of the NPU.
+        config: configuration of the NPU.
         memory: component with the ports of `OnChipMemory` and `size` in bytes.
         boot: the program the core starts with, for address BOOT, at most BOOT_BYTES.
-        clock_hz: of domain `sync`.
-        baud: of the serial line.
+        clock_hz: clock of domain `sync`.
+        baud: baud rate of the serial line.
         flash_bytes: size of the flash memory.
 
     Ports:

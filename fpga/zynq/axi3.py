@@ -198,7 +198,7 @@ class BurstSplitter(wiring.Component):
     pass in the same cycle. Write beats do not wait for their address.
 
     Parameters:
-        config: of the NPU, with a data bus of 64 bits and addresses of 32.
+        config: configuration of the NPU, with a data bus of 64 bits and addresses of 32.
 
     Ports:
         axi: AXI4 slave.

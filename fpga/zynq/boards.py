@@ -36,8 +36,8 @@ class ZynqBoard(Board):
     Attributes:
         system: its processing system.
         part: full name of the FPGA.
-        board_part: of the vendor's board files, "" if the tool ships none.
-        export_clock_mhz: of the vendor's flow.
+        board_part: name of the vendor's board files, "" if the tool ships none.
+        export_clock_mhz: clock of the vendor's flow.
         memory_bytes: DRAM.
         memory_mbytes: highest DRAM bandwidth, in millions of bytes a second; 0 if unknown.
     """

@@ -15,8 +15,8 @@ def overlay(system: ProcessingSystem, title: str, clock_mhz: float, image: str) 
     """Source of the overlay; `dtc -@ -I dts -O dtb -o npu.dtbo npu.dts` compiles it.
 
     Args:
-        title: of the board.
-        clock_mhz: of the fabric clock, which is set before the NPU's driver starts.
+        title: title of the board.
+        clock_mhz: frequency of the fabric clock, which is set before the NPU's driver starts.
         image: file in /lib/firmware with the bitstream.
     """
     s = system

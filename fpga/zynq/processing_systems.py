@@ -18,15 +18,15 @@ class ProcessingSystem:
         cell: IP of the processing system in the vendor's tool.
         control, memory: names of the GP and HP ports.
         control_clock, memory_clock, clock, reset, interrupt: further pins.
-        options: of the IP besides the clock; {memory_bits} is the width of the memory port.
-        clock_option: of the clock in MHz.
+        options: options of the IP besides the clock; {memory_bits} is the width of the memory port.
+        clock_option: option of the clock in MHz.
         memory_bits: width of the HP port after a reset of the processing system.
-        segments: of the DRAM behind the HP port in the block design: interface, name.
+        segments: address segments of the DRAM behind the HP port in the block design: interface, name.
         registers: base address of the NPU's registers, in the window of the GP port.
-        address_bits: of the memory port.
+        address_bits: address bits of the memory port.
         spi: number in the device tree of the first fabric interrupt.
         interrupt_node: label of the interrupt controller in the device tree.
-        clock_node, clock_id: of the fabric clock in the device tree.
+        clock_node, clock_id: node and number of the fabric clock in the device tree.
         cells: #address-cells and #size-cells of its bus in the device tree.
         bus_node, region_node: labels in the device tree.
     """

@@ -29,7 +29,7 @@ class ZynqSystem(wiring.Component):
     """NPU, register bridge and burst splitter. Clock domain `sync`.
 
     Parameters:
-        config: of the NPU; see `BurstSplitter` for its bus.
+        config: configuration of the NPU; see `BurstSplitter` for its bus.
         base, size: window of the registers.
 
     Ports:

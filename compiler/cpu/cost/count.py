@@ -82,9 +82,9 @@ def work_of(
     """Counts the operations of one call of a function of a module.
 
     Args:
-        name: of the function, with @.
+        name: name of the function, with @.
         functions: definitions by name.
-        vector_bits: of the target's registers.
+        vector_bits: width of the target's registers.
         arguments: known values of its parameters, None for others.
     """
     return _Count(functions, vector_bits).of(name, arguments)

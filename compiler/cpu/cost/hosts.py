@@ -18,7 +18,7 @@ class HostModel:
     """The speed of a host.
 
     Attributes:
-        name: of `tilewright.compiler.cpu.target.HOSTS`, or "this machine".
+        name: name in `tilewright.compiler.cpu.target.HOSTS`, or "this machine".
         mhz: its clock.
         cycles: cycles of one operation, by kind of `WORK_KINDS`.
         byte_cycles: cycles per byte of a kernel's buffers.

@@ -71,7 +71,7 @@ def convert(x: Expr, to: str, saturate: bool = True, rounding: str = "up") -> Ex
 
     Args:
         saturate: a value too large for a small float becomes its largest value, else NaN or infinity.
-        rounding: of float8e8m0: "up", "down" or "nearest".
+        rounding: rounding of float8e8m0: "up", "down" or "nearest".
     """
     if is_small_float(x.dtype) and x.dtype != to:
         x = _decode(x)

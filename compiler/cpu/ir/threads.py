@@ -50,7 +50,7 @@ class Sharing:
     """Division of the work among the threads in the function being written.
 
     Args:
-        writer: of the function.
+        writer: writer of the function.
         counters: pointer to its counters.
 
     Attributes:

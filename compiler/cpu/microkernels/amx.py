@@ -31,7 +31,7 @@ def define_amx_tile(module: Module, tile: Tile, a_signed: bool) -> str:
     """Defines the function of a tile of 16 or 32 rows. Returns its name.
 
     Args:
-        tile: with a stride for B; its `a_k` and `vectors` are fixed here.
+        tile: the tile, with a stride for B; its `a_k` and `vectors` are fixed here.
         a_signed: A is signed and B unsigned, or the other way round.
     """
     assert tile.b_row is not None

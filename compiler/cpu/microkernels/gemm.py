@@ -85,7 +85,7 @@ class Gemm:
         schedule: register tile and blocks.
         split: sorts the value's variables into a `Domain`.
         integer: int8 operands, int32 sums.
-        a_signed: for int8, which operand is signed.
+        a_signed: True if A is the signed operand, for int8.
     """
 
     k: int

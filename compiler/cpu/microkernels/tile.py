@@ -23,7 +23,7 @@ class Tile:
     """Size of a tile, and the strides of its operands in bytes.
 
     Attributes:
-        rows: of A and C.
+        rows: rows of A and C.
         vectors: columns of B and C, in vectors.
         a_row, a_k: strides of A along rows and k.
         b_row: stride of B along k; None if the offsets of B's rows come from a table.

@@ -86,7 +86,7 @@ class Contraction:
     """An einsum of two operands that is a matrix product: its labels by role.
 
     Attributes:
-        sizes: of the dimensions, by label.
+        sizes: sizes of the dimensions, by label.
         batch: labels in both operands and the result.
         rows, cols: labels in the first or second operand and the result.
         inner: labels in both operands, summed over.

@@ -69,11 +69,11 @@ class Context:
 
     Args:
         graph: holds the tensors.
-        nodes: of the segment.
+        nodes: nodes of the segment.
         outputs: tensors wanted by others.
         target: machine to compile for.
         dry: only check that everything is supported; large constants are not packed.
-        schedules: of the kernels.
+        schedules: schedules of the kernels.
         packed: receives constants made for kernels.
         in_place: outputs whose memory already holds the tensor that their op updates.
     """

@@ -39,7 +39,7 @@ def entry_point(
     thread clears the counters of all functions, which lie in the workspace from `start` on, and then counts there.
 
     Args:
-        module: of the functions.
+        module: module of the functions.
         symbol: its name.
         steps: its calls, in order.
         slots: places in `buffers` of the external buffers.

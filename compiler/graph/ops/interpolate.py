@@ -16,7 +16,7 @@ class Places:
 
     Attributes:
         first, second: places of the operand.
-        shares: of the second one, in units of 1 / one; the first has the rest.
+        shares: weights of the second one, in units of 1 / one; the first has the rest.
         one: a power of two.
     """
 

@@ -80,7 +80,7 @@ class Clamped(QuantizedOp, abstract=True):
     """An op whose result can be clamped: a fused activation.
 
     Attributes:
-        out_min, out_max: in the output's own quantised units; the defaults are no narrower than either type.
+        out_min, out_max: bounds in the output's own quantised units; the defaults are no narrower than either type.
     """
 
     out_min: int = -128

@@ -40,7 +40,7 @@ def complete(text: str, widths: Mapping[str, Mapping[str, int]]) -> str:
 
     Args:
         text: output of nextpnr.
-        widths: of every RAMB36E1 by tile: READ_WIDTH_A and so on.
+        widths: port widths of every RAMB36E1 by tile: READ_WIDTH_A and so on.
 
     Raises:
         FpgaError: an input of a DSP block gets a signal where only constants are known to work.

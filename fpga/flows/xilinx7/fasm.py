@@ -42,7 +42,7 @@ class Database:
         device: such as xc7z020.
 
     Raises:
-        FpgaError: it is not there.
+        FpgaError: the database has no such FPGA.
     """
 
     def __init__(self, root: Path, device: str) -> None:
