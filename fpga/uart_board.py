@@ -37,7 +37,7 @@ class Loader:
 
     Attributes:
         tool: its name on the PATH.
-        source: download address of the program, for a message.
+        source: text about where to get the program, for a message.
         volatile: arguments before the file that load it until the power goes; None = the board does not support this.
         permanent: arguments that write it to the board's flash memory.
         hint: advice for a failure, for a message.
