@@ -14,7 +14,7 @@ four, whose number is in the low bits of `high`; their factor is 2 or 1.
 Time is part of the rule, because words are handed out as lanes need them. In every cycle
 
 - a bank, lane i is of bank i % `words_per_cycle`, gives a word to the lowest of its lanes that needs one for the round
-  and has none, or else to the lowest one with room in its reserve; the banks with such a lane take the words that wait,
+  and has none, or else to the lowest one with room in its reserve. The banks with such a lane take the words that wait,
   the lowest bank the oldest, as far as there are;
 - and if every lane that needs a word had one at the beginning of the cycle, the round is made.
 

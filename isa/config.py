@@ -70,15 +70,15 @@ class NpuConfig(Shown):
         lut_tables: resident 256-entry tables; 0 = no memory for tables and no look-up in VECTOR.
         depthwise: 1 = GEMM has the window of DEPTHWISE; 0 = it has none, and the opcode is illegal.
         window_delay: most pushes by which DEPTHWISE may delay each segment of its window (`window_segment` slots), so
-            that a column of the kernel lies in each and columns of pushes can be long; 0 = there are no delay lines, as
+            that a column of the kernel lies in each and columns of pushes can be long. 0 = there are no delay lines, as
             where the window is one segment.
         vector_queue: 1 = VECTOR has an instruction queue of its own; 0 = its instructions go through that of GEMM.
         vector_passes: cycles VECTOR takes for a row, 1, 2 or 4: it has block_in / vector_passes lanes.
         row_unit: 1 = VECTOR has the unit of ROW (functions of rows along the channels), which needs tables in fours
-            (lut_tables is 4, 8, 12 or 16) and a lane for every element (vector_passes is 1); 0 = it has none, and the
+            (lut_tables is 4, 8, 12 or 16) and a lane for every element (vector_passes is 1). 0 = it has none, and the
             opcode is illegal.
         weight_codes: weights LOAD decodes in a cycle, a power of two from 8 to 64, at least as many as a bus beat has
-            bytes and at most as many as a tile; 0 = there is no decoder, and LOAD_CODED is illegal.
+            bytes and at most as many as a tile. 0 = there is no decoder, and LOAD_CODED is illegal.
         wide_results: 1 = VECTOR makes results of 16 bits, a byte at a time, of sums of 48 (VECTOR_WIDE); 0 = the opcode
             is illegal.
         gemm_loops: levels of the GEMM loop nest.

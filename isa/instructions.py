@@ -21,10 +21,10 @@ semaphore separates. It may still see the old contents (the functional simulator
 ROW of the same instruction. Engines are ordered with each other by semaphores only.
 
 Only used operands are checked: operand b and PRM where source or Add read them, WGT and ACC of DEPTHWISE at emissions.
-An engine stops at the first fault in step order. In one step GEMM and DEPTHWISE check ACT, WGT, ACC; VECTOR and ROW a,
-b (STAT of NORM), PRM, dst (a at every step of a reduction, the others at its last); LOAD and STORE the window of a run
-before its rows. The program must lie in its region as a whole. After an error, scratchpads and writable regions hold
-unspecified data.
+An engine stops at the first fault in step order. In one step GEMM and DEPTHWISE check ACT, WGT, ACC. VECTOR and ROW
+check a, b (STAT of NORM), PRM, dst: a at every step of a reduction, the others at its last. LOAD and STORE check the
+window of a run before its rows. The program must lie in its region as a whole. After an error, scratchpads and writable
+regions hold unspecified data.
 """
 
 from __future__ import annotations

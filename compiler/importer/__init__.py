@@ -3,9 +3,10 @@
 Normal form (opset `OPSET`, whatever the model's own opset is):
 
 * Attributes with a default in the ONNX schema are always present.
-* Parameters ONNX moved from attributes to inputs over time are inputs, constants where the model has constants:
-  `Clip` (min, max), `Pad` (pads, value, axes), `Slice` (starts, ends, axes, steps), `Split` (sizes, always present),
-  `Squeeze`/`Unsqueeze` and `Reduce*` (axes), `TopK` (k), `Resize` (scales or sizes), `Dropout` is gone.
+* Parameters ONNX moved from attributes to inputs over time are inputs, constants where the model has constants.
+  They are those of `Clip` (min, max), `Pad` (pads, value, axes), `Slice` (starts, ends, axes, steps), `Split` (sizes,
+  always present), `Squeeze`/`Unsqueeze` and `Reduce*` (axes), `TopK` (k), `Resize` (scales or sizes).
+* `Dropout` is removed.
 * `Reshape` has its whole target shape as a constant, without 0 or -1.
 * Convolutions and pools: `kernel_shape`, `strides`, `dilations` and explicit `pads`; no `auto_pad`, no `output_shape`;
   `ceil_mode` only where explicit padding cannot express it (average pools that count their padding).

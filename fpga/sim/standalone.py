@@ -35,7 +35,7 @@ def standalone_line(board: StandaloneBoard, config: NpuConfig, point: Point) -> 
         made = component_text(soc, "soc") if chip is None else with_sdram_text(soc, chip, pll.memory_hz, "soc")
         return made + "\n" + core.verilog()
 
-    core.verilog()  # said before anything is built
+    core.verilog()  # raises its error before anything is built
     sources = [*rtl_sources(), *(p for folder in _FOLDERS for p in (_ROOT / folder).glob("*.py"))]
     memory_name = f"{point.memory}{point.memory_kib}-{pll.memory_hz}"
     boot = hashlib.sha256(board.boot).hexdigest()[:16]

@@ -46,9 +46,9 @@ def transpose_block(
 
     Args:
         target: pointer to column j of the block, destination of the 16 transposed bytes.
-        wide_rows: the groups lie along the source rows (`source.at(i)` is read 16 * groups wide and group g of column
-            j goes to `target(16 * g + j)`); otherwise along the target rows (row i of group g is
-            `source.at(16 * g + i)` and `target(j)` is written 16 * groups wide).
+        wide_rows: the groups lie along the source rows: `source.at(i)` is read 16 * groups wide and group g of column j
+            goes to `target(16 * g + j)`. Otherwise they lie along the target rows: row i of group g is `source.at(16 *
+            g + i)` and `target(j)` is written 16 * groups wide.
     """
     full = vector("i8", BLOCK * groups)
     rows = []

@@ -44,8 +44,8 @@ class _Steps:
     order input, forget, cell, output; where there are three the input gate is 1 - forget.
 
     Attributes of the node: `mantissas` and `shifts` of the products by gate, `state` (mantissa and shift of the new
-    state, its zero point and that of the first one), `cell_bits` (the cell is in units of 2^cell_bits), `bounds` of the
-    cell.
+    state, its zero point and that of the first one), `cell_bits`, `bounds` of the cell. The cell is in units of
+    2^cell_bits.
     """
 
     def __init__(self, ctx: Context) -> None:

@@ -21,7 +21,8 @@ def tree_ensemble(ctx: Context) -> None:
 
     Inputs behind x describe the nodes of all trees: feature, mode (position in `COMPARISONS`), split, next node if the
     comparison holds and if not (leaves lead to themselves), 1 if it holds for NaN, first weight (one more entry than
-    nodes); then target and value of every weight, and the root of every tree. Attributes: depth, kind (add, min, max).
+    nodes). Then follow target and value of every weight, and the root of every tree. Attributes: depth, kind (add, min,
+    max).
     """
     x, *arrays = (ctx.stored(ctx.input(k)) for k in range(11))
     kind, depth = str(ctx.attr("kind")), int(ctx.attr("depth"))

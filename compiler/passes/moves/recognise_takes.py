@@ -1,6 +1,6 @@
 """Recognises movement of 8-bit tensors that selects indices along each axis independently, as QTake.
 
-    Resize, mode nearest      =>  QTake, where nothing outside of the input is asked for
+    Resize, mode nearest      =>  QTake, where nothing outside of the input is read
     Slice with steps          =>  QTake
     Pad, reflected or edge    =>  QTake
     Tile, Expand              =>  QTake

@@ -6,7 +6,7 @@ depend on A. The vendor's tool selects the constant and leaves the inverter off,
 (https://github.com/openXC7/nextpnr-xilinx/pull/159, on two parts); so does this.
 
 Block RAM: a RAMB36E1 with a port of 1 or 9 bits has a feature of its own, without which the ninth bit reads 0
-(https://github.com/openXC7/nextpnr-xilinx/pull/95); the clock of a register behind the outputs has an inverter, which
+(https://github.com/openXC7/nextpnr-xilinx/pull/95). The clock of a register behind the outputs has an inverter, which
 is on where its bit is not set (https://github.com/openXC7/nextpnr-xilinx/pull/127). The features of widths that nextpnr
 omits besides (https://github.com/openXC7/nextpnr-xilinx/issues/165) have no bits that are set.
 """
