@@ -1,4 +1,4 @@
-"""Which files the RTL is made of."""
+"""The source files of the RTL."""
 
 from __future__ import annotations
 

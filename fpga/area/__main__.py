@@ -1,4 +1,4 @@
-"""`python -m tilewright.fpga.area`: what the area model says of a configuration."""
+"""`python -m tilewright.fpga.area`: the area that the model estimates for a configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m tilewright.fpga.fmax`: what the clock model says of a configuration."""
+"""`python -m tilewright.fpga.fmax`: the clock that the model estimates for a configuration."""
 
 from __future__ import annotations
 
