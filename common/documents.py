@@ -56,9 +56,7 @@ def parse_document(content: bytes | str, toml: bool) -> Any:
 
 
 def _check(document: Any) -> None:
-    """Checks depth, text and integers of a document, without recursion because the depth is what it checks. Raises
-    `ValueError`.
-    """
+    """Checks depth, text and integers of a document, without recursion, as depth is checked. Raises `ValueError`."""
     level, depth = [document], 0
     while level:
         if depth > MAX_DEPTH:

@@ -33,9 +33,7 @@ def quiet(level: int = logging.ERROR, *, printing: bool = False) -> Iterator[Non
 
 
 def line_of(message: Warning | str, *place: Any, **more: Any) -> str:
-    """A Python warning as one line for standard error, for `warnings.formatwarning`: its message, without place and
-    code.
-    """
+    """A Python warning as one line, for `warnings.formatwarning`: its message, without place and code."""
     return f"warning: {' '.join(str(message).split())}\n"
 
 

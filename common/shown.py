@@ -13,9 +13,7 @@ MAX_TEXT, MAX_ENTRIES = 80, 4
 
 
 class Shown:
-    """A base of objects whose `repr` is made of `facts`: a line of a few hundred characters, however large the object
-    is.
-    """
+    """A base of objects whose `repr` is made of `facts`: a line of a few hundred characters, however large they are."""
 
     def facts(self) -> dict[str, Any]:
         """The facts a user wants to see, texts and numbers, by their titles."""

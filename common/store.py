@@ -214,9 +214,7 @@ def _digest_of(path: Path, size: int) -> bytes:
 
 
 def trim(folder: Path, pattern: str, limit: int) -> None:
-    """Deletes the least recently used files, by their time, until three quarters of `limit` bytes are left, if there
-    are more.
-    """
+    """Deletes the least recently used files, by their time, until at most three quarters of `limit` bytes are left."""
     entries, found = [], list[Path]()
     with contextlib.suppress(OSError):  # a folder that cannot be looked into
         found = list(folder.glob(pattern))
@@ -239,9 +237,7 @@ def trim(folder: Path, pattern: str, limit: int) -> None:
 
 
 def append_records(path: Path, version: int, records: Iterable[Mapping[str, Any]]) -> None:
-    """Appends records to a log in one write, so that processes that append at once do not mix theirs. Raises
-    `OSError`.
-    """
+    """Appends records to a log in one write, so that concurrent processes do not mix theirs. Raises `OSError`."""
     lines = [json.dumps({"version": version, **record}, separators=(",", ":")) + "\n" for record in records]
     if lines:
         with path.open("ab") as file:

@@ -34,9 +34,7 @@ def printable(text: str) -> str:
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """The hint after an unknown name in a message: " (did you mean base?)" for "bsae", "" where no known name is
-    near.
-    """
+    """The hint after an unknown name in a message: " (did you mean base?)" for "bsae", "" where no name is near."""
     import difflib  # only mistakes need it
 
     by_lower = {k.lower(): k for k in sorted(known)}

@@ -8,9 +8,7 @@ class CompileError(TilewrightError):
 
 
 class UnsupportedError(CompileError):
-    """A valid model that needs a feature Tilewright does not have. The message names the feature, the place, and the
-    accepted values.
-    """
+    """A valid model that needs a feature Tilewright lacks. The message names feature, place, and accepted values."""
 
 
 class StagingError(UnsupportedError):

@@ -18,9 +18,7 @@ class Capacity:
 
 @dataclass(frozen=True)
 class Used:
-    """Used resources, in the units of `Capacity`; `lut` counts sites, on Gowin by
-    `tilewright.fpga.flows.gowin_sites`.
-    """
+    """Used resources, in units of `Capacity`; `lut` counts sites, on Gowin by `tilewright.fpga.flows.gowin_sites`."""
 
     lut: int
     ff: int

@@ -205,9 +205,7 @@ def drive_sync(m: Module, pll: Pll, clock: Value) -> None:
 
 
 def drive_with_pin(m: Module, pll: Pll, clock: Value, *, later: str, delay_ns: float) -> None:
-    """Drives clock domain `sync` as `drive_sync` does, and `later`, without reset, whose clock comes `delay_ns`
-    later.
-    """
+    """Drives clock domain `sync` like `drive_sync`, and `later`, without reset, whose clock comes `delay_ns` later."""
     pin = ClockDomain(later, reset_less=True)
     m.domains += pin
     _drive(m, pll, clock, MemoryClock(None, pin.clk, delay_ns))

@@ -6,6 +6,4 @@ from tilewright.common.errors import TilewrightError
 
 
 class FpgaError(TilewrightError):
-    """A build that is impossible or that failed. The message names the cause, by how much, and a working
-    alternative.
-    """
+    """A build that is impossible or failed. The message names the cause, by how much, and a working alternative."""

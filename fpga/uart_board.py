@@ -95,9 +95,7 @@ class UartBoard(Board):
         return FLOWS[self.family](self.platform(), self.capacity)
 
     def design(self, config: NpuConfig, point: Point) -> Design:
-        """The SoC on the pins of this board. Raises `FpgaError` where PLL, serial line or SDRAM cannot have the point's
-        values.
-        """
+        """The SoC on the pins of this board. Raises `FpgaError` where PLL, serial line or SDRAM cannot do it."""
         pll = self.clocks(point)
         try:
             bit_time(pll.output_hz, point.baud)
@@ -181,9 +179,7 @@ def drive_clocks(m: Module, pll: Pll, clock: Value, memory: OnChipMemory | Sdram
 
 
 def connect_sdram(m: Module, platform: Any, soc: Any, domain: str = MEMORY) -> None:
-    """Connects the pins of the SDRAM, all with registers of its `domain` in them; its clock is that of domain
-    SDRAM_CLOCK.
-    """
+    """Connects the SDRAM, all pins with registers of its `domain` in them; its clock is that of domain SDRAM_CLOCK."""
     port = platform.request("sdram", 0, dir="-")
     m.submodules.sdram_clk = clock = io.DDRBuffer("o", port.clk, o_domain=SDRAM_CLOCK)
     m.d.comb += [clock.o[0].eq(1), clock.o[1].eq(0)]

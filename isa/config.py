@@ -225,9 +225,7 @@ class NpuConfig(Shown):
 
     @property
     def acc_vectors(self) -> int:
-        """Rows of ACC as VECTOR addresses it: vectors of block_in int32 lanes over the same elements as the GEMM
-        rows.
-        """
+        """Rows of ACC in VECTOR's view: vectors of block_in int32 lanes over the same elements as the GEMM rows."""
         return self.acc_rows * self.block_out // self.block_in
 
     @property
@@ -264,9 +262,7 @@ class NpuConfig(Shown):
 
     @property
     def offset_bits(self) -> int:
-        """Bits of offsets in a region, which are computed modulo 2 to this power; a region has fewer bytes than
-        that.
-        """
+        """Bits of offsets in a region, computed modulo 2 to this power; a region has fewer bytes than that."""
         return min(MAX_OFFSET_BITS, self.axi_address_bits)
 
     @property

@@ -104,9 +104,7 @@ ROW_SUM_BITS, ROW_QUOTIENT_BITS = 36, 26
 
 
 class WideByte(IntEnum):
-    """The byte of the 16-bit results that a VECTOR_WIDE instruction makes, as int8; see
-    `tilewright.isa.wide_numerics.wide_byte`.
-    """
+    """The int8 byte of the 16-bit results that VECTOR_WIDE makes; see `tilewright.isa.wide_numerics.wide_byte`."""
 
     LOW = 0
     HIGH = 1

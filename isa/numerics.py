@@ -134,9 +134,7 @@ def mean_scale(sx: Any, sy: Any, n: int) -> np.float32:
 
 
 def softmax_levels(sy: Any) -> np.float32:
-    """The factor by which onnxruntime's Softmax multiplies probabilities: `floor(f32(1 / sy))`, 254 for the usual
-    1/255.
-    """
+    """Onnxruntime's factor of Softmax probabilities: `floor(f32(1 / sy))`, 254 for the usual 1/255."""
     return np.float32(np.floor(np.float32(1) / np.float32(sy)))
 
 

@@ -103,9 +103,7 @@ def check_tensor(tensor: TensorInfo, buffers: Mapping[str, Buffer]) -> None:
 
 
 def check_states(states: Sequence[StateInfo], buffers: Mapping[str, Buffer]) -> None:
-    """Checks that every state has a name of its own, and begins and ends as the same kind of tensor in host memory.
-    Raises `Unfit`.
-    """
+    """Checks that states have own names, and begin and end as one kind of tensor in host memory. Raises `Unfit`."""
     names: set[str] = set()
     for state in states:
         if state.name in names:
@@ -122,9 +120,7 @@ def check_states(states: Sequence[StateInfo], buffers: Mapping[str, Buffer]) -> 
 
 
 def check_entries(entries: Sequence[EntryPoint], buffers: Mapping[str, Buffer], steps: int, layers: int) -> None:
-    """Checks that entry points have names of their own, tensors that fit, and parts of the steps and layers. Raises
-    `Unfit`.
-    """
+    """Checks that entry points have own names, tensors that fit, and parts of the steps and layers. Raises `Unfit`."""
     names: set[str] = set()
     for entry in entries:
         if not entry.name or entry.name in names:
@@ -192,9 +188,7 @@ def check_steps(
     sections: Mapping[str, bytes],
     host: HostFacts,
 ) -> None:
-    """Checks that steps lie within the instructions and end with END, and that kernels and their buffers exist. Raises
-    `Unfit`.
-    """
+    """Checks that steps lie within the instructions and end, and kernels and their buffers exist. Raises `Unfit`."""
     count, rest = divmod(len(instructions), INSTRUCTION_BYTES)
     if rest:
         raise Unfit(f"{len(instructions)} bytes of instructions are no multiple of {INSTRUCTION_BYTES}")

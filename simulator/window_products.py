@@ -60,9 +60,7 @@ def _reset(config: NpuConfig) -> tuple[list[tuple[int, int]], list[tuple[int, in
 
 
 def window_steps(members: Sequence[Layer], products: np.ndarray, pcs: tuple[int, int]) -> int:
-    """Fewest window steps of the depthwise layers among fused ones: the members whose MACs are nearest to the
-    window's.
-    """
+    """Fewest window steps of the depthwise layers among fused ones: those whose MACs are nearest to the window's."""
     computed = int(products[slice(*pcs)].sum())
     sums = {0: 0}
     for layer in members[:12]:

@@ -58,9 +58,7 @@ class Node:
 
     @property
     def reason(self) -> str:
-        """The reason why the reference's rule is another one, so that results may be off by a step; empty if they may
-        not.
-        """
+        """The reason why the reference has another rule, so results may be off by a step; empty if they may not."""
         return "" if self.quantized is None else self.quantized.reason
 
     def __str__(self) -> str:

@@ -45,9 +45,7 @@ def limits(dtype: np.dtype) -> tuple[int, int]:
 
 
 def quantize(x: Any, quant: Quant, dtype: np.dtype) -> np.ndarray:
-    """Quantises float32 to 8 bits, per tensor. NaN becomes the lower limit, like in the saturating conversion of
-    x86.
-    """
+    """Quantises float32 to 8 bits, per tensor. NaN becomes the lower limit, as in x86's saturating conversion."""
     values = np.asarray(x, np.float32)
     with np.errstate(all="ignore"):
         known = np.where(np.isnan(values), np.float32(-np.inf), values)

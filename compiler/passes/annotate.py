@@ -22,9 +22,7 @@ MONOTONE = {"MaxPool", "ReduceMax", "ReduceMin"}
 
 
 def quant_of(graph: Graph, node: Node) -> Quant | None:
-    """The scale and zero point of a QuantizeLinear or DequantizeLinear; None where they are not constant or not
-    affine.
-    """
+    """Scale and zero point of a QuantizeLinear or DequantizeLinear; None where they are not constant or affine."""
     if node.op not in ("QuantizeLinear", "DequantizeLinear") or node.attrs.get("block_size"):
         return None
     scale, zero = graph.const(node.inputs[1]), graph.const(node.inputs[2])

@@ -60,9 +60,7 @@ class Transport(Protocol):
         ...
 
     def from_device(self, start: int, end: int) -> None:
-        """Makes the NPU's writes to addresses start..end-1 visible to the host, which has written nothing there
-        meanwhile.
-        """
+        """Makes the NPU's writes to addresses start..end-1 visible to the host, which has not written there."""
         ...
 
     def wait(self, seconds: float) -> bool:

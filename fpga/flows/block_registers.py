@@ -61,9 +61,7 @@ def move_registers(module: Module) -> int:
 
 
 class _Register(NamedTuple):
-    """A register a block can have: the outputs it is behind, its clock, enable and reset, the parameter that enables
-    it.
-    """
+    """A register a block can have: the outputs it is behind, its clock, enable and reset, its enabling parameter."""
 
     outputs: list[str]
     inputs: tuple[str, str, str]
@@ -71,9 +69,7 @@ class _Register(NamedTuple):
 
 
 def _registers_of(block: Cell) -> Iterator[_Register]:
-    """The registers a block can have. Reads of 36 bits, which take the outputs of both ports of a block RAM, have none
-    here.
-    """
+    """The registers a block can have. Reads of 36 bits, the outputs of both ports of a block RAM, have none here."""
     if block["type"] == MULTIPLIER:
         yield _Register(_ports(block, "P"), ("CLK0", "CE0", "RST0"), PRODUCT_REGISTER)
     elif block["type"] == MEMORY:

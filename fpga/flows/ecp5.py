@@ -95,9 +95,7 @@ class Ecp5(PlatformFlow):
         return replace(found, ff=found.ff - moved)
 
     def place_and_route(self, directory: Path, used: Used, mhz: float, seeds: Sequence[int], progress: Progress) -> int:
-        """Places and routes; of several placements the best is routed, and where that is too slow, the next one. See
-        `Flow`.
-        """
+        """Places and routes; the best of several placements is routed, then, if too slow, the next. See `Flow`."""
         crowded = used.lut > CROWDED * self.capacity.lut
         if crowded:
             self.aim(directory, MARGIN * mhz)
@@ -118,9 +116,7 @@ class Ecp5(PlatformFlow):
             module["settings"] = ROUTER
 
     def place(self, folder: Path, seed: int, watch: Callable[[], None], *, mhz: float) -> str:
-        """Places the netlist, the first half of `route`. Returns nextpnr's log, which has the clock of the
-        placement.
-        """
+        """Places the netlist, the first half of `route`. Returns nextpnr's log with the clock of the placement."""
         step = self._nextpnr("placement", PLACEMENT_LOG, mhz, seed, "--no-route")
         run(step, folder, watch)
         return (folder / PLACEMENT_LOG).read_text(encoding="utf-8")

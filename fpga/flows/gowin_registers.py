@@ -60,9 +60,7 @@ def move_registers(module: Module) -> int:
     gone: set[str] = set()
 
     def takes(block: Cell, side: _Side, parameter: str, flip_flops: list[str]) -> bool:
-        """Makes flip-flops a register of the block, but for the wires of its data. Returns False if it cannot have
-        one.
-        """
+        """Makes flip-flops a register of the block, but for the wires of its data. False if it cannot have one."""
         pins, parameters = block["connections"], block["parameters"]
         controls = {(plain[name]["CLK"][0], plain[name].get("CE", high)[0]) for name in flip_flops}
         if len(controls) != 1 or gone.intersection(flip_flops) or pins[side.reset] != low:
@@ -97,9 +95,7 @@ def move_registers(module: Module) -> int:
 
 
 def add_wires(module: Module) -> None:
-    """Gives a LUT of its own to each flip-flop of a module that can be neither in a pin nor in the site of its driver,
-    in place.
-    """
+    """Gives each flip-flop that can be neither in a pin nor in the site of its driver a LUT of its own, in place."""
     cells: dict[str, Any] = module["cells"]
     free = {bits[0] for cell in cells.values() for bits in _direct(cell)}  # outputs whose site has no flip-flop yet
     bits = unused(module)

@@ -25,9 +25,7 @@ def sites(memory: Memory) -> int:
 
 
 def choose(memories: Sequence[Memory], free: int) -> tuple[Memory, ...]:
-    """Chooses memories, among those that could be in block RAM and are not, that save most for each of `free`
-    blocks.
-    """
+    """Chooses memories that could be in block RAM and are not, those that save most for each of `free` blocks."""
     could = [m for m in memories if m.clocked and not m.blocks and m.rows <= BLOCK_ROWS]
     chosen = []
     for memory in sorted(could, key=lambda m: (-sites(m) / blocks(m), m.name)):

@@ -50,9 +50,7 @@ class Multiplier:
 
     @property
     def dsps(self) -> int:
-        """DSP blocks the product takes. Signed factors are cut into parts of which all but one lose a bit to the
-        sign.
-        """
+        """DSP blocks of the product. Signed factors are cut into parts of which all but one lose a bit to the sign."""
 
         def parts(bits: int) -> int:
             return max(1, -(-(bits - self.signed) // (DSP_BITS - self.signed)))

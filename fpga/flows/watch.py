@@ -1,6 +1,4 @@
-"""Reads nextpnr's log of placement and routing while it works: for the progress line, and to stop a run that does not
-end.
-"""
+"""Reads nextpnr's log while it works: for the progress line, and to stop a run that does not end."""
 
 from __future__ import annotations
 

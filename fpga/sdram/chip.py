@@ -72,9 +72,7 @@ class SdramChip:
 
     @property
     def clocks_hz(self) -> tuple[int, int]:
-        """Range of the memory's clock on a board in Hz, whatever the NPU's is: the slowest, and the fastest the chip
-        takes.
-        """
+        """Range of the memory's clock on a board in Hz, whatever the NPU's is: the slowest, and the chip's fastest."""
         return FAST_HZ, self.cas[-1][0]
 
     @property

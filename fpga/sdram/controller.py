@@ -196,9 +196,7 @@ class SdramController(wiring.Component):
         return _Moving(moving, moving_write, moving_tag, moving_column, moving_bank, moving_left)
 
     def _banks(self, m: Module) -> _Banks:
-        """Registers of open rows and waiting times. Counters stop below 0, so that their sign shows that they have
-        ended.
-        """
+        """Registers of open rows and waiting times. Counters stop below 0, so that their sign marks the end."""
         t, chip = self.cycles, self.chip
         banks, burst = 1 << chip.bank_bits, chip.burst_words
         rows = Array(Signal(chip.row_bits, name=f"row{b}") for b in range(banks))
@@ -234,9 +232,7 @@ class SdramController(wiring.Component):
         moving: _Moving,
         banks: _Banks,
     ) -> None:
-        """Issues commands for rows and for the whole chip: one after the other until the segment may transfer its
-        words.
-        """
+        """Issues commands for rows and for the whole chip until the segment may transfer its words."""
         s, t, due, working, bank = self.State, self.cycles, refresh.due, refresh.working, segment.bank
         wait, waits, is_open, may_close = banks.wait, banks.waits, banks.is_open, banks.may_close
         there_row, there_open = Signal(self.chip.row_bits), Signal()

@@ -115,7 +115,5 @@ class SimulatedLine(Owner):
 
     @property
     def sdram_fault(self) -> int:
-        """The first violation that the design's SDRAM chip saw, by its number in sdram_chip.sv; 0 = none, or no such
-        chip.
-        """
+        """The SDRAM chip's first violation, by its number in sdram_chip.sv; 0 = none, or no such chip."""
         return int(self._library.tw_line_sdram_fault(self._handle))

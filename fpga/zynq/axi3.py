@@ -262,9 +262,7 @@ class BurstSplitter(wiring.Component):
         return m
 
     def _addresses(self, m: Module, channel: str, pieces: int) -> Queue:
-        """Splits the bursts of channel "ar" or "aw". Returns the queue with, for each piece in flight, True if it ends
-        its burst.
-        """
+        """Splits the bursts of channel "ar" or "aw". Returns the queue of flags: the piece in flight ends its burst."""
         m.submodules[f"{channel}_ends"] = ends = Queue(1, pieces)
 
         def npu(name: str) -> Signal:

@@ -18,9 +18,7 @@ _AXI = "xilinx.com:interface:aximm:1.0"
 
 
 def wrapper(config: NpuConfig) -> str:
-    """Verilog of the packaged module: the NPU without its debug strobes, ports named and marked for the vendor's
-    tool.
-    """
+    """Verilog of the packaged module: the NPU without debug strobes, ports named and marked for the vendor's tool."""
     interfaces = {"axi_": ("m_axi_", MASTER), "axil_": ("s_axi_", SLAVE)}
     ports = [
         '  (* X_INTERFACE_INFO = "xilinx.com:signal:clock:1.0 clk CLK",\n'

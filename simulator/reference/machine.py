@@ -119,9 +119,7 @@ class ReferenceMachine:
         return heads[min(heads)] if heads else None
 
     def _dispatch(self) -> bool:
-        """FETCH: decodes and checks one instruction and passes it to its engine; returns False if that queue is
-        full.
-        """
+        """FETCH: decodes and checks one instruction and passes it to its engine; False if that queue is full."""
         if self.pc == self.program[2]:
             raise Fault(ErrorCode.NO_END)
         try:

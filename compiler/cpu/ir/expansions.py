@@ -1,6 +1,4 @@
-"""Expands operations for which a target has no instruction into those it has: exact, and without a call to a
-library.
-"""
+"""Expands operations that a target has no instruction for into those it has: exact, without calling a library."""
 
 from __future__ import annotations
 

@@ -25,9 +25,7 @@ _CLOSED = 1 << 32  # more than there are threads
 
 
 def private_bytes(buffer: Buffer) -> int:
-    """Bytes from one thread's copy of a private buffer to the next: whole cache lines, and room to read behind the
-    end.
-    """
+    """Bytes between the threads' copies of a private buffer: whole cache lines, and room to read behind the end."""
     return -(-buffer.nbytes // PRIVATE) * PRIVATE + PRIVATE
 
 
@@ -121,9 +119,7 @@ class Sharing:
             wait_for(self.writer, self.writer.at("i8", self.counters, region.offset), least)
 
     def finish(self) -> None:
-        """Waits until all parts of all regions are done and no thread is inside `everyone`; used once, at the end of
-        the function.
-        """
+        """Waits, at the function's end, until all parts of all regions are done and no thread is inside `everyone`."""
         for region, parts in self._ends:
             self.wait(region, parts)
         for offset in self._gates:

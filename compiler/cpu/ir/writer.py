@@ -53,9 +53,7 @@ class Writer:
     # Any instruction.
 
     def op(self, text: str, type_: str, name: str = "") -> Operand:
-        """Writes an instruction with a result of the type, called `name` if given; for operations without a method
-        here.
-        """
+        """Writes an instruction with a result, called `name` if given; for operations without a method here."""
         if not name:
             self.count += 1
             name = f"t{self.count}"

@@ -65,9 +65,7 @@ def emit_assign(f: Function, what: Assignment, bounds: Bounds | None = None) -> 
 
 
 def _divide(f: Function, what: Assignment, bounds: Bounds | None) -> None:
-    """Writes an assignment with one loop outermost and shared among the threads: blocks of the longest loop, where
-    possible.
-    """
+    """Writes an assignment with an outermost loop shared among the threads: blocks of the longest one, if possible."""
     variables, body, buffer, offset = what
     longest = max(variables, key=lambda v: v.extent, default=None)
     block = next((b for b in _BLOCKS if longest is not None and longest.extent % b == 0), 0)

@@ -24,9 +24,7 @@ def either_way(f: Emitter, buffer: Buffer, nest: Callable[[], None]) -> None:
 
 
 def streams(f: Emitter, buffer: Buffer, offset: Index, lane: Var, lanes: int) -> bool:
-    """True if the result is larger than the caches and every vector one cache line: stores past the caches cost no
-    read.
-    """
+    """True if the result is larger than the caches and vectors are cache lines: stores past them cost no read."""
     size = SIZES[buffer.dtype]
     steps = [c for atom, c in offset.terms if atom != lane]
     return (

@@ -352,9 +352,7 @@ def _nest(f: Function, what: Assignment, block: Block) -> None:
 
 
 def pack_rows(a: np.ndarray, limit: int) -> np.ndarray:
-    """Packs [..., M, K] to tiles [..., tile][K][rows] of `split_rows`, flat in the last axis. Groups of 4 k for
-    int8.
-    """
+    """Packs [..., M, K] to tiles [..., tile][K][rows] of `split_rows`, the last axis flat. Groups of 4 k for int8."""
     *lead, m, k = a.shape
     group = 4 if a.dtype.itemsize == 1 else 1
     a = a.reshape(*lead, m, k // group, group)

@@ -63,9 +63,7 @@ def window(ctx: Context, spatial: Sequence[int], kernel: Sequence[int]) -> Windo
 
 
 def padded(ctx: Context, x: Value, w: Window, out_spatial: Sequence[int], fill: Expr, flip: int | None = None) -> Value:
-    """`x` [N, C, spatial] surrounded by `fill`, large enough for every window. An input without padding is returned
-    unchanged.
-    """
+    """`x` [N, C, spatial] surrounded by `fill`, large enough for every window; unchanged without padding."""
     need = [(o - 1) * s + (k - 1) * d + 1 for o, s, k, d in zip(out_spatial, w.strides, w.kernel, w.dilations)]
     before = [0, 0, *w.begin]
     shape = [*x.shape[:2], *(max(n, b + size) for n, b, size in zip(need, w.begin, x.shape[2:]))]

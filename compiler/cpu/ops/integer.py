@@ -225,9 +225,7 @@ def _conv_direct(
 def matmul_sums(
     ctx: Context, a: Value, b: Value, b_const: np.ndarray | None, za: ZeroPoint, zb: ZeroPoint, shape: tuple[int, ...]
 ) -> Value:
-    """The sums (a - za) * (b - zb) over k: a [..., M, K], b [..., K, N]; zero points may depend on the row or
-    column.
-    """
+    """Sums (a - za) * (b - zb) over k: a [..., M, K], b [..., K, N]; zero points per tensor, row or column."""
     k = b.shape[-2]
     k4 = -(-k // 4)
     batch_shape = shape[:-2]

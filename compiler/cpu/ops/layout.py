@@ -146,9 +146,7 @@ def _padded(ctx: Context, x: Value, border: list[int], shape: tuple[int, ...], f
 def _by_lookup(
     ctx: Context, x: Value, out: Value, shape: tuple[int, ...], tables: Tables, block: int, flip: int, fill: int
 ) -> None:
-    """Writes a Relayout by look-ups of its tables, element by element. `shape` is the shape that the tables
-    describe.
-    """
+    """Writes a Relayout by look-ups of its tables, element by element. `shape` is the shape of the tables."""
     variables = [Var.new(n) for n in shape]
     coordinates: list[Index] = []
     inside: Expr = const(1, "b")

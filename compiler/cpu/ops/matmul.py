@@ -22,9 +22,7 @@ def batch_index(v: Value, batch: Sequence[Index], tail: Sequence[Index]) -> list
 
 
 def split_matmul(shared_b: bool) -> Callable[[list[Var], Expr, Index], Domain]:
-    """A splitter of [batch..., m, n]; with one B for all, the leading dimensions are more rows wherever the accesses
-    allow.
-    """
+    """A splitter of [batch..., m, n]; with one B for all, leading dimensions are more rows where accesses allow."""
 
     def split(variables: list[Var], body: Expr, offset: Index) -> Domain:
         *batch, m, n = variables
@@ -42,9 +40,7 @@ def split_matmul(shared_b: bool) -> Callable[[list[Var], Expr, Index], Domain]:
 
 
 def matmul_value(ctx: Context, a: Value, b: Value, shape: tuple[int, ...], b_const: np.ndarray | None) -> Value:
-    """The float32 product `a @ b` as an accumulator. a [..., M, K], b [..., K, N]; `b_const` where b is a constant
-    matrix.
-    """
+    """The float32 `a @ b` as an accumulator. a [..., M, K], b [..., K, N]; `b_const` where b is a constant matrix."""
     k, _n = b.shape[-2:]
     a_buffer = ctx.buffer(a)
     batch_shape = shape[:-2]

@@ -181,9 +181,7 @@ def rms_normalised(ctx: Context, x: Value, axes: Sequence[int], epsilon: float) 
 
 
 def normalised_planes(ctx: Context, x: Value, groups: int, epsilon: float) -> Value:
-    """The norm over the planes of each group of neighbouring channels, with the node's scale and bias of each
-    channel.
-    """
+    """The norm over the planes of each group of neighbouring channels, with scale and bias of each channel."""
     scale, bias = ctx.input(1), ctx.input(2)
     if groups == x.shape[1]:
         finish = lambda y, i: y * widen(ctx.read(scale, [i[1]])) + widen(ctx.read(bias, [i[1]]))

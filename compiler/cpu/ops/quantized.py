@@ -1,6 +1,4 @@
-"""Kernels of the compiler's quantised operators (`tilewright.compiler.graph.ops`), by the arithmetic of
-`tilewright.isa.numerics`.
-"""
+"""Kernels of the quantised operators (`tilewright.compiler.graph.ops`), by `tilewright.isa.numerics`."""
 
 from __future__ import annotations
 
@@ -205,9 +203,7 @@ def q_max_pool(ctx: Context, op: QMaxPool) -> None:
 
 
 def _half_away(total: Expr, count: Expr, dtype: str, limits: tuple[int, int]) -> Expr:
-    """The quotient total / count, ties away from zero; float64 keeps quotients of such small integers apart from
-    ties.
-    """
+    """The quotient total / count, ties away from zero; float64 separates such small quotients from ties."""
     mean = total.to("f64") / count
     rounded = select(mean < const(0.0, "f64"), call("ceil", mean - 0.5), call("floor", mean + 0.5))
     return clamp(rounded.to("i32"), *limits).to(dtype)

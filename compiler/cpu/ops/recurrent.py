@@ -60,9 +60,7 @@ ACTIVATIONS: dict[str, tuple[tuple[float, ...], Callable[..., Expr]]] = {
 
 
 def activations(ctx: Context) -> list[Activation]:
-    """The node's activation functions. Those with parameters take the next values of the lists, as long as there are
-    any.
-    """
+    """The node's activation functions. Those with parameters take the next values of the lists, if there are any."""
     alphas, betas = (iter(ctx.attr(k) or ()) for k in ("activation_alpha", "activation_beta"))
     limit = ctx.attr("clip")
 
@@ -169,9 +167,7 @@ class Direction:
         return self.ctx.read(self.h, [Index(self.steps % 2), b, j])
 
     def emit(self, f: Function) -> None:
-        """Writes all steps. Threads take blocks of units; none begins with a product before the one before it is
-        done.
-        """
+        """Writes all steps. Threads take blocks of units; no product begins before the one before it is done."""
         small = sum(p.work for p in self.products) < SHARED_WORK or self.dtype != "f32"
         with contextlib.ExitStack() as nest:
             if small:

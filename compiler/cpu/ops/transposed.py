@@ -16,9 +16,7 @@ from tilewright.compiler.cpu.stages.value import Value
 
 @op("ConvTranspose")
 def conv_transpose(ctx: Context) -> None:
-    """Computes a transposed convolution as a convolution of the input spread out by the strides with the flipped,
-    transposed kernel.
-    """
+    """Computes a plain convolution of the input, spread out by the strides, with the flipped, transposed kernel."""
     x, weights, shape = ctx.input(0), ctx.input(1), ctx.out_shape()
     groups = int(ctx.attr("group", 1))
     data = ctx.graph.const(ctx.node.inputs[1])
@@ -53,9 +51,7 @@ def transpose_window(ctx: Context, x_spatial: Sequence[int], kernel: Sequence[in
 
 
 def turned_weights(data: np.ndarray, groups: int) -> np.ndarray:
-    """Converts weights [C, O/group, kernel] of a transposed convolution to [O, C/group, flipped kernel] of a plain
-    one.
-    """
+    """Converts weights [C, O/group, kernel] of a transposed convolution to [O, C/group, flipped kernel]."""
     inputs, outputs, *kernel = data.shape
     grouped = data.reshape(groups, inputs // groups, outputs, *kernel).swapaxes(1, 2)
     flipped = np.ascontiguousarray(np.flip(grouped, tuple(range(3, 3 + len(kernel)))))

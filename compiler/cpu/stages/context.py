@@ -334,9 +334,7 @@ class Context:
     def kernel(
         self, write: Callable[[Function], None], temps: Sequence[Value] = (), label: str = "", threaded: bool = False
     ) -> None:
-        """Adds a stage with a kernel that the rule writes itself, `threaded` if it divides its work among the
-        threads.
-        """
+        """Adds a stage whose kernel the rule writes itself, `threaded` if it divides its work among the threads."""
         buffers = [t.buffer for t in temps if t.buffer is not None]
         self.add_stage(KernelStage(label or self.node.op, write, buffers, threaded))
 

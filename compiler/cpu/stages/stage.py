@@ -72,9 +72,7 @@ class LoopStage:
 
 @dataclass(eq=False)
 class RowStage:
-    """A row stage: for every point of `outer`, assignments one after the other; values of one point are in local
-    memory.
-    """
+    """A row stage: for every point of `outer`, assignments in order; values of one point are in local memory."""
 
     label: str
     outer: list[Var]

@@ -165,9 +165,7 @@ def activation_error(tensor: Tensor) -> str | None:
 
 
 def weights_error(tensor: Tensor | None, bias: Tensor | None, channels: int) -> str | None:
-    """The reason why constant weights or their bias do not fit a product with so many output channels, None if they
-    do.
-    """
+    """The reason why constant weights or bias do not fit a product with these output channels, None if they do."""
     if tensor is None or tensor.dtype not in EIGHT_BIT or tensor.quant is None:
         return "weights are not int8 or uint8 with a scale"
     if bias is not None and (bias.dtype != np.int32 or bias.shape != (channels,)):

@@ -19,9 +19,7 @@ STAGED_BRANCHES = 16
 
 @handles("If")
 def if_(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Imports the branch of a constant condition; otherwise both branches run and Where chooses, if the results have
-    one shape.
-    """
+    """Imports the branch of a constant condition; otherwise runs both and selects by Where, if shapes are equal."""
     taken = builder.const(node.input(0))
     if taken is not None:
         body: onnx.GraphProto = node.attrs["then_branch" if bool(taken.reshape(-1)[0]) else "else_branch"]
@@ -59,9 +57,7 @@ def _with_origin(builder: OnnxBuilder, name: str) -> str:
 
 @handles("Loop")
 def loop(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Unrolls the loop while the condition is a constant. Body: (i, cond, carried...) -> (cond, carried...,
-    scanned...).
-    """
+    """Unrolls the loop while the condition is constant. Body: (i, cond, carried...) -> (cond, carried..., scans...)."""
     body: onnx.GraphProto = node.attrs["body"]
     trips = builder.const(node.input(0))
     if node.input(0) and trips is None:
@@ -114,9 +110,7 @@ def scan(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 
 def _batched_scan(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Imports a Scan of opset 8: everything has a batch axis in front, each sequence a length of its own; axis 1 is
-    scanned.
-    """
+    """Imports a Scan of opset 8: everything has a leading batch axis, sequences own lengths; axis 1 is scanned."""
     body: onnx.GraphProto = node.attrs["body"]
     count = int(node.attrs["num_scan_inputs"])
     first = len(node.inputs) - 1 - count

@@ -1,6 +1,4 @@
-"""Types and definitions where onnx's shape inference has none: own rules, and the definition of ops that are functions
-of others.
-"""
+"""Types and definitions where onnx's shape inference has none: own rules, and bodies of function ops."""
 
 from __future__ import annotations
 

@@ -138,9 +138,7 @@ def _rotated(builder: OnnxBuilder, node: OnnxNode, q: str, k: str, lengths: _Len
 
 
 def _present(builder: OnnxBuilder, node: OnnxNode, past: str, new: str, lengths: _Lengths) -> str:
-    """Emits the cache [batch, heads, rows, head_size] with the new rows behind each sequence's own, zeros behind
-    those.
-    """
+    """Emits the cache [batch, heads, rows, head_size]: each sequence's own rows, the new ones, then zeros."""
     batch, count, _, size = builder.shape(new)
     before = builder.shape(past)[2] if past and len(builder.shape(past)) == 4 else 0
     if past and (
@@ -177,9 +175,7 @@ def _present(builder: OnnxBuilder, node: OnnxNode, past: str, new: str, lengths:
 
 
 def _attend(builder: OnnxBuilder, node: OnnxNode, q: str, k: str, v: str, lengths: _Lengths) -> None:
-    """Emits Softmax over the keys visible to a query: those up to itself, in a window of the last
-    `local_window_size`.
-    """
+    """Emits Softmax over the visible keys: those up to the query, in a window of the last `local_window_size`."""
     dtype = builder.tensor(q).dtype
     found = scores(builder, q, k, default_scale(node, builder.shape(q)[3]))
     cap = float(node.attrs.get("softcap", 0.0))

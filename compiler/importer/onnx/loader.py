@@ -34,9 +34,7 @@ def one_line(error: BaseException | str) -> str:
 
 @contextlib.contextmanager
 def reported(name: str) -> Iterator[None]:
-    """Turns every error of an import within the block into a CompileError of one line that starts with the model's
-    name.
-    """
+    """Turns every error of an import in the block into a one-line CompileError that begins with the model's name."""
     try:
         yield
     except CompileError as error:
@@ -171,9 +169,7 @@ def _name_contrib_ops(model: onnx.ModelProto) -> None:
 
 @contextlib.contextmanager
 def _ranks(inputs: Iterable[onnx.ValueInfoProto]) -> Iterator[None]:
-    """Gives inputs of unknown rank a rank within the block: the checker requires one, though a model need not have
-    it.
-    """
+    """Gives inputs of unknown rank a rank within the block, which the checker requires, though a model need not."""
     open_ = [v.type.tensor_type for v in inputs if v.type.HasField("tensor_type")]
     open_ = [tensor for tensor in open_ if not tensor.HasField("shape")]
     for tensor in open_:

@@ -155,9 +155,7 @@ def _groups(builder: OnnxBuilder, node: OnnxNode, k: int, block: int, blocks: in
 def _dequantized(
     builder: OnnxBuilder, weights: np.ndarray, scales: np.ndarray, zeros: np.ndarray, block: int, bits: int
 ) -> str:
-    """Emits (weights - zeros) * scales in float32, of [K, N] and one scale and zero point for `block` rows of a
-    column.
-    """
+    """Emits (weights - zeros) * scales in float32: [K, N], one scale and zero point for `block` rows of a column."""
     kind = _TYPES[bits]
     whole = zeros.astype(kind)
     if np.array_equal(whole.astype(np.float32), zeros.astype(np.float32)):

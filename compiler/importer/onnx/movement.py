@@ -226,9 +226,7 @@ def _emit_resize(builder: OnnxBuilder, node: OnnxNode, inputs: Sequence[str], at
 
 @handles("Resize")
 def resize(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Imports Resize: the region of interest is kept only where tf_crop_and_resize reads it; empty scales or sizes are
-    left out.
-    """
+    """Imports Resize: the region of interest only for tf_crop_and_resize; empty scales or sizes are left out."""
     if node.version < 11:
         _resize_10(builder, node, node.input(1))
         return

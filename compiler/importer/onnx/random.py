@@ -49,9 +49,7 @@ def random(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("Multinomial")
 def multinomial(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Imports log-probabilities [batch, classes] -> classes [batch, samples]: the position of a uniform number in the
-    cumulative sums.
-    """
+    """Imports log-probabilities [batch, classes] -> classes [batch, samples], by uniform numbers in cumulative sums."""
     batch, _ = builder.shape(node.input(0))
     dtype = numpy_dtype(int(node.attrs.get("dtype", 6)), f"{node.label}: attribute dtype")
     samples = generator(node).rand(batch, int(node.attrs.get("sample_size", 1)), 1).astype(np.float32)

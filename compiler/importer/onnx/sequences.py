@@ -116,9 +116,7 @@ def concat(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("SequenceMap")
 def sequence_map(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Imports SequenceMap: the body runs once per element; tensors beside the first sequence are passed to every
-    run.
-    """
+    """Imports SequenceMap: the body runs once per element; tensors beside the first sequence go to every run."""
     body: onnx.GraphProto = node.attrs["body"]
     steps = len(_sequence(builder, node, 0))
     if builder.staged and steps * len(body.node) > STAGED_UNROLLED:

@@ -41,9 +41,7 @@ def windows(
 
 
 def pool_windows(b: TfliteBuilder) -> tuple[list[int], list[int], list[int], list[int]]:
-    """Kernel, strides, pads and output sizes of a pool of input 0; the window is clipped to the taps that reach the
-    input.
-    """
+    """Kernel, strides, pads and output sizes of a pool of input 0; taps that never reach the input are cut off."""
     op, size = b.op, image(b, 0)[1:3]
     kernel = [op.option("FilterHeight", 0), op.option("FilterWidth", 0)]
     strides = [op.option("StrideH", 0), op.option("StrideW", 0)]

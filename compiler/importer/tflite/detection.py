@@ -36,9 +36,7 @@ def _options(b: TfliteBuilder) -> dict[str, Any]:
 
 @handles("TFLite_Detection_PostProcess", table=PLAIN)
 def detection_postprocess(b: TfliteBuilder, op: FileOp) -> None:
-    """Imports the post-processing. Inputs: encodings [1,N,4+], scores [1,N,C], anchors [N,4]. Outputs: boxes, classes,
-    scores, count.
-    """
+    """Inputs: encodings [1,N,4+], scores [1,N,C], anchors [N,4]. Outputs: boxes, classes, scores, count."""
     o = _options(b)
     encodings, scores, anchors = b.shape(0), b.shape(1), b.shape(2)
     classes, kept = int(o["num_classes"]), int(o["max_detections"])
@@ -102,9 +100,7 @@ def _corners(b: TfliteBuilder, o: dict[str, Any], n: int) -> list[str]:
 
 
 def _suppress(b: TfliteBuilder, o: dict[str, Any], corners: list[str], scores: str, steps: int) -> tuple[str, str]:
-    """Emits box index and score [classes, steps] of the best boxes of scores [classes, N]; `_GONE` where none is
-    left.
-    """
+    """Emits box index and score [classes, steps] of the best boxes of scores [classes, N]; `_GONE` for none."""
     threshold = b.constant("threshold", o["nms_score_threshold"], np.float32)
     overlap = b.constant("overlap", o["nms_iou_threshold"], np.float32)
     gone, zero = b.constant("gone", _GONE, np.float32), b.constant("zero", 0, np.float32)

@@ -98,9 +98,7 @@ def _builtin_arithmetic(b: TfliteBuilder, names: list[str], qa: Quant, qb: Quant
 
 
 def _scalar_tail(b: TfliteBuilder, shape: tuple[int, ...]) -> np.ndarray | bool:
-    """Marks the elements behind the last whole vector of 16, where scalar code rounds ties away, for operands of one
-    shape.
-    """
+    """Marks elements behind the last whole vector of 16 of operands of one shape: scalar code rounds ties away."""
     size = int(np.prod(b.shape(0), dtype=np.int64))
     if b.shape(0) != b.shape(1) or size % 16 == 0:
         return False

@@ -132,9 +132,7 @@ def _take_input(builder: TfliteBuilder, t: FileTensor, lost: dict[int, str]) -> 
 
 
 def _stateful(model: FileModel, op: FileOp, builder: TfliteBuilder) -> str:
-    """The reason why a stateful operator cannot be imported: LiteRT keeps the state from run to run, a program does
-    not.
-    """
+    """The reason to refuse a stateful operator: LiteRT keeps the state from run to run, a program does not."""
     for index in op.inputs:
         t = model.tensors[index]
         if index >= 0 and t.data is None and index not in builder.forms:

@@ -254,9 +254,7 @@ def _scale(q: Quant | None) -> np.float32:
 
 @handles("UNIDIRECTIONAL_SEQUENCE_LSTM", table=HANDLERS)
 def integer_lstm(b: TfliteBuilder, op: FileOp) -> None:
-    """Imports an LSTM of 8-bit input, output and weights, 16-bit cell: gates with 3 integer bits, states rounded away
-    from zero.
-    """
+    """Imports an LSTM of 8-bit tensors and 16-bit cell: gates with 3 integer bits, states rounded away from zero."""
     at, ints = _SINGLE, Integers(b)
     _accept(b, at, allowed=False)
     qx, qc = b.byte_quant(b.source(0)), b.source(at.states[1]).quant
@@ -319,9 +317,7 @@ def _svdf_sizes(b: TfliteBuilder) -> tuple[int, int]:
 
 @handles("SVDF", table=PLAIN)
 def float_svdf(b: TfliteBuilder, op: FileOp) -> None:
-    """Imports SVDF in floats. The state is 0 at the start, so that only the newest entry of each filter's memory
-    counts.
-    """
+    """Imports SVDF in floats. The state is 0 at the start, so only the newest entry of each filter's memory counts."""
     rank, units = _svdf_sizes(b)
     n = b.shape(0)[0]
     features, times = b.graph.const(b.real(1)), b.graph.const(b.real(2))

@@ -215,9 +215,7 @@ class _Reader:
         return found
 
     def densified(self, model: FileModel, op: FileOp) -> bool:
-        """True for an op that only writes out a sparse constant, which is read whole already: its result becomes that
-        constant.
-        """
+        """True for an op that only writes out a sparse constant, which is read whole already and becomes its result."""
         if op.name != "DENSIFY" or len(op.inputs) != 1 or len(op.outputs) != 1 or op.inputs[0] < 0:
             return False
         source, target = model.tensors[op.inputs[0]], model.tensors[op.outputs[0]]

@@ -115,9 +115,7 @@ def gelu(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("RSQRT")
 def rsqrt(b: TfliteBuilder, op: FileOp) -> None:
-    """Imports RSQRT in fixed point; 0 gives the highest value. LiteRT stops at numbers below 0, which give the lowest
-    here.
-    """
+    """Imports RSQRT in fixed point; 0 gives the highest value, numbers below 0, at which LiteRT stops, the lowest."""
     q, qx, qy = _types(b)
     scale = float(np.sqrt(np.float32(qx.scale)) * np.float32(qy.scale))
     multiplier, shift = litert_multiplier(1 / scale)

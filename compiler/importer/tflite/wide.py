@@ -49,9 +49,7 @@ def scaled(b: TfliteBuilder, value: str, most: int, multiplier: int, shift: int)
 
 
 def _check_sums(b: TfliteBuilder, data: np.ndarray, bias_at: int, factors: np.ndarray) -> None:
-    """Raises UnsupportedError where sums by weights [channel, ...] leave the 48 bits, or results the 32 bits, of
-    LiteRT's kernels.
-    """
+    """Raises UnsupportedError where sums of weights [channel, ...] leave LiteRT's 48 bits, or results its 32 bits."""
     sums = -LOWEST * np.abs(data.astype(np.int64)).reshape(len(data), -1).sum(axis=1).astype(np.float64)
     if b.has(bias_at):
         sums += np.abs(b.const(bias_at, "bias").reshape(-1).astype(np.float64))

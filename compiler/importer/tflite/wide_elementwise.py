@@ -72,9 +72,7 @@ def real_values(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("ADD", "SUB", table=WIDE)
 def add(b: TfliteBuilder, op: FileOp) -> None:
-    """Imports ADD and SUB: both operands in steps of twice the larger scale and 15 bits finer, then the sum in those of
-    the result.
-    """
+    """Imports ADD and SUB: operands in steps of twice the larger scale and 15 bits finer, then the result's steps."""
     sa, sb, sy = (float(b.wide_scale(t)) for t in (b.source(0), b.source(1), b.target()))
     names, form = wide_operands(b)
     low, high = clamp(b)
@@ -152,9 +150,7 @@ def one_scale(b: TfliteBuilder, *ks: int) -> None:
 
 @handles("AVERAGE_POOL_2D", "MAX_POOL_2D", table=WIDE)
 def pool(b: TfliteBuilder, op: FileOp) -> None:
-    """Imports pools in float64, where sums and maxima of 16-bit integers are exact; averages are rounded, ties away
-    from zero.
-    """
+    """Imports pools in float64, which is exact for 16-bit sums and maxima; averages round ties away from zero."""
     one_scale(b, 0)
     kernel, strides, pads, _ = pool_windows(b)
     attrs = {"kernel_shape": kernel, "strides": strides, "pads": pads}
@@ -194,9 +190,7 @@ def mean(b: TfliteBuilder, op: FileOp) -> None:
 
 @handles("QUANTIZE", table=WIDE)
 def quantize(b: TfliteBuilder, op: FileOp) -> None:
-    """Imports QUANTIZE between 16 and 8 bits by a 31-bit multiplier; floats are divided and rounded, ties away from
-    zero.
-    """
+    """Imports QUANTIZE of 16 and 8 bits by a 31-bit multiplier; floats are divided, ties rounded away from zero."""
     x, y = b.source(0), b.target()
     form = b.layout(0)
     sy, zy = (b.wide_scale(y), 0) if y.dtype == _INT16 else (b.byte_quant(y).scale, int(b.byte_quant(y).zero_point))

@@ -105,9 +105,7 @@ def tanh(b: TfliteBuilder, op: FileOp) -> None:
 
 
 def line_table(function: Callable[[Array], Array], first: float, step: float) -> Array:
-    """A table of a function from `first` on in 512 steps as Q15, each point moved by half the error of the line's
-    middle.
-    """
+    """A table of a function from `first` on in 512 steps as Q15; points are moved by half the line's middle error."""
     steps, scale = np.arange(512), 32768.0
     at, middle, behind = (function(first + (steps + k) * step) * scale for k in (0.0, 0.5, 1.0))
     error = _round_half_away((behind + _round_half_away(at)) / 2) - _round_half_away(middle)

@@ -158,9 +158,7 @@ def _worth_narrowing(graph: Graph, needs: _NeededBoxes) -> set[str]:
 
 @dataclass
 class _Narrowing:
-    """The rewriting: nodes of `kept` make only the needed boxes, and their readers select the same elements from
-    these.
-    """
+    """The rewriting: nodes of `kept` make only the needed boxes, from which their readers select the same elements."""
 
     graph: Graph
     needs: _NeededBoxes

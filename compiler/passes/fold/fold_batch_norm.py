@@ -44,9 +44,7 @@ def fold_batch_norm(graph: Graph) -> None:
 
 
 def _factors(graph: Graph, node: Node) -> tuple[np.ndarray, np.ndarray] | None:
-    """The factors (a, b) with y = a * x + b per channel, float64; None if the node is no constant batch
-    normalisation.
-    """
+    """Factors (a, b) with y = a * x + b per channel, float64; None for no constant batch normalisation."""
     if node.op != "BatchNormalization" or graph.tensor(node.inputs[0]).dtype != np.float32:
         return None
     values = [graph.const(name) for name in node.inputs[1:5]]

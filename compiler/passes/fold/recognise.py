@@ -138,9 +138,7 @@ def _hard_swish(match: _Match, node: Node) -> bool:
 
 
 def _layer_norm(match: _Match, node: Node) -> bool:
-    """Matches Add(Mul(Div(d, Sqrt(Add(ReduceMean(d^2), e))), scale), bias), d = Sub(x, ReduceMean(x)), from its last
-    node.
-    """
+    """Matches from its end Add(Mul(Div(d, Sqrt(Add(ReduceMean(d^2), e))), scale), bias), d = Sub(x, ReduceMean(x))."""
     graph = match.graph
     if node.op != "Add":
         return False

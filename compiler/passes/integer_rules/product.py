@@ -16,9 +16,7 @@ from tilewright.compiler.passes.weights import add_weights, constant_bias, const
 
 @integer_rule("Gemm")
 def gemm(site: Site) -> list[Node] | None:
-    """The rule of Gemm with alpha = beta = 1. Transposed constants are transposed now, a transposed A by a Transpose of
-    its integers.
-    """
+    """The rule of Gemm, alpha = beta = 1. Transposed constants are transposed now, A by a Transpose of its integers."""
     attrs = site.node.attrs
     if float(attrs.get("alpha", 1.0)) != 1.0 or (site.has(2) and float(attrs.get("beta", 1.0)) != 1.0):
         return None

@@ -36,9 +36,7 @@ class Site:
 
     @property
     def plain(self) -> bool:
-        """True if one QuantizeLinear reads the result, without an activation that the limits of its type do not make
-        redundant.
-        """
+        """True if one QuantizeLinear reads the result, without a clamp but the redundant one of its type's limits."""
         return self.alone and (self.low, self.high) == limits(self.out.dtype)
 
     @property
@@ -163,9 +161,7 @@ class Site:
         return made
 
     def requantizing_table(self, tensor: Tensor) -> np.ndarray | None:
-        """The table uint8[256] that requantises an operand to the output and clamps it; None where the bytes pass
-        unchanged.
-        """
+        """Table uint8[256] that requantises an operand to the output and clamps it; None where bytes pass unchanged."""
         assert tensor.quant is not None
         table = requantize_table(tensor.quant, tensor.dtype, self.out_quant, self.out.dtype)
         table = np.clip(table.view(self.out.dtype), self.low, self.high).astype(self.out.dtype).view(np.uint8)

@@ -88,9 +88,7 @@ class _Cut:
 
 
 def _part_of(graph: Graph, reshape: Node, perm: list[int], box: Box) -> _Cut | None:
-    """The position of a box as a part, None if it is no part of an axis that the Reshape split, or not of the first new
-    axis.
-    """
+    """The position of a box as a part, None unless it is part of the first axis that the Reshape made of one."""
     before, after = (graph.tensor(name).shape for name in (reshape.inputs[0], reshape.outputs[0]))
     cut = [k for k, (first, end) in enumerate(box) if end - first != after[perm[k]]]
     if len(cut) != 1 or math.prod(after) == 0:
@@ -106,9 +104,7 @@ def _part_of(graph: Graph, reshape: Node, perm: list[int], box: Box) -> _Cut | N
 def _selected_part(
     graph: Graph, reshape: Node, perm: list[int], result: Tensor, box: Box, cut: _Cut, reader: Node
 ) -> list[Node]:
-    """The part of the packed tensor, divided and transposed; an axis of size one is left out, so that heads have the
-    usual shape.
-    """
+    """The part of the packed tensor, divided and transposed, without an axis of size one, so heads look as usual."""
     x, divided = graph.tensor(reshape.inputs[0]), graph.tensor(reshape.outputs[0])
     count = box[perm.index(cut.axis)][1] - box[perm.index(cut.axis)][0]
     kept = [k for k in range(len(divided.shape)) if k != cut.axis or count > 1]

@@ -79,9 +79,7 @@ def _repeated(before: tuple[int, ...], after: tuple[int, ...]) -> Indices | None
 
 
 def _mirrored(shape: tuple[int, ...], mode: str, constants: list[np.ndarray | None]) -> Indices | None:
-    """The indices of a Pad with values of the tensor; None for one that cuts, mirrors twice, or pads with a
-    constant.
-    """
+    """Indices of a Pad with values of the tensor; None for one that cuts, mirrors twice, or pads with a constant."""
     pads = constants[1] if len(constants) > 1 else None
     if mode not in ("reflect", "edge") or pads is None or pads.size != 2 * len(shape) or (pads < 0).any():
         return None

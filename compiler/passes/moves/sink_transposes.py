@@ -94,9 +94,7 @@ def _axes(graph: Graph, node: Node) -> list[int] | None:
 
 
 def _remaining_dims(graph: Graph, node: Node, perm: list[int]) -> list[int] | None:
-    """The permuted dimensions a reduction leaves, without those of size 1 that it keeps; None where they are not
-    known.
-    """
+    """The permuted dimensions that a reduction leaves, without kept ones of size 1; None where they are not known."""
     axes = _axes(graph, node)
     return None if axes is None else [p for k, p in enumerate(perm) if k not in axes]
 

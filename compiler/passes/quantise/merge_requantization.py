@@ -102,9 +102,7 @@ def _of_qlinear(node: Node, producers: dict[str, Node]) -> bool:
 
 
 def _merged(graph: Graph, first: Node, back: Node, again: Node, last: Node) -> Quant | None:
-    """The scale and zero point of the merged pair; None where the pairs are not constant, per tensor and of one
-    type.
-    """
+    """Scale and zero point of the merged pair; None where pairs are not constant, per tensor and of one type."""
     quants = [quant_of(graph, n) for n in (first, back, again, last)]
     a, b = quants[0], quants[2]
     if a is None or b is None or not a.per_tensor or not b.per_tensor:

@@ -37,9 +37,7 @@ def quantize_weights(graph: Graph) -> None:
 
 
 def _between_quantised(graph: Graph, node: Node, producers: dict[str, Node], consumers: dict[str, list[Node]]) -> bool:
-    """True if the input comes from a DequantizeLinear and the result goes to one QuantizeLinear through Relu and Clip
-    only.
-    """
+    """True if a DequantizeLinear makes the input and one QuantizeLinear, behind Relu and Clip, takes the result."""
     source = producers.get(node.inputs[0])
     if source is None or source.op != "DequantizeLinear" or quant_of(graph, source) is None:
         return False

@@ -14,9 +14,7 @@ from tilewright.compiler.importer.onnx.onnx_node import OnnxNode
 
 @handles("FlexAttention", domain="ai.onnx.preview")
 def flex_attention(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Imports attention with graphs that change scores and probabilities; the op's definition contains those graphs'
-    nodes.
-    """
+    """Imports attention with graphs that change scores and probabilities, from the op's definition with their nodes."""
     inputs = [builder.tensor(name) if name else None for name in node.inputs]
     whole = Node(node.op, node.inputs, node.outputs, node.attrs, node.name)
     body = function_body(whole, inputs, defs.get_schema(node.op, node.version, node.domain))

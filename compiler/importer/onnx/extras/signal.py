@@ -79,9 +79,7 @@ def _integer(builder: OnnxBuilder, name: str, what: str) -> int:
 
 
 def _transform(builder: OnnxBuilder, x: str, length: int, inverse: bool, onesided: bool) -> str:
-    """Emits the transform along the last but one axis of [..., n, 1 or 2]; n is cut, or extended by zeros, to the
-    length.
-    """
+    """Emits the transform along the last but one axis of [..., n, 1 or 2]; n is cut or zero-padded to the length."""
     shape, dtype = builder.shape(x), builder.tensor(x).dtype
     wide = np.dtype(np.float64 if dtype == np.float64 else np.float32)
     if dtype != wide:
@@ -161,9 +159,7 @@ def _slice(builder: OnnxBuilder, x: str, end: int, axis: int) -> str:
 
 
 def _complex(builder: OnnxBuilder, x: str, inverse: bool, dtype: np.dtype) -> str:
-    """Emits [rows, n, 2] -> [rows, n, 2] without scaling, n = p q: q-point transforms, a rotation of each value,
-    p-point ones.
-    """
+    """Emits [rows, n, 2] -> [rows, n, 2], unscaled, n = p q: q-point transforms, a rotation, p-point transforms."""
     rows, n, _ = builder.shape(x)
     p = _split(n)
     if n <= LONGEST or p == 1:

@@ -19,9 +19,7 @@ TRAINING = "ai.onnx.preview.training"
 
 @handles("Dropout")
 def dropout(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Imports Dropout. Inference: the identity and a mask of ones. Training: the mask is drawn at compile time, see
-    `random`.
-    """
+    """Imports Dropout. Inference: the identity and ones as mask. Training: a mask drawn at compile time."""
     x = builder.tensor(node.input(0))
     mode = builder.need_const(node.input(2), "training_mode") if node.input(2) else np.False_
     ratio = 0.0

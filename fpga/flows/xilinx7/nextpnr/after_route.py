@@ -80,9 +80,7 @@ def _start(delay: float, name: str) -> Arrival:
 
 
 class Paths:
-    """Latest arrivals in ns at outputs of cells: of paths from any register, or (`dsp`) from those of DSP blocks
-    only.
-    """
+    """Latest arrivals in ns at outputs of cells: of paths from any register, or (`dsp`) from those of DSP blocks."""
 
     def __init__(self) -> None:
         cells = {str(name): cell for name, cell in ctx.cells}
