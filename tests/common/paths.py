@@ -4,12 +4,21 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: Folders of the repository that are packages within `tilewright`, which has links to them.
-PARTS = tuple(sorted(path.name for path in (ROOT / "tilewright").iterdir() if path.is_symlink()))
+#: Links in the package `tilewright` and the folders of the repository that they lead to.
+LINKS = {
+    path.name: path.resolve().relative_to(ROOT).as_posix()
+    for path in (ROOT / "tilewright").iterdir()
+    if path.is_symlink()
+}
+#: Folders of the repository that are packages of these names within `tilewright`.
+PARTS = tuple(sorted(name for name, folder in LINKS.items() if name == folder))
+#: Packages of `tilewright` beside its core, in the folder `additions`.
+ADDITIONS = tuple(sorted(name for name, folder in LINKS.items() if name != folder))
 
 
 def source_name(path: str) -> str:
     """Where a module lies in the repository, from the path it was imported by, which may lead over a link."""
     name = path.removeprefix(f"{ROOT}/")
     package, _, rest = name.partition("/")
-    return rest if package == "tilewright" and rest.split("/")[0] in PARTS else name
+    link, _, below = rest.partition("/")
+    return f"{LINKS[link]}/{below}" if package == "tilewright" and link in LINKS else name

@@ -22,6 +22,8 @@ from tilewright.compiler.passes import FRONTEND
 FILES = tracked()
 #: Names under which nothing can be imported any more are looked for as well.
 PACKAGES = ("tilewright", *PARTS)
+#: Folders of the repository with the sources of the packages.
+FOLDERS = ("additions", *PACKAGES)
 TOP = {name.split("/")[0] for name in FILES if "/" in name}
 #: Files that the pages tell the reader to write, or that commands write.
 OF_THE_READER = {"own.py", "mydevice.py"}
@@ -156,7 +158,7 @@ def test_environment_variables() -> None:
     sources = [
         (ROOT / name).read_text(encoding="utf-8")
         for name in FILES
-        if name.split("/")[0] in (*PACKAGES, "calibration") and name.endswith(".py")
+        if name.split("/")[0] in (*FOLDERS, "calibration") and name.endswith(".py")
     ]
     read_by_us = {name for text in sources for name in re.findall(r"\bTILEWRIGHT_[A-Z_]+\b", text)}
     listed = {name for name in read(Path("docs/README.md")).code if name.startswith("TILEWRIGHT_")}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.common import needs
-from tests.common.paths import PARTS, ROOT
+from tests.common.paths import ADDITIONS, PARTS, ROOT
 from tests.common.quantized_chain import quantized_chain
 from tests.unit.docs.pages import tracked
 
@@ -53,7 +53,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     for name in tracked():
-        if name.split("/")[0] in (*PARTS, "tilewright", "pyproject.toml", "README.md", "LICENSE"):
+        if name.split("/")[0] in (*PARTS, "additions", "tilewright", "pyproject.toml", "README.md", "LICENSE"):
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, source / name, follow_symlinks=False)
     build = "from setuptools import build_meta; build_meta.build_wheel('dist')"
@@ -67,7 +67,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_one_top_level_package(site: Path) -> None:
     assert [path.name for path in sorted(site.iterdir()) if not path.name.endswith(".dist-info")] == ["tilewright"]
-    assert all((site / "tilewright" / part).is_dir() for part in PARTS)
+    assert all((site / "tilewright" / part).is_dir() for part in (*PARTS, *ADDITIONS))
 
 
 @pytest.mark.slow

@@ -1,12 +1,4 @@
-"""ONNX's backend interface over the compiler.
-
-    import tilewright.onnx_backend as backend
-
-    outputs = backend.run_model(model, [x])  # compile and run once
-    rep = backend.prepare(model, "NPU")  # compile once, run often
-    outputs = rep.run([x])
-
-    tests = onnx.backend.test.BackendTest(backend, __name__)  # ONNX's own test suite
+"""`TilewrightBackend`: ONNX's backend interface over the compiler.
 
 Device "CPU" compiles every node to native code of this machine; "NPU" gives quantised parts to the accelerator, here
 the functional simulator. Shapes the model leaves open, and values that decide shapes, are taken from the inputs of
@@ -128,7 +120,7 @@ class TilewrightRep(BackendRep):
 
 
 class TilewrightBackend(Backend):
-    """`onnx.backend.base.Backend` on Tilewright; the functions of this module are its methods."""
+    """`onnx.backend.base.Backend` on Tilewright; the functions of the package are its methods."""
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
@@ -187,11 +179,3 @@ class TilewrightBackend(Backend):
         graph = helper.make_graph([node], node.op_type, info, outputs)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid(node.domain, version)])
         return cls.run_model(model, feeds, device, **kwargs)
-
-
-is_compatible = TilewrightBackend.is_compatible
-prepare = TilewrightBackend.prepare
-run = TilewrightBackend.run_model
-run_model = TilewrightBackend.run_model
-run_node = TilewrightBackend.run_node
-supports_device = TilewrightBackend.supports_device
