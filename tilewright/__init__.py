@@ -12,6 +12,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tilewright.additions import public_names
 from tilewright.common.errors import TilewrightError
 from tilewright.errors import ConfigMismatchError, InputError, UntrustedError, UsageError
 
@@ -53,15 +54,11 @@ _HOMES = {
     "compile_program": "tilewright.api.compilation",
     "explain": "tilewright.measure.api",
     "export_c": "tilewright.export",
-    "from_torch": "tilewright.torch.pytorch",
-    "litert_delegate": "tilewright.litert.library",
     "load": "tilewright.store.files",
-    "onnxruntime_library": "tilewright.onnxruntime.library",
-    "onnxruntime_report": "tilewright.onnxruntime.session",
-    "onnxruntime_session": "tilewright.onnxruntime.session",
     "random_inputs": "tilewright.runtime.inputs",
+    **public_names(),
 }
-#: Packages that are called by their names; see `tilewright.callable_module`.
+#: Packages that are called by their names; see `tilewright.api.callable_module`.
 _PACKAGES = ("quantize", "sweep")
 
 __all__ = [

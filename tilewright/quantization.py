@@ -6,8 +6,8 @@ from pathlib import Path
 
 import onnx
 
-from tilewright.quantize import quantize_onnx
 from tilewright.quantize.accuracy import Accuracy
+from tilewright.quantize.model import quantize_onnx
 from tilewright.quantize.samples import Data
 
 

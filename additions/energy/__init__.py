@@ -1,8 +1,8 @@
 """Energy of an inference: a model per event, calibrated on the toggles of synthesised gates.
 
-`events` counts what a program makes happen, `model` says what that costs with the coefficients of osu018.json, and
-`memories` has what no cell library has. `calibration.energy` makes the truth and the coefficients; the method is in
-docs/verification/energy.md.
+The core uses it as a `tilewright.runtime.energy.Meter`. `events` counts what a program makes happen, `model` says what
+that costs with the coefficients of osu018.json, `memories` has what no cell library has, and `tables` prints it.
+`calibration.energy` makes the truth and the coefficients; the method is in docs/verification/energy.md.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import json
 import os
 from pathlib import Path
 
+from tilewright.energy.events import EVENTS, of_program, per_instruction, total
 from tilewright.energy.model import CALIBRATION, Energy, EnergyModel
 from tilewright.errors import UsageError
 from tilewright.isa.config import ConfigError, NpuConfig
 
-__all__ = ["Energy", "EnergyModel", "load", "path"]
+__all__ = ["EVENTS", "Energy", "EnergyModel", "load", "of_program", "path", "per_instruction", "total"]
 
 
 def path() -> Path:

@@ -4,249 +4,50 @@
 >>> result = tw.quantize("float.onnx", "photos/")
 >>> result.save("int8.onnx")
 
-`tilewright.quantize` is this package, and calling it calls `quantize` in it.
+`tilewright.quantize` is this package, and calling it calls `quantize` in it. Its names are imported on first use: onnx
+and onnxruntime take a second.
 """
 
-from __future__ import annotations
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from tilewright.api.callable_module import make_callable
 
-import onnx
+if TYPE_CHECKING:
+    from tilewright.quantize.accuracy import Accuracy
+    from tilewright.quantize.image_samples import ImageOptions
+    from tilewright.quantize.model import Quantized, quantize, quantize_onnx
+    from tilewright.quantize.tflite import QuantizedTflite, quantize_tflite
 
-from tilewright.callable_module import make_callable
-from tilewright.common.shown import Shown, listed
-from tilewright.errors import UsageError
-from tilewright.quantize import sqnr, verify
-from tilewright.quantize.accuracy import Accuracy, tune
-from tilewright.quantize.batch import sentence, write_batch
-from tilewright.quantize.finite import require_finite, require_single
-from tilewright.quantize.image_samples import ImageOptions
-from tilewright.quantize.layers import Network, require_products
-from tilewright.quantize.memory import give_back
-from tilewright.quantize.metric import Comparison, compare, metric_of, read_labels
-from tilewright.quantize.model_inputs import inputs_of
-from tilewright.quantize.observe import runner
-from tilewright.quantize.prepare import Shapes, Values, fix, prepare, read, require_same
-from tilewright.quantize.qoperator import write_qoperator
-from tilewright.quantize.recipe import Progress, Recipe
-from tilewright.quantize.samples import Data, samples_of, split
-from tilewright.quantize.tflite import QuantizedTflite, quantize_tflite
-from tilewright.quantize.writing import write
-from tilewright.store.files import is_tflite, write_bytes
+_HOMES = {
+    "Accuracy": "accuracy",
+    "ImageOptions": "image_samples",
+    "Quantized": "model",
+    "QuantizedTflite": "tflite",
+    "quantize": "model",
+    "quantize_onnx": "model",
+    "quantize_tflite": "tflite",
+}
+
+__all__ = [
+    "Accuracy",
+    "ImageOptions",
+    "Quantized",
+    "QuantizedTflite",
+    "quantize",
+    "quantize_onnx",
+    "quantize_tflite",
+]
 
 
-@dataclass(frozen=True, repr=False)
-class Quantized(Shown):
-    """A quantised model, and how it came about.
+if not TYPE_CHECKING:
 
-    Attributes:
-        model: the result.
-        recipe: what decided it; its `model` is the prepared float model.
-        verified: what running it showed; None if that was not asked for.
-        comparison: the metric before and after; None if that was not asked for.
-        noise: SQNR of layers and outputs on the samples held back; None if the model is not run.
-        target: dB that each output was to reach; None if there was no target.
-        batches: size of the batch, by input, where the float model leaves it open: that of the samples, which the
-            result has fixed.
-        notes: what else a user should know.
-        form: "qdq" or "qoperator".
-    """
-
-    model: onnx.ModelProto
-    recipe: Recipe
-    verified: verify.Verified | None = None
-    comparison: Comparison | None = None
-    noise: sqnr.Report | None = None
-    target: float | None = None
-    batches: Mapping[str, int] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    form: str = "qdq"
-
-    def serialized(self) -> bytes:
-        """The file."""
-        return bytes(self.model.SerializeToString())
-
-    def save(self, path: str | Path) -> None:
-        """Writes the file."""
-        write_bytes(Path(path), self.serialized())
-
-    def facts(self) -> dict[str, Any]:
-        """For `repr` and notebooks."""
-        found: dict[str, Any] = {"model": self.model.graph.name, "form": self.form}
-        found |= {"activation": self.recipe.activation, "nodes": len(self.model.graph.node)}
-        if self.verified is not None:
-            found["check"] = self.verified.report.summary()
-        if self.noise is not None:
-            found["sqnr_db"] = listed(f"{name} {decibels:.1f}" for name, decibels in self.noise.outputs.items())
-        return found | ({"notes": listed(self.notes)} if self.notes else {})
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON, as `tilewright quantize --json` gives it."""
-        nodes = self.model.graph.node
-        found: dict[str, Any] = {
-            "bytes": len(self.serialized()),
-            "activation": self.recipe.activation,
-            "form": self.form,
-            "quantize_nodes": sum(n.op_type == "QuantizeLinear" or n.op_type.startswith("QLinear") for n in nodes),
-        }
-        if self.batches:
-            found |= {"batches": dict(self.batches), "notes": list(self.notes)}
-        if self.verified is not None:
-            found["verified"] = self.verified.to_dict()
-        if self.comparison is not None:
-            found["check"] = asdict(self.comparison)
-        if self.noise is not None:
-            found["sqnr"] = self.noise.to_dict() | {"target": self.target, "missed": self.missed}
+    def __getattr__(name: str) -> Any:
+        """A name of `_HOMES`."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
         return found
-
-    @property
-    def missed(self) -> list[str]:
-        """The outputs that did not reach the target on the samples held back."""
-        if self.noise is None or self.target is None:
-            return []
-        return [name for name, decibels in self.noise.outputs.items() if decibels < self.target]
-
-    def lines(self) -> list[str]:
-        """What a user wants to know, as text."""
-        found = [f"note: {note}" for note in self.notes]
-        if self.verified is not None:
-            found.append(str(self.verified))
-        if self.comparison is not None:
-            found.append(str(self.comparison))
-        if self.noise is not None:
-            found.append(str(self.noise))
-        if self.missed:
-            found.append(
-                f"warning: {', '.join(self.missed)} did not reach the target of {self.target:g} dB: give more samples "
-                "of the kind the model is used on, or keep the layers that lose most with --keep-float or --int16"
-            )
-        return found
-
-
-def quantize_onnx(
-    model: str | Path | onnx.ModelProto,
-    data: Data,
-    *,
-    shapes: Shapes | None = None,
-    values: Values | None = None,
-    images: ImageOptions | None = None,
-    held_back: int | None = None,
-    activation: str = "int8",
-    form: str = "qdq",
-    per_channel: bool = True,
-    check: bool = True,
-    metric: str | None = None,
-    labels: str | Path | None = None,
-    accuracy: Accuracy | None = None,
-    progress: Progress | None = None,
-) -> Quantized:
-    """Quantises a float ONNX model.
-
-    Args:
-        model: file or ModelProto (left unchanged).
-        data: calibration data; see `samples.samples_of`.
-        shapes: sizes of inputs that the model leaves open.
-        values: of inputs that become constants, such as a sampling rate that chooses between branches.
-        images: how images become inputs, for folders of them.
-        held_back: samples to measure on, not used to calibrate; see `samples.split`.
-        activation: "int8" or "uint8".
-        form: "qdq" (QuantizeLinear and DequantizeLinear around float ops) or "qoperator" (QLinearConv and its kin).
-        per_channel: one scale per output channel of the weights.
-        check: run the result in onnxruntime and in our compiler; an error if either refuses it.
-        metric: "top1" or "module:function": compare it before and after, on the samples held back.
-        labels: file with one label for each sample, for the metric.
-        accuracy: how ranges, weights and precisions are found; see `accuracy.Accuracy`.
-        progress: called with what is being done and the fraction done.
-
-    Raises:
-        UsageError: the model or the data cannot be used, or the model makes no finite numbers of a sample; one line
-            that says what to do.
-    """
-    if activation not in ("int8", "uint8") or form not in ("qdq", "qoperator"):
-        raise UsageError(f"activation is int8 or uint8, form qdq or qoperator; not {activation!r}, {form!r}")
-    if metric is not None:
-        metric_of(metric)  # raises before the long work
-    given = fix(read(model), shapes, values)
-    require_single(given)
-    inputs_of(given)
-    prepared = prepare(given)
-    give_back()
-    samples = samples_of(data, inputs_of(prepared), images, values or ())
-    calibration, held = split(samples, held_back)
-    require_same(given, prepared, held[0])
-    if held is not calibration:  # those are looked at while they calibrate
-        require_finite(prepared, held)
-    known = read_labels(Path(labels), len(samples)) if labels is not None else None
-
-    before = runner(given) if metric is not None else None
-    require_products(Network(prepared))
-    recipe = Recipe(prepared, activation=activation, per_channel=per_channel)
-    wanted = accuracy or Accuracy()
-    if form == "qoperator":  # onnxruntime's quantiser rounds the weights there
-        wanted = replace(wanted, fit=False)
-    del given, prepared  # memory: large models stand here several times
-    recipe = tune(recipe, calibration, wanted, progress)
-
-    written = write(recipe) if form == "qdq" else write_qoperator(recipe)
-    batches = write_batch(written, samples)
-    notes = (sentence(batches, {name: value.shape for name, value in held[0].items()}),) if batches else ()
-    verified = verify.verify(written, held[0], progress) if check else None
-    noise = sqnr.measure(recipe, written, held, progress) if check else None
-    comparison = None
-    if metric is not None and before is not None:
-        comparison = compare(metric, before, runner(written), held, known, progress)
-    return Quantized(written, recipe, verified, comparison, noise, wanted.target, batches, notes, form)
-
-
-def quantize(
-    model: str | Path | bytes | onnx.ModelProto,
-    data: Data,
-    *,
-    shapes: Shapes | None = None,
-    values: Values | None = None,
-    images: ImageOptions | None = None,
-    held_back: int | None = None,
-    activation: str = "int8",
-    form: str = "qdq",
-    per_channel: bool = True,
-    check: bool = True,
-    metric: str | None = None,
-    labels: str | Path | None = None,
-    accuracy: Accuracy | None = None,
-    progress: Progress | None = None,
-) -> Quantized | QuantizedTflite:
-    """Quantises a float ONNX or TFLite model to 8 bits, as `tilewright quantize` does.
-
-    Args:
-        model: ONNX or TFLite file, the bytes of a TFLite file, or a ModelProto (left unchanged).
-        data: calibration data: a file or folder of samples or images, an array (models of one input) or arrays by
-            name, whose first axes count samples, or the inputs of single runs; see `samples.samples_of`.
-        images, held_back, check, metric, labels, progress: as for `quantize_onnx`.
-        shapes, values, activation, form, per_channel, accuracy: the same, for ONNX models only.
-
-    Returns:
-        The model, and how it came about: `save(path)`, `serialized()`, `to_dict()`.
-
-    Raises:
-        UsageError: the model or the data cannot be used; one line that says what to do.
-    """
-    is_file = isinstance(model, str | Path) and Path(model).is_file()
-    if not isinstance(model, onnx.ModelProto) and (is_file or isinstance(model, bytes)) and is_tflite(model):
-        if shapes or values or accuracy is not None or (activation, form, per_channel) != ("int8", "qdq", True):
-            raise UsageError("shapes, values, activation, form, per_channel and accuracy are for ONNX models")
-        return quantize_tflite(
-            model, data, images=images, held_back=held_back, check=check, metric=metric, labels=labels,
-            progress=progress,
-        )  # fmt: skip
-    if isinstance(model, bytes):
-        raise UsageError("bytes must be those of a TFLite file; give an ONNX model as a file or a ModelProto")
-    return quantize_onnx(
-        model, data, shapes=shapes, values=values, images=images, held_back=held_back, activation=activation, form=form,
-        per_channel=per_channel, check=check, metric=metric, labels=labels, accuracy=accuracy, progress=progress,
-    )  # fmt: skip
 
 
 make_callable(__name__)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import itertools
 import json
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
+from tilewright.additions import LazyCommand, load
 from tilewright.cli.printed import Printed, open_standard_streams, printed
 from tilewright.common import interrupts
 from tilewright.common.errors import TilewrightError
@@ -41,13 +41,35 @@ def _say(text: str) -> None:
 
 
 class Group(click.Group):
-    """A group that lists the first sentence of each command uncut, and says what an unknown command may have meant."""
+    """A group that lists the first sentence of each command uncut, and suggests a name for an unknown command.
+
+    Args:
+        lazy: commands that are imported when they are called, by name.
+    """
+
+    def __init__(self, *arguments: Any, lazy: Mapping[str, LazyCommand] | None = None, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._lazy = lazy or {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*self._lazy, *super().list_commands(ctx)])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._lazy:
+            return super().get_command(ctx, cmd_name)
+        with interrupts.end_at_once():
+            command = load(self._lazy[cmd_name].place)
+        assert isinstance(command, click.Command)
+        return command
 
     def summaries(self, ctx: click.Context) -> dict[str, str]:
-        """What the list of commands says of each."""
-        found = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
-        whole = sys.maxsize
-        return {n: c.get_short_help_str(whole) for n, c in found.items() if c is not None and not c.hidden}
+        """First sentence of each command's help, by name. No lazy command is imported for it."""
+        found = {name: self._lazy[name].summary for name in self._lazy}
+        for name in super().list_commands(ctx):
+            command = super().get_command(ctx, name)
+            if command is not None and not command.hidden:
+                found[name] = command.get_short_help_str(sys.maxsize)
+        return {name: found[name] for name in self.list_commands(ctx) if name in found}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -66,37 +88,13 @@ class Group(click.Group):
 
 
 class Cli(Group):
-    """A group whose commands return an exit code or None and raise on errors.
+    """The root group: its commands return an exit code or None and raise on errors, and are listed as they are given.
 
     Under `--json -` an error is a JSON object on standard output too, with its line as `error` and the `exit_code`.
-
-    Args:
-        summaries: what the group's help says of each command. A command is `command` of the module of its name in
-            `package`, imported when it is asked for.
-        package: with the modules of the commands.
     """
 
-    def __init__(
-        self, *arguments: Any, summaries: dict[str, str] | None = None, package: str = "", **options: Any
-    ) -> None:
-        super().__init__(*arguments, **options)
-        self._summaries, self._package = summaries or {}, package
-
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*self._summaries, *super().list_commands(ctx)]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in self._summaries:
-            with interrupts.end_at_once():
-                module = importlib.import_module(f"{self._package}.{cmd_name.replace('-', '_')}")
-            command = module.command
-            assert isinstance(command, click.Command)
-            return command
-        return super().get_command(ctx, cmd_name)
-
-    def summaries(self, ctx: click.Context) -> dict[str, str]:
-        """Those given, so that no command is imported for them."""
-        return self._summaries or super().summaries(ctx)
+        return [*self._lazy, *click.Group.list_commands(self, ctx)]
 
     def main(
         self,

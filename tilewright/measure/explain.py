@@ -9,7 +9,6 @@ import numpy as np
 
 from tilewright.common.shown import Shown
 from tilewright.compiler.stages.notes import is_tuned
-from tilewright.energy import Energy, EnergyModel, events, load
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.device import Counters
 from tilewright.isa.program import Layer, Program
@@ -18,6 +17,7 @@ from tilewright.measure.clock import Clock, clock_of
 from tilewright.measure.ends import Ends, ends_of
 from tilewright.measure.latency import Latency, latency
 from tilewright.runtime.cost import run_npu_steps
+from tilewright.runtime.energy import Energy, EnergyModel, meter
 from tilewright.simulator.attribution import LOSSES, LayerLosses, attribute
 from tilewright.simulator.blame import CAUSES
 from tilewright.simulator.cycle import CycleDevice, Trace
@@ -45,7 +45,7 @@ class Explanation(Shown):
     traces: list[Trace]
     clock: Clock | None = None
     energies: list[Energy] = field(default_factory=list)
-    energy_model: EnergyModel = field(default_factory=load)
+    energy_model: EnergyModel = field(default_factory=lambda: meter().load())
 
     @property
     def tuned(self) -> bool:
@@ -72,7 +72,7 @@ class Explanation(Shown):
     @property
     def energy(self) -> Energy:
         """Of the NPU and the memory, for the whole run."""
-        return self.energy_model.energy(self.program.config, events.of_program(self.program, self.cycles))
+        return self.energy_model.energy(self.program.config, meter().of_program(self.program, self.cycles))
 
     @property
     def latency(self) -> Latency:
@@ -174,11 +174,11 @@ def describe(energy: Energy, model: EnergyModel, config: NpuConfig) -> dict[str,
 def row_energies(program: Program, rows: list[LayerLosses], model: EnergyModel) -> list[Energy]:
     """Energy of each row: of its cycles, and of its instructions."""
     config = program.config
-    per_instruction = events.per_instruction(program.ops(), config, program.constants)
+    per_instruction = meter().per_instruction(program.ops(), config, program.constants)
     found = []
     for row in rows:
         counts = per_instruction[row.layer.first : row.layer.first + row.layer.count].sum(axis=0)
-        counts[events.EVENTS.index("cycle")] = row.cycles
+        counts[meter().EVENTS.index("cycle")] = row.cycles
         found.append(model.energy(config, counts))
     return found
 
@@ -218,7 +218,7 @@ def explain(program: Program, timing: MemoryTiming | None = None, clock: Clock |
     device = CycleDevice(program.config, timing, functional=False)
     counters = run_npu_steps(program, device, trace=True)
     rows = attribute(program.ops(), program.layers, device.traces, program.config, program.constants, timing)
-    model = load()
+    model = meter().load()
     return Explanation(
         program, timing, counters, rows, list(device.traces), clock_of(program.config, clock),
         row_energies(program, rows, model), model,

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from tilewright import additions
 from tilewright.api.compilation import compile_program
 from tilewright.checking.litert_reference import LiteRtReference
 from tilewright.compiler.importer.tflite.schema import read
 from tilewright.errors import UsageError
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import TensorInfo
-from tilewright.quantize.tflite_sixteen import widened
 from tilewright.runtime.devices import Device
 from tilewright.runtime.inputs import random_inputs
 
@@ -63,7 +63,7 @@ def measure(
 
 def _measure(models: Path, file: str, config: str | Path | NpuConfig, mhz: float, activation: str) -> dict[str, Any]:
     narrow = (models / file).read_bytes()
-    model = narrow if activation == "int8" else widened(narrow)
+    model = narrow if activation == "int8" else additions.service("widen activations")(narrow)
     program = compile_program(model, config, tuning="off")
     reference = LiteRtReference(model)
     name, out = program.inputs[0].name, program.outputs[0].name

@@ -4,46 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
+from tilewright import additions
 from tilewright.common.text import meant
 from tilewright.errors import UsageError
 from tilewright.isa import device as isa_device
-from tilewright.isa import host
 from tilewright.isa.config import NpuConfig
-
-
-@dataclass(frozen=True)
-class Backend:
-    """A kind of device.
-
-    Attributes:
-        name: what users say; with `scheme`, an address starting with `name` and "://".
-        summary: one line.
-        make: from configuration, the text after "://" ("" without) and options to a device.
-        module: what must be importable for it.
-        scheme: takes an address; without one it is that of the environment variable TILEWRIGHT_<NAME>.
-        preset: for devices that have a configuration of their own: from an address to the name of the preset.
-        address: with `scheme`, what an address is.
-    """
-
-    name: str
-    summary: str
-    make: Callable[..., isa_device.Device]
-    module: str
-    scheme: bool = False
-    preset: Callable[[str], str] | None = None
-    address: str = ""
-
-    @property
-    def available(self) -> bool:
-        try:
-            return find_spec(self.module) is not None
-        except ModuleNotFoundError:
-            return False
+from tilewright.runtime.backend import Backend
 
 
 def _imported(module: str, name: str) -> Any:
@@ -72,24 +41,6 @@ def _board_preset(address: str) -> str:
     ) as device:
         name: str = device.config.name
         return name
-
-
-def _remote(config: NpuConfig | None, address: str, **options: Any) -> isa_device.Device:
-    client = import_module("tilewright.remote.client")
-    found: isa_device.Device = client.RemoteDevice(client.Address.parse(address), config, **options)
-    return found
-
-
-def _remote_preset(address: str) -> str:
-    device: Any = _remote(None, address)
-    device.close()
-    found = host.preset_of(device.config.fingerprint)
-    if found is None:
-        raise UsageError(
-            f"{device.name} has configuration {device.config.fingerprint}, which is no preset; give its file with "
-            "--config"
-        )
-    return found.name
 
 
 BACKENDS: dict[str, Backend] = {}
@@ -146,7 +97,6 @@ for _backend in (
             _simulator("tilewright.hw.sim.device", "RtlDevice"), "tilewright.hw.sim.device"),
     Backend("board", f"an FPGA: {_BOARD_ADDRESS}", _board, "tilewright.driver.board", True, _board_preset,
             _BOARD_ADDRESS),
-    Backend("tcp", "a device that `tilewright serve` shares: HOST:PORT", _remote, "grpc", True, _remote_preset,
-            "HOST:PORT"),
+    *additions.devices(),
 ):  # fmt: skip
     register(_backend)

@@ -4,7 +4,7 @@
 database that a killed sweep resumes from, `Database` reads it.
 """
 
-from tilewright.callable_module import make_callable
+from tilewright.api.callable_module import make_callable
 from tilewright.sweep.database import Database
 from tilewright.sweep.expressions import SpaceError
 from tilewright.sweep.networks import DEFAULT_NETWORKS, Network, network_name, resolve

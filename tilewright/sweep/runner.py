@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from tilewright import energy
-from tilewright.energy.events import EVENTS
 from tilewright.errors import UsageError
 from tilewright.fpga import area, fmax
 from tilewright.fpga.bare import designs, resources
 from tilewright.isa.config import ConfigError
+from tilewright.runtime.energy import meter
 from tilewright.sweep.boards import CAPACITY
 from tilewright.sweep.database import Database, key_of
 from tilewright.sweep.dispatch import Dispatcher, Task
@@ -70,7 +69,7 @@ class Sweep:
         self.area_sources = designs.sources_digest()
         self.area_model = area.load(space.family) if tool == "model" else None
         self.clock_model = fmax.load(space.family) if space.clock_model and tool != "nextpnr" else None
-        self.energy_model = energy.load()
+        self.energy_model = meter().load()
         self.number = self.done = self.computed = self.reused = 0
         self.best: float | None = None
         self.states: dict[str, Told] = {}  # of points by id
@@ -293,8 +292,9 @@ class Sweep:
             counts = np.array(json.loads(row["events"]), float)
         except (TypeError, ValueError):
             counts = np.zeros(0)
-        if counts.shape != (len(EVENTS),) or not np.isfinite(counts).all():
-            raise SpaceError(f"result {row['key']!r}: events are {row['events']!r}, not {len(EVENTS)} numbers")
+        events = len(meter().EVENTS)
+        if counts.shape != (events,) or not np.isfinite(counts).all():
+            raise SpaceError(f"result {row['key']!r}: events are {row['events']!r}, not {events} numbers")
         found = self.energy_model.energy(point.config, counts)
         return dict(zip(ENERGIES, (found.total / 1e6, found.chip / 1e6)))
 

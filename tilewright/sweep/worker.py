@@ -22,7 +22,6 @@ from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.passes import FRONTEND, run_passes
 from tilewright.compiler.pipeline import compile_graph
-from tilewright.energy import events
 from tilewright.errors import UsageError
 from tilewright.fpga.bare.resources import synthesise
 from tilewright.hw.sim.device import RtlDevice
@@ -30,6 +29,7 @@ from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Program
 from tilewright.isa.timing import MemoryTiming
 from tilewright.runtime.cost import measure, run_npu_steps
+from tilewright.runtime.energy import meter
 from tilewright.simulator.bound import bound_cycles
 from tilewright.simulator.cycle import CycleDevice
 
@@ -90,7 +90,7 @@ def _cycles(task: dict[str, Any]) -> dict[str, Any]:
         "constant_bytes": len(program.constants),
         "arena_bytes": program.arena_bytes,
         "compile_seconds": round(compiled, 3),
-        "events": json.dumps(events.of_program(program, counters.cycles).tolist()),
+        "events": json.dumps(meter().of_program(program, counters.cycles).tolist()),
     }
 
 

@@ -22,6 +22,7 @@ from tilewright.common.store import append_records, cache_folder, read_records, 
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.npu.schedule.decisions import Decisions
 from tilewright.errors import UsageError
+from tilewright.runtime.energy import meter
 from tilewright.store.files import check_writable
 from tilewright.tuning.objective import Objective
 
@@ -183,8 +184,6 @@ def compiler_digest(objective: Objective = Objective.CYCLES) -> str:
     """Of the sources that turn decisions into instructions, and instructions into figures of the objective."""
     found = sources_digest("common/**/*", "isa/**/*", "compiler/npu/**/*", "simulator/**/*")
     if objective is not Objective.CYCLES:
-        from tilewright import energy  # the RTL: cycles alone need not wait for it
-
-        model = sources_digest("hw/**/*", "fpga/area/*", "energy/*") + repr(energy.load())
+        model = sources_digest("hw/**/*", "fpga/area/*", "energy/*") + repr(meter().load())
         found = hashlib.sha256((found + model).encode()).hexdigest()
     return found[:24]

@@ -15,6 +15,7 @@ from tilewright.isa.encoding import Op, from_bytes
 from tilewright.isa.program import Program
 from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.runtime.cost import measure, program_cycles
+from tilewright.runtime.energy import meter
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,4 @@ def program_figures(program: Program, timing: MemoryTiming = DEFAULT_MEMORY) -> 
 
 
 def _microjoules(config: NpuConfig, ops: Sequence[Op], cycles: int, constants: bytes | None = None) -> float:
-    # The RTL, and what is known of its area: a second that cycles alone need not wait for.
-    from tilewright.energy import events, load
-
-    return load().energy(config, events.total(ops, config, cycles, constants)).total / 1e6
+    return meter().load().energy(config, meter().total(ops, config, cycles, constants)).total / 1e6

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 
 import onnx
 
+from tilewright import additions
 from tilewright.common.text import meant
 from tilewright.zoo.cache import cached
 from tilewright.zoo.dense_prediction import autoencoder, segmentation
 from tilewright.zoo.detection import detector
 from tilewright.zoo.gated import efficientnet, squeeze_excite
-from tilewright.zoo.llama import micro_llama, quantise_decoder
+from tilewright.zoo.llama import micro_llama
 from tilewright.zoo.mobilenet import ds_cnn, mobilenet_v1, mobilenet_v2, vww
 from tilewright.zoo.quantization import quantize
 from tilewright.zoo.resnet import resnet8, resnet18, resnet50
@@ -69,7 +70,7 @@ ZOO: dict[str, ZooEntry] = {
     "segmentation": ZooEntry(make=segmentation, small={"size": 32, "width": 8}),
     "micro_llama": ZooEntry(
         make=micro_llama,
-        quantise=quantise_decoder,
+        quantise=additions.calling("quantise decoder"),
         small={"layers": 2, "width": 32, "heads": 4, "kv_heads": 2, "hidden": 48, "window": 16, "context": 64},
     ),
 }

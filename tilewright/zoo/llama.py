@@ -149,18 +149,6 @@ def prompts(model: onnx.ModelProto, count: int, seed: int = 0) -> list[dict[str,
             for _ in range(count)]  # fmt: skip
 
 
-def quantise_decoder(model: onnx.ModelProto, *, activation: str, calibration: int, seed: int) -> onnx.ModelProto:
-    """A float `decoder` with 8-bit weights, activations and cache; norms, RoPE and the sums of layers stay floats."""
-    from tilewright.quantize import quantize_onnx  # onnxruntime is slow to import
-    from tilewright.quantize.accuracy import Accuracy
-
-    if calibration < 2:
-        raise ValueError(f"calibration must be at least 2 prompts, not {calibration!r}")
-    plain = Accuracy(ranges="minmax", equalise=False, fit=False, target=None)
-    data = prompts(model, calibration, seed)
-    return quantize_onnx(model, data, activation=activation, accuracy=plain, check=False).model
-
-
 class _Decoder:
     """The graph under construction. Shapes are left to ONNX's inference."""
 

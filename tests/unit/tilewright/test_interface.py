@@ -6,7 +6,6 @@ import inspect
 import json
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -183,9 +182,8 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         tw.sweep("space.toml", "out")
 
 
-def test_every_package_says_that_it_has_types() -> None:
-    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["root_packages"]
-    assert all((ROOT / name / "py.typed").is_file() for name in packages)
+def test_the_package_says_that_it_has_types() -> None:
+    assert (ROOT / "tilewright" / "py.typed").is_file()
 
 
 @pytest.mark.long

@@ -9,9 +9,10 @@ import click
 from rich import box
 from rich.table import Table
 
+from tilewright import additions
 from tilewright.cli import arguments, terminal
 from tilewright.errors import UsageError
-from tilewright.measure import cpu_speed, host_speed, provider_speed, speed
+from tilewright.measure import cpu_speed, host_speed, speed
 
 
 @click.command(
@@ -99,7 +100,7 @@ def command(
             raise UsageError(f"{name} goes with --cpu")
     if provider:
         with terminal.Working("measuring") as working, terminal.stdout_for_json(json_path):
-            found = provider_speed.measure(
+            found = additions.service("speed of sessions")(
                 model, config or "base", given, runs=4 * runs, sessions=2 * runs, cycles=cycles, progress=working.update
             )
         if json_path is not None:

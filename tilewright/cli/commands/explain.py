@@ -8,7 +8,8 @@ import click
 from rich import box
 from rich.table import Table
 
-from tilewright.cli import arguments, energy, memory_options, programs, terminal
+from tilewright import additions
+from tilewright.cli import arguments, memory_options, programs, terminal
 from tilewright.compiler.stages.notes import general
 from tilewright.errors import UsageError
 from tilewright.isa.program import Layer
@@ -86,6 +87,7 @@ def command(
         terminal.emit_json(json_path, found.to_dict())
     if json_path == "-":
         return
+    energy = additions.service("energy tables")
     console = terminal.table_console()
     console.print(table(found, console.width))
     if found.rows:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.table import Table
 
+from tilewright import additions
 from tilewright.cli import arguments, terminal
-from tilewright.cli.commands import fpga_flash, fpga_resources, fpga_standalone, fpga_zynq
+from tilewright.cli.commands import fpga_flash, fpga_resources, fpga_zynq
 from tilewright.cli.group import Group
 from tilewright.errors import UsageError
 from tilewright.fpga import build as builder
@@ -19,12 +21,15 @@ from tilewright.fpga.fit import require_fit
 from tilewright.fpga.report import Report, read_report
 from tilewright.fpga.zynq.boards import ZYNQ_BOARDS
 from tilewright.isa.config import NpuConfig
-from tilewright.standalone import build as alone
+
+#: Adds the options of a network that runs without a host, as `network` of the command.
+_network_options: Callable[[arguments.Command], arguments.Command] = additions.service("network without a host")
 
 
 @click.group(
     "fpga",
     cls=Group,
+    lazy=additions.commands_of("fpga"),
     no_args_is_help=True,
     epilog=(
         "\b\nExamples:\n"
@@ -43,9 +48,6 @@ def command() -> None:
 
 command.add_command(fpga_flash.flash)
 command.add_command(fpga_resources.resources)
-command.add_command(fpga_standalone.ask)
-command.add_command(fpga_standalone.image)
-command.add_command(fpga_standalone.simulate)
 command.add_command(fpga_zynq.export)
 command.add_command(fpga_zynq.fetch_tools)
 
@@ -86,15 +88,7 @@ command.add_command(fpga_zynq.fetch_tools)
     show_default=True,
     help="Placements with this seed and those after it, of which the best is routed.",
 )
-@click.option(
-    "--standalone",
-    metavar="MODEL",
-    type=click.Path(path_type=Path),
-    help="A RISC-V core beside the NPU runs this network without a host: writes its image too.",
-)
-@fpga_standalone.name_option
-@fpga_standalone.inputs_option
-@fpga_standalone.results_option
+@_network_options
 @click.option("--anyway", is_flag=True, help="Build also what cannot fit by the area model.")
 @arguments.json_option
 def build(
@@ -108,12 +102,9 @@ def build(
     baud: int | None,
     seed: int | None,
     tries: int,
-    standalone: Path | None,
-    model_name: str | None,
-    inputs: str | None,
-    results: str | None,
     anyway: bool,
     json_path: str | None,
+    network: Any,
 ) -> None:
     """Build a bitstream: LUTs, block RAM, clock and slowest path are reported.
 
@@ -123,27 +114,25 @@ def build(
     """
     given = {"clock_mhz": clock_mhz, "memory": memory, "memory_kib": memory_kib, "baud": baud}
     if everything:
-        if board_name or config or standalone or any(given.values()):
+        if board_name or config or network.standalone or any(given.values()):
             raise UsageError("--all takes boards, configurations and their settings from `fpga boards`")
         jobs: list[tuple[Board, NpuConfig, Point, Path]] = [
             (b, NpuConfig.load(n), p, output / f"{b.name}_{n}") for b in BOARDS.values() for n, p in b.points.items()
         ]
     elif board_name:
-        board = builder.board_named(board_name) if standalone is None else alone.board_with_core(board_name)
+        board = network.board(board_name) if network.standalone else builder.board_named(board_name)
         chosen = NpuConfig.load(config or next(iter(board.points), "tiny"))
         jobs = [(board, chosen, builder.point_of(board, chosen, **given), output)]  # type: ignore[arg-type]
     else:
         raise UsageError("give a --board, or --all")
     if output.exists() and not output.is_dir():
         raise UsageError(f"cannot write {output}: not a folder")
-    if standalone is None and (model_name or inputs or results):
-        raise UsageError("--model-name, --inputs and --results are for --standalone")
+    network.check()
     for target, configuration, point, _ in [] if anyway else jobs:
         require_fit(target, configuration, point)
     terminal.prepare_json(json_path)
-    if standalone is not None:
-        exchange = fpga_standalone.exchange_of(inputs, results)
-        fpga_standalone.write(*jobs[0], standalone, model_name, exchange, quiet=json_path == "-")
+    if network.standalone:
+        network.write(*jobs[0], quiet=json_path == "-")
     reports = []
     for target, configuration, point, folder in jobs:
         with terminal.Working("generating", log=True) as working:

@@ -10,11 +10,13 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from tilewright import additions
 from tilewright.cli import arguments, terminal
 from tilewright.cli.group import MISMATCH
 from tilewright.common.installation import install_extra
 from tilewright.errors import UsageError
 from tilewright.measure.clock import show
+from tilewright.runtime.energy import meter
 
 _SHOWN = 15
 _AXIS_COLUMNS = 3
@@ -145,14 +147,6 @@ def _clock_note(model: Any, family: str) -> str:
     return f"{note}; the RTL has changed since, so it may be larger" if model.changed else note
 
 
-def _energy_notes() -> list[str]:
-    """Whether the model of energy is of today's RTL."""
-    from tilewright.cli.energy import staleness  # the RTL, a second, which a sweep has already
-    from tilewright.energy import load
-
-    return staleness(load())
-
-
 def _print_fastest(outcome: Any, space: Any, console: Console) -> None:
     """The fastest points of each network, where there is a clock."""
     from tilewright.sweep.outcome import FASTEST, timed
@@ -213,7 +207,7 @@ def _print(outcome: Any, space: Any, output: Path) -> None:
         click.echo(_area_note(outcome.area_model, space.family))
     if outcome.clock_model is not None:
         click.echo(_clock_note(outcome.clock_model, space.family))
-    for line in _energy_notes():
+    for line in additions.service("energy tables").staleness(meter().load()):
         click.echo(line)
     if not outcome.front:
         for reason, count in Counter(p["reason"] for p in outcome.points if p["state"] == "infeasible").most_common(3):

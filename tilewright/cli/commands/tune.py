@@ -8,6 +8,7 @@ import click
 from rich import box
 from rich.table import Table
 
+from tilewright import additions
 from tilewright.api.build import ModelSource, builder
 from tilewright.cli import arguments, memory_options, terminal
 from tilewright.cli.commands import tune_cpu
@@ -16,6 +17,7 @@ from tilewright.compiler.stages.notes import general
 from tilewright.errors import UsageError
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Program
+from tilewright.runtime.energy import meter
 from tilewright.store.files import check_readable
 from tilewright.tuning.log import open_log
 from tilewright.tuning.objective import Figures, Objective, four_digits
@@ -128,10 +130,7 @@ def command(
         text += "; nothing better found" if chosen is not Objective.CYCLES else "; nothing faster found"
     console.print(text + (" (interrupted)" if found.interrupted else ""), markup=False, soft_wrap=True)
     if chosen is not Objective.CYCLES:
-        from tilewright.cli.energy import staleness  # the RTL: cycles alone need not wait a second for it
-        from tilewright.energy import load
-
-        for line in staleness(load()):
+        for line in additions.service("energy tables").staleness(meter().load()):
             console.print(line, markup=False, soft_wrap=True)
 
 

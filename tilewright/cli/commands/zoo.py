@@ -9,20 +9,20 @@ from typing import Any
 import click
 from rich.table import Table
 
-from tilewright import zoo
+from tilewright import additions, zoo
 from tilewright.cli import arguments, terminal
 from tilewright.cli.group import Group
-from tilewright.common import store
-from tilewright.common.errors import TilewrightError
 from tilewright.errors import UsageError
-from tilewright.quantize.tflite_sixteen import widened
 from tilewright.store.files import write_bytes
 from tilewright.zoo import ZOO
 from tilewright.zoo.catalogue import entry
 
 
 @click.group(
-    "zoo", cls=Group, epilog="\b\nExamples:\n  tilewright zoo list\n  tilewright zoo build resnet18 -o resnet18.onnx\n"
+    "zoo",
+    cls=Group,
+    lazy=additions.commands_of("zoo"),
+    epilog="\b\nExamples:\n  tilewright zoo list\n  tilewright zoo build resnet18 -o resnet18.onnx\n",
 )
 def command() -> None:
     """Well-known networks with seeded weights, as ONNX; TFLite networks with 16-bit activations."""
@@ -112,31 +112,11 @@ def build(
         raise UsageError(str(error)) from error
     write_bytes(output, model.SerializeToString())
     facts = {"output": str(output), "network": name, "parameters": entry(name).parameters | parameters}
-    _written(json_path, facts, output, name)
+    written(json_path, facts, output, name)
 
 
-@command.command("widen", epilog="\b\nExamples:\n  tilewright zoo widen kws_int8.tflite -o kws_int16.tflite\n")
-@click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="TFLite file to write.")
-@arguments.json_option
-def widen(model: Path, output: Path, json_path: str | None) -> None:
-    """Write MODEL, a TFLite file of int8 activations, with 16-bit activations ("16x8") and the same weights.
-
-    To try such networks: the ranges stay, so the results are hardly better than those of MODEL.
-    """
-    terminal.prepare_output(output)
-    terminal.prepare_json(json_path)
-    try:
-        raw = widened(store.read(model))
-    except TilewrightError as error:
-        raise UsageError(f"{model}: {error}") from None
-    write_bytes(output, raw)
-    what = f"{model.name} with 16-bit activations"
-    _written(json_path, {"output": str(output), "model": str(model)}, output, what)
-
-
-def _written(json_path: str | None, facts: dict[str, Any], output: Path, what: str) -> None:
-    """Says what was written, as JSON or as a line."""
+def written(json_path: str | None, facts: dict[str, Any], output: Path, what: str) -> None:
+    """Reports a file that was written, as JSON or as a line."""
     nbytes = output.stat().st_size
     if json_path is not None:
         terminal.emit_json(json_path, facts | {"bytes": nbytes})

@@ -25,6 +25,7 @@ COMPILING = ("bench", "compare", "compile", "explain", "info", "run", "sweep", "
 #: Modules outside `cli/commands` whose messages name options, with the commands that show them: `fpga build` is a
 #: command of a group. A module that is not here fails the test until it is.
 SHOWN_BY = {
+    "additions/generate/command.py": ("generate",),
     "additions/generate/language_model.py": ("generate",),
     "compiler/importer/onnx/inputs.py": (*COMPILING, "quantize"),
     "compiler/importer/tflite/__init__.py": tuple(c for c in COMPILING if c not in ("bench", "sweep")),
@@ -37,7 +38,6 @@ SHOWN_BY = {
     "fpga/standalone/record.py": ("fpga build",),
     "fpga/zynq/boards.py": ("fpga export",),
     "tilewright/cli/arguments.py": (*COMPILING, "quantize"),
-    "tilewright/cli/commands/fpga_standalone.py": ("fpga ask", "fpga image", "fpga build"),
     "tilewright/cli/fixed_values.py": ("compile", "run"),
     "tilewright/cli/group.py": (*COMPILING, "quantize", "fpga build", "serve"),
     "tilewright/cli/input_files.py": ("run",),
@@ -48,7 +48,8 @@ SHOWN_BY = {
     "tilewright/measure/latency.py": ("explain", "run"),
     "tilewright/measure/mlperf_tiny.py": ("mlperf-tiny",),
     "tilewright/measure/roofline.py": ("explain",),
-    "additions/quantize/__init__.py": ("quantize",),
+    "additions/quantize/command.py": ("quantize",),
+    "additions/quantize/model.py": ("quantize",),
     "additions/quantize/batch.py": ("quantize",),
     "additions/quantize/image_samples.py": ("quantize",),
     "additions/quantize/layers.py": ("quantize",),
@@ -56,10 +57,12 @@ SHOWN_BY = {
     "additions/quantize/model_inputs.py": ("quantize",),
     "additions/quantize/prepare.py": ("quantize",),
     "additions/quantize/samples.py": ("quantize",),
-    "tilewright/runtime/backends.py": ("run",),
     "tilewright/runtime/executor.py": ("compile",),  # which made the program
     "tilewright/sweep/networks.py": ("sweep",),
     "tilewright/sweep/runner.py": ("sweep",),
+    "additions/remote/backend.py": ("run",),
+    "additions/remote/command.py": ("serve",),
+    "additions/standalone/command.py": ("fpga ask", "fpga image", "fpga build"),
     "additions/standalone/firmware.py": ("compile",),  # which made the program
     "tilewright/store/trust.py": ("run",),
 }
@@ -67,11 +70,14 @@ SHOWN_BY = {
 #: What is no message of a command: tools with a parser of their own, options of other programs, generated text.
 ELSEWHERE = (
     "hw/", "isa/generate/", "simulator/generate.py", "fpga/sim/", "fpga/area/", "fpga/flows/xilinx7/",
-    "fpga/zynq/export", "additions/remote/generate", "tilewright/cli/__init__.py",
+    "fpga/zynq/export", "additions/remote/generate", "tilewright/additions.py", "tilewright/cli/__init__.py",
 )  # fmt: skip
 
 #: Modules of several commands.
-GROUPS = tuple(f"tilewright/cli/commands/{name}" for name in ("config", "fpga", "zoo"))
+GROUPS = (
+    "additions/standalone/command",
+    *(f"tilewright/cli/commands/{name}" for name in ("config", "fpga", "zoo")),
+)
 
 _OPTION = re.compile(r"(?<![\w\-{])--[a-z][a-z\d-]*[a-z\d]")
 _QUOTED = re.compile(r"`([^`]*)`")
@@ -138,7 +144,7 @@ def owners(module: str) -> tuple[str, ...]:
     if stem in ("config", "fpga", "zoo"):
         group = command(stem)
         assert isinstance(group, click.Group)
-        return tuple(f"{stem} {name}" for name in group.commands)
+        return tuple(f"{stem} {name}" for name in group.list_commands(click.Context(group)))
     if stem.startswith("fpga_"):
         return (f"fpga {stem.removeprefix('fpga_')}",) if stem != "fpga_zynq" else ("fpga export", "fpga fetch-tools")
     return ("tune",) if stem == "tune_cpu" else (stem.replace("_", "-"),)

@@ -18,8 +18,8 @@ from tests.common.paths import ROOT
 from tilewright import energy, zoo
 from tilewright.api.compilation import compile_program
 from tilewright.cli import cli
-from tilewright.cli.energy import staleness
 from tilewright.energy import events, model
+from tilewright.energy.tables import staleness
 from tilewright.errors import UsageError
 from tilewright.fpga.bare import designs as bare_designs
 from tilewright.isa.config import PRESETS, NpuConfig

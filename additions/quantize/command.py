@@ -218,8 +218,8 @@ def command(
 
             result = quantize_tflite(model, calibration, **common)
         else:
-            from tilewright.quantize import quantize_onnx
             from tilewright.quantize.memory import separate_blocks
+            from tilewright.quantize.model import quantize_onnx
 
             separate_blocks()
             result = quantize_onnx(

@@ -16,7 +16,7 @@ class CallableModule(ModuleType):
     """A package that passes calls on to the function in it that has its name."""
 
     def _function(self) -> Any:
-        return self.__dict__[self.__name__.rpartition(".")[2]]
+        return getattr(self, self.__name__.rpartition(".")[2])
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         """What the function gives."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from rich import box
 from rich.table import Table
 
-from tilewright.energy import Energy, EnergyModel
 from tilewright.isa.config import NpuConfig
 from tilewright.measure.explain import Explanation
 from tilewright.measure.labels import short_name
+from tilewright.runtime.energy import Energy, EnergyModel
 
 #: Headings of the causes.
 _COLUMNS = {

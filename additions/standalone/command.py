@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tilewright.fpga.standalone.record import Exchange
 from tilewright.isa.config import NpuConfig
 from tilewright.standalone import ask as asking
 from tilewright.standalone import pseudo_terminal
-from tilewright.standalone.build import write_image
+from tilewright.standalone.build import board_with_core, write_image
 from tilewright.store.files import write_arrays
 
 name_option = click.option("--model-name", metavar="TEXT", help="What the board calls the network; default: its own.")
@@ -35,6 +36,51 @@ results_option = click.option(
     help="What the board says after an inference: the first output's values (default), or the mean square of its "
     "differences from the first input (error).",
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """The network that `fpga build --standalone` puts beside the NPU.
+
+    Attributes:
+        standalone: file of the model; None for a board with a host.
+        model_name: what the board calls it.
+        inputs, results: form of what goes over the line, as for `Exchange`.
+    """
+
+    standalone: Path | None = None
+    model_name: str | None = None
+    inputs: str | None = None
+    results: str | None = None
+
+    def check(self) -> None:
+        """Raises `UsageError` for options of a network where there is none."""
+        if self.standalone is None and (self.model_name or self.inputs or self.results):
+            raise UsageError("--model-name, --inputs and --results are for --standalone")
+
+    def board(self, name: str) -> Board:
+        """The board of that name, with a core. Raises `FpgaError` or `UsageError` where there is none."""
+        return board_with_core(name)
+
+    def write(self, board: Board, config: NpuConfig, point: Point, folder: Path, *, quiet: bool) -> None:
+        """Writes the image of the network into the folder of the build."""
+        assert self.standalone is not None
+        exchange = exchange_of(self.inputs, self.results)
+        write(board, config, point, folder, self.standalone, self.model_name, exchange, quiet=quiet)
+
+
+def network_options(command: arguments.Command) -> arguments.Command:
+    """The options of `fpga build` for a network without a host, handed over as a `Network` called `network`."""
+    model = click.option(
+        "--standalone",
+        metavar="MODEL",
+        type=click.Path(path_type=Path),
+        help="A RISC-V core beside the NPU runs this network without a host: writes its image too.",
+    )
+    command = arguments.gather(Network, "network")(command)
+    for option in (results_option, inputs_option, name_option, model):
+        command = option(command)
+    return command
 
 
 def exchange_of(inputs: str | None, results: str | None) -> Exchange:
