@@ -8,28 +8,34 @@ import math
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from tilewright.errors import UsageError
 from tilewright.store.files import check_readable
 
-if TYPE_CHECKING:
-    pass
-
 Command = Callable[..., Any]
 
 
 def gather(kind: type, name: str) -> Callable[[Command], Command]:
-    """Hands the command one object of a dataclass, as its argument `name`, in place of those that are its fields."""
+    """Hands the command one object of a dataclass, as its argument `name`, in place of those that are its fields.
+
+    A field with the metadata "of" is an object of that dataclass, gathered from arguments that are no fields of `kind`.
+    """
     fields = {field.name for field in dataclasses.fields(kind)}
+    inner = {field.name: field.metadata["of"] for field in dataclasses.fields(kind) if "of" in field.metadata}
+
+    def taken(names: set[str], given: dict[str, Any]) -> dict[str, Any]:
+        return {field: given.pop(field) for field in names & given.keys()}
 
     def wrap(command: Command) -> Command:
         @functools.wraps(command)
         def call(**given: Any) -> Any:
-            taken = {field: given.pop(field) for field in fields & given.keys()}
-            return command(**given, **{name: kind(**taken)})
+            found = taken(fields, given)
+            for field, of in inner.items():
+                found[field] = of(**taken({each.name for each in dataclasses.fields(of)}, given))
+            return command(**given, **{name: kind(**found)})
 
         return call
 
@@ -136,7 +142,7 @@ def tuning_option(flag: str) -> Callable[[Command], Command]:
     )
 
 
-def check_log(tuning: str | None) -> None:
+def check_log(tuning: str | Path | None) -> None:
     """Raises `UsageError` where a log is named from which schedules are taken, and there is none."""
     if tuning not in (None, "off"):
         check_readable(str(tuning))

@@ -15,7 +15,6 @@ from tilewright.cli.programs import Request
 from tilewright.cli.terminal import Notes, Working, prepare_output, stdout_for_json
 from tilewright.compiler.errors import OpenShapeError, StagingError
 from tilewright.errors import UsageError
-from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Program
 from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.runtime.backends import preset_of
@@ -125,17 +124,17 @@ class Job:
         options, notes = recording.device_options(backend, request.model), Notes()
         if backend.startswith("tcp://"):
             options["notify"] = notes
-        if request.config is None and not Program.is_program(request.model):
+        if request.config is None and not request.is_program:
             request = replace(request, config=preset_of(backend))
         if files.arrays:
-            request = replace(request, batch=None)  # that of the arrays
+            request = replace(request, options=replace(request.options, batch=None))  # that of the arrays
         clock, timing = _clock_and_memory(request, backend)
         if backend in _TIMED:
             options["timing"] = timing
         with Working(f"opening {backend}", log=True) as working:
             if backend == "rtl":
                 options["progress"] = working.estimate
-            runner = Device(backend, request.config, **options)
+            runner = Device(backend, None if request.config is None else request.machine, **options)
         try:
             program, compiled = request.open(json_path, not whole)
             if program.entries and entry is None:
@@ -182,20 +181,20 @@ class Job:
         with Working("comparing with the reference"), stdout_for_json(json_path):
             self.report = tw.check(
                 model, self.inputs, shapes=shapes, keep=mode, device=self.runner, program=self.program,
-                effort=self.request.effort, constants=self.request.constants, tolerance=tolerance,
+                effort=self.request.options.effort, constants=self.request.constants, tolerance=tolerance,
             )  # fmt: skip
 
 
 def _clock_and_memory(request: Request, backend: str) -> tuple[Clock | None, MemoryTiming]:
     """What the request says of the clock and the memory. Raises `UsageError` for a memory that changes nothing."""
     if not request.is_program or not request.names_memory:
-        return request.clock_and_memory(NpuConfig.load(request.config or "base"))
+        return request.clock_and_memory(request.machine)
     if backend not in _TIMED:
         raise UsageError(
             f"{request.model} is compiled already: --board, --memory, --latency and --interval change only the cycles "
             f"of --backend {' and '.join(_TIMED)} (not {backend!r})"
         )
-    return request.clock_and_memory(Program.load(request.model).config)
+    return request.clock_and_memory(request.compiled.config)
 
 
 def _with_inputs(
@@ -213,8 +212,8 @@ def _with_inputs(
         whole: as for `Job.prepare`.
     """
     dynamic = tw.DynamicModel(
-        request.model, request.config or "base", request.given_shapes, constants=request.constants,
-        effort=request.effort,
+        request.model, request.machine, request.given_shapes, constants=request.constants,
+        effort=request.options.effort,
     )  # fmt: skip
     lacks_shapes = isinstance(reason, OpenShapeError)
     inputs = files.of_model(dynamic.inputs, reason if lacks_shapes else None)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import tilewright as tw
+from tilewright.api.options import ProgramOptions
 from tilewright.cli import arguments, fixed_values
 from tilewright.cli.memory_options import MemoryOptions
 from tilewright.cli.terminal import Working, stdout_for_json
@@ -26,11 +27,10 @@ class Request(MemoryOptions):
 
     Attributes:
         model: file with a model or a compiled program.
+        config: preset or file of the configuration; None for `base`.
         shapes, values, states, entries: as --shape, --value, --state and --entry give them.
-        config, host, cpu_only, threads, print_after, effort, tuning, objective: as for
-            `tilewright.compile_program`; without a configuration it is `base`.
         trust: as for `tilewright.load`.
-        batch: as for `tilewright.compile_program`.
+        options: how a model is compiled, but for what the options above say.
     """
 
     model: Path
@@ -39,15 +39,8 @@ class Request(MemoryOptions):
     values: tuple[tuple[str, str], ...] = ()
     states: tuple[str, ...] = ()
     entries: tuple[tuple[str, dict[str, list[int]]], ...] = ()
-    host: str | None = None
-    cpu_only: bool = False
-    threads: int = 1
-    print_after: tuple[str, ...] = ()
-    effort: int = 1
-    tuning: str | None = None
-    objective: str | None = None
     trust: bool = False
-    batch: int | None = 1
+    options: ProgramOptions = field(default=ProgramOptions(), metadata={"of": ProgramOptions})
 
     @functools.cached_property
     def given_shapes(self) -> dict[str, list[int]]:
@@ -59,11 +52,21 @@ class Request(MemoryOptions):
         """Values of inputs that are fixed when compiling. Raises `UsageError` for what does not fit."""
         return fixed_values.parse(self.model, self.values)
 
-    @property
+    @functools.cached_property
+    def machine(self) -> NpuConfig:
+        """The configuration that a model is compiled for."""
+        return NpuConfig.load(self.config or "base")
+
+    @functools.cached_property
     def is_program(self) -> bool:
         """True for a compiled program. Raises `UsageError` if there is no such file."""
         check_readable(self.model)
         return Program.is_program(self.model)
+
+    @functools.cached_property
+    def compiled(self) -> Program:
+        """The compiled program in the file."""
+        return tw.load(self.model, trust=self.trust)
 
     def open(self, json_path: str | None = None, staged: bool = False) -> tuple[Program, bool]:
         """The program in the file, or the one compiled from the model.
@@ -78,27 +81,28 @@ class Request(MemoryOptions):
         given = self.given_shapes
         if not self.is_program:
             return self.compile(given, json_path, staged), True
-        for option, chosen in (("--shape", given), ("--value", self.values), ("--for", self.objective)):
+        for option, chosen in (("--shape", given), ("--value", self.values), ("--for", self.options.objective)):
             if chosen:
                 raise UsageError(f"{self.model} is compiled already: {option} has no effect on it")
-        return tw.load(self.model, trust=self.trust), False
+        return self.compiled, False
 
     def compile(self, shapes: dict[str, list[int]], json_path: str | None = None, staged: bool = False) -> Program:
         """The model compiled for these shapes of its inputs; `staged` as for `tilewright.compile_program`."""
         if len(dict(self.entries)) < len(self.entries):
             raise UsageError(f"entry points need names of their own, not {', '.join(n for n, _ in self.entries)}")
-        constants, states = self.constants, arguments.states_of(self.states)
-        config = NpuConfig.load(self.config or "base")
-        clock, memory = self.clock_and_memory(config)
-        mhz = None if clock is None else clock.mhz
+        clock, memory = self.clock_and_memory(self.machine)
         with Working(f"compiling {self.model.name}") as working, stdout_for_json(json_path):
-            return tw.compile_program(
-                self.model, config, shapes, constants=constants, states=states,
-                entries=dict(self.entries), host=self.host,
-                clock_mhz=mhz, memory=memory, cpu_only=self.cpu_only, threads=self.threads, effort=self.effort,
-                print_after=self.print_after, tuning=self.tuning, objective=self.objective, staged=staged,
-                batch=self.batch, progress=working.fraction,
-            )  # fmt: skip
+            chosen = replace(
+                self.options,
+                constants=self.constants,
+                states=arguments.states_of(self.states),
+                entries=dict(self.entries),
+                clock_mhz=ProgramOptions.clock_mhz if clock is None else clock.mhz,
+                memory=memory,
+                staged=staged,
+                progress=working.fraction,
+            )
+            return tw.compile_program(self.model, self.machine, shapes, chosen=chosen)
 
 
 def cpu_ops(program: Program) -> list[str]:

@@ -11,6 +11,7 @@ from rich import box
 from rich.table import Table
 
 from tilewright import additions
+from tilewright.api.options import ProgramOptions
 from tilewright.cli import arguments, memory_options, programs, terminal
 from tilewright.compiler.stages.notes import general
 from tilewright.errors import UsageError
@@ -73,10 +74,8 @@ def command(
 
     def side(path: Path, chosen: str | None) -> Callable[[bool], Explanation]:
         def explained(untuned: bool) -> Explanation:
-            log = "off" if untuned else tuning
-            request = programs.Request(
-                model=path, config=chosen, shapes=shapes, effort=effort, tuning=log, **asdict(beside)
-            )
+            options = ProgramOptions(effort=effort, tuning="off" if untuned else tuning)
+            request = programs.Request(model=path, config=chosen, shapes=shapes, options=options, **asdict(beside))
             program, compiled = request.open(json_path)
             if not compiled and chosen is not None:
                 raise UsageError(f"{path} is compiled already: a configuration has no effect on it")

@@ -55,11 +55,11 @@ def command(request: programs.Request, output: Path, json_path: str | None) -> N
     terminal.prepare_json(json_path)
     if request.is_program:
         raise UsageError(f"{request.model} is a compiled program, not a model")
-    if request.clock_mhz is not None and request.host is None and request.board is None:
+    if request.clock_mhz is not None and request.options.host is None and request.board is None:
         raise UsageError("--clock says how fast the NPU is beside a host or a board's memory: give --host or --board")
-    if request.entries and request.tuning not in (None, "off"):
+    if request.entries and request.options.tuning not in (None, "off"):
         raise UsageError("--tuning is for programs without entry points, not with --entry")
-    arguments.check_log(request.tuning)
+    arguments.check_log(request.options.tuning)
     try:
         program, _ = request.open(json_path)
     except StagingError as error:
@@ -70,7 +70,7 @@ def command(request: programs.Request, output: Path, json_path: str | None) -> N
         terminal.emit_json(json_path, found | {"output": str(output), "notes": program.notes})
     if json_path != "-":
         console = terminal.table_console()
-        for note in [] if request.cpu_only else program.notes:  # each would say that the NPU is left out
+        for note in [] if request.options.cpu_only else program.notes:  # each would say that the NPU is left out
             console.print(f"note: {note}", markup=False)
         console.print(
             f"{output}: {terminal.human(program.macs, 'MAC')}, {programs.on_the_npu(found)} "

@@ -76,7 +76,7 @@ def command(
     program, compiled = request.open(json_path)
     if not compiled and request.config is not None:
         raise UsageError(f"{request.model} is compiled already: --config has no effect on it")
-    if not compiled and request.host is not None:
+    if not compiled and request.options.host is not None:
         raise UsageError(f"{request.model} is compiled already: --host has no effect on it")
     clock, timing = request.clock_and_memory(program.config)
     with terminal.Working(f"running {program.name}"), terminal.stdout_for_json(json_path):
