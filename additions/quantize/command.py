@@ -109,6 +109,46 @@ class AccuracyOptions:
         return Accuracy(**chosen) if chosen else None
 
 
+@dataclass(frozen=True)
+class OnnxOptions:
+    """What the options say of the result, for ONNX models only."""
+
+    shapes: tuple[tuple[str, list[int]], ...]
+    values: tuple[tuple[str, str], ...]
+    activation: str
+    form: str
+    per_tensor: bool
+
+    def check_tflite(self) -> None:
+        """Raises `UsageError` if anything is said."""
+        if self.shapes or self.values or self.activation != "int8" or self.form != "qdq" or self.per_tensor:
+            raise UsageError("--shape, --value, --activation, --form and --per-tensor are for ONNX models")
+
+    def given(self, model: Path) -> dict[str, Any]:
+        """Fields of `QuantizeOptions`. Raises `UsageError` for shapes and values that do not fit the model."""
+        return {
+            "shapes": arguments.same_input_once(self.shapes), "values": fixed_values.parse(model, self.values),
+            "activation": self.activation, "form": self.form, "per_channel": not self.per_tensor,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MetricOptions:
+    """What the options say of samples held back, and of a metric on them."""
+
+    held_back: int | None
+    check: bool
+    metric: str | None
+    labels: Path | None
+
+    def given(self) -> dict[str, Any]:
+        """Fields of `QuantizeOptions`. Raises `UsageError` for a metric without --check."""
+        if not self.check and (self.metric or self.labels):
+            raise UsageError("--metric and --labels belong to --check: add it")
+        metric = (self.metric or "top1") if self.check else None
+        return {"held_back": self.held_back, "metric": metric, "labels": self.labels}
+
+
 @click.command(
     "quantize",
     epilog=(
@@ -165,32 +205,26 @@ class AccuracyOptions:
 @click.option("--labels", type=click.Path(path_type=Path), metavar="FILE", help="For --check: a label for each sample "
               "(.npy, or text with one integer per line); by default the float model is right.")  # fmt: skip
 @arguments.json_option
+@arguments.gather(OnnxOptions, "onnx")
 @arguments.gather(Pictures, "pictures")
 @arguments.gather(AccuracyOptions, "accuracy")
+@arguments.gather(MetricOptions, "measured")
 def command(
     model: Path,
     calibration: Path,
     output: Path,
-    shapes: tuple[tuple[str, list[int]], ...],
-    values: tuple[tuple[str, str], ...],
-    activation: str,
-    form: str,
-    per_tensor: bool,
+    onnx: OnnxOptions,
     pictures: Pictures,
     accuracy: AccuracyOptions,
+    measured: MetricOptions,
     sqnr_plot: Path | None,
-    held_back: int | None,
-    check: bool,
-    metric: str | None,
-    labels: Path | None,
     json_path: str | None,
 ) -> None:
     """Quantise MODEL, a float ONNX or TFLite model, to 8 bits.
 
     The result is written only if onnxruntime (LiteRT) and Tilewright both load and run it.
     """
-    if not check and (metric or labels):
-        raise UsageError("--metric and --labels belong to --check: add it")
+    common = measured.given()
     terminal.prepare_output(output)
     if sqnr_plot is not None:
         if sqnr_plot.suffix not in (".png", ".svg"):
@@ -198,18 +232,14 @@ def command(
         terminal.prepare_output(sqnr_plot)
     terminal.prepare_json(json_path)
     with terminal.Working(f"quantising {model.name}", log=True) as working, terminal.stdout_for_json(json_path):
-        common: dict[str, Any] = {
-            "images": pictures.options, "held_back": held_back, "metric": (metric or "top1") if check else None,
-            "labels": labels, "progress": working.fraction,
-        }  # fmt: skip
+        common |= {"images": pictures.options, "progress": working.fraction}
         result: Any
         check_readable(model)
         kind, other = (".tflite", ".onnx") if is_tflite(model) else (".onnx", ".tflite")
         if output.suffix.lower() == other:
             raise UsageError(f"--output {output}: of {model} comes another {kind} file")
         if kind == ".tflite":
-            if shapes or values or activation != "int8" or form != "qdq" or per_tensor:
-                raise UsageError("--shape, --value, --activation, --form and --per-tensor are for ONNX models")
+            onnx.check_tflite()
             if accuracy.options is not None or sqnr_plot is not None:
                 raise UsageError(
                     "--ranges, --equalise, --fit, --target, --keep-float, --int16 and --sqnr-plot are for ONNX models"
@@ -222,14 +252,10 @@ def command(
             from tilewright.quantize.model import quantize_onnx
 
             separate_blocks()
-            result = quantize_onnx(
-                model, calibration, shapes=arguments.same_input_once(shapes), values=fixed_values.parse(model, values),
-                activation=activation, form=form, per_channel=not per_tensor, accuracy=accuracy.options,
-                **common,
-            )  # fmt: skip
+            result = quantize_onnx(model, calibration, accuracy=accuracy.options, **onnx.given(model), **common)
     raw = result.serialized()
     write_bytes(output, raw)
-    kind = "tflite" if is_tflite(raw) else form
+    kind = "tflite" if is_tflite(raw) else onnx.form
     found = {"output": str(output), **result.to_dict()}
     noise = getattr(result, "noise", None)
     if sqnr_plot is not None and noise is not None:
@@ -240,7 +266,7 @@ def command(
         terminal.emit_json(json_path, found)
     if json_path != "-":
         console = terminal.table_console()
-        console.print(f"{output}: {kind}, {activation} activations, {len(raw)} bytes", markup=False)
+        console.print(f"{output}: {kind}, {onnx.activation} activations, {len(raw)} bytes", markup=False)
         for line in result.lines():
             console.print(line, markup=False)
         if noise is not None:

@@ -9,21 +9,22 @@ from typing import Any
 
 import onnx
 
+from tilewright.common.options import collect, keywords
 from tilewright.common.shown import Shown, listed
 from tilewright.errors import UsageError
 from tilewright.quantize import sqnr, verify
 from tilewright.quantize.accuracy import Accuracy, tune
 from tilewright.quantize.batch import sentence, write_batch
 from tilewright.quantize.finite import require_finite, require_single
-from tilewright.quantize.image_samples import ImageOptions
 from tilewright.quantize.layers import Network, require_products
 from tilewright.quantize.memory import give_back
-from tilewright.quantize.metric import Comparison, compare, metric_of, read_labels
+from tilewright.quantize.metric import Comparison, compare, read_labels
 from tilewright.quantize.model_inputs import inputs_of
 from tilewright.quantize.observe import runner
-from tilewright.quantize.prepare import Shapes, Values, fix, prepare, read, require_same
+from tilewright.quantize.options import QuantizeOptions
+from tilewright.quantize.prepare import fix, prepare, read, require_same
 from tilewright.quantize.qoperator import write_qoperator
-from tilewright.quantize.recipe import Progress, Recipe
+from tilewright.quantize.recipe import Recipe
 from tilewright.quantize.samples import Data, samples_of, split
 from tilewright.quantize.tflite import QuantizedTflite, quantize_tflite
 from tilewright.quantize.writing import write
@@ -118,106 +119,61 @@ class Quantized(Shown):
         return found
 
 
-def quantize_onnx(
-    model: str | Path | onnx.ModelProto,
-    data: Data,
-    *,
-    shapes: Shapes | None = None,
-    values: Values | None = None,
-    images: ImageOptions | None = None,
-    held_back: int | None = None,
-    activation: str = "int8",
-    form: str = "qdq",
-    per_channel: bool = True,
-    check: bool = True,
-    metric: str | None = None,
-    labels: str | Path | None = None,
-    accuracy: Accuracy | None = None,
-    progress: Progress | None = None,
-) -> Quantized:
+@keywords(QuantizeOptions)
+def quantize_onnx(model: str | Path | onnx.ModelProto, data: Data, **options: Any) -> Quantized:
     """Quantises a float ONNX model.
 
     Args:
         model: file or ModelProto (left unchanged).
         data: calibration data; see `samples.samples_of`.
-        shapes: sizes of inputs that the model leaves open.
-        values: of inputs that become constants, such as a sampling rate that chooses between branches.
-        images: how images become inputs, for folders of them.
-        held_back: samples to measure on, not used to calibrate; see `samples.split`.
-        activation: "int8" or "uint8".
-        form: "qdq" (QuantizeLinear and DequantizeLinear around float ops) or "qoperator" (QLinearConv and its kin).
-        per_channel: one scale per output channel of the weights.
-        check: run the result in onnxruntime and in our compiler; an error if either refuses it.
-        metric: "top1" or "module:function": compare it before and after, on the samples held back.
-        labels: file with one label for each sample, for the metric.
-        accuracy: how ranges, weights and precisions are found; see `accuracy.Accuracy`.
-        progress: called with what is being done and the fraction done.
+        options: fields of `QuantizeOptions`.
 
     Raises:
         UsageError: the model or the data cannot be used, or the model makes no finite numbers of a sample; one line
             that says what to do.
     """
-    if activation not in ("int8", "uint8") or form not in ("qdq", "qoperator"):
-        raise UsageError(f"activation is int8 or uint8, form qdq or qoperator; not {activation!r}, {form!r}")
-    if metric is not None:
-        metric_of(metric)  # raises before the long work
-    given = fix(read(model), shapes, values)
+    o = collect(QuantizeOptions, options, "quantize_onnx")
+    given = fix(read(model), o.shapes, o.values)
     require_single(given)
     inputs_of(given)
     prepared = prepare(given)
     give_back()
-    samples = samples_of(data, inputs_of(prepared), images, values or ())
-    calibration, held = split(samples, held_back)
+    samples = samples_of(data, inputs_of(prepared), o.images, o.values or ())
+    calibration, held = split(samples, o.held_back)
     require_same(given, prepared, held[0])
     if held is not calibration:  # those are looked at while they calibrate
         require_finite(prepared, held)
-    known = read_labels(Path(labels), len(samples)) if labels is not None else None
+    known = read_labels(Path(o.labels), len(samples)) if o.labels is not None else None
 
-    before = runner(given) if metric is not None else None
+    before = runner(given) if o.metric is not None else None
     require_products(Network(prepared))
-    recipe = Recipe(prepared, activation=activation, per_channel=per_channel)
-    wanted = accuracy or Accuracy()
-    if form == "qoperator":  # onnxruntime's quantiser rounds the weights there
+    recipe = Recipe(prepared, activation=o.activation, per_channel=o.per_channel)
+    wanted = o.accuracy or Accuracy()
+    if o.form == "qoperator":  # onnxruntime's quantiser rounds the weights there
         wanted = replace(wanted, fit=False)
     del given, prepared  # memory: large models stand here several times
-    recipe = tune(recipe, calibration, wanted, progress)
+    recipe = tune(recipe, calibration, wanted, o.progress)
 
-    written = write(recipe) if form == "qdq" else write_qoperator(recipe)
+    written = write(recipe) if o.form == "qdq" else write_qoperator(recipe)
     batches = write_batch(written, samples)
     notes = (sentence(batches, {name: value.shape for name, value in held[0].items()}),) if batches else ()
-    verified = verify.verify(written, held[0], progress) if check else None
-    noise = sqnr.measure(recipe, written, held, progress) if check else None
+    verified = verify.verify(written, held[0], o.progress) if o.check else None
+    noise = sqnr.measure(recipe, written, held, o.progress) if o.check else None
     comparison = None
-    if metric is not None and before is not None:
-        comparison = compare(metric, before, runner(written), held, known, progress)
-    return Quantized(written, recipe, verified, comparison, noise, wanted.target, batches, notes, form)
+    if o.metric is not None and before is not None:
+        comparison = compare(o.metric, before, runner(written), held, known, o.progress)
+    return Quantized(written, recipe, verified, comparison, noise, wanted.target, batches, notes, o.form)
 
 
-def quantize(
-    model: str | Path | bytes | onnx.ModelProto,
-    data: Data,
-    *,
-    shapes: Shapes | None = None,
-    values: Values | None = None,
-    images: ImageOptions | None = None,
-    held_back: int | None = None,
-    activation: str = "int8",
-    form: str = "qdq",
-    per_channel: bool = True,
-    check: bool = True,
-    metric: str | None = None,
-    labels: str | Path | None = None,
-    accuracy: Accuracy | None = None,
-    progress: Progress | None = None,
-) -> Quantized | QuantizedTflite:
+@keywords(QuantizeOptions)
+def quantize(model: str | Path | bytes | onnx.ModelProto, data: Data, **options: Any) -> Quantized | QuantizedTflite:
     """Quantises a float ONNX or TFLite model to 8 bits, as `tilewright quantize` does.
 
     Args:
         model: ONNX or TFLite file, the bytes of a TFLite file, or a ModelProto (left unchanged).
         data: calibration data: a file or folder of samples or images, an array (models of one input) or arrays by
             name, whose first axes count samples, or the inputs of single runs; see `samples.samples_of`.
-        images, held_back, check, metric, labels, progress: as for `quantize_onnx`.
-        shapes, values, activation, form, per_channel, accuracy: the same, for ONNX models only.
+        options: fields of `tilewright.quantize.options.QuantizeOptions`, such as `held_back`, `metric` or `accuracy`.
 
     Returns:
         The model, and how it came about: `save(path)`, `serialized()`, `to_dict()`.
@@ -227,15 +183,7 @@ def quantize(
     """
     is_file = isinstance(model, str | Path) and Path(model).is_file()
     if not isinstance(model, onnx.ModelProto) and (is_file or isinstance(model, bytes)) and is_tflite(model):
-        if shapes or values or accuracy is not None or (activation, form, per_channel) != ("int8", "qdq", True):
-            raise UsageError("shapes, values, activation, form, per_channel and accuracy are for ONNX models")
-        return quantize_tflite(
-            model, data, images=images, held_back=held_back, check=check, metric=metric, labels=labels,
-            progress=progress,
-        )  # fmt: skip
+        return quantize_tflite(model, data, **options)
     if isinstance(model, bytes):
         raise UsageError("bytes must be those of a TFLite file; give an ONNX model as a file or a ModelProto")
-    return quantize_onnx(
-        model, data, shapes=shapes, values=values, images=images, held_back=held_back, activation=activation, form=form,
-        per_channel=per_channel, check=check, metric=metric, labels=labels, accuracy=accuracy, progress=progress,
-    )  # fmt: skip
+    return quantize_onnx(model, data, **options)

@@ -16,6 +16,7 @@ from tilewright.checking.litert_reference import LiteRtReference
 from tilewright.checking.model import check as check_model
 from tilewright.common import store
 from tilewright.common.installation import install_extra
+from tilewright.common.options import collect, keywords
 from tilewright.common.quiet import quiet
 from tilewright.common.shown import Shown
 from tilewright.compiler.importer.tflite.schema import FileModel, FileTensor
@@ -23,9 +24,9 @@ from tilewright.compiler.importer.tflite.schema import read as read_file
 from tilewright.errors import TilewrightError, UsageError
 from tilewright.isa.program import Program
 from tilewright.quantize.finite import Finite
-from tilewright.quantize.image_samples import ImageOptions
-from tilewright.quantize.metric import Comparison, Outputs, Run, compare, metric_of, read_labels
+from tilewright.quantize.metric import Comparison, Outputs, Run, compare, read_labels
 from tilewright.quantize.model_inputs import Input
+from tilewright.quantize.options import QuantizeOptions
 from tilewright.quantize.recipe import Progress, Sample, Samples
 from tilewright.quantize.sample_values import LARGEST
 from tilewright.quantize.samples import Data, samples_of, split, which
@@ -69,41 +70,33 @@ class QuantizedTflite(Shown):
         return [str(x) for x in (self.verified, self.comparison) if x is not None]
 
 
-def quantize_tflite(
-    model: str | Path | bytes,
-    data: Data,
-    *,
-    images: ImageOptions | None = None,
-    held_back: int | None = None,
-    check: bool = True,
-    metric: str | None = None,
-    labels: str | Path | None = None,
-    progress: Progress | None = None,
-) -> QuantizedTflite:
+@keywords(QuantizeOptions)
+def quantize_tflite(model: str | Path | bytes, data: Data, **options: Any) -> QuantizedTflite:
     """Quantises a float TFLite model: int8 weights, one scale per output channel, and int8 activations.
 
     Args:
         model: file or its bytes.
-        data, images, held_back, check, metric, labels, progress: as for `tilewright.quantize.quantize`.
+        data: calibration data; see `samples.samples_of`.
+        options: fields of `QuantizeOptions`, but for those of ONNX models.
 
     Raises:
         UsageError: ai-edge-quantizer is not installed, the model is quantised already, the data does not fit, or
             LiteRT or our compiler refuses the result.
     """
-    if metric is not None:
-        metric_of(metric)  # raises before the long work
+    o = collect(QuantizeOptions, options, "quantize_tflite")
+    o.check_tflite()
     raw = bytes(model) if isinstance(model, bytes) else _bytes(Path(model))
     given = _float_model(raw)
     inputs = {t.name: _input(t) for t in (given.tensors[i] for i in given.inputs)}
-    samples = samples_of(data, inputs, images)
-    calibration, held = split(samples, held_back)
-    known = read_labels(Path(labels), len(samples)) if labels is not None else None
+    samples = samples_of(data, inputs, o.images)
+    calibration, held = split(samples, o.held_back)
+    known = read_labels(Path(o.labels), len(samples)) if o.labels is not None else None
 
-    written = _quantized(raw, given, calibration, progress)
-    verified = _verify(written, held[0]) if check else None
+    written = _quantized(raw, given, calibration, o.progress)
+    verified = _verify(written, held[0]) if o.check else None
     comparison = None
-    if metric is not None:
-        comparison = compare(metric, LiteRtReference(raw).run, _run_floats(written), held, known, progress)
+    if o.metric is not None:
+        comparison = compare(o.metric, LiteRtReference(raw).run, _run_floats(written), held, known, o.progress)
     return QuantizedTflite(written, verified, comparison)
 
 

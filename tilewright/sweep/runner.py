@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import UsageError
+from tilewright.common import native
+from tilewright.common.options import collect, keywords
 from tilewright.fpga import area, fmax
 from tilewright.fpga.bare import designs, resources
 from tilewright.isa.config import ConfigError
@@ -23,6 +24,7 @@ from tilewright.sweep.database import Database, key_of
 from tilewright.sweep.dispatch import Dispatcher, Task
 from tilewright.sweep.expressions import SpaceError
 from tilewright.sweep.networks import Network
+from tilewright.sweep.options import SweepOptions
 from tilewright.sweep.outcome import Outcome, Progress
 from tilewright.sweep.search import Assignment, Told, pareto_front, planned, search
 from tilewright.sweep.space import (
@@ -34,7 +36,6 @@ from tilewright.sweep.space import (
     NETWORK_TIME,
     PER_NETWORK,
     TIMES,
-    TOOLS,
     Point,
     Space,
     network_key,
@@ -51,24 +52,20 @@ class Sweep:
         networks: list[Network],
         database: Database,
         dispatcher: Callable[[], Dispatcher],
-        *,
-        tool: str = "model",
-        effort: int = 1,
-        retry_failed: bool = False,
-        progress: Callable[[Progress], None] = lambda _: None,
+        options: SweepOptions | None = None,
     ) -> None:
-        if tool not in TOOLS:
-            raise UsageError(f"--synth must be one of {', '.join(TOOLS)}, not {tool!r}")
+        chosen = options or SweepOptions()
         self.space, self.networks, self.database = space, networks, database
-        self.tool, self.effort, self.retry_failed, self.progress = tool, effort, retry_failed, progress
+        self.tool, self.effort, self.retry_failed = chosen.synth, chosen.effort, chosen.retry_failed
+        self.progress = chosen.progress
         self._make = dispatcher
         self._dispatcher: Dispatcher | None = None
-        self.known = _names_before_results(space, tool)
+        self.known = _names_before_results(space, self.tool)
         self.sources = sources_digest()
         resources.family_named(space.family)
         self.area_sources = designs.sources_digest()
-        self.area_model = area.load(space.family) if tool == "model" else None
-        self.clock_model = fmax.load(space.family) if space.clock_model and tool != "nextpnr" else None
+        self.area_model = area.load(space.family) if self.tool == "model" else None
+        self.clock_model = fmax.load(space.family) if space.clock_model and self.tool != "nextpnr" else None
         self.energy_model = meter().load()
         self.number = self.done = self.computed = self.reused = 0
         self.best: float | None = None
@@ -79,7 +76,7 @@ class Sweep:
         if self.clock_model is not None:
             model = key_of(model, self.clock_model.coefficients, self.clock_model.routed)
         model = key_of(model, self.energy_model.coefficients)
-        self.id = database.begin_sweep(space.text, digests, effort, tool, f"{self.sources} {model}")
+        self.id = database.begin_sweep(space.text, digests, self.effort, self.tool, f"{self.sources} {model}")
 
     # Tasks of a point.
 
@@ -335,53 +332,33 @@ def _names_before_results(space: Space, tool: str) -> set[str]:
     return known
 
 
-def run(
-    space: Space,
-    networks: list[Network],
-    folder: str | Path,
-    *,
-    jobs: int = 1,
-    scheduler: str | None = None,
-    tool: str = "model",
-    effort: int = 1,
-    retry_failed: bool = False,
-    verify: int = 0,
-    progress: Callable[[Progress], None] = lambda _: None,
-) -> Outcome:
+@keywords(SweepOptions)
+def run(space: Space, networks: list[Network], folder: str | Path, **options: Any) -> Outcome:
     """Sweeps a space; what the folder's database has already is not computed again.
 
     Args:
         space: made for these networks.
         networks: each is compiled for every point.
         folder: of the database, made if missing.
-        jobs: worker processes of the local cluster.
-        scheduler: address of a Dask scheduler to use in its place.
-        tool: "model" (area by the calibrated model), "yosys" (counts) or "nextpnr" (counts and clock).
-        effort: of the compiler's schedule search, 0..3.
-        retry_failed: compute again what failed before.
-        verify: number of points to run on the RTL too.
-        progress: called after every result.
+        options: fields of `SweepOptions`.
 
     Raises:
         UsageError: a mistake in the arguments, or the scheduler is gone for good; the database is valid.
     """
+    chosen = collect(SweepOptions, options, "run")
     folder = Path(folder)
     models = {network.digest: network.content for network in networks}
     with contextlib.ExitStack() as stack:
         database = stack.enter_context(Database(folder))
-        sweep = Sweep(
-            space,
-            networks,
-            database,
-            lambda: Dispatcher(models, jobs, scheduler, folder / "workers.log"),
-            tool=tool,
-            effort=effort,
-            retry_failed=retry_failed,
-            progress=progress,
-        )
+        jobs = chosen.jobs or native.jobs()
+
+        def dispatcher() -> Dispatcher:
+            return Dispatcher(models, jobs, chosen.scheduler, folder / "workers.log")
+
+        sweep = Sweep(space, networks, database, dispatcher, chosen)
         stack.callback(sweep.close)
         search(space, sweep.evaluate)
-        verifications = sweep.verify(verify) if verify else []
+        verifications = sweep.verify(chosen.verify) if chosen.verify else []
         database.end_sweep(sweep.id)
         points = database.sweep_points(sweep.id)
         done = [p for p in points if p["state"] == "done"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from tilewright.common import native
+from tilewright.common.options import collect, keywords
 from tilewright.sweep.networks import DEFAULT_NETWORKS, Network, network_name, resolve
-from tilewright.sweep.outcome import Outcome, Progress
+from tilewright.sweep.options import SweepOptions
+from tilewright.sweep.outcome import Outcome
 from tilewright.sweep.runner import run
 from tilewright.sweep.space import Space, load_space
 
@@ -26,6 +28,7 @@ def read(
     return loaded, resolve(named, shapes)
 
 
+@keywords(SweepOptions)
 def sweep(
     space: str | Path,
     output: str | Path,
@@ -34,13 +37,7 @@ def sweep(
     shapes: Mapping[str, Sequence[int]] | None = None,
     clock_mhz: float | None = None,
     board: str | None = None,
-    jobs: int | None = None,
-    scheduler: str | None = None,
-    synth: str = "model",
-    effort: int = 1,
-    retry_failed: bool = False,
-    verify: int = 0,
-    progress: Callable[[Progress], None] = lambda _: None,
+    **options: Any,
 ) -> Outcome:
     """Sweeps the configurations of a space over networks, as `tilewright sweep` does.
 
@@ -53,13 +50,7 @@ def sweep(
         shapes: of inputs that ONNX files leave open, by name.
         clock_mhz: for times; by default that of the space, of place and route, or of the calibrated model.
         board: that the space is for, in place of its own.
-        jobs: worker processes; by default one per CPU.
-        scheduler: address of a Dask scheduler to use in their place.
-        synth: area by "model", "yosys", or "nextpnr", which also places and routes for the clock.
-        effort: of the compiler's schedule search, 0..3.
-        retry_failed: compute again what failed before.
-        verify: number of points whose cycles are compared with those of the RTL.
-        progress: called after every result.
+        options: fields of `tilewright.sweep.options.SweepOptions`, such as `jobs`, `synth` and `verify`.
 
     Returns:
         All points, and those of them that no other one beats.
@@ -67,8 +58,6 @@ def sweep(
     Raises:
         UsageError: space, networks or another argument cannot be used; one line that says why.
     """
+    collect(SweepOptions, options, "sweep")  # refuses what is unknown before networks are read
     loaded, found = read(space, networks, shapes=shapes, clock_mhz=clock_mhz, board=board)
-    return run(
-        loaded, found, output, jobs=jobs or native.jobs(), scheduler=scheduler, tool=synth, effort=effort,
-        retry_failed=retry_failed, verify=verify, progress=progress,
-    )  # fmt: skip
+    return run(loaded, found, output, **options)

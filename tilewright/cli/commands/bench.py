@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 from rich import box
@@ -13,6 +15,73 @@ from tilewright import additions
 from tilewright.cli import arguments, terminal
 from tilewright.errors import UsageError
 from tilewright.measure import cpu_speed, host_speed, speed
+
+Progress: TypeAlias = Callable[..., None]
+#: Options that one mode has, by field.
+_OF_MODE = {"write": "--host", "cycles": "--onnxruntime", "only": "--cpu", "threads": "--cpu"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """What is measured, as the options say it.
+
+    Attributes:
+        cpu, provider, host_model: flags, of which one at most chooses another mode than the speed of the simulator.
+        write: keep the fitted model of this machine.
+        cycles: sessions to make, run and drop.
+        only: texts in names of cases and groups.
+        threads: of the CPU kernels and of onnxruntime.
+        model: an ONNX file in place of those of the mode.
+        runs: timed ones.
+        shapes, config: as --shape and --config give them.
+    """
+
+    cpu: bool = False
+    provider: bool = False
+    host_model: bool = False
+    write: bool = False
+    cycles: int = 0
+    only: tuple[str, ...] = ()
+    threads: int = 1
+    model: Path | None = None
+    runs: int = 5
+    shapes: tuple[tuple[str, list[int]], ...] = ()
+    config: str | None = None
+
+    @property
+    def modes(self) -> list[str]:
+        """The options that choose a mode."""
+        flags = {"--cpu": self.cpu, "--onnxruntime": self.provider, "--host": self.host_model}
+        return [option for option, given in flags.items() if given]
+
+    @property
+    def mode(self) -> str:
+        return self.modes[0] if self.modes else ""
+
+    @property
+    def machine(self) -> str:
+        """Preset or file of the configuration."""
+        return self.config or "base"
+
+    @property
+    def given(self) -> dict[str, list[int]]:
+        """Shapes by input. Raises `UsageError` for one given twice."""
+        return arguments.same_input_once(self.shapes)
+
+    def check(self) -> None:
+        """Raises `UsageError` for options that do not go together."""
+        if len(self.modes) > 1:
+            raise UsageError(f"{' and '.join(self.modes)} measure different things: give one of them")
+        for field in fields(self):
+            mode = _OF_MODE.get(field.name, self.mode)
+            if mode != self.mode and getattr(self, field.name) != field.default:
+                raise UsageError(f"--{field.name} goes with {mode}")
+        if self.shapes and self.model is None:
+            raise UsageError("--shape goes with --model")
+        if self.mode == "--cpu" and self.config is not None:
+            raise UsageError("--cpu measures without an NPU: --config does not go with it")
+        if self.only and self.model is not None:
+            raise UsageError("--only selects among the cases, --model measures a model: give one of them")
 
 
 @click.command(
@@ -49,75 +118,50 @@ from tilewright.measure import cpu_speed, host_speed, speed
 @arguments.shape_option
 @arguments.config_option
 @arguments.json_option
-def command(
-    cpu: bool,
-    provider: bool,
-    host_model: bool,
-    write: bool,
-    cycles: int,
-    only: tuple[str, ...],
-    threads: int,
-    model: Path | None,
-    runs: int,
-    shapes: tuple[tuple[str, list[int]], ...],
-    config: str | None,
-    json_path: str | None,
-) -> None:
+@arguments.gather(Bench, "bench")
+def command(bench: Bench, json_path: str | None) -> None:
     """Measure compile time and simulation speed on ResNet-18, next to onnxruntime on one thread."""
     terminal.prepare_json(json_path)
-    if shapes and model is None:
-        raise UsageError("--shape goes with --model")
-    given = arguments.same_input_once(shapes)
-    if write and not host_model:
-        raise UsageError("--write goes with --host")
-    if host_model:
-        if cpu or provider or only or cycles or threads != 1:
-            raise UsageError("--host does not go with --cpu, --onnxruntime, --cycles, --only and --threads")
-        with terminal.Working("measuring") as working, terminal.stdout_for_json(json_path):
-            found = host_speed.measure(
-                [] if model is None else [model], config=config or "base", shapes=given, progress=working.update
-            )
-        _show_host(found, json_path)
-        if write:
-            path = host_speed.write(host_speed.fitted_model(found))
-            click.echo(f"kept in {path}", err=True)
-        return
-    if cycles and not provider:
-        raise UsageError("--cycles goes with --onnxruntime")
-    if provider and (cpu or only or threads != 1):
-        raise UsageError("--onnxruntime does not go with --cpu, --only and --threads")
-    if cpu:
-        if config is not None:
-            raise UsageError("--cpu measures without an NPU: --config does not go with it")
-        if only and model is not None:
-            raise UsageError("--only selects among the cases, --model measures a model: give one of them")
-        with terminal.Working("measuring") as working, terminal.stdout_for_json(json_path):
-            found = cpu_speed.measure(only, threads=threads, model=model, shapes=given, progress=working.update)
-        _show_cpu(found, json_path)
-        return
-    for name, there in (("--only", only), ("--threads", threads != 1)):
-        if there:
-            raise UsageError(f"{name} goes with --cpu")
-    if provider:
-        with terminal.Working("measuring") as working, terminal.stdout_for_json(json_path):
-            found = additions.service("speed of sessions")(
-                model, config or "base", given, runs=4 * runs, sessions=2 * runs, cycles=cycles, progress=working.update
-            )
-        if json_path is not None:
-            terminal.emit_json(json_path, found)
-        if json_path != "-":
-            terminal.table_console().print(_provider_table(found))
-        return
+    bench.check()
+    measure, shown = _MODES[bench.mode]
     with terminal.Working("measuring") as working, terminal.stdout_for_json(json_path):
-        result = speed.measure(model, config=config or "base", shapes=given, runs=runs, progress=working.update)
+        result = measure(bench, working.update)
     if json_path is not None:
         terminal.emit_json(json_path, result)
     if json_path != "-":
-        terminal.table_console().print(_speed_table(result))
+        console = terminal.table_console()
+        for part in shown(result):
+            console.print(part)
+    if bench.write:
+        path = host_speed.write(host_speed.fitted_model(result))
+        click.echo(f"kept in {path}", err=True)
 
 
-def _provider_table(result: dict[str, Any]) -> Table:
-    """For people."""
+def _measure_speed(bench: Bench, progress: Progress) -> dict[str, Any]:
+    return speed.measure(bench.model, config=bench.machine, shapes=bench.given, runs=bench.runs, progress=progress)
+
+
+def _measure_cpu(bench: Bench, progress: Progress) -> dict[str, Any]:
+    return cpu_speed.measure(
+        bench.only, threads=bench.threads, model=bench.model, shapes=bench.given, progress=progress
+    )
+
+
+def _measure_sessions(bench: Bench, progress: Progress) -> dict[str, Any]:
+    found: dict[str, Any] = additions.service("speed of sessions")(
+        bench.model, bench.machine, bench.given, runs=4 * bench.runs, sessions=2 * bench.runs, cycles=bench.cycles,
+        progress=progress,
+    )  # fmt: skip
+    return found
+
+
+def _measure_host(bench: Bench, progress: Progress) -> dict[str, Any]:
+    models = [] if bench.model is None else [bench.model]
+    return host_speed.measure(models, config=bench.machine, shapes=bench.given, progress=progress)
+
+
+def _show_sessions(result: dict[str, Any]) -> Iterator[Table | str]:
+    """Device and session side by side, for people."""
     shown = Table(
         title=f"{result['model']}, {result['runs']} runs and {result['sessions']} sessions", box=box.SIMPLE_HEAD
     )
@@ -129,14 +173,11 @@ def _provider_table(result: dict[str, Any]) -> Table:
     for process, (early, late) in result.get("resident_bytes", {}).items():
         text = f"resident MB, {process}, after {-(-result['cycles'] // 10)} and {result['cycles']} sessions"
         shown.add_row(text, f"{early / 1e6:.1f}", f"{late / 1e6:.1f}")
-    return shown
+    yield shown
 
 
-def _show_host(result: dict[str, Any], json_path: str | None) -> None:
-    if json_path is not None:
-        terminal.emit_json(json_path, result)
-    if json_path == "-":
-        return
+def _show_host(result: dict[str, Any]) -> Iterator[Table | str]:
+    """Kernels beside the estimates of their times, for people."""
     title = f"{result['cpu']}: time of kernels, and estimates over it; model {result['source']}"
     shown = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in ("kernel or CPU step", "us", "estimate", "fitted"):
@@ -144,28 +185,23 @@ def _show_host(result: dict[str, Any], json_path: str | None) -> None:
     for row in result["cases"]:
         ratios = (f"{row[key] / row['seconds']:.2f}" for key in ("estimate", "fitted_estimate"))
         shown.add_row(row["name"], f"{row['seconds'] * 1e6:.1f}", *ratios)
-    console = terminal.table_console()
-    console.print(shown)
+    yield shown
     for key, what in (("ratio", "estimate"), ("fitted_ratio", "fitted estimate")):
         r = result[key]
-        text = f"{what} / measured: median {r['median']:.2f}, 80 % of the cases {r['p10']:.2f} to {r['p90']:.2f}"
-        console.print(text, markup=False)
+        yield f"{what} / measured: median {r['median']:.2f}, 80 % of the cases {r['p10']:.2f} to {r['p90']:.2f}"
     cycles = ", ".join(f"{k} {v:g}" for k, v in result["model"]["cycles"].items())
-    console.print(f"fitted cycles: {cycles}, byte {result['model']['byte_cycles']:g}", markup=False)
+    yield f"fitted cycles: {cycles}, byte {result['model']['byte_cycles']:g}"
 
 
-def _show_cpu(result: dict[str, Any], json_path: str | None) -> None:
-    if json_path is not None:
-        terminal.emit_json(json_path, result)
-    if json_path != "-":
-        console = terminal.table_console()
-        for shown in (_kernel_table(result), _memory_table(result)):
-            if shown is not None:
-                console.print(shown)
+def _show_cpu(result: dict[str, Any]) -> Iterator[Table | str]:
+    """Kernels, and peak memory where it was measured, for people."""
+    yield _kernel_table(result)
+    if result["memory"]:
+        yield _memory_table(result)
 
 
-def _speed_table(result: dict[str, Any]) -> Table:
-    """For people."""
+def _show_speed(result: dict[str, Any]) -> Iterator[Table | str]:
+    """Compile time and speed, for people."""
     shown = Table(title=f"{result['model']} for {result['config']}, medians of {result['runs']} runs")
     for heading in ("what", "seconds", "GMAC/s"):
         shown.add_column(heading, justify="left" if heading == "what" else "right")
@@ -185,11 +221,11 @@ def _speed_table(result: dict[str, Any]) -> Table:
     shown.add_row("simulator / fastest onnxruntime", f"{result['ratio']:.2f}x", "")
     largest = f"no; at most {result['difference']:.1e} of the largest value"
     shown.add_row("bytes equal", "yes" if result["equal"] else largest, "")
-    return shown
+    yield shown
 
 
 def _kernel_table(result: dict[str, Any]) -> Table:
-    """For people."""
+    """Times and ratios of the cases, for people."""
     heading = f"{result['cpu']}, {result['threads']} thread(s), onnxruntime {result['onnxruntime']}: minima, and ratios"
     caption = "ratios are our time over theirs: below 1 is faster"
     shown = Table(title=heading, caption=caption, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
@@ -215,10 +251,8 @@ def _kernel_table(result: dict[str, Any]) -> Table:
     return shown
 
 
-def _memory_table(result: dict[str, Any]) -> Table | None:
-    """Peak memory for people, None where it was not measured."""
-    if not result["memory"]:
-        return None
+def _memory_table(result: dict[str, Any]) -> Table:
+    """Peak memory, for people."""
     title = "peak resident memory of a process that runs the network"
     shown = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in ("network", "ours MB", "onnxruntime MB", "ratio"):
@@ -227,3 +261,13 @@ def _memory_table(result: dict[str, Any]) -> Table | None:
         mb = (f"{row[key] / 1e6:.0f}" for key in ("bytes", "onnxruntime_bytes"))
         shown.add_row(row["name"], *mb, f"{row['ratio']:.2f}")
     return shown
+
+
+#: By the option that chooses it: what measures, and what shows the result.
+_MODES: dict[str, tuple[Callable[[Bench, Progress], dict[str, Any]], Callable[[dict[str, Any]], Iterator[Table | str]]]]
+_MODES = {
+    "": (_measure_speed, _show_speed),
+    "--cpu": (_measure_cpu, _show_cpu),
+    "--onnxruntime": (_measure_sessions, _show_sessions),
+    "--host": (_measure_host, _show_host),
+}

@@ -61,15 +61,10 @@ def command(
     output: Path,
     models: tuple[str, ...],
     shapes: tuple[tuple[str, list[int]], ...],
-    jobs: int | None,
-    scheduler: str | None,
-    synth: str,
     clock_mhz: float | None,
     board: str | None,
-    verify: int,
-    retry_failed: bool,
-    effort: int,
     json_path: str | None,
+    **options: Any,
 ) -> int:
     """Sweep the configurations of SPACE over some networks.
 
@@ -93,10 +88,7 @@ def command(
             click.echo(f"note: {network.name}: {network.note}", err=True)
     with _Shown(loaded.objectives[0].text) as shown, terminal.stdout_for_json(json_path):
         try:
-            outcome = run(
-                loaded, networks, output, jobs=jobs or arguments.cpus(), scheduler=scheduler, tool=synth, effort=effort,
-                retry_failed=retry_failed, verify=verify, progress=shown.show,
-            )  # fmt: skip
+            outcome = run(loaded, networks, output, progress=shown.show, **options)
         except KeyboardInterrupt:
             click.echo(f"stopped; {output} has what was computed, the same command resumes", err=True)
             raise

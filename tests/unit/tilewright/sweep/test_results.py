@@ -25,6 +25,7 @@ from tilewright.sweep import Database, resolve, run, search, worker
 from tilewright.sweep.dispatch import Task
 from tilewright.sweep.expressions import SpaceError
 from tilewright.sweep.networks import Network
+from tilewright.sweep.options import SweepOptions
 from tilewright.sweep.outcome import Outcome
 from tilewright.sweep.runner import Sweep
 from tilewright.sweep.space import Space, load_space, parse_space
@@ -68,7 +69,7 @@ def sweep(
 ) -> tuple[Here, list[dict[str, Any]], Sweep]:
     here = Here()
     with Database(folder) as database:
-        run = Sweep(space, networks, database, lambda: here, **options)  # type: ignore[arg-type, return-value]
+        run = Sweep(space, networks, database, lambda: here, SweepOptions(**options))  # type: ignore[arg-type, return-value]
         search.search(space, run.evaluate)
         return here, database.sweep_points(run.id), run
 
