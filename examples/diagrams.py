@@ -294,7 +294,8 @@ def layouts(config: NpuConfig) -> Figure:
 def packages(contract: Sequence[str]) -> Figure:
     """The floors of the import contract; each package imports from floors below it only."""
     says = {
-        "tilewright": "Python API, command line, runtime, checks, sweeps, quantiser, remote devices",
+        "additions": "quantiser, other runtimes, language models, boards without a host, energy, remote devices",
+        "tilewright": "the core: Python API, command line, runtime, checks, sweeps",
         "fpga": "boards and bitstreams",
         "hw": "the RTL",
         "compiler": "models to programs",
@@ -303,7 +304,8 @@ def packages(contract: Sequence[str]) -> Figure:
         "isa": "the contract: instructions, configuration, registers, numerics, timing, program file",
         "common": "errors, cache folder, C++ builds, allocator",
     }
-    floors = [["tilewright"], *([name.strip() for name in floor.split("|")] for floor in contract[1:])]
+    below = [[name.strip() for name in floor.split("|")] for floor in contract[2:]]
+    floors = [["additions"], ["tilewright"], *below]
     figure, axes = canvas(100, 9 * len(floors) + 3)
     for number, floor in enumerate(floors):
         y, width = 9 * (len(floors) - 1 - number) + 3, 97 / len(floor)
