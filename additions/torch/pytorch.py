@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.api.compilation import compile
+from tilewright.cli.heartbeat import Heartbeat
 from tilewright.common.installation import install_extra
 from tilewright.common.quiet import quiet
 from tilewright.dynamic.model import DynamicModel
 from tilewright.errors import UsageError
-from tilewright.heartbeat import Heartbeat
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Program
 from tilewright.quantization import quantize_model

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.common import needs
 from tests.common.paths import ROOT
-from tilewright import verilator
+from tilewright.cli import verilator
 
 BUILD = ROOT / "build" / "cosim"
 VERILATOR_ROOT = verilator.root()

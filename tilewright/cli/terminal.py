@@ -17,8 +17,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from tilewright.cli.heartbeat import Heartbeat
 from tilewright.errors import UsageError
-from tilewright.heartbeat import Heartbeat
 from tilewright.store.files import check_writable, write_text
 
 PROGRESS_AFTER_SECONDS = 2.0

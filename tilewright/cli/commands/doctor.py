@@ -8,8 +8,7 @@ import click
 from rich import box
 from rich.table import Table
 
-from tilewright import doctor
-from tilewright.cli import arguments, terminal
+from tilewright.cli import arguments, doctor, terminal
 
 
 @click.command("doctor", epilog="\b\nExamples:\n  tilewright doctor\n  tilewright doctor --json -\n")

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import click
 
-from tilewright import verilator
-from tilewright.cli import arguments, terminal
+from tilewright.cli import arguments, terminal, verilator
 from tilewright.errors import UsageError
 from tilewright.store.files import write_files
 

@@ -15,8 +15,7 @@ from click.testing import CliRunner
 import tilewright as tw
 from tests.common import needs
 from tests.common.waiting import HANG
-from tilewright import heartbeat
-from tilewright.cli import COMMANDS, cli, terminal
+from tilewright.cli import COMMANDS, cli, heartbeat, terminal
 from tilewright.cli.group import Cli
 from tilewright.isa.assembler import assemble
 from tilewright.isa.config import PRESETS

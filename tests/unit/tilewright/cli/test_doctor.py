@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tilewright import doctor
-from tilewright.cli import cli
+from tilewright.cli import cli, doctor
 
 
 def test_everything_has_a_command() -> None:
