@@ -49,12 +49,12 @@ CAUSES = {
 
 
 def of_program(program: Program, cycles: int) -> np.ndarray:
-    """Events of a run of all the program's instructions in so many cycles, float64 [EVENTS]."""
+    """Counts the events of a run of all the program's instructions in so many cycles, float64 [EVENTS]."""
     return total(program.ops(), program.config, cycles, program.constants)
 
 
 def total(ops: Sequence[Op], config: NpuConfig, cycles: int, constants: bytes | None = None) -> np.ndarray:
-    """As `per_instruction`, the sum, with the cycles: float64 [EVENTS]."""
+    """Sums `per_instruction`, and adds the cycles: float64 [EVENTS]."""
     found: np.ndarray = per_instruction(ops, config, constants).sum(axis=0)
     found[_AT["cycle"]] = cycles
     return found

@@ -32,6 +32,7 @@ TECHNOLOGIES = {"osu018_stdcells": OSU018}
 
 
 def sram_pj(width: int, bits: int, technology: Technology = OSU018) -> float:
-    """Of reading or writing a word of `width` bits in a memory of `bits`, scaled to the technology by C V²."""
+    """Returns pJ of reading or writing a word of `width` bits in a memory of `bits`, scaled to the technology by C
+    V²."""
     of_table = SRAM_PJ * width / SRAM_BITS * math.sqrt(bits / 8 / SRAM_BYTES)
     return of_table * Technology("", SRAM_NM, SRAM_VOLTS).factor(technology)

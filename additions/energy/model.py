@@ -121,7 +121,7 @@ def row(part: str, config: NpuConfig, counts: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Energy:
-    """Of a run, in pJ.
+    """Energy of a run, in pJ.
 
     Attributes:
         logic, memories: by event: gates and clock; memories on the chip.
@@ -142,13 +142,13 @@ class Energy:
         return self.chip + self.dram
 
     def causes(self) -> dict[str, float]:
-        """By cause (`events.CAUSES`), and the external memory."""
+        """Returns pJ by cause (`events.CAUSES`), and of the external memory."""
         parts = (self.logic, self.memories)
         found = {cause: sum(part[event] for part in parts for event in of) for cause, of in CAUSES.items()}
         return found | {"dram": self.dram}
 
     def to_dict(self) -> dict[str, Any]:
-        """For `--json`, in µJ."""
+        """Returns the energy for `--json`, in µJ."""
         return {
             "uj": self.total / 1e6,
             "chip_uj": self.chip / 1e6,
@@ -212,7 +212,7 @@ class EnergyModel:
         }  # fmt: skip
 
     def energy(self, config: NpuConfig, counts: np.ndarray) -> Energy:
-        """Of a run with these events, [EVENTS]."""
+        """Returns the energy of a run with these numbers of events, float64 [EVENTS]."""
         logic, memories = (dict(zip(EVENTS, (cost * counts).tolist())) for cost in self.costs(config).values())
         beats = counts[EVENTS.index("beat read")] + counts[EVENTS.index("beat written")]
         return Energy(logic, memories, float(beats) * config.bus_bytes * self.dram_pj_per_byte)

@@ -1,4 +1,4 @@
-"""Energy for people: tables by layer and cause, and what a model of energy says of itself."""
+"""Energy for people: tables by layer and cause, and lines about the model."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _cells(energy: Energy) -> list[str]:
 
 
 def sentences(energy: Energy, model: EnergyModel, config: NpuConfig) -> list[str]:
-    """The lines under the table."""
+    """Returns the lines under the table."""
     lines = [
         f"energy {microjoules(energy.total)} µJ: on the chip {microjoules(energy.chip)} (gates and clock "
         f"{microjoules(sum(energy.logic.values()))}, memories {microjoules(sum(energy.memories.values()))}), DRAM "

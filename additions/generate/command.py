@@ -25,7 +25,7 @@ from tilewright.store.files import check_readable
 
 
 @dataclass
-class Told:
+class Generation:
     """What was generated.
 
     Attributes:
@@ -95,20 +95,20 @@ def command(
     language = _load(model, config, backend, prefill, effort, trust, json_path)
     if prompt is not None and language.vocabulary is None:
         raise UsageError(f"{model} has no vocabulary in its metadata: give the prompt with --prompt-ids")
-    told = Told(_numbers(prompt_ids) if prompt is None else language.vocabulary.encode(prompt))  # type: ignore[union-attr]
-    language.check(told.prompt, count)
+    made = Generation(_numbers(prompt_ids) if prompt is None else language.vocabulary.encode(prompt))  # type: ignore[union-attr]
+    language.check(made.prompt, count)
     with Working(f"opening {backend}", log=True) as working:
         options = {"progress": working.estimate} if backend == "rtl" else {}
         runner = Device(backend, config, **options)
     with runner:
         runner.load(language.program)
-        _generate(language, runner, told, count, model if check else None, prompt, quiet=json_path == "-")
-    speeds = {name: _speed(language, name, told, clock_mhz) for name in _used(told)}
+        _generate(language, runner, made, count, model if check else None, prompt, quiet=json_path == "-")
+    speeds = {name: _speed(language, name, made, clock_mhz) for name in _used(made)}
     if json_path is not None:
-        terminal.emit_json(json_path, _summary(language, runner, told, speeds))
+        terminal.emit_json(json_path, _summary(language, runner, made, speeds))
     if json_path != "-":
-        _show(told, speeds)
-    return MISMATCH if told.differences else 0
+        _show(made, speeds)
+    return MISMATCH if made.differences else 0
 
 
 def _load(
@@ -124,7 +124,7 @@ def _load(
 
 
 def _numbers(text: str | None) -> list[int]:
-    """Of --prompt-ids. Raises `UsageError` for what is no number."""
+    """Parses --prompt-ids. Raises `UsageError` for what is no number."""
     try:
         return [int(part) for part in (text or "").split(",") if part.strip()]
     except ValueError:
@@ -132,7 +132,13 @@ def _numbers(text: str | None) -> list[int]:
 
 
 def _generate(
-    language: LanguageModel, runner: Runner, told: Told, count: int, model: Path | None, prompt: str | None, quiet: bool
+    language: LanguageModel,
+    runner: Runner,
+    made: Generation,
+    count: int,
+    model: Path | None,
+    prompt: str | None,
+    quiet: bool,
 ) -> None:
     """Prints tokens as they come, unless `quiet`.
 
@@ -141,71 +147,72 @@ def _generate(
         prompt: as text, None for numbers.
     """
     reference = GreedyReference(model) if model is not None else None
-    told.reference = reference.name if reference is not None else ""
+    made.reference = reference.name if reference is not None else ""
     words = language.vocabulary if prompt is not None else None
-    before = told.prompt
+    before = made.prompt
     if not quiet:
-        click.echo(prompt if prompt is not None else ",".join(map(str, told.prompt)), nl=False)
+        click.echo(prompt if prompt is not None else ",".join(map(str, made.prompt)), nl=False)
     try:
-        for number, step in enumerate(language.generate(runner, told.prompt, count)):
-            told.steps.append(step)
+        for number, step in enumerate(language.generate(runner, made.prompt, count)):
+            made.steps.append(step)
             if not quiet:
                 text = words.text(step.token) if words is not None else f",{step.token}"
                 click.echo(text, nl=False)
             if reference is not None:
                 wanted = reference.logits(before)
-                told.unequal += bool((wanted != step.logits).any())
+                made.unequal += bool((wanted != step.logits).any())
                 if int(wanted.argmax()) != step.token:
-                    told.differences.append(number)
+                    made.differences.append(number)
             before = [step.token]
     finally:  # what is said of an interruption or a fault stands on a line of its own
         if not quiet:
             click.echo()
 
 
-def _used(told: Told) -> list[str]:
-    return [name for name in (PREFILL, DECODE) if any(step.entry == name for step in told.steps)]
+def _used(made: Generation) -> list[str]:
+    return [name for name in (PREFILL, DECODE) if any(step.entry == name for step in made.steps)]
 
 
-def _speed(language: LanguageModel, name: str, told: Told, clock_mhz: float | None) -> Latency:
-    """Of a run of an entry point. Cycles depend on no value: a device without a clock needs only the simulator's."""
+def _speed(language: LanguageModel, name: str, made: Generation, clock_mhz: float | None) -> Latency:
+    """Returns the latency of a run of an entry point. Cycles depend on no value: a device without a clock needs only
+    the simulator's."""
     entry = language.program.entry(name)
-    cycles = next(step.cycles for step in reversed(told.steps) if step.entry == name)
+    cycles = next(step.cycles for step in reversed(made.steps) if step.entry == name)
     if cycles is None:
         cycles = run_npu_steps(entry, CycleDevice(entry.config, functional=False)).cycles or 0
     return latency([entry], cycles, clock_of(entry.config, asked(clock_mhz)))
 
 
-def _summary(language: LanguageModel, runner: Runner, told: Told, speeds: dict[str, Latency]) -> dict[str, Any]:
-    """The JSON form."""
-    tokens, words = [step.token for step in told.steps], language.vocabulary
+def _summary(language: LanguageModel, runner: Runner, made: Generation, speeds: dict[str, Latency]) -> dict[str, Any]:
+    """Returns the result for JSON."""
+    tokens, words = [step.token for step in made.steps], language.vocabulary
     decode = speeds.get(DECODE)
     found: dict[str, Any] = {
         "model": language.program.name,
         "config": language.program.config.name,
         "backend": runner.name,
-        "prompt": told.prompt,
+        "prompt": made.prompt,
         "tokens": tokens,
         "text": "".join(map(words.text, tokens)) if words is not None else None,
         "tokens_per_second": 1 / decode.seconds if decode is not None and decode.seconds else None,
-        "simulation_seconds": sum(step.seconds for step in told.steps),
+        "simulation_seconds": sum(step.seconds for step in made.steps),
         "entries": {name: speed.to_dict() for name, speed in speeds.items()},
     }
-    if told.reference:
+    if made.reference:
         found["check"] = {
-            "reference": told.reference, "different_tokens": told.differences, "unequal_logits": told.unequal,
+            "reference": made.reference, "different_tokens": made.differences, "unequal_logits": made.unequal,
         }  # fmt: skip
     return found
 
 
-def _show(told: Told, speeds: dict[str, Latency]) -> None:
-    """The lines behind the text."""
+def _show(made: Generation, speeds: dict[str, Latency]) -> None:
+    """Prints the lines after the text."""
     console = terminal.table_console()
     for name, speed in speeds.items():
-        what = f"the prompt of {len(told.prompt)} tokens" if name == PREFILL else "each token"
+        what = f"the prompt of {len(made.prompt)} tokens" if name == PREFILL else "each token"
         unit = "prompts/s" if name == PREFILL else "tokens/s"
         console.print(f"{what}: {speed.sentence().replace('inferences/s', unit)}", markup=False)
-    if told.reference:
-        count = len(told.steps)
-        same = f"{count - len(told.differences)} of {count} tokens are those of {told.reference}"
-        console.print(f"{same}; logits equal to the bit for {count - told.unequal}", markup=False)
+    if made.reference:
+        count = len(made.steps)
+        same = f"{count - len(made.differences)} of {count} tokens are those of {made.reference}"
+        console.print(f"{same}; logits equal to the bit for {count - made.unequal}", markup=False)

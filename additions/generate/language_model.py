@@ -27,7 +27,7 @@ PREFILL, DECODE = "prefill", "decode"
 """Entry points: many tokens of a prompt in one run, and one token."""
 
 CONTEXT = "context"
-"""In the metadata: positions that the model knows."""
+"""Key of the metadata with the positions that the model knows."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ class Vocabulary:
 
     @staticmethod
     def of(metadata: Mapping[str, str], where: str) -> Vocabulary | None:
-        """That of a model, None if it has none. Raises `UsageError` for something else under its name."""
+        """Returns the vocabulary of a model, None if it has none. Raises `UsageError` for something else under its
+        name."""
         if KEY not in metadata:
             return None
         try:

@@ -95,7 +95,7 @@ _sources: dict[str, Source] = {}
 
 @dataclass(frozen=True)
 class Piece:
-    """Some operators of a model, compiled by themselves.
+    """A part of a model, compiled by itself.
 
     Attributes:
         ops: indices of operators, in the file's order.

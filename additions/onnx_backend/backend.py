@@ -108,7 +108,7 @@ class TilewrightRep(BackendRep):
         return dict(zip(names, values))
 
     def _without_initialisers(self, names: set[str]) -> TilewrightRep:
-        """The same model, its initialisers of these names inputs as all others."""
+        """Returns the model prepared with the initialisers of these names as inputs."""
         if self._overridden is None or names & self._overridden._initialised:
             model = onnx.ModelProto()
             model.CopyFrom(self._source)

@@ -30,7 +30,7 @@ class Options:
 
     @staticmethod
     def parse(text: str) -> Options:
-        """From lines of a name, a tabulator and a value. Raises `UsageError`."""
+        """Parses lines of a name, a tabulator and a value. Raises `UsageError`."""
         known = {field.name: field.type for field in fields(Options)}
         found: dict[str, str | int] = {}
         for line in text.splitlines():

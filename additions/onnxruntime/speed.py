@@ -92,7 +92,7 @@ class _Times:
 
 
 def _cpu_seconds() -> float:
-    """Of this process and the compiler process. Raises `UsageError` where /proc does not tell."""
+    """Processor seconds of this process and the compiler process. Raises `UsageError` where /proc has none."""
     try:
         tasks = Path(f"/proc/{compiler_process()}/task").iterdir()
         return time.process_time() + sum(int((t / "schedstat").read_text().split()[0]) for t in tasks) / 1e9
@@ -120,7 +120,7 @@ def _resident(process: str) -> int:
 
 
 def _options(shapes: Mapping[str, Sequence[int]] | None, proto: Any) -> Any:
-    """Of a session, with open dimensions of the inputs fixed."""
+    """Makes the options of a session, with open dimensions of the inputs fixed."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

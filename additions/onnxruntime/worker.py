@@ -61,7 +61,7 @@ class Service:
         return wire.ERROR, [" ".join(reason.split()).encode()]
 
     def _open(self, blobs: Sequence[memoryview]) -> Sequence[wire.Blob]:
-        """Of a session's options: an error now is an error of the session, and not a silent way round the NPU."""
+        """Checks a session's options: an error now is an error of the session, and not a silent way round the NPU."""
         self._devices.config(_options(blobs[0]))
         return []
 
@@ -105,7 +105,7 @@ class Service:
         return [blob for value in found for blob in wire.blobs_of(value)]
 
     def _profile(self, blobs: Sequence[memoryview]) -> Sequence[wire.Blob]:
-        """As a run, and lines of microseconds before a step, of microseconds it took, and what it does."""
+        """Runs once, and returns lines of microseconds before a step, of microseconds it took, and what it does."""
         values = [wire.tensor(head, data) for head, data in zip(blobs[1::2], blobs[2::2])]
         loaded = self._handles.get(blobs[0])
         found, seconds = loaded.run(values)

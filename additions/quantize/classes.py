@@ -1,4 +1,4 @@
-"""Outputs that say which class, and what is behind them: what SQNR of the outputs alone does not tell.
+"""Outputs that choose a class, and the scores they choose by, which SQNR of the outputs alone does not cover.
 
 SQNR is an energy, and most of it is that of what is certain; what a letter is read as may hang on the rest. And where a
 Softmax or Sigmoid saturates, 1 stays 1 whatever the noise before it: a few calibration samples that are all certain say

@@ -199,8 +199,8 @@ def _factors(one: Set, spreads: list[Spread], network: Network) -> np.ndarray | 
         for matrix, count, out in zip(matrices, groups, outputs):
             scaled = np.abs(matrix * factors[:, None, None]).reshape(count, -1, *matrix.shape[1:])
             step = scaled.max(axis=(1, 3)) / 127  # of each group's outputs
-            heard = (power / np.square(factors)).reshape(count, -1).sum(axis=1) * matrix.shape[2]
-            total += float((np.square(step) * heard[:, None]).sum()) / out
+            energy = (power / np.square(factors)).reshape(count, -1).sum(axis=1) * matrix.shape[2]
+            total += float((np.square(step) * energy[:, None]).sum()) / out
         return total
 
     share = np.max([np.maximum(b / b.max(), _FLOOR) for b in bounds], axis=0)

@@ -166,7 +166,7 @@ class Network:
         return layers
 
     def _roots(self) -> dict[str, str]:
-        """For each result of a chain: the tensor all of it is a function of."""
+        """Maps each result of a chain to the tensor that the chain is a function of."""
         found: dict[str, str] = {}
         clamps: set[str] = set()
         for node in self.nodes:

@@ -66,7 +66,7 @@ class Masks:
 
 
 def least_of_constants(network: Network, layers: list[Layer], ranges: Mapping[str, Range]) -> dict[str, float]:
-    """For constants that mask what they are added to, a value that does so as well: see `Masks.widen`."""
+    """Maps constants that mask what they are added to, to values that do so as well; see `Masks.widen`."""
     found: dict[str, float] = {}
     for layer in layers:
         if layer.kind is Kind.PAIR and layer.op == "Add" and _constant_masks(network, layer):

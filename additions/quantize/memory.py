@@ -20,8 +20,9 @@ _MMAP_THRESHOLD, _BLOCK = -3, 1 << 17  # of mallopt
 
 
 def separate_blocks() -> None:
-    """From now on every large block of this process has pages of its own, which go back to the system when it is freed.
-    glibc begins so, too, but raises the limit to what was freed last: then tensors lie between small things that stay.
+    """Gives every large block of this process pages of its own from now on, which go back to the system when it is
+    freed. glibc begins so, too, but raises the limit to what was freed last: then tensors lie between small things that
+    stay.
     """
     with contextlib.suppress(OSError, TypeError, AttributeError):  # other C libraries have no such function
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _BLOCK)

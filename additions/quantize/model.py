@@ -67,7 +67,7 @@ class Quantized(Shown):
         write_bytes(Path(path), self.serialized())
 
     def facts(self) -> dict[str, Any]:
-        """For `repr` and notebooks."""
+        """Returns what `repr` and notebooks show."""
         found: dict[str, Any] = {"model": self.model.graph.name, "form": self.form}
         found |= {"activation": self.recipe.activation, "nodes": len(self.model.graph.node)}
         if self.verified is not None:
@@ -77,7 +77,7 @@ class Quantized(Shown):
         return found | ({"notes": listed(self.notes)} if self.notes else {})
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON, as `tilewright quantize --json` gives it."""
+        """Returns facts for JSON, as `tilewright quantize --json` prints them."""
         nodes = self.model.graph.node
         found: dict[str, Any] = {
             "bytes": len(self.serialized()),
@@ -103,7 +103,7 @@ class Quantized(Shown):
         return [name for name, decibels in self.noise.outputs.items() if decibels < self.target]
 
     def lines(self) -> list[str]:
-        """What a user wants to know, as text."""
+        """Returns the lines that the command prints."""
         found = [f"note: {note}" for note in self.notes]
         if self.verified is not None:
             found.append(str(self.verified))

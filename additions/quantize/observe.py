@@ -201,7 +201,7 @@ class Observer:
 
 
 class _Piece:
-    """Some nodes in a row.
+    """A piece of the model: consecutive nodes.
 
     Attributes:
         reads: tensors it takes from before.
@@ -254,8 +254,8 @@ def part_of(
     feeds: Mapping[str, Any],
     outputs: Iterable[str],
 ) -> onnx.ModelProto:
-    """Some nodes of a model as a model, which lacks the initialisers that they read. Its inputs have the names and
-    types of `feeds`."""
+    """Makes a model of some nodes of a model, which lacks the initialisers that they read. Its inputs have the names
+    and types of `feeds`."""
     part = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     part.functions.extend(model.functions)
     part.graph.name = "part"
@@ -315,7 +315,7 @@ def light(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def tensor_bytes(model: onnx.ModelProto, example: Sample) -> dict[str, int]:
-    """Bytes of the tensors inside, with inputs of the example's shapes; of those that shape inference can tell."""
+    """Bytes of the tensors inside, with inputs of the example's shapes, as far as shape inference knows them."""
     fixed = light(model)
     del fixed.graph.value_info[:]
     inputs = {x.name for x in model.graph.input}

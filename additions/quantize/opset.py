@@ -48,7 +48,7 @@ def upgrade(model: onnx.ModelProto, least: int = LEAST) -> onnx.ModelProto:
 
 
 def with_opset(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
-    """The same nodes under another version."""
+    """Converts the nodes to another version."""
     changed = copied(model)
     kept = [x for x in model.opset_import if x.domain not in ("", "ai.onnx")]
     del changed.opset_import[:]

@@ -134,7 +134,7 @@ def _function_behind(network: Network, layer: Layer) -> Layer | None:
 
 
 def elements(network: Network, layer: Layer) -> float:
-    """Of the layer's results; 1 for open sizes."""
+    """Returns the elements of the layer's results; open sizes count as 1."""
     return float(sum(np.prod([max(n, 1) for n in network.shape(name) or [1]]) for name in layer.outputs))
 
 
@@ -233,7 +233,7 @@ class Sources:
         return np.where(parts > 0, total / np.maximum(parts, 1e-30), 0.0)
 
     def _cost(self, index: int, kept: Sequence[int]) -> float:
-        """Of a group, without the groups inside of it that are kept already."""
+        """Returns the cost of a group, without the groups inside of it that are kept already."""
         inside = self._inside[index]
         return self.groups[index].cost - sum(self.groups[j].cost for j in inside if j in kept) + 1e-3
 
@@ -279,27 +279,27 @@ def _of_each(
     """
     cuts = np.linspace(0, len(names), min(_STRETCHES, len(names)) + 1).astype(int)
     sets = [list(names[start:stop]) for start, stop in itertools.pairwise(cuts)]
-    heard: list[np.ndarray] = []
+    noises: list[np.ndarray] = []
     limit = min(most, len(names))
 
-    def told(done: int) -> None:
+    def report(done: int) -> None:
         if progress is not None:
             progress("measuring layers", min(done / max(limit, 1), 1.0))
 
     for one in sets:
-        heard.append(measure(one))
-        told(len(heard))
+        noises.append(measure(one))
+        report(len(noises))
     while len(sets) < limit:
-        total = np.maximum(np.sum(heard, axis=0), 1e-30)
-        shares = [float((h / total).max()) if len(one) > 1 else 0.0 for one, h in zip(sets, heard)]
+        total = np.maximum(np.sum(noises, axis=0), 1e-30)
+        shares = [float((h / total).max()) if len(one) > 1 else 0.0 for one, h in zip(sets, noises)]
         at = int(np.argmax(shares))
         if shares[at] < _AUDIBLE:
             break
-        one, whole = sets[at], heard[at]
+        one, whole = sets[at], noises[at]
         first, second = one[: len(one) // 2], one[len(one) // 2 :]
         part = measure(first)
         sets[at : at + 1] = [first, second]
-        heard[at : at + 1] = [part, np.maximum(whole - part, 0.0)]
-        told(len(sets))
-    told(limit)
-    return {name: h / len(one) for one, h in zip(sets, heard) for name in one}
+        noises[at : at + 1] = [part, np.maximum(whole - part, 0.0)]
+        report(len(sets))
+    report(limit)
+    return {name: h / len(one) for one, h in zip(sets, noises) for name in one}

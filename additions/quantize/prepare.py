@@ -286,7 +286,7 @@ def name_nodes(model: onnx.ModelProto) -> None:
 
 
 def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model, changed in place, with types and shapes of the tensors inside, as far as they can be told."""
+    """The model, changed in place, with types and shapes of the tensors inside, as far as they are known."""
     with contextlib.suppress(Exception):  # it refuses models that onnxruntime runs
         _take_shapes(model, onnx.shape_inference.infer_shapes(light(model), data_prop=True))
     if all(_known(model)):

@@ -140,7 +140,7 @@ def least_error(histogram: Histogram, use: Function | None = None) -> Range:
 
 
 def least_divergence(histogram: Histogram, parts: int = 128) -> Range:
-    """The symmetric threshold whose clipped values are told best by 256 levels, by Kullback-Leibler divergence, as
+    """The symmetric threshold whose clipped values 256 levels represent best, by Kullback-Leibler divergence, as
     TensorRT's calibration takes it; one-sided for tensors without negative or positive values."""
     values, counts = histogram.filled()
     bound = max(-histogram.low, histogram.high)

@@ -92,5 +92,5 @@ class Recipe:
         return self.precision.get(layer, Precision.INT8)
 
     def with_precision(self, precision: Mapping[str, Precision]) -> Recipe:
-        """The same recipe with other precisions."""
+        """Returns this recipe with other precisions."""
         return Recipe(self.model, self.ranges, dict(precision), self.weights, self.activation, self.per_channel)

@@ -114,7 +114,7 @@ class _Cut:
 
 
 def _check_type(name: str, dtype: np.dtype, wanted: Input, where: str, shape: Sequence[int]) -> None:
-    """The same kind of number in another width is converted; anything else must be meant."""
+    """Converts numbers to another width of the same kind; refuses any other conversion."""
     kinds = {dtype.kind, wanted.dtype.kind}
     if dtype != wanted.dtype and not (len(kinds) == 1 or kinds <= {"i", "u"}):
         raise UsageError(
@@ -181,7 +181,7 @@ class Chain:
 
 
 class Subset:
-    """Some samples of another source."""
+    """A selection of the samples of another source."""
 
     def __init__(self, samples: Samples, indices: Sequence[int]) -> None:
         self.samples = samples

@@ -151,7 +151,7 @@ class Segments:
 
 
 def _alive(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> list[list[str]]:
-    """For each position before, between and behind the nodes: what was made before and is read later or an output."""
+    """Lists, for each position before, between and after the nodes, the tensors made before it and needed after it."""
     made = {name: index for index, node in enumerate(nodes) for name in node.output if name}
     last = {name: len(nodes) for name in outputs if name in made}
     for index, node in enumerate(nodes):

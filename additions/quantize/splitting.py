@@ -95,10 +95,10 @@ def channel_sets(spread: Spread, weight: np.ndarray) -> list[np.ndarray]:
     if bound is None or not np.isfinite(bound).all() or bound.max() <= 0:
         return [np.arange(len(weight))]
     order = np.argsort(bound, kind="stable")
-    energy, heard = np.square(bound[order]), weight[order]
+    energy, weights = np.square(bound[order]), weight[order]
 
     def noise(start: int, stop: int) -> float:
-        return float(energy[stop - 1] * heard[start:stop].sum())
+        return float(energy[stop - 1] * weights[start:stop].sum())
 
     cuts = [0, len(order)]
     while len(cuts) <= MOST:

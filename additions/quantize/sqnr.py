@@ -113,7 +113,7 @@ class Report:
         return f"SQNR on {self.samples} samples held back: {outputs}"
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns the report for JSON."""
         return {"outputs": self.outputs, "samples": self.samples, "layers": [asdict(row) for row in self.layers]}
 
 

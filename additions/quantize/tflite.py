@@ -52,12 +52,12 @@ class QuantizedTflite(Shown):
         write_bytes(Path(path), self.data)
 
     def facts(self) -> dict[str, Any]:
-        """For `repr` and notebooks."""
+        """Returns what `repr` and notebooks show."""
         check = {"check": self.verified.report.summary()} if self.verified is not None else {}
         return {"form": "tflite", "activation": "int8", "bytes": len(self.data)} | check
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON, as `tilewright quantize --json` gives it."""
+        """Returns facts for JSON, as `tilewright quantize --json` prints them."""
         found: dict[str, Any] = {"bytes": len(self.data), "activation": "int8", "form": "tflite"}
         if self.verified is not None:
             found["verified"] = self.verified.to_dict()
@@ -66,7 +66,7 @@ class QuantizedTflite(Shown):
         return found
 
     def lines(self) -> list[str]:
-        """What a user wants to know, as text."""
+        """Returns the lines that the command prints."""
         return [str(x) for x in (self.verified, self.comparison) if x is not None]
 
 

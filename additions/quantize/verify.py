@@ -44,7 +44,7 @@ class Verified:
     macs: int
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns the findings for JSON."""
         return {"npu_macs": self.npu_macs, "macs": self.macs, "check": self.report.to_dict()}
 
     def __str__(self) -> str:

@@ -24,7 +24,7 @@ from tilewright.quantize.verify import MODEL, RESULT, SAMPLE, Verified
 
 
 def verify_here(model: onnx.ModelProto, sample: Sample, progress: Progress | None = None) -> Verified:
-    """As `verify.verify`, in this process."""
+    """Runs `verify.verify` in this process."""
     report = progress or (lambda text, done: None)
     report("running the result: onnxruntime", 0.0)
     for name, value in run(session(model), sample).items():

@@ -32,7 +32,7 @@ _OPTIONS = ("token-file", "ca", "name")
 
 
 class RemoteError(TilewrightError):
-    """No server there, the connection broke, or the server refuses what is asked."""
+    """There is no server, the connection broke, or the server refuses the request."""
 
 
 class _NoPlace(RemoteError):
@@ -254,7 +254,7 @@ class RemoteDevice(TakesLaunches):
     # Runs.
 
     def execute(self, launch: Launch, **options: Any) -> Counters:
-        """As `Device.run`. Raises `RemoteError` besides."""
+        """Runs as `Device.run`. Raises `RemoteError` besides."""
         if options:
             raise UsageError(f"{self.name} has no option {sorted(options)[0]!r}")
         parts = [self._part(region) for region in launch.regions]

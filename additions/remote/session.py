@@ -78,7 +78,7 @@ class Session:
         return pb.Response(welcome=found)
 
     def end(self, reason: str) -> None:
-        """Ends the stream from another thread; the client is told that it was cancelled."""
+        """Ends the stream from another thread; the client sees that it was cancelled."""
         log.info("%s: sent away: %s", self.peer, reason)
         self._context.cancel()
 
@@ -90,7 +90,8 @@ class Session:
                 self.shared.drop(self.arenas.values())
 
     def answers(self, requests: Iterator[pb.Request]) -> Iterator[pb.Response]:
-        """All that the client is told. It may take its time over each: nothing that others need is held meanwhile."""
+        """Yields all answers to the client, which may take its time over each: nothing that others need is held
+        meanwhile."""
         with self.pace.sending():
             yield self._welcome()
         for request in requests:

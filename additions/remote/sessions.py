@@ -117,7 +117,7 @@ class Sessions:
 
     @property
     def clients(self) -> list[Client]:
-        """Those that are connected."""
+        """Sessions that are connected."""
         with self._lock:
             return list(self._present)
 

@@ -115,7 +115,7 @@ def ask(
     warmups: int,
     echo: Callable[[str], None],
 ) -> Mapping[str, np.ndarray]:
-    """Loads inputs, infers, and gives the outputs; every line is told to `echo`."""
+    """Loads inputs, infers, and returns the outputs; `echo` is called with every line."""
     client = Client(line, echo)
     if isinstance(line, SimulationLine):
         client.wait()  # it starts now; a board has started before

@@ -44,7 +44,7 @@ class Client:
 
     Args:
         line: to the board.
-        echo: told every line, those sent with a `>` before them.
+        echo: called with every line, those sent with a `>` before them.
     """
 
     def __init__(self, line: Line, echo: Callable[[str], None] = lambda text: None) -> None:
@@ -52,7 +52,7 @@ class Client:
         self._started = False  # it was ready before
 
     def wait(self) -> list[str]:
-        """Lines until the board is ready.
+        """Returns the lines until the board is ready.
 
         Raises:
             UsageError: with the first that says an error, because a board that does not start is never ready; or what

@@ -84,7 +84,7 @@ def network_options(command: arguments.Command) -> arguments.Command:
 
 
 def exchange_of(inputs: str | None, results: str | None) -> Exchange:
-    """What options say."""
+    """Returns the form of inputs and results that the options choose."""
     return Exchange(inputs or Exchange.inputs, results or Exchange.results)
 
 
@@ -192,22 +192,22 @@ def ask(
     terminal.prepare_json(json_path)
     program = asking.program_in(folder)
     values = InputFiles(files=files).of_program(program)
-    told: list[str] = []
+    lines: list[str] = []
 
-    def tell(line: str) -> None:
-        told.append(line)
+    def echo(line: str) -> None:
+        lines.append(line)
         if json_path != "-":
             click.echo(line)
 
     with contextlib.ExitStack() as stack:
         with terminal.Working(f"opening {port or 'the simulation'}"):  # which may be built now
             line = stack.enter_context(asking.line_of(folder, port))
-        found = asking.ask(line, program, asking.input_bytes(folder, program, values), count, warmups, tell)
+        found = asking.ask(line, program, asking.input_bytes(folder, program, values), count, warmups, echo)
     if output is not None:
         write_arrays(output, found)
     if json_path is not None:
         outputs = {name: describe_output(value) for name, value in found.items()}
-        terminal.emit_json(json_path, {"model": program.name, "outputs": outputs, "lines": told})
+        terminal.emit_json(json_path, {"model": program.name, "outputs": outputs, "lines": lines})
 
 
 @click.command(

@@ -26,20 +26,20 @@ def start(line: SimulationLine) -> None:
         said = (said + line.receive())[-_END:]
 
 
-def serve(line: SimulationLine, told: Callable[[str], None], ended: Callable[[], bool] = lambda: False) -> None:
+def serve(line: SimulationLine, started: Callable[[str], None], ended: Callable[[], bool] = lambda: False) -> None:
     """Passes bytes between a board that has started and a pseudo-terminal.
 
     While the board waits for a command its clock stands still.
 
     Args:
         line: the board.
-        told: gets the name of the pseudo-terminal's other end, such as `/dev/pts/7`.
+        started: called with the name of the pseudo-terminal's other end, such as `/dev/pts/7`.
         ended: asked ten times a second while the board waits, and oftener while it does not.
     """
     ours, theirs = pty.openpty()
     try:  # theirs stays open here too: programs come and go
         tty.setraw(theirs)
-        told(os.ttyname(theirs))
+        started(os.ttyname(theirs))
         waits, said = True, b""
         while not ended():
             if select.select([ours], [], [], 0.1 if waits else 0)[0]:

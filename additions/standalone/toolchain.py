@@ -103,7 +103,7 @@ def link(
 
 
 def _missing(errors: str) -> dict[str, list[str]]:
-    """Undefined symbols as lld tells of them, by the file that wants them."""
+    """Undefined symbols in messages of lld, by the file that needs them."""
     found: dict[str, list[str]] = {}
     symbol = ""
     for line in errors.splitlines():

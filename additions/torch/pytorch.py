@@ -147,7 +147,7 @@ def _check_evaluation(module: torch.nn.Module) -> None:
     """Raises UsageError for a module in training mode.
 
     A module that `torch.export` made says that it is in training mode, whatever its graph does, and forbids `eval`: of
-    such a one the nodes tell.
+    such a one the nodes show.
     """
     if not any(m.training for m in module.modules()):
         return

@@ -99,7 +99,7 @@ class LiteRtReference:
         return tflite_roundings(self.file)
 
     def downstream(self, sources: Mapping[str, str]) -> dict[str, list[str]]:
-        """For every tensor that depends on one of `sources`: the sources it depends on, itself included."""
+        """Maps every tensor that depends on one of `sources` to the sources it depends on, itself included."""
         found: dict[str, dict[str, None]] = {}
         for name in sources:
             found.setdefault(self._planes.get(name, name), {})[name] = None

@@ -32,7 +32,7 @@ from tilewright.store.files import check_readable, is_tflite
 
 _SEVERITY_FATAL = 4  # errors are raised, too
 NEAR = 1e-6
-"""Of a tensor's largest magnitude: what the fusion of scales and biases may change."""
+"""What the fusion of scales and biases may change, as a share of a tensor's largest magnitude."""
 #: What an added output may change in the optimised graph: ops that compute nothing.
 _MOVES = frozenset(
     ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "QuantizeLinear", "DequantizeLinear")
@@ -158,7 +158,7 @@ class Reference:
         return onnx_roundings(self.proto)
 
     def downstream(self, sources: Mapping[str, str]) -> dict[str, list[str]]:
-        """For every tensor that depends on one of `sources`: the sources it depends on, itself included."""
+        """Maps every tensor that depends on one of `sources` to the sources it depends on, itself included."""
         return downstream(self.proto, sources)
 
     def session(self, proto: onnx.ModelProto, optimised: Path | None = None) -> Any:
@@ -302,7 +302,7 @@ def _bytes(a: np.ndarray) -> np.ndarray:
 
 
 def downstream(proto: onnx.ModelProto, sources: Mapping[str, str]) -> dict[str, list[str]]:
-    """For every tensor of the model that depends on one of `sources`: the sources it depends on, itself included.
+    """Maps every tensor of the model that depends on one of `sources` to the sources it depends on, itself included.
 
     Nodes that compute the same of the same stand for each other: the compiler keeps one of them, so that what reads
     the other one depends on it, too.
@@ -324,7 +324,7 @@ def downstream(proto: onnx.ModelProto, sources: Mapping[str, str]) -> dict[str, 
 
 
 def _equal_tensors(proto: onnx.ModelProto) -> dict[str, str]:
-    """For every constant and every result of a node that repeats an earlier one: the name of that one."""
+    """Maps every constant, and every result of a node, that repeats an earlier one to the name of that one."""
     same: dict[str, str] = {}
     seen: dict[object, Sequence[str]] = {}
     for value in proto.graph.initializer:

@@ -115,7 +115,7 @@ class CheckReport(Shown):
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns the report for JSON."""
         at_borders = [r for r in self.rows if r.status == "border"]
         return {
             "reference": self.reference,
@@ -141,7 +141,7 @@ class CheckReport(Shown):
         }
 
     def facts(self) -> dict[str, Any]:
-        """For `repr` and notebooks."""
+        """Returns what `repr` and notebooks show."""
         return {
             "reference": self.reference, "mode": self.mode, "ok": self.ok, "tensors": self.tensors,
             "elements": self.elements, "mismatches": self.mismatches, "borders": len(self.borders),

@@ -103,7 +103,7 @@ class Tolerance:
 
     @staticmethod
     def parse(text: str) -> Tolerance:
-        """From "1e-4", which is relative, or "rel=1e-4,abs=1e-6,ulp=8" with one or more of the three.
+        """Parses "1e-4", which is relative, or "rel=1e-4,abs=1e-6,ulp=8" with one or more of the three.
 
         Raises:
             UsageError: anything else.
@@ -216,7 +216,7 @@ def _moved(values: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 
 def onnx_roundings(model: onnx.ModelProto) -> Roundings:
-    """Of an ONNX model. Branches and loop bodies count once."""
+    """Counts the roundings of an ONNX model. Branches and loop bodies count once."""
     from onnx import TensorProto
 
     from tilewright.compiler.onnx.onnx_graphs import subgraphs
@@ -268,7 +268,8 @@ def _terms(op: str, shapes: list[tuple[int, ...]]) -> int:
 
 
 def tflite_roundings(file: FileModel) -> Roundings:
-    """Of a TFLite model: its weights have the output channels first, those of DEPTHWISE_CONV_2D last."""
+    """Counts the roundings of a TFLite model: its weights have the output channels first, those of DEPTHWISE_CONV_2D
+    last."""
     terms = 0
     bounded: set[str] = set()
     for graph, op in file.all_ops:

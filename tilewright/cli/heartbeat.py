@@ -12,10 +12,10 @@ EVERY_SECONDS = 30.0
 
 
 class Heartbeat:
-    """Says on standard error every 30 s what is being done, with the time since the start; nothing of shorter work.
+    """Writes to standard error every 30 s what is being done, with the time since the start; nothing for shorter work.
 
-    A thread of its own writes, so that work which reports nothing for a while, as tools and native code do, is heard
-    of too.
+    A thread of its own writes, so that work which reports nothing for a while, as tools and native code do, shows
+    too.
 
     Args:
         text: what is being done.

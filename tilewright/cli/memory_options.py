@@ -54,7 +54,7 @@ class MemoryOptions:
         return any(given is not None for given in (self.board, self.memory, self.latency, self.interval))
 
     def clock_and_memory(self, config: NpuConfig) -> tuple[Clock | None, MemoryTiming]:
-        """Those of a machine; no clock where nothing is said of it.
+        """Returns clock and memory of a machine; no clock where no option names one.
 
         Raises:
             FpgaError: no such board, or it cannot have this clock or memory. UsageError: a memory of no board.

@@ -44,7 +44,7 @@ class Request(MemoryOptions):
 
     @functools.cached_property
     def given_shapes(self) -> dict[str, list[int]]:
-        """By input. Raises `UsageError` for one given twice."""
+        """Shapes by input. Raises `UsageError` for an input given twice."""
         return arguments.same_input_once(self.shapes)
 
     @functools.cached_property
@@ -116,7 +116,8 @@ def npu_turns(program: Program) -> int:
 
 
 def on_the_npu(found: Mapping[str, Any]) -> str:
-    """What part of the work the NPU does, of `totals`, in how many turns where there are several."""
+    """Describes the share of the work that the NPU does, from `totals`, and in how many turns where there are
+    several."""
     turns = f", in {found['npu_turns']} turns" if found["npu_turns"] > 1 else ""
     return f"{found['npu_mac_fraction']:.2%} on the NPU{turns}"
 

@@ -80,11 +80,11 @@ class Working:
         return max(time.monotonic() - self._start, 1e-9)
 
     def fraction(self, text: str, done: float) -> None:
-        """As `update`, the whole being 1."""
+        """Updates text and progress, as a fraction of 1."""
         self.update(text, done, 1.0)
 
     def estimate(self, text: str, done: float) -> None:
-        """As `fraction`, with the time that is left if it goes on as it went."""
+        """Updates text and fraction, with the time that is left at the speed so far."""
         passed = self.seconds
         if 0.1 < done < 1 and passed > PROGRESS_AFTER_SECONDS:
             text = f"{text}, about {math.ceil(passed * (1 - done) / done)} s left"

@@ -295,7 +295,7 @@ class Body:
         return self._constants[name]
 
     def variables(self, names: Iterable[str]) -> list[str]:
-        """Those of `names` that are no constants, each once."""
+        """Returns the `names` that are no constants, each once."""
         return [n for n in dict.fromkeys(names) if n in self.local or not self.is_constant(n)]
 
     def digest(self, nodes: Sequence[onnx.NodeProto], constants: Sequence[str]) -> str:

@@ -40,7 +40,7 @@ class Signature:
 
 
 def signature_of(value: onnx.ValueInfoProto, given: Sequence[int] | None = None) -> Signature:
-    """Of an input, with the shape the user gives."""
+    """Makes the signature of an input, with the shape the user gives."""
     kind = (value.type.WhichOneof("value") or "tensor_type").removesuffix("_type")
     if kind != "tensor":
         return Signature(value.name, kind)
@@ -65,7 +65,7 @@ def signature_of(value: onnx.ValueInfoProto, given: Sequence[int] | None = None)
 
 
 def signatures(model: str | Path | bytes | onnx.ModelProto) -> list[Signature]:
-    """Of a model's inputs. Raises CompileError if it is damaged."""
+    """Returns the signatures of a model's inputs. Raises CompileError if the model is damaged."""
     graph = load(model, source_name(model)).graph
     constant = {t.name for t in graph.initializer}
     return [signature_of(i) for i in graph.input if i.name not in constant]

@@ -36,7 +36,7 @@ class Clock:
         }
 
     def sentence(self, cycles: int) -> str:
-        """The same for people."""
+        """Describes time and clock for people."""
         found = self.describe(cycles)
         rate = found["inferences_per_second"]
         speed = f", {rate:,.{0 if rate >= 100 else 1}f} inferences/s" if rate else ""

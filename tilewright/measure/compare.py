@@ -63,7 +63,7 @@ class Comparison(Shown):
     notes: tuple[str, ...] = ()
 
     def facts(self) -> dict[str, Any]:
-        """For `repr` and notebooks."""
+        """Returns what `repr` and notebooks show."""
         sides = {
             side: f"{found.program.name} on {found.program.config.name}, {found.cycles:,} cycles"
             for side, found in (("a", self.a), ("b", self.b))
@@ -127,8 +127,8 @@ def compare_alike(a: Callable[[bool], Explanation], b: Callable[[bool], Explanat
     """Compares like with like: both sides with schedules of the tuning log, or both without.
 
     Args:
-        a, b: give an explanation; if told so, of a program without schedules of the tuning log, as far as it can be
-            compiled anew.
+        a, b: give an explanation; called with True, of a program without schedules of the tuning log, as far as it can
+            be compiled anew.
     """
     left, right = a(False), b(False)
     if left.tuned == right.tuned:

@@ -57,7 +57,7 @@ class Ends:
         return asdict(self)
 
     def sentences(self) -> list[str]:
-        """For people, a line for each place where there is something."""
+        """Returns a line for people for each place where the CPU works."""
         places = (
             ("before the NPU's first turn", self.front), (f"between its {self.turns} turns", self.between),
             ("behind its last turn", self.behind),
@@ -73,7 +73,7 @@ def counted(ops: Sequence[CpuOp]) -> str:
 
 
 def ends_of(whole: Program) -> list[Ends]:
-    """Of a program, or of each of its entry points."""
+    """Returns the ends of a program, or of each of its entry points."""
     return [_ends(entry.name, whole.entry(entry.name)) for entry in whole.entries] or [_ends("", whole)]
 
 

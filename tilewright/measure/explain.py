@@ -53,7 +53,7 @@ class Explanation(Shown):
         return is_tuned(self.program.notes)
 
     def facts(self) -> dict[str, Any]:
-        """For `repr` and notebooks."""
+        """Returns what `repr` and notebooks show."""
         return {
             "program": self.program.name, "config": self.program.config.name, "cycles": self.cycles,
             "bound": self.bound, "utilization": f"{self.bound / self.cycles:.1%}" if self.cycles else "",
@@ -71,12 +71,12 @@ class Explanation(Shown):
 
     @property
     def energy(self) -> Energy:
-        """Of the NPU and the memory, for the whole run."""
+        """Energy of the NPU and the memory, for the whole run."""
         return self.energy_model.energy(self.program.config, meter().of_program(self.program, self.cycles))
 
     @property
     def latency(self) -> Latency:
-        """From end to end, with the CPU's steps."""
+        """Latency from end to end, with the CPU's steps."""
         return latency([self.program], self.cycles, self.clock)
 
     @property
@@ -149,7 +149,7 @@ def _covered(started: np.ndarray, ended: np.ndarray) -> int:
 
 
 def performance(counters: Counters, bound: int) -> dict[str, Any]:
-    """What the reports say about time and traffic of a run; nothing where there was no clock."""
+    """Returns time and traffic of a run for reports; nothing where the device has no clock."""
     found: dict[str, Any] = {}
     if counters.cycles is not None:
         found = {
@@ -164,7 +164,7 @@ def performance(counters: Counters, bound: int) -> dict[str, Any]:
 
 
 def describe(energy: Energy, model: EnergyModel, config: NpuConfig) -> dict[str, Any]:
-    """Energy of a run as `--json` says it, with what gave it."""
+    """Describes the energy of a run for `--json`, with the model that it comes from."""
     found = {"technology": model.technology, "error": dict(model.error), "dram_pj_per_byte": model.dram_pj_per_byte}
     changed = model.changed
     stale = None if changed is None else bool(changed)

@@ -49,12 +49,12 @@ class Latency:
 
     @property
     def border_seconds(self) -> float:
-        """For starting the NPU and waiting for its end."""
+        """Seconds to start the NPU and to wait for its end."""
         return self.turns * self.host.turn_seconds
 
     @property
     def seconds(self) -> float | None:
-        """From end to end."""
+        """Seconds of an inference, from end to end."""
         npu = self.npu_seconds
         return None if npu is None else npu + self.cpu_seconds + self.border_seconds
 

@@ -66,7 +66,7 @@ class Runner(Shown):
         return f"Device({self.name!r}, config={config.name if config else None!r})"
 
     def facts(self) -> dict[str, Any]:
-        """For notebooks."""
+        """Returns what notebooks show."""
         config = self.config
         return {
             "name": self.name,
@@ -146,7 +146,7 @@ class Runner(Shown):
         return found
 
     def hold(self, program: Program) -> Executor:
-        """As `load`, but beside the programs held already, up to `HELD_BYTES` of them: for models of many programs."""
+        """Loads a program beside the programs held already, up to `HELD_BYTES` of them: for models of many programs."""
         keeps = getattr(self._device, "keeps_programs", False)
         found = self._held.get(id(program))
         if found is not None and not keeps:
@@ -232,7 +232,7 @@ class Runner(Shown):
     def run_detailed(
         self, program: Program | ModelInParts, inputs: Mapping[str, Any] | np.ndarray, **options: Any
     ) -> RunResult:
-        """As `run`, with counters and times."""
+        """Runs a program once, as `run`; the result has counters and times too."""
         if not isinstance(program, Program):
             if options.pop("force", None) or options.pop("entry", None):
                 raise UsageError(f"{program.name}: a model compiled in parts has no tensors to force, nor entry points")

@@ -43,7 +43,7 @@ class Energy(Protocol):
         """pJ by cause, external memory among them."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The same for `--json`, in µJ."""
+        """Energy for `--json`, in µJ."""
 
 
 class EnergyModel(Protocol):

@@ -118,7 +118,7 @@ class RunResult(Shown):
     step_of: dict[str, int] = field(default_factory=dict)
 
     def facts(self) -> dict[str, Any]:
-        """For `repr` and notebooks."""
+        """Returns what `repr` and notebooks show."""
         shapes = (f"{name} {np.shape(value)}" for name, value in self.outputs.items())
         return {"outputs": listed(shapes), "cycles": self.counters.cycles, "seconds": sum(self.seconds)}
 
@@ -327,7 +327,7 @@ class Executor:
             raise self._located(error, step) from error
 
     def _located(self, error: DeviceError, step: NpuStep) -> DeviceError:
-        """The same error with the layer and the instruction it happened in, all indices from the program's start."""
+        """Adds to an error the layer and the instruction it happened in, all indices from the program's start."""
         name = self.program.name
         reason = re.sub(r"\binstruction (\d+)", lambda m: f"instruction {step.first + int(m[1])}", str(error))
         if error.pc is None:

@@ -44,7 +44,7 @@ def load(path: str | Path, *, trust: bool = False) -> Program:
 
 
 def is_tflite(model: object) -> bool:
-    """True for a TFLite model, as a file or bytes: told by its identifier, for a damaged file by its suffix."""
+    """True for a TFLite model, as a file or bytes: by its identifier, for a damaged file by its suffix."""
     if isinstance(model, bytes | bytearray | memoryview):
         return bytes(model[4:8]) == b"TFL3"
     if not isinstance(model, str | Path):
@@ -103,7 +103,7 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def write_files(folder: str | Path, contents: Mapping[str, str | bytes]) -> None:
-    """All of the named files in `folder`, which is made if missing, or none of them. Raises `UsageError`."""
+    """Writes all of the named files into `folder`, which is made if missing, or none. Raises `UsageError`."""
     folder = Path(folder)
     made = not folder.exists()
     try:

@@ -1,6 +1,6 @@
 """The processes of a local cluster: one Dask scheduler, and workers of one thread each behind nannies.
 
-What Dask's processes are told, they execute. So they listen on the loopback interface alone, and speak TLS with a key
+Dask's processes execute what they receive. So they listen on the loopback interface alone, and speak TLS with a key
 made for this cluster, which only its owner can read: other users of the machine cannot connect.
 
 Scheduler and workers are processes of their own, so any of them can die without the command: nannies replace workers,
@@ -111,7 +111,7 @@ class LocalCluster:
 
     @property
     def pids(self) -> list[int]:
-        """Of scheduler and workers' parent, in this order."""
+        """Process numbers of the scheduler and of the workers' parent, in this order."""
         return [process.pid for process in self._processes]
 
     def stop(self) -> None:

@@ -23,7 +23,7 @@ _PER_THREAD = 3
 _RECONNECTS = 5
 _CONNECT_SECONDS = 10
 _POLL_SECONDS = 0.25
-#: Loggers whose complaints about lost connections are told here in one line.
+#: Loggers whose complaints about lost connections become one line here.
 _NOISY = ("distributed", "tornado", "asyncio")
 
 
@@ -168,7 +168,7 @@ class Dispatcher:
 
 
 def _result_of(future: Future[Any]) -> dict[str, Any] | None:
-    """The result, or one that tells how the worker died; None if the scheduler lost the task."""
+    """Returns the result, or one with how the worker died; None if the scheduler lost the task."""
     if future.status == "finished":
         return dict(future.result())
     if future.status == "error":

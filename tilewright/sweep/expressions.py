@@ -83,7 +83,7 @@ class Expression:
         return found
 
     def number(self, values: Mapping[str, float]) -> float:
-        """As an objective: a number that others can be compared with. Raises `SpaceError`."""
+        """Returns the value as an objective, a number that can be compared. Raises `SpaceError`."""
         found = self.value(values)
         try:
             if math.isfinite(found):
@@ -93,7 +93,8 @@ class Expression:
         raise SpaceError(f"{self.where}: {self.text!r} gives {found}, which nothing can be compared with")
 
     def violation(self, values: Mapping[str, float]) -> float:
-        """As a constraint: 0 where it holds, else by how much it fails, relative to the limit where there is one."""
+        """Returns the violation as a constraint: 0 where it holds, else by how much it fails, relative to the limit
+        where there is one."""
         if self.value(values):
             return 0.0
         if self._sides is None:

@@ -99,7 +99,7 @@ def _resolve(text: str, shapes: Mapping[str, Sequence[int]], used: set[str]) -> 
 
 
 def _fix(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]], used: set[str]) -> str:
-    """Writes the shapes of all inputs into the model, so that its digest tells them too; 1 for an open batch, of which
+    """Writes the shapes of all inputs into the model, so that its digest covers them; 1 for an open batch, of which
     the note says so."""
     weights = {i.name for i in model.graph.initializer}
     inputs = [i for i in model.graph.input if i.name not in weights]

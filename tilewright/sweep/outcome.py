@@ -49,7 +49,7 @@ class Outcome(Shown):
         return None if self.folder is None else self.folder / "sweep.sqlite"
 
     def facts(self) -> dict[str, Any]:
-        """For `repr` and notebooks."""
+        """Returns what `repr` and notebooks show."""
         states = ("done", "infeasible", "invalid", "failed")
         counts = {state: self.count(state) for state in states if self.count(state)}
         return counts | {"front": len(self.front), "computed": self.computed, "database": str(self.database)}
@@ -66,7 +66,7 @@ class Outcome(Shown):
         return [["#", *fields, *objectives], *rows] if rows else []
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON, as `tilewright sweep --json` gives it."""
+        """Returns the outcome for JSON, as `tilewright sweep --json` prints it."""
         networks = self.space.weights if self.space is not None else ()
         return {
             "board": self.space.board if self.space is not None else None,

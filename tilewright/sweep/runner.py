@@ -26,7 +26,7 @@ from tilewright.sweep.expressions import SpaceError
 from tilewright.sweep.networks import Network
 from tilewright.sweep.options import SweepOptions
 from tilewright.sweep.outcome import Outcome, Progress
-from tilewright.sweep.search import Assignment, Told, pareto_front, planned, search
+from tilewright.sweep.search import Assignment, Evaluation, pareto_front, planned, search
 from tilewright.sweep.space import (
     AREA,
     CONFIG_FIELDS,
@@ -69,7 +69,7 @@ class Sweep:
         self.energy_model = meter().load()
         self.number = self.done = self.computed = self.reused = 0
         self.best: float | None = None
-        self.states: dict[str, Told] = {}  # of points by id
+        self.states: dict[str, Evaluation] = {}  # of points by id
         database.keep_networks(networks)
         digests = {network.name: network.digest for network in networks}
         model = key_of(self.area_model.coefficients) if self.area_model is not None else self.area_sources
@@ -113,20 +113,20 @@ class Sweep:
 
     # Evaluation of points.
 
-    def evaluate(self, assignments: list[Assignment]) -> list[Told]:
+    def evaluate(self, assignments: list[Assignment]) -> list[Evaluation]:
         """Looks at points: finds or computes their results and commits their state."""
         points: list[Point | None] = []
-        told: dict[int, Told] = {}
+        evaluated: dict[int, Evaluation] = {}
         first = self.number
         self.number += len(assignments)
         for index, assignment in enumerate(assignments):
             point, early = self._before(first + index, assignment)
             points.append(point)
             if early is not None:
-                told[index] = early
+                evaluated[index] = early
         wanted: dict[str, list[int]] = {}
         for index, point in enumerate(points):
-            if point is not None and index not in told:
+            if point is not None and index not in evaluated:
                 wanted.setdefault(point.id, []).append(index)
         missing: dict[str, set[str]] = {}
         owners: dict[str, list[Point]] = {}
@@ -146,7 +146,7 @@ class Sweep:
 
         def finish(point: Point) -> None:
             for index in wanted[point.id]:
-                told[index] = self._after(first + index, assignments[index], point)
+                evaluated[index] = self._after(first + index, assignments[index], point)
 
         for indices in wanted.values():
             point = points[indices[0]]
@@ -161,7 +161,7 @@ class Sweep:
                 if not missing[point.id]:
                     finish(point)
             self._report()
-        return [told[index] for index in range(len(assignments))]
+        return [evaluated[index] for index in range(len(assignments))]
 
     def _dispatch(self, tasks: list[Task]) -> Iterator[tuple[Task, dict[str, Any]]]:
         if not tasks:
@@ -179,14 +179,14 @@ class Sweep:
     def _report(self) -> None:
         self.progress(Progress(self.done, planned(self.space), self.computed, self.best))
 
-    def _before(self, number: int, assignment: Assignment) -> tuple[Point | None, Told | None]:
+    def _before(self, number: int, assignment: Assignment) -> tuple[Point | None, Evaluation | None]:
         """The point, and what it came to if that is clear without its results."""
         keep = self.database.keep_sweep_point
         try:
             point = self.space.point(assignment)
         except ConfigError as error:
             keep(self.id, number, assignment, "invalid", reason=str(error))
-            return None, Told(counts=False)
+            return None, Evaluation(counts=False)
         self.database.keep_point(point)
         early = [constraint for constraint in self.space.constraints if constraint.names <= self.known]
         values = self._static_values(point) if any(c.names & {*AREA} for c in early) else self.space.values(point)
@@ -194,11 +194,11 @@ class Sweep:
             if constraint.violation(values):
                 reason = f"constraint {constraint.text!r}"
                 keep(self.id, number, assignment, "infeasible", point=point.id, reason=reason)
-                return point, Told(counts=False)
+                return point, Evaluation(counts=False)
         keep(self.id, number, assignment, "planned", point=point.id)
         return point, None
 
-    def _after(self, number: int, assignment: Assignment, point: Point) -> Told:
+    def _after(self, number: int, assignment: Assignment, point: Point) -> Evaluation:
         """Commits what a point whose results are all there came to."""
         self.done += 1
         keep = self.database.keep_sweep_point
@@ -208,7 +208,7 @@ class Sweep:
             names = {network.digest: network.name for network in self.networks}
             reasons = [f"{names.get(r.get('network', ''), self.tool)}: {r['error']}" for r in failed if r is not None]
             keep(self.id, number, assignment, "failed", point=point.id, reason="; ".join(reasons))
-            return Told(counts=True)
+            return Evaluation(counts=True)
         found = [r for r in results.values() if r is not None]
         metrics: dict[str, float] = {}
         try:
@@ -218,14 +218,14 @@ class Sweep:
             objectives = tuple(objective.number(values) for objective in self.space.objectives)
         except SpaceError as error:
             keep(self.id, number, assignment, "failed", point=point.id, reason=str(error), metrics=metrics)
-            return Told(counts=True)
+            return Evaluation(counts=True)
         broken = [c.text for c, v in zip(self.space.constraints, violations) if v]
         state, reason = ("infeasible", f"constraint {broken[0]!r}") if broken else ("done", None)
         metrics |= {f"objective{n}": value for n, value in enumerate(objectives)}
         keep(self.id, number, assignment, state, point=point.id, reason=reason, metrics=metrics)
         if not broken and (self.best is None or objectives[0] < self.best):
             self.best = objectives[0]
-        return Told(counts=True, objectives=objectives, violations=violations)
+        return Evaluation(counts=True, objectives=objectives, violations=violations)
 
     def _static_values(self, point: Point) -> dict[str, float]:
         values = self.space.values(point)

@@ -1,8 +1,8 @@
 """Which points to look at: the whole grid, a random sample, or a search for the Pareto front by Optuna's NSGA-II.
 
-A search gives generations of assignments and is told what each came to. Its choices depend on the space, the seed and
-the results only, not on the order they arrive in, so the same sweep makes the same choices again: one that was killed
-runs through what is in the database and goes on behind it.
+A search proposes generations of assignments and receives the evaluation of each. Its choices depend on the space, the
+seed and the results only, not on the order they arrive in, so the same sweep makes the same choices again: one that was
+killed runs through what is in the database and goes on behind it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _STALE_GENERATIONS = 10
 
 
 @dataclass(frozen=True)
-class Told:
-    """The outcome of a point, as the search is told it.
+class Evaluation:
+    """What a point came to, for the search.
 
     Attributes:
         counts: it was evaluated, so it takes a point of the budget.
@@ -35,7 +35,7 @@ class Told:
 
 
 #: Looks at assignments and says what they came to, in the same order.
-Evaluate = Callable[[list[Assignment]], list[Told]]
+Evaluate = Callable[[list[Assignment]], list[Evaluation]]
 
 
 def search(space: Space, evaluate: Evaluate) -> None:
@@ -60,7 +60,7 @@ def _random(space: Space, evaluate: Evaluate) -> None:
         if not batch:
             return
         tries -= len(batch)
-        left -= sum(told.counts for told in evaluate(batch))
+        left -= sum(evaluated.counts for evaluated in evaluate(batch))
 
 
 def _distinct(space: Space) -> Iterator[int]:
@@ -88,7 +88,7 @@ def _pareto(space: Space, evaluate: Evaluate) -> None:
         axis.field: optuna.distributions.IntDistribution(0, len(axis.values) - 1) for axis in space.axes
     }
     values = {axis.field: axis.values for axis in space.axes}
-    known: dict[tuple[int, ...], Told] = {}
+    known: dict[tuple[int, ...], Evaluation] = {}
     left, tries, stale = planned(space), _TRIES_PER_POINT * space.budget, 0
     while left > 0 and tries > 0 and stale < _STALE_GENERATIONS:
         trials = [study.ask(places) for _ in range(population)]
@@ -103,13 +103,13 @@ def _pareto(space: Space, evaluate: Evaluate) -> None:
         counted = sum(known[identity].counts for identity in new)
         left, stale = left - counted, 0 if counted else stale + 1
         for trial, assignment in zip(trials, chosen):
-            told = known.get(tuple(assignment.values()))
-            if told is None or told.objectives is None:
+            evaluated = known.get(tuple(assignment.values()))
+            if evaluated is None or evaluated.objectives is None:
                 study.tell(trial, state=optuna.trial.TrialState.FAIL)
                 continue
-            for number, violation in enumerate(told.violations):
+            for number, violation in enumerate(evaluated.violations):
                 trial.set_constraint(f"constraint{number}", violation)
-            study.tell(trial, list(told.objectives))
+            study.tell(trial, list(evaluated.objectives))
 
 
 def pareto_front(rows: list[tuple[float, ...]]) -> list[int]:

@@ -200,7 +200,7 @@ def load_space(
 
 
 def parse_space(table: Any, networks: Iterable[str] | None = None) -> Space:
-    """As `load_space`, from the parsed TOML."""
+    """Reads a space from parsed TOML; raises as `load_space`."""
     if not isinstance(table, dict):
         raise SpaceError(f"a space must be a table, not {table!r}")
     _known(table, _TABLES, "the space")

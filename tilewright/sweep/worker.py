@@ -70,7 +70,7 @@ def evaluate(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _cycles(task: dict[str, Any]) -> dict[str, Any]:
-    """One network on one configuration."""
+    """Compiles and clocks one network on one configuration."""
     config, timing = NpuConfig.from_dict(task["config"]), MemoryTiming(**task["timing"])
     program = _compile(task, config, timing)
     compiled = program.compile_seconds
@@ -95,7 +95,7 @@ def _cycles(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _verify(task: dict[str, Any]) -> dict[str, Any]:
-    """The same network on the RTL and on the cycle-level simulator."""
+    """Runs a network on the RTL and on the cycle-level simulator."""
     config, timing = NpuConfig.from_dict(task["config"]), MemoryTiming(**task["timing"])
     program = _compile(task, config, timing)
     simulated = run_npu_steps(program, CycleDevice(config, timing, functional=False)).cycles

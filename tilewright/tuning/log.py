@@ -1,4 +1,4 @@
-"""The tuning log: what searches found, one JSON object per line, so that logs can be sent and joined with `cat`.
+"""The log of schedules of NPU steps, one JSON object per line: `cat` joins logs.
 
 A finding holds the decisions for every NPU step of one program, by the content of the steps (not of the weights), and
 the exact cycles of that program without and with them, and what the search made small: the same for all findings of a
@@ -95,7 +95,7 @@ class TuningLog:
 
     @property
     def objective(self) -> Objective:
-        """Of its findings; cycles where there are none."""
+        """Objective of the findings; cycles where there are none."""
         return self.findings[0].objective if self.findings else Objective.CYCLES
 
     def require(self, objective: Objective) -> None:
@@ -175,13 +175,14 @@ def default_path(objective: Objective = Objective.CYCLES) -> Path:
 
 
 def program_digest(signatures: Iterable[str]) -> str:
-    """Of a program, from the signatures of its NPU steps in order."""
+    """Returns the digest of a program, from the signatures of its NPU steps in order: 24 hex digits."""
     return hashlib.sha256(" ".join(signatures).encode()).hexdigest()[:24]
 
 
 @functools.cache
 def compiler_digest(objective: Objective = Objective.CYCLES) -> str:
-    """Of the sources that turn decisions into instructions, and instructions into figures of the objective."""
+    """Returns a digest of the sources that turn decisions into instructions, and these into figures of the objective:
+    24 hex digits."""
     found = sources_digest("common/**/*", "isa/**/*", "compiler/npu/**/*", "simulator/**/*")
     if objective is not Objective.CYCLES:
         model = sources_digest("hw/**/*", "fpga/area/*", "energy/*") + repr(meter().load())

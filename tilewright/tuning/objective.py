@@ -20,7 +20,7 @@ from tilewright.runtime.energy import meter
 
 @dataclass(frozen=True)
 class Figures:
-    """Of a program or a step: exact cycles, and µJ on the chip and of DRAM by `tilewright.energy`."""
+    """Exact cycles of a program or a step, and its µJ, on the chip and of DRAM, by the model of energy."""
 
     cycles: float
     microjoules: float
@@ -29,8 +29,7 @@ class Figures:
 @dataclass(frozen=True)
 class Cost:
     """A cost function of the compiler (`tilewright.compiler.npu.schedule.search.Measure`): so much for every cycle, and
-    so much
-    for every µJ, with some memory. Costs of parts add up to that of the whole."""
+    so much for every µJ, with some memory. Costs of parts add up to that of the whole."""
 
     cycle: float = 1
     microjoule: float = 0.0
@@ -48,7 +47,7 @@ IN_CYCLES, IN_MICROJOULES = Cost(), Cost(0, 1)
 
 
 class Objective(StrEnum):
-    """By its name on the command line."""
+    """What is to be small, by its name on the command line."""
 
     CYCLES = "cycles"
     ENERGY = "energy"
@@ -63,7 +62,7 @@ class Objective(StrEnum):
 
     @property
     def unit(self) -> str:
-        """Of `figure`. A clock would multiply products by the same for all schedules, so they have none."""
+        """Unit of `figure`. A clock would multiply products by the same for all schedules, so they have none."""
         return {"cycles": "cycles", "energy": "µJ", "energy-delay": "µJ·cycles"}[self]
 
     def figure(self, of: Figures) -> float:
@@ -115,12 +114,12 @@ class Objective(StrEnum):
 
 
 def four_digits(figure: float) -> str:
-    """For people, with four digits or all that are whole."""
+    """Formats a figure with four digits, or all digits before the point."""
     return f"{figure:,.{max(0, 3 - math.floor(math.log10(figure)))}f}" if figure else "0"
 
 
 def program_figures(program: Program, timing: MemoryTiming = DEFAULT_MEMORY) -> Figures:
-    """Of all NPU steps of a program on a memory.
+    """Measures all NPU steps of a program on a memory.
 
     Raises:
         BuildError: no C++ compiler for the simulator.

@@ -51,7 +51,7 @@ class StepProblem:
         return make_schedule(self.config, self.layers, self.outside, policy, self.plans)
 
     def schedule_cost(self, schedule: Schedule) -> float:
-        """Of the step by a schedule of the compiler."""
+        """Returns the cost of the step by a schedule of the compiler."""
         return measure_schedule(self.config, self.layers, schedule, self.measure, self.plans)
 
     def fits(self, decisions: Decisions) -> bool:
@@ -63,7 +63,7 @@ class StepProblem:
         return math.isfinite(measure_schedule(self.config, self.layers, schedule, lambda *image: 0, self.plans))
 
     def cost(self, decisions: Decisions, span: Span | None = None) -> float:
-        """Of the step, or of the units that make up `span` alone; infinite if the decisions do not fit."""
+        """Returns the cost of the step, or of the units that make up `span`; infinite if the decisions do not fit."""
         try:
             schedule = schedule_of(self.config, self.layers, self.outside, decisions)
         except CompileError:
@@ -75,7 +75,7 @@ class StepProblem:
         return measure_schedule(self.config, self.layers, schedule, self.measure, self.plans, units)
 
     def figures(self, decisions: Decisions) -> Figures:
-        """Of the step alone."""
+        """Measures cycles and µJ of the step."""
         measures = [replace(one, timing=self.memory) for one in (IN_CYCLES, IN_MICROJOULES)]
         return Figures(*(replace(self, measure=one).cost(decisions) for one in measures))
 
@@ -152,7 +152,7 @@ class Evaluator:
             self._pool.shutdown(cancel_futures=True)
 
     def costs(self, questions: Sequence[tuple[Decisions, Span | None]]) -> list[float]:
-        """Of each (decisions, span) as `StepProblem.cost`."""
+        """Returns `StepProblem.cost` of each (decisions, span)."""
         keys = [_key(*question) for question in questions]
         new = [i for i, key in enumerate(keys) if key not in self._known and key not in keys[:i]]
         self.count += len(new)

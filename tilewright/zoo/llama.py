@@ -171,7 +171,7 @@ class _Decoder:
         return self.b.constant(np.array(values, np.int64), name)
 
     def model(self, weights: Weights) -> onnx.ModelProto:
-        """All of it, checked."""
+        """Builds the whole model and checks it."""
         s, b = self.shape, self.b
         cosine, sine = rotary_tables(s)
         positions = Value("position_ids", _ANY)

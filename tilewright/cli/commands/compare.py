@@ -138,7 +138,8 @@ def _is_config(name: str) -> bool:
 
 
 def table(found: Comparison, width: int) -> Table:
-    """For people: cycles and utilisation of both sides, the ratio, and what made most of the difference."""
+    """Makes the table for people: cycles and utilisation of both sides, the ratio, and what made most of the
+    difference."""
     a, b = found.a.program, found.b.program
     title = f"a: {_label(found.a)}\nb: {_label(found.b)}"
     if a.config != b.config:

@@ -99,7 +99,7 @@ def command(
 
 
 def table(found: Explanation, width: int) -> Table:
-    """For people: per cent of each layer's cycles, so that a row sums up to 100."""
+    """Makes the table for people: per cent of each layer's cycles, so that a row sums up to 100."""
     shown = Table(
         title=f"{found.program.name} for {found.program.config.name}: cycles per layer, and per cent of them",
         title_justify="left",

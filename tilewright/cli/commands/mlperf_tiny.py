@@ -60,7 +60,7 @@ def command(models: Path | None, activation: str, mhz: float, config: str | None
 
 
 def _table(entries: list[dict[str, Any]]) -> Table:
-    """For people."""
+    """Makes the table for people."""
     first = entries[0] if entries else {"config": "", "mhz": 0}
     title = f"MLPerf Tiny on {first['config']} at {first['mhz']:g} MHz"
     shown = Table(title=title, title_justify="left", box=box.SIMPLE, pad_edge=False, collapse_padding=True)

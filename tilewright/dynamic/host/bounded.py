@@ -11,7 +11,7 @@ from tilewright.dynamic.values import Value
 
 @host_op(*BOUNDED_OPS, domain=BOUNDED_DOMAIN)
 def crop(call: HostNode, values: list[Value]) -> list[Value]:
-    """From buffer and count."""
+    """Returns the elements of a buffer up to the count."""
     whole, count = np.asarray(values[0]), int(np.asarray(values[1]))
     axis = crop_axis(call.op, call.attrs.get("axis"))
     return [np.ascontiguousarray(whole[(slice(None),) * (axis % whole.ndim) + (slice(count),)])]

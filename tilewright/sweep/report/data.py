@@ -84,7 +84,7 @@ class SweepData:
 
     @property
     def changing(self) -> list[Quantity]:
-        """Those of the quantities that are not the same at all points: the others have no front."""
+        """Returns the quantities that differ between points: the others have no front."""
         return [q for q in self.quantities if len({p["metrics"][q.key] for p in self.points}) > 1]
 
     def point(self, number: int) -> dict[str, Any]:

@@ -37,11 +37,11 @@ _MERGE = 1 / 1500
 
 @dataclass(frozen=True)
 class Spot:
-    """A place in a plot that tells more when pointed at.
+    """A place in a plot that shows a text when pointed at.
 
     Attributes:
         x, y, radius: in the coordinates of the SVG, points from the upper left.
-        text: what it tells; lines by line breaks.
+        text: the text; lines by line breaks.
     """
 
     x: float

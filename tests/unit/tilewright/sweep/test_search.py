@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.sweep.search import Assignment, Told, pareto_front, search
+from tilewright.sweep.search import Assignment, Evaluation, pareto_front, search
 from tilewright.sweep.space import parse_space
 
 TABLE: dict[str, Any] = {
@@ -13,19 +13,19 @@ TABLE: dict[str, Any] = {
 }
 
 
-def run(method: str, budget: int, seed: int = 0, fails: bool = False) -> list[tuple[Assignment, Told]]:
+def run(method: str, budget: int, seed: int = 0, fails: bool = False) -> list[tuple[Assignment, Evaluation]]:
     space = parse_space(TABLE | {"search": {"method": method, "budget": budget, "seed": seed}})
-    seen: list[tuple[Assignment, Told]] = []
+    seen: list[tuple[Assignment, Evaluation]] = []
 
-    def evaluate(assignments: list[Assignment]) -> list[Told]:
-        told = []
+    def evaluate(assignments: list[Assignment]) -> list[Evaluation]:
+        evaluated = []
         for a in assignments:
             rows, depth = a["act_rows"] / 4096, a["queue_depth"] / 60
             broken = max(0.0, 0.2 - depth)
             objectives = None if fails and a["queue_depth"] % 3 == 0 else (1 - rows + (depth - 0.5) ** 2, rows)
-            told.append(Told(True, objectives, (broken,)))
-        seen.extend(zip(assignments, told))
-        return told
+            evaluated.append(Evaluation(True, objectives, (broken,)))
+        seen.extend(zip(assignments, evaluated))
+        return evaluated
 
     search(space, evaluate)
     return seen
@@ -35,9 +35,9 @@ def test_grid_is_every_point_once() -> None:
     space = parse_space({"axes": {"queue_depth": [2, 3], "semaphores": [12, 13, 14]}})
     seen: list[Assignment] = []
 
-    def evaluate(assignments: list[Assignment]) -> list[Told]:
+    def evaluate(assignments: list[Assignment]) -> list[Evaluation]:
         seen.extend(assignments)
-        return [Told(True)] * len(assignments)
+        return [Evaluation(True)] * len(assignments)
 
     search(space, evaluate)
     assert sorted(tuple(a.values()) for a in seen) == [(q, s) for q in (2, 3) for s in (12, 13, 14)]
@@ -53,10 +53,10 @@ def test_random_replaces_impossible_points() -> None:
     space = parse_space(TABLE | {"search": {"method": "random", "budget": 20}})
     seen = []
 
-    def evaluate(assignments: list[Assignment]) -> list[Told]:
-        told = [Told(a["queue_depth"] % 2 == 0) for a in assignments]
-        seen.extend(told)
-        return told
+    def evaluate(assignments: list[Assignment]) -> list[Evaluation]:
+        evaluated = [Evaluation(a["queue_depth"] % 2 == 0) for a in assignments]
+        seen.extend(evaluated)
+        return evaluated
 
     search(space, evaluate)
     assert sum(t.counts for t in seen) == 20 < len(seen)
@@ -65,7 +65,7 @@ def test_random_replaces_impossible_points() -> None:
 def test_pareto_finds_more_of_the_front_than_chance() -> None:
     """The front is queue_depth 30 at any act_rows. Failing points and constraints do not stop the search."""
 
-    def distance(seen: list[tuple[Assignment, Told]]) -> float:
+    def distance(seen: list[tuple[Assignment, Evaluation]]) -> float:
         good = [(a, t) for a, t in seen if t.objectives is not None and not any(t.violations)]
         front = pareto_front([t.objectives for _, t in good if t.objectives is not None])
         return sum(abs(good[n][0]["queue_depth"] - 30) for n in front) / len(front)
