@@ -59,6 +59,7 @@ SHOWN_BY = {
     "additions/quantize/samples.py": ("quantize",),
     "tilewright/runtime/executor.py": ("compile",),  # which made the program
     "tilewright/sweep/networks.py": ("sweep",),
+    "tilewright/sweep/options.py": ("sweep",),
     "tilewright/sweep/runner.py": ("sweep",),
     "additions/remote/backend.py": ("run",),
     "additions/remote/command.py": ("serve",),
