@@ -23,6 +23,14 @@ _REQUIREMENT = re.compile(r"^\s*(?P<what>[^;]+?)\s*(;.*\bextra\s*==\s*['\"](?P<e
 _OWN = re.compile(rf"^{_NAME}\s*\[(?P<extras>[^\]]+)\]$")
 
 
+def import_root() -> Path:
+    """The folder from which `tilewright` is imported: that of the checkout, or of installed packages.
+
+    The path of this module is not resolved, as `tilewright/common` is a link in a checkout.
+    """
+    return Path(__file__).absolute().parents[2]
+
+
 def install_extra(*extras: str) -> str:
     """The command that installs extras of Tilewright into the environment that this process runs in."""
     if (_ROOT / "pyproject.toml").is_file():

@@ -12,9 +12,9 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tilewright.additions import public_names
 from tilewright.common.errors import TilewrightError
 from tilewright.errors import ConfigMismatchError, InputError, UntrustedError, UsageError
+from tilewright.registry import public_names
 
 if TYPE_CHECKING:
     from tilewright.api.compilation import compile, compile_program

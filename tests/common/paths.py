@@ -12,7 +12,7 @@ LINKS = {
 }
 #: Folders of the repository that are packages of these names within `tilewright`.
 PARTS = tuple(sorted(name for name, folder in LINKS.items() if name == folder))
-#: Packages of `tilewright` beside its core, in the folder `additions`.
+#: Packages of `tilewright` beside its core, in the folder `tilewright/additions`.
 ADDITIONS = tuple(sorted(name for name, folder in LINKS.items() if name != folder))
 
 

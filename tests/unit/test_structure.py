@@ -80,7 +80,7 @@ def test_headers_include_in_one_direction() -> None:
     """C and C++ sources of a folder and the headers beside them."""
     found = [
         path
-        for package in (*ROOTS, "additions", *PARTS)
+        for package in (*ROOTS, *PARTS)
         for kind in ("*.h", "*.c", "*.cpp")
         for path in (ROOT / package).rglob(kind)
     ]

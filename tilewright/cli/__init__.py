@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from tilewright.additions import LazyCommand, commands_of
 from tilewright.cli.group import Cli
+from tilewright.registry import LazyCommand, commands_of
 
 #: The core's commands in the order of the help, with the first sentence of each command's help; each is `command` in
 #: the module of its name. The sentences are here so that `tilewright --help` imports no command: 0.2 s, not 0.9 s.

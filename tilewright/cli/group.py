@@ -14,12 +14,12 @@ from typing import Any
 
 import click
 
-from tilewright.additions import LazyCommand, load
 from tilewright.cli.printed import Printed, open_standard_streams, printed
 from tilewright.common import interrupts
 from tilewright.common.errors import TilewrightError
 from tilewright.common.quiet import warnings_in_a_line
 from tilewright.common.text import meant
+from tilewright.registry import LazyCommand, load
 
 MISMATCH, MISTAKE, FAULT = 1, 2, 3
 #: As of a process that SIGPIPE ended: what read standard output is gone.

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright import additions
+from tilewright import registry
 from tilewright.api.compilation import compile_program
 from tilewright.checking.litert_reference import LiteRtReference
 from tilewright.compiler.importer.tflite.schema import read
@@ -63,7 +63,7 @@ def measure(
 
 def _measure(models: Path, file: str, config: str | Path | NpuConfig, mhz: float, activation: str) -> dict[str, Any]:
     narrow = (models / file).read_bytes()
-    model = narrow if activation == "int8" else additions.service("widen activations")(narrow)
+    model = narrow if activation == "int8" else registry.service("widen activations")(narrow)
     program = compile_program(model, config, tuning="off")
     reference = LiteRtReference(model)
     name, out = program.inputs[0].name, program.outputs[0].name

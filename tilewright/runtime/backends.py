@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from tilewright import additions
+from tilewright import registry
 from tilewright.common.text import meant
 from tilewright.errors import UsageError
 from tilewright.isa import device as isa_device
@@ -97,6 +97,6 @@ for _backend in (
             _simulator("tilewright.hw.sim.device", "RtlDevice"), "tilewright.hw.sim.device"),
     Backend("board", f"an FPGA: {_BOARD_ADDRESS}", _board, "tilewright.driver.board", True, _board_preset,
             _BOARD_ADDRESS),
-    *additions.devices(),
+    *registry.devices(),
 ):  # fmt: skip
     register(_backend)

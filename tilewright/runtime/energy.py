@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from tilewright import additions
+from tilewright import registry
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.encoding import Op
 from tilewright.isa.program import Program
@@ -110,4 +110,4 @@ class Meter(Protocol):
 
 def meter() -> Meter:
     """The meter that an addition brings. It takes a second to import: the RTL, and what is known of its area."""
-    return cast(Meter, additions.service("energy"))
+    return cast(Meter, registry.service("energy"))

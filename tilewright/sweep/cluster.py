@@ -20,6 +20,7 @@ from pathlib import Path
 from distributed.security import Security
 
 from tilewright.common import processes, temporary
+from tilewright.common.installation import import_root
 from tilewright.errors import UsageError
 
 _START_SECONDS = 60.0
@@ -83,7 +84,7 @@ class LocalCluster:
         return options
 
     def _start(self, module: str, *arguments: str) -> None:
-        root = str(Path(__file__).resolve().parents[2])
+        root = str(import_root())
         path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
         environment = os.environ | {
             "PYTHONPATH": path,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import onnx
 
-from tilewright import additions
+from tilewright import registry
 from tilewright.common.text import meant
 from tilewright.zoo.cache import cached
 from tilewright.zoo.dense_prediction import autoencoder, segmentation
@@ -70,7 +70,7 @@ ZOO: dict[str, ZooEntry] = {
     "segmentation": ZooEntry(make=segmentation, small={"size": 32, "width": 8}),
     "micro_llama": ZooEntry(
         make=micro_llama,
-        quantise=additions.calling("quantise decoder"),
+        quantise=registry.calling("quantise decoder"),
         small={"layers": 2, "width": 32, "heads": 4, "kv_heads": 2, "hidden": 48, "window": 16, "context": 64},
     ),
 }

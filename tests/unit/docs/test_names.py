@@ -23,7 +23,7 @@ FILES = tracked()
 #: Names under which nothing can be imported any more are looked for as well.
 PACKAGES = ("tilewright", *PARTS)
 #: Folders of the repository with the sources of the packages.
-FOLDERS = ("additions", *PACKAGES)
+FOLDERS = PACKAGES
 TOP = {name.split("/")[0] for name in FILES if "/" in name}
 #: Files that the pages tell the reader to write, or that commands write.
 OF_THE_READER = {"own.py", "mydevice.py"}

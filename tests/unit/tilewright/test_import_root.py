@@ -53,7 +53,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     for name in tracked():
-        if name.split("/")[0] in (*PARTS, "additions", "tilewright", "pyproject.toml", "README.md", "LICENSE"):
+        if name.split("/")[0] in (*PARTS, "tilewright", "pyproject.toml", "README.md", "LICENSE"):
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, source / name, follow_symlinks=False)
     build = "from setuptools import build_meta; build_meta.build_wheel('dist')"

@@ -11,7 +11,7 @@ import click
 from rich import box
 from rich.table import Table
 
-from tilewright import additions
+from tilewright import registry
 from tilewright.cli import arguments, terminal
 from tilewright.errors import UsageError
 from tilewright.measure import cpu_speed, host_speed, speed
@@ -148,7 +148,7 @@ def _measure_cpu(bench: Bench, progress: Progress) -> dict[str, Any]:
 
 
 def _measure_sessions(bench: Bench, progress: Progress) -> dict[str, Any]:
-    found: dict[str, Any] = additions.service("speed of sessions")(
+    found: dict[str, Any] = registry.service("speed of sessions")(
         bench.model, bench.machine, bench.given, runs=4 * bench.runs, sessions=2 * bench.runs, cycles=bench.cycles,
         progress=progress,
     )  # fmt: skip

@@ -10,7 +10,7 @@ import click
 from rich import box
 from rich.table import Table
 
-from tilewright import additions
+from tilewright import registry
 from tilewright.api.options import ProgramOptions
 from tilewright.cli import arguments, memory_options, programs, terminal
 from tilewright.compiler.stages.notes import general
@@ -97,7 +97,7 @@ def command(
     console.print(totals_table(found))
     for line in dict.fromkeys(line for each in found for line in _notes(each)):
         console.print(line, markup=False, soft_wrap=True)
-    for line in additions.service("energy tables").staleness(found[0].a.energy_model):
+    for line in registry.service("energy tables").staleness(found[0].a.energy_model):
         console.print(line, markup=False)
 
 
@@ -203,6 +203,6 @@ def totals_table(found: list[Comparison]) -> Table:
             cells += [f"{side.cycles:,}", f"{side.bound / side.cycles:.0%}" if side.cycles else ""]
         traffic = [f"{s.counters.bytes_read + s.counters.bytes_written:,}" for s in (each.a, each.b)]
         times = [show(s.clock.milliseconds(s.cycles)) if s.clock else "" for s in (each.a, each.b)]
-        energies = [additions.service("energy tables").microjoules(side.energy.total) for side in (each.a, each.b)]
+        energies = [registry.service("energy tables").microjoules(side.energy.total) for side in (each.a, each.b)]
         shown.add_row(*cells, f"{each.ratio:.3f}", *times, *traffic, *energies)
     return shown

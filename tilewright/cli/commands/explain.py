@@ -8,7 +8,7 @@ import click
 from rich import box
 from rich.table import Table
 
-from tilewright import additions
+from tilewright import registry
 from tilewright.cli import arguments, memory_options, programs, terminal
 from tilewright.compiler.stages.notes import general
 from tilewright.errors import UsageError
@@ -87,7 +87,7 @@ def command(
         terminal.emit_json(json_path, found.to_dict())
     if json_path == "-":
         return
-    energy = additions.service("energy tables")
+    energy = registry.service("energy tables")
     console = terminal.table_console()
     console.print(table(found, console.width))
     if found.rows:

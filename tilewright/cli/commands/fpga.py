@@ -9,7 +9,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from tilewright import additions
+from tilewright import registry
 from tilewright.cli import arguments, terminal
 from tilewright.cli.commands import fpga_flash, fpga_resources, fpga_zynq
 from tilewright.cli.group import Group
@@ -23,13 +23,13 @@ from tilewright.fpga.zynq.boards import ZYNQ_BOARDS
 from tilewright.isa.config import NpuConfig
 
 #: Adds the options of a network that runs without a host, as `network` of the command.
-_network_options: Callable[[arguments.Command], arguments.Command] = additions.service("network without a host")
+_network_options: Callable[[arguments.Command], arguments.Command] = registry.service("network without a host")
 
 
 @click.group(
     "fpga",
     cls=Group,
-    lazy=additions.commands_of("fpga"),
+    lazy=registry.commands_of("fpga"),
     no_args_is_help=True,
     epilog=(
         "\b\nExamples:\n"

@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from tilewright import additions
+from tilewright import registry
 from tilewright.cli import arguments, terminal
 from tilewright.cli.group import MISMATCH
 from tilewright.common.installation import install_extra
@@ -199,7 +199,7 @@ def _print(outcome: Any, space: Any, output: Path) -> None:
         click.echo(_area_note(outcome.area_model, space.family))
     if outcome.clock_model is not None:
         click.echo(_clock_note(outcome.clock_model, space.family))
-    for line in additions.service("energy tables").staleness(meter().load()):
+    for line in registry.service("energy tables").staleness(meter().load()):
         click.echo(line)
     if not outcome.front:
         for reason, count in Counter(p["reason"] for p in outcome.points if p["state"] == "infeasible").most_common(3):

@@ -8,7 +8,7 @@ import click
 from rich import box
 from rich.table import Table
 
-from tilewright import additions
+from tilewright import registry
 from tilewright.api.build import ModelSource, builder
 from tilewright.cli import arguments, memory_options, terminal
 from tilewright.cli.commands import tune_cpu
@@ -130,7 +130,7 @@ def command(
         text += "; nothing better found" if chosen is not Objective.CYCLES else "; nothing faster found"
     console.print(text + (" (interrupted)" if found.interrupted else ""), markup=False, soft_wrap=True)
     if chosen is not Objective.CYCLES:
-        for line in additions.service("energy tables").staleness(meter().load()):
+        for line in registry.service("energy tables").staleness(meter().load()):
             console.print(line, markup=False, soft_wrap=True)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from tilewright import additions, zoo
+from tilewright import registry, zoo
 from tilewright.cli import arguments, terminal
 from tilewright.cli.group import Group
 from tilewright.errors import UsageError
@@ -21,7 +21,7 @@ from tilewright.zoo.catalogue import entry
 @click.group(
     "zoo",
     cls=Group,
-    lazy=additions.commands_of("zoo"),
+    lazy=registry.commands_of("zoo"),
     epilog="\b\nExamples:\n  tilewright zoo list\n  tilewright zoo build resnet18 -o resnet18.onnx\n",
 )
 def command() -> None:

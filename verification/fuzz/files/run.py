@@ -34,7 +34,7 @@ _WEIGHTS = {"tflite": 2, "onnx": 2}
 _CHUNK = 25
 
 #: Sources of what reads files, for `--json`.
-READERS = [p for package in ("additions", "compiler", "isa", "tilewright") for p in (ROOT / package).rglob("*.py")]
+READERS = [p for package in ("compiler", "isa", "tilewright") for p in (ROOT / package).rglob("*.py")]
 
 Chunk = tuple[str, int, int]
 

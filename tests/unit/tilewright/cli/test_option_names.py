@@ -25,8 +25,8 @@ COMPILING = ("bench", "compare", "compile", "explain", "info", "run", "sweep", "
 #: Modules outside `cli/commands` whose messages name options, with the commands that show them: `fpga build` is a
 #: command of a group. A module that is not here fails the test until it is.
 SHOWN_BY = {
-    "additions/generate/command.py": ("generate",),
-    "additions/generate/language_model.py": ("generate",),
+    "tilewright/additions/generate/command.py": ("generate",),
+    "tilewright/additions/generate/language_model.py": ("generate",),
     "compiler/importer/onnx/inputs.py": (*COMPILING, "quantize"),
     "compiler/importer/tflite/__init__.py": tuple(c for c in COMPILING if c not in ("bench", "sweep")),
     "driver/board.py": ("run",),
@@ -48,35 +48,35 @@ SHOWN_BY = {
     "tilewright/measure/latency.py": ("explain", "run"),
     "tilewright/measure/mlperf_tiny.py": ("mlperf-tiny",),
     "tilewright/measure/roofline.py": ("explain",),
-    "additions/quantize/command.py": ("quantize",),
-    "additions/quantize/model.py": ("quantize",),
-    "additions/quantize/batch.py": ("quantize",),
-    "additions/quantize/image_samples.py": ("quantize",),
-    "additions/quantize/layers.py": ("quantize",),
-    "additions/quantize/metric.py": ("quantize",),
-    "additions/quantize/model_inputs.py": ("quantize",),
-    "additions/quantize/prepare.py": ("quantize",),
-    "additions/quantize/samples.py": ("quantize",),
+    "tilewright/additions/quantize/command.py": ("quantize",),
+    "tilewright/additions/quantize/model.py": ("quantize",),
+    "tilewright/additions/quantize/batch.py": ("quantize",),
+    "tilewright/additions/quantize/image_samples.py": ("quantize",),
+    "tilewright/additions/quantize/layers.py": ("quantize",),
+    "tilewright/additions/quantize/metric.py": ("quantize",),
+    "tilewright/additions/quantize/model_inputs.py": ("quantize",),
+    "tilewright/additions/quantize/prepare.py": ("quantize",),
+    "tilewright/additions/quantize/samples.py": ("quantize",),
     "tilewright/runtime/executor.py": ("compile",),  # which made the program
     "tilewright/sweep/networks.py": ("sweep",),
     "tilewright/sweep/options.py": ("sweep",),
     "tilewright/sweep/runner.py": ("sweep",),
-    "additions/remote/backend.py": ("run",),
-    "additions/remote/command.py": ("serve",),
-    "additions/standalone/command.py": ("fpga ask", "fpga image", "fpga build"),
-    "additions/standalone/firmware.py": ("compile",),  # which made the program
+    "tilewright/additions/remote/backend.py": ("run",),
+    "tilewright/additions/remote/command.py": ("serve",),
+    "tilewright/additions/standalone/command.py": ("fpga ask", "fpga image", "fpga build"),
+    "tilewright/additions/standalone/firmware.py": ("compile",),  # which made the program
     "tilewright/store/trust.py": ("run",),
 }
 
 #: What is no message of a command: tools with a parser of their own, options of other programs, generated text.
 ELSEWHERE = (
     "hw/", "isa/generate/", "simulator/generate.py", "fpga/sim/", "fpga/area/", "fpga/flows/xilinx7/",
-    "fpga/zynq/export", "additions/remote/generate", "tilewright/additions.py", "tilewright/cli/__init__.py",
+    "fpga/zynq/export", "tilewright/additions/remote/generate", "tilewright/registry.py", "tilewright/cli/__init__.py",
 )  # fmt: skip
 
 #: Modules of several commands.
 GROUPS = (
-    "additions/standalone/command",
+    "tilewright/additions/standalone/command",
     *(f"tilewright/cli/commands/{name}" for name in ("config", "fpga", "zoo")),
 )
 
@@ -125,7 +125,7 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
 
 def messages() -> Iterator[tuple[str, int, str]]:
     """Module, line and text of every message that names an option."""
-    for package in ("additions", "common", "compiler", "driver", "fpga", "isa", "simulator", "tilewright"):
+    for package in ("common", "compiler", "driver", "fpga", "isa", "simulator", "tilewright"):
         for path in sorted((ROOT / package).rglob("*.py")):
             module = path.relative_to(ROOT).as_posix()
             if module.startswith(ELSEWHERE):

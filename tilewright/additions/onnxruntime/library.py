@@ -8,12 +8,12 @@ import json
 import sys
 from pathlib import Path
 
+from tilewright.common.installation import import_root
 from tilewright.common.native import shared_library
 from tilewright.common.version import tilewright_version
 from tilewright.onnxruntime.wire import LINE
 
 _SOURCES = Path(__file__).resolve().parent / "native"
-_ROOT = Path(__file__).resolve().parents[2]
 
 
 def onnxruntime_library() -> str:
@@ -26,7 +26,7 @@ def onnxruntime_library() -> str:
         BuildError: no compiler, or it failed.
     """
     release = tilewright_version().partition(" ")[2] or "0.0.0"  # onnxruntime wants numbers
-    texts = {"TW_PYTHON": sys.executable, "TW_ROOT": str(_ROOT), "TW_VERSION": release}
+    texts = {"TW_PYTHON": sys.executable, "TW_ROOT": str(import_root()), "TW_VERSION": release}
     return str(
         shared_library(
             _SOURCES / "provider.cpp",

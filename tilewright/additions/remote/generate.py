@@ -7,8 +7,9 @@ import tempfile
 from importlib.resources import files
 from pathlib import Path
 
+from tilewright.common.installation import import_root
+
 _HERE = Path(__file__).resolve().parent
-_ROOT = _HERE.parents[1]
 _PROTO = "tilewright/remote/remote.proto"
 OUTPUTS = ("remote_pb2.py", "remote_pb2.pyi")
 
@@ -19,7 +20,14 @@ def generate() -> dict[str, str]:
 
     with tempfile.TemporaryDirectory() as folder:
         include = str(files("grpc_tools") / "_proto")
-        arguments = ["protoc", f"-I{_ROOT}", f"-I{include}", f"--python_out={folder}", f"--pyi_out={folder}", _PROTO]
+        arguments = [
+            "protoc",
+            f"-I{import_root()}",
+            f"-I{include}",
+            f"--python_out={folder}",
+            f"--pyi_out={folder}",
+            _PROTO,
+        ]
         if protoc.main(arguments) != 0:
             raise SystemExit("protoc failed")
         made = Path(folder) / "tilewright" / "remote"

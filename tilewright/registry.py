@@ -3,7 +3,8 @@
 The core imports, compiles, runs, checks and explains models, sweeps machines and writes RTL and bitstreams. It imports
 no addition, and a contract of import-linter holds it to that. An addition has its row here instead: what it adds, and
 the module of each. A module is imported when what it adds is used for the first time, so that the command line starts
-in 0.15 s and a package that an addition needs is missed by nobody else. The sources are in the folder `additions`.
+in 0.15 s and a package that an addition needs is missed by nobody else. The sources are in the folder
+`tilewright/additions`, to which links such as `tilewright/quantize` lead.
 """
 
 from __future__ import annotations
