@@ -76,20 +76,39 @@ def test_folders_import_in_one_direction(graph: grimp.ImportGraph) -> None:
     assert found == {}
 
 
+def includes(sources: list[Path]) -> dict[str, set[str]]:
+    """Which C and C++ files include which, of any folder: the file beside, else every one that the name may mean."""
+    arrows: dict[str, set[str]] = {}
+    for path in sources:
+        arrows[str(path)] = set()
+        for name in re.findall(r'^\s*#\s*include\s*["<]([^">]+)[">]', path.read_text(encoding="utf-8"), re.MULTILINE):
+            beside = [other for other in sources if other == path.parent / name]
+            arrows[str(path)] |= {str(other) for other in beside or sources if str(other).endswith(f"/{name}")}
+    return arrows
+
+
 def test_headers_include_in_one_direction() -> None:
-    """C and C++ sources of a folder and the headers beside them."""
-    found = [
-        path
-        for package in (*ROOTS, *PARTS)
-        for kind in ("*.h", "*.c", "*.cpp")
-        for path in (ROOT / package).rglob(kind)
-    ]
-    assert len(found) > 20
-    arrows = {
-        str(path): {str(path.with_name(name)) for name in re.findall(r'^#include "([^"]+)"', path.read_text(), re.M)}
-        for path in found
+    """C and C++ sources and headers of the whole repository, wherever an include path may lead."""
+    folders = [*ROOTS, *PARTS, "tests", "examples"]
+    kinds = ("*.h", "*.hpp", "*.c", "*.cpp", "*.inc")
+    found = [path for folder in folders for kind in kinds for path in (ROOT / folder).rglob(kind)]
+    assert len(found) > 40
+    assert circles(includes(found)) == []
+
+
+def test_circles_of_headers_are_found_across_folders(tmp_path: Path) -> None:
+    texts = {
+        "a/one.h": '#pragma once\n#include "two.h"\n',
+        "b/two.h": "#ifdef FAST\n  # include <c/three.h>\n#endif\n",
+        "c/three.h": '#include "one.h"\n#include <vector>\n',
+        "c/two.h": "",
+        "a/main.cpp": '#include "one.h"\n',
     }
-    assert circles(arrows) == []
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    found = circles(includes([tmp_path / name for name in texts]))
+    assert found == [[str(tmp_path / name) for name in ("a/one.h", "b/two.h", "c/three.h")]]
 
 
 def test_unit_tests_lie_where_the_sources_do() -> None:
