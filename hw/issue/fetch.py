@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from tilewright.hw.connections import unread
 from tilewright.hw.interfaces import LENGTH_BITS, Fault, ReadPort, pc_bits
 from tilewright.hw.issue.decoder import Decoder
+from tilewright.hw.parts.probes import declare_probes
 from tilewright.hw.parts.queue import BlockQueue
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.error_codes import ErrorCode
@@ -38,6 +39,13 @@ class Fetch(wiring.Component):
         ended: END has been dispatched.
         fault, fault_code: at instruction `pc`; given when `quiet`: no engine can move any more.
         halt: stop.
+
+    Probes:
+        setup: one-hot, the cycle after `start`.  active: the program runs.
+        available, present: bytes from the first instruction to the end of the region; instructions of the program, 0 if
+            it leaves the region.
+        address, beats_left, next_beats: the next burst, in beats: its address, the beats to the end of the program, its
+            own beats.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -71,7 +79,6 @@ class Fetch(wiring.Component):
         self._low = (c.bus_bytes - 1).bit_length()
         offset = Cat(C(0, _INSTRUCTION), self.offset[_INSTRUCTION:])
         m.submodules.decoder = decoder = Decoder(c)
-        # Some are read by `verification.formal`.
         self.setup = Signal(SETUP_CYCLES)
         self.active = Signal()
         self.available = Signal(c.offset_bits)  # bytes from the first instruction to the end of the region
@@ -83,11 +90,13 @@ class Fetch(wiring.Component):
         self._words(m, buffer, popped, skip)
         self._dispatch(m, decoder, offset)
         unread(m, buffer.i_ready)  # `free` counts
+        declare_probes(self, setup=self.setup, active=self.active, available=self.available, present=self.present)
+        declare_probes(self, address=self.address, beats_left=self.beats_left, next_beats=self.next_beats)
         return m
 
     def _set_up(self, m: Module, offset: Value) -> tuple[Signal, Value]:
-        """How many instructions the region holds, where the first beat is. Returns the beats of the whole program, and
-        the instructions before it in its first one."""
+        """Counts the instructions that the region holds, and finds the first beat. Returns the beats of the whole
+        program, and the number of instructions before it in its first beat."""
         m.d.sync += self.setup.eq(Cat(self.start, self.setup[:-1]))
         inside = self.allowed & (self.size > offset)
         with m.If(self.setup[0]):
@@ -111,8 +120,8 @@ class Fetch(wiring.Component):
         return beats, skip
 
     def _requests(self, m: Module, beats: Signal) -> tuple[BlockQueue, Signal]:
-        """Bursts end at multiples of `fetch_burst_bytes`, and only beats that fit the buffer are under way. Returns the
-        buffer, and whether a beat leaves it."""
+        """Asks for bursts: they end at multiples of `fetch_burst_bytes`, and only beats that fit the buffer are under
+        way. Returns the buffer, and whether a beat leaves it."""
         c, address, beats_left = self.config, self.address, self.beats_left
         depth = FETCH_BUFFER_BYTES // c.bus_bytes
         chunk = fetch_burst_bytes(c) // c.bus_bytes
@@ -152,7 +161,7 @@ class Fetch(wiring.Component):
         return buffer, popped
 
     def _words(self, m: Module, buffer: BlockQueue, popped: Signal, skip: Value) -> None:
-        """Second stage: one instruction is put together."""
+        """Second stage: assembles one instruction from beats."""
         bus = self.config.bus_bytes
         word, word_bad, word_valid, word_take = Signal(INSTRUCTION_BITS), Signal(), Signal(), Signal()
         self._word = word, word_bad, word_valid, word_take
@@ -188,7 +197,7 @@ class Fetch(wiring.Component):
                 ]
 
     def _dispatch(self, m: Module, decoder: Decoder, offset: Value) -> None:
-        """Third stage: an instruction is checked and waits for its queue."""
+        """Third stage: checks an instruction, which waits for its queue."""
         active, present = self.active, self.present
         word, word_bad, word_valid, word_take = self._word
         held, leaves, bus_error, legal, operands_ok = Signal(), Signal(), Signal(), Signal(), Signal()

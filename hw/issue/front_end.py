@@ -7,6 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hw.interfaces import EngineControl, Take, pc_bits
+from tilewright.hw.parts.probes import declare_probes
 from tilewright.hw.table import engine_of, header, instructions_of, is_instruction, one_hot
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.fields import INSTRUCTION_BITS
@@ -33,6 +34,9 @@ class FrontEnd(wiring.Component):
         was_blocked: in the cycle before the head was a run instruction held back by a semaphore.  waiting: and the core
             was ready.  lacked0: by `wait0`.
         halt: start nothing. What the queue and the semaphores do then does not matter any more.
+
+    Probes:
+        held: the head has its semaphores.
     """
 
     def __init__(self, config: NpuConfig, engine: Engine) -> None:
@@ -60,8 +64,8 @@ class FrontEnd(wiring.Component):
         )
 
     def marks(self, word: Value) -> Value:
-        """What is to be known of an instruction at once, for `entry_marks`: it is of this engine, it configures, which
-        of `configuring` it is."""
+        """Predecodes an instruction for `entry_marks`: it is of this engine; it configures; one-hot, which of
+        `configuring` it is."""
         which = Cat(is_instruction(word, name) for name in self.configuring)
         return Cat(engine_of(word) == self.kind if self.shared else C(1, 1), which.any(), which)
 
@@ -100,5 +104,5 @@ class FrontEnd(wiring.Component):
             m.d.sync += held.eq(0)
         with m.Elif(semaphores.grant):
             m.d.sync += held.eq(1)
-        self.held = held  # for `verification.formal`
+        declare_probes(self, held=held)
         return m

@@ -7,11 +7,12 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hw.interfaces import ENGINES, SEMAPHORE_BITS, Fault, Retire, Take
+from tilewright.hw.parts.probes import declare_probes
 from tilewright.hw.table import one_hot
 from tilewright.isa.config import SEMAPHORE_LIMIT, NpuConfig
 from tilewright.isa.instructions import Engine
 
-#: What an engine tells with a completed instruction.
+#: The members of `Retire` that come with `give`.
 GIVEN = ("signal0", "signal1", "pc")
 
 
@@ -28,8 +29,13 @@ class Semaphores(wiring.Component):
     Ports:
         takes, gives: of the engines, in the order of ENGINES.
         counting: something was given in the cycle before.
-        overflow: a counter went beyond the limit, by what was given two cycles before. In the cycle after it says with
-            which instruction, and the semaphore as `address`.  overflow_engine: then, which engine gave it.
+        overflow: a counter went beyond the limit, by what was given two cycles before. In the cycle after, `pc` is the
+            instruction that gave it, `address` the semaphore, and `overflow_engine` the engine.
+
+    Probes:
+        counts: the counters, from number 1 on.  there: one bit per semaphore, set where its counter is not 0.
+        granted, given, given_to: by engine, what happened in the cycle before: it took; it gave; a bit for each
+            semaphore that it gave.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -119,13 +125,13 @@ class Semaphores(wiring.Component):
         for engine, e, retired, mask, first in reversed(list(zip(ENGINES, names, self.gives, gives, first_gives))):
             gave, gave_first = Signal(size, name=f"{e}_gave"), Signal(size, name=f"{e}_gave_first")
             blamed, blamed_first = Signal(name=f"{e}_blamed"), Signal(name=f"{e}_blamed_first")
-            told: dict[str, Value] = {}
+            delayed: dict[str, Value] = {}
             for p in GIVEN:
-                told[p] = getattr(retired, p)
+                delayed[p] = getattr(retired, p)
                 for n in range(3):
-                    later = Signal.like(told[p], name=f"{e}_{p}_{n}")
-                    m.d.sync += later.eq(told[p])
-                    told[p] = later
+                    later = Signal.like(delayed[p], name=f"{e}_{p}_{n}")
+                    m.d.sync += later.eq(delayed[p])
+                    delayed[p] = later
             m.d.sync += [
                 gave.eq(mask),
                 gave_first.eq(first),
@@ -135,11 +141,9 @@ class Semaphores(wiring.Component):
             with m.If(blamed):
                 m.d.comb += [
                     self.overflow_engine.eq(engine),
-                    self.overflow.pc.eq(told["pc"]),
-                    self.overflow.address.eq(Mux(blamed_first, told["signal0"], told["signal1"])),
+                    self.overflow.pc.eq(delayed["pc"]),
+                    self.overflow.address.eq(Mux(blamed_first, delayed["signal0"], delayed["signal1"])),
                 ]
-        # For `verification.formal`.
-        self.counts, self.there = Array(counts), there
-        self.given_to, self.given = dict(zip(ENGINES, gives)), dict(zip(ENGINES, given_now))
-        self.granted = dict(zip(ENGINES, granted.values()))
+        declare_probes(self, counts=Array(counts), there=there, granted=dict(zip(ENGINES, granted.values())))
+        declare_probes(self, given_to=dict(zip(ENGINES, gives)), given=dict(zip(ENGINES, given_now)))
         return m

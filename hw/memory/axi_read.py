@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from tilewright.hw.connections import unread
 from tilewright.hw.interfaces import BURST_INCR, CACHE_NORMAL, Axi4, ReadPort
+from tilewright.hw.parts.probes import declare_probes
 from tilewright.hw.parts.queue import Queue
 from tilewright.isa.config import NpuConfig
 
@@ -24,6 +25,9 @@ class AxiRead(wiring.Component):
         ar, r: AXI.
         idle: nothing in flight.
         halt: accept no requests, take and drop all beats.
+
+    Probes:
+        owners: the queue of bursts in flight: whether LOAD owns the burst, and its address.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -94,5 +98,5 @@ class AxiRead(wiring.Component):
         with m.If(taken):
             m.d.sync += position.eq(Mux(r.last, 0, position + 1))
         unread(m, r.id)  # there is one
-        self.owners = owners  # for `verification.formal`
+        declare_probes(self, owners=owners)
         return m

@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from tilewright.hw.connections import unread
 from tilewright.hw.interfaces import BURST_INCR, CACHE_NORMAL, Axi4
+from tilewright.hw.parts.probes import declare_probes
 from tilewright.hw.parts.queue import Queue
 from tilewright.isa.config import NpuConfig
 
@@ -29,6 +30,9 @@ class AxiWrite(wiring.Component):
         aw, w, b: AXI.
         in_burst: beats of the current burst are still to come.  idle: nothing in flight.
         halt: begin no bursts; complete those begun with beats that write nothing.
+
+    Probes:
+        left: beats of the current burst that are still to be taken.  pending: the queue of bursts without a response.
     """
 
     def __init__(self, config: NpuConfig, tag_bits: int) -> None:
@@ -128,5 +132,5 @@ class AxiWrite(wiring.Component):
             aw.prot.eq(0),
         ]
         unread(m, b.id)  # there is one
-        self.left, self.pending = left, pending  # for `verification.formal`
+        declare_probes(self, left=left, pending=pending)
         return m

@@ -7,6 +7,8 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from tilewright.hw.parts.probes import declare_probes
+
 
 def _ports(width: int, depth: int) -> dict[str, wiring.Member]:
     return {
@@ -32,7 +34,11 @@ class Queue(wiring.Component):
     Ports:
         i_valid, i_payload, i_ready: input stream.
         o_valid, o_payload, o_ready: output stream.
-        level: entries held.
+        level: number of entries in the queue.
+
+    Probes:
+        store: the memory.  head, tail: addresses of the oldest entry and of the next one to be written.
+        full, held: the queue has no room; it has an entry.
     """
 
     def __init__(self, width: int, depth: int) -> None:
@@ -75,18 +81,12 @@ class Queue(wiring.Component):
             m.d.sync += [self.level.eq(self.level + 1), held.eq(1), full.eq(self.level == self.depth - 1)]
         with m.If(pop & ~push):
             m.d.sync += [self.level.eq(self.level - 1), held.eq(self.level != 1), full.eq(0)]
-        self.head, self.tail, self.store, self.full, self.held = (
-            head,
-            tail,
-            store,
-            full,
-            held,
-        )  # for `verification.formal`
+        declare_probes(self, store=store, head=head, tail=tail, full=full, held=held)
         return m
 
 
 class BlockQueue(wiring.Component):
-    """A queue in block RAM, whose reads take a cycle. Parameters, ports and timing as `Queue`.
+    """A queue in block RAM, whose reads take a cycle. Parameters, ports, probes and timing are those of `Queue`.
 
     What will be the oldest entry is read in the cycle before. An entry that becomes the oldest with its push is not in
     the RAM by then and comes from a register.
@@ -124,20 +124,26 @@ class BlockQueue(wiring.Component):
             m.d.sync += [self.level.eq(self.level + 1), held.eq(1), full.eq(self.level == self.depth - 1)]
         with m.If(pop & ~push):
             m.d.sync += [self.level.eq(self.level - 1), held.eq(self.level != 1), full.eq(0)]
-        # For `verification.formal`.
-        self.store, self.read, self.head, self.tail, self.full, self.held = store, read.data, head, tail, full, held
+        declare_probes(self, store=store, head=head, tail=tail, full=full, held=held)
         return m
 
 
 class HeadQueue(wiring.Component):
-    """A queue in block RAM whose oldest entry is in a register. Parameters and ports as `Queue`, with a depth of at
-    least 2; an entry popped in cycle t makes room (`level`, `i_ready`) in cycle t+2.
+    """A queue in block RAM whose oldest entry is in a register. Parameters and ports are those of `Queue`, with a depth
+    of at least 2; an entry popped in cycle t makes room (`level`, `i_ready`) in cycle t+2.
 
     Latency: QUEUE_CYCLES: the entry is written, read, and goes to the register. One entry per cycle.
 
-    Ports besides:
-        o_load, o_next: the register takes `o_next` at the end of this cycle, for registers of what can be told from it.
+    Further ports:
+        o_load, o_next: with `o_load` the head becomes `o_next` at the end of this cycle, so that users can register
+            values derived from the new head.
         filled: there is an entry, at the output or on its way.
+
+    Probes:
+        store, read: the memory, and the word at its output.  following, tail: addresses of the next reads and writes.
+        behind, some, more: number of entries in the memory; whether it has one; whether it has more than one.
+        shown: the word at the output of the memory is an entry.
+        popped: an entry left in the cycle before.  full: the queue has no room.
     """
 
     def __init__(self, width: int, depth: int) -> None:
@@ -190,8 +196,6 @@ class HeadQueue(wiring.Component):
             m.d.sync += full.eq(self.level == self.depth - 1)
         with m.If(popped & ~push):
             m.d.sync += full.eq(0)
-        # For `verification.formal`.
-        self.store, self.read, self.following, self.tail = store, read.data, following, tail
-        self.behind, self.some, self.more, self.shown = behind, some, more, shown
-        self.popped, self.full = popped, full
+        declare_probes(self, store=store, read=read.data, following=following, tail=tail, popped=popped, full=full)
+        declare_probes(self, behind=behind, some=some, more=more, shown=shown)
         return m

@@ -1,4 +1,4 @@
-"""From boxes in a memory region to AXI bursts, for LOAD and STORE."""
+"""Splits boxes in a memory region into AXI bursts, for LOAD and STORE."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from tilewright.hw.parts.probes import declare_probes
 from tilewright.hw.parts.queue import Queue
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.timing import OUT_BURSTS
@@ -17,22 +18,23 @@ AXI_BOUNDARY = 4096
 
 
 def run_bits(row_bytes: int) -> int:
-    """Bits of the bytes of one run: 2**16 - 1 rows of so many bytes."""
+    """Returns the bits of the length of a run in bytes: a run has 2**16 - 1 rows of `row_bytes` at most."""
     return 16 + (row_bytes - 1).bit_length()
 
 
 class _Box(NamedTuple):
-    """The first stage: a box.
+    """The first stage walks a box run by run. Offsets, strides and lengths are in bytes of the region.
 
     Attributes:
-        valid: there is one.
-        now, bytes, end: first byte of the run, its bytes, the byte behind it.
-        plane: first byte of the plane.
-        stride0, stride1: between runs and between planes.
+        valid: the stage holds a box.
+        now, bytes, end: offset of the current run, its length, and the offset of its end.
+        plane: offset of the current plane.
+        stride0, stride1: distance between runs and between planes.
         tag, null: see the ports.
-        left0, left1: runs of the plane and planes after this one.  most0: `left0` of a whole plane.
+        left0, left1: number of runs of this plane, and of planes, after the current one.  most0: `left0` at the start
+            of a plane.
         same_plane, more_planes: `left0`, `left1` is not 0.
-        take: the run goes on to the second stage.  last: it is the last of the box.
+        take: the run moves on to the second stage.  last: it is the last of the box.
     """
 
     valid: Signal
@@ -54,16 +56,16 @@ class _Box(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """The second stage: a run.
+    """The second stage checks a run against the window.
 
     Attributes:
-        valid: there is one.
-        last: of its box.
-        inside: it lies in the window.
-        address: of its first beat, in beats.  low, beyond: the bits below and above.
-        beats: of the run.
+        valid: the stage holds a run.
+        last: the run is the last of its box.
+        inside: the run lies in the window.
+        address: address of its first beat, in beats.  low, beyond: the bits of the byte address below and above.
+        beats: number of beats of the run.
         tag, null: see the ports.
-        take: it goes on to the third stage.
+        take: the run moves on to the third stage.
     """
 
     valid: Signal
@@ -79,14 +81,14 @@ class _Run(NamedTuple):
 
 
 class _Rest(NamedTuple):
-    """The third stage: what is left of a run.
+    """The third stage cuts bursts off the rest of a run.
 
     Attributes:
-        valid: there is something.
-        tag, null: see the ports.
-        address, beats: of what is left.
-        turn: the next burst is still to be cut.
-        burst, final: beats of the burst; it is the last.
+        valid: the stage holds a run.
+        tag, null: see the ports.  last: the run is the last of its box.
+        address, beats: address of the rest, in beats, and its number of beats.
+        turn: this cycle computes the next burst of the run.
+        burst, final: beats of the burst; it is the last of the run.
     """
 
     valid: Signal
@@ -97,6 +99,7 @@ class _Rest(NamedTuple):
     turn: Signal
     burst: Signal
     final: Signal
+    last: Signal
 
 
 class BurstWalker(wiring.Component):
@@ -110,17 +113,20 @@ class BurstWalker(wiring.Component):
     Parameters:
         config: bus and bursts.
         tag_bits: bits that travel with the instruction.
-        run_bits: of the bytes of a run.
+        run_bits: bits of the length of a run in bytes.
 
     Ports:
         start, offset, bytes, count0, count1, mem_stride0, mem_stride1, tag: a box, counts at least 1.
         null: the box is empty but takes its turn: one item with `o_null`.
-        base, size, allowed: region of the box in the first stage.
+        base, size, allowed: region of the box in the first stage, in bytes.
         ready: the first stage is idle: when `start` may come.  ready_next: it is in the next cycle.
         o_valid, o_ready, o_address, o_beats, o_last, o_tag: bursts; `o_last` is the last of the box.
         failed, error_address, error_tag: the next run leaves the window, and all bursts before it have been taken.
         busy: any stage holds something.
         halt: hold everything.
+
+    Probes:
+        box, run, rest: the three stages, see `_Box`, `_Run`, `_Rest`.  out: the queue of bursts.
     """
 
     def __init__(self, config: NpuConfig, tag_bits: int, run_bits: int) -> None:
@@ -173,17 +179,11 @@ class BurstWalker(wiring.Component):
             self.error_tag.eq(run.tag),
         ]
         m.d.comb += self.busy.eq(box.valid | run.valid | rest.valid | out.o_valid)
-        # For `verification.formal`: valid, null, tag of every stage; first byte, bytes, end of the run; first beat,
-        # beats left; whether the burst is still to be cut, its beats, whether it is the last; the bursts that wait;
-        # whether the run of the second stage lies in the window.
-        self.stages = tuple((stage.valid, stage.null, stage.tag) for stage in (box, run, rest))
-        self.run = (box.now, box.bytes, box.end)
-        self.spans = ((run.address, run.beats), (rest.address, rest.beats))
-        self.burst, self.out, self.inside = (rest.turn, rest.burst, rest.final), out, run.inside
+        declare_probes(self, box=box, run=run, rest=rest, out=out)
         return m
 
     def _box(self, take1: Signal, last1: Signal) -> _Box:
-        """Registers of the first stage."""
+        """Makes the signals of the first stage."""
         c = self.config
         active = Signal()
         now, plane = Signal(c.offset_bits, reset_less=True), Signal(c.offset_bits, reset_less=True)
@@ -213,7 +213,7 @@ class BurstWalker(wiring.Component):
         )
 
     def _walk(self, m: Module, box: _Box, room2: Value) -> None:
-        """Stage 1: offsets of runs."""
+        """Stage 1: computes the offsets of runs."""
         m.d.comb += [
             box.last.eq(box.null | ~(box.same_plane | box.more_planes)),
             box.take.eq(box.valid & room2),
@@ -251,7 +251,7 @@ class BurstWalker(wiring.Component):
             ]
 
     def _run(self) -> _Run:
-        """Registers of the second stage."""
+        """Makes the signals of the second stage."""
         valid2, last2, inside2 = Signal(), Signal(reset_less=True), Signal(reset_less=True)
         low2, beyond2 = Signal(self._low, reset_less=True), Signal(reset_less=True)
         address2 = Signal(self.config.axi_address_bits - self._low, reset_less=True)
@@ -262,7 +262,7 @@ class BurstWalker(wiring.Component):
         return _Run(valid2, last2, inside2, low2, beyond2, address2, beats2, tag2, null2, take2)
 
     def _check(self, m: Module, box: _Box, run: _Run, room2: Signal) -> None:
-        """Stage 2: address and beats of a run, whether it lies in the window; if not it stays here."""
+        """Stage 2: computes address and beats of a run and checks the window; a run outside it stays here."""
         bus = self.config.bus_bytes
         m.d.comb += room2.eq(~run.valid | run.take)
         with m.If(box.take):
@@ -279,7 +279,7 @@ class BurstWalker(wiring.Component):
             m.d.sync += run.valid.eq(0)
 
     def _cut(self, m: Module, run: _Run, out: Queue) -> _Rest:
-        """Stage 3: bursts of a run."""
+        """Stage 3: cuts a run into bursts."""
         c = self.config
         sent = Signal()
         valid3, last3 = Signal(), Signal(reset_less=True)
@@ -316,11 +316,12 @@ class BurstWalker(wiring.Component):
             m.d.sync += [tag3.eq(run.tag), null3.eq(run.null)]
         with m.If(run.take | turn):
             m.d.sync += [burst.eq(Mux(ends, cut_beats, reach)), final.eq(ends | (run.null & ~turn))]
-        return _Rest(valid3, null3, tag3, address3, beats3, turn, burst, final)
+        return _Rest(valid3, null3, tag3, address3, beats3, turn, burst, final, last3)
 
 
 def latch_region(m: Module, region: Any, number: Value, idle: Value) -> tuple[Signal, Signal, Signal]:
-    """Base, size and permission of region `number`, kept while not `idle`. `region` is a `RegionAccess`."""
+    """Returns base, size and permission of region `number`, registered while not `idle`. `region` is a
+    `RegionAccess`."""
     m.d.comb += region.number.eq(number)
     kept = []
     for value in (region.base, region.size, region.allowed):

@@ -15,6 +15,7 @@ from tilewright.hw.interfaces import Fault, ReadPort, RegionAccess, pc_bits
 from tilewright.hw.issue.engine import EngineShell
 from tilewright.hw.memory.load_layouts import LoadWrite, descriptor_layout, stride_shape
 from tilewright.hw.memory.weight_codes import CodedWrite
+from tilewright.hw.parts.probes import declare_probes
 from tilewright.hw.parts.queue import Queue
 from tilewright.hw.table import field, header, is_instruction
 from tilewright.hw.transfer.bursts import BurstWalker, latch_region, run_bits
@@ -25,7 +26,7 @@ from tilewright.isa.timing import LOAD_DESCRIPTORS
 
 
 class _Box(NamedTuple):
-    """Registers of the box: by level, as LOAD_DIM sets them."""
+    """The registers of the box: count, stride in rows and stride in bytes of each level, as LOAD_DIM sets them."""
 
     counts: list[Signal]
     row_stride: list[Signal]
@@ -33,15 +34,15 @@ class _Box(NamedTuple):
 
 
 class _Head(NamedTuple):
-    """The instruction at the head of the queue.
+    """Properties of the instruction at the head of the queue, registered.
 
     Attributes:
-        no_rows: its box has none, padding included.
-        empty: it reads nothing.
+        no_rows: its box has no rows, padding included.
+        empty: it reads no bytes.
         sync: it has no box.
         one, only: its box is one line; one line of one part.
         coded: it is LOAD_CODED.
-        bytes: of a run.
+        bytes: length of a run in bytes.
     """
 
     no_rows: Signal
@@ -62,7 +63,7 @@ class Load(EngineShell):
 
     Ports:
         control, retire, activity: see `EngineShell`; it stalls where the data half waits.
-        region: where a memory region is, and whether it may be read.
+        region: base, size and read permission of a memory region.
         read: bursts and their beats.
         write: to the scratchpads.
         operand_fault: the box at `start` has no rows.
@@ -70,6 +71,10 @@ class Load(EngineShell):
         bus_fault: a beat came with an error.
         range_fault: a row beyond its memory.
         codes, code_fault: see `LoadData`.
+
+    Probes:
+        region: base, size and permission of the region of the box that is walked.
+        box, pad, head: registers of LOAD_DIM and LOAD_PAD; what is known of the head of the queue, see `_Head`.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -104,7 +109,6 @@ class Load(EngineShell):
         box, pad = self._box(m), self.registers(m, "LOAD_PAD")
         head = self._head(m, box, pad)
         begin = control.start & (head.sync | ~head.no_rows)
-        # Shown for `verification.formal`.
         self.kept_region = latch_region(m, self.region, self.run("region"), walker.ready)
         m.d.comb += [
             self.operand_fault.error.eq(control.start & ~head.sync & head.no_rows),
@@ -124,10 +128,11 @@ class Load(EngineShell):
         m.d.comb += self.activity.running.eq(descriptors.o_valid | half.busy | walker.busy | self.retire.give)
         # The data half knows where an instruction ends; `ready` has looked at the room.
         unread(m, walker.o_last, walker.o_null, walker.o_tag, descriptors.i_ready)
+        declare_probes(self, region=self.kept_region, box=box, pad=pad, head=head)
         return m
 
     def _box(self, m: Module) -> _Box:
-        """The registers of LOAD_DIM."""
+        """Makes the registers of LOAD_DIM."""
         c, control = self.config, self.control
         count, row_stride, mem_stride = [], [], []
         for k in range(2):
@@ -145,8 +150,7 @@ class Load(EngineShell):
         return _Box(count, row_stride, mem_stride)
 
     def _head(self, m: Module, box: _Box, pad: dict[str, Signal]) -> _Head:
-        """What is to be known of the instruction at the head of the queue, where it is at least one cycle before its
-        start."""
+        """Predecodes the instruction at the head of the queue, where it is at least one cycle before its start."""
         c, control, run, count = self.config, self.control, self.run, box.counts
         no_rows, empty, sync, one, only = Signal(), Signal(), Signal(), Signal(), Signal()
         shift = min((t.row_bytes(c) - 1).bit_length() for t in Memory)  # of the bytes of any row
@@ -188,7 +192,7 @@ class Load(EngineShell):
         return _Head(no_rows, empty, sync, one, only, coded, bytes_ << shift)
 
     def _walk(self, m: Module, box: _Box, head: _Head, begin: Value) -> None:
-        """The address half: bursts of the instruction, window checks, reads."""
+        """Drives the address half: bursts of the instruction, window checks, reads."""
         c, control, run, walker = self.config, self.control, self.run, self.walker
         base, size, allowed = self.kept_region
         starts = ~head.sync | head.coded if c.weight_codes else ~head.sync
@@ -223,7 +227,7 @@ class Load(EngineShell):
                 ]
 
     def _describe(self, m: Module, entry: Any, box: _Box, pad: dict[str, Signal], head: _Head) -> None:
-        """What the data half is told of an instruction."""
+        """Fills the descriptor of an instruction for the data half."""
         c, control, run = self.config, self.control, self.run
         m.d.comb += [
             entry.null.eq(head.sync),
@@ -254,7 +258,7 @@ class Load(EngineShell):
                 m.d.comb += entry.target.eq(Memory.WGT)
 
     def _data_half(self, m: Module) -> None:
-        """Its ports, which are those of the engine."""
+        """Connects the data half to the ports of the engine."""
         control, half = self.control, self.data
         if self.config.weight_codes:
             wiring.connect(m, half.codes, wiring.flipped(self.codes))

@@ -22,12 +22,13 @@ from tilewright.hw.memory.load_layouts import (
 )
 from tilewright.hw.memory.weight_codes import CodedWrite, WeightCodes
 from tilewright.hw.parts.buffer import Buffer
+from tilewright.hw.parts.probes import declare_probes
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import Memory
 
 
 class Part(enum.IntEnum):
-    """Of a line."""
+    """The parts of a line: left padding, data, right padding."""
 
     LEFT = 0
     MIDDLE = 1
@@ -35,21 +36,23 @@ class Part(enum.IntEnum):
 
 
 def _first_part(left: Value, count: Value) -> Value:
-    """Of a line with these parts."""
+    """Returns the first part of a line that has these parts."""
     return Mux(left, Part.LEFT, Mux(count, Part.MIDDLE, Part.RIGHT))
 
 
 class _Line(NamedTuple):
-    """The place in the box of a descriptor.
+    """The current line of the box of a descriptor.
 
     Attributes:
-        next_y: number of the next line.  middle_end: of the first one after those of data.  last_y: of the last one.
-        middle: this line is one of data.  last_line: it is the last.  one_line: planes have one line.
-        planes_left, last_plane: with this one; whether it is the last.
-        row, plane_row: first rows of the segment's line and of the plane.  low, plane_low: low bits of their addresses.
-        part: of the line.
+        next_y, middle_end, last_y: numbers of lines in a plane: of the next line, of the first line of bottom padding,
+            of the last line.
+        middle: the current line has data.  last_line: it is the last of its plane.  one_line: planes have one line.
+        planes_left, last_plane: number of planes that are left with this one; this one is the last.
+        row, plane_row: rows of the scratchpad at which the line and the plane begin.
+        low, plane_low: byte positions in a beat at which the line and the plane begin.
+        part: the part of the line that the segment covers.
         fresh: the segment is the first of its line.
-        has_left, has_count, has_right: parts of every line.
+        has_left, has_count, has_right: every line has this part.
     """
 
     next_y: Signal
@@ -72,14 +75,14 @@ class _Line(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """The place in the segment at work.
+    """The next chunk of the segment at work.
 
     Attributes:
-        row: of the next chunk.  rows_left: from it on.
-        chunk: number of the next chunk in its row.
+        row: the row of the scratchpad that the chunk lies in.  rows_left: number of rows from it to the segment's end.
+        chunk: number of the chunk in its row.
         skips: the next beat yields no chunk.
-        before: the beat before, turned; where there is none, fill.
-        ends_row, ends_rows: a chunk of this step would do that.
+        before: the beat before, rotated; fill bytes where there is none.
+        ends_row, ends_rows: the chunk ends its row; it ends the last row.
     """
 
     row: Signal
@@ -92,14 +95,14 @@ class _Place(NamedTuple):
 
 
 class _Chunk(NamedTuple):
-    """What a step in this cycle would make.
+    """The chunk that a step in this cycle would make.
 
     Attributes:
-        rows: of the chunk.
-        run_short: its bytes are in `before`.
-        emits: the step would give a chunk.
-        last: the step would be the last of its segment.
-        turned: the beat.  data: bytes of the chunk.
+        rows: number of rows that the chunk covers.
+        run_short: all of its bytes are in `before`, so that it needs no beat.
+        emits: the step yields a chunk.
+        last: the step is the last of its segment.
+        turned: the beat, rotated.  data: bytes of the chunk.
     """
 
     rows: Signal
@@ -111,12 +114,12 @@ class _Chunk(NamedTuple):
 
 
 def _written(config: NpuConfig) -> dict[str, Any]:
-    """Shapes of what is said of a write, by name."""
+    """Returns the shapes of the members of a write, by name."""
     return {n: p.shape for n, p in LoadWrite(config).members.items() if n not in ("valid", "grant")}
 
 
 def _chunk_layout(config: NpuConfig) -> data.StructLayout:
-    """What lies in the buffer of chunks: a write and what becomes of its instruction."""
+    """Returns the layout of the buffer of chunks: a write, and the members that retire or fail its instruction."""
     return data.StructLayout(
         _written(config)
         | {
@@ -150,6 +153,9 @@ class LoadData(wiring.Component):
         retire; step, stalled; range_fault; halt: as in other engines.
         busy: anything is at work.  current_pc: the instruction whose beats are taken.
         codes, code_fault: with a decoder: its writes to WGT; LOAD_CODED whose stream is damaged.
+
+    Probes:
+        line, place: the place in the box, and in the segment, see `_Line` and `_Place`.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -183,7 +189,7 @@ class LoadData(wiring.Component):
         return m
 
     def _find(self, m: Module, segments: Buffer) -> None:
-        """Descriptors to segments, one per cycle."""
+        """Cuts descriptors into segments, one per cycle."""
         layout = descriptor_layout(self.config)
         segment = data.View(segment_layout(self.config), segments.i_payload)
         take = segments.i_valid & segments.i_ready
@@ -192,9 +198,10 @@ class LoadData(wiring.Component):
         active = Signal()
         only = Signal(reset_less=True)  # the instruction is one segment
         at = self._line(d)
+        declare_probes(self, line=at)
         ends_line = Signal()
         m.d.comb += ends_line.eq((at.part == Part.RIGHT) | ~(at.has_right | ((at.part == Part.LEFT) & at.has_count)))
-        self._say(m, segment, d, at, ends_line)
+        self._drive_segment(m, segment, d, at, ends_line)
         m.d.comb += [segments.i_valid.eq(active), self.i_ready.eq(~active | (segments.i_ready & only))]
         with m.If(take):
             following = Mux((at.part == Part.LEFT) & at.has_count, Part.MIDDLE, Part.RIGHT)
@@ -211,7 +218,7 @@ class LoadData(wiring.Component):
             m.d.sync += only.eq(incoming.only)
 
     def _line(self, d: data.View) -> _Line:
-        """Registers of the place in the box of descriptor `d`."""
+        """Makes the registers of the current line of descriptor `d`."""
         next_y, middle_end, last_y = (
             Signal(LINE_BITS, name=n, reset_less=True) for n in ("next_y", "middle_end", "last_y")
         )
@@ -242,8 +249,8 @@ class LoadData(wiring.Component):
             has_right=has_right,
         )
 
-    def _say(self, m: Module, segment: data.View, d: data.View, at: _Line, ends_line: Value) -> None:
-        """The segment of this place."""
+    def _drive_segment(self, m: Module, segment: data.View, d: data.View, at: _Line, ends_line: Value) -> None:
+        """Drives the current segment."""
         single = per_target(d.target, {t: int(n == 1) for t, n in self.chunks.items()})
         m.d.comb += [
             segment.null.eq(d.null),
@@ -273,7 +280,7 @@ class LoadData(wiring.Component):
                 m.d.comb += segment.rows.eq(d.count)
 
     def _next_line(self, m: Module, d: data.View, at: _Line) -> None:
-        """To the line after this one, or the first of the next plane."""
+        """Moves on to the next line, or the first line of the next plane."""
         next_plane, next_low = Signal.like(at.plane_row), Signal.like(at.plane_low)
         m.d.comb += [
             next_plane.eq(at.plane_row + d.row_stride1),
@@ -299,7 +306,7 @@ class LoadData(wiring.Component):
             ]
 
     def _first_line(self, m: Module, incoming: data.View, at: _Line) -> None:
-        """To the first line of a descriptor."""
+        """Begins with the first line of a descriptor."""
         parts = [incoming.left != 0, incoming.count != 0, incoming.right != 0]
         m.d.sync += [
             at.next_y.eq(1),
@@ -320,19 +327,20 @@ class LoadData(wiring.Component):
         ]
 
     def _wide(self, of: data.View) -> Value:
-        """Whether a chunk of the segment may hold several rows."""
+        """Returns a bit: a chunk of the segment may cover several rows."""
         return of.data & (of.target == Memory.ACT) if self.rows_per_beat > 1 else C(0)
 
     def _most_rows(self, of: data.View) -> Value:
-        """Rows of a full chunk of the segment."""
+        """Returns the number of rows that a full chunk of the segment covers."""
         return Mux(self._wide(of), self.rows_per_beat, 1) if self.rows_per_beat > 1 else C(1)
 
     def _step(self, m: Module, segments: Buffer) -> None:
-        """Segments to chunks and writes."""
+        """Cuts segments into chunks and writes them."""
         c = self.config
         layout = _chunk_layout(c)
         s, following = (data.View(segment_layout(c), p) for p in (segments.o_payload, segments.o_next))
         at = self._place(s)
+        declare_probes(self, place=at)
         failed = Signal()
         rows, run_short = Signal(range(self.rows_per_beat + 1)), Signal()
         emits, last = Signal(), Signal()
@@ -348,7 +356,7 @@ class LoadData(wiring.Component):
         self._advance(m, segments, s, following, at, chunk)
         pushes: Value = self.step & emits
         if decoder is not None:
-            # The weights go their own way; what comes through the buffer is that they are complete, or go too far.
+            # The weights go to WGT directly; the buffer only gets that they are complete, or beyond WGT.
             pushes = Mux(s.coded, decoder.last | decoder.beyond, pushes)
         with m.If(pushes & entry.beyond):
             m.d.sync += failed.eq(1)
@@ -367,7 +375,7 @@ class LoadData(wiring.Component):
                 m.d.sync += failed.eq(1)
 
     def _place(self, s: data.View) -> _Place:
-        """Registers of the place in segment `s`."""
+        """Makes the registers of the next chunk of segment `s`."""
         row, rows_left = (
             Signal.like(s.row, name="row", reset_less=True),
             Signal.like(s.rows, name="rows_left", reset_less=True),
@@ -379,11 +387,11 @@ class LoadData(wiring.Component):
         return _Place(row, rows_left, chunk, skips, before, ends_row, ends_rows)
 
     def _limit(self, of: data.View) -> Value:
-        """Rows of the memory."""
+        """Returns the number of rows of the target's scratchpad."""
         return per_target(of.target, {t: t.rows(self.config) for t in Memory})
 
     def _measure(self, m: Module, s: data.View, at: _Place, chunk: _Chunk) -> None:
-        """Rows of the chunk, and whether it needs a beat."""
+        """Computes the rows of the chunk, and whether it needs no beat."""
         c, rows = self.config, chunk.rows
         m.d.comb += rows.eq(1)
         if self.rows_per_beat > 1:
@@ -392,7 +400,7 @@ class LoadData(wiring.Component):
             m.d.comb += chunk.run_short.eq(ends & (rows * c.block_in + s.low <= c.bus_bytes))
 
     def _decode(self, m: Module, s: data.View, go: Value) -> WeightCodes:
-        """The decoder, which makes the steps of a segment of LOAD_CODED."""
+        """Makes the decoder, which steps through a segment of LOAD_CODED."""
         m.submodules.decoder = decoder = WeightCodes(self.config)
         m.d.comb += [
             decoder.valid.eq(go & s.coded),
@@ -419,7 +427,7 @@ class LoadData(wiring.Component):
         go: Value,
         decoder: WeightCodes | None,
     ) -> None:
-        """When a beat is taken, when a step is made, and whether it is the last of the segment."""
+        """Decides whether a beat is taken, whether a step is made, and whether it is the last of the segment."""
         needs_beat = s.data & ~chunk.run_short
         plain = go if decoder is None else go & ~s.coded
         takes: Value = plain & needs_beat
@@ -439,7 +447,8 @@ class LoadData(wiring.Component):
         ]
 
     def _realign(self, m: Module, s: data.View, at: _Place, chunk: _Chunk) -> None:
-        """Byte i of a chunk is byte low + i of the two beats. Both are turned by `low`."""
+        """Realigns the bytes: byte i of a chunk is byte low + i of the two beats, both of which are rotated by
+        `low`."""
         bus = self.config.bus_bytes
         m.d.comb += chunk.turned.eq(self.beat_data.replicate(2) >> (s.low << 3))
         for i in range(bus):
@@ -450,7 +459,7 @@ class LoadData(wiring.Component):
     def _advance(
         self, m: Module, segments: Buffer, s: data.View, following: data.View, at: _Place, chunk: _Chunk
     ) -> None:
-        """The place after a step: the next chunk of the segment, or the start of the following one."""
+        """Moves on after a step: to the next chunk of the segment, or to the first of the following segment."""
         last_chunk = per_target(s.target, {t: n - 1 for t, n in self.chunks.items()})
         next_row = Signal.like(at.row)
         m.d.comb += next_row.eq(at.row + chunk.rows)
@@ -477,7 +486,7 @@ class LoadData(wiring.Component):
                     m.d.sync += at.ends_rows.eq((at.rows_left - chunk.rows) <= self._most_rows(s))
 
     def _describe(self, m: Module, entry: data.View, s: data.View, at: _Place, chunk: _Chunk) -> None:
-        """What goes into the buffer of chunks."""
+        """Fills an entry of the buffer of chunks."""
         m.d.comb += [
             entry.target.eq(s.target),
             entry.row.eq(at.row),
@@ -494,7 +503,7 @@ class LoadData(wiring.Component):
         ]
 
     def _write(self, m: Module, chunks: Buffer, head: data.View) -> None:
-        """Chunks to the scratchpads. One beyond its memory stays here; there is no step after its own."""
+        """Writes chunks to the scratchpads. A chunk beyond its memory stays here, and no step follows."""
         m.d.comb += [
             self.range_fault.error.eq(chunks.o_valid & head.beyond),
             self.range_fault.address.eq(Mux(head.row >= self._limit(head), head.row, self._limit(head))),

@@ -12,6 +12,7 @@ from tilewright.hw.issue.engine import EngineShell
 from tilewright.hw.memory.axi_write import AxiWrite
 from tilewright.hw.memory.load_layouts import rows_per_beat, stride_shape
 from tilewright.hw.memory.scratchpad_ports import RowsRead
+from tilewright.hw.parts.probes import declare_probes
 from tilewright.hw.table import field, is_instruction
 from tilewright.hw.transfer.bursts import BurstWalker, latch_region, run_bits
 from tilewright.hw.transfer.store_data import StoreAligner, StoreReader
@@ -28,10 +29,13 @@ class Store(EngineShell):
     Ports:
         control, retire, activity: see `EngineShell`. It retires in the cycle after the last response, stalls where a
             burst waits; after a halt, bursts begun are completed without writing.
-        region: where a memory region is, and whether it may be written.
+        region: base, size and write permission of a memory region.
         act: read port.
         aw, w, b: AXI.  idle: nothing in flight there.
         window_fault, range_fault, bus_fault: a run leaves its region; a row does not exist; an error as response.
+
+    Probes:
+        region: base, size and permission of the region of the box that is walked.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -81,8 +85,7 @@ class Store(EngineShell):
                 getattr(reader, f"row_stride{k}").eq(row_stride),
                 getattr(reader, f"low_stride{k}").eq(mem_stride),
             ]
-        # Shown for `verification.formal`.
-        self.kept_region = base, size, allowed = latch_region(m, self.region, run("region"), walker.ready)
+        base, size, allowed = latch_region(m, self.region, run("region"), walker.ready)
 
         sync, bad = Signal(), Signal()
         m.d.sync += sync.eq(is_instruction(control.word, "STORE_SYNC"))  # known in the cycle before the start
@@ -144,4 +147,5 @@ class Store(EngineShell):
         for channel in ("aw", "w", "b"):
             wiring.connect(m, getattr(write, channel), wiring.flipped(getattr(self, channel)))
         unread(m, walker.ready_next)  # only LOAD looks ahead
+        declare_probes(self, region=(base, size, allowed))
         return m

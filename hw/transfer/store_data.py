@@ -19,7 +19,7 @@ from tilewright.isa.timing import ACT_READ_CYCLES, STORE_ROWS
 
 
 def more_rows(config: NpuConfig) -> range:
-    """Shape of a number of rows besides the first; at least one bit, Verilog has no signals without."""
+    """Returns the shape of a number of rows besides the first: one bit at least, as Verilog has no signals without."""
     return range(max(2, rows_per_beat(config)))
 
 
@@ -82,7 +82,7 @@ class StoreReader(wiring.Component):
         return m
 
     def _find(self, m: Module, requests: Buffer, found: data.View) -> None:
-        """A box to reads."""
+        """Walks a box and finds its reads."""
         c = self.config
         most = rows_per_beat(c)
         active, bad, current_pc = Signal(), Signal(), Signal(pc_bits(c), reset_less=True)
@@ -161,7 +161,7 @@ class StoreReader(wiring.Component):
         self.finding = active
 
     def _read(self, m: Module, requests: Buffer, head: data.View) -> None:
-        """Reads to rows."""
+        """Makes the reads and queues their rows."""
         most = rows_per_beat(self.config)
         fields = {
             "data": self.act.data.shape(),
@@ -175,8 +175,8 @@ class StoreReader(wiring.Component):
         entry, oldest = data.View(layout, rows.i_payload), data.View(layout, rows.o_payload)
         reserved = Signal(range(STORE_ROWS + 1))  # rows held and under way
         # What was granted, until its rows are there.
-        told = data.StructLayout({n: s for n, s in fields.items() if n != "data"})
-        granted = [Signal(told, name=f"granted{t}", reset_less=True) for t in range(ACT_READ_CYCLES)]
+        without_data = data.StructLayout({n: s for n, s in fields.items() if n != "data"})
+        granted = [Signal(without_data, name=f"granted{t}", reset_less=True) for t in range(ACT_READ_CYCLES)]
         pending = [Signal(name=f"pending{t}") for t in range(ACT_READ_CYCLES)]
         step, complete = Signal(), Signal()  # rows are granted; all of the request would be granted
         more: Value | int = 0  # rows granted besides the first
@@ -201,7 +201,7 @@ class StoreReader(wiring.Component):
             self.busy.eq(self.finding | requests.o_valid | Cat(pending).any() | rows.o_valid),
             entry.data.eq(self.act.data),
         ]
-        m.d.comb += [entry[n].eq(granted[-1][n]) for n in told.members]
+        m.d.comb += [entry[n].eq(granted[-1][n]) for n in without_data.members]
         m.d.comb += [
             self.o_data.eq(oldest.data),
             self.o_more.eq(oldest.more),

@@ -11,13 +11,14 @@ from amaranth.lib.wiring import In, Out
 from tilewright.hw.connections import unread
 from tilewright.hw.interfaces import Fault, bits_for, pc_bits
 from tilewright.hw.issue.loop_nest import LoopNest, report_range
+from tilewright.hw.parts.probes import declare_probes
 from tilewright.hw.table import field, header
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import ADDRESS_BITS, BY_NAME, ROW_WRITES, RowFunction, Source
 from tilewright.isa.timing import ROW_DIVIDE_CYCLES, row_norm_write
 
 ADDRESSES = ("a", "b", "dst", "prm")
-#: Functions of ROW, as the ports `row_{name}` say them. The fields of ROW and VECTOR_WIDE lie where VECTOR has its own.
+#: Functions of ROW by the name of their port `row_{name}`. Fields of ROW and VECTOR_WIDE lie where VECTOR has its own.
 ROW_FUNCTIONS = {
     "maximum": (RowFunction.MAXIMUM,),
     "sum": (RowFunction.EXP_SUM,),
@@ -33,7 +34,7 @@ for _instruction, _first, _b in (("ROW", "function", "number"), ("VECTOR_WIDE", 
 
 
 class _Instruction(NamedTuple):
-    """What steps depend on of their instruction.
+    """The properties of an instruction that its steps depend on.
 
     Attributes:
         null: it is VECTOR_SYNC, one step without reads.
@@ -52,8 +53,8 @@ class _Word(NamedTuple):
     """The instruction that comes next.
 
     Attributes:
-        steps: what its steps depend on.
-        source: of its values; of ROW the function.
+        steps: properties that its steps depend on.
+        source: source of its values; for ROW, the function.
         uses_prm: it uses PRM.
     """
 
@@ -83,12 +84,12 @@ class _Step(NamedTuple):
 
 
 class VectorSteps(wiring.Component):
-    """Makes a step as soon as its reads are granted, and says what each of them is. It takes `vector_passes` cycles,
-    in which what is said of it stays: rows are read in the first, the step is made in the last.
+    """Makes a step as soon as its reads are granted, and describes it to the stages behind. A step takes
+    `vector_passes` cycles, in which its description stays: rows are read in the first, the step is made in the last.
 
     Parameters:
         control: the signature of `control`.
-        columns: of ACC.
+        columns: number of columns of ACC.
 
     Ports:
         control: from the front end; of its configuring instructions VECTOR_LOOP is used here.
@@ -105,6 +106,9 @@ class VectorSteps(wiring.Component):
         row_maximum, row_sum, row_exp, row_moments, row_norm: it is ROW, with this function (MOMENTS or POWER).
         first: of a group.  prm, dst: rows of the step.
         fault: the step before named a row beyond its memory; there is none in this cycle.
+
+    Probes:
+        work, now: the instruction and the step at work, see `_Instruction` and `_Step`.
     """
 
     def __init__(self, config: NpuConfig, control: wiring.Signature, columns: int) -> None:
@@ -145,7 +149,7 @@ class VectorSteps(wiring.Component):
         m.d.comb += nest.configure.eq(self.configures_loop)
         for name in ("level", "count", *(f"{a}_stride" for a in ADDRESSES)):
             m.d.comb += getattr(nest, name).eq(field(control.word, "VECTOR_LOOP", name))
-        unread(m, control.configure)  # VECTOR_LOOP is told apart by `configures_loop`
+        unread(m, control.configure)  # `configures_loop` marks VECTOR_LOOP
 
         is_row, makes_none = self._row_flags(m) if c.row_unit else (C(0, 1), C(0, 1))
         word = self._decode(m, is_row)
@@ -170,14 +174,15 @@ class VectorSteps(wiring.Component):
             self.dst.eq(nest.dst),
         ]
         self._check_rows(m, nest, work, makes, makes_none)
+        declare_probes(self, work=work, now=now)
         return m
 
     def _run(self, name: str) -> Value:
-        """Field of the word, as VECTOR has it."""
+        """Returns a field of the word, as VECTOR has it."""
         return field(self.control.word, "VECTOR", name)
 
     def _row_flags(self, m: Module) -> tuple[Value, Value]:
-        """Whether the word is ROW, and whether the instruction at work makes no row of ACT."""
+        """Returns whether the word is ROW, and whether the instruction at work makes no row of ACT."""
         is_row, makes_none = Signal(), Signal()
         m.d.comb += [
             is_row.eq(header(self.control.word, "opcode") == BY_NAME["ROW"].opcode),
@@ -186,7 +191,7 @@ class VectorSteps(wiring.Component):
         return is_row, makes_none
 
     def _decode(self, m: Module, is_row: Value) -> _Word:
-        """What the word says, if it is an instruction."""
+        """Decodes the word, if it is an instruction."""
         c, opcode, source = self.config, header(self.control.word, "opcode"), self._run("source")
         steps = _Instruction(
             null=opcode == BY_NAME["VECTOR_SYNC"].opcode,
@@ -215,7 +220,8 @@ class VectorSteps(wiring.Component):
     def _prepare(
         self, m: Module, now: _Step, of: _Instruction, group_last: Value, a: Value, b: Value, due: Value
     ) -> None:
-        """About the next step, with a and b at these rows: whether it makes a row, and what it reads if `due`."""
+        """Prepares the next step, with a and b at these rows: whether it makes a row, and which reads it makes if
+        `due`."""
         bank_bits = (self.config.act_banks - 1).bit_length()
         same = a[:bank_bits] == b[:bank_bits]
         makes_row = ~of.reducing | group_last
@@ -232,7 +238,7 @@ class VectorSteps(wiring.Component):
     def _sequence(
         self, m: Module, nest: LoopNest, word: _Word, work: _Instruction, now: _Step, last_step: Value
     ) -> None:
-        """Instructions and their steps, one after the other. What is said of a step is computed one step ahead."""
+        """Runs instructions and their steps, one after the other. A step is described one step ahead."""
         control = self.control
         with m.If(now.granted & now.half):
             m.d.sync += [now.half.eq(0), now.reads_a.eq(0), now.reads_b.eq(1)]
@@ -260,7 +266,8 @@ class VectorSteps(wiring.Component):
         m.d.comb += nest.inner.eq(Cat(word.steps.reducing & (self._run("reduce") > k) for k in levels))
 
     def _read(self, m: Module, nest: LoopNest, work: _Instruction, now: _Step, busy: Value) -> None:
-        """Reads and the step. Reads are also asked for while halted: whatever waits for them is halted as well."""
+        """Makes reads and the step. Reads are also asked for while halted: whatever waits for them is halted as
+        well."""
         go, refused, asks = Signal(), Signal(), Signal()
         m.d.comb += [
             asks.eq(~self.fault.error & ~busy),
@@ -280,7 +287,7 @@ class VectorSteps(wiring.Component):
         ]
 
     def _count_passes(self, m: Module, work: _Instruction) -> None:
-        """Which pass of the step this is."""
+        """Counts the passes of a step."""
         passes = self.config.vector_passes
         if passes > 1:
             with m.If(self.works & ~work.null):
@@ -293,7 +300,7 @@ class VectorSteps(wiring.Component):
             m.d.comb += [self.number.eq(0), self.first_pass.eq(1), self.last_pass.eq(1)]
 
     def _name_column(self, m: Module, nest: LoopNest) -> None:
-        """Row and column of ACC: where blocks are narrow a vector is one column of the physical row."""
+        """Finds row and column of ACC: where blocks are narrow a vector is one column of the physical row."""
         c = self.config
         column_bits = (self.columns - 1).bit_length()
         if c.block_in < c.block_out:
@@ -302,7 +309,7 @@ class VectorSteps(wiring.Component):
             m.d.comb += [self.acc_row.eq(nest.a), self.column.eq(0)]
 
     def _check_rows(self, m: Module, nest: LoopNest, work: _Instruction, makes: Value, makes_none: Value) -> None:
-        """Rows beyond their memory: found in the step, reported in the next cycle."""
+        """Checks for rows beyond their memory: found in the step, reported in the next cycle."""
         c, result = self.config, self.result
         limits = [
             (nest.a, nest.a >= Mux(work.from_acc, c.acc_vectors, c.act_rows)),
@@ -314,8 +321,8 @@ class VectorSteps(wiring.Component):
         report_range(m, self.fault, self.current_pc, makes & self.first_pass, limits)
 
     def _rows(self, m: Module, is_row: Value, active: Value, step: Value, function: Value) -> tuple[Value, Value]:
-        """Which function of ROW is at work. Returns whether a row would end for which the divider is not ready, and
-        whether the next instruction has to wait for what is in the pipeline or behind it."""
+        """Registers the function of ROW at work. Returns whether a row would end for which the divider is not ready,
+        and whether the next instruction has to wait for what is in the pipeline or behind it."""
         with m.If(~active):
             for name, functions in ROW_FUNCTIONS.items():
                 m.d.sync += getattr(self, f"row_{name}").eq(is_row & Cat(function == f for f in functions).any())

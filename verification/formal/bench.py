@@ -20,8 +20,10 @@ from amaranth.hdl import (
     Signal,
     Value,
 )
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Out
 
+from tilewright.hw.parts.probes import probes
 from tilewright.hw.parts.queue import Queue
 
 
@@ -139,11 +141,11 @@ def distance(ahead: Value, behind: Value) -> Value:
     return (ahead - behind)[: len(ahead)]
 
 
-def stored(bench: Bench, queue: Any) -> Value:
-    """All words of the RAM of an opened queue, that of address 0 lowest."""
+def stored(bench: Bench, memory: Memory) -> Value:
+    """All words of a memory, that of address 0 lowest."""
     words = []
-    for n in range(queue.store.depth):
-        port = queue.store.read_port(domain="comb")
+    for n in range(memory.depth):
+        port = memory.read_port(domain="comb")
         bench.m.d.comb += port.addr.eq(n)
         words.append(port.data)
     return Cat(words)
@@ -152,16 +154,17 @@ def stored(bench: Bench, queue: Any) -> Value:
 def contents(bench: Bench, queue: Queue, name: str) -> list[tuple[Value, Value]]:
     """(held, entry) of an opened queue, oldest first; adds the invariant of its pointers."""
     slots = max(2, queue.depth)
-    bench.invariant((queue.level <= queue.depth) & (queue.head < queue.depth) & (queue.tail < queue.depth))
-    bench.invariant((queue.full == (queue.level == queue.depth)) & (queue.held == (queue.level != 0)))
-    end = queue.head + queue.level
-    bench.invariant(queue.tail == Mux(end >= queue.depth, end - queue.depth, end))
-    words = stored(bench, queue)
+    inside = probes(queue)
+    bench.invariant((queue.level <= queue.depth) & (inside.head < queue.depth) & (inside.tail < queue.depth))
+    bench.invariant((inside.full == (queue.level == queue.depth)) & (inside.held == (queue.level != 0)))
+    end = inside.head + queue.level
+    bench.invariant(inside.tail == Mux(end >= queue.depth, end - queue.depth, end))
+    words = stored(bench, inside.store)
     result = []
     for n in range(queue.depth):
         place = Signal(range(2 * slots), name=f"{name}_place{n}")
         entry = Signal(queue.width, name=f"{name}_entry{n}")
-        raw = queue.head + n
+        raw = inside.head + n
         bench.m.d.comb += place.eq(Mux(raw >= queue.depth, raw - queue.depth, raw))
         bench.m.d.comb += entry.eq(words.word_select(place[: (slots - 1).bit_length()], queue.width))
         result.append((queue.level > n, entry))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from types import SimpleNamespace
 
 from amaranth.hdl import Cat, Mux, Signal, Value
 
@@ -30,7 +29,7 @@ def crossing(only: str | None, depth: int = 4) -> Bench:
     b = Bench(only)
     q = AsyncQueue(_WIDTH, depth, writer="writer", reader="reader")
     part = opened(q)
-    words = stored(b, SimpleNamespace(store=part.submodules.store))
+    words = stored(b, part.submodules.store)
     r = registers(part, "writer") | registers(part, "reader")
     produced, consumed = r["produced"], r["consumed"]
     bits = len(produced)

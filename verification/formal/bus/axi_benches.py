@@ -13,6 +13,7 @@ from tilewright.hw.issue.fetch import Fetch
 from tilewright.hw.memory.axi_read import AxiRead
 from tilewright.hw.memory.axi_write import AxiWrite
 from tilewright.hw.npu import Npu
+from tilewright.hw.parts.probes import probes
 from tilewright.hw.table import field, instructions_of, is_instruction
 from tilewright.hw.transfer.bursts import AXI_BOUNDARY, BurstWalker, run_bits
 from tilewright.hw.transfer.load import Load
@@ -62,20 +63,19 @@ def legal_burst(config: NpuConfig, address: Value, beats: Value) -> Value:
 def spans_within(b: Bench, config: NpuConfig, walker: BurstWalker, base: Any, end: Any, allowed: Any) -> None:
     """What makes the window inductive: the beats a stage still has to ask for lie in the region of its run.
     `base`, `end` and `allowed` take the tag of the stage."""
-    active, null, _ = walker.stages[0]
-    now, length, reached = walker.run
-    b.invariant(implies(active & ~null, (length != 0) & (reached == now + length)))
-    for (valid, null, tag), (first, beats), inside in zip(walker.stages[1:], walker.spans, (walker.inside, C(1))):
-        busy = valid & ~null & inside
+    inner = probes(walker)
+    box, rest = inner.box, inner.rest
+    b.invariant(implies(box.valid & ~box.null, (box.bytes != 0) & (box.end == box.now + box.bytes)))
+    for stage, inside in ((inner.run, inner.run.inside), (rest, C(1))):
+        busy, first, beats, tag = stage.valid & ~stage.null & inside, stage.address, stage.beats, stage.tag
         b.invariant(implies(busy, allowed(tag) & (beats >= 1) & (first * config.bus_bytes >= base(tag))))
         b.invariant(implies(busy, (first + beats) * config.bus_bytes < end(tag) + config.bus_bytes))
     # The burst of the third stage, once it is cut, and those that wait.
-    (valid, null, _), (first, beats) = walker.stages[2], walker.spans[1]
-    turn, burst, final = walker.burst
-    reach = config.burst_beats - (first & (config.burst_beats - 1))
-    cut = (final == (beats <= reach)) & (burst == Mux(beats <= reach, beats, reach))
+    valid, null, turn, final, beats = rest.valid, rest.null, rest.turn, rest.final, rest.beats
+    reach = config.burst_beats - (rest.address & (config.burst_beats - 1))
+    cut = (final == (beats <= reach)) & (rest.burst == Mux(beats <= reach, beats, reach))
     b.invariant(implies(valid & ~null, turn | cut) & implies(turn, valid & ~null) & implies(valid & null, final))
-    for there, entry in contents(b, walker.out, "out"):
+    for there, entry in contents(b, inner.out, "out"):
         tag_at = walker.beat_bits + 2
         beats, null, tag = entry[: walker.beat_bits], entry[tag_at - 1], entry[tag_at : tag_at + walker.tag_bits]
         address = entry[tag_at + walker.tag_bits :] * config.bus_bytes
@@ -90,7 +90,7 @@ def walker(only: str | None) -> Bench:
     allowed = b.constant(1, "allowed")
     w = BurstWalker(SMALL, 1, run_bits(SMALL.tile_bytes))
     opened(w)
-    opened(w.out)
+    opened(probes(w).out)
     b.part("walker", w, base=base, size=size, allowed=allowed)
     b.assume(implies(w.start, w.ready & (w.null | (w.bytes != 0)) & (w.count0 != 0) & (w.count1 != 0)))
     burst = w.o_valid & ~w.o_null
@@ -139,7 +139,7 @@ def _window(b: Bench, part: Any, engine: str, at: int, bases: list, ends: list, 
     bits = (REGIONS - 1).bit_length()
     w: BurstWalker = part.walker
     opened(w)
-    opened(w.out)
+    opened(probes(w).out)
     b.assume(part.control.pc[:bits] == field(part.control.word, engine, "region"))
 
     def of(values: list) -> Any:
@@ -151,10 +151,9 @@ def _window(b: Bench, part: Any, engine: str, at: int, bases: list, ends: list, 
     b.check("window", implies(burst, of(allowed)(number) & inside))
     b.check("legal", implies(burst, legal_burst(SMALL, w.o_address, w.o_beats)))
     spans_within(b, SMALL, w, of(bases), of(ends), of(allowed))
-    active, null, tag = w.stages[0]
-    base, size, allows = part.kept_region
-    kept = (base == of(bases)(tag)) & (base + size == of(ends)(tag)) & (allows == of(allowed)(tag))
-    b.invariant(implies(active & ~null, kept))
+    box, (base, size, allows) = probes(w).box, probes(part).region
+    kept = (base == of(bases)(box.tag)) & (base + size == of(ends)(box.tag)) & (allows == of(allowed)(box.tag))
+    b.invariant(implies(box.valid & ~box.null, kept))
 
 
 def load_window(only: str | None) -> Bench:
@@ -201,18 +200,19 @@ def fetch_window(only: str | None) -> Bench:
     # Once: START, three cycles of setup, then requests from the first beat of the program to its last.
     aligned = Cat(C(0, 4), offset[4:])
     there = Mux(allowed & (size > aligned), size - aligned, 0)[:32]
-    before = first | (f.setup != 0)
-    b.invariant((first + f.setup[0] + f.setup[1] + f.setup[2]) <= 1)
-    b.invariant(implies(before, ~f.active & (f.beats_left == 0)))
-    b.invariant(implies(f.setup[1], f.available == there))
-    b.invariant(implies(f.setup[2], (f.present << 4) <= there))
-    b.invariant(implies((f.setup[1] | f.setup[2]) & (there != 0), (f.address << 2) == base + aligned))
-    rest = (f.address + f.beats_left) * SMALL.bus_bytes
-    inside = allowed & ((f.address << 2) >= base) & (rest < end + SMALL.bus_bytes)
-    b.invariant(implies(f.beats_left != 0, inside))
+    i = probes(f)
+    before = first | (i.setup != 0)
+    b.invariant((first + i.setup[0] + i.setup[1] + i.setup[2]) <= 1)
+    b.invariant(implies(before, ~i.active & (i.beats_left == 0)))
+    b.invariant(implies(i.setup[1], i.available == there))
+    b.invariant(implies(i.setup[2], (i.present << 4) <= there))
+    b.invariant(implies((i.setup[1] | i.setup[2]) & (there != 0), (i.address << 2) == base + aligned))
+    rest = (i.address + i.beats_left) * SMALL.bus_bytes
+    inside = allowed & ((i.address << 2) >= base) & (rest < end + SMALL.bus_bytes)
+    b.invariant(implies(i.beats_left != 0, inside))
     chunk = fetch_burst_bytes(SMALL) // SMALL.bus_bytes
-    to_end = chunk - (f.address & (chunk - 1))
-    b.invariant(f.next_beats == Mux(f.beats_left < to_end, f.beats_left, to_end))
+    to_end = chunk - (i.address & (chunk - 1))
+    b.invariant(i.next_beats == Mux(i.beats_left < to_end, i.beats_left, to_end))
     return b
 
 
@@ -221,7 +221,8 @@ def axi_read(only: str | None, c: NpuConfig = SMALL) -> Bench:
     b = Bench(only)
     r = AxiRead(c)
     opened(r)
-    opened(r.owners)
+    owners = probes(r).owners
+    opened(owners)
     b.part("read", r)
     for who in (r.fetch, r.load):
         b.assume(implies(who.valid, legal_burst(c, who.address, who.beats)))
@@ -235,8 +236,8 @@ def axi_read(only: str | None, c: NpuConfig = SMALL) -> Bench:
     b.check("legal", implies(r.ar.valid, legal_burst(c, r.ar.addr, r.ar.len + 1)))
     b.check("outstanding", open_ + sent <= c.read_outstanding)
     b.check("accepted", implies(r.r.valid & ~r.r.ready, ~r.halt & r.load.beat & ~r.load.beat_ready))
-    b.invariant(r.owners.level == open_ + r.ar.valid)
-    contents(b, r.owners, "owners")
+    b.invariant(owners.level == open_ + r.ar.valid)
+    contents(b, owners, "owners")
     return b
 
 
@@ -245,7 +246,8 @@ def axi_write(only: str | None, c: NpuConfig = SMALL) -> Bench:
     b = Bench(only)
     w = AxiWrite(c, 1)
     opened(w)
-    opened(w.pending)
+    inside = probes(w)
+    opened(inside.pending)
     b.part("write", w)
     b.assume(implies(w.burst_valid & ~w.burst_null, legal_burst(c, w.burst_address, w.burst_beats)))
     b.assume(implies(b.past(w.halt, "halted"), w.halt))
@@ -264,7 +266,7 @@ def axi_write(only: str | None, c: NpuConfig = SMALL) -> Bench:
     b.m.d.sync += due.eq(now - new_w)
     b.check("no_orphan", implies(new_w, now != 0) & implies(new_aw, due == 0))
     b.check("wlast", implies(new_w, w.w.last == (now == 1)))
-    b.invariant((now - new_w == w.left) & (w.in_burst == (w.left != 0)))
+    b.invariant((now - new_w == inside.left) & (w.in_burst == (inside.left != 0)))
     b.invariant(implies(new_aw, new_w))
 
     # Bursts not answered; a memory answers when address and last beat have been taken.
@@ -280,9 +282,9 @@ def axi_write(only: str | None, c: NpuConfig = SMALL) -> Bench:
     b.assume(implies(w.b.valid, (addressed != 0) & (finished != 0)))
     b.check("outstanding", open_ + new_aw <= limit)
     b.invariant(open_ + new_aw == addressed + w.aw.valid)
-    b.invariant(open_ + new_aw == finished + ((w.left != 0) | (w.w.valid & w.w.last)))
-    b.invariant(implies(w.w.valid, w.w.last == (w.left == 0)))
-    waiting = contents(b, w.pending, "pending")
+    b.invariant(open_ + new_aw == finished + ((inside.left != 0) | (w.w.valid & w.w.last)))
+    b.invariant(implies(w.w.valid, w.w.last == (inside.left == 0)))
+    waiting = contents(b, inside.pending, "pending")
     b.invariant(reduce(lambda x, y: x + y, [there & ~entry[1] for there, entry in waiting]) == open_ + new_aw)
 
     refused = Signal(range(limit + 2), name="refused")

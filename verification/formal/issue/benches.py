@@ -10,6 +10,7 @@ from amaranth.hdl import C, Cat, Mux, Signal, Value, signed
 from tilewright.hw.interfaces import ENGINES
 from tilewright.hw.issue.front_end import FrontEnd
 from tilewright.hw.issue.semaphores import Semaphores
+from tilewright.hw.parts.probes import probes
 from tilewright.hw.parts.queue import BlockQueue, HeadQueue, Queue
 from tilewright.hw.table import header, is_instruction
 from tilewright.isa.config import SEMAPHORE_LIMIT
@@ -53,7 +54,7 @@ def _in_ram(only: str | None, q: Queue | BlockQueue) -> Bench:
     opened(q)
     b.part("queue", q)
     entries = contents(b, q, "queue")
-    b.invariant(implies(q.held, q.o_payload == entries[0][1]))
+    b.invariant(implies(probes(q).held, q.o_payload == entries[0][1]))
     _first_in_first_out(b, q, entries, late=False)
     b.check("progress", q.o_valid == (q.level != 0))
     return b
@@ -75,21 +76,22 @@ def head_queue(only: str | None) -> Bench:
     q = HeadQueue(8, 3)
     opened(q)
     b.part("queue", q)
-    ram, words = stored(b, q), []
+    i = probes(q)
+    ram, words = stored(b, i.store), []
     for n in range(q.depth):
-        place = Signal.like(q.following, name=f"place{n}")  # goes round the end of the RAM
-        b.m.d.comb += place.eq(q.following + n)
+        place = Signal.like(i.following, name=f"place{n}")  # goes round the end of the RAM
+        b.m.d.comb += place.eq(i.following + n)
         words.append(ram.word_select(place, q.width))
     count = Signal(range(q.depth + 2), name="held")
-    b.m.d.comb += count.eq(q.o_valid + q.behind)
-    b.invariant((q.behind <= q.depth) & (q.level == count + q.popped) & (q.level <= q.depth))
-    b.invariant((q.some == (q.behind != 0)) & (q.more == (q.behind > 1)) & implies(q.shown, q.some))
-    b.invariant((q.full == (q.level == q.depth)) & (q.popped == b.past(q.o_valid & q.o_ready, "left")))
-    b.invariant(q.tail == (q.following + q.behind - q.shown)[: len(q.tail)])
-    order = [q.o_payload, q.read, *words]  # of those that hold an entry, the first is the oldest
+    b.m.d.comb += count.eq(q.o_valid + i.behind)
+    b.invariant((i.behind <= q.depth) & (q.level == count + i.popped) & (q.level <= q.depth))
+    b.invariant((i.some == (i.behind != 0)) & (i.more == (i.behind > 1)) & implies(i.shown, i.some))
+    b.invariant((i.full == (q.level == q.depth)) & (i.popped == b.past(q.o_valid & q.o_ready, "left")))
+    b.invariant(i.tail == (i.following + i.behind - i.shown)[: len(i.tail)])
+    order = [q.o_payload, i.read, *words]  # of those that hold an entry, the first is the oldest
     entries: list[tuple[Value, Value]] = []
     for n in range(q.depth):
-        without_head = Mux(q.shown, Cat(order[1:]), Cat(order[2:]))
+        without_head = Mux(i.shown, Cat(order[1:]), Cat(order[2:]))
         with_head = Cat(q.o_payload, without_head)
         chosen = Mux(q.o_valid, with_head, without_head).word_select(n, q.width)
         entries.append((count > n, chosen))
@@ -98,7 +100,7 @@ def head_queue(only: str | None) -> Bench:
     pop = q.o_valid & q.o_ready
     one = b.past((count != 0) & ~pop, "one_cycle")
     two = b.past(one & ~pop, "two_cycles")
-    b.invariant(implies(one, q.o_valid | q.shown))
+    b.invariant(implies(one, q.o_valid | i.shown))
     b.check("progress", implies(two, q.o_valid) & (q.filled == (count != 0)))
     return b
 
@@ -145,7 +147,7 @@ def front_end(only: str | None) -> Bench:
     b.check("progress", implies(mine & run, Mux(has, engine.start == engine.ready, asks.want)))
     was = b.past(mine, "was_mine")
     b.check("word_before", implies(engine.start, was & (word == b.past(word, "last_word"))))
-    b.invariant((f.held == has) & implies(has, mine & run & was))
+    b.invariant((probes(f).held == has) & implies(has, mine & run & was))
     b.invariant(implies(f.entry_valid, (asks.wait0 == 1 << wait0) & (asks.wait1 == 1 << wait1)))
     b.invariant((wait0 <= n) & (wait1 <= n))
     return b
@@ -158,6 +160,7 @@ def semaphores(only: str | None) -> Bench:
     s = Semaphores(SimpleNamespace(semaphores=n, offset_bits=32))  # type: ignore[arg-type]
     opened(s)
     b.part("semaphores", s)
+    inside = probes(s)
     granted: dict[Engine, Signal] = {}  # in the cycle before
     asks, retired = dict(zip(ENGINES, s.takes)), dict(zip(ENGINES, s.gives))
     for e in ENGINES:
@@ -187,9 +190,9 @@ def semaphores(only: str | None) -> Bench:
     for e in ENGINES:
         given = [retired[e].give & signals(e, i) for i in range(1, n + 1)]
         gave[e] = [b.past(x, f"{e.name}_gave{i}") for i, x in enumerate(given)]
-        b.invariant((Cat(gave[e]) == s.given_to[e][1:]) & (s.granted[e] == granted[e]))
-        b.invariant(s.given[e] == b.past(retired[e].give, f"{e.name}_given"))
-        b.invariant(implies(Cat(gave[e]).any(), s.given[e]))
+        b.invariant((Cat(gave[e]) == inside.given_to[e][1:]) & (inside.granted[e] == granted[e]))
+        b.invariant(inside.given[e] == b.past(retired[e].give, f"{e.name}_given"))
+        b.invariant(implies(Cat(gave[e]).any(), inside.given[e]))
     exceeded: list[Value] = []
     for i in range(1, n + 1):
         balance = Signal(signed(16), name=f"balance{i}")  # gives minus takes, by counting
@@ -199,15 +202,15 @@ def semaphores(only: str | None) -> Bench:
         b.m.d.comb += after.eq(balance + gives - takes)
         b.m.d.sync += balance.eq(after)
         exceeded.append(after > SEMAPHORE_LIMIT)
-        b.check("counted", implies(live, balance == s.counts[i - 1]))
+        b.check("counted", implies(live, balance == inside.counts[i - 1]))
         b.check("not_negative", implies(live, (balance >= 0) & (after >= 0)))
         b.check("limit", implies(live, balance <= SEMAPHORE_LIMIT))
     late = Signal(name="late")
     b.m.d.sync += late.eq(live & Cat(exceeded).any())
     b.check("overflow", implies(~over, s.overflow.error == late))
 
-    there = Cat(c != 0 for c in s.counts)
-    b.invariant(implies(live, s.there == Cat(C(1, 1), there)))
+    there = Cat(c != 0 for c in inside.counts)
+    b.invariant(implies(live, inside.there == Cat(C(1, 1), there)))
     # A take that does not count yet is backed by its counter, alone.
     for i in range(n):
         taking = [granted[e] & waits(e)[i] for e in ENGINES]

@@ -26,6 +26,7 @@ from amaranth.lib import data
 
 from tilewright.hw.memory.load_layouts import descriptor_layout, segment_layout
 from tilewright.hw.parts.buffer import Buffer
+from tilewright.hw.parts.probes import probes
 from tilewright.hw.table import field, header, is_instruction
 from tilewright.hw.transfer.load import Load
 from tilewright.hw.transfer.load_data import LoadData, Part
@@ -46,18 +47,10 @@ from verification.formal.transfer.move_benches import (
 )
 
 
-class _Load(Load):
-    """A `Load` that shows what it knows of the head of its queue."""
-
-    def _head(self, m: Module, box: Any, pad: dict[str, Signal]) -> Any:
-        self.box, self.pad, self.head = box, pad, super()._head(m, box, pad)
-        return self.head
-
-
 def load_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
     """LOAD with any instructions and regions; the walker and the data half do as they like."""
     b = Bench(only)
-    load = _Load(c)
+    load = Load(c)
     walker, half, control = load.walker, load.data, load.control
     b.cut(walker, "walker")
     b.cut(half, "half")
@@ -160,23 +153,24 @@ def load_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
     for name in ("error", "pc", "address"):
         b.check("faults", getattr(rows, name) == getattr(half.range_fault, name))
 
+    shown = probes(load)
     for name, register in pads.items():
-        b.invariant(load.pad[name] == register)
+        b.invariant(shown.pad[name] == register)
     for k, dim in enumerate(box):
-        row_stride, mem_stride = load.box.row_stride[k].as_unsigned(), load.box.mem_stride[k].as_unsigned()
+        row_stride, mem_stride = shown.box.row_stride[k].as_unsigned(), shown.box.mem_stride[k].as_unsigned()
         strides = (row_stride == dim["row_stride"].as_unsigned()[: len(row_stride)]) & (
             mem_stride == dim["mem_stride"].as_unsigned()[: len(mem_stride)]
         )
-        b.invariant((load.box.counts[k] == dim["count"]) & strides)
+        b.invariant((shown.box.counts[k] == dim["count"]) & strides)
     # What is known of the head a cycle before it starts; its room in the queue.
-    was, quiet, head = told(b.past(control.word, "was_word")), b.past(~sets, "stayed"), load.head
+    was, quiet, head = told(b.past(control.word, "was_word")), b.past(~sets, "stayed"), shown.head
     b.invariant(implies(quiet, (head.coded == was.coded) & (head.bytes == was.bytes) & (head.one == was.one)))
     b.invariant(implies(quiet & (was.box | was.coded), head.empty == ~was.reads))
     b.invariant(implies(quiet & was.box, (head.no_rows == ~was.rows) & ~head.sync & (head.only == was.one_segment)))
     null = is_instruction(b.past(control.word, "was_word_"), "LOAD_SYNC") | was.coded
     b.invariant(implies(quiet & null, head.sync & head.only))
-    level, depth = descriptors.level, descriptors.depth
-    b.invariant((level <= depth) & (descriptors.full == (level == depth)) & (descriptors.held == (level != 0)))
+    level, depth, queue = descriptors.level, descriptors.depth, probes(descriptors)
+    b.invariant((level <= depth) & (queue.full == (level == depth)) & (queue.held == (level != 0)))
     b.invariant(implies(control.ready, w.ready & (level < depth)))
     return b
 
@@ -190,10 +184,6 @@ class Finder(LoadData):
         self.out = SimpleNamespace(i_valid=Signal(name="given"), i_ready=Signal(name="room"), i_payload=payload)
         self._find(m, self.out)  # type: ignore[arg-type]
         return m
-
-    def _line(self, d: data.View) -> Any:
-        self.at = super()._line(d)
-        return self.at
 
 
 def consistent(segment: data.View, c: NpuConfig) -> Value:
@@ -265,7 +255,7 @@ def load_segments(only: str | None, c: NpuConfig = MOVES) -> Bench:
     b.check("at_once", implies(comes & ~jumps.jumps, buffer.o_valid & ~last.last))
 
     # The part's place beside that of the reference, which makes the proof short.
-    at, busy = finder.at, begun & ~done
+    at, busy = probes(finder).line, begun & ~done
     held = data.View(descriptor_layout(c), inside.d)
     b.invariant(implies(inside.active, turn(held.pc) == Mux(busy, Turn.IT, Mux(done, Turn.LATER, Turn.EARLIER))))
     b.invariant(

@@ -15,6 +15,7 @@ from tilewright.hw.memory.axi_read import AxiRead
 from tilewright.hw.memory.load_layouts import segment_layout
 from tilewright.hw.memory.weight_codes import WeightCodes
 from tilewright.hw.parts.buffer import Buffer
+from tilewright.hw.parts.probes import probes
 from tilewright.hw.transfer.load_data import LoadData, _chunk_layout
 from tilewright.isa.codes import CodeMode
 from tilewright.isa.config import NpuConfig
@@ -34,10 +35,6 @@ class Stepper(LoadData):
         self.segments = SimpleNamespace(i_valid=0, o_valid=valid, o_ready=ready, o_payload=payload, o_next=following)
         self._step(m, self.segments)  # type: ignore[arg-type]
         return m
-
-    def _place(self, s: data.View) -> Any:
-        self.at = super()._place(s)
-        return self.at
 
 
 def load_steps(only: str | None, c: NpuConfig = MOVES) -> Bench:
@@ -158,7 +155,7 @@ def load_steps(only: str | None, c: NpuConfig = MOVES) -> Bench:
         b.check("told", (part.code_fault.error == fails) & implies(fails & mine, part.code_fault.pc == s.pc))
 
     # The part's place beside that of the reference.
-    inner = part.at
+    inner = probes(part).place
     b.invariant(implies(done, begun) & implies(begun, (turn(s.pc) == Turn.IT) & legal(s)))
     it = Mux(busy, Turn.IT, Mux(done, Turn.LATER, Turn.EARLIER))
     b.invariant(implies(segments.o_valid, (turn(now.pc) == it) & legal(now)))
@@ -268,7 +265,7 @@ def load_beats(only: str | None, c: NpuConfig = MOVES) -> Bench:
     b = Bench(only)
     p = AxiRead(c)
     held = registers(opened(p))
-    opened(p.owners)
+    opened(probes(p).owners)
     b.part("port", p)
     load, fetch, bus = p.load, p.fetch, c.bus_bytes
     for who in (load, fetch):
@@ -308,8 +305,9 @@ def load_beats(only: str | None, c: NpuConfig = MOVES) -> Bench:
     b.check("beats", implies(load.beat, p.r.ready == load.beat_ready))
     b.check("beats", implies(fetch.beat, p.r.valid & (fetch.data == p.r.data) & p.r.ready))
 
-    entries = contents(b, p.owners, "owners")
-    b.invariant((p.owners.level == open_) & implies(done, begun) & implies(begun & ~done, ahead < open_))
+    owners = probes(p).owners
+    entries = contents(b, owners, "owners")
+    b.invariant((owners.level == open_) & implies(done, begun) & implies(begun & ~done, ahead < open_))
     for n, (there, entry) in enumerate(entries):
         here = begun & ~done & (ahead == n)
         b.invariant(implies(here, there & (entry[0] == mine) & (entry[1:] == first)))

@@ -6,12 +6,12 @@ import enum
 from types import SimpleNamespace
 from typing import Any
 
-from amaranth.hdl import Array, C, Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Array, C, Cat, Mux, Signal, Value
 
 from tilewright.hw.parts.buffer import Buffer
-from tilewright.hw.parts.queue import Queue
+from tilewright.hw.parts.probes import probes
 from tilewright.hw.table import field, is_instruction
-from tilewright.hw.transfer.bursts import BurstWalker, _Box, _Rest, _Run, run_bits
+from tilewright.hw.transfer.bursts import BurstWalker, run_bits
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import Memory
 from verification.formal.bench import Bench, contents, implies, opened, registers
@@ -114,27 +114,11 @@ def check_region(b: Bench, part: Any, number: Value) -> None:
     b.invariant(implies(~w.ready, same))
 
 
-class _Walker(BurstWalker):
-    """A `BurstWalker` that shows its stages."""
-
-    def _box(self, take1: Signal, last1: Signal) -> _Box:
-        self.first = super()._box(take1, last1)
-        return self.first
-
-    def _run(self) -> _Run:
-        self.second = super()._run()
-        return self.second
-
-    def _cut(self, m: Module, run: _Run, out: Queue) -> _Rest:
-        self.third = super()._cut(m, run, out)
-        return self.third
-
-
-def _walker(b: Bench, c: NpuConfig, tag_bits: int) -> _Walker:
+def _walker(b: Bench, c: NpuConfig, tag_bits: int) -> BurstWalker:
     """One with arbitrary boxes, and a region that is another one at most when a box comes."""
-    w = _Walker(c, tag_bits, run_bits(max(t.row_bytes(c) for t in Memory)))
-    w.last3 = registers(opened(w))["last3"]
-    opened(w.out)
+    w = BurstWalker(c, tag_bits, run_bits(max(t.row_bytes(c) for t in Memory)))
+    opened(w)
+    opened(probes(w).out)
     region = {n: Signal.like(getattr(w, n), name=f"region_{n}") for n in ("base", "size", "allowed")}
     b.part("walker", w, **region)
     with b.m.If(w.ready):
@@ -149,7 +133,7 @@ def walker_runs(only: str | None, c: NpuConfig = MOVES) -> Bench:
     """Boxes to runs: the first stage."""
     b = Bench(only)
     w = _walker(b, c, 2)
-    box = w.first
+    box = probes(w).box
     begin, begun = followed(b, w.start, w.tag)
     names = ("offset", "bytes", "count0", "count1", "mem_stride0", "mem_stride1", "null")
     op = SimpleNamespace(**{n: Signal.like(getattr(w, n), name=f"op_{n}") for n in names})
@@ -191,7 +175,8 @@ def walker_bursts(only: str | None, c: NpuConfig = MOVES) -> Bench:
     """Runs to bursts: a run of the first stage is followed, through stages that the bench marks, to its bursts."""
     b = Bench(only)
     w = _walker(b, c, 1)
-    box, run, rest, out = w.first, w.second, w.third, w.out
+    i = probes(w)
+    box, run, rest, out = i.box, i.run, i.rest, i.out
     bus = c.bus_bytes
     begun = Signal(name="begun")
     begin = box.take & ~begun & b.free(1, "follow")
@@ -271,7 +256,7 @@ def walker_bursts(only: str | None, c: NpuConfig = MOVES) -> Bench:
     b.invariant(implies(op.null & some, ~at3 & ~both) & implies(begun & ~op.null, beats != 0))
     b.invariant(implies(at3 & ~op.null, (rest.address == (first[low:] + sent)[: len(rest.address)])))
     b.invariant(implies(at3 & ~op.null, (rest.beats == beats - sent) & (sent < beats)))
-    b.invariant(implies(at3, (rest.tag == op.tag) & (rest.null == op.null) & (w.last3 == last)))
+    b.invariant(implies(at3, (rest.tag == op.tag) & (rest.null == op.null) & (rest.last == last)))
     b.invariant(implies(at2, (run.tag == op.tag) & (run.null == op.null) & (run.last == last)))
     b.invariant(implies(at2, (run.inside == inside) & (Cat(run.low, run.address, run.beyond) == first)))
     b.invariant(implies(at2 & ~op.null, run.beats == beats))

@@ -6,6 +6,7 @@ from amaranth.hdl import C, Mux, Signal
 
 from tilewright.hw.memory.axi_write import AxiWrite
 from tilewright.hw.memory.load_layouts import low_bits, rows_per_beat
+from tilewright.hw.parts.probes import probes
 from tilewright.hw.transfer.store_data import StoreAligner
 from tilewright.isa.config import NpuConfig
 from verification.formal.bench import Bench, contents, implies, opened, registers
@@ -82,7 +83,8 @@ def store_writes(only: str | None, c: NpuConfig = MOVES) -> Bench:
     b = Bench(only)
     p = AxiWrite(c, 2)
     opened(p)
-    opened(p.pending)
+    inside = probes(p)
+    opened(inside.pending)
     b.part("port", p)
     b.assume(implies(p.burst_valid & ~p.burst_null, (p.burst_beats != 0) & (p.burst_beats <= c.burst_beats)))
     b.assume(implies(b.past(p.halt, "halted"), p.halt))
@@ -120,7 +122,7 @@ def store_writes(only: str | None, c: NpuConfig = MOVES) -> Bench:
         b.m.d.sync += ahead.eq(ahead - 1)
     its = answered & begun & ~gone & ~null & (ahead == 0)  # its response
     gives = p.give & (turn(p.give_tag) == Turn.IT)
-    with b.m.If(its | (p.pending.o_valid & p.pending.o_ready & (turn(p.give_tag) == Turn.IT))):
+    with b.m.If(its | (inside.pending.o_valid & inside.pending.o_ready & (turn(p.give_tag) == Turn.IT))):
         b.m.d.sync += gone.eq(1)
     good = its & ends & ~p.b.resp[1] & ~p.halt
     b.check("complete", implies(gives, begun & ~gone & (ahead == 0)))
@@ -130,8 +132,8 @@ def store_writes(only: str | None, c: NpuConfig = MOVES) -> Bench:
     b.check("error", p.error == (answered & p.b.resp[1]))
     b.check("error", implies(its & p.b.resp[1], p.error & (turn(p.error_tag) == Turn.IT)))
 
-    b.invariant((left == p.left) & (p.in_burst == (left != 0)) & implies(gone, begun))
-    entries = contents(b, p.pending, "pending")
+    b.invariant((left == inside.left) & (p.in_burst == (left != 0)) & implies(gone, begun))
+    entries = contents(b, inside.pending, "pending")
     burst = [there & ~entry[1] for there, entry in entries]
     b.invariant(sum(burst, C(0)) == open_)
     here = [there & (turn(entry[2:4]) == Turn.IT) for there, entry in entries]

@@ -9,6 +9,7 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 
 from tilewright.hw.interfaces import EngineControl
 from tilewright.hw.issue.loop_nest import LoopNest
+from tilewright.hw.parts.probes import probes
 from tilewright.hw.table import field, header, instructions_on, is_instruction
 from tilewright.hw.vector.lane import SCALE_STAGE
 from tilewright.hw.vector.row_unit import maximum_stage
@@ -32,14 +33,6 @@ ROWS = WHOLE.with_(name="formal_rows", row_unit=1, lut_tables=4)
 def _runs(config: NpuConfig) -> list[str]:
     """What steps come from."""
     return [i.name for i in instructions_on(config) if i.engine == Engine.VECTOR and not i.configures]
-
-
-class _Steps(VectorSteps):
-    """Shows the registers of the instruction and the step at work."""
-
-    def _read(self, m: Module, nest: LoopNest, work: Any, now: Any, busy: Value) -> None:
-        self.work, self.now = work, now
-        super()._read(m, nest, work, now, busy)
 
 
 class _Loops:
@@ -174,7 +167,7 @@ def steps(only: str | None, config: NpuConfig) -> Bench:
     """Instructions with any loops, from a scratchpad that grants what it likes, halted in any cycle."""
     b = Bench(only)
     columns = max(config.block_in, config.block_out) // min(config.block_in, config.block_out)
-    part = _Steps(config, EngineControl(config, 3), columns)
+    part = VectorSteps(config, EngineControl(config, 3), columns)
     module = opened(part)
     b.part("steps", part)
     _instructions(b, part, config)
@@ -231,7 +224,7 @@ def steps(only: str | None, config: NpuConfig) -> Bench:
     b.m.d.comb += step.eq(works & (null | last_pass))
     with b.m.If(works & ~null):
         b.m.d.sync += turn.eq(Mux(last_pass, 0, turn + 1))
-    work, now = part.work, part.now
+    work, now = probes(part).work, probes(part).now
     b.invariant(
         (now.active == active) & implies(~active | null, (turn == 0) & ~has_a) & implies(has_a, alone & (turn == 0))
     )
