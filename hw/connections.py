@@ -35,7 +35,7 @@ class _Unread(Elaboratable):
 
 
 def unread(m: Module, *values: Any) -> None:
-    """Says that `m` leaves these ports alone on purpose: its own inputs, or outputs of its parts."""
+    """Marks ports that `m` leaves alone on purpose: its own inputs, or outputs of its parts."""
     m.submodules += _Unread(tuple(Value.cast(value) for value in values))
 
 
@@ -44,7 +44,7 @@ def _signals(value: Any) -> list[Any]:
 
 
 class _Uses:
-    """Where signals are driven and read: places in the order of a walk from the top down."""
+    """The fragments that drive and read each signal, by their numbers in a walk from the top down."""
 
     def __init__(self, top: Fragment) -> None:
         self.driven: dict[int, list[int]] = defaultdict(list)

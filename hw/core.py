@@ -136,7 +136,7 @@ class Core(wiring.Component):
         return m
 
     def _fronts(self, m: Module, engines: dict[Engine, EngineShell], semaphores: Semaphores) -> dict[Engine, FrontEnd]:
-        """A front end for every engine, between semaphores and engine."""
+        """Makes a front end for every engine, between semaphores and engine."""
         fronts: dict[Engine, FrontEnd] = {}
         for n, engine in enumerate(ENGINES):
             front = m.submodules[f"{engine.name.lower()}_front"] = fronts[engine] = FrontEnd(self.config, engine)
@@ -147,7 +147,8 @@ class Core(wiring.Component):
         return fronts
 
     def _queues(self, m: Module, fetch: Fetch, fronts: dict[Engine, FrontEnd]) -> Value:
-        """Instruction queues between FETCH and the front ends; two may share one. Returns whether any holds one."""
+        """Makes the instruction queues between FETCH and the front ends, of which two may share one. Returns whether
+        any queue holds an instruction."""
         c = self.config
         room, filled = [], []
         for holder in dict.fromkeys(queue_of(e, c) for e in ENGINES):
@@ -177,7 +178,8 @@ class Core(wiring.Component):
         return Cat(filled).any()
 
     def _locate_program(self, m: Module, fetch: Fetch) -> None:
-        """The program's region: set long before the run, and looked up by way of STORE, which does nothing yet."""
+        """Looks up the program's region, which is set long before the run, by the port of STORE, which does nothing
+        yet."""
         low = (self.config.bus_bytes - 1).bit_length()  # bits of a base that are 0
         region = self.store_region
         begun = Signal()
@@ -204,7 +206,7 @@ class Core(wiring.Component):
         fronts: dict[Engine, FrontEnd],
         engines: dict[Engine, EngineShell],
     ) -> None:
-        """Counters, timelines, progress, and who waits for a semaphore."""
+        """Drives counters, timelines, `progress`, and the engine that waits for a semaphore."""
         dbg = self.dbg.fetch
         m.d.comb += [
             dbg.step.eq(fetch.step),
@@ -255,7 +257,7 @@ class Core(wiring.Component):
         semaphores: Semaphores,
         filled: Value,
     ) -> None:
-        """Whether the program is complete, the bus idle, and no engine can move any more."""
+        """Finds when the program is complete, when the bus is idle, and when no engine can move any more."""
         running = {e: engines[e].activity.running for e in ENGINES}
         idle: list[Value] = [fetch.ended, ~filled]
         quiet: list[Value] = []

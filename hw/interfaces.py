@@ -22,7 +22,7 @@ from tilewright.isa.registers import REGISTER_SPACE
 AXIL_ADDRESS_BITS = (REGISTER_SPACE - 1).bit_length()
 #: AxBURST of bursts with rising addresses; AxCACHE: normal, non-cacheable, bufferable.
 BURST_INCR, CACHE_NORMAL = 1, 3
-#: Width of the register that says how long the program is.
+#: Width of the register with the length of the program, in instructions.
 LENGTH_BITS = 32
 #: An error's address, as the host reads it.
 ERROR_ADDRESS_BITS = 64
@@ -32,12 +32,12 @@ ENGINES: list[Engine] = [e for e in Engine if e != Engine.FETCH]
 
 
 def pc_bits(config: NpuConfig) -> int:
-    """Of an instruction's index: a region holds no more of them."""
+    """Returns the bits of an instruction's index: a program is as long as a region at most."""
     return config.offset_bits - (INSTRUCTION_BYTES - 1).bit_length()
 
 
 def bits_for(count: int) -> int:
-    """Bits of an index below `count`, at least 1."""
+    """Returns the bits of an index below `count`, at least 1."""
     return max(1, (count - 1).bit_length())
 
 
@@ -104,7 +104,8 @@ class RegisterWrite(wiring.Signature):
 
 
 class RegionLookup(wiring.Signature):
-    """A reader of memory regions: names one by `number`, gets where it is and what is allowed in the same cycle."""
+    """A reader of memory regions: it gives a `number` and gets base and size (bytes) and permissions in the same
+    cycle."""
 
     def __init__(self, config: NpuConfig) -> None:
         super().__init__(
@@ -119,7 +120,7 @@ class RegionLookup(wiring.Signature):
 
 
 class RegionAccess(wiring.Signature):
-    """A reader of memory regions that has one purpose."""
+    """A reader of memory regions that only reads memory, or only writes it: `allowed` is that permission."""
 
     def __init__(self, config: NpuConfig) -> None:
         super().__init__(
@@ -156,7 +157,7 @@ class EngineControl(wiring.Signature):
 
 
 class Retire(wiring.Signature):
-    """An engine that says which instruction is complete: index and the semaphores it signals."""
+    """An engine that retires instructions: with `give`, the index of one and the semaphores it signals."""
 
     def __init__(self, config: NpuConfig) -> None:
         super().__init__(
@@ -180,14 +181,16 @@ class Take(wiring.Signature):
 
 
 class Activity(wiring.Signature):
-    """What an engine does in this cycle: makes a step; has anything at work; could have, but waits for memory."""
+    """The activity of an engine in this cycle: it makes a step; it has anything at work; it waits for memory instead of
+    making a step."""
 
     def __init__(self) -> None:
         super().__init__({"step": Out(1), "running": Out(1), "stalled": Out(1)})
 
 
 class EngineEvents(wiring.Signature):
-    """What is counted of an engine: a step; its next instruction waits for a semaphore; it waits for memory."""
+    """The events of an engine that are counted: a step; its next instruction waits for a semaphore; it waits for
+    memory."""
 
     def __init__(self) -> None:
         super().__init__({"step": Out(1), "waiting": Out(1), "stalled": Out(1)})
@@ -223,14 +226,14 @@ class Waiting(wiring.Signature):
 
 
 class CoreStatus(wiring.Signature):
-    """The core, as it reports to control.
+    """The state of the core, for control.
 
     Members:
         finished: the program was complete two cycles before.
         bus_idle: nothing in flight on AXI.
         progress: anything moved in the cycle before.
         pc: next instruction of FETCH.
-        error, waiting: see there.
+        error, waiting: see `ErrorReport` and `Waiting`.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -247,7 +250,7 @@ class CoreStatus(wiring.Signature):
 
 
 class Program(wiring.Signature):
-    """The registers that say where the program is: region, offset in bytes, instructions."""
+    """The registers with the place of the program: region, offset in bytes, length in instructions."""
 
     def __init__(self, config: NpuConfig) -> None:
         super().__init__({"region": Out(range(REGIONS)), "offset": Out(config.offset_bits), "length": Out(LENGTH_BITS)})
@@ -258,7 +261,7 @@ class ReadPort(wiring.Signature):
 
     Members:
         valid, ready, address, beats: a burst is asked for.
-        beat, data, bad: a beat of one; its response is an error.
+        beat, data, bad: a beat of a burst arrives; its data; its response is an error.
         beat_ready, beat_address, idle: only where a beat may have to wait: it is taken; where it comes from; nothing of
             this engine is in flight.
     """

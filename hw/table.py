@@ -12,25 +12,25 @@ _HEADER = {f.name: f for f in HEADER}
 
 
 def field(word: Value, instruction: str, name: str) -> Value:
-    """Field `name` of `instruction` in a 128-bit word, signed where the table says so."""
+    """Returns field `name` of `instruction` in a 128-bit word, signed where the table has it so."""
     f = BY_NAME[instruction].by_name[name]
     bits = word[f.low : f.low + f.bits]
     return bits.as_signed() if f.signed else bits
 
 
 def header(word: Value, name: str) -> Value:
-    """A header field."""
+    """Returns a header field of a 128-bit word."""
     f = _HEADER[name]
     return word[f.low : f.low + f.bits]
 
 
 def engine_of(word: Value) -> Value:
-    """The engine of an instruction that is in the table."""
+    """Returns the engine number of an instruction that is in the table."""
     return header(word, "opcode")[4:]
 
 
 def is_instruction(word: Value, *names: str) -> Value:
-    """1 where the opcode is one of the named instructions."""
+    """Returns a bit: the opcode is that of one of the named instructions."""
     opcode = header(word, "opcode")
     result = opcode == BY_NAME[names[0]].opcode
     for name in names[1:]:
@@ -39,15 +39,15 @@ def is_instruction(word: Value, *names: str) -> Value:
 
 
 def instructions_on(config: NpuConfig) -> list[Instruction]:
-    """Table rows a machine has."""
+    """Returns the rows of the instruction table that a machine has."""
     return [i for i in INSTRUCTIONS if i.requires is None or getattr(config, i.requires)]
 
 
 def instructions_of(engine: Engine, *, configures: bool) -> list[Instruction]:
-    """Table rows of one engine."""
+    """Returns the rows of the instruction table of one engine: its configuring or its run instructions."""
     return [i for i in INSTRUCTIONS if i.engine == engine and i.configures == configures]
 
 
 def one_hot(number: Value, size: int) -> Value:
-    """`size` bits, bit `number` of them set; none if there is no such bit."""
+    """Decodes `number` to one-hot: bit `number` of `size` bits is set, none where there is no such bit."""
     return Cat(number == i for i in range(size))

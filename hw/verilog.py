@@ -1,7 +1,7 @@
 """Verilog of one configuration, with a README and the lint exceptions.
 
-Lint: `verilator --lint-only -Wall lint.vlt npu_NAME.v` says nothing. `LINT_EXCEPTIONS` are the rules switched off, each
-with its reason; everything else is an error in `tests/unit/hw/test_verilog.py`.
+Lint: `verilator --lint-only -Wall lint.vlt npu_NAME.v` reports nothing. `LINT_EXCEPTIONS` are the rules switched off,
+each with its reason; everything else is an error in `tests/unit/hw/test_verilog.py`.
 """
 
 from __future__ import annotations

@@ -56,10 +56,10 @@ class _Work(NamedTuple):
     """The request at work.
 
     Attributes:
-        state: what the bridge does.
+        state: state of the bridge.
         head: first word of the request.
-        address: of the word at work.  index: its number.
-        status: of the response.
+        address: byte address of the word at work.  index: its number in the request.
+        status: status of the response.
     """
 
     state: Any
@@ -69,28 +69,28 @@ class _Work(NamedTuple):
     status: Any
 
     def field(self, name: str) -> Value:
-        """One of the first word."""
+        """Returns a field of the request's first word."""
         low, bits = _FIELDS[name]
         return self.head[low : low + bits]
 
     @property
     def command(self) -> Value:
-        """A `Command`."""
+        """The command, a `Command`."""
         return self.field("command")
 
     @property
     def writes(self) -> Value:
-        """It writes."""
+        """The command is a write."""
         return self.command[0]
 
     @property
     def space(self) -> Value:
-        """A `Space`."""
+        """The address space, a `Space`."""
         return self.command[1:3]
 
     @property
     def is_last(self) -> Value:
-        """The word at work is."""
+        """The word at work is the last of the request."""
         return self.index == self.field("words")
 
 
@@ -98,12 +98,13 @@ class _Access(NamedTuple):
     """One access to a space.
 
     Attributes:
-        answered: ends it.  failed: the answer is an error.  taken: the space has the request.
-        data: what was read.
-        waited: cycles.
+        answered: the space answers, which ends the access.  failed: the answer is an error.  taken: the space accepts
+            the request.
+        data: the word that was read.
+        waited: cycles since the request.
         stale: a read of memory was given up; its answer is still to come.
-        sent_address, sent_data: the NPU has these of a write.
-        word: of the RAM.
+        sent_address, sent_data: the NPU has accepted the address, the data of a write.
+        word: the payload word, from the RAM.
     """
 
     answered: Signal
@@ -196,7 +197,8 @@ class SerialBridge(wiring.Component):
         return m
 
     def _line(self, m: Module, state: Signal) -> tuple[FrameReceiver, FrameTransmitter]:
-        """UART, frames, and the CRC, which both directions share. Returns the frames that come, and those that go."""
+        """Makes UART, frames, and the CRC, which both directions share. Returns the receiver and the transmitter of
+        frames."""
         m.submodules.receiver = receiver = UartReceiver(self.clock_hz, self.baud)
         m.submodules.transmitter = transmitter = UartTransmitter(self.clock_hz, self.baud)
         m.submodules.crc = crc = Crc()
@@ -219,7 +221,7 @@ class SerialBridge(wiring.Component):
         return unframe, frame
 
     def _request(self, m: Module, work: _Work, unframe: FrameReceiver, store: Any) -> tuple[Value, Value]:
-        """Takes a request: words 0 and 1 are kept in registers, what follows goes to the RAM. Returns whether a frame
+        """Takes a request: words 0 and 1 are kept in registers, the payload goes to the RAM. Returns whether a frame
         ended in the cycle before, and whether it was whole."""
         payload_index = (unframe.index - 2)[: len(work.index)]
         with m.If(unframe.o.valid):
@@ -235,7 +237,7 @@ class SerialBridge(wiring.Component):
         return ended, good
 
     def _board(self, m: Module, work: _Work, damaged: Value) -> Signal:
-        """The board register at the address."""
+        """Returns the board register at the address."""
         bad_frames = Signal(16)
         with m.If(damaged):
             m.d.sync += bad_frames.eq(bad_frames + 1)
@@ -256,7 +258,7 @@ class SerialBridge(wiring.Component):
         return board
 
     def _beyond(self, m: Module, work: _Work) -> Signal:
-        """Whether the request leaves its space."""
+        """Returns a bit: the request leaves its space."""
         last_byte = Signal(33)
         limit = Signal(32)
         with m.Switch(work.space):
@@ -272,7 +274,7 @@ class SerialBridge(wiring.Component):
         return beyond
 
     def _access(self, m: Module, work: _Work, loaded: Value) -> _Access:
-        """What memory and NPU are asked."""
+        """Drives the requests to memory and NPU."""
         answered, failed, taken = Signal(), Signal(), Signal()
         data = Signal(32)
         waited = Signal(range(ACCESS_CYCLES))
@@ -307,7 +309,7 @@ class SerialBridge(wiring.Component):
         return _Access(answered, failed, taken, data, waited, stale, sent_address, sent_data, word)
 
     def _answers(self, m: Module, work: _Work, access: _Access, board: Value) -> None:
-        """What the space says."""
+        """Selects the answer of the space."""
         writes, taken, answered, data = work.writes, access.taken, access.answered, access.data
         with m.Switch(work.space):
             with m.Case(Space.BOARD):
@@ -333,7 +335,7 @@ class SerialBridge(wiring.Component):
                 ]
 
     def _check(self, m: Module, work: _Work, beyond: Value, store: Any) -> None:
-        """Whether the request may be executed. A write that comes again is answered as it was, not executed."""
+        """Checks whether the request may be executed. A repeated write is answered as before, not executed again."""
         s, state, status, address = self.State, work.state, work.status, work.address
         session = Signal()
         previous = Signal(8)
@@ -352,7 +354,7 @@ class SerialBridge(wiring.Component):
             m.d.sync += [status.eq(Status.OK), state.eq(s.FETCH)]
 
     def _execute(self, m: Module, work: _Work, access: _Access, store: Any, reset_left: Signal) -> None:
-        """States of the request, word by word."""
+        """Makes the states that execute the request, word by word."""
         s, state, index, status, address = self.State, work.state, work.index, work.status, work.address
         waited, sent_address, sent_data = access.waited, access.sent_address, access.sent_data
         with m.Case(s.FETCH):
@@ -389,7 +391,7 @@ class SerialBridge(wiring.Component):
                 m.d.sync += state.eq(s.HEAD)
 
     def _respond(self, m: Module, work: _Work, word: Value, frame: FrameTransmitter) -> None:
-        """States of the response."""
+        """Makes the states of the response."""
         s, state, index, status = self.State, work.state, work.index, work.status
         looked = Signal()  # `word` leaves the RAM
         with m.Case(s.HEAD):

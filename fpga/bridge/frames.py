@@ -16,14 +16,14 @@ FRAME_WORD = data.StructLayout({"word": 32, "last": 1})
 
 
 class Crc(wiring.Component):
-    """CRC-32, a bit per cycle.
+    """Computes a CRC-32, a bit per cycle.
 
     Latency: 8 cycles from the byte to `value`.
 
     Ports:
         clear: starts a frame.
         i: bytes.
-        value: the register, not inverted.  good: it stands as after content and CRC.
+        value: the register, not inverted.  good: it has the residue of content with a right CRC.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class FrameReceiver(wiring.Component):
         enable: 0 ignores the line.
         i: bytes of the line, 8 cycles apart at least.
         crc_clear, crc_i: to the CRC.  crc_good: from it.
-        o: words, the CRC too; whoever listens must be ready.  index: number of the word at `o`.
+        o: words, the CRC too; the receiver must be ready.  index: number of the word at `o`.
         done: strobe, a frame with content has ended.  good: with `done`, its words are whole and its CRC is right.
         count: with `done`, its words, at most WORD_LIMIT.
     """

@@ -14,7 +14,7 @@ FRACTION_BITS = 8
 
 
 def bit_time(clock_hz: int, baud: int) -> int:
-    """Cycles of a bit in units of 2**-FRACTION_BITS.
+    """Returns the cycles of a bit in units of 2**-FRACTION_BITS.
 
     Raises:
         ValueError: fewer than MIN_CYCLES_PER_BIT cycles.
@@ -28,7 +28,7 @@ class BitTimer(wiring.Component):
     """Ticks once per bit; the fraction of a cycle is carried from bit to bit, so that no error adds up.
 
     Ports:
-        restart: begins anew; the first tick comes half a bit later with `half`, else a whole bit later.
+        restart: starts the count; the first tick comes half a bit later with `half`, else a whole bit later.
         tick: high for one cycle at the end of each bit time.
     """
 
@@ -66,7 +66,7 @@ class UartReceiver(wiring.Component):
 
     Ports:
         rx: the line, synchronised here.
-        o: bytes; whoever listens must be ready.
+        o: bytes; the receiver must be ready.
     """
 
     def __init__(self, clock_hz: int, baud: int) -> None:

@@ -16,10 +16,10 @@ ADDRESSES = ("act", "wgt", "acc")
 
 
 class GemmSteps(wiring.Component):
-    """Makes one step per cycle while an instruction is at work, and says what each of them is.
+    """Makes one step per cycle while an instruction is at work, and describes each step to the stages behind it.
 
     Parameters:
-        columns: of ACC.
+        columns: number of columns of ACC.
 
     Ports:
         control: from the front end.

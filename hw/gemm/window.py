@@ -1,4 +1,4 @@
-"""The window register: what the array multiplies, slot i for weight i of every output."""
+"""The window register: the activations that the array multiplies, slot i with weight i of every output."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the host sees and sets: AXI4-Lite registers, memory regions, counters, start and reset."""
+"""The host's side: AXI4-Lite registers, memory regions, counters, start and reset."""

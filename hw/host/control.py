@@ -36,7 +36,7 @@ class Control(wiring.Component):
         start_write, reset_write, acknowledge: commands of the host (acknowledge: bits of IRQ_STATUS to clear).
         irq_enable, watchdog, timeout: registers.
         hold: resets the core.  start: begins the program.  halt: stops all engines.
-        core: what the core reports.
+        core: state of the core.
         status, irq_status, irq: to registers and pin.  code, engine, failed_pc, address: the recorded error.
         counting: this cycle belongs to the run.  clear: a run begins, or a reset is complete: counters become 0.
     """

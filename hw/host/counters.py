@@ -20,7 +20,7 @@ ROUND = 1 << (len(COUNTERS) - 1).bit_length()
 
 
 class Counters(wiring.Component):
-    """64-bit counters of events. One adder goes round: it takes what each counter saw since the round before.
+    """64-bit counters of events. One adder serves all counters in turn: it adds the events since its last visit.
 
     Latency: an event of cycle t is in the value shown for its counter from t+4 on, at most ROUND cycles later.
 
@@ -61,7 +61,7 @@ class Counters(wiring.Component):
         amount, adding = Signal(max(len(r) for r in recent[: len(COUNTERS)]), reset_less=True), Signal(range(ROUND))
         m.d.sync += [amount.eq(Array(recent)[visited]), adding.eq(visited)]
 
-        # What the RAM holds is of an earlier run until the first round is over.
+        # The words of the RAM belong to an earlier run until the first round is over.
         first = Signal(init=1)
         total = Signal(COUNTER_BITS)
         m.d.comb += [

@@ -22,12 +22,13 @@ for _number in range(REGIONS):
 
 
 class Regions(wiring.Component):
-    """A RAM for each kind of register. A region begins at a whole beat: the lowest bits of its base are 0.
+    """Holds the registers of regions, a RAM for each kind. A region begins at a whole beat: the lowest bits of its base
+    are 0.
 
-    Latency: 0 cycles from `number` to what is known of that region; a write of cycle t is seen from t+1 on.
+    Latency: 0 cycles from `number` to base, size and permissions; a write of cycle t is seen from t+1 on.
 
     Ports:
-        write: every register that is written; those of other things are left alone.
+        write: every register that is written; those of no region are ignored.
         load, store: two readers.
     """
 
@@ -48,7 +49,8 @@ class Regions(wiring.Component):
         readers = (self.load, self.store)
 
         def kept(kind: str, first: int, bits: int) -> list[Value]:
-            """`bits` of a register from bit `first` on, as each reader sees it."""
+            """Makes the RAM of one kind: `bits` of its register from bit `first` on. Returns the word of each
+            reader."""
             m.submodules[kind.lower()] = store = Memory(shape=Shape(bits), depth=REGIONS, init=[])
             write = store.write_port()
             m.d.comb += [

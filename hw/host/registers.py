@@ -28,13 +28,14 @@ class Registers(wiring.Component):
     effect at the end of that cycle; the response follows in the next. Read data follows three cycles after the address
     is taken; that of a counter when the counter is shown, up to ROUND cycles later.
 
-    What can be written is read from a copy in a RAM. After a reset the RAM is filled with 0 first, and the bus waits.
+    Registers that can be written are read from a copy in a RAM. After a reset the RAM is first filled with 0, and the
+    bus waits.
 
     Ports:
         axil: AXI4-Lite slave.
-        program: where the program is.  written: what is written to the copy.
+        program: place of the program.  written: writes to the copy.
         {NAME}: value of any other RW register (out), or of a read-only or W1C register (in).
-        {NAME}_write: write strobe of W and W1C registers.  data: what is written.
+        {NAME}_write: write strobe of W and W1C registers.  data: value of the write.
         counter_index, counter_value: see `tilewright.hw.host.counters`.
     """
 

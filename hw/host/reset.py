@@ -8,9 +8,9 @@ from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Module, Value
 
 
 def reset_by(m: Module, part: Any, reset: Value, domain: str) -> Any:
-    """`part` for a submodule of `m`, in a clock domain of its own named `domain`: it has the clock of `sync`, and
-    nothing but `reset` resets it. A register as `reset`, with 1 as its value after a reset of `sync`, spreads over the
-    chip without meeting the reset of `sync` in logic first, as it does with `ResetInserter`.
+    """Returns `part` for a submodule of `m`, in a clock domain of its own named `domain`: it has the clock of `sync`,
+    and nothing but `reset` resets it. A register as `reset`, with 1 as its value after a reset of `sync`, spreads over
+    the chip without meeting the reset of `sync` in logic first, as it does with `ResetInserter`.
     """
     own = ClockDomain(domain, local=True)
     m.domains += own

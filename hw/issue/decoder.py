@@ -13,8 +13,7 @@ from tilewright.isa.instructions import BY_NAME, Engine
 
 
 class Decoder(wiring.Component):
-    """Says which engine an instruction is for and whether its operands are legal, as `tilewright.isa.encoding.check`
-    does.
+    """Decodes the engine of an instruction and checks its operands, as `tilewright.isa.encoding.check` does.
 
     Latency: 0 cycles (combinational).
 
@@ -42,7 +41,7 @@ class Decoder(wiring.Component):
         )
 
     def _violations(self, f: Field) -> list[Value]:
-        """Conditions under which field `f` is out of its limits; only those its width does not rule out."""
+        """Returns conditions under which field `f` is out of its limits; only those its width does not rule out."""
         bits = self.word[f.low : f.low + f.bits]
         value = bits.as_signed() if f.signed else bits
         low, high = f.limits(self.config)

@@ -1,4 +1,4 @@
-"""What the four engines behind a front end have in common: ports, configuring instructions, the retire queue."""
+"""The common part of the four engines behind a front end: ports, configuring instructions, the retire queue."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ class EngineShell(wiring.Component):
         )
 
     def run(self, name: str) -> Value:
-        """A field of the run instruction that has the engine's name."""
+        """Returns a field of the run instruction that has the engine's name."""
         return field(self.control.word, self.engine.name, name)
 
     def configures(self, instruction: str) -> Value:
-        """The word is this configuring instruction."""
+        """Returns a bit: the word is this configuring instruction."""
         return self.control.configure[self.configuring.index(instruction)]
 
     def registers(self, m: Module, *instructions: str) -> dict[str, Signal]:
-        """Registers with the fields of configuring instructions, by name."""
+        """Makes registers with the fields of configuring instructions, by name."""
         made: dict[str, Signal] = {}
         for instruction in instructions:
             for f in BY_NAME[instruction].fields:
@@ -60,7 +60,7 @@ class EngineShell(wiring.Component):
         return made
 
     def signals(self) -> Value:
-        """The semaphores the instruction signals, as `Retire` has them before `pc`."""
+        """Returns the semaphores the instruction signals, as `Retire` has them before `pc`."""
         return Cat(header(self.control.word, "signal0"), header(self.control.word, "signal1"))
 
     def retire_in_order(self, m: Module, pc: Value, end: Value, depth: int) -> None:

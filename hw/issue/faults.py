@@ -15,7 +15,7 @@ from tilewright.isa.config import NpuConfig
 from tilewright.isa.error_codes import ErrorCode
 from tilewright.isa.instructions import Engine
 
-#: What FETCH, which has several codes, and the semaphores, which blame an engine, say besides.
+#: Ports besides the `Fault`s: FETCH has several codes, the semaphores name the engine to blame.
 _OTHERS = {"fetch_code": In(8), "overflow_engine": In(range(max(Engine) + 1))}
 
 
@@ -70,36 +70,37 @@ class Faults(wiring.Component):
             (self.store_bus, ErrorCode.BUS_WRITE, Engine.STORE),
             (self.overflow, ErrorCode.SEMAPHORE_OVERFLOW, self.overflow_engine),
         ]
-        # `told` has what is registered in t+1: errors that go before, the error, and what it says.
-        told: list[tuple[list[Value], Value, list[Any]]] = []
+        # Errors registered in t+1: the errors that win over it, the error, and its details.
+        registered: list[tuple[list[Value], Value, list[Any]]] = []
         # `together`: errors registered side by side, of which the first one wins; `before`: those of lower engines.
         together: list[Value] = []
         before: list[Value] = []
         for n, (fault, code, where) in enumerate(errors):
-            says: list[Any] = [code, where, fault.pc, fault.address]
+            details: list[Any] = [code, where, fault.pc, fault.address]
             if fault is self.gemm_range or fault is self.vector_range:
-                before = [failed for _, failed, _ in told]
-                told.append((before, fault.error, says))
+                before = [failed for _, failed, _ in registered]
+                registered.append((before, fault.error, details))
                 together, before = [], [*before, fault.error]
                 continue
             failed = Signal(name=f"error{n}")
             m.d.sync += failed.eq(fault.error & ~Cat(together, C(0, 1)).any())
             together.append(fault.error)
-            for k, (x, name) in enumerate(zip(says, ("code", "engine", "pc", "at"))):
-                # An overflow says which engine it was only now.
+            for k, (x, name) in enumerate(zip(details, ("code", "engine", "pc", "at"))):
+                # The details of an overflow come a cycle late, which is now.
                 if isinstance(x, Value) and fault is not self.overflow:
-                    says[k] = Signal.like(x, name=f"error{n}_{name}", reset_less=True)
-                    m.d.sync += says[k].eq(x)
-            told.append((before, failed, says))
+                    details[k] = Signal.like(x, name=f"error{n}_{name}", reset_less=True)
+                    m.d.sync += details[k].eq(x)
+            registered.append((before, failed, details))
         report = self.report
-        m.d.sync += report.error.eq(Cat(failed for _, failed, _ in told).any())
+        m.d.sync += report.error.eq(Cat(failed for _, failed, _ in registered).any())
         ports = (report.code, report.engine, report.pc, report.address)
-        # What the first one says, 0 of the others: registers with a reset, so that choosing among them takes an OR.
+        # The details of the first one, 0 of the others: registers with a reset, so that choosing among them takes an
+        # OR.
         chosen: list[list[Value]] = [[] for _ in ports]
-        for n, (earlier, failed, says) in enumerate(told):
+        for n, (earlier, failed, details) in enumerate(registered):
             first = Signal(name=f"first{n}")
             m.d.comb += first.eq(failed & ~Cat(earlier, C(0, 1)).any())
-            for values, port, value, name in zip(chosen, ports, says, ("code", "engine", "pc", "at")):
+            for values, port, value, name in zip(chosen, ports, details, ("code", "engine", "pc", "at")):
                 kept = Signal(min(len(port), len(Value.cast(value))), name=f"first{n}_{name}", reset_less=True)
                 with m.If(first):
                     m.d.sync += kept.eq(value)

@@ -61,7 +61,7 @@ class LoopNest(wiring.Component):
     ) -> None:
         self.bits, self.stride = bits, signed(min(ROW_BITS, bits))
         self.levels, self.addresses, self.outer = levels, tuple(addresses), tuple(outer)
-        #: What not every nest needs; gates take every stride.
+        #: Ports that not every nest needs; unused gates take every stride.
         self.optional = {"carry", "group_last", "group_last_started", "group_last_stepped"}
         self.optional |= {f"{a}_next" for a in self.addresses} | {f"{a}_gate" for a in self.outer}
         every = (1 << levels) - 1
@@ -100,7 +100,7 @@ class LoopNest(wiring.Component):
         return m
 
     def _number(self, carry: Value) -> Value:
-        """Of the level that is advanced."""
+        """Encodes `carry` as the number of the level that is advanced."""
         bits = range(len(self.advanced))
         return Cat(Cat(carry[k] for k in range(self.levels) if k >> bit & 1).any() for bit in bits)
 
@@ -108,7 +108,7 @@ class LoopNest(wiring.Component):
         return [Signal(name=f"{name}{k}", init=init, reset_less=not init) for k in range(self.levels)]
 
     def _loops(self, m: Module) -> data.View:
-        """Count (less 1) and strides of the level that the next step advances."""
+        """Keeps the configuration. Returns count (less 1) and strides of the level that the next step advances."""
         layout = data.StructLayout({"most": COUNT_BITS, **dict.fromkeys(self.addresses, self.stride)})
         places = 1 << (self.levels - 1).bit_length()
         m.submodules.loops = loops = Memory(shape=layout, depth=2 * places, init=[])
@@ -136,7 +136,7 @@ class LoopNest(wiring.Component):
         return read.data
 
     def _count(self, m: Module, loop: data.View) -> None:
-        """Indices, as iterations left, and the flags that say which level a step advances."""
+        """Counts iterations left of every level, and computes the flags of the level that a step advances."""
         levels, per_level = range(self.levels), self._per_level
         # Configured: whether the count is 1 or 2.
         next_once, next_twice = per_level("next_once", init=1), [Signal(name=f"next_twice{k}") for k in levels]
@@ -162,7 +162,7 @@ class LoopNest(wiring.Component):
         once, twice, soon, at_last = (per_level(name) for name in ("once", "twice", "soon", "at_last"))
 
         def flags(at_last: Sequence[Value]) -> tuple[Value, Value, Value]:
-            """`carry`, `last` and `moves` of a step of these levels."""
+            """Returns `carry`, `last` and `moves` of a step of these levels."""
             below = [Cat(at_last[:k]).all() for k in levels]
             last = Cat(at_last).all()
             return Cat(b & ~here for b, here in zip(below, at_last)), last, Cat(b & ~last for b in below)
@@ -212,7 +212,7 @@ class LoopNest(wiring.Component):
             ]
 
     def _walk(self, m: Module, loop: data.View) -> None:
-        """Addresses."""
+        """Computes the addresses."""
         layout = data.StructLayout(dict.fromkeys(self.addresses, self.bits))
         top = self.levels - 1
         m.submodules.stands = stands = Memory(shape=layout, depth=1 << len(self.advanced), init=[])

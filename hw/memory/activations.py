@@ -64,7 +64,7 @@ class ActivationScratchpad(wiring.Component):
         readers = (self.gemm, self.vector_a, self.vector_b, self.store)
 
         def free(before: Sequence[Any], its_bank: Value) -> Value:
-            """None of these readers asks for this bank."""
+            """Returns a bit: none of these readers asks for this bank."""
             return ~Cat((r.valid & (bank(r.row) == its_bank) for r in before), C(0, 1)).any()
 
         store = self.store

@@ -1,4 +1,4 @@
-"""What the two halves of LOAD give each other: descriptors, segments, and how the second one writes to scratchpads."""
+"""The interfaces between the two halves of LOAD and the scratchpads: descriptors, segments, writes."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ FILLED_AT_ONCE = (Memory.ACT, Memory.WGT)
 
 
 def low_bits(config: NpuConfig) -> int:
-    """Bits of a byte position in a beat."""
+    """Returns the bits of a byte position in a beat."""
     return (config.bus_bytes - 1).bit_length()
 
 
 def stride_shape(config: NpuConfig) -> Shape:
-    """Of a stride of row addresses; what is above their bits makes no difference."""
+    """Returns the shape of a stride in rows: only as many bits as a row address has make a difference."""
     return signed(min(ROW_BITS, config.address_bits))
 
 
 def descriptor_layout(config: NpuConfig) -> data.StructLayout:
-    """What the data half needs of an instruction; `low` is the byte position in a beat, `null` marks LOAD_SYNC, `one` a
-    plane of one line, `only` an instruction of one segment."""
+    """Returns the layout of a descriptor, an instruction as the data half needs it; `low` is the byte position in a
+    beat, `null` marks LOAD_SYNC, `one` a plane of one line, `only` an instruction of one segment."""
     low = low_bits(config)
     return data.StructLayout(
         {
@@ -61,8 +61,8 @@ def descriptor_layout(config: NpuConfig) -> data.StructLayout:
 
 
 def _coded_members(config: NpuConfig) -> dict[str, int]:
-    """What descriptors and segments have of LOAD_CODED, which is `null` to the walk of a box; `count` or `rows` are its
-    tiles."""
+    """Returns the members of descriptors and segments for LOAD_CODED, which is `null` to the walk of a box; its tiles
+    are `count` or `rows`."""
     return {"coded": 1, "mode": MODE_BITS, "beats": BEATS_BITS} if config.weight_codes else {}
 
 
@@ -86,29 +86,29 @@ class LoadWrite(wiring.Signature):
 
 
 def rows_per_beat(config: NpuConfig) -> int:
-    """ACT rows a beat holds, at least 1."""
+    """Returns the number of ACT rows in a beat, at least 1."""
     return max(1, config.bus_bytes // config.block_in)
 
 
 def chunks_of(config: NpuConfig) -> dict[Memory, int]:
-    """Chunks of the width of the bus a row of each scratchpad has."""
+    """Returns the number of bus-wide chunks of a row, by scratchpad."""
     return {t: max(1, t.row_bytes(config) // config.bus_bytes) for t in Memory}
 
 
 def filled_at_once(target: Value) -> Value:
-    """A fill row of this scratchpad takes one cycle."""
+    """Returns a bit: a fill row of this scratchpad takes one cycle."""
     return Cat(target == t for t in FILLED_AT_ONCE).any()
 
 
 def per_target(target: Value, table: dict[Memory, int]) -> Value:
-    """What the table has for a scratchpad."""
+    """Looks up the number of a scratchpad in a table."""
     return Array(table[t] for t in Memory)[target]
 
 
 def segment_layout(config: NpuConfig) -> data.StructLayout:
-    """Rows that follow each other, of fill or data: `jumps` says that they begin at `row`, not where the segment before
-    ended; `last` that they end their instruction; `one_chunk` that every chunk ends a row, `few_rows` that a chunk can
-    end all of them."""
+    """Returns the layout of a segment, rows that follow each other, of fill or data. `jumps`: it begins at `row`, not
+    where the segment before ended; `last`: it ends its instruction; `one_chunk`: every chunk ends a row; `few_rows`:
+    one chunk can end all of its rows."""
     return data.StructLayout(
         {
             "null": 1,

@@ -1,4 +1,4 @@
-"""Ports of the scratchpads: what reads and writes rows of ACT, WGT, PRM, LUT and ACC."""
+"""Ports of the scratchpads: reads and writes of rows of ACT, WGT, PRM, LUT and ACC."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class ScratchpadWrite(wiring.Signature):
 
 
 class RowWrite(wiring.Signature):
-    """A writer of whole rows, never refused. It says `valid` and `row` in the cycle before `data`."""
+    """A writer of whole rows, never refused: `valid` and `row` come in the cycle before `data`."""
 
     def __init__(self, row_bits: int) -> None:
         super().__init__({"valid": Out(1), "row": Out(ADDRESS_BITS), "data": Out(row_bits)})

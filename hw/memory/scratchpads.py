@@ -1,8 +1,8 @@
 """The scratchpads WGT, ACC, PRM and LUT; ACT is in `tilewright.hw.memory.activations`.
 
 All reads are synchronous: a row asked for in cycle t is at the output in cycle t+1, of WGT in t+2: there is a register
-behind its memory, which costs nothing where block RAM has one. What a read returns for a row that is written in the
-same cycle is not used anywhere.
+behind its memory, which costs nothing where block RAM has one. A read of a row that is written in the same cycle
+returns anything, and is not used anywhere.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tilewright.isa.timing import table_chunk_cycles
 
 
 def memory(m: Module, name: str, width: int, depth: int) -> Memory:
-    """A memory of `depth` words as a submodule."""
+    """Makes a memory of `depth` words as a submodule of `m`."""
     store = Memory(shape=Shape(width), depth=depth, init=[])
     m.submodules[name] = store
     return store

@@ -32,7 +32,7 @@ SLOT = data.StructLayout({"symbol": 8, "factor": COUNT_BITS + PART_BITS, "offset
 
 
 class CodedWrite(wiring.Signature):
-    """A round of weights for WGT: part `part` of tile `row`."""
+    """The weights of one round, written to part `part` of tile `row` of WGT."""
 
     def __init__(self, config: NpuConfig) -> None:
         super().__init__(
@@ -46,11 +46,11 @@ class CodedWrite(wiring.Signature):
 
 
 class WordQueue(wiring.Component):
-    """Words that wait: QUEUE_BEATS beats in a ring, of which a cycle takes the first few.
+    """A queue of words: QUEUE_BEATS beats in a ring, of which a cycle takes the first few words.
 
     Ports:
-        take, beat: a beat is added. level: words there are.
-        heads: the first words. pops: so many of them leave.
+        take, beat: a beat is added.  level: number of words in the queue.
+        heads: the oldest words.  pops: number of words that leave.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -108,8 +108,8 @@ class Lane(wiring.Component):
         clear: the state becomes 0.
         word, give: a word for the reserve.
         round, first: a round is made; it is the first after a table.
-        wants, held_up: there is room for a word; the round needs one and there is none.
-        weight: that the round gives.
+        wants, held_up: the reserve has room for a word; the round needs a word, and the reserve is empty.
+        weight: int8, the result of the round.
     """
 
     def __init__(self) -> None:
@@ -173,12 +173,12 @@ class Lane(wiring.Component):
 
 
 class TableBuilder(wiring.Component):
-    """Slots from the words of a table, one in a cycle.
+    """Expands the words of a table to slots, one per cycle.
 
     Ports:
         clear: a table begins.
-        active, word: a cycle with the first word that waits. pop: it is used up.
-        write, slot, value: a slot. done: it is the last.
+        active, word: the oldest word of the queue is there.  pop: it is used up.
+        write, slot, value: a slot is written.  done: it is the last.
     """
 
     def __init__(self) -> None:
@@ -364,7 +364,7 @@ class WeightCodes(wiring.Component):
         return m
 
     def _hand_out(self, m: Module, queue: WordQueue, lanes: list[Lane], allowed: Value) -> Value:
-        """Gives words to the lanes of every bank; returns how many."""
+        """Hands out words to the lanes of every bank. Returns the number of words."""
         number = words_per_cycle(self.config)
         before: Value = allowed & 0  # words for the banks before
         for k in range(number):

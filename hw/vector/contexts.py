@@ -1,4 +1,4 @@
-"""What VECTOR keeps of each instruction for the later stages of its pipeline."""
+"""The contexts of VECTOR: the fields of each instruction that are kept for the later stages of its pipeline."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FINISH_CONTEXT_STAGE = ADD_STAGE - 1
 
 
 def _post_layout(*names: str) -> data.StructLayout:
-    """Fields of the configuring instructions, as the pipeline keeps them."""
+    """Returns a layout of these fields of VECTOR and its configuring instructions."""
     shapes = {}
     for name in names:
         f = BY_NAME["VECTOR_ADD"].by_name.get(name) or BY_NAME["VECTOR_POST"].by_name.get(name)
@@ -27,6 +27,6 @@ def _post_layout(*names: str) -> data.StructLayout:
     return data.StructLayout(shapes)
 
 
-#: What the requantiser and the stages after it need; kept per instruction, read when a step gets there.
+#: Fields that the requantiser and the stages after it need; kept per instruction, read when a step gets there.
 REQUANTIZE = _post_layout("zp", "lo", "hi", "rounding", "source")
 FINISH = _post_layout("ma", "mb", "c", "shift", "add_lo", "add_hi", "add", "lut", "table")

@@ -29,7 +29,7 @@ LUT_STAGE = CLAMP_STAGE + 1
 RESULT_STAGE = LUT_STAGE + 1
 
 
-#: What all lanes are told, and the stage at which they look at it.
+#: The control signals that all lanes share, and the stage at which the lanes use each of them.
 CONTROL_STAGES = {
     "valid": SOURCE_STAGE,
     "mul": SOURCE_STAGE,
@@ -66,7 +66,7 @@ CONTROL_STAGES = {
 
 
 class LaneControl(wiring.Signature):
-    """What all lanes are told; each enters at its stage in CONTROL_STAGES.
+    """The control signals that all lanes share; each enters at its stage in CONTROL_STAGES.
 
     Members:
         valid, mul, sum, max, first, za, zb: of the source stage; `first` starts a sum or maximum.
@@ -108,12 +108,12 @@ class LaneControl(wiring.Signature):
 
 
 def _register(shape: int | Shape, name: str) -> Signal:
-    """One that needs no reset."""
+    """Makes a register that needs no reset."""
     return Signal(shape, name=name, reset_less=True)
 
 
 def _delayed(m: Module, value: Value, cycles: int, name: str) -> Value:
-    """The value, so many cycles later."""
+    """Delays a value by this many cycles."""
     for n in range(cycles):
         later = _register(Value.cast(value).shape(), f"{name}_{n}")
         m.d.sync += later.eq(value)
@@ -122,14 +122,14 @@ def _delayed(m: Module, value: Value, cycles: int, name: str) -> Value:
 
 
 def _scaled(m: Module, value: Value, factor: Value, name: str) -> tuple[Signal, Signal]:
-    """Products with the low bits and the rest of the factor, registered."""
+    """Returns the products with the low SPLIT bits and with the rest of the factor, registered."""
     low, high = _register(signed(8 + SPLIT), f"{name}_low"), _register(signed(32 - SPLIT), f"{name}_high")
     m.d.sync += [low.eq(value * factor[:SPLIT]), high.eq(value * factor[SPLIT:].as_signed())]
     return low, high
 
 
 def _summed(value: Value, low: Value, high: Value) -> Value:
-    """value + low + (high << SPLIT), 32 bits."""
+    """Returns value + low + (high << SPLIT), 32 bits."""
     return (Cat(value[:SPLIT], (value[SPLIT:] + high)[: 32 - SPLIT]) + low)[:32]
 
 
@@ -145,7 +145,7 @@ class VectorLane(wiring.Component):
     Latency: RESULT_STAGE + 1 cycles from the pass to `result`.
 
     Ports:
-        control: what all lanes are told.
+        control: control signals of all lanes.
         acc, a, b: operands, at SOURCE_STAGE; of `acc` and `a` the one that is not the value is 0.
         bias: 0 where none is added; at BIAS_STAGE.  scale: at SCALE_STAGE.
         index: to the table, at LUT_STAGE.  value: from it, a cycle after RESULT_STAGE.
@@ -188,35 +188,35 @@ class VectorLane(wiring.Component):
     def _source(self, m: Module) -> tuple[Signal, Signal, list[Signal]]:
         """3 -> 4: v4 is also the running sum or maximum, 0 in MUL; that of the same element is as many passes old as a
         step has. Returns v4, whether it is MUL, and its factors."""
-        told = self.control
+        control = self.control
         v4, mul4 = _register(signed(32), "v4"), _register(1, "mul4")
         before = v4
         for n in range(self.passes - 1):
             older = _register(signed(32), f"older{n}")
-            with m.If(told.valid):
+            with m.If(control.valid):
                 m.d.sync += older.eq(before)
             before = older
         factors4 = [_register(signed(9), f"factor{n}") for n in range(2)]
         goes_on, smaller = Signal(), Signal()
         m.d.comb += [
-            goes_on.eq(told.sum & ~told.first),
-            smaller.eq(told.max & ~told.first & (self.a <= before[:8].as_signed())),
+            goes_on.eq(control.sum & ~control.first),
+            smaller.eq(control.max & ~control.first & (self.a <= before[:8].as_signed())),
         ]
         if self.passes == 1:
-            with m.If(told.valid & ~smaller):
+            with m.If(control.valid & ~smaller):
                 m.d.sync += v4.eq((self.acc | (before & goes_on.replicate(32))) + self.a)
         else:
             # Of a maximum only the 8 bits count.
             added = Signal(signed(32))
             m.d.comb += added.eq((self.acc | (before & goes_on.replicate(32))) + self.a)
-            with m.If(told.valid):
+            with m.If(control.valid):
                 m.d.sync += v4.eq(Cat(Mux(smaller, before[:8], added[:8]), added[8:]))
-        with m.If(told.valid & (told.mul | told.norm if self.rows else told.mul)):
+        with m.If(control.valid & (control.mul | control.norm if self.rows else control.mul)):
             m.d.sync += v4.eq(0)
         m.d.sync += [
-            mul4.eq(told.mul),
-            factors4[0].eq(self.a - told.za),
-            factors4[1].eq(self.b - told.zb),
+            mul4.eq(control.mul),
+            factors4[0].eq(self.a - control.za),
+            factors4[1].eq(self.b - control.zb),
         ]
         return v4, mul4, factors4
 
@@ -233,64 +233,64 @@ class VectorLane(wiring.Component):
 
     def _requantize(self, m: Module, v6: Signal) -> Signal:
         """6 -> 17: the requantiser. Its result, or the value itself."""
-        told = self.control
+        control = self.control
         m.submodules.requantizer = requantize = requantizer.Requantizer(rows=bool(self.rows))
         if self.rows:
-            m.d.comb += [requantize.start.eq(told.start), requantize.addend.eq(self.addend)]
+            m.d.comb += [requantize.start.eq(control.start), requantize.addend.eq(self.addend)]
         m.d.comb += [
-            requantize.acc.eq(Mux(told.exponential, self.word, v6) if self.rows else v6),
+            requantize.acc.eq(Mux(control.exponential, self.word, v6) if self.rows else v6),
             requantize.scale.eq(self.scale),
-            requantize.inside_zero_point.eq(told.inside_zero_point),
-            requantize.window.eq(told.window),
-            requantize.away.eq(told.away),
-            requantize.zero_point.eq(told.zero_point),
-            requantize.low.eq(told.low),
-            requantize.high.eq(told.high),
+            requantize.inside_zero_point.eq(control.inside_zero_point),
+            requantize.window.eq(control.window),
+            requantize.away.eq(control.away),
+            requantize.zero_point.eq(control.zero_point),
+            requantize.low.eq(control.low),
+            requantize.high.eq(control.high),
         ]
         raw = _delayed(m, v6[:8], requantizer.REQUANTIZE_STAGES, "raw")
         v17 = Signal(signed(8))
-        m.d.comb += v17.eq(Mux(told.requantized, requantize.result, raw))
+        m.d.comb += v17.eq(Mux(control.requantized, requantize.result, raw))
         if self.wide:
             wide = self._wide(m)
-            with m.If(told.wide):
+            with m.If(control.wide):
                 m.d.comb += v17.eq(wide)
         return v17
 
     def _add(self, m: Module, v17: Signal, norm5: Value) -> Signal:
         """16 -> 19: integer Add, wrapping. Multipliers in two parts, as wide as a DSP block takes; the second operand
         is there earlier, so its part of the sum is made first. In NORM that part is what it starts from."""
-        told = self.control
+        control = self.control
         b16 = _delayed(m, self.b, ADD_STAGE - 1 - SOURCE_STAGE, "b")
         offset18, total = _register(32, "offset18"), _register(signed(32), "total")
         with_b = Signal(32)
-        second = Mux(told.norm, self.a, b16) if self.rows else b16
-        m.d.comb += with_b.eq(_summed(told.offset, *_scaled(m, second, told.mb, "mb")))
+        second = Mux(control.norm, self.a, b16) if self.rows else b16
+        m.d.comb += with_b.eq(_summed(control.offset, *_scaled(m, second, control.mb, "mb")))
         if self.rows:
-            m.d.sync += norm5.eq(Mux(told.norm_sum, with_b, 0))
+            m.d.sync += norm5.eq(Mux(control.norm_sum, with_b, 0))
         m.d.sync += [
             offset18.eq(with_b),
-            total.eq(_summed(offset18, *_scaled(m, v17, told.ma, "ma"))),
+            total.eq(_summed(offset18, *_scaled(m, v17, control.ma, "ma"))),
         ]
         return total
 
     def _clamp(self, m: Module, total: Signal) -> Signal:
         """19 -> 21: shift and clamp of Add. Returns what is to be registered."""
-        told = self.control
+        control = self.control
         # 19 -> 20: 8 bits are kept, and whether they are all of it.
         negative = total[31]
         low20, wide20, negative20 = _register(signed(8), "low20"), _register(1, "wide20"), _register(1, "negative20")
         m.d.sync += [
-            low20.eq(total >> told.shift),
-            wide20.eq(((total[:31] ^ negative.replicate(31)) & told.above).any()),
+            low20.eq(total >> control.shift),
+            wide20.eq(((total[:31] ^ negative.replicate(31)) & control.above).any()),
             negative20.eq(negative),
         ]
 
         # 20 -> 21.
         added = Signal(signed(8))
-        with m.If(Mux(wide20, ~negative20, low20 >= told.add_high)):
-            m.d.comb += added.eq(told.add_high)
-        with m.Elif(Mux(wide20, negative20, low20 < told.add_low)):
-            m.d.comb += added.eq(told.add_low)
+        with m.If(Mux(wide20, ~negative20, low20 >= control.add_high)):
+            m.d.comb += added.eq(control.add_high)
+        with m.Elif(Mux(wide20, negative20, low20 < control.add_low)):
+            m.d.comb += added.eq(control.add_low)
         with m.Else():
             m.d.comb += added.eq(low20)
         return added
@@ -305,11 +305,11 @@ class VectorLane(wiring.Component):
 
     def _wide(self, m: Module) -> Value:
         """VECTOR_WIDE beside the other sources: sum and bias of 48 bits, and its requantiser."""
-        told = self.control
+        control = self.control
         sums = [_register(signed(wide_requantizer.SUM), f"wide4_{n}") for n in range(self.passes)]
         before = sums[-1]  # that of the same element
-        with m.If(told.valid):
-            m.d.sync += sums[0].eq(Mux(told.first, 0, before << 8) + self.acc)
+        with m.If(control.valid):
+            m.d.sync += sums[0].eq(Mux(control.first, 0, before << 8) + self.acc)
             m.d.sync += [older.eq(newer) for newer, older in pairwise(sums)]
         wide5, wide6 = (_register(signed(wide_requantizer.SUM), name) for name in ("wide5", "wide6"))
         m.d.sync += [wide5.eq(sums[0]), wide6.eq(wide5 + self.bias)]
@@ -317,8 +317,8 @@ class VectorLane(wiring.Component):
         m.d.comb += [
             requantize.acc.eq(wide6),
             requantize.scale.eq(self.scale),
-            requantize.low.eq(told.wide_low),
-            requantize.high.eq(told.wide_high),
-            requantize.upper.eq(told.upper),
+            requantize.low.eq(control.wide_low),
+            requantize.high.eq(control.wide_high),
+            requantize.upper.eq(control.upper),
         ]
         return requantize.result

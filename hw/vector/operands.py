@@ -18,7 +18,7 @@ class VectorOperands(wiring.Component):
     Latency: 1 cycle, for the first pass.
 
     Ports:
-        row_acc, row_a, row_b: what was read.
+        row_acc, row_a, row_b: the rows that were read.
         first: a step that is there is in its first pass.
         from_acc: there is a step in its first pass, whose value is of ACC.
         take_a: `row_a` was asked for.
@@ -55,7 +55,7 @@ class VectorOperands(wiring.Component):
         m.d.sync += takes_a.eq(self.moves_a)
 
         def moved(kept: Signal, lanes: Value) -> Value:
-            """One pass on; what is behind the last is not used."""
+            """Returns the register one pass later; the lanes behind the last pass are not used."""
             return Cat(kept[len(lanes) :], kept[-len(lanes) :])
 
         # Zeros come through the LUTs that choose: these registers lie far from each other.

@@ -32,9 +32,10 @@ assert FRACTION == SUM_FRACTION
 class Requantizer(wiring.Component):
     """int32 to int8: float32 conversion, float32 multiplication, rounding, zero point, clamp.
 
-    Stages (one register each): magnitude; normalise by 4, 8, 16; normalise by 1, 2 and round to 24 bits; four partial
-    products; product; normalise and round to 24 bits; shift to fixed point; sign (and zero point, in mode
-    ZERO_POINT_INSIDE); distance from the tie; side of the tie (and zero point in the other modes); increment and clamp.
+    A digit at the end of a name is the stage. Stages (one register each): magnitude; normalise by 4, 8, 16; normalise
+    by 1, 2 and round to 24 bits; four partial products; product; normalise and round to 24 bits; shift to fixed point;
+    sign (and zero point, in mode ZERO_POINT_INSIDE); distance from the tie; side of the tie (and zero point in the
+    other modes); increment and clamp.
 
     Rounding up to 2**24 is not normalised again: one bit more carries it to the next stage that shifts.
 
@@ -86,7 +87,8 @@ class Requantizer(wiring.Component):
         return m
 
     def _magnitude(self, m: Module) -> tuple[Signal, Signal, Signal]:
-        """Stage 1: the magnitude, which of its nibbles are not 0, and the sign."""
+        """Stage 1: takes magnitude and sign apart. Returns the magnitude, a bit for each of its nibbles that is not 0,
+        and the sign."""
         # 0 -> 1: magnitude, and which of its nibbles are not 0.
         magnitude, negative1, nibbles = _stage(32, "magnitude"), _stage(1, "negative1"), _stage(8, "nibbles")
         absolute = Signal(32)
@@ -99,7 +101,8 @@ class Requantizer(wiring.Component):
         return magnitude, nibbles, negative1
 
     def _normalise(self, m: Module, magnitude: Signal, nibbles: Signal) -> tuple[Signal, Signal]:
-        """Stage 3: the mantissa, and how far its product with 1.f * 2**0 is to be shifted right for fixed point."""
+        """Stage 3: normalises. Returns the mantissa, and the shift to the right that brings its product with 1.f * 2**0
+        to fixed point."""
         # 1 -> 2: normalise by 16, 8, 4.
         value, there = magnitude, nibbles
         zeros: list[Signal] = []
@@ -139,7 +142,8 @@ class Requantizer(wiring.Component):
     def _multiply(
         self, m: Module, mantissa: Signal, offset3: Signal, negative1: Signal
     ) -> tuple[Signal, Signal, Signal, Signal]:
-        """Stage 5: the product with the scale, whether anything is below it, and its shift; the sign in stage 4."""
+        """Stage 5: multiplies by the scale. Returns the product, whether anything is below it, its shift, and the sign
+        in stage 4."""
         # 3 -> 4: partial products, exponents. Scales below the normal ones count as 0.
         factor = Cat(self.scale[: MANTISSA - 1], C(1, 1))
         exponent = self.scale[MANTISSA - 1 : 31]
@@ -168,7 +172,7 @@ class Requantizer(wiring.Component):
         return product, below5, offset5, negative4
 
     def _round_product(self, m: Module, product: Signal, below5: Signal, offset5: Signal) -> tuple[Signal, Signal]:
-        """Stage 6: the product as a float32 mantissa, and its shift."""
+        """Stage 6: rounds. Returns the product as a float32 mantissa, and its shift."""
         # 5 -> 6: normalise, round to 24 bits.
         top = product[-1]
         guard = MANTISSA - 2 - HALF  # first bit below the mantissa, if `top` is 0
@@ -200,7 +204,7 @@ class Requantizer(wiring.Component):
         return mantissa6, distance6
 
     def _fixed_point(self, m: Module, mantissa6: Signal, distance6: Signal, negative4: Signal) -> Signal:
-        """Stage 8: the value in fixed point, with what is added inside."""
+        """Stage 8: returns the value in fixed point, with the addend and the zero point that are added inside."""
         # 6 -> 7: fixed point, 1 + INTEGER.FRACTION bits, inverted if negative.
         width = 1 + INTEGER + FRACTION
         negative6 = _delayed(m, negative4, 2)
@@ -232,7 +236,7 @@ class Requantizer(wiring.Component):
         return total
 
     def _round(self, m: Module, total: Signal) -> None:
-        """Stage 11: the nearest integer, with the zero point of other modes, within the limits."""
+        """Stage 11: drives the nearest integer, with the zero point of the other modes, clamped to the limits."""
         # 8 -> 9: distance from the tie, inverted if before it.
         integer8, negative8 = total[FRACTION:].as_signed(), total[-1]
         from_tie = Signal(signed(FRACTION))
@@ -282,12 +286,12 @@ class Requantizer(wiring.Component):
 
 
 def _stage(shape: int | Shape, name: str) -> Signal:
-    """A register of the pipeline."""
+    """Makes a register of the pipeline."""
     return Signal(shape, name=name, reset_less=True)
 
 
 def _delayed(m: Module, value: Signal, cycles: int) -> Signal:
-    """A value some stages later."""
+    """Delays a value by this many stages."""
     for _ in range(cycles):
         later = Signal.like(value, name=value.name + "_d", reset_less=True)
         m.d.sync += later.eq(value)

@@ -1,4 +1,5 @@
-"""What ROW keeps of a row for NORM: two quotients and a root, of `tilewright.isa.row_norm`, bit by bit."""
+"""Mean, factor and offset of a row, which ROW keeps for NORM: two quotients and a root, of `tilewright.isa.row_norm`,
+computed bit by bit."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from tilewright.isa.row_bits import (
 )
 from tilewright.isa.timing import ROW_DIVIDE_CYCLES
 
-#: Bits of what is computed bit by bit that come in a cycle.
+#: Bits of a quotient or root that are computed per cycle.
 PER_CYCLE = 2
 #: Bits of a factor that a multiplier takes; wider ones are divided.
 SPLIT = 17
@@ -50,7 +51,7 @@ class RowNormUnit(wiring.Component):
         squares, total: sums of a row, in the cycle of `start`.  place: of the row in STAT, in this cycle.
         count, epsilon, centred: of the instruction, until its last row is written.
         ask, root: for the reciprocal of the root, `factor` ROW_DIVIDE_CYCLES later.
-        read: place of a row.  factor_now, offset_now, exponent_now: what is kept for it, a cycle later.
+        read: place of a row in STAT.  factor_now, offset_now, exponent_now: its contents, a cycle later.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -83,7 +84,8 @@ class RowNormUnit(wiring.Component):
             at.append(later)
 
         def handed(value: Value, name: str, *stages: int) -> Value:
-            """The value as it was taken in the first of these cycles, then from register to register in the others."""
+            """Registers a value in the first of these cycles, and hands it on to a further register in each of the
+            others."""
             for n, stage in enumerate(stages):
                 kept = Signal.like(value, name=f"{name}{n}", reset_less=True)
                 with m.If(at[stage]):
@@ -114,7 +116,7 @@ class RowNormUnit(wiring.Component):
         return m
 
     def _radicand(self, m: Module) -> Value:
-        """count * squares + epsilon - (centred ? total**2 : 0), in RADICAND_STAGE, without the fraction."""
+        """Returns count * squares + epsilon - (centred ? total**2 : 0), in RADICAND_STAGE, without the fraction."""
 
         def register(name: str, value: Value) -> Signal:
             kept = Signal(value.shape(), name=name, reset_less=True)
@@ -136,8 +138,8 @@ class RowNormUnit(wiring.Component):
         return register("plus", plus[:RADICAND_BITS]) - register("minus", minus[:RADICAND_BITS])
 
     def _shifted(self, m: Module, radicand: Value, load: Value) -> tuple[Value, Value]:
-        """The radicand and the fraction behind it, shifted left by two as often as the highest two bits are 0, and how
-        often that was."""
+        """Shifts radicand and fraction left by two as often as the highest two bits are 0. Returns the radicand and the
+        number of shifts."""
         width = RADICAND_BITS + EPSILON_FRACTION
         value, exponent = Signal(width, reset_less=True), Signal(EXPONENT_BITS, reset_less=True)
         now: Value = value
@@ -153,7 +155,8 @@ class RowNormUnit(wiring.Component):
         return value[EPSILON_FRACTION:], exponent
 
     def _root(self, m: Module, radicand: Value, load: Value) -> None:
-        """The root, its lowest bit set, in ASK_STAGE: two bits of the radicand for each of its own."""
+        """Computes the root, its lowest bit set, in ASK_STAGE: it takes two bits of the radicand for each bit of the
+        root."""
         left = Signal(RADICAND_BITS, reset_less=True)
         root, rest = Signal(ROOT_BITS, reset_less=True), Signal(ROOT_BITS + 1, reset_less=True)
         found: Value = root
@@ -175,7 +178,7 @@ class RowNormUnit(wiring.Component):
         m.d.comb += self.root.eq(root | 1)
 
     def _mean(self, m: Module) -> Value:
-        """total / count, in MEAN_STAGE: the first bits come in the cycle of `start`."""
+        """Returns total / count, in MEAN_STAGE: the first bits come in the cycle of `start`."""
         mean, rest = Signal(MEAN_BITS, reset_less=True), Signal(COUNT_BITS, reset_less=True)
         low_bits = MEAN_BITS - MEAN_FRACTION
         low = Signal(low_bits, reset_less=True)
@@ -197,7 +200,7 @@ class RowNormUnit(wiring.Component):
         return mean
 
     def _offset(self, m: Module, mean: Value) -> Value:
-        """-(mean - 128) * factor, to nearest, in WRITE_STAGE, of the factor of FACTOR_STAGE."""
+        """Returns -(mean - 128) * factor, to nearest, in WRITE_STAGE, of the factor of FACTOR_STAGE."""
         low, high = mean[:SPLIT], Cat(mean[SPLIT:-1], ~mean[-1]).as_signed()
         factor_low, factor_high = self.factor[:SPLIT], self.factor[SPLIT:]
         parts = []

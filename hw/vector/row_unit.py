@@ -1,4 +1,4 @@
-"""The row unit: what ROW computes of all lanes of a row together, and what it keeps of a row."""
+"""The row unit: reductions of ROW over all lanes of a row, and the memories with a word per row."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ MAXIMUM_STAGE, WORD_STAGE = SOURCE_STAGE, REQUANTIZE_STAGE
 
 
 def maximum_stage(config: NpuConfig) -> int:
-    """Cycles after the step in which the maximum of its lanes is known."""
+    """Returns the stage, in cycles after the step, in which the maximum of its lanes is known."""
     return MAXIMUM_STAGE + 1 + row_tree_stages(config)
 
 
 def sum_stage(config: NpuConfig) -> int:
-    """Cycles after the step in which the sum of its lanes is known."""
+    """Returns the stage, in cycles after the step, in which the sum of its lanes is known."""
     return WORD_STAGE + 1 + row_tree_stages(config)
 
 
 def norm_stage(config: NpuConfig) -> int:
-    """Cycles after the last step of a row in which its sums go to the unit of norms."""
+    """Returns the stage, in cycles after the last step of a row, in which its sums go to the unit of norms."""
     return sum_stage(config) + 1
 
 
 def divide_stage(config: NpuConfig) -> int:
-    """Cycles after the last step of a row in which its sum goes to the divider."""
+    """Returns the stage, in cycles after the last step of a row, in which its sum goes to the divider."""
     return sum_stage(config) + 2
 
 
@@ -69,8 +69,8 @@ class RowUnit(wiring.Component):
         divide, divide_prm: a row of EXP_SUM has ended; in `divide_stage`.
         number, exponent: of the instruction, until its last division has begun.
         epsilon, centred: of the instruction as well, until its last row is written.
-        prm: of the step.  maximum: what is kept for it, a cycle later.
-        read: place in STAT of the step.  factor, offset, norm_exponent: what is kept there, a cycle later.
+        prm: PRM row of the step.  maximum: the maximum of that row, a cycle later.
+        read: place in STAT of the step.  factor, offset, norm_exponent: contents of STAT, a cycle later.
         write: quotients, `row_scale_write` cycles after the last step of the row.
     """
 
@@ -134,7 +134,7 @@ class RowUnit(wiring.Component):
         return m
 
     def _leaves(self, m: Module, name: str, row: Value, width: int, cut: Value, flip: int = 0) -> list[Value]:
-        """The lanes in registers: 0 where they do not count."""
+        """Registers the lanes, with 0 for lanes that `cut` and `keep` leave out."""
         leaves: list[Value] = []
         for l in range(self.config.block_in):
             leaf = Signal(width, name=f"{name}{l}", reset_less=True)
@@ -145,7 +145,7 @@ class RowUnit(wiring.Component):
         return leaves
 
     def _tree(self, m: Module, values: Sequence[Value], join: Callable[[Value, Value], Value]) -> Value:
-        """All values joined, two levels a register."""
+        """Joins all values by a tree, with a register behind every two levels."""
         stages = 0
         while len(values) > 1:
             for _ in range(2):
@@ -159,7 +159,7 @@ class RowUnit(wiring.Component):
         return values[0]
 
     def _maxima(self, m: Module) -> None:
-        """Bytes as unsigned numbers: 0 is the lowest."""
+        """Computes and keeps maxima, of bytes as unsigned numbers: 0 is the lowest."""
 
         def larger(one: Value, other: Value) -> Value:
             return Mux(one > other, one, other)
@@ -180,7 +180,7 @@ class RowUnit(wiring.Component):
         ]
 
     def _sum(self, m: Module) -> Value:
-        """The sum of the vectors so far, or of their first field."""
+        """Returns the sum of the vectors so far, or of their first field."""
         leaves = self._leaves(m, "word", self.words, self.config.row_word_bits, self.words_cut)
         self.part = self._tree(m, leaves, lambda x, y: x + y)
         split = self.config.row_square_bits
@@ -191,7 +191,7 @@ class RowUnit(wiring.Component):
         return total
 
     def _second(self, m: Module) -> Value:
-        """The sum of the second field of the vectors so far."""
+        """Returns the sum of the second field of the vectors so far."""
         total = Signal(TOTAL_BITS, reset_less=True, name="second")
         with m.If(self.sum_valid):
             m.d.sync += total.eq(Mux(self.sum_first, 0, total) + self.part[self.config.row_square_bits :])
@@ -201,7 +201,9 @@ class RowUnit(wiring.Component):
         width = ROW_SUM_BITS
 
         def shifted(value: Value, distances: tuple[int, int], name: str) -> tuple[Value, Value]:
-            """The value shifted left by each of two distances where so many of its highest bits are 0; which it was."""
+            """Shifts a value left by each of two distances where that many of its highest bits are 0. Returns it, and a
+            bit
+            for each distance that was taken."""
             empties = []
             for distance in distances:
                 empty, after = Signal(name=f"empty{distance}"), Signal(width, name=f"by{distance}")

@@ -1,4 +1,4 @@
-"""The VECTOR engine: steps, what an instruction says to later stages, lanes."""
+"""The VECTOR engine: steps, the parameters of later stages, lanes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ assert VECTOR_DEPTH // CYCLES_APART + 2 < CONTEXTS and RESULT_STAGE == VECTOR_DE
 
 
 def _lower(low: Value, high: Value) -> Value:
-    """The lower of two limits: where they cross, the upper one holds."""
+    """Returns the lower of two limits: where they cross, the upper one holds."""
     return Mux(low > high, high, low)
 
 
@@ -132,7 +132,7 @@ class Vector(EngineShell):
         return m
 
     def _travel(self, m: Module, pipe: Pipeline, steps: VectorSteps) -> None:
-        """What travels with a step, and the reads and the write it asks for later."""
+        """Puts a step into the pipeline; makes the reads and the write of its later stages."""
         for name in ("result", "first", "from_acc", "uses_prm", "prm", "dst"):
             pipe.put(name, getattr(steps, name))
         pipe.put("take_a", steps.a_read)
@@ -180,7 +180,7 @@ class Vector(EngineShell):
         ]
 
     def _rows(self, m: Module, pipe: Pipeline, steps: VectorSteps) -> None:
-        """The row unit, and what travels with steps of ROW."""
+        """Makes the row unit; puts the functions of ROW into the pipeline."""
         m.submodules.rows = self.rows = rows = RowUnit(self.config)
         connect(m, rows.write, flipped(self.scale_write))
         for name in ROW_FUNCTIONS:
@@ -203,7 +203,7 @@ class Vector(EngineShell):
             ]
 
     def _row_stages(self, m: Module, pipe: Pipeline) -> None:
-        """What the row unit is told of a step, in its stages; what it tells of the row of a step of NORM."""
+        """Drives the row unit, per stage; takes its factor and offset of a row back into the pipeline, for NORM."""
         rows, c = self.rows, self.config
         pipe.put("norm", pipe.at("valid", SOURCE_STAGE) & pipe.at("row_norm", SOURCE_STAGE), SOURCE_STAGE)
         pipe.put("norm_sum", pipe.at("norm", PRODUCT_STAGE), PRODUCT_STAGE)
@@ -231,7 +231,7 @@ class Vector(EngineShell):
         ]
 
     def _put_passes(self, m: Module, pipe: Pipeline, steps: VectorSteps) -> None:
-        """Which pass of its row a value belongs to."""
+        """Puts the pass of its row that a value belongs to into the pipeline."""
         if self.config.vector_passes == 1:
             unread(m, steps.number, steps.first_pass, steps.last_pass)
             pipe.hold("number", C(0))
@@ -242,7 +242,8 @@ class Vector(EngineShell):
             pipe.put(name, getattr(steps, name))
 
     def _contexts(self, m: Module, pipe: Pipeline) -> None:
-        """What later stages need of an instruction. Written until it starts, read when its steps reach them."""
+        """Keeps the fields of an instruction that later stages need: written until it starts, read when its steps reach
+        them."""
         registers = self.registers(m, "VECTOR_ADD", "VECTOR_POST")
         za, zb = Signal.like(registers["za"], name="za_now"), Signal.like(registers["zb"], name="zb_now")
         with m.If(self.control.ready):
@@ -267,7 +268,7 @@ class Vector(EngineShell):
         pipe.put("slot", slot)
 
         def context(name: str, layout: data.StructLayout, stage: int) -> data.View:
-            """The instruction's record, registered, as of pipeline cycle `stage`."""
+            """Returns the instruction's record, registered, in pipeline cycle `stage`."""
             store = Memory(shape=layout, depth=CONTEXTS, init=[])
             m.submodules[name] = store
             write, read = store.write_port(), store.read_port(domain="comb")
@@ -315,7 +316,7 @@ class Vector(EngineShell):
         pipe.put("above", Cat(k >= shift + 7 for k in range(31)), before_shift)
 
     def _wide_context(self, m: Module, pipe: Pipeline, next_slot: Value) -> None:
-        """What the lanes are told of VECTOR_WIDE, kept per instruction as the others' is."""
+        """Keeps the fields of VECTOR_WIDE for the lanes, per instruction, as `_contexts` does."""
         word, stage = self.control.word, CONTROL_STAGES["wide_low"] - 1
         kept = {name: field(word, "VECTOR_WIDE", name) for name in ("low", "high", "byte")}
         kept["wide"] = header(word, "opcode") == BY_NAME["VECTOR_WIDE"].opcode
@@ -332,17 +333,18 @@ class Vector(EngineShell):
         pipe.put("wide", record.wide, stage)
 
     def _lanes(self, m: Module, pipe: Pipeline, column: Value) -> None:
-        """The lanes, each with its share of the operands; the table look-up."""
+        """Makes the lanes, each with its share of the operands, and the table look-up."""
         c = self.config
         tables = bool(c.table_lookup)
         rows = c.row_unit * c.row_word_bits
         wide = bool(c.wide_results)
         control = LaneControl(tables=tables, rows=rows, wide=wide).create(path=("lanes",))
-        told = {name: pipe.at(name, CONTROL_STAGES[name]) for name in control.signature.members}
+        values = {name: pipe.at(name, CONTROL_STAGES[name]) for name in control.signature.members}
         if rows:  # NORM has the first half of Add early; nothing else is in the pipeline then
-            told["mb"] = Mux(told["norm"], pipe.at("row_factor", SOURCE_STAGE), told["mb"])
-            told["offset"] = Mux(told["norm_sum"], pipe.at("row_offset", PRODUCT_STAGE).as_signed(), told["offset"])
-        m.d.comb += [getattr(control, name).eq(value) for name, value in told.items()]
+            values["mb"] = Mux(values["norm"], pipe.at("row_factor", SOURCE_STAGE), values["mb"])
+            offset = pipe.at("row_offset", PRODUCT_STAGE).as_signed()
+            values["offset"] = Mux(values["norm_sum"], offset, values["offset"])
+        m.d.comb += [getattr(control, name).eq(value) for name, value in values.items()]
         m.submodules.operands = operands = VectorOperands(c)
         acc: list[Value] = list(self.acc.data)
         if c.block_in < c.block_out:  # a vector is one column of the physical row

@@ -86,10 +86,10 @@ def test_a_connection_forgotten_in_the_core(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("tilewright.hw.core.connect", all_but_the_first)
     with pytest.raises(ConnectionError) as raised:
         design(Core(TINY), "core")
-    told = str(raised.value).split("; ")
-    assert "fetch.read.valid is read by nobody" in told and "read.fetch.valid is not connected" in told
-    assert "fetch.read.beat is not connected" in told and "read.fetch.beat is read by nobody" in told
-    assert all(line.startswith(("fetch.read.", "read.fetch.")) for line in told)
+    problems = str(raised.value).split("; ")
+    assert "fetch.read.valid is read by nobody" in problems and "read.fetch.valid is not connected" in problems
+    assert "fetch.read.beat is not connected" in problems and "read.fetch.beat is read by nobody" in problems
+    assert all(line.startswith(("fetch.read.", "read.fetch.")) for line in problems)
 
 
 def test_names_in_verilog() -> None:

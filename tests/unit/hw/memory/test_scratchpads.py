@@ -49,7 +49,7 @@ def test_act_grants_by_priority_and_returns_what_was_written(name: str) -> None:
     async def bench(ctx) -> None:
         # Of the cycles before, the oldest first: reader, its data, bytes to compare.
         due: deque[list[tuple[str, bytes, int]]] = deque([[]] * ACT_READ_CYCLES)
-        vector, vector_row = False, 0  # the write of VECTOR, of which the cycle before has told
+        vector, vector_row = False, 0  # the write of VECTOR, announced in the cycle before
         for _ in range(700):
             for reader, data, size in due.popleft():
                 assert ctx.get(getattr(dut, reader).data).to_bytes(row_bytes * per_beat, "little")[:size] == data

@@ -18,7 +18,8 @@ from tilewright.isa.timing import ROW_DIVIDE_CYCLES
 
 @pytest.mark.parametrize("centred", [True, False])
 def test_rows_one_behind_the_other(centred: bool) -> None:
-    """As close as they may come, and further apart; sums of rows, of nearly constant ones too, and any bits."""
+    """Rows start as close together as they may, and further apart; sums are those of rows, also nearly constant ones,
+    and any bits."""
     rng = random.Random(4 + centred)
     dut = RowNormUnit(preset("base"))
     count, whole = rng.choice([192, 768, 4096]), rng.choice([0, 921, -5, (1 << 31) - 1])
