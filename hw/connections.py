@@ -125,8 +125,8 @@ def check(top: Fragment) -> None:
 
 
 def design(component: Any, name: str) -> Design:
-    """A component elaborated as top module `name`, with the port names of `tilewright.hw.interfaces.flat_ports`, and
-    checked.
+    """Elaborates a component as top module `name`, with the port names of `tilewright.hw.interfaces.flat_ports`, and
+    checks it.
 
     Raises:
         ConnectionError: see `check`.

@@ -219,7 +219,7 @@ class ErrorReport(wiring.Signature):
 
 
 class Waiting(wiring.Signature):
-    """An engine that waits for a semaphore: which one, its instruction, the semaphore."""
+    """An engine that waits for a semaphore: number of the engine, index of its instruction, number of the semaphore."""
 
     def __init__(self, config: NpuConfig) -> None:
         super().__init__({"valid": Out(1), "engine": Out(4), "pc": Out(pc_bits(config)), "id": Out(8)})
@@ -282,8 +282,8 @@ class ReadPort(wiring.Signature):
 
 
 def flat_ports(component: Any) -> Iterator[tuple[str, Any, Value]]:
-    """(name, direction, signal) of every port of a component, as they are called in Verilog: the names on the way to it
-    with "_" between them, but none between an AXI channel and its field (`axi_arvalid`)."""
+    """Yields (name, direction, signal) of every port of a component. The name is that in Verilog: the names on the way
+    to the port with "_" between them, but none between an AXI channel and its field (`axi_arvalid`)."""
 
     def walk(signature: Any, owner: Any, prefix: str) -> Iterator[tuple[str, Any, Value]]:
         for name, member in signature.members.items():

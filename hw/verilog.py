@@ -63,7 +63,7 @@ LINT_EXCEPTIONS = (
 
 
 def component_text(component: Component, name: str) -> str:
-    """Verilog of a component as module `name`; equal for equal components.
+    """Returns the Verilog of a component as module `name`; equal for equal components.
 
     Raises:
         ConnectionError: a port of it or of one of its parts is not connected.
@@ -75,7 +75,7 @@ def component_text(component: Component, name: str) -> str:
 
 
 def component_rtlil(component: Component, name: str) -> str:
-    """The same as RTLIL, the language of Yosys.
+    """Returns a component as RTLIL, the language of Yosys.
 
     Raises:
         ConnectionError: a port of it or of one of its parts is not connected.
@@ -99,7 +99,7 @@ def _no_collector() -> Iterator[None]:
 
 
 def convert(config: NpuConfig) -> str:
-    """Verilog of the NPU; equal for equal configurations."""
+    """Returns the Verilog of the NPU; equal for equal configurations."""
     return component_text(Npu(config), TOP)
 
 
@@ -127,7 +127,7 @@ def _compact(text: str) -> str:
 
 
 def ports(config: NpuConfig) -> list[tuple[str, str, int]]:
-    """(name, direction, bits) of every port of the top module."""
+    """Returns (name, direction, bits) of every port of the top module."""
     npu = Npu(config)
     npu._MustUse__silence = True  # asked for its ports only
     result = [("clk", "input", 1), ("rst", "input", 1)]
@@ -137,14 +137,15 @@ def ports(config: NpuConfig) -> list[tuple[str, str, int]]:
 
 
 def memories(config: NpuConfig) -> list[tuple[str, int, int]]:
-    """(name, rows, bytes of a row) of every scratchpad."""
+    """Returns (name, rows, bytes of a row) of every scratchpad."""
     c = config
     act, wgt, prm, lut = ((memory.name, memory.rows(c), memory.row_bytes(c)) for memory in Memory)
     return [act, wgt, ("ACC", c.acc_rows, 4 * c.block_out), prm, *([lut] if c.table_lookup else [])]
 
 
 def hierarchy(text: str) -> list[tuple[str, int, int]]:
-    """(module, depth, instances below its parent) from the top down; numbered siblings (`lane0`, `lane1`) are one."""
+    """Returns (module, depth, instances below its parent) from the top down; numbered siblings (`lane0`, `lane1`) are
+    one."""
     children: dict[str, list[tuple[str, str]]] = {}
     here = ""
     for line in text.splitlines():
@@ -172,7 +173,8 @@ def _table(*headings: str) -> list[str]:
 
 
 def readme(config: NpuConfig, text: str | None = None) -> str:
-    """Ports, registers, memories, modules and how to simulate, as Markdown. `text` is the Verilog, if it is there."""
+    """Describes ports, registers, memories, modules and how to simulate, as Markdown. `text` is the Verilog, if it is
+    there."""
     text = convert(config) if text is None else text
     source = file_name(config)
     lines = [
@@ -235,7 +237,7 @@ def readme(config: NpuConfig, text: str | None = None) -> str:
 
 
 def lint_rules() -> str:
-    """The exceptions as a Verilator configuration file."""
+    """Returns the exceptions as a Verilator configuration file."""
     lines = ["`verilator_config"]
     for e in LINT_EXCEPTIONS:
         lines += [f"// {e.reason}", f'lint_off -rule {e.rule} -file "*"' + (f' -match "{e.match}"' if e.match else "")]
@@ -243,12 +245,12 @@ def lint_rules() -> str:
 
 
 def file_name(config: NpuConfig) -> str:
-    """`npu_<config>.v`; characters that names of files should not have become "_"."""
+    """Returns `npu_<config>.v`; characters that names of files should not have become "_"."""
     return f"npu_{re.sub(r'[ +,=]', '_', config.name)}.v"
 
 
 def files(config: NpuConfig) -> dict[str, str]:
-    """Every file by name, the Verilog first."""
+    """Returns the text of every file by name, the Verilog first."""
     text = convert(config)
     return {file_name(config): text, "README.md": readme(config, text), LINT_FILE: lint_rules()}
 

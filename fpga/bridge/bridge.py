@@ -125,8 +125,8 @@ class SerialBridge(wiring.Component):
     While it executes and answers it does not listen.
 
     Parameters:
-        clock_hz: of domain `sync`.
-        baud: of the line, at most clock_hz / MIN_CYCLES_PER_BIT.
+        clock_hz: frequency of domain `sync` in Hz.
+        baud: bits per second of the line, at most clock_hz / MIN_CYCLES_PER_BIT.
 
     Ports:
         rx, tx: the line.

@@ -22,13 +22,14 @@ class GemmSteps(wiring.Component):
         columns: number of columns of ACC.
 
     Ports:
-        control: from the front end.
+        control: instructions from the front end.
         current_pc: instruction of the step.
         step: a step is made.  mac: it is a product, not GEMM_SYNC.  end: it is the last of its instruction.
         act_read, act_row; wgt_read, wgt_row: rows of the step.
         emits: the product counts (DEPTHWISE makes none while the window fills).
-        depthwise, accumulate, slice, delay (with delay lines): of the instruction.  clear: its first step.
-        first, last: of a group.  row, column: physical place of the group in ACC.
+        depthwise, accumulate, slice, delay (with delay lines): fields of the instruction.  clear: the step is its
+        first.
+        first, last: the step is the first, the last of a group.  row, column: physical place of the group in ACC.
         fault: the step before named a row beyond its memory; there is none in this cycle.
     """
 

@@ -20,11 +20,11 @@ class EngineShell(wiring.Component):
     """An engine as the core sees it.
 
     Parameters:
-        engine: which one.
-        members: the ports of this one.
+        engine: the engine.
+        members: the ports of this engine.
 
     Ports:
-        control: from its front end.
+        control: instructions from its front end.
         retire: complete instructions, to the semaphores.
         activity: to the counters, and for timelines.
     """

@@ -27,7 +27,7 @@ class Faults(wiring.Component):
 
     Ports:
         fetch, fetch_code: error of FETCH and which it is.
-        {engine}_{kind}: those of the others.
+        {engine}_{kind}: errors of the other engines.
         overflow: a semaphore went beyond its limit; all but `error` a cycle later.  overflow_engine: who did it.
         report: the first.
     """

@@ -33,7 +33,8 @@ class Fetch(wiring.Component):
     dispatch in cycle t+3 at the earliest (buffer, word, checked word); one instruction per cycle.
 
     Ports:
-        start: begin.  base, size, allowed: the program's region.  offset, length: where the program is.
+        start: begin.  base, size, allowed: the program's region.  offset, length: place of the program in it, in
+            bytes and instructions.
         read: bursts; its beats are always taken.
         valid, engine, word, pc: instruction for the queue of `engine`.  ready: that queue takes it.
         ended: END has been dispatched.

@@ -39,8 +39,8 @@ class LoopNest(wiring.Component):
     Parameters:
         levels: loops, at least 2.
         addresses: names of the row addresses.
-        outer: those of them that keep their value within a group.
-        bits: of an address.
+        outer: the addresses that keep their value within a group.
+        bits: bits of an address.
 
     Ports:
         configure, level, count, {a}_stride: configure a level. Levels never configured have count 1.
@@ -49,7 +49,7 @@ class LoopNest(wiring.Component):
         {a}_base: first addresses.
         {a}_gate: bit k = outer address a takes its stride of level k now (combinational; all 1 where unused).
         step: advance.
-        {a}: current addresses.  {a}_next: those after a step.
+        {a}: current addresses.  {a}_next: addresses after a step.
         carry: one-hot, the level that the next step advances; 0 in the last step.
         last: every level is at its last index.
         group_first, group_last: every inner level is at index 0, at its last index.

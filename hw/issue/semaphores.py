@@ -27,7 +27,7 @@ class Semaphores(wiring.Component):
         config: number of semaphores.
 
     Ports:
-        takes, gives: of the engines, in the order of ENGINES.
+        takes, gives: requests and signals of the engines, in the order of ENGINES.
         counting: something was given in the cycle before.
         overflow: a counter went beyond the limit, by what was given two cycles before. In the cycle after, `pc` is the
             instruction that gave it, `address` the semaphore, and `overflow_engine` the engine.

@@ -32,7 +32,7 @@ class ActivationScratchpad(wiring.Component):
     Latency: read ACT_READ_CYCLES; a row written in cycle t is seen by reads of cycle t+1.
 
     Ports:
-        gemm, vector_a, vector_b: reads of a row.  store: of as many rows as a beat holds.
+        gemm, vector_a, vector_b: reads of a row.  store: reads of as many rows as a beat holds.
         vector_write: whole rows, never refused.
         load: a chunk of a row, `rows` rows (bus wider than a row), or with `full` one whole row of repeated data.
     """

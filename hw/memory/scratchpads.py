@@ -96,7 +96,7 @@ class AccumulatorScratchpad(wiring.Component):
 
     Ports:
         gemm, vector: reads, `data` has the columns of the physical row; VECTOR is refused while GEMM reads.
-        write: of GEMM.
+        write: writes of GEMM.
     """
 
     def __init__(self, config: NpuConfig) -> None:
@@ -140,7 +140,7 @@ class ParameterScratchpad(wiring.Component):
     Ports:
         bias, scale: reads of values of 32 bits.
         write: a chunk of a row; refused while there is a write of `scale_write`.
-        scale_write: of the row unit, where there is one.
+        scale_write: writes of the row unit, where there is one.
     """
 
     def __init__(self, config: NpuConfig) -> None:

@@ -23,10 +23,10 @@ class Storage(wiring.Component):
 
     Ports:
         load: writes of LOAD to all but ACC.
-        codes: of its decoder, where there is one, to WGT.
-        gemm_act, gemm_wgt, gemm_acc, acc_write: of GEMM.
+        codes: writes of its decoder, where there is one, to WGT.
+        gemm_act, gemm_wgt, gemm_acc, acc_write: reads and writes of GEMM.
         vector_acc, vector_a, vector_b, bias, scale, table; vector_write: reads of VECTOR; its results, to ACT.
-        scale_write: of its row unit, where there is one, to PRM.
+        scale_write: writes of its row unit, where there is one, to PRM.
         store: reads of STORE.
     """
 

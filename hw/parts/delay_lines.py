@@ -21,7 +21,7 @@ class DelayLines(wiring.Component):
     Ports:
         push: a vector enters each line and one leaves it.  clear: with push, the lines are empty before it.
         delay: 0..window_delay pushes.  delayed: there is one.
-        inputs, outputs: of the lines; outputs only mean something where `delayed`.
+        inputs, outputs: vectors into and out of the lines; outputs are only valid where `delayed`.
     """
 
     def __init__(self, config: NpuConfig) -> None:

@@ -19,7 +19,7 @@ def declare_probes(component: Any, **inside: Any) -> None:
 
 
 def probes(component: Any) -> Any:
-    """The probes of a component, as attributes.
+    """Returns the probes of a component, as attributes.
 
     Raises:
         ValueError: the component is not elaborated yet, or has none.

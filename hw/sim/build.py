@@ -126,7 +126,7 @@ def _folder() -> Path:
 
 
 def build(config: NpuConfig, *, trace: bool = False, progress: Progress | None = None) -> Path:
-    """The shared library of a configuration, built if it is not there (half a minute for `base`).
+    """Returns the shared library of a configuration, built if it is not there (half a minute for `base`).
 
     Args:
         config: the NPU.
@@ -146,7 +146,7 @@ def build(config: NpuConfig, *, trace: bool = False, progress: Progress | None =
 def build_library(
     design: Design, *, trace: bool = False, coverage: bool = False, progress: Progress | None = None
 ) -> Path:
-    """The shared library of a design, built if it is not there; with waveforms, or with counts of what was covered.
+    """Returns the shared library of a design, built if it is not there; with waveforms, or with coverage counters.
 
     Raises:
         BuildError: no Verilator, no compiler, or one of them failed.

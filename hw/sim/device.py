@@ -42,7 +42,7 @@ EVENT_KINDS = ("step", "start", "end")
 
 
 class RtlError(TilewrightError):
-    """The RTL does what no program can make it do: it is wrong."""
+    """The RTL behaves as no program can make it behave: it is wrong."""
 
 
 @dataclass(frozen=True, order=True)
@@ -64,7 +64,8 @@ class _Event(ctypes.Structure):
 
 @functools.cache
 def load_library(path: Path) -> ctypes.CDLL:
-    """The C interface of `harness.cpp`. Calls raise `DeviceError` for registers that are not answered, and `RtlError`
+    """Loads the C interface of `harness.cpp`. Calls raise `DeviceError` for registers that are not answered, and
+    `RtlError`
     for what no master of AXI may do."""
     library = ctypes.CDLL(str(path))
     handle, u32, u64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
@@ -112,7 +113,7 @@ class RtlDevice(Owner, InProcess):
 
     Args:
         config: the NPU.
-        timing: of the external memory.
+        timing: timing of the external memory.
         trace_file: write a waveform (VCD) of every run here; needs a slower build of its own.
         trace_window: cycles of the run to record, from..to-1; all by default.
         progress: called with what is being done and the fraction done while the simulation is built; by default a line
@@ -124,7 +125,7 @@ class RtlDevice(Owner, InProcess):
     Attributes:
         memory: external memory.
         events: debug strobes of the last run with `log`.
-        limit: as given.
+        limit: cycles after which a run has failed.
 
     Raises:
         BuildError: no Verilator or no C++ compiler.
@@ -184,7 +185,7 @@ class RtlDevice(Owner, InProcess):
         """Writes registers and START, and waits for the interrupt, `limit` cycles at most. Returns whether it came.
 
         Args:
-            values: of registers, by name.
+            values: values of registers, by name.
             level: 1 keeps starts and ends of instructions, 2 steps as well.
         """
         for name, value in values.items():
@@ -250,7 +251,7 @@ class RtlDevice(Owner, InProcess):
         return int.from_bytes(self.memory.read(address, INSTRUCTION_BYTES).tobytes(), "little")
 
     def reset(self) -> None:
-        """Soft reset: drains the bus, clears error and counters."""
+        """Makes a soft reset: drains the bus, clears error and counters."""
         self.write_register("CONTROL", mask("CONTROL", "SOFT_RESET"))
         for _ in range(min(RESET_CYCLES, self.limit // _READ_CYCLES)):
             if not self.read_register("STATUS") & mask("STATUS", "RESETTING", "BUSY"):

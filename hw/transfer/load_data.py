@@ -150,7 +150,7 @@ class LoadData(wiring.Component):
         i_valid, i_ready, i_payload: descriptors.
         beat, beat_ready, beat_data: data.
         write: to the scratchpads.
-        retire; step, stalled; range_fault; halt: as in other engines.
+        retire, step, stalled, range_fault, halt: see `EngineShell` and `Load`.
         busy: anything is at work.  current_pc: the instruction whose beats are taken.
         codes, code_fault: with a decoder: its writes to WGT; LOAD_CODED whose stream is damaged.
 

@@ -35,8 +35,8 @@ class StoreReader(wiring.Component):
         start, row, count, count0, count1, row_stride0, row_stride1, low, low_stride0, low_stride1, pc: a box, `low` its
             byte position in a beat.  ready: all reads were found.
         act: read port.
-        o_valid, o_ready, o_data, o_more, o_low, o_last: what a read gave; rows besides the first; byte position of the
-            run in a beat; the last row of a run is among them.
+        o_valid, o_ready, o_data, o_more, o_low, o_last: the rows of a read; number of rows besides the first; byte
+            position of the run in a beat; the last row of a run is among them.
         fault: one of the rows at the output does not exist; no more are read.
         busy: anything is at work.  halt: read nothing.
     """

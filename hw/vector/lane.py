@@ -69,9 +69,9 @@ class LaneControl(wiring.Signature):
     """The control signals that all lanes share; each enters at its stage in CONTROL_STAGES.
 
     Members:
-        valid, mul, sum, max, first, za, zb: of the source stage; `first` starts a sum or maximum.
-        norm: a step of NORM: a times `mb` is what it starts from; in the next cycle, in which `offset` is added to it,
-            `norm_sum`.
+        valid, mul, sum, max, first, za, zb: control of the source stage; `first` starts a sum or maximum.
+        norm: a step of NORM, which starts from a times `mb`.  norm_sum: it was one in the cycle before; `offset` is
+            added to the product.
         exponential: requantise the word of a wide table.
         start: see `Requantizer`.
         inside_zero_point, window, away, zero_point, low, high: see `Requantizer`.
@@ -148,8 +148,8 @@ class VectorLane(wiring.Component):
         control: control signals of all lanes.
         acc, a, b: operands, at SOURCE_STAGE; of `acc` and `a` the one that is not the value is 0.
         bias: 0 where none is added; at BIAS_STAGE.  scale: at SCALE_STAGE.
-        index: to the table, at LUT_STAGE.  value: from it, a cycle after RESULT_STAGE.
-        word_index: to a wide table, at PRODUCT_STAGE: a - za.  word: from it, at REQUANTIZE_STAGE.
+        index: index into the table, at LUT_STAGE.  value: byte of the table, a cycle after RESULT_STAGE.
+        word_index: index into a wide table, a - za, at PRODUCT_STAGE.  word: word of the table, at REQUANTIZE_STAGE.
         addend: 0 where NORM is not, at INSIDE_STAGE of the requantiser.
         result: chosen of two registers.
     """

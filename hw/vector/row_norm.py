@@ -49,7 +49,7 @@ class RowNormUnit(wiring.Component):
 
     Ports:
         squares, total: sums of a row, in the cycle of `start`.  place: of the row in STAT, in this cycle.
-        count, epsilon, centred: of the instruction, until its last row is written.
+        count, epsilon, centred: fields of the instruction, until its last row is written.
         ask, root: for the reciprocal of the root, `factor` ROW_DIVIDE_CYCLES later.
         read: place of a row in STAT.  factor_now, offset_now, exponent_now: its contents, a cycle later.
     """

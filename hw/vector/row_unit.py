@@ -60,15 +60,15 @@ class RowUnit(wiring.Component):
 
     Ports:
         a: the lanes, in MAXIMUM_STAGE.  words: their exponentials, in WORD_STAGE.
-        a_cut, words_cut: only lanes of `keep` count; in these stages.  keep: those before `tail`.
+        a_cut, words_cut: only the lanes in `keep` count; in the same stages.  keep: a bit per lane, set before `tail`.
         maximum_valid, maximum_first, maximum_last, maximum_prm: there is a vector of MAXIMUM; it is the first, the last
             of its row; the place of its maximum; in `maximum_stage`.
         sum_valid, sum_first: the same for EXP_SUM, MOMENTS and POWER, in `sum_stage`.
         two_sums: a sum of lanes has two fields, as MOMENTS and POWER have them; in `sum_stage`.
         norm, norm_place: a row of these has ended; in `norm_stage`.
         divide, divide_prm: a row of EXP_SUM has ended; in `divide_stage`.
-        number, exponent: of the instruction, until its last division has begun.
-        epsilon, centred: of the instruction as well, until its last row is written.
+        number, exponent: fields of the instruction, until its last division has begun.
+        epsilon, centred: fields of the instruction, until its last row is written.
         prm: PRM row of the step.  maximum: the maximum of that row, a cycle later.
         read: place in STAT of the step.  factor, offset, norm_exponent: contents of STAT, a cycle later.
         write: quotients, `row_scale_write` cycles after the last step of the row.

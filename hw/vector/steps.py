@@ -69,9 +69,9 @@ class _Step(NamedTuple):
     Attributes:
         active: there is an instruction at work.
         half: a and b lie in one bank, so a is read alone first, which is no step.
-        reads_acc, reads_a, reads_b: set only while this read is due: from them to the scratchpads it is far enough.
+        reads_acc, reads_a, reads_b: this read is due. Nothing else gates them: the way to the scratchpads is long.
         granted: the reads that are due are made in this cycle.
-        step: so is the step.
+        step: the step is made in this cycle.
     """
 
     active: Signal
@@ -92,19 +92,21 @@ class VectorSteps(wiring.Component):
         columns: number of columns of ACC.
 
     Ports:
-        control: from the front end; of its configuring instructions VECTOR_LOOP is used here.
+        control: instructions from the front end; of the configuring ones VECTOR_LOOP is used here.
         configures_loop: the word is VECTOR_LOOP.
         current_pc: instruction of the step.
         running: an earlier instruction is in the pipeline; ROW waits for it, everything does for NORM.
         works: a pass is made.  stalled: a read was refused, or the divider is at work.
         end: the step is the last of its instruction.
-        makes: a pass is made of what is no VECTOR_SYNC.  first_pass, last_pass, number: which.  result: it makes a row.
+        makes: a pass is made, not of VECTOR_SYNC.  first_pass, last_pass, number: it is the first, the last; its
+            number.
+            result: the step makes a row.
         acc_read, acc_row, acc_grant; a_*, b_*: reads of ACC or ACT (all granted or none; with a and b in one bank, a in
             an earlier cycle). b_row is the place in STAT in NORM.
-        column: of the row of ACC.  from_acc: ACC is read.
-        source, uses_prm: of the instruction: where its values come from; whether it uses PRM.
+        column: column of the row of ACC.  from_acc: ACC is read.
+        source, uses_prm: the instruction's source of values; it uses PRM.
         row_maximum, row_sum, row_exp, row_moments, row_norm: it is ROW, with this function (MOMENTS or POWER).
-        first: of a group.  prm, dst: rows of the step.
+        first: the step is the first of a group.  prm, dst: rows of the step.
         fault: the step before named a row beyond its memory; there is none in this cycle.
 
     Probes:

@@ -73,7 +73,7 @@ class Vector(EngineShell):
     Ports:
         control, retire, activity: see `EngineShell`.
         acc, a, b: reads that may be refused.  bias, scale, table: reads that are not; no table without tables.
-        write: to ACT.  scale_write: of the row unit, where there is one, to PRM.
+        write: rows to ACT.  scale_write: writes of the row unit, where there is one, to PRM.
         range_fault: the step before named a row beyond its memory; there is none in this cycle.
     """
 
