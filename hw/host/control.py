@@ -79,9 +79,9 @@ class Control(wiring.Component):
         at_timeout = Signal()
         late = run & at_timeout
         finish_irq, error_irq = Signal(), Signal()
-        # Why the run ended in the cycle before. The details of an error arrive now; those of a watchdog or timeout
-        # belong to that cycle and were kept.
-        told, hung, overdue = Signal(), Signal(), Signal()
+        # The run ended in the cycle before by an error, the watchdog, the timeout. The details of an error arrive now;
+        # those of a watchdog or timeout belong to that cycle and were kept.
+        error_seen, watchdog_expired, timed_out = Signal(), Signal(), Signal(name="overdue")
         reported = self.core.waiting
         waiting, waiting_engine = Signal(), Signal.like(reported.engine, name="waiting_engine", reset_less=True)
         waiting_pc = Signal.like(reported.pc, name="waiting_pc", reset_less=True)
@@ -98,9 +98,9 @@ class Control(wiring.Component):
         error, finished = self.core.error.error & ~self.start, self.core.finished & ~self.start
         m.d.comb += self.counting.eq(run | (state == State.STOP))
         m.d.sync += [
-            told.eq(0),
-            hung.eq(0),
-            overdue.eq(0),
+            error_seen.eq(0),
+            watchdog_expired.eq(0),
+            timed_out.eq(0),
             self.start.eq(0),
             at_limit.eq(Mux(progressed, self.watchdog == 1, quiet == self.watchdog)),
             at_timeout.eq(run & (self.timeout != 0) & (self.timeout == cycles)),
@@ -117,30 +117,30 @@ class Control(wiring.Component):
                 with m.If(error | expired | late):
                     m.d.sync += [state.eq(State.STOP), self.halt.eq(1)]
                 with m.If(error):
-                    m.d.sync += told.eq(1)
+                    m.d.sync += error_seen.eq(1)
                 with m.Elif(expired):
-                    m.d.sync += hung.eq(1)
+                    m.d.sync += watchdog_expired.eq(1)
                 with m.Elif(late):
-                    m.d.sync += overdue.eq(1)
+                    m.d.sync += timed_out.eq(1)
                 with m.Elif(finished):
                     m.d.comb += finish_irq.eq(1)
                     m.d.sync += [state.eq(State.IDLE), self.hold.eq(1), self.halt.eq(1), done.eq(1)]
             with m.Case(State.STOP):
-                with m.If(told):
+                with m.If(error_seen):
                     m.d.sync += [
                         self.code.eq(self.core.error.code),
                         self.engine.eq(self.core.error.engine),
                         self.failed_pc.eq(self.core.error.pc),
                         self.address.eq(self.core.error.address),
                     ]
-                with m.Elif(hung):
+                with m.Elif(watchdog_expired):
                     m.d.sync += [
                         self.code.eq(ErrorCode.WATCHDOG),
                         self.engine.eq(Mux(waiting, waiting_engine, Engine.FETCH)),
                         self.failed_pc.eq(Mux(waiting, waiting_pc, pc)),
                         self.address.eq(Mux(waiting, waiting_id, 0)),
                     ]
-                with m.Elif(overdue):
+                with m.Elif(timed_out):
                     m.d.sync += [
                         self.code.eq(ErrorCode.TIMEOUT),
                         self.engine.eq(Engine.FETCH),

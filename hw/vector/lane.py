@@ -108,7 +108,8 @@ class LaneControl(wiring.Signature):
 
 
 def _register(shape: int | Shape, name: str) -> Signal:
-    """Makes a register that needs no reset."""
+    """Makes a register that needs no reset. Where its name in Verilog ends in a number, that is the cycle after the
+    step in which it has the value of the step."""
     return Signal(shape, name=name, reset_less=True)
 
 
@@ -172,31 +173,32 @@ class VectorLane(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        v4, mul4, factors4 = self._source(m)
+        source_value, source_mul, factors = self._source(m)
         if self.rows:
-            m.d.comb += self.word_index.eq(factors4[0])
-        v6, norm5 = self._sum(m, v4, mul4, factors4)
-        v17 = self._requantize(m, v6)
-        total = self._add(m, v17, norm5)
+            m.d.comb += self.word_index.eq(factors[0])
+        biased, norm_start = self._sum(m, source_value, source_mul, factors)
+        requantized = self._requantize(m, biased)
+        total = self._add(m, requantized, norm_start)
         added = self._clamp(m, total)
-        plain = _delayed(m, v17, ADD_CYCLES, "plain")
-        v21 = _register(8, "v21")
-        m.d.sync += v21.eq(Mux(self.control.add, added, plain))
-        self._look_up(m, v21)
+        plain = _delayed(m, requantized, ADD_CYCLES, "plain")
+        finished = _register(8, "v21")
+        m.d.sync += finished.eq(Mux(self.control.add, added, plain))
+        self._look_up(m, finished)
         return m
 
     def _source(self, m: Module) -> tuple[Signal, Signal, list[Signal]]:
-        """3 -> 4: v4 is also the running sum or maximum, 0 in MUL; that of the same element is as many passes old as a
-        step has. Returns v4, whether it is MUL, and its factors."""
+        """Source stage. The value is also the running sum or maximum, and 0 in MUL; where a step has n passes, the
+        previous value of the same element is n passes old. Returns the value, whether it is MUL, and the factors of
+        MUL."""
         control = self.control
-        v4, mul4 = _register(signed(32), "v4"), _register(1, "mul4")
-        before = v4
+        source_value, source_mul = _register(signed(32), "v4"), _register(1, "mul4")
+        before = source_value
         for n in range(self.passes - 1):
             older = _register(signed(32), f"older{n}")
             with m.If(control.valid):
                 m.d.sync += older.eq(before)
             before = older
-        factors4 = [_register(signed(9), f"factor{n}") for n in range(2)]
+        factors = [_register(signed(9), f"factor{n}") for n in range(2)]
         goes_on, smaller = Signal(), Signal()
         m.d.comb += [
             goes_on.eq(control.sum & ~control.first),
@@ -204,41 +206,49 @@ class VectorLane(wiring.Component):
         ]
         if self.passes == 1:
             with m.If(control.valid & ~smaller):
-                m.d.sync += v4.eq((self.acc | (before & goes_on.replicate(32))) + self.a)
+                m.d.sync += source_value.eq((self.acc | (before & goes_on.replicate(32))) + self.a)
         else:
             # Of a maximum only the 8 bits count.
             added = Signal(signed(32))
             m.d.comb += added.eq((self.acc | (before & goes_on.replicate(32))) + self.a)
             with m.If(control.valid):
-                m.d.sync += v4.eq(Cat(Mux(smaller, before[:8], added[:8]), added[8:]))
+                m.d.sync += source_value.eq(Cat(Mux(smaller, before[:8], added[:8]), added[8:]))
         with m.If(control.valid & (control.mul | control.norm if self.rows else control.mul)):
-            m.d.sync += v4.eq(0)
+            m.d.sync += source_value.eq(0)
         m.d.sync += [
-            mul4.eq(control.mul),
-            factors4[0].eq(self.a - control.za),
-            factors4[1].eq(self.b - control.zb),
+            source_mul.eq(control.mul),
+            factors[0].eq(self.a - control.za),
+            factors[1].eq(self.b - control.zb),
         ]
-        return v4, mul4, factors4
+        return source_value, source_mul, factors
 
-    def _sum(self, m: Module, v4: Value, mul4: Value, factors4: list[Signal]) -> tuple[Signal, Value]:
-        """4 -> 6: the product of MUL, and the bias. Returns their sum, and the register of what NORM starts from."""
-        # 4 -> 5: in registers of the multiplier: nothing but a clock reaches them.
-        v5, mul5, product5 = _register(signed(32), "v5"), _register(1, "mul5"), _register(signed(18), "product5")
-        m.d.sync += [v5.eq(v4), mul5.eq(mul4), product5.eq(factors4[0] * factors4[1])]
+    def _sum(self, m: Module, source_value: Value, source_mul: Value, factors: list[Signal]) -> tuple[Signal, Value]:
+        """Product and bias stages: adds the product of MUL, and the bias. Returns the sum, and the register of the
+        value that NORM starts from."""
+        # The product: in registers of the multiplier, nothing but a clock reaches them.
+        product_value, product_mul, product = (
+            _register(signed(32), "v5"),
+            _register(1, "mul5"),
+            _register(signed(18), "product5"),
+        )
+        m.d.sync += [product_value.eq(source_value), product_mul.eq(source_mul), product.eq(factors[0] * factors[1])]
 
-        # 5 -> 6: wrapping. Of product, sum and what NORM starts from two are 0.
-        v6, norm5 = _register(signed(32), "v6"), _register(signed(32), "norm5") if self.rows else C(0, 32)
-        m.d.sync += v6.eq((v5 | (product5 & mul5.replicate(32)) | norm5) + self.bias)
-        return v6, norm5
+        # The bias: wrapping. Two of product, sum and the value that NORM starts from are 0.
+        biased, norm_start = (
+            _register(signed(32), "v6"),
+            _register(signed(32), "norm5") if self.rows else C(0, 32),
+        )
+        m.d.sync += biased.eq((product_value | (product & product_mul.replicate(32)) | norm_start) + self.bias)
+        return biased, norm_start
 
-    def _requantize(self, m: Module, v6: Signal) -> Signal:
-        """6 -> 17: the requantiser. Its result, or the value itself."""
+    def _requantize(self, m: Module, biased: Signal) -> Signal:
+        """Requantises. Returns the result, or the value itself."""
         control = self.control
         m.submodules.requantizer = requantize = requantizer.Requantizer(rows=bool(self.rows))
         if self.rows:
             m.d.comb += [requantize.start.eq(control.start), requantize.addend.eq(self.addend)]
         m.d.comb += [
-            requantize.acc.eq(Mux(control.exponential, self.word, v6) if self.rows else v6),
+            requantize.acc.eq(Mux(control.exponential, self.word, biased) if self.rows else biased),
             requantize.scale.eq(self.scale),
             requantize.inside_zero_point.eq(control.inside_zero_point),
             requantize.window.eq(control.window),
@@ -247,75 +257,79 @@ class VectorLane(wiring.Component):
             requantize.low.eq(control.low),
             requantize.high.eq(control.high),
         ]
-        raw = _delayed(m, v6[:8], requantizer.REQUANTIZE_STAGES, "raw")
-        v17 = Signal(signed(8))
-        m.d.comb += v17.eq(Mux(control.requantized, requantize.result, raw))
+        raw = _delayed(m, biased[:8], requantizer.REQUANTIZE_STAGES, "raw")
+        requantized = Signal(signed(8), name="v17")
+        m.d.comb += requantized.eq(Mux(control.requantized, requantize.result, raw))
         if self.wide:
             wide = self._wide(m)
             with m.If(control.wide):
-                m.d.comb += v17.eq(wide)
-        return v17
+                m.d.comb += requantized.eq(wide)
+        return requantized
 
-    def _add(self, m: Module, v17: Signal, norm5: Value) -> Signal:
-        """16 -> 19: integer Add, wrapping. Multipliers in two parts, as wide as a DSP block takes; the second operand
-        is there earlier, so its part of the sum is made first. In NORM that part is what it starts from."""
+    def _add(self, m: Module, requantized: Signal, norm_start: Value) -> Signal:
+        """Add stages: integer Add, wrapping. Multipliers in two parts, as wide as a DSP block takes; the second operand
+        is there earlier, so its part of the sum is made first. NORM starts from that part. Returns the sum."""
         control = self.control
-        b16 = _delayed(m, self.b, ADD_STAGE - 1 - SOURCE_STAGE, "b")
-        offset18, total = _register(32, "offset18"), _register(signed(32), "total")
+        late_b = _delayed(m, self.b, ADD_STAGE - 1 - SOURCE_STAGE, "b")
+        sum_with_b, total = _register(32, "offset18"), _register(signed(32), "total")
         with_b = Signal(32)
-        second = Mux(control.norm, self.a, b16) if self.rows else b16
+        second = Mux(control.norm, self.a, late_b) if self.rows else late_b
         m.d.comb += with_b.eq(_summed(control.offset, *_scaled(m, second, control.mb, "mb")))
         if self.rows:
-            m.d.sync += norm5.eq(Mux(control.norm_sum, with_b, 0))
+            m.d.sync += norm_start.eq(Mux(control.norm_sum, with_b, 0))
         m.d.sync += [
-            offset18.eq(with_b),
-            total.eq(_summed(offset18, *_scaled(m, v17, control.ma, "ma"))),
+            sum_with_b.eq(with_b),
+            total.eq(_summed(sum_with_b, *_scaled(m, requantized, control.ma, "ma"))),
         ]
         return total
 
     def _clamp(self, m: Module, total: Signal) -> Signal:
-        """19 -> 21: shift and clamp of Add. Returns what is to be registered."""
+        """Shift and clamp stages of Add. Returns the value to be registered."""
         control = self.control
-        # 19 -> 20: 8 bits are kept, and whether they are all of it.
+        # Shift: 8 bits are kept, and whether the sum has more.
         negative = total[31]
-        low20, wide20, negative20 = _register(signed(8), "low20"), _register(1, "wide20"), _register(1, "negative20")
+        shifted, overflows, sum_negative = (
+            _register(signed(8), "low20"),
+            _register(1, "wide20"),
+            _register(1, "negative20"),
+        )
         m.d.sync += [
-            low20.eq(total >> control.shift),
-            wide20.eq(((total[:31] ^ negative.replicate(31)) & control.above).any()),
-            negative20.eq(negative),
+            shifted.eq(total >> control.shift),
+            overflows.eq(((total[:31] ^ negative.replicate(31)) & control.above).any()),
+            sum_negative.eq(negative),
         ]
 
-        # 20 -> 21.
+        # Clamp.
         added = Signal(signed(8))
-        with m.If(Mux(wide20, ~negative20, low20 >= control.add_high)):
+        with m.If(Mux(overflows, ~sum_negative, shifted >= control.add_high)):
             m.d.comb += added.eq(control.add_high)
-        with m.Elif(Mux(wide20, negative20, low20 < control.add_low)):
+        with m.Elif(Mux(overflows, sum_negative, shifted < control.add_low)):
             m.d.comb += added.eq(control.add_low)
         with m.Else():
-            m.d.comb += added.eq(low20)
+            m.d.comb += added.eq(shifted)
         return added
 
-    def _look_up(self, m: Module, v21: Signal) -> None:
-        """21 -> 23: table look-up."""
-        result = _delayed(m, v21, 2, "result")
+    def _look_up(self, m: Module, finished: Signal) -> None:
+        """Looks the value up in a table, or delays it as long."""
+        result = _delayed(m, finished, 2, "result")
         if self.tables:
-            m.d.comb += self.index.eq(v21)
+            m.d.comb += self.index.eq(finished)
             result = Mux(_delayed(m, self.control.look_up, 1, "lut23"), self.value, result)
         m.d.comb += self.result.eq(result)
 
     def _wide(self, m: Module) -> Value:
-        """VECTOR_WIDE beside the other sources: sum and bias of 48 bits, and its requantiser."""
+        """VECTOR_WIDE, beside the other sources: adds up and biases in 48 bits, and requantises. Returns the result."""
         control = self.control
         sums = [_register(signed(wide_requantizer.SUM), f"wide4_{n}") for n in range(self.passes)]
-        before = sums[-1]  # that of the same element
+        before = sums[-1]  # the sum of the same element
         with m.If(control.valid):
             m.d.sync += sums[0].eq(Mux(control.first, 0, before << 8) + self.acc)
             m.d.sync += [older.eq(newer) for newer, older in pairwise(sums)]
-        wide5, wide6 = (_register(signed(wide_requantizer.SUM), name) for name in ("wide5", "wide6"))
-        m.d.sync += [wide5.eq(sums[0]), wide6.eq(wide5 + self.bias)]
+        wide_product, wide_biased = (_register(signed(wide_requantizer.SUM), name) for name in ("wide5", "wide6"))
+        m.d.sync += [wide_product.eq(sums[0]), wide_biased.eq(wide_product + self.bias)]
         m.submodules.wide_requantizer = requantize = wide_requantizer.WideRequantizer()
         m.d.comb += [
-            requantize.acc.eq(wide6),
+            requantize.acc.eq(wide_biased),
             requantize.scale.eq(self.scale),
             requantize.low.eq(control.wide_low),
             requantize.high.eq(control.wide_high),
