@@ -89,7 +89,7 @@ def includes(sources: list[Path]) -> dict[str, set[str]]:
 
 def test_headers_include_in_one_direction() -> None:
     """C and C++ sources and headers of the whole repository, wherever an include path may lead."""
-    folders = [*ROOTS, *PARTS, "tests", "examples"]
+    folders = [*ROOTS, *PARTS, "verification", "tests", "examples"]
     kinds = ("*.h", "*.hpp", "*.c", "*.cpp", "*.inc")
     found = [path for folder in folders for kind in kinds for path in (ROOT / folder).rglob(kind)]
     assert len(found) > 40

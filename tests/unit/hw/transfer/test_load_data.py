@@ -110,10 +110,10 @@ def run(config: NpuConfig, boxes: list[Box], rng: random.Random) -> tuple[list[W
     async def take_writes(ctx) -> None:
         w, retire, fault = dut.write, dut.retire, dut.range_fault
         signals = (w.valid, w.grant, w.target, w.row, w.rows, w.chunk, w.full, w.data)
-        told = (retire.give, retire.pc, retire.signal0, retire.signal1, fault.error, fault.pc, fault.address)
+        reported = (retire.give, retire.pc, retire.signal0, retire.signal1, fault.error, fault.pc, fault.address)
         for _ in range(PATIENCE):
             ctx.set(w.grant, rng.random() < 0.7)
-            _, _, *now = await ctx.tick().sample(*signals, *told)
+            _, _, *now = await ctx.tick().sample(*signals, *reported)
             (valid, grant, target, row, rows, chunk, full, data), now = now[: len(signals)], now[len(signals) :]
             if valid and grant:
                 size, bus = Memory(target).row_bytes(config), config.bus_bytes

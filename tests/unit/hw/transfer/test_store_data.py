@@ -62,7 +62,7 @@ def random_box(config: NpuConfig, rng: random.Random, pc: int) -> Box:
 
 
 def run(config: NpuConfig, boxes: list[Box], act: list[bytes], count: int, seed: int) -> tuple[list[Beat], list[int]]:
-    """The first `count` beats, or those until a fault, of which instruction and row are told."""
+    """The first `count` beats, or those until a fault, whose instruction and row are returned."""
     rng = random.Random(seed)
     m = Module()
     m.submodules.reader = reader = StoreReader(config)
@@ -96,14 +96,14 @@ def run(config: NpuConfig, boxes: list[Box], act: list[bytes], count: int, seed:
         for _ in range(PATIENCE):
             ctx.set(aligner.o_ready, rng.random() < 0.7)
             ports = (aligner.o_valid, aligner.o_ready, aligner.o_data, aligner.o_strobe)
-            _, _, valid, ready, data, strobe, *told = await ctx.tick().sample(
+            _, _, valid, ready, data, strobe, *reported = await ctx.tick().sample(
                 *ports, fault.error, fault.pc, fault.address
             )
             if valid and ready:
                 value = data.to_bytes(config.bus_bytes, "little")
                 found.append([byte if strobe >> i & 1 else None for i, byte in enumerate(value)])
-            if told[0] or len(found) == count:
-                return told[1:] if told[0] else []
+            if reported[0] or len(found) == count:
+                return reported[1:] if reported[0] else []
         raise AssertionError(f"{len(found)} of {count} beats came")
 
     said: list[int] = []
