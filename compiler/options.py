@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MAX_EFFORT = 3
 KEEP = ("outputs", "all")
-#: Stages that `print_after` accepts besides the passes of the front end.
+#: Stages that `print_after` accepts besides the passes of the front end and the rewrites for the NPU.
 STAGES = ("place", "tails", "layouts", "tasks", "partition", "schedule", "segments", "allocate", "emit")
 
 
@@ -36,7 +36,7 @@ class CompileOptions:
             time.
         threads: number of threads that share the work of every CPU kernel, 1..64; results are the same for every
             number. 1 with a host.
-        print_after: names of passes and stages to print after; "all" for every one.
+        print_after: names of passes, rewrites and stages to print after; "all" for every one.
 
     Raises:
         UsageError: a value that is not accepted. CompileError: an unknown host.
@@ -85,10 +85,16 @@ class CompileOptions:
         return stage in self.print_after or "all" in self.print_after
 
 
-def _check_passes(names: tuple[str, ...]) -> None:
-    from tilewright.compiler.passes import FRONTEND  # 0.5 s to import, which only printing needs this early
+def printable() -> list[str]:
+    """Returns the names that `print_after` knows, in the order they run: passes, rewrites, stages."""
+    from tilewright.compiler.npu.rewrites import REWRITES  # 0.5 s to import, which only printing needs this early
+    from tilewright.compiler.passes import FRONTEND
 
-    known = [*(p.name for p in FRONTEND), *STAGES]
+    return [*(step.name for step in FRONTEND), *(rewrite.name for rewrite in REWRITES), *STAGES]
+
+
+def _check_passes(names: tuple[str, ...]) -> None:
+    known = printable()
     for name in names:
         if name not in known and name != "all":
             raise UsageError(

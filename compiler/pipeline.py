@@ -60,7 +60,7 @@ def compile_graph(
     run_passes(graph, FRONTEND, chosen.print_after, out)
 
     report("partition", 0.1)
-    parts = partition(graph, config, chosen)
+    parts = partition(graph, config, chosen, out)
     show("place", parts.placement.__str__)
     show("tails", parts.describe_work)
     show("layouts", parts.layouts.__str__)

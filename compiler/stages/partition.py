@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tilewright.compiler.cpu.cost import named_host_model
@@ -19,14 +19,7 @@ from tilewright.compiler.npu.place.border import Border
 from tilewright.compiler.npu.place.layout import choose_layouts
 from tilewright.compiler.npu.place.place import Placement, place_nodes
 from tilewright.compiler.npu.place.tails import Chain, Work, fuse_tails, verify_work
-from tilewright.compiler.npu.rewrites.broadcast_channels import spread_channels
-from tilewright.compiler.npu.rewrites.correct_adds import correct_adds
-from tilewright.compiler.npu.rewrites.lower_copies import copies_by_parts
-from tilewright.compiler.npu.rewrites.lower_extrema import extrema_by_sums
-from tilewright.compiler.npu.rewrites.lower_means import means_where_they_lie
-from tilewright.compiler.npu.rewrites.lower_moves import products_for_moves
-from tilewright.compiler.npu.rewrites.lower_per_channel import convolve_by_channel
-from tilewright.compiler.npu.rewrites.pad_heads import widen_heads
+from tilewright.compiler.npu.rewrites import run_rewrites
 from tilewright.compiler.npu.schedule.search import misfits
 from tilewright.compiler.options import CompileOptions
 from tilewright.isa.config import NpuConfig
@@ -63,17 +56,17 @@ class Partition:
         return "\n".join([*tasks, *map(str, self.buffers.values()), *constants])
 
 
-def partition(graph: Graph, config: NpuConfig, options: CompileOptions) -> Partition:
-    """Divides a graph between NPU and CPU. The graph gains the tensors that conversions make."""
+def partition(
+    graph: Graph, config: NpuConfig, options: CompileOptions, out: Callable[[str], object] = print
+) -> Partition:
+    """Divides a graph between NPU and CPU, after the rewrites for the NPU. The graph gains the tensors that these and
+    conversions make.
+
+    Args:
+        out: where `options.print_after` prints the graph after rewrites to.
+    """
     if not options.cpu_only:
-        correct_adds(graph, config)
-        means_where_they_lie(graph, config)
-        spread_channels(graph, config)
-        copies_by_parts(graph, config)
-        extrema_by_sums(graph, config)
-        products_for_moves(graph, config)
-        widen_heads(graph, config)
-        convolve_by_channel(graph, config)
+        run_rewrites(graph, config, options.print_after, out)
     tensors = frozenset(graph.tensors)
     excluded: dict[str, str] = {}
     while True:

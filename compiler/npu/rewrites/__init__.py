@@ -1,1 +1,72 @@
 """Rewrites of the graph before layers are placed: what the NPU computes in another form, as operators it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from tilewright.compiler.graph.graph import Graph
+from tilewright.compiler.npu.rewrites.broadcast_channels import broadcast_channels
+from tilewright.compiler.npu.rewrites.correct_adds import correct_adds
+from tilewright.compiler.npu.rewrites.lower_copies import lower_copies
+from tilewright.compiler.npu.rewrites.lower_extrema import lower_extrema
+from tilewright.compiler.npu.rewrites.lower_means import lower_means
+from tilewright.compiler.npu.rewrites.lower_moves import lower_moves
+from tilewright.compiler.npu.rewrites.lower_per_channel import lower_per_channel
+from tilewright.compiler.npu.rewrites.pad_heads import pad_heads
+from tilewright.compiler.passes import Pass, run_passes
+from tilewright.isa.config import NpuConfig
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """A rewrite of the graph for one machine.
+
+    Attributes:
+        name: for messages and `print_after`.
+        run: changes the graph in place; `run_rewrites` prunes it.
+        doc: one line on what it changes.
+    """
+
+    name: str
+    run: Callable[[Graph, NpuConfig], None]
+    doc: str
+
+    def bound(self, config: NpuConfig) -> Pass:
+        """Returns the rewrite for a machine as a pass over graphs."""
+
+        def run(graph: Graph) -> None:
+            self.run(graph, config)
+            graph.prune()
+
+        return Pass(self.name, run, self.doc)
+
+
+REWRITES: tuple[Rewrite, ...] = (
+    Rewrite("correct_adds", correct_adds, "Adds without exact constants to nearest ones and a correction by tables"),
+    Rewrite("lower_means", lower_means, "means and sums over any axes to convolutions with weights of 1"),
+    Rewrite("broadcast_channels", broadcast_channels, "one channel of an elementwise op to all by weights of 1"),
+    Rewrite("lower_copies", lower_copies, "repeated images and gathered rows to a Concat of Slices"),
+    Rewrite("lower_extrema", lower_extrema, "Max, Min, Where, ReduceMax, ReduceMin to integer Adds and pools"),
+    Rewrite("lower_moves", lower_moves, "movement that no view can say to products with weights of 0 and 1"),
+    Rewrite("pad_heads", pad_heads, "attention heads to whole blocks of channels, and back behind the product"),
+    Rewrite("lower_per_channel", lower_per_channel, "PRelu, Mul, Div, Add, Sub per channel to depthwise convolutions"),
+)
+"""The ordered rewrites."""
+
+
+def run_rewrites(
+    graph: Graph, config: NpuConfig, print_after: Collection[str] = (), out: Callable[[str], object] = print
+) -> None:
+    """Runs all rewrites on `graph` in place, pruning and verifying it after each.
+
+    Args:
+        print_after: names of rewrites after which `str(graph)` goes to `out`; "all" means every one.
+
+    Raises:
+        CompileError: a rewrite broke the graph; always a compiler bug.
+    """
+    run_passes(graph, [rewrite.bound(config) for rewrite in REWRITES], print_after, out)
+
+
+__all__ = ["REWRITES", "Rewrite", "run_rewrites"]

@@ -16,11 +16,9 @@ import numpy as np
 from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
 from tilewright.compiler.graph.ops.elementwise import AddConstants, QAdd, QLut
 from tilewright.compiler.graph.quantization import is_activation
-from tilewright.compiler.npu.blocks.wiring import Wiring
 from tilewright.compiler.npu.int8_storage import StoredType, stored_limits, stored_type
 from tilewright.compiler.npu.layers.add_constants import nearest_add_constants
-from tilewright.compiler.npu.ops import unsupported_reason
-from tilewright.compiler.npu.rewrites.lower_moves import made_by_npu, read_by_npu
+from tilewright.compiler.npu.rewrites.rewriter import Rewriter
 from tilewright.isa.config import NpuConfig
 
 _SUM = AddConstants(1, 1, 0, 0)
@@ -30,25 +28,19 @@ _NUMBERS = 16  # of the values of an operand, 0 for those that no missed pair ha
 def correct_adds(graph: Graph, config: NpuConfig) -> None:
     if not config.table_lookup:
         return
-    wiring = Wiring.of(graph)
-    nodes: list[Node] = []
-    for node in graph.nodes:
-        made = _corrected(wiring, config, node)
-        nodes += made or [node]
-        if made:
-            wiring.exchange([node], made)
-    graph.nodes = nodes
+    rewriter = Rewriter(graph, config)
+    rewriter.replace_nodes(lambda node: _corrected(rewriter, node), track=True)
 
 
-def _corrected(wiring: Wiring, config: NpuConfig, node: Node) -> list[Node] | None:
+def _corrected(rewriter: Rewriter, node: Node) -> list[Node] | None:
     """Nodes in place of an Add that the NPU cannot run as it is; None for any other."""
-    graph, op = wiring.graph, node.quantized
+    graph, op = rewriter.graph, node.quantized
     if not isinstance(op, QAdd) or op.constants is not None:
         return None
     a, b, y = (graph.tensor(name) for name in (*node.inputs, *node.outputs))
-    if not all(is_activation(t) for t in (a, b, y)) or unsupported_reason(graph, node, config) is None:
+    if not all(is_activation(t) for t in (a, b, y)) or rewriter.runs_on_npu(node):
         return None
-    if not (any(made_by_npu(wiring, config, t.name) for t in (a, b)) or read_by_npu(wiring, config, y.name)):
+    if not (any(rewriter.made_by_npu(t.name) for t in (a, b)) or rewriter.read_by_npu(y.name)):
         return None
     types = stored_type(a), stored_type(b), stored_type(y)
     found = nearest_add_constants(*types, *stored_limits(y, op), op.floats)
@@ -60,7 +52,7 @@ def _corrected(wiring: Wiring, config: NpuConfig, node: Node) -> list[Node] | No
         replace(op, constants=_in_model_types(constants, types)), node.inputs, [nearest], node.name, node.origin
     )
     rows, columns = (np.asarray(correction.any(axis=axis)) for axis in (1, 0))
-    if max(rows.sum(), columns.sum()) >= _NUMBERS or unsupported_reason(graph, first, config) is not None:
+    if max(rows.sum(), columns.sum()) >= _NUMBERS or not rewriter.runs_on_npu(first):
         return None
     return [first, *_correction(graph, node, nearest, correction, rows, columns)]
 

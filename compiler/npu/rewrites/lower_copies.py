@@ -21,9 +21,7 @@ from tilewright.compiler.graph.ops.concat import QConcat
 from tilewright.compiler.graph.ops.product import QMatMul
 from tilewright.compiler.graph.ops.take import QTake
 from tilewright.compiler.graph.quantization import is_activation
-from tilewright.compiler.npu.blocks.wiring import Wiring
-from tilewright.compiler.npu.ops import unsupported_reason
-from tilewright.compiler.npu.rewrites.lower_moves import in_planes, made_by_npu, read_by_npu
+from tilewright.compiler.npu.rewrites.rewriter import Rewriter
 from tilewright.compiler.passes.boxes import bounds_of
 from tilewright.isa.config import NpuConfig
 
@@ -31,20 +29,16 @@ from tilewright.isa.config import NpuConfig
 _MOST_PARTS = 64
 
 
-def copies_by_parts(graph: Graph, config: NpuConfig) -> None:
-    wiring = Wiring.of(graph)
-    nodes: list[Node] = []
-    for node in graph.nodes:
-        nodes += _Copies(wiring, config, node).nodes() or [node]
-    graph.nodes = nodes
-    graph.prune()
+def lower_copies(graph: Graph, config: NpuConfig) -> None:
+    rewriter = Rewriter(graph, config)
+    rewriter.replace_nodes(lambda node: _Copies(rewriter, node).nodes())
 
 
 class _Copies:
     """A node, and what makes its copies in its place."""
 
-    def __init__(self, wiring: Wiring, config: NpuConfig, node: Node) -> None:
-        self.wiring, self.graph, self.config, self.node = wiring, wiring.graph, config, node
+    def __init__(self, rewriter: Rewriter, node: Node) -> None:
+        self.rewriter, self.graph, self.node = rewriter, rewriter.graph, node
         self.made: list[Node] = []
 
     def nodes(self) -> list[Node]:
@@ -54,7 +48,7 @@ class _Copies:
         if not isinstance(self.node.quantized, QTake) and self.node.op != "Gather":
             return []
         x, y = self._ends()
-        if not self._in_rows(x) or not read_by_npu(self.wiring, self.config, y.name):
+        if not self._in_rows(x) or not self.rewriter.read_by_npu(y.name):
             return []
         return self._gather() if self.node.quantized is None else self._take()
 
@@ -63,8 +57,8 @@ class _Copies:
 
     def _in_rows(self, x: Tensor) -> bool:
         """Whether the NPU may make a tensor, with its channels on the last axis."""
-        made = is_activation(x) and made_by_npu(self.wiring, self.config, x.name)
-        return made and not in_planes(self.wiring, self.config, x.name)
+        made = is_activation(x) and self.rewriter.made_by_npu(x.name)
+        return made and not self.rewriter.in_planes(x.name)
 
     def _product(self) -> list[Node]:
         graph, (a, b) = self.graph, (self.graph.tensor(name) for name in self.node.inputs[:2])
@@ -82,7 +76,7 @@ class _Copies:
             inputs.append(found)
         assert self.node.quantized is not None
         product = Node.of(self.node.quantized, inputs, self.node.outputs, self.node.name, self.node.origin)
-        return [*self.made, product] if unsupported_reason(graph, product, self.config) is None else []
+        return [*self.made, product] if self.rewriter.runs_on_npu(product) else []
 
     def _take(self) -> list[Node]:
         op, (x, y) = self.node.quantized, self._ends()
@@ -109,7 +103,7 @@ class _Copies:
     def _images(self, name: str, places: np.ndarray, batch: Sequence[int]) -> str | None:
         """Images of [.., rows, columns], counted along all axes before, as a tensor with `batch` in front; None if
         these are too many parts."""
-        maker = self.wiring.producers.get(name)
+        maker = self.rewriter.wiring.producers.get(name)
         rank = len(self.graph.tensor(name).shape)
         if maker is not None and maker.op == "Transpose":
             perm = list(maker.attrs.get("perm") or range(rank)[::-1])

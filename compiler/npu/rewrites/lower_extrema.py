@@ -23,17 +23,9 @@ from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
 from tilewright.compiler.graph.ops.elementwise import IDENTITY_TABLE, AddConstants, QAdd, QLut
 from tilewright.compiler.graph.ops.pooling import QMaxPool
 from tilewright.compiler.graph.quantization import is_activation, limits
-from tilewright.compiler.npu.blocks.wiring import Wiring
 from tilewright.compiler.npu.place.place import usual_layout
-from tilewright.compiler.npu.rewrites.lower_moves import (
-    MOST_KERNEL,
-    ROWS_AS_PLANES,
-    in_planes,
-    made_by_npu,
-    read_by_npu,
-    rows_as_planes,
-    selected,
-)
+from tilewright.compiler.npu.rewrites.channel_moves import MOST_KERNEL, ROWS_AS_PLANES, rows_as_planes, selected
+from tilewright.compiler.npu.rewrites.rewriter import Rewriter
 from tilewright.compiler.npu.views import broadcast_ok
 from tilewright.compiler.passes.boxes import bounds_of
 from tilewright.compiler.passes.fold.clean_up import clean_up
@@ -42,19 +34,14 @@ from tilewright.isa.config import NpuConfig
 _MINUS, _PLUS = AddConstants(1, -1, 0, 0), AddConstants(1, 1, 0, 0)
 
 
-def extrema_by_sums(graph: Graph, config: NpuConfig) -> None:
-    wiring = Wiring.of(graph)
-    nodes: list[Node] = []
-    changed = False
-    for node in graph.nodes:
-        made = _Extremum(wiring, config, node)
-        found = made.replaces()
-        nodes += made.nodes if found else [node]
-        changed |= found
-        if found:
-            wiring.exchange([node], made.nodes)
-    if changed:
-        graph.nodes = nodes
+def lower_extrema(graph: Graph, config: NpuConfig) -> None:
+    rewriter = Rewriter(graph, config)
+
+    def replacement(node: Node) -> list[Node] | None:
+        made = _Extremum(rewriter, node)
+        return made.nodes if made.replaces() else None
+
+    if rewriter.replace_nodes(replacement, track=True):
         clean_up(graph)  # what moved the result back to where it was
 
 
@@ -62,14 +49,13 @@ def extrema_by_sums(graph: Graph, config: NpuConfig) -> None:
 class _Extremum:
     """Nodes in place of one that finds extrema of 8-bit integers."""
 
-    wiring: Wiring
-    config: NpuConfig
+    rewriter: Rewriter
     node: Node
     nodes: list[Node] = field(default_factory=list)
 
     @property
     def graph(self) -> Graph:
-        return self.wiring.graph
+        return self.rewriter.graph
 
     def replaces(self) -> bool:
         """Makes the nodes; False where it is no such node, or not for the NPU."""
@@ -89,13 +75,13 @@ class _Extremum:
 
     def _pair(self, operands: list[Tensor], y: Tensor) -> bool:
         chosen = self.graph.const(self.node.inputs[0]) if self.node.op == "Where" else None
-        layout = usual_layout(self.wiring, self.node)
+        layout = usual_layout(self.rewriter.wiring, self.node)
         if len(operands) != 2 or all(t.shape != y.shape for t in operands):
             return False
         if not all(broadcast_ok(t.shape, y.shape, layout, t.is_const) for t in operands):
             return False
-        made = any(made_by_npu(self.wiring, self.config, t.name) for t in operands)
-        if not made and not read_by_npu(self.wiring, self.config, y.name):
+        made = any(self.rewriter.made_by_npu(t.name) for t in operands)
+        if not made and not self.rewriter.read_by_npu(y.name):
             return False
         a, b = operands
         if self.node.op == "Where":
@@ -134,16 +120,16 @@ class _Extremum:
     def _reduction(self, x: Tensor, y: Tensor) -> bool:
         """Rows of channels are planes of one row each, whose channels are the last axis."""
         axes = self.graph.const(self.node.inputs[1]) if len(self.node.inputs) > 1 else None
-        if axes is None or axes.size == 0 or not made_by_npu(self.wiring, self.config, x.name):
+        if axes is None or axes.size == 0 or not self.rewriter.made_by_npu(x.name):
             return False
         chosen, perm = {int(axis) % len(x.shape) for axis in axes.reshape(-1)}, None
-        maker = self.wiring.producers.get(x.name)
+        maker = self.rewriter.wiring.producers.get(x.name)
         if len(x.shape) == 4 and maker is not None and maker.op == "Transpose":  # planes with their channels last
             perm, x = maker.attrs["perm"], self.graph.tensor(maker.inputs[0])
             chosen = {perm[axis] for axis in chosen}
         if x.quant is None or not x.quant.same_as(y.quant):
             return False
-        rows = not in_planes(self.wiring, self.config, x.name)
+        rows = not self.rewriter.in_planes(x.name)
         if len(x.shape) not in (3, 4) or (rows and len(x.shape) == 4):
             return False
         if rows:
@@ -151,7 +137,7 @@ class _Extremum:
         shape = tuple(x.shape[axis] for axis in ROWS_AS_PLANES) if rows else x.shape
         kernel = tuple(size if axis + 2 in chosen else 1 for axis, size in enumerate(shape[2:]))
         inverted = self.node.op == "ReduceMin"
-        if 0 in chosen or max(kernel) > MOST_KERNEL or (inverted and not self.config.table_lookup):
+        if 0 in chosen or max(kernel) > MOST_KERNEL or (inverted and not self.rewriter.config.table_lookup):
             return False
         found = x.name
         if rows:
@@ -176,7 +162,7 @@ class _Extremum:
 
     def _of_channels(self, x: str) -> str:
         """The largest of the channels, by halves that begin with a block while there is more than one."""
-        block = self.config.block_in
+        block = self.rewriter.config.block_in
         while (channels := self.graph.tensor(x).shape[1]) > 1:
             blocks = -(-channels // block)
             half = -(-blocks // 2) * block if blocks > 1 else -(-channels // 2)

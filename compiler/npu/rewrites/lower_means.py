@@ -23,15 +23,8 @@ from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
 from tilewright.compiler.graph.ops.convolution import QConv
 from tilewright.compiler.graph.ops.pooling import QGlobalAveragePool
 from tilewright.compiler.graph.quantization import limits
-from tilewright.compiler.npu.blocks.wiring import Wiring
-from tilewright.compiler.npu.ops import unsupported_reason
-from tilewright.compiler.npu.rewrites.lower_moves import (
-    MOST_KERNEL,
-    ROWS_AS_PLANES,
-    in_planes,
-    made_by_npu,
-    rows_as_planes,
-)
+from tilewright.compiler.npu.rewrites.channel_moves import MOST_KERNEL, ROWS_AS_PLANES, rows_as_planes
+from tilewright.compiler.npu.rewrites.rewriter import Rewriter
 from tilewright.compiler.passes.fold.clean_up import clean_up
 from tilewright.isa import numerics
 from tilewright.isa.config import NpuConfig
@@ -43,18 +36,18 @@ _NEIGHBOURS = 8
 _MOVES = ("Transpose", "Reshape")
 
 
-def means_where_they_lie(graph: Graph, config: NpuConfig) -> None:
-    wiring = Wiring.of(graph)
+def lower_means(graph: Graph, config: NpuConfig) -> None:
+    rewriter = Rewriter(graph, config)
     nodes: list[Node] = []
     replaced: set[int] = set()
     for node in graph.nodes:
         if id(node) in replaced:
             continue
-        made = _Mean(wiring, config, node)
+        made = _Mean(rewriter, node)
         if made.replaces():
             nodes += made.nodes
             replaced.update(id(other) for other in (node, *made.passed))
-            wiring.exchange([node, *made.passed], made.nodes)
+            rewriter.wiring.exchange([node, *made.passed], made.nodes)
         else:
             nodes.append(node)
     if replaced:
@@ -70,15 +63,14 @@ class _Mean:
         passed: moves behind it that they replace as well.
     """
 
-    wiring: Wiring
-    config: NpuConfig
+    rewriter: Rewriter
     node: Node
     nodes: list[Node] = field(default_factory=list)
     passed: list[Node] = field(default_factory=list)
 
     @property
     def graph(self) -> Graph:
-        return self.wiring.graph
+        return self.rewriter.graph
 
     def replaces(self) -> bool:
         """Makes the nodes; False where it is no such mean, or not for the NPU."""
@@ -92,8 +84,8 @@ class _Mean:
         """With these moves before the mean as part of it."""
         self.nodes, self.passed = [], []
         x = self.graph.tensor(moves[0].inputs[0] if moves else self.node.inputs[0])
-        planes = in_planes(self.wiring, self.config, x.name)
-        if not made_by_npu(self.wiring, self.config, x.name) or (planes and not moves):
+        planes = self.rewriter.in_planes(x.name)
+        if not self.rewriter.made_by_npu(x.name) or (planes and not moves):
             return False
         if len(x.shape) != 3 and not (planes and len(x.shape) == 4):
             return False
@@ -105,7 +97,7 @@ class _Mean:
         found: list[Node] = []
         name = self.node.inputs[0]
         quant = self.graph.tensor(name).quant
-        while (maker := self.wiring.producers.get(name)) is not None and maker.op in _MOVES:
+        while (maker := self.rewriter.wiring.producers.get(name)) is not None and maker.op in _MOVES:
             before = self.graph.tensor(maker.inputs[0])
             if quant is None or not quant.same_as(before.quant):
                 break
@@ -161,7 +153,7 @@ class _Mean:
                 kernel=kernel, group=group, moves=True, out_min=op.out_min, out_max=op.out_max, reason=op.reason
             )
             self._emit(Node.of(conv, [name, weights], [made], made))
-        if unsupported_reason(self.graph, self.nodes[-1], self.config) is not None:
+        if not self.rewriter.runs_on_npu(self.nodes[-1]):
             return False
         if found:
             return True
@@ -186,7 +178,7 @@ class _Mean:
             if y.shape == shape and np.array_equal(places.reshape(-1), np.arange(y.size)):
                 self.passed = passed
                 return y, True
-            readers = self.wiring.readers(y.name)
+            readers = self.rewriter.wiring.readers(y.name)
             if len(readers) != 1 or readers[0].op not in _MOVES or y.name in self.graph.outputs:
                 return made, False
             passed += readers

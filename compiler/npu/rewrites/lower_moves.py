@@ -22,39 +22,27 @@ from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
 from tilewright.compiler.graph.ops.convolution import QConv, QConvTranspose
 from tilewright.compiler.graph.ops.product import QMatMul
 from tilewright.compiler.graph.quantization import is_activation
-from tilewright.compiler.npu.blocks.alias import MOVES
-from tilewright.compiler.npu.blocks.wiring import Wiring
-from tilewright.compiler.npu.ops import npu_op_of, unsupported_reason
+from tilewright.compiler.npu.rewrites.channel_moves import MOST_KERNEL, moving, selected
+from tilewright.compiler.npu.rewrites.rewriter import Rewriter
 from tilewright.isa.config import NpuConfig
-from tilewright.isa.program import Layout
 
-_ONE = Quant.of(np.float32(1), 0)
 #: Weights of a move at most: more take longer to load than the host takes.
 _MOST_WEIGHTS = 1 << 20
-ROWS_AS_PLANES = (0, 2, 1)
-"""Which axis of planes [N, C, T] every axis of rows of channels [N, T, C] is, and the other way round: the NPU has the
-same bytes for both."""
-#: Rows and columns of a kernel at most.
-MOST_KERNEL = 63
 
 
-def products_for_moves(graph: Graph, config: NpuConfig) -> None:
-    wiring = Wiring.of(graph)
-    nodes: list[Node] = []
-    changed = False
-    for node in graph.nodes:
-        made = _Move(wiring, config, node).products() if _between_layers(wiring, config, node) else None
-        made = _of_planes(wiring, config, node) if made is None else made
-        nodes += [node] if made is None else made
-        changed |= made is not None
-    if changed:
-        graph.nodes = nodes
-    graph.prune()  # weights of products that were not taken, too
+def lower_moves(graph: Graph, config: NpuConfig) -> None:
+    rewriter = Rewriter(graph, config)
+
+    def replacement(node: Node) -> list[Node] | None:
+        made = _Move(rewriter, node).products() if _between_layers(rewriter, node) else None
+        return _of_planes(rewriter, node) if made is None else made
+
+    rewriter.replace_nodes(replacement)
 
 
-def _of_planes(wiring: Wiring, config: NpuConfig, node: Node) -> list[Node] | None:
+def _of_planes(rewriter: Rewriter, node: Node) -> list[Node] | None:
     """A convolution with a kernel of the size of the planes in place of a product of them, and its result reshaped."""
-    op, graph = node.quantized, wiring.graph
+    op, graph, wiring = node.quantized, rewriter.graph, rewriter.wiring
     move = wiring.producers.get(node.inputs[0]) if isinstance(op, QMatMul) else None
     if move is None or move.op not in ("Reshape", "Flatten") or not isinstance(op, QMatMul):
         return None
@@ -62,11 +50,16 @@ def _of_planes(wiring: Wiring, config: NpuConfig, node: Node) -> list[Node] | No
     if len(x.shape) != 4 or x.shape[0] != 1 or y.shape != (1, y.shape[-1]) or w.data is None or w.data.ndim != 2:
         return None
     area = x.shape[2] * x.shape[3]
-    if not 1 < area <= config.act_rows // 4 or max(x.shape[2:]) > MOST_KERNEL or w.quant is None or w.dtype != np.int8:
+    if (
+        not 1 < area <= rewriter.config.act_rows // 4
+        or max(x.shape[2:]) > MOST_KERNEL
+        or w.quant is None
+        or w.dtype != np.int8
+    ):
         return None
     if x.quant is None or not x.quant.same_as(wiring.tensor(node.inputs[0]).quant):
         return None
-    if not in_planes(wiring, config, x.name) or not _on_npu(wiring, config, node):
+    if not rewriter.in_planes(x.name) or not rewriter.runs_on_npu(node):
         return None
     outputs = y.shape[-1]
     quant = w.quant if w.quant.per_tensor else Quant(w.quant.scale, w.quant.zero_point, 0)
@@ -81,67 +74,27 @@ def _of_planes(wiring: Wiring, config: NpuConfig, node: Node) -> list[Node] | No
     ]
 
 
-def _between_layers(wiring: Wiring, config: NpuConfig, node: Node) -> bool:
+def _between_layers(rewriter: Rewriter, node: Node) -> bool:
     """Whether a move of planes in 8 bits stands between nodes that the NPU may run."""
     if node.quantized is not None or not node.inputs or not node.inputs[0]:
         return False
-    x = wiring.tensor(node.inputs[0])
-    outputs = [wiring.tensor(name) for name in node.outputs if name]
+    graph = rewriter.graph
+    x = graph.tensor(node.inputs[0])
+    outputs = [graph.tensor(name) for name in node.outputs if name]
     same = all(is_activation(y) and x.quant is not None and x.quant.same_as(y.quant) for y in outputs)
     if not same or not is_activation(x) or x.dtype not in {y.dtype for y in outputs} or len(outputs[0].shape) != 4:
         return False
-    if node.op != "Reshape" and not in_planes(wiring, config, x.name):
+    if node.op != "Reshape" and not rewriter.in_planes(x.name):
         return False
-    return made_by_npu(wiring, config, x.name) and any(read_by_npu(wiring, config, y.name) for y in outputs)
-
-
-def in_planes(wiring: Wiring, config: NpuConfig, name: str) -> bool:
-    """Whether the NPU may make a tensor with its channels on axis 1."""
-    rank = len(wiring.shape(name))
-    while True:
-        maker = wiring.producers.get(name)
-        if maker is None or len(wiring.shape(name)) != rank:
-            return False
-        op = npu_op_of(maker) if _on_npu(wiring, config, maker) else None
-        if op is None and maker.op not in ("Slice", "Split"):
-            return False
-        layout = None if op is None else op.layout_of(rank)
-        if layout is not None:
-            return layout is Layout.CHANNELS_FIRST
-        name = maker.inputs[0]
-
-
-def made_by_npu(wiring: Wiring, config: NpuConfig, name: str) -> bool:
-    """Whether the NPU may make a tensor, or what it is moved out of."""
-    maker = wiring.producers.get(name)
-    while maker is not None and maker.op in MOVES:
-        maker = wiring.producers.get(maker.inputs[0])
-    return maker is not None and _on_npu(wiring, config, maker)
-
-
-def read_by_npu(wiring: Wiring, config: NpuConfig, name: str) -> bool:
-    """Whether a node that the NPU may run reads a tensor, or what it is moved to."""
-    left, seen = [name], {name}
-    while left:
-        for reader in wiring.readers(left.pop()):
-            if _on_npu(wiring, config, reader):
-                return True
-            if reader.op in MOVES:
-                left += [made for made in reader.outputs if made and made not in seen]
-                seen.update(reader.outputs)
-    return False
-
-
-def _on_npu(wiring: Wiring, config: NpuConfig, node: Node) -> bool:
-    return node.quantized is not None and unsupported_reason(wiring.graph, node, config) is None
+    return rewriter.made_by_npu(x.name) and any(rewriter.read_by_npu(y.name) for y in outputs)
 
 
 class _Move:
     """A node that moves data, and the products that do the same."""
 
-    def __init__(self, wiring: Wiring, config: NpuConfig, node: Node) -> None:
-        self.wiring, self.graph, self.config, self.node = wiring, wiring.graph, config, node
-        self.x, self.y = wiring.tensor(node.inputs[0]), wiring.tensor(node.outputs[0])
+    def __init__(self, rewriter: Rewriter, node: Node) -> None:
+        self.rewriter, self.graph, self.wiring, self.node = rewriter, rewriter.graph, rewriter.wiring, node
+        self.x, self.y = self.graph.tensor(node.inputs[0]), self.graph.tensor(node.outputs[0])
 
     def products(self) -> list[Node] | None:
         """The nodes in its place; None where it is none of these moves, takes too many weights, or not for the NPU."""
@@ -149,7 +102,7 @@ class _Move:
         made = [node for node in found or () if node.quantized is not None]
         if any(self.graph.tensor(node.inputs[1]).size > _MOST_WEIGHTS for node in made):
             return None
-        return found if all(_on_npu(self.wiring, self.config, node) for node in made) else None
+        return found if all(self.rewriter.runs_on_npu(node) for node in made) else None
 
     def _nodes(self) -> list[Node] | None:
         match self.node.op:
@@ -203,12 +156,12 @@ class _Move:
     def _parts(self) -> list[Node] | None:
         """Parts along the channels, where one of them begins within a block."""
         begins = self._begins()
-        if begins is None or all(first % self.config.block_in == 0 for first in begins):
+        if begins is None or all(first % self.rewriter.config.block_in == 0 for first in begins):
             return None
         found = []
         for name, first in zip(self.node.outputs, begins, strict=True):
             part = self.wiring.tensor(name)
-            if first % self.config.block_in:
+            if first % self.rewriter.config.block_in:
                 found.append(self._selected(self.x, part, np.arange(first, first + part.shape[1])))
             else:
                 bounds = ([first], [first + part.shape[1]], [1], [1])
@@ -255,22 +208,3 @@ class _Move:
 
     def _conv(self, op: QConv | QConvTranspose, weights: np.ndarray, x: Tensor, y: Tensor) -> Node:
         return moving(self.graph, self.node, op, weights, x.name, y.name)
-
-
-def rows_as_planes(graph: Graph, x: Tensor, stem: str, name: str, origin: tuple[str, ...]) -> Node:
-    """The Transpose of rows of channels to planes, whose result is a new tensor."""
-    made = graph.like(x, stem, tuple(x.shape[axis] for axis in ROWS_AS_PLANES))
-    return Node("Transpose", [x.name], [made], {"perm": list(ROWS_AS_PLANES)}, name, origin)
-
-
-def selected(graph: Graph, node: Node, x: str, y: str, places: np.ndarray) -> Node:
-    """The channels of `x` at these places as `y`, in place of a node."""
-    channels, *space = graph.tensor(x).shape[1:]
-    weights = (places[:, None] == np.arange(channels)).astype(np.int8).reshape(-1, channels, *([1] * len(space)))
-    return moving(graph, node, QConv(kernel=(1,) * len(space), moves=True), weights, x, y)
-
-
-def moving(graph: Graph, node: Node, op: QConv | QConvTranspose | QMatMul, weights: np.ndarray, x: str, y: str) -> Node:
-    """A convolution or product with these weights of 0 and 1 from `x` to `y`, in place of a node."""
-    name = graph.constant(f"{y}.moves", weights, _ONE)
-    return Node.of(op, [x, name], [y], node.name, node.origin)

@@ -20,8 +20,7 @@ from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
 from tilewright.compiler.graph.ops.convolution import QConv
 from tilewright.compiler.graph.ops.elementwise import AddConstants, QAdd, QLut
 from tilewright.compiler.graph.quantization import is_activation, limits, quantize
-from tilewright.compiler.npu.blocks.wiring import Wiring
-from tilewright.compiler.npu.rewrites.lower_moves import made_by_npu, read_by_npu
+from tilewright.compiler.npu.rewrites.rewriter import Rewriter
 from tilewright.compiler.passes.annotate import quant_of
 from tilewright.isa import numerics
 from tilewright.isa.config import NpuConfig
@@ -34,31 +33,24 @@ _FUNCTIONS = {"PRelu": (0,), "Mul": (0, 1), "Div": (0,), "Add": (0, 1), "Sub": (
 _MOST_ADDED = 1 << 22
 
 
-def convolve_by_channel(graph: Graph, config: NpuConfig) -> None:
-    wiring = Wiring.of(graph)
-    made: dict[int, list[Node]] = {}
-    for node in graph.nodes:
-        if node.op == "QuantizeLinear":
-            found = _replaced(wiring, config, node)
-            if found is not None:
-                made[id(node)] = found
-    if made:
-        graph.nodes = [other for node in graph.nodes for other in made.get(id(node), [node])]
-        graph.prune()
+def lower_per_channel(graph: Graph, config: NpuConfig) -> None:
+    rewriter = Rewriter(graph, config)
+    rewriter.replace_nodes(lambda node: _replaced(rewriter, node) if node.op == "QuantizeLinear" else None)
 
 
-def _replaced(wiring: Wiring, config: NpuConfig, quantizer: Node) -> list[Node] | None:
+def _replaced(rewriter: Rewriter, quantizer: Node) -> list[Node] | None:
     """Integer ops that make what a QuantizeLinear makes of such a function; None where it is none, or not exactly."""
+    graph, wiring = rewriter.graph, rewriter.wiring
     function = wiring.producers.get(quantizer.inputs[0])
     if function is None or function.op not in _FUNCTIONS or len(function.inputs) != 2:
         return None
     for index in _FUNCTIONS[function.op]:
         source = wiring.producers.get(function.inputs[index])
-        factors = wiring.graph.const(function.inputs[1 - index])
+        factors = graph.const(function.inputs[1 - index])
         if source is None or source.op != "DequantizeLinear" or factors is None or factors.dtype != np.float32:
             continue
         x, y = wiring.tensor(source.inputs[0]), wiring.tensor(quantizer.outputs[0])
-        if not (_says(wiring.graph, source, x) and _says(wiring.graph, quantizer, y)):
+        if not (_says(graph, source, x) and _says(graph, quantizer, y)):
             continue
         if (
             len(x.shape) != 4
@@ -70,11 +62,11 @@ def _replaced(wiring: Wiring, config: NpuConfig, quantizer: Node) -> list[Node] 
             continue
         if factors.ndim > 4 or (1,) * (4 - factors.ndim) + factors.shape != (1, x.shape[1], 1, 1):
             continue
-        if made_by_npu(wiring, config, x.name) and read_by_npu(wiring, config, y.name):
+        if rewriter.made_by_npu(x.name) and rewriter.read_by_npu(y.name):
             if function.op == "Div" and (factors == 0).any():
                 return None
             origin = (*function.origin, *quantizer.origin)
-            by_channel = _ByChannel(wiring.graph, function, x, y, factors.reshape(-1), origin)
+            by_channel = _ByChannel(graph, function, x, y, factors.reshape(-1), origin)
             if function.op in ("Add", "Sub"):
                 return by_channel.sum(minus=function.op == "Sub")
             return by_channel.nodes()

@@ -20,9 +20,8 @@ import numpy as np
 from tilewright.compiler.graph.graph import Graph, Node
 from tilewright.compiler.graph.ops.convolution import QConv
 from tilewright.compiler.graph.ops.product import QMatMul
-from tilewright.compiler.npu.blocks.wiring import Wiring
-from tilewright.compiler.npu.ops import unsupported_reason
-from tilewright.compiler.npu.rewrites.lower_moves import ROWS_AS_PLANES, made_by_npu, moving, rows_as_planes
+from tilewright.compiler.npu.rewrites.channel_moves import ROWS_AS_PLANES, moving, rows_as_planes
+from tilewright.compiler.npu.rewrites.rewriter import Rewriter
 from tilewright.compiler.passes.boxes import bounds_of, taken_box, whole_box
 from tilewright.isa.config import NpuConfig
 
@@ -32,14 +31,13 @@ _COLUMNS = [0, 2, 3, 1]
 """Rows of heads to heads of columns, as keys are multiplied."""
 
 
-def widen_heads(graph: Graph, config: NpuConfig) -> None:
-    found = _Widened(graph, config, Wiring.of(graph))
+def pad_heads(graph: Graph, config: NpuConfig) -> None:
+    found = _Widened(Rewriter(graph, config))
     for node in graph.nodes:
         if not found.product(node):
             found.nodes.append(node)
     if found.changed:
         graph.nodes = [node for node in found.nodes if id(node) not in found.gone]
-        graph.prune()
 
 
 def _are_rows(rows: tuple[int, ...], divided: tuple[int, ...]) -> bool:
@@ -70,19 +68,20 @@ class _Heads:
 class _Widened:
     """A graph under change: its new nodes, and those that are not needed any more."""
 
-    graph: Graph
-    config: NpuConfig
-    wiring: Wiring
+    rewriter: Rewriter
     nodes: list[Node] = field(default_factory=list)
     gone: set[int] = field(default_factory=set)
     wide: dict[tuple[str, int], str] = field(default_factory=dict)
     changed: bool = False
 
+    def __post_init__(self) -> None:
+        self.graph, self.wiring = self.rewriter.graph, self.rewriter.wiring
+
     def product(self, node: Node) -> bool:
         """Adds a product with wide heads in place of one of narrow ones; False for any other node."""
         if not isinstance(node.quantized, QMatMul) or len(node.inputs) != 2:
             return False
-        if unsupported_reason(self.graph, node, self.config) is not None:
+        if not self.rewriter.runs_on_npu(node):
             return False
         left, keys = self._heads(node.inputs[0], _HEADS), self._heads(node.inputs[1], _COLUMNS)
         if left is not None and keys is not None and (left.count, left.depth) == (keys.count, keys.depth):
@@ -107,7 +106,7 @@ class _Widened:
             return None
         rows, shape = divided.inputs[0], self.wiring.shape(divided.outputs[0])
         count, depth = shape[2:]
-        if not _are_rows(self.wiring.shape(rows), shape) or depth % self.config.block_in == 0:
+        if not _are_rows(self.wiring.shape(rows), shape) or depth % self.rewriter.config.block_in == 0:
             return None
         first, cut = 0, self.wiring.producers.get(rows) if shape[0] == 1 else None  # else parts must lie by themselves
         box = taken_box(self.graph, cut) if cut is not None and cut.op == "Slice" else None
@@ -117,7 +116,7 @@ class _Widened:
                 rows, first = cut.inputs[0], box[-1][0]
         quants = [self.graph.tensor(n).quant for n in (rows, name)]
         same = quants[0] is not None and quants[0].same_as(quants[1])
-        if not same or not made_by_npu(self.wiring, self.config, rows):
+        if not same or not self.rewriter.made_by_npu(rows):
             return None
         return _Heads(rows, first, count, depth, (divided, turned))
 
@@ -136,7 +135,7 @@ class _Widened:
         return (turned, joined) if _are_rows(self.wiring.shape(name), self.wiring.shape(turned.outputs[0])) else None
 
     def _width(self, depth: int) -> int:
-        return -(-depth // self.config.block_in) * self.config.block_in
+        return -(-depth // self.rewriter.config.block_in) * self.rewriter.config.block_in
 
     def _widened(self, heads: _Heads, node: Node) -> str:
         """The same heads with channels of whole blocks."""

@@ -8,7 +8,8 @@ import pytest
 
 from tilewright.common.errors import TilewrightError, UsageError
 from tilewright.compiler.cpu.target import HOSTS, Target
-from tilewright.compiler.options import MAX_EFFORT, MAX_THREADS, STAGES, CompileOptions
+from tilewright.compiler.npu.rewrites import REWRITES
+from tilewright.compiler.options import MAX_EFFORT, MAX_THREADS, STAGES, CompileOptions, printable
 from tilewright.compiler.passes import FRONTEND
 
 
@@ -23,6 +24,7 @@ from tilewright.compiler.passes import FRONTEND
         ({"memory": "sdram"}, r"memory must be a tilewright\.isa\.timing\.MemoryTiming, not 'sdram'"),
         ({"threads": 2, "host": "aarch64-linux"}, "with a host there is one"),
         ({"print_after": ("eliminate", "fold")}, "unknown pass 'fold'; the passes are annotate, .*emit"),
+        ({"print_after": ("lower_mean",)}, "unknown pass 'lower_mean' .did you mean lower_means"),
     ],
 )
 def test_refused(wrong: dict[str, Any], message: str) -> None:
@@ -38,7 +40,8 @@ def test_unknown_host() -> None:
 def test_accepted() -> None:
     assert CompileOptions().target() == Target.host() and not CompileOptions().keep_all
     assert CompileOptions(host="riscv64-linux").target() == HOSTS["riscv64-linux"]
-    names = (*(p.name for p in FRONTEND), *STAGES)
+    names = (*(p.name for p in (*FRONTEND, *REWRITES)), *STAGES)
+    assert tuple(printable()) == names and len({*names}) == len(names)
     assert all(CompileOptions(print_after=names).prints(name) for name in names)
     assert CompileOptions(print_after=("all",)).prints("emit")
     assert not CompileOptions(print_after=("emit",)).prints("schedule")

@@ -17,6 +17,7 @@ from tests.unit.docs.pages import ROOT, Page, pages, read
 from tilewright import zoo
 from tilewright.cli import cli
 from tilewright.compiler.cpu.ops import RULES
+from tilewright.compiler.npu.rewrites import REWRITES
 from tilewright.compiler.npu.schedule.search import policies
 from tilewright.compiler.passes import FRONTEND
 from tilewright.fpga import area, fmax
@@ -191,9 +192,9 @@ def test_error_codes() -> None:
 
 
 def test_passes() -> None:
-    """docs/compiler.md lists the passes of the front end in their order."""
-    listed = [name for name in table("docs/compiler.md") if name in {p.name for p in FRONTEND}]
-    assert listed == [p.name for p in FRONTEND]
+    """docs/compiler.md lists the passes of the front end and the rewrites for the NPU in their order."""
+    names = [step.name for step in (*FRONTEND, *REWRITES)]
+    assert [name for name in table("docs/compiler.md") if name in names] == names
     text = (ROOT / "docs/compiler.md").read_text(encoding="utf-8")
     assert f"{len(FRONTEND)} passes" in text
     two, three = (len(policies(effort)) for effort in (2, 3))

@@ -16,8 +16,7 @@ import pytest
 from tests.common.paths import PARTS
 from tests.unit.docs.pages import ROOT, Page, commands, decisions, pages, read, tracked
 from tilewright.cli import cli
-from tilewright.compiler.options import STAGES
-from tilewright.compiler.passes import FRONTEND
+from tilewright.compiler.options import printable
 
 FILES = tracked()
 #: Names under which nothing can be imported any more are looked for as well.
@@ -113,7 +112,7 @@ def test_commands(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     for words, complete in commands(page, "tilewright"):
         arguments = ["1" if word == "N" else word.strip("[]") for word in words]
         for option, name in pairwise(arguments):
-            assert option != "--print-after" or name in {"all", *STAGES, *(p.name for p in FRONTEND)}, name
+            assert option != "--print-after" or name in {"all", *printable()}, name
         try:
             context = cli.make_context("tilewright", arguments)
             while isinstance(context.command, click.Group):

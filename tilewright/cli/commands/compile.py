@@ -11,6 +11,16 @@ from tilewright.compiler.errors import StagingError
 from tilewright.errors import UsageError
 
 
+class PrintAfter(click.Option):
+    """The option `--print-after`, whose help lists the names: only then are the passes imported."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        from tilewright.compiler.options import printable  # takes 0.5 s
+
+        self.help = f"Print the graph after this pass, rewrite or stage; repeatable: all, {', '.join(printable())}."
+        return super().get_help_record(ctx)
+
+
 @click.command(
     "compile",
     epilog=(
@@ -38,7 +48,7 @@ from tilewright.errors import UsageError
 @click.option(
     "--threads", type=click.IntRange(1, 64), default=1, show_default=True, help="That share every CPU kernel's work."
 )
-@click.option("--print-after", multiple=True, metavar="PASS", help="Print the graph after this pass; repeatable.")
+@click.option("--print-after", cls=PrintAfter, multiple=True, metavar="PASS")
 @arguments.effort_option
 @arguments.objective_option
 @arguments.tuning_option("--tuning")

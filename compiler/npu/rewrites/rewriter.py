@@ -1,0 +1,83 @@
+"""`Rewriter`: a graph that is rewritten for one machine, and what its NPU is expected to make and read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilewright.compiler.graph.graph import Graph, Node
+from tilewright.compiler.npu.blocks.alias import MOVES
+from tilewright.compiler.npu.blocks.wiring import Wiring
+from tilewright.compiler.npu.ops import npu_op_of, unsupported_reason
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.program import Layout
+
+
+class Rewriter:
+    """A graph under rewriting for one machine.
+
+    Nodes are not placed yet: the NPU is expected to run every node that it supports.
+
+    Attributes:
+        wiring: producers and consumers as they were when the rewriter was made, unless `replace_nodes` tracks them.
+    """
+
+    def __init__(self, graph: Graph, config: NpuConfig) -> None:
+        self.graph, self.config, self.wiring = graph, config, Wiring.of(graph)
+
+    def replace_nodes(self, replacement: Callable[[Node], Sequence[Node] | None], *, track: bool = False) -> bool:
+        """Asks for a replacement of every node, in order; True if any node has been replaced.
+
+        Args:
+            replacement: gives the nodes in place of a node; None or none of them where the node stays.
+            track: later nodes are asked for with the wiring after earlier replacements.
+        """
+        nodes: list[Node] = []
+        changed = False
+        for node in self.graph.nodes:
+            made = replacement(node)
+            nodes += made or [node]
+            changed |= bool(made)
+            if made and track:
+                self.wiring.exchange([node], made)
+        if changed:
+            self.graph.nodes = nodes
+        return changed
+
+    def runs_on_npu(self, node: Node) -> bool:
+        """True if the NPU supports a node."""
+        return node.quantized is not None and unsupported_reason(self.graph, node, self.config) is None
+
+    def made_by_npu(self, name: str) -> bool:
+        """True if the NPU may make a tensor, or the tensor it is moved out of."""
+        producers = self.wiring.producers
+        maker = producers.get(name)
+        while maker is not None and maker.op in MOVES:
+            maker = producers.get(maker.inputs[0])
+        return maker is not None and self.runs_on_npu(maker)
+
+    def read_by_npu(self, name: str) -> bool:
+        """True if the NPU may read a tensor, or a tensor it is moved to."""
+        left, seen = [name], {name}
+        while left:
+            for reader in self.wiring.readers(left.pop()):
+                if self.runs_on_npu(reader):
+                    return True
+                if reader.op in MOVES:
+                    left += [made for made in reader.outputs if made and made not in seen]
+                    seen.update(reader.outputs)
+        return False
+
+    def in_planes(self, name: str) -> bool:
+        """True if the NPU may make a tensor with its channels on axis 1."""
+        rank = len(self.wiring.shape(name))
+        while True:
+            maker = self.wiring.producers.get(name)
+            if maker is None or len(self.wiring.shape(name)) != rank:
+                return False
+            op = npu_op_of(maker) if self.runs_on_npu(maker) else None
+            if op is None and maker.op not in ("Slice", "Split"):
+                return False
+            layout = None if op is None else op.layout_of(rank)
+            if layout is not None:
+                return layout is Layout.CHANNELS_FIRST
+            name = maker.inputs[0]
