@@ -8,7 +8,7 @@ from collections.abc import Callable
 from tilewright.compiler import cpu
 from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.npu.emit.context import ConstantPool
-from tilewright.compiler.npu.schedule.search import Measure, Scheduler
+from tilewright.compiler.npu.schedule.problem import Measure, Scheduler
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.passes import FRONTEND, run_passes
 from tilewright.compiler.stages.emission import emit

@@ -12,7 +12,7 @@ from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.graph.states import kept_in_place
 from tilewright.compiler.npu.blocks.tasks import reads_of, writes_of
 from tilewright.compiler.npu.emit.context import ConstantPool
-from tilewright.compiler.npu.schedule.search import Schedule
+from tilewright.compiler.npu.schedule.problem import Schedule
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.stages.memory_plan import MemoryPlan
 from tilewright.compiler.stages.order import LayerStep, Step

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from operator import itemgetter
+from operator import attrgetter
 
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.npu.emit.plan import TilePlans
-from tilewright.compiler.npu.layers.layer import Layer
-from tilewright.compiler.npu.schedule.refine_groups import regroup
-from tilewright.compiler.npu.schedule.refine_residency import restay
-from tilewright.compiler.npu.schedule.refine_tiles import refine
-from tilewright.compiler.npu.schedule.search import Measure, Schedule, Scheduler, measure_schedule, search
+from tilewright.compiler.npu.schedule.problem import Costed, Measure, Schedule, Scheduler, StepProblem
+from tilewright.compiler.npu.schedule.refine_groups import refine_groups
+from tilewright.compiler.npu.schedule.refine_residency import refine_residency
+from tilewright.compiler.npu.schedule.refine_tiles import refine_tiles
+from tilewright.compiler.npu.schedule.search import search
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.stages.order import LayerStep, Step, reads_elsewhere
 from tilewright.isa.config import NpuConfig
@@ -45,7 +45,7 @@ def schedule_steps(
     """Finds a schedule for every NPU step. Where all tensors are kept, everything goes through memory.
 
     Args:
-        measure: exact cycles, see `tilewright.compiler.npu.schedule.search.search`.
+        measure: exact cycles, see `tilewright.compiler.npu.schedule.problem.Measure`.
         scheduler: asked first; None from it leaves the step to the search.
         progress: called with the fraction done.
     """
@@ -58,55 +58,57 @@ def schedule_steps(
             found.of[number] = Schedule.plain(step.tasks)
             continue
 
-        def part(quarter: int, number: int = number) -> Callable[[float], None]:
-            return lambda fraction: progress((number + (quarter + fraction) / 4) / len(steps))
-
-        searched, refined, stayed, regrouped = (part(quarter) for quarter in range(4))
-
         outside = elsewhere[number] | {name for layer in step.tasks for name in layer.extra_reads}
-        schedule = scheduler(config, step.tasks, outside) if scheduler is not None else None
+        problem = StepProblem(config, step.tasks, outside, measure, found.plans)
+        schedule = scheduler(problem) if scheduler is not None else None
         if schedule is None:
-            plans, effort = found.plans, options.effort
-            schedule, cost = search(config, step.tasks, outside, effort, measure, plans, searched)
-            if measure is not None and effort:
-                later = refined, stayed, regrouped
-                schedule, whole = _improve(config, step.tasks, outside, schedule, cost, effort, measure, plans, later)
-                if effort > 1:  # what looks best at first need not be best in the end
-                    usual, cost = search(config, step.tasks, outside, 1, measure, plans)
-                    other = _improve(config, step.tasks, outside, usual, cost, 1, measure, plans)
-                    schedule, whole = min(other, (schedule, whole), key=itemgetter(1))
-                if whole == math.inf:  # no schedule of the search makes a program that runs
-                    schedule = Schedule.plain(step.tasks)
-                    measure_schedule(config, step.tasks, schedule, _or_fault(measure), plans)
+            schedule = _searched(problem, options.effort, _part(progress, number, len(steps)))
         verify_schedule(schedule, step, outside)
         found.of[number] = schedule
     return found
 
 
-def _improve(
-    config: NpuConfig,
-    layers: list[Layer],
-    outside: set[str],
+def _searched(problem: StepProblem, effort: int, progress: Callable[[float], None]) -> Schedule:
+    """Returns the best schedule of a step that `effort` finds.
+
+    Args:
+        progress: called with the fraction done.
+    """
+    schedule, cost = search(problem, effort, _part(progress, 0, 4))
+    if problem.measure is None or not effort:
+        return schedule
+    best = _refined(problem, schedule, cost, effort, progress)
+    if effort > 1:  # what looks best at first need not be best in the end
+        best = min(_refined(problem, *search(problem, 1), 1), best, key=attrgetter("cost"))
+    if best.cost == math.inf:  # no schedule of the search makes a program that runs
+        plain = Schedule.plain(problem.layers)
+        problem.measured_by(_or_fault(problem.measure)).cost(plain)
+        return plain
+    return best.schedule
+
+
+def _refined(
+    problem: StepProblem,
     schedule: Schedule,
     cost: float | None,
     effort: int,
-    measure: Measure,
-    plans: TilePlans,
-    progress: Sequence[Callable[[float], None]] = (lambda done: None,) * 3,
-) -> tuple[Schedule, float]:
-    """The schedule with other tiles, residents and groups where exact cycles say that they are better; and its cost.
+    progress: Callable[[float], None] = lambda done: None,
+) -> Costed:
+    """Returns the schedule with other tiles, residents and groups where exact cycles say that they are better.
 
     Args:
-        outside: buffers read after the step.
         cost: of the schedule, None if it was not measured.
-        measure: cost function.
-        progress: called with the fraction done, one of three after the other.
+        progress: called with the fraction done, of a search whose first quarter is over.
     """
-    refined, stayed, regrouped = progress
-    whole = cost if cost is not None else measure_schedule(config, layers, schedule, measure, plans)
-    schedule, whole = refine(config, layers, outside, schedule, whole, effort, measure, plans, refined)
-    schedule, whole = restay(config, layers, outside, schedule, whole, measure, plans, stayed)
-    return regroup(config, layers, outside, schedule, whole, measure, plans, regrouped)
+    start = Costed(schedule, problem.cost(schedule) if cost is None else cost)
+    tiled = refine_tiles(problem, start, effort, _part(progress, 1, 4))
+    resident = refine_residency(problem, tiled, _part(progress, 2, 4))
+    return refine_groups(problem, resident, _part(progress, 3, 4))
+
+
+def _part(progress: Callable[[float], None], number: int, count: int) -> Callable[[float], None]:
+    """Returns what is called with the fraction done of one of `count` equal parts."""
+    return lambda fraction: progress((number + fraction) / count)
 
 
 def _or_fault(measure: Measure) -> Measure:

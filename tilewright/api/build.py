@@ -15,7 +15,7 @@ from tilewright.compiler.graph.states import declare_states, paired_by_name
 from tilewright.compiler.importer import import_onnx
 from tilewright.compiler.importer.tflite import import_tflite
 from tilewright.compiler.npu.emit.context import ConstantPool
-from tilewright.compiler.npu.schedule.search import Measure, Scheduler
+from tilewright.compiler.npu.schedule.problem import Measure, Scheduler
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.pipeline import compile_graph
 from tilewright.compiler.stages.link import link

@@ -6,16 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tilewright.common.native import BuildError
-from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.schedule.decisions import Decisions, schedule_of, signature
-from tilewright.compiler.npu.schedule.search import Schedule, Scheduler
+from tilewright.compiler.npu.schedule.problem import Schedule, Scheduler, StepProblem
 from tilewright.compiler.stages.notes import TUNED
-from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Program
 from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.tuning.log import TuningLog, program_digest
-from tilewright.tuning.objective import Objective
-from tilewright.tuning.trials import StepProblem
+from tilewright.tuning.objective import IN_CYCLES, Objective
+from tilewright.tuning.trials import fits
 
 #: Makes the program; asks the scheduler, if there is one, for the schedule of every NPU step.
 Build = Callable[[Scheduler | None], Program]
@@ -27,24 +25,22 @@ class Advisor:
 
     Attributes:
         choose: decisions for a step, by its signature; None for none.
-        memory: that schedules are for.
-        steps: the steps asked for, by signature.
+        steps: the steps asked for, measured in cycles, by signature.
         used: decisions that were applied.
     """
 
     choose: Callable[[str], Decisions | None]
-    memory: MemoryTiming = DEFAULT_MEMORY
     steps: dict[str, StepProblem] = field(default_factory=dict)
     used: dict[str, Decisions] = field(default_factory=dict)
 
-    def __call__(self, config: NpuConfig, layers: list[Layer], outside: set[str]) -> Schedule | None:
-        name = signature(config, layers, outside, self.memory)
-        step = self.steps[name] = StepProblem(config, layers, outside, memory=self.memory)
+    def __call__(self, problem: StepProblem) -> Schedule | None:
+        name = signature(problem)
+        step = self.steps[name] = problem.fresh().measured_by(IN_CYCLES)
         decisions = self.choose(name)
-        if decisions is None or not step.fits(decisions):
+        if decisions is None or not fits(step, decisions):
             return None
         self.used[name] = decisions
-        return schedule_of(config, layers, outside, decisions)
+        return schedule_of(step, decisions)
 
     @property
     def program(self) -> str:
@@ -62,7 +58,7 @@ def build_tuned(build: Build, log: TuningLog, *, memory: MemoryTiming = DEFAULT_
         memory: that the program is built for.
         trust: False to measure always.
     """
-    advisor = Advisor(log.best, memory)
+    advisor = Advisor(log.best)
     program = build(advisor)
     if not advisor.used:
         return program

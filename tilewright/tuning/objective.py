@@ -28,8 +28,8 @@ class Figures:
 
 @dataclass(frozen=True)
 class Cost:
-    """A cost function of the compiler (`tilewright.compiler.npu.schedule.search.Measure`): so much for every cycle, and
-    so much for every µJ, with some memory. Costs of parts add up to that of the whole."""
+    """A cost function of the compiler (`tilewright.compiler.npu.schedule.problem.Measure`): so much for every cycle
+    and every µJ, with some memory. Costs of parts add up to that of the whole."""
 
     cycle: float = 1
     microjoule: float = 0.0

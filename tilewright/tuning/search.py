@@ -16,9 +16,10 @@ from dataclasses import dataclass, field, replace
 
 from tilewright.compiler.npu.schedule.decisions import Decisions, decisions_of
 from tilewright.compiler.npu.schedule.neighbours import Move, Neighbourhood
-from tilewright.compiler.npu.schedule.search import Policy, policies
+from tilewright.compiler.npu.schedule.problem import StepProblem
+from tilewright.compiler.npu.schedule.search import Policy, make_schedule, policies
 from tilewright.tuning.ranker import Ranker
-from tilewright.tuning.trials import Evaluator, Span, StepProblem
+from tilewright.tuning.trials import Evaluator, Span
 
 #: Moves measured at once, per process.
 _BATCH = 8
@@ -68,7 +69,7 @@ def tune_step(
         seed: of the random restarts.
         progress: called with the fraction of the time used and the best so far.
     """
-    default = decisions_of(step.default(Policy()))
+    default = decisions_of(make_schedule(step, Policy()))
     evaluator = Evaluator(step, jobs)
     try:
         return _Search(step, evaluator, default, seconds, seed, progress).run(known)
@@ -89,7 +90,7 @@ class _Search:
         progress: Callable[[float, Tuned], None],
     ) -> None:
         self.step, self.evaluator, self.progress = step, evaluator, progress
-        self.near = Neighbourhood(step.config, step.layers, step.outside, step.memory)
+        self.near = Neighbourhood(step)
         self.ranker = Ranker(step.layers)
         self.random = random.Random(seed)
         self.started, self.seconds = time.monotonic(), seconds

@@ -15,69 +15,42 @@ import threading
 import warnings
 from collections.abc import Hashable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tilewright.common.quiet import line_of
 from tilewright.compiler.errors import CompileError
-from tilewright.compiler.npu.emit.plan import TilePlans
-from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.schedule.decisions import Decisions, decisions_of, schedule_of
-from tilewright.compiler.npu.schedule.search import Measure, Policy, Schedule, make_schedule, measure_schedule
-from tilewright.isa.config import NpuConfig
-from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
+from tilewright.compiler.npu.schedule.problem import StepProblem
+from tilewright.compiler.npu.schedule.search import Policy, make_schedule
 from tilewright.tuning.objective import IN_CYCLES, IN_MICROJOULES, Figures
 
 #: Layers first..end-1 of a step.
 Span = tuple[int, int]
 
 
-@dataclass
-class StepProblem:
-    """An NPU step to find a schedule for, as the compiler hands it to its scheduler, the memory beside the machine, and
-    what is to be small on it."""
+def fits(step: StepProblem, decisions: Decisions) -> bool:
+    """Returns True if the step can be emitted so; nothing is measured."""
+    return math.isfinite(cost_of(step.measured_by(lambda *image: 0), decisions))
 
-    config: NpuConfig
-    layers: list[Layer]
-    outside: set[str]
-    measure: Measure = IN_CYCLES
-    memory: MemoryTiming = DEFAULT_MEMORY
 
-    def __post_init__(self) -> None:
-        self.plans = TilePlans(self.memory)
+def cost_of(step: StepProblem, decisions: Decisions, span: Span | None = None) -> float:
+    """Returns the cost of the step, or of the units that make up `span` alone; infinite if the decisions do not fit."""
+    try:
+        schedule = schedule_of(step, decisions)
+    except CompileError:
+        return math.inf
+    units = None
+    if span is not None:
+        starts = decisions.starts()
+        units = starts.index(span[0]), starts.index(span[1])
+    return step.cost(schedule, units)
 
-    def default(self, policy: Policy) -> Schedule:
-        """What the compiler decides under a policy."""
-        return make_schedule(self.config, self.layers, self.outside, policy, self.plans)
 
-    def schedule_cost(self, schedule: Schedule) -> float:
-        """Returns the cost of the step by a schedule of the compiler."""
-        return measure_schedule(self.config, self.layers, schedule, self.measure, self.plans)
-
-    def fits(self, decisions: Decisions) -> bool:
-        """True if the step can be emitted so; nothing is measured."""
-        try:
-            schedule = schedule_of(self.config, self.layers, self.outside, decisions)
-        except CompileError:
-            return False
-        return math.isfinite(measure_schedule(self.config, self.layers, schedule, lambda *image: 0, self.plans))
-
-    def cost(self, decisions: Decisions, span: Span | None = None) -> float:
-        """Returns the cost of the step, or of the units that make up `span`; infinite if the decisions do not fit."""
-        try:
-            schedule = schedule_of(self.config, self.layers, self.outside, decisions)
-        except CompileError:
-            return math.inf
-        units = None
-        if span is not None:
-            starts = decisions.starts()
-            units = starts.index(span[0]), starts.index(span[1])
-        return measure_schedule(self.config, self.layers, schedule, self.measure, self.plans, units)
-
-    def figures(self, decisions: Decisions) -> Figures:
-        """Measures cycles and µJ of the step."""
-        measures = [replace(one, timing=self.memory) for one in (IN_CYCLES, IN_MICROJOULES)]
-        return Figures(*(replace(self, measure=one).cost(decisions) for one in measures))
+def figures_of(step: StepProblem, decisions: Decisions) -> Figures:
+    """Returns the cycles and the energy of the step alone."""
+    measures = [replace(one, timing=step.memory) for one in (IN_CYCLES, IN_MICROJOULES)]
+    return Figures(*(cost_of(step.fresh().measured_by(one), decisions) for one in measures))
 
 
 _step: StepProblem | None = None
@@ -119,12 +92,12 @@ def _end_with_parent() -> None:
 
 def _cost(decisions: Decisions, span: Span | None) -> float:
     assert _step is not None
-    return _step.cost(decisions, span)
+    return cost_of(_step, decisions, span)
 
 
 def _default(policy: Policy) -> Decisions:
     assert _step is not None
-    return decisions_of(_step.default(policy))
+    return decisions_of(make_schedule(_step, policy))
 
 
 class Evaluator:
@@ -152,7 +125,7 @@ class Evaluator:
             self._pool.shutdown(cancel_futures=True)
 
     def costs(self, questions: Sequence[tuple[Decisions, Span | None]]) -> list[float]:
-        """Returns `StepProblem.cost` of each (decisions, span)."""
+        """Of each (decisions, span) as `cost_of`."""
         keys = [_key(*question) for question in questions]
         new = [i for i, key in enumerate(keys) if key not in self._known and key not in keys[:i]]
         self.count += len(new)
@@ -160,7 +133,7 @@ class Evaluator:
         if self._pool is not None and len(asked) > 1:
             found = list(self._pool.map(_cost, *zip(*asked)))
         else:
-            found = [self.step.cost(*question) for question in asked]
+            found = [cost_of(self.step, *question) for question in asked]
         self._known |= dict(zip([keys[i] for i in new], found))
         return [self._known[key] for key in keys]
 
@@ -168,7 +141,7 @@ class Evaluator:
         """What the compiler decides under some policies."""
         if self._pool is not None and len(options) > 1:
             return list(self._pool.map(_default, options))
-        return [decisions_of(self.step.default(policy)) for policy in options]
+        return [decisions_of(make_schedule(self.step, policy)) for policy in options]
 
 
 def _key(decisions: Decisions, span: Span | None) -> Hashable:

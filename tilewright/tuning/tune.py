@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tilewright.compiler.npu.schedule.decisions import Decisions
-from tilewright.compiler.npu.schedule.search import Policy
+from tilewright.compiler.npu.schedule.search import Policy, make_schedule
 from tilewright.errors import UsageError
 from tilewright.isa.program import Program
 from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
@@ -16,6 +16,7 @@ from tilewright.tuning.apply import Advisor, Build
 from tilewright.tuning.log import Finding, TuningLog, compiler_digest
 from tilewright.tuning.objective import Figures, Objective, program_figures
 from tilewright.tuning.search import Tuned, tune_step
+from tilewright.tuning.trials import figures_of
 
 #: Seconds between findings written to the log while a search goes on.
 _CHECKPOINT = 60.0
@@ -97,19 +98,19 @@ def tune(
         UsageError: nothing of the model runs on the NPU, or the log is for another objective.
     """
     log.require(objective)
-    advisor = Advisor(lambda name: None, memory)
+    advisor = Advisor(lambda name: None)
     plain = build(advisor)
     if not advisor.steps:
         raise UsageError(f"{plain.name}: no part of it runs on the NPU, there is nothing to tune")
     default = program_figures(plain, memory)
     result = TuneResult(plain, objective, default, default)
-    steps = {name: replace(step, measure=objective.cost(default, memory)) for name, step in advisor.steps.items()}
+    steps = {name: step.measured_by(objective.cost(default, memory)) for name, step in advisor.steps.items()}
     chosen: dict[str, Decisions] = {}
     started = saved = time.monotonic()
 
     def save() -> None:
         """Builds the whole program and writes it down if it is the best yet."""
-        program = build(Advisor(chosen.get, memory))
+        program = build(Advisor(chosen.get))
         figures = program_figures(program, memory)
         if objective.figure(figures) < objective.figure(result.best):
             result.program, result.best = program, figures
@@ -119,7 +120,7 @@ def tune(
                 both = objective.figure(default), objective.figure(figures)
                 log.add(Finding(*names, dict(chosen), *cycles, objective, objective.unit, *both))
 
-    sizes = {name: step.schedule_cost(step.default(Policy())) for name, step in steps.items()}
+    sizes = {name: step.cost(make_schedule(step, Policy())) for name, step in steps.items()}
     rest = sum(sizes.values())
     settled = 0.0  # cost of the steps that are done
     for name, step in steps.items():
@@ -148,7 +149,7 @@ def tune(
 
         tuned = tune_step(step, share, known=log.best(name), jobs=jobs, seed=seed, progress=report)
         result.steps.append(tuned)
-        result.figures.append((step.figures(tuned.default), step.figures(tuned.best)))
+        result.figures.append((figures_of(step, tuned.default), figures_of(step, tuned.best)))
         result.interrupted = tuned.interrupted
         settled += tuned.cost
         if tuned.cost < tuned.default_cost:

@@ -11,14 +11,13 @@ from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from tilewright.compiler.errors import CompileError
-from tilewright.compiler.npu.layers.layer import Layer, readers
+from tilewright.compiler.npu.layers.layer import readers
 from tilewright.compiler.npu.schedule.bands import LayerGroup, group_of
 from tilewright.compiler.npu.schedule.channels import channel_group
+from tilewright.compiler.npu.schedule.problem import Schedule, StepProblem
 from tilewright.compiler.npu.schedule.residency import Stay, resident_candidates
-from tilewright.compiler.npu.schedule.search import Schedule
 from tilewright.compiler.npu.schedule.shape import shape_of
-from tilewright.isa.config import NpuConfig
-from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
+from tilewright.isa.timing import DEFAULT_MEMORY
 
 
 @dataclass(frozen=True)
@@ -68,12 +67,13 @@ def decisions_of(schedule: Schedule) -> Decisions:
     return Decisions(stays, units, tuple(sorted(schedule.tiles.items())))
 
 
-def schedule_of(config: NpuConfig, layers: list[Layer], outside: set[str], decisions: Decisions) -> Schedule:
-    """The schedule that was decided, for these layers.
+def schedule_of(problem: StepProblem, decisions: Decisions) -> Schedule:
+    """Returns the schedule that was decided, for the layers of a step.
 
     Raises:
         CompileError: the decisions are for other layers or another machine.
     """
+    config, layers, outside = problem.config, problem.layers, problem.outside
     able = {stay.first: stay for stay in resident_candidates(layers, outside)}
     stays: list[Stay] = []
     for first, start in decisions.stays:
@@ -104,9 +104,9 @@ def schedule_of(config: NpuConfig, layers: list[Layer], outside: set[str], decis
     return Schedule(stays, units, dict(decisions.tiles))
 
 
-def signature(config: NpuConfig, layers: list[Layer], outside: set[str], memory: MemoryTiming = DEFAULT_MEMORY) -> str:
-    """A digest that is equal for steps that can share decisions: those for the same machine and memory whose layers
-    differ in weights and names only."""
-    beside = [] if memory == DEFAULT_MEMORY else [float(value) for value in astuple(memory)]
-    text = repr([config.fingerprint, *beside, *shape_of(layers, outside)[0]])
+def signature(problem: StepProblem) -> str:
+    """Returns a digest that is equal for steps that can share decisions: those for the same machine and memory whose
+    layers differ in weights and names only."""
+    timing = [] if problem.memory == DEFAULT_MEMORY else [float(value) for value in astuple(problem.memory)]
+    text = repr([problem.config.fingerprint, *timing, *shape_of(problem.layers, problem.outside)[0]])
     return hashlib.sha256(text.encode()).hexdigest()[:24]

@@ -6,16 +6,13 @@ import heapq
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 
-from tilewright.compiler.npu.emit.plan import TilePlans
 from tilewright.compiler.npu.emit.tiles import SOMEWHERE
-from tilewright.compiler.npu.layers.layer import Layer, readers
+from tilewright.compiler.npu.layers.layer import readers
 from tilewright.compiler.npu.schedule.bands import LayerGroup, group_of
 from tilewright.compiler.npu.schedule.channels import channel_group, channel_plans
 from tilewright.compiler.npu.schedule.decisions import Decisions, schedule_of
+from tilewright.compiler.npu.schedule.problem import Schedule, StepProblem
 from tilewright.compiler.npu.schedule.residency import place_residents, resident_candidates
-from tilewright.compiler.npu.schedule.search import Schedule, dry_context
-from tilewright.isa.config import NpuConfig
-from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 
 #: Rows of the last output per band that fused groups are tried with.
 STEPS = (1, 2, 3, 4, 6, 7, 8, 10, 14, 16, 20, 28)
@@ -44,24 +41,18 @@ class Move:
 
 
 class Neighbourhood:
-    """All moves from a schedule of one NPU step.
+    """All moves from a schedule of one NPU step."""
 
-    Args:
-        config, layers, outside: as for `schedule_of`.
-        memory: that tiles are estimated for.
-    """
-
-    def __init__(
-        self, config: NpuConfig, layers: list[Layer], outside: set[str], memory: MemoryTiming = DEFAULT_MEMORY
-    ) -> None:
-        self.config, self.layers, self.outside, self.memory = config, layers, outside, memory
-        self.readers = readers(layers)
-        self.able = {stay.first: stay for stay in resident_candidates(layers, outside)}
+    def __init__(self, problem: StepProblem) -> None:
+        self.problem = problem
+        self.config, self.layers, self.outside = problem.config, problem.layers, problem.outside
+        self.readers = readers(self.layers)
+        self.able = {stay.first: stay for stay in resident_candidates(self.layers, self.outside)}
         self._tiles: dict[Hashable, list[tuple[tuple[int, ...], float]]] = {}
 
     def schedule(self, decisions: Decisions) -> Schedule:
         """Raises `CompileError` if the decisions contradict each other."""
-        return schedule_of(self.config, self.layers, self.outside, decisions)
+        return schedule_of(self.problem, decisions)
 
     def moves(self, decisions: Decisions) -> Iterator[Move]:
         """Every move; whether the result fits shows when it is emitted."""
@@ -100,7 +91,7 @@ class Neighbourhood:
         key = number, tuple((stay.first, stay.start) for stay in alive), between
         found = self._tiles.get(key)
         if found is None:
-            context = dry_context(self.config, TilePlans(self.memory))
+            context = self.problem.fresh().dry_context()
             for stay in alive:
                 stay.settle(context)
             context.bands |= dict.fromkeys(between, SOMEWHERE)

@@ -12,122 +12,129 @@ import itertools
 import math
 from collections.abc import Callable, Hashable, Iterable
 
-from tilewright.compiler.npu.emit.plan import TilePlans
-from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.schedule.bands import LayerGroup
 from tilewright.compiler.npu.schedule.fusion import Candidate, candidates, cheapest, closer_estimate
-from tilewright.compiler.npu.schedule.search import (
-    GAIN,
-    Budget,
-    Measure,
-    Schedule,
-    dry_context,
-    measure_schedule,
-    measure_units,
-    work_of,
-)
-from tilewright.isa.config import NpuConfig
+from tilewright.compiler.npu.schedule.problem import GAIN, Costed, Schedule, StepProblem
 
 #: Layers in a group at most.
 LONGEST = 8
 #: Instructions that may be measured.
 INSTRUCTIONS = 80_000
-#: How many times as many instructions, which take memory too, other groups may have.
+#: Instructions, which take memory too, that other groups may have over those before.
 LONGER = 1.25
-#: What a look at other groups has to bring, for another one.
+#: Cost after a round of measuring over the cost before, at most, for another round.
 BETTER = 0.9995
 #: Share of the time that GEMM or VECTOR works, from which on other groups bring next to nothing.
 BUSY = 0.95
-#: What an estimate is multiplied with: candidates that look a little dearer than they are are measured too.
-HOPE = 0.95
+#: Scale on estimates, so that slightly over-estimated candidates are still measured.
+OPTIMISM = 0.95
 
 
-def regroup(
-    config: NpuConfig,
-    layers: list[Layer],
-    outside: set[str],
-    schedule: Schedule,
-    whole: float,
-    measure: Measure,
-    plans: TilePlans,
-    progress: Callable[[float], None] = lambda done: None,
-) -> tuple[Schedule, float]:
-    """The schedule, with other groups if they are better in all; and its cost.
+class _Groups:
+    """Candidates for the groups of a step, with what has been measured of them.
+
+    Attributes:
+        known, lengths: cost and instructions of candidates that have been measured, by their key.
+    """
+
+    def __init__(self, problem: StepProblem, schedule: Schedule, progress: Callable[[float], None]) -> None:
+        self.problem, self.schedule = problem, schedule
+        self.budgeted, self.budget = problem.budgeted(INSTRUCTIONS, progress)
+        self.candidates = candidates(
+            problem.dry_context(), problem.layers, schedule.stays, problem.outside, closer_estimate, LONGEST, True
+        )
+        starts = itertools.accumulate((len(unit.layers) for unit in schedule.units), initial=0)
+        self.units = [_unit(first, unit) for first, unit in zip(starts, schedule.units)]
+        numbered = {_unit(c.first, c.group): c for options in self.candidates for c in options}
+        self.scheduled = [numbered[unit] for unit in self.units]
+        self.known: dict[Hashable, float] = {}
+        self.lengths: dict[Hashable, int] = {}
+
+    def tiles(self, candidate: Candidate) -> dict[int, tuple[int, ...]]:
+        """Returns the tilings the schedule already fixes for this candidate's layers, by layer number; none for a group
+        by channels that the schedule does not have."""
+        first, group = candidate.first, candidate.group
+        if group.by_channel and _unit(first, group) not in self.units:
+            return {}
+        return {n: self.schedule.tiles[n] for n in group.tiled(first) if n in self.schedule.tiles}
+
+    def key(self, candidate: Candidate) -> Hashable:
+        """Returns a key that is equal for candidates of equal cost."""
+        return candidate.key, tuple((n - candidate.first, tile) for n, tile in self.tiles(candidate).items())
+
+    def measure(self, candidate: Candidate) -> float:
+        """Returns the cost of a candidate alone, measured the first time."""
+        key = self.key(candidate)
+        if key not in self.known:
+            before = self.budget.left
+            self.known[key] = self.budgeted.cost_of([candidate.group], self.schedule, candidate.first)
+            self.lengths[key] = before - self.budget.left
+        return self.known[key]
+
+    def instructions(self, path: list[Candidate]) -> int:
+        """Returns the instructions of candidates that have been measured."""
+        return sum(self.lengths[self.key(candidate)] for candidate in path)
+
+    def cheapest_measured(self, scale: float, shared: float) -> list[Candidate]:
+        """Measures what may be cheaper until that brings nothing; returns the cheapest of what has been measured.
+
+        Args:
+            scale: of estimates.
+            shared: cost that a unit shares with those beside it.
+        """
+
+        def expected(of: Candidate) -> float:
+            return self.known.get(self.key(of), scale * of.estimate) - shared
+
+        def measured() -> tuple[list[Candidate], float]:
+            return cheapest(self.candidates, lambda of: self.known.get(self.key(of), math.inf) - shared)
+
+        path, least = measured()
+        while self.budget.left > 0:
+            hoped, _ = cheapest(self.candidates, expected)
+            unknown = [candidate for candidate in hoped if self.key(candidate) not in self.known]
+            for candidate in sorted(unknown, key=lambda c: -c.estimate):
+                if self.budget.left > 0:
+                    self.measure(candidate)
+            path, found = measured()
+            if not unknown or found > BETTER * least:
+                break
+            least = found
+        return path
+
+
+def refine_groups(problem: StepProblem, start: Costed, progress: Callable[[float], None] = lambda done: None) -> Costed:
+    """Returns the schedule with other groups, if they are better in all.
 
     Args:
-        outside: buffers read after the step.
-        whole: cost of the schedule.
-        measure: cost function.
         progress: called with the fraction done.
     """
-    if len(layers) < 2 or whole == math.inf:
-        return schedule, whole
-    budget = Budget(measure, INSTRUCTIONS, progress)
-    starts = itertools.accumulate((len(unit.layers) for unit in schedule.units), initial=0)
-    units = [_unit(first, unit) for first, unit in zip(starts, schedule.units)]
-    known: dict[Hashable, float] = {}
-    lengths: dict[Hashable, int] = {}
-
-    def tiles(of: Candidate) -> dict[int, tuple[int, ...]]:
-        """Those that its layers have in the schedule, by number: a group by channels, where the schedule has it."""
-        if of.group.by_channel and _unit(of.first, of.group) not in units:
-            return {}
-        return {n: schedule.tiles[n] for n in of.group.tiled(of.first) if n in schedule.tiles}
-
-    def key(of: Candidate) -> Hashable:
-        return of.key, tuple((n - of.first, tile) for n, tile in tiles(of).items())
-
-    def look(at: Candidate) -> float:
-        if key(at) not in known:
-            before = budget.left
-            known[key(at)] = measure_units(config, layers, schedule, [at.group], at.first, budget, plans)
-            lengths[key(at)] = before - budget.left
-        return known[key(at)]
-
-    every = candidates(dry_context(config, plans), layers, schedule.stays, outside, closer_estimate, LONGEST, True)
-    numbered = {_unit(c.first, c.group): c for options in every for c in options}
-    usual = [numbered[unit] for unit in units]
-    estimate = sum(candidate.estimate for candidate in usual)
-    if work_of(config, layers, schedule, plans)[0] > BUSY * whole:
-        return schedule, whole
-    alone = sum(look(candidate) for candidate in usual if budget.left > 0)
-    if budget.left <= 0:
-        return schedule, whole
-    scale = HOPE * alone / estimate
-    shared = max(0.0, alone - whole) / max(1, len(usual) - 1)  # of a unit, with those beside it
-
-    def cost(of: Candidate) -> float:
-        return known.get(key(of), scale * of.estimate) - shared
-
-    def measured() -> tuple[list[Candidate], float]:
-        return cheapest(every, lambda candidate: known.get(key(candidate), math.inf) - shared)
-
-    path, least = measured()
-    while budget.left > 0:
-        hoped, _ = cheapest(every, cost)
-        unknown = [candidate for candidate in hoped if key(candidate) not in known]
-        for candidate in sorted(unknown, key=lambda c: -c.estimate):
-            if budget.left > 0:
-                look(candidate)
-        path, found = measured()
-        if not unknown or found > BETTER * least:
-            break
-        least = found
+    schedule, cost = start
+    if len(problem.layers) < 2 or cost == math.inf:
+        return start
+    groups = _Groups(problem, schedule, progress)
+    if problem.busy_cycles(schedule)[0] > BUSY * cost:
+        return start
+    alone = sum(groups.measure(candidate) for candidate in groups.scheduled if groups.budget.left > 0)
+    if groups.budget.left <= 0:
+        return start
+    scale = OPTIMISM * alone / sum(candidate.estimate for candidate in groups.scheduled)
+    path = groups.cheapest_measured(scale, max(0.0, alone - cost) / max(1, len(groups.scheduled) - 1))
     if _on_chip(c.group for c in path) < _on_chip(schedule.units):
-        return schedule, whole  # tensors that were on the chip would need room in memory
-    if sum(lengths[key(c)] for c in path) > LONGER * sum(lengths[key(c)] for c in usual):
-        return schedule, whole
-    kept = {number: tile for candidate in path for number, tile in tiles(candidate).items()}
+        return start  # tensors that were on the chip would need room in memory
+    if groups.instructions(path) > LONGER * groups.instructions(groups.scheduled):
+        return start
+    kept = {number: tile for candidate in path for number, tile in groups.tiles(candidate).items()}
     better = Schedule(schedule.stays, [candidate.group for candidate in path], kept)
-    found = measure_schedule(config, layers, better, measure, plans)
-    return (better, found) if found < GAIN * whole else (schedule, whole)
+    found = problem.cost(better)
+    return Costed(better, found) if found < GAIN * cost else start
 
 
 def _on_chip(units: Iterable[LayerGroup]) -> int:
-    """Bytes of the tensors between fused layers."""
+    """Returns the bytes of the tensors between fused layers."""
     return sum(tensor.view.nbytes for unit in units for tensor in unit.between)
 
 
 def _unit(first: int, group: LayerGroup) -> tuple[int, int, int]:
-    """Number of its first layer, of its layers, and its rows per band."""
+    """Returns the number of a group's first layer, of its layers, and its rows per band."""
     return first, len(group.layers), group.step

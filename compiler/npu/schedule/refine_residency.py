@@ -12,12 +12,9 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from tilewright.compiler.npu.emit.plan import TilePlans
-from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.schedule.decisions import decisions_of
+from tilewright.compiler.npu.schedule.problem import GAIN, Costed, StepProblem
 from tilewright.compiler.npu.schedule.residency import Stay, place_residents, resident_candidates
-from tilewright.compiler.npu.schedule.search import GAIN, Budget, Measure, Schedule, measure_schedule, work_of
-from tilewright.isa.config import NpuConfig
 
 #: Instructions that may be measured.
 INSTRUCTIONS = 60_000
@@ -29,32 +26,23 @@ BUS = 0.5
 SHORT = 8
 
 
-def restay(
-    config: NpuConfig,
-    layers: list[Layer],
-    outside: set[str],
-    schedule: Schedule,
-    whole: float,
-    measure: Measure,
-    plans: TilePlans,
-    progress: Callable[[float], None] = lambda done: None,
-) -> tuple[Schedule, float]:
-    """The schedule, with other tensors on the chip if that is better in all; and its cost.
+def refine_residency(
+    problem: StepProblem, start: Costed, progress: Callable[[float], None] = lambda done: None
+) -> Costed:
+    """Returns the schedule with other tensors in ACT, if that is better in all.
 
     Args:
-        outside: buffers read after the step.
-        whole: cost of the schedule.
-        measure: cost function.
         progress: called with the fraction done.
     """
-    if len(layers) < 2 or whole == math.inf:
-        return schedule, whole
-    computing, moving = work_of(config, layers, schedule, plans)
+    schedule, cost = start
+    if len(problem.layers) < 2 or cost == math.inf:
+        return start
+    computing, moving = problem.busy_cycles(schedule)
     if moving < BUS * computing:
-        return schedule, whole
-    budget = Budget(measure, INSTRUCTIONS, progress)
+        return start
+    budgeted, budget = problem.budgeted(INSTRUCTIONS, progress)
     between = {tensor.view.buffer for unit in schedule.units for tensor in unit.between}
-    able = [stay for stay in resident_candidates(layers, outside) if stay.view.buffer not in between]
+    able = [stay for stay in resident_candidates(problem.layers, problem.outside) if stay.view.buffer not in between]
     starts = decisions_of(schedule).starts()
     best = schedule
     for candidate in sorted(able, key=lambda stay: (stay.last - stay.first >= SHORT, -stay.view.nbytes)):
@@ -62,21 +50,21 @@ def restay(
             break
         if candidate.first in {stay.first for stay in best.stays}:
             continue
-        stays = place_residents(config.act_rows, [replace(stay) for stay in (*best.stays, candidate)], SPARE)
+        stays = place_residents(problem.config.act_rows, [replace(stay) for stay in (*best.stays, candidate)], SPARE)
         if candidate.first not in {stay.first for stay in stays}:
             continue
         tried, changed = replace(best, stays=stays), _changed(best.stays, stays)
         first, last = min(stay.first for stay in changed), max(stay.last for stay in changed)
         units = bisect.bisect(starts, first) - 1, bisect.bisect(starts, last)
-        before, after = (measure_schedule(config, layers, s, budget, plans, units) for s in (best, tried))
+        before, after = (budgeted.cost(either, units) for either in (best, tried))
         if after < before:
             best = tried
-    if best is schedule or not (found := measure_schedule(config, layers, best, measure, plans)) < GAIN * whole:
-        return schedule, whole
-    return best, found
+    if best is schedule or not (found := problem.cost(best)) < GAIN * cost:
+        return start
+    return Costed(best, found)
 
 
 def _changed(before: list[Stay], after: list[Stay]) -> list[Stay]:
-    """Those that are only in one."""
+    """Returns the stays that are in one of the two lists only."""
     firsts = [{stay.first for stay in stays} for stays in (before, after)]
     return [stay for stay in (*before, *after) if (stay.first in firsts[0]) != (stay.first in firsts[1])]

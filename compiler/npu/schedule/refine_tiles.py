@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tilewright.compiler.npu.emit.plan import TilePlans
-from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.schedule.decisions import decisions_of
 from tilewright.compiler.npu.schedule.neighbours import Neighbourhood
-from tilewright.compiler.npu.schedule.search import GAIN, Measure, Schedule, measure_schedule
+from tilewright.compiler.npu.schedule.problem import GAIN, Costed, StepProblem
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.fields import INSTRUCTION_BYTES
 
@@ -21,7 +19,7 @@ from tilewright.isa.fields import INSTRUCTION_BYTES
 #: so few instructions that this many measure them in all layers.
 TILES = ((0, 0), (3, 12), (8, 12), (16, 16))
 INSTRUCTIONS = 60_000
-#: Of those with estimates this much above the best.
+#: Estimate of a tile that is measured over the best estimate, at most.
 MARGIN = 1.1
 #: Cycles (or whatever is measured) of the longest step that is refined, by effort: for longer ones it takes too long.
 LONGEST = (0, 600_000, 20_000_000, 200_000_000)
@@ -29,62 +27,48 @@ LONGEST = (0, 600_000, 20_000_000, 200_000_000)
 _WINDOW = 3
 
 
-def refine(
-    config: NpuConfig,
-    layers: list[Layer],
-    outside: set[str],
-    schedule: Schedule,
-    whole: float,
-    effort: int,
-    measure: Measure,
-    plans: TilePlans,
-    progress: Callable[[float], None] = lambda done: None,
-) -> tuple[Schedule, float]:
-    """The schedule, with other tiles for layers that run alone, the shortest ones first, if that is better in all; and
-    its cost.
+def refine_tiles(
+    problem: StepProblem, start: Costed, effort: int, progress: Callable[[float], None] = lambda done: None
+) -> Costed:
+    """Returns the schedule with other tiles for layers that run alone, if that is better in all. Layers with the
+    smallest estimates choose first.
 
     Args:
-        outside: buffers read after the step.
-        whole: cost of the schedule.
-        measure: cost function.
         progress: called with the fraction done.
     """
-
-    def cost(of: Schedule, units: tuple[int, int] | None = None) -> float:
-        return measure_schedule(config, layers, of, measure, plans, units)
-
-    if not whole <= LONGEST[effort]:
-        return schedule, whole
+    schedule, cost = start
+    if not cost <= LONGEST[effort]:
+        return start
     few, many = TILES[effort]
-    length = measure_schedule(config, layers, schedule, _instructions, plans)
+    length = problem.measured_by(_instructions).cost(schedule)
     most = min(many, max(few, int(INSTRUCTIONS // (_WINDOW * length))))
-    start = decisions_of(schedule)
-    hood = Neighbourhood(config, layers, outside, plans.memory)
+    decisions = decisions_of(schedule)
+    neighbourhood = Neighbourhood(problem)
     best = schedule
     options: dict[tuple[int, int], list[tuple[tuple[int, ...], float]]] = {}
-    for unit, (group, first) in enumerate(zip(schedule.units, start.starts())):
-        for at in group.tiled(first):
-            options[unit, at] = hood.tiles(start, at, group)
-    alone = [key for key, found in options.items() if found and found[0][1]]  # those with estimates
-    alone.sort(key=lambda key: options[key][0][1])
-    for number, (unit, at) in enumerate(alone):
-        progress(number / len(alone))
-        preferred = options[unit, at][0][1]
-        near = [tile for tile, cycles in options[unit, at][1:] if cycles <= MARGIN * preferred][:most]
+    for unit, (group, first) in enumerate(zip(schedule.units, decisions.starts())):
+        for layer in group.tiled(first):
+            options[unit, layer] = neighbourhood.tiles(decisions, layer, group)
+    estimated = [key for key, found in options.items() if found and found[0][1]]
+    estimated.sort(key=lambda key: options[key][0][1])
+    for number, (unit, layer) in enumerate(estimated):
+        progress(number / len(estimated))
+        (_, preferred), *others = options[unit, layer]
+        near = [tile for tile, cycles in others if cycles <= MARGIN * preferred][:most]
         if not near:
             continue
-        window = max(0, unit - 1), min(unit - 1 + _WINDOW, len(start.units))
-        least = cost(best, window)
+        window = max(0, unit - 1), min(unit - 1 + _WINDOW, len(schedule.units))
+        least = problem.cost(best, window)
         for tile in near:
-            tried = replace(best, tiles=best.tiles | {at: tile})
-            found = cost(tried, window)
+            tried = replace(best, tiles=best.tiles | {layer: tile})
+            found = problem.cost(tried, window)
             if found < GAIN * least:
                 least, best = found, tried
-    if best is schedule or not (found := cost(best)) < GAIN * whole:
-        return schedule, whole
-    return best, found
+    if best is schedule or not (found := problem.cost(best)) < GAIN * cost:
+        return start
+    return Costed(best, found)
 
 
 def _instructions(config: NpuConfig, image: bytes, arena_bytes: int) -> int:
-    """How many a step has, in place of its cycles."""
+    """Cost function: the number of instructions."""
     return len(image) // INSTRUCTION_BYTES

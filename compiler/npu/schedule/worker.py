@@ -11,9 +11,9 @@ from tilewright.compiler.npu.schedule.search import measure_policy
 
 
 def main() -> None:
-    config, layers, outside, share, measure, memory = pickle.load(sys.stdin.buffer)
+    problem, share = pickle.load(sys.stdin.buffer)
     with warnings.catch_warnings(record=True) as said:
-        costs = {policy: measure_policy(config, layers, outside, policy, measure, memory) for policy in share}
+        costs = {policy: measure_policy(problem, policy) for policy in share}
     sys.stdout.buffer.write(pickle.dumps((costs, [str(warning.message) for warning in said])))
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.compiler.npu.net import Net
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.npu.schedule import search
-from tilewright.compiler.npu.schedule.search import Schedule
+from tilewright.compiler.npu.schedule.problem import Schedule, StepProblem
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.stages.order import LayerStep, Step, order_steps
 from tilewright.compiler.stages.partition import partition
@@ -43,10 +43,11 @@ def test_all_kept_all_stored() -> None:
 def test_a_scheduler_is_asked_first() -> None:
     steps = two_layers()
     given = Schedule.plain(layers_of(steps).tasks)
-    asked = []
-    schedules = schedule_steps(TINY, steps, CompileOptions(), scheduler=lambda *a: asked.append(a) or given)
-    assert schedules.of[1] is given and asked[0][1:] == (layers_of(steps).tasks, {"x0", "QConv.1@c1"})
-    schedules = schedule_steps(TINY, steps, CompileOptions(), scheduler=lambda *a: None)
+    asked: list[StepProblem] = []
+    schedules = schedule_steps(TINY, steps, CompileOptions(), scheduler=lambda problem: asked.append(problem) or given)
+    assert schedules.of[1] is given and asked[0].layers == layers_of(steps).tasks
+    assert asked[0].outside == {"x0", "QConv.1@c1"}
+    schedules = schedule_steps(TINY, steps, CompileOptions(), scheduler=lambda problem: None)
     assert schedules.of[1].stays
 
 
@@ -79,7 +80,7 @@ class Stops:
 @pytest.mark.parametrize("effort", [1, 2])
 def test_schedules_whose_programs_are_stopped_are_left_out(effort: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Said once for each; the compile goes on with others, the plain one if need be."""
-    monkeypatch.setattr(search, "_FEW", 99)  # here, not in processes
+    monkeypatch.setattr(search, "_MOST_IN_PROCESS", 99)  # here, not in processes
     for stopped in (1, 2, 3):
         steps = two_layers()
         with pytest.warns(RuntimeWarning, match="left out, please report it: SEMAPHORE_OVERFLOW: GEMM at"):

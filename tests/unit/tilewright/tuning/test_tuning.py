@@ -19,7 +19,8 @@ from tilewright.cli import cli
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.npu.schedule.decisions import Decisions, decisions_of, schedule_of, signature
 from tilewright.compiler.npu.schedule.neighbours import Neighbourhood
-from tilewright.compiler.npu.schedule.search import Policy
+from tilewright.compiler.npu.schedule.problem import StepProblem
+from tilewright.compiler.npu.schedule.search import Policy, make_schedule
 from tilewright.errors import UsageError
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.timing import MemoryTiming
@@ -29,7 +30,7 @@ from tilewright.tuning.apply import Advisor, build_tuned
 from tilewright.tuning.log import Finding, TuningLog, compiler_digest, default_path
 from tilewright.tuning.objective import Figures, Objective, four_digits, program_figures
 from tilewright.tuning.search import tune_step
-from tilewright.tuning.trials import StepProblem
+from tilewright.tuning.trials import cost_of, figures_of, fits
 from tilewright.tuning.tune import tune
 
 pytestmark = pytest.mark.slow
@@ -70,22 +71,22 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_decisions_give_the_same_schedule(step: StepProblem) -> None:
-    schedule = step.default(Policy())
+    schedule = make_schedule(step, Policy())
     decisions = Decisions.from_dict(json.loads(json.dumps(decisions_of(schedule).to_dict())))
-    assert step.cost(decisions) == step.schedule_cost(schedule)
-    assert decisions_of(schedule_of(step.config, step.layers, step.outside, decisions)) == decisions
+    assert cost_of(step, decisions) == step.cost(schedule)
+    assert decisions_of(schedule_of(step, decisions)) == decisions
 
 
 def test_random_moves_keep_the_values(step: StepProblem) -> None:
     """Programs with decisions far from the compiler's compute the same bytes, and take the cycles that were counted."""
     build = builder(ModelSource(MODEL), step.config)
     expected, _ = run_cycles(build(None))
-    near = Neighbourhood(step.config, step.layers, step.outside)
-    name = signature(step.config, step.layers, step.outside)
-    decisions, kinds, chance = decisions_of(step.default(Policy())), set(), random.Random(1)
+    near = Neighbourhood(step)
+    name = signature(step)
+    decisions, kinds, chance = decisions_of(make_schedule(step, Policy())), set(), random.Random(1)
     for number in range(30):
         move = chance.choice(list(near.moves(decisions)))
-        if not step.fits(move.decisions):
+        if not fits(step, move.decisions):
             continue
         decisions = move.decisions
         kinds.add(move.kind)
@@ -103,7 +104,7 @@ def test_random_moves_keep_the_values(step: StepProblem) -> None:
 def test_a_search_reports_exact_cycles(step: StepProblem) -> None:
     tuned = tune_step(step, 3.0, seed=2)
     assert tuned.cost < tuned.default_cost
-    assert step.cost(tuned.best) == tuned.cost
+    assert cost_of(step, tuned.best) == tuned.cost
 
 
 def test_later_compiles_use_the_log(log: Path) -> None:
@@ -238,13 +239,13 @@ def test_schedules_of_more_energy_are_left_out(tmp_path: Path, log: Path) -> Non
 
 def test_products_of_cycles_and_energy(step: StepProblem) -> None:
     """A cost below that of the start means a smaller product, although costs of parts are summed."""
-    decisions = decisions_of(step.default(Policy()))
-    start = step.figures(decisions)
+    decisions = decisions_of(make_schedule(step, Policy()))
+    start = figures_of(step, decisions)
     objective = Objective.ENERGY_DELAY
     cost = objective.cost(start)
-    assert replace(step, measure=cost).cost(decisions) == pytest.approx(objective.figure(start))
-    tuned = tune_step(replace(step, measure=cost), 2.0)
-    after = step.figures(tuned.best)
+    assert cost_of(step.measured_by(cost), decisions) == pytest.approx(objective.figure(start))
+    tuned = tune_step(step.measured_by(cost), 2.0)
+    after = figures_of(step, tuned.best)
     assert tuned.cost == pytest.approx(cost.cycle * after.cycles + cost.microjoule * after.microjoules)
     assert objective.figure(after) <= tuned.cost <= tuned.default_cost
     chance = random.Random(2)

@@ -11,7 +11,7 @@ from tilewright.compiler.npu.emit.context import ConstantPool, Context
 from tilewright.compiler.npu.emit.emitter import Emitter
 from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.schedule.emission import emit_step
-from tilewright.compiler.npu.schedule.search import Schedule
+from tilewright.compiler.npu.schedule.problem import Schedule
 from tilewright.compiler.npu.views import View, dense_view
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.fields import INSTRUCTION_BYTES

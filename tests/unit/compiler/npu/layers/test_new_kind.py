@@ -13,13 +13,13 @@ import pytest
 from tests.unit.compiler.npu.layers.running import planes, run
 from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.geometry import Box
-from tilewright.compiler.npu.emit.plan import TilePlans
 from tilewright.compiler.npu.layers.elementwise import ElementLayer, VectorLayer
 from tilewright.compiler.npu.layers.layer import Layer, Post, readers
 from tilewright.compiler.npu.layers.pooling import MaxPoolLayer
 from tilewright.compiler.npu.layers.sliding_window import SlidingWindow
 from tilewright.compiler.npu.schedule.bands import group_of
-from tilewright.compiler.npu.schedule.search import Schedule, search
+from tilewright.compiler.npu.schedule.problem import Schedule, StepProblem
+from tilewright.compiler.npu.schedule.search import search
 from tilewright.isa.config import PRESETS
 from tilewright.isa.instructions import Source
 
@@ -78,7 +78,7 @@ def test_bytes(rows: int) -> None:
     x = np.random.default_rng(rows).integers(-128, 128, (CHANNELS, SIZE, SIZE)).astype(np.int8)
     for effort in (0, 1):
         layers = network()
-        schedule, _ = search(config, layers, {"y"}, effort, None, TilePlans())
+        schedule, _ = search(StepProblem(config, layers, {"y"}), effort)
         assert np.array_equal(run(config, layers, schedule, x), expected(x))
 
 

@@ -19,7 +19,7 @@ from tilewright.compiler.npu.layers.elementwise import ElementLayer
 from tilewright.compiler.npu.layers.layer import Layer, Post
 from tilewright.compiler.npu.layers.pooling import MaxPoolLayer
 from tilewright.compiler.npu.layers.take import TakeLayer
-from tilewright.compiler.npu.schedule.search import Schedule
+from tilewright.compiler.npu.schedule.problem import Schedule
 from tilewright.compiler.npu.views import View
 from tilewright.isa.config import PRESETS
 

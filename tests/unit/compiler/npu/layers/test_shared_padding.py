@@ -14,7 +14,7 @@ from tilewright.compiler.npu.emit.emitter import Emitter
 from tilewright.compiler.npu.layers.depthwise import DepthwiseLayer, WindowTiling
 from tilewright.compiler.npu.layers.depthwise_passes import Pads, TapGroup, _shared
 from tilewright.compiler.npu.layers.layer import Post
-from tilewright.compiler.npu.schedule.search import Schedule
+from tilewright.compiler.npu.schedule.problem import Schedule
 from tilewright.isa.config import PRESETS, NpuConfig
 
 CONFIGS = {name: PRESETS[name] for name in ("tiny", "small", "wide", "base")}

@@ -7,7 +7,7 @@ import pytest
 
 from tests.reference import quantized_ops
 from tests.unit.compiler.npu.net import Net
-from tests.unit.compiler.npu.schedule.test_refine_tiles import layers_of
+from tests.unit.compiler.npu.schedule.test_refine_tiles import step_of
 from tilewright.compiler.npu.emit.geometry import Border
 from tilewright.compiler.pipeline import compile_graph
 from tilewright.isa.config import preset
@@ -34,7 +34,7 @@ def test_outputs_without_taps(kernel: tuple[int, int], strides: tuple[int, int],
         dilations=(1, 1), pads=(0,) * 4, output_padding=extra, group=1, out_min=-128, out_max=127,
     )  # fmt: skip
     graph = net.done(y)
-    (layer,), _ = layers_of(net, BASE)
+    (layer,) = step_of(net, BASE).layers
     found, fill = layer.input_border()
     assert fill == 3 and found == border
     inputs = {x: np.random.default_rng(1).integers(-128, 128, (1, 5, 4, 6)).astype(np.int8)}

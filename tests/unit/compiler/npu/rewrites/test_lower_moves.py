@@ -11,8 +11,7 @@ import tilewright as tw
 from tests.common import onnx_models
 from tests.reference.quantized_models import Model
 from tests.unit.compiler.npu.net import Net
-from tilewright.compiler.npu.blocks.wiring import Wiring
-from tilewright.compiler.npu.rewrites.lower_moves import read_by_npu
+from tilewright.compiler.npu.rewrites.rewriter import Rewriter
 from tilewright.compiler.pipeline import compile_graph
 from tilewright.isa.config import PRESETS
 from tilewright.isa.program import CpuStep, NpuStep, Program
@@ -163,5 +162,4 @@ def test_readers_behind_many_moves() -> None:
     y = x
     for turn in range(3000):
         y = net.reshape(y, 1, 16, 64) if turn % 2 == 0 else net.reshape(y, 1, 16, 8, 8)
-    wiring = Wiring.of(net.done(net.conv(y, 16)))
-    assert read_by_npu(wiring, PRESETS["base"], x)
+    assert Rewriter(net.done(net.conv(y, 16)), PRESETS["base"]).read_by_npu(x)

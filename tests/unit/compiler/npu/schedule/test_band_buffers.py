@@ -15,7 +15,7 @@ from tilewright.compiler.npu.layers.conv_tiling import Phase
 from tilewright.compiler.npu.layers.layer import Layer, Post, readers
 from tilewright.compiler.npu.layers.pooling import MaxPoolLayer
 from tilewright.compiler.npu.schedule.bands import LayerGroup, emit_group, group_of
-from tilewright.compiler.npu.schedule.search import Schedule
+from tilewright.compiler.npu.schedule.problem import Schedule
 from tilewright.isa import numerics
 from tilewright.isa.config import PRESETS, NpuConfig
 

@@ -14,7 +14,7 @@ from tilewright.compiler.npu.emit.emitter import Emitter
 from tilewright.compiler.npu.layers.layer import Layer, Post, readers
 from tilewright.compiler.npu.layers.pooling import MaxPoolLayer, MeanLayer
 from tilewright.compiler.npu.schedule.bands import LayerGroup, LayerWork, band_ranges, emit_group, group_of
-from tilewright.compiler.npu.schedule.search import Schedule
+from tilewright.compiler.npu.schedule.problem import Schedule
 from tilewright.compiler.npu.views import View, dense_view
 from tilewright.isa.config import PRESETS, NpuConfig
 from tilewright.isa.instructions import Engine

@@ -21,7 +21,7 @@ from tilewright.compiler.npu.layers.pooling import MaxPoolLayer, MeanLayer
 from tilewright.compiler.npu.schedule.bands import LayerGroup
 from tilewright.compiler.npu.schedule.channels import channel_group, channel_plans
 from tilewright.compiler.npu.schedule.decisions import Decisions, decisions_of, schedule_of
-from tilewright.compiler.npu.schedule.search import Schedule
+from tilewright.compiler.npu.schedule.problem import Schedule, StepProblem
 from tilewright.compiler.npu.views import View
 from tilewright.isa.config import PRESETS, NpuConfig
 
@@ -206,11 +206,11 @@ def test_decisions_keep_such_a_group() -> None:
     assert group is not None
     decisions = decisions_of(Schedule([], [group]))
     assert decisions.units == ((3, 0),)
-    again = schedule_of(made.config, made.layers, {"t2"}, Decisions.from_dict(decisions.to_dict()))
+    again = schedule_of(StepProblem(made.config, made.layers, {"t2"}), Decisions.from_dict(decisions.to_dict()))
     assert again.units == [group]
     for units in (((3, -1),), ((2, 0), (1, 1), (1, 0))):
         with pytest.raises(CompileError):
-            schedule_of(made.config, made.layers, {"t2"}, Decisions((), units))
+            schedule_of(StepProblem(made.config, made.layers, {"t2"}), Decisions((), units))
 
 
 @pytest.mark.parametrize("step", [-1, 6])
@@ -220,4 +220,4 @@ def test_bands_have_rows(step: int) -> None:
     made.conv(64)
     made.conv(32)
     with pytest.raises(CompileError, match=f"layers 0..1 cannot run {step} rows at a time"):
-        schedule_of(made.config, made.layers, {"t1"}, Decisions((), ((2, step),)))
+        schedule_of(StepProblem(made.config, made.layers, {"t1"}), Decisions((), ((2, step),)))

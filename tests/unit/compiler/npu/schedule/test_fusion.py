@@ -8,17 +8,15 @@ import pytest
 
 from tests.unit.compiler.npu.layers.running import planes
 from tests.unit.compiler.npu.net import Net
-from tests.unit.compiler.npu.schedule.test_refine_tiles import layers_of
+from tests.unit.compiler.npu.schedule.test_refine_tiles import step_of
 from tilewright.compiler.npu.emit.context import ConstantPool, Context
 from tilewright.compiler.npu.emit.emitter import Emitter
-from tilewright.compiler.npu.emit.plan import TilePlans
 from tilewright.compiler.npu.layers.conv import ConvLayer
 from tilewright.compiler.npu.layers.conv_tiling import Phase
-from tilewright.compiler.npu.layers.layer import Layer, Post
+from tilewright.compiler.npu.layers.layer import Post
 from tilewright.compiler.npu.schedule.fusion import Candidate, candidates, choose_groups, closer_estimate
-from tilewright.compiler.npu.schedule.search import Budget, Schedule, dry_context, measure_units
+from tilewright.compiler.npu.schedule.problem import Schedule, StepProblem
 from tilewright.isa.config import PRESETS
-from tilewright.runtime.cost import measure
 
 TINY = PRESETS["tiny"]
 
@@ -54,35 +52,33 @@ SHORT = PRESETS["small"].with_(name="short of rows", act_rows=1024)
 
 
 @pytest.fixture(scope="module")
-def four() -> tuple[list[Layer], set[str]]:
+def four() -> StepProblem:
     """Layers that widen, work by channel and narrow, in planes that do not fit ACT."""
     net = Net()
     x = net.conv(net.conv(net.conv(net.plane(16, 16), 32, kernel=3), 48), 48, kernel=3, group=48)
     net.graph.outputs.append(net.conv(x, 16))
-    return layers_of(net, SHORT)
+    return step_of(net, SHORT)
 
 
-def every(layers: list[Layer], outside: set[str]) -> list[list[Candidate]]:
-    return candidates(dry_context(SHORT, TilePlans()), layers, [], outside, closer_estimate, 8)
+def every(step: StepProblem) -> list[list[Candidate]]:
+    return candidates(step.dry_context(), step.layers, [], step.outside, closer_estimate, 8)
 
 
-def test_all_neighbours_are_looked_at(four: tuple[list[Layer], set[str]]) -> None:
+def test_all_neighbours_are_looked_at(four: StepProblem) -> None:
     """A group ends with the layer it is found under, whichever layer it begins with; all these layers can be fused."""
-    layers, outside = four
-    found = every(layers, outside)
-    assert len(found) == len(layers)
+    found = every(four)
+    assert len(found) == len(four.layers)
     for end, options in enumerate(found, 1):
-        assert all([*c.group.layers] == layers[c.first : end] for c in options)
+        assert all([*c.group.layers] == four.layers[c.first : end] for c in options)
         assert {c.first for c in options} >= {end - 1, max(0, end - 2), max(0, end - 3)}
 
 
-def test_estimates_come_near_the_cycles(four: tuple[list[Layer], set[str]]) -> None:
+def test_estimates_come_near_the_cycles(four: StepProblem) -> None:
     """Of layers alone and of groups, whatever rows their bands have: of most within 5 %."""
-    layers, outside = four
-    plain, budget = Schedule.plain(layers), Budget(measure, 1 << 30, lambda done: None)
+    plain = Schedule.plain(four.layers)
     ratios = [
-        one.estimate / measure_units(SHORT, layers, plain, [one.group], one.first, budget, TilePlans())
-        for options in every(layers, outside) for one in options
+        one.estimate / four.cost_of([one.group], plain, one.first)
+        for options in every(four) for one in options
     ]  # fmt: skip
     assert len(ratios) > 15 and all(0.85 < ratio < 1.35 for ratio in ratios)
     assert np.median(np.abs(np.array(ratios) - 1)) < 0.05

@@ -9,13 +9,12 @@ from random import Random
 import pytest
 
 from tests.unit.compiler.npu.net import Net
-from tests.unit.compiler.npu.schedule.test_refine_tiles import layers_of
-from tilewright.compiler.npu.emit.plan import TilePlans
-from tilewright.compiler.npu.layers.layer import Layer
+from tests.unit.compiler.npu.schedule.test_refine_tiles import step_of
 from tilewright.compiler.npu.schedule.decisions import Decisions, decisions_of
 from tilewright.compiler.npu.schedule.emission import emit_step
 from tilewright.compiler.npu.schedule.neighbours import Move, Neighbourhood
-from tilewright.compiler.npu.schedule.search import Policy, Schedule, dry_context, make_schedule
+from tilewright.compiler.npu.schedule.problem import Schedule, StepProblem
+from tilewright.compiler.npu.schedule.search import Policy, make_schedule
 from tilewright.isa.config import preset
 
 SMALL = preset("base").with_(name="few rows", act_rows=2048)
@@ -23,7 +22,7 @@ KINDS = {"tile", "step", "join", "cut", "shift", "keep", "release"}
 
 
 @pytest.fixture(scope="module")
-def step() -> tuple[list[Layer], set[str]]:
+def step() -> StepProblem:
     """Layers that can run together, in bands and by channels, and tensors of which ACT holds some."""
     net = Net()
     x = net.plane(24, 12)
@@ -31,7 +30,7 @@ def step() -> tuple[list[Layer], set[str]]:
         y = net.conv(net.conv(x, 48), 48, kernel=3, group=48)
         x = net.add(net.conv(y, 24), x)
     net.graph.outputs.append(net.conv(x, 8, stride=2))
-    return layers_of(net, SMALL)
+    return step_of(net, SMALL)
 
 
 def walk(near: Neighbourhood, start: Decisions, count: int) -> Iterator[tuple[Decisions, list[Move]]]:
@@ -49,10 +48,9 @@ def units(of: Decisions) -> dict[int, tuple[int, int]]:
     return {n: (at, *unit) for at, unit in zip(of.starts(), of.units) for n in range(at, at + unit[0])}
 
 
-def test_moves_change_what_they_say(step: tuple[list[Layer], set[str]]) -> None:
-    layers, outside = step
-    near, kinds = Neighbourhood(SMALL, layers, outside), set()
-    for before, moves in walk(near, decisions_of(Schedule.plain(layers)), 60):
+def test_moves_change_what_they_say(step: StepProblem) -> None:
+    near, kinds = Neighbourhood(step), set()
+    for before, moves in walk(near, decisions_of(Schedule.plain(step.layers)), 60):
         others = [move.decisions for move in moves if move.kind != "tile"]
         assert len({before, *others}) == len(others) + 1
         usual = {
@@ -76,29 +74,27 @@ def test_moves_change_what_they_say(step: tuple[list[Layer], set[str]]) -> None:
 
 
 @pytest.mark.parametrize(("kind", "back"), [("join", "cut"), ("shift", "shift"), ("step", "step"), ("keep", "release")])
-def test_moves_can_be_taken_back(step: tuple[list[Layer], set[str]], kind: str, back: str) -> None:
-    layers, outside = step
-    near, taken = Neighbourhood(SMALL, layers, outside), 0
+def test_moves_can_be_taken_back(step: StepProblem, kind: str, back: str) -> None:
+    near, taken = Neighbourhood(step), 0
 
     def what(decisions: Decisions) -> list[int]:
         """The groups, or what stays in ACT: where it does may change with what else does."""
         return [first for first, _ in (decisions.stays if kind == "keep" else decisions.units)]
 
-    for before, moves in walk(near, decisions_of(Schedule.plain(layers)), 12):
+    for before, moves in walk(near, decisions_of(Schedule.plain(step.layers)), 12):
         for move in (m for m in moves if m.kind == kind):
             assert what(before) in [what(m.decisions) for m in near.moves(move.decisions) if m.kind == back], move
             taken += 1
     assert taken > 3
 
 
-def test_the_first_tile_is_the_usual_one(step: tuple[list[Layer], set[str]]) -> None:
+def test_the_first_tile_is_the_usual_one(step: StepProblem) -> None:
     """Whatever stays in ACT beside it."""
-    layers, outside = step
-    near = Neighbourhood(SMALL, layers, outside)
-    for schedule in (Schedule.plain(layers), make_schedule(SMALL, layers, outside, Policy(), TilePlans())):
+    near = Neighbourhood(step)
+    for schedule in (Schedule.plain(step.layers), make_schedule(step, Policy())):
         decisions = decisions_of(schedule)
-        for number, layer in enumerate(layers):
-            context = dry_context(SMALL, TilePlans())
+        for number, layer in enumerate(step.layers):
+            context = step.fresh().dry_context()
             for stay in schedule.stays:
                 if stay.first <= number <= stay.last:
                     stay.settle(context)
@@ -108,18 +104,15 @@ def test_the_first_tile_is_the_usual_one(step: tuple[list[Layer], set[str]]) -> 
             assert [cycles for _, cycles in options] == sorted(cycles for _, cycles in options)
 
 
-def test_tiles_of_a_group_by_channels_are_those_it_runs_with(step: tuple[list[Layer], set[str]]) -> None:
-    layers, outside = step
-    near = Neighbourhood(SMALL, layers, outside)
+def test_tiles_of_a_group_by_channels_are_those_it_runs_with(step: StepProblem) -> None:
+    near = Neighbourhood(step)
     for count in (2, 3):
-        decisions = Decisions((), ((count, 0), *((1, 0),) * (len(layers) - count)))
+        decisions = Decisions((), ((count, 0), *((1, 0),) * (len(step.layers) - count)))
         moves = [m.decisions.tiles for m in near.moves(decisions) if m.kind == "tile" and m.layer == 0]
         assert len(moves) > 3
         for ((number, tile),) in moves:
-            schedule, context = (
-                near.schedule(replace(decisions, tiles=((number, tile),))),
-                dry_context(SMALL, TilePlans()),
-            )
-            schedule.use_tiles(context, layers)
+            schedule = near.schedule(replace(decisions, tiles=((number, tile),)))
+            context = step.fresh().dry_context()
+            schedule.use_tiles(context, step.layers)
             emit_step(context, schedule.units, schedule.stays)
             assert [way.first.numbers() for way in context.plans.by_channel.values()] == [tile]

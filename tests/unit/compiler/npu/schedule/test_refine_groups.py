@@ -6,14 +6,13 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.compiler.npu.net import Net
-from tests.unit.compiler.npu.schedule.test_refine_tiles import layers_of
-from tilewright.compiler.npu.emit.plan import TilePlans
-from tilewright.compiler.npu.layers.layer import Layer
-from tilewright.compiler.npu.schedule import refine_groups as regrouping
+from tests.unit.compiler.npu.schedule.test_refine_tiles import step_of
+from tilewright.compiler.npu.schedule import refine_groups as refining
 from tilewright.compiler.npu.schedule.decisions import decisions_of, schedule_of
 from tilewright.compiler.npu.schedule.neighbours import Neighbourhood
-from tilewright.compiler.npu.schedule.refine_groups import regroup
-from tilewright.compiler.npu.schedule.search import Measure, Policy, Schedule, make_schedule, measure_schedule
+from tilewright.compiler.npu.schedule.problem import Costed, Schedule, StepProblem
+from tilewright.compiler.npu.schedule.refine_groups import refine_groups
+from tilewright.compiler.npu.schedule.search import Policy, make_schedule
 from tilewright.isa.config import NpuConfig, preset
 from tilewright.runtime.cost import measure
 
@@ -21,34 +20,29 @@ SHORT = preset("base").with_(name="short of rows", act_rows=2048, window_delay=0
 
 
 @pytest.fixture(scope="module")
-def inverted() -> tuple[list[Layer], set[str]]:
+def inverted() -> StepProblem:
     """A layer that widens, a depthwise one and one that narrows, in planes that do not fit ACT."""
     net = Net()
     x = net.plane(16, 40)
     x = net.conv(net.conv(net.conv(x, 64), 64, kernel=3, group=64), 16)
     net.graph.outputs.append(x)
-    return layers_of(net, SHORT)
+    return step_of(net, SHORT)
 
 
-def regrouped(schedule: Schedule, layers: list[Layer], outside: set[str], how: Measure = measure) -> Schedule:
-    whole = measure_schedule(SHORT, layers, schedule, how, TilePlans())
-    return regroup(SHORT, layers, outside, schedule, whole, how, TilePlans())[0]
+def refined(step: StepProblem, schedule: Schedule) -> Schedule:
+    return refine_groups(step, Costed(schedule, step.cost(schedule))).schedule
 
 
-def test_layers_that_would_better_run_together_do(
-    inverted: tuple[list[Layer], set[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    layers, outside = inverted
-    alone = Schedule.plain(layers)
-    assert regrouped(alone, layers, outside) is alone  # it would have too many instructions
-    monkeypatch.setattr(regrouping, "LONGER", 4)
-    other = Neighbourhood(SHORT, layers, outside).tiles(decisions_of(alone), 0)[1][0]
+def test_layers_that_would_better_run_together_do(inverted: StepProblem, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = Schedule.plain(inverted.layers)
+    assert refined(inverted, alone) is alone  # it would have too many instructions
+    monkeypatch.setattr(refining, "LONGER", 4)
+    other = Neighbourhood(inverted).tiles(decisions_of(alone), 0)[1][0]
     alone.tiles = {0: other}
-    found = regrouped(alone, layers, outside)
-    before, after = (measure_schedule(SHORT, layers, s, measure, TilePlans()) for s in (alone, found))
-    assert after < 0.9 * before
+    found = refined(inverted, alone)
+    assert inverted.cost(found) < 0.9 * inverted.cost(alone)
     assert [unit.fused for unit in found.units] == [True] and not found.tiles  # fused layers have no tiles of their own
-    assert decisions_of(schedule_of(SHORT, layers, outside, decisions_of(found))) == decisions_of(found)
+    assert decisions_of(schedule_of(inverted, decisions_of(found))) == decisions_of(found)
 
 
 def test_estimates_are_set_right_by_what_was_measured() -> None:
@@ -59,40 +53,34 @@ def test_estimates_are_set_right_by_what_was_measured() -> None:
     for channels in (16, 32, 64):
         x = net.conv(net.conv(x, channels, kernel=3, group=channels), 2 * channels)
     net.graph.outputs.append(x)
-    machine = preset("base").with_(name="short of rows", act_rows=2048)
-    layers, outside = layers_of(net, machine)
-    plans = TilePlans()
-    usual = make_schedule(machine, layers, outside, Policy(), plans)
-    before = measure_schedule(machine, layers, usual, measure, plans)
-    found, after = regroup(machine, layers, outside, usual, before, measure, plans)
-    assert after == measure_schedule(machine, layers, found, measure, plans)
+    step = step_of(net, preset("base").with_(name="short of rows", act_rows=2048))
+    usual = make_schedule(step, Policy())
+    before = step.cost(usual)
+    found, after = refine_groups(step, Costed(usual, before))
+    assert after == step.cost(found)
     assert after < 0.93 * before
 
 
-def test_what_is_no_better_and_what_takes_long_stays(
-    inverted: tuple[list[Layer], set[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    layers, outside = inverted
-    alone = Schedule.plain(layers)
-    assert regrouped(alone, layers, outside, lambda *image: 7) is alone
-    monkeypatch.setattr(regrouping, "INSTRUCTIONS", 10)
-    assert regrouped(alone, layers, outside) is alone
+def test_what_is_no_better_and_what_takes_long_stays(inverted: StepProblem, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = Schedule.plain(inverted.layers)
+    assert refined(inverted.measured_by(lambda *image: 7), alone) is alone
+    monkeypatch.setattr(refining, "INSTRUCTIONS", 10)
+    assert refined(inverted, alone) is alone
 
 
 def test_groups_of_a_step_that_computes_all_the_time_are_not_measured(
-    inverted: tuple[list[Layer], set[str]], monkeypatch: pytest.MonkeyPatch
+    inverted: StepProblem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    layers, outside = inverted
-    alone = Schedule.plain(layers)
     measured: list[int] = []
 
     def counting(config: NpuConfig, image: bytes, arena_bytes: int) -> float:
         measured.append(len(image))
         return measure(config, image, arena_bytes)
 
-    whole = measure_schedule(SHORT, layers, alone, measure, TilePlans())
-    regroup(SHORT, layers, outside, alone, whole, counting, TilePlans())
+    alone = Schedule.plain(inverted.layers)
+    start, counted = Costed(alone, inverted.cost(alone)), inverted.measured_by(counting)
+    refine_groups(counted, start)
     assert measured
     measured.clear()
-    monkeypatch.setattr(regrouping, "BUSY", 0.1)
-    assert regroup(SHORT, layers, outside, alone, whole, counting, TilePlans())[0] is alone and not measured
+    monkeypatch.setattr(refining, "BUSY", 0.1)
+    assert refine_groups(counted, start) is start and not measured

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from tests.unit.compiler.npu.net import Net
-from tilewright.compiler.npu.emit.plan import TilePlans
-from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.schedule import refine_tiles as refining
 from tilewright.compiler.npu.schedule.decisions import decisions_of
-from tilewright.compiler.npu.schedule.refine_tiles import refine
-from tilewright.compiler.npu.schedule.search import Policy, Schedule, make_schedule, measure_schedule
+from tilewright.compiler.npu.schedule.problem import Costed, Schedule, StepProblem
+from tilewright.compiler.npu.schedule.refine_tiles import refine_tiles
+from tilewright.compiler.npu.schedule.search import Policy, make_schedule
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.pipeline import compile_graph
 from tilewright.isa.config import NpuConfig, preset
@@ -22,16 +21,12 @@ from tilewright.runtime.cost import measure
 WIDE = preset("base").with_(name="wide bus", axi_data_bits=128)
 
 
-def layers_of(net: Net, config: NpuConfig) -> tuple[list[Layer], set[str]]:
-    """The layers of the only NPU step, and what is read behind it."""
-    found: list[tuple[list[Layer], set[str]]] = []
-
-    def keep(config: NpuConfig, layers: list[Layer], outside: set[str]) -> None:
-        found.append((layers, outside))
-
-    compile_graph(net.graph, config, CompileOptions(), scheduler=keep)
+def step_of(net: Net, config: NpuConfig) -> StepProblem:
+    """The only NPU step, measured in cycles."""
+    found: list[StepProblem] = []
+    compile_graph(net.graph, config, CompileOptions(), scheduler=found.append)
     (only,) = found
-    return only
+    return only.fresh().measured_by(measure)
 
 
 def separable() -> Net:
@@ -44,19 +39,18 @@ def separable() -> Net:
     return net
 
 
-def refined(schedule: Schedule, layers: list[Layer], outside: set[str], effort: int = 1) -> Schedule:
-    whole = measure_schedule(WIDE, layers, schedule, measure, TilePlans())
-    found, cost = refine(WIDE, layers, outside, schedule, whole, effort, measure, TilePlans())
-    assert cost == measure_schedule(WIDE, layers, found, measure, TilePlans())
+def refined(step: StepProblem, schedule: Schedule, effort: int = 1) -> Schedule:
+    found, cost = refine_tiles(step, Costed(schedule, step.cost(schedule)), effort)
+    assert cost == step.cost(found)
     return found
 
 
 def test_products_begin_before_the_layer_before_is_done() -> None:
-    layers, outside = layers_of(separable(), WIDE)
-    usual = make_schedule(WIDE, layers, outside, Policy(), TilePlans())
-    found = refined(usual, layers, outside)
-    before, after = (measure_schedule(WIDE, layers, s, measure, TilePlans()) for s in (usual, found))
-    assert after < 0.98 * before and decisions_of(found).tiles and not decisions_of(usual).tiles
+    step = step_of(separable(), WIDE)
+    usual = make_schedule(step, Policy())
+    found = refined(step, usual)
+    assert step.cost(found) < 0.98 * step.cost(usual)
+    assert decisions_of(found).tiles and not decisions_of(usual).tiles
 
 
 def test_a_layer_with_one_tiling_alone() -> None:
@@ -64,18 +58,16 @@ def test_a_layer_with_one_tiling_alone() -> None:
     net = separable()
     x = net.finish("QGlobalAveragePool", [net.graph.outputs.pop()], (1, 64, 1, 1), np.int8)
     net.graph.outputs.append(net.conv(x, 4))
-    layers, outside = layers_of(net, WIDE)
-    usual = make_schedule(WIDE, layers, outside, Policy(), TilePlans())
-    found = refined(usual, layers, outside)
-    before, after = (measure_schedule(WIDE, layers, s, measure, TilePlans()) for s in (usual, found))
-    assert after < 0.98 * before
+    step = step_of(net, WIDE)
+    usual = make_schedule(step, Policy())
+    assert step.cost(refined(step, usual)) < 0.98 * step.cost(usual)
 
 
 def test_steps_that_take_long_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refining, "LONGEST", (0, 1000, 1_000_000, 0))
-    layers, outside = layers_of(separable(), WIDE)
-    usual = make_schedule(WIDE, layers, outside, Policy(), TilePlans())
-    assert refined(usual, layers, outside) is usual
-    assert refined(usual, layers, outside, effort=2) is not usual
-    nothing, _ = refine(WIDE, layers, outside, usual, 7, 2, lambda *image: 7, TilePlans())  # all schedules are as good
-    assert nothing is usual
+    step = step_of(separable(), WIDE)
+    usual = make_schedule(step, Policy())
+    assert refined(step, usual) is usual
+    assert refined(step, usual, effort=2) is not usual
+    all_alike = step.measured_by(lambda *image: 7)
+    assert refine_tiles(all_alike, Costed(usual, 7), 2).schedule is usual

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.compiler.npu.schedule.search import Budget
+from tilewright.compiler.npu.schedule.problem import Budget
 from tilewright.isa.config import PRESETS
 from tilewright.isa.fields import INSTRUCTION_BYTES
 

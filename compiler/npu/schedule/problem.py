@@ -1,0 +1,189 @@
+"""`StepProblem`: an NPU step that a schedule is looked for, and what its schedules cost."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from tilewright.common.errors import TilewrightError
+from tilewright.compiler.npu.emit.context import ConstantPool, Context
+from tilewright.compiler.npu.emit.emitter import Emitter
+from tilewright.compiler.npu.emit.plan import TilePlans
+from tilewright.compiler.npu.emit.scratch import ScratchpadFull
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.schedule.bands import LayerGroup
+from tilewright.compiler.npu.schedule.emission import emit_step
+from tilewright.compiler.npu.schedule.residency import Stay, outside_groups
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import DeviceError
+from tilewright.isa.encoding import to_bytes
+from tilewright.isa.fields import INSTRUCTION_BYTES
+from tilewright.isa.instructions import Engine
+from tilewright.isa.program import CONSTANT_REGION
+from tilewright.isa.timing import MemoryTiming
+
+#: Bytes of buffers without a view, and of what is read behind a view: rows of operands are padded to tiles.
+_BEYOND = 1 << 20
+#: Cost after a change over cost before, at most, for it to be taken: the constants lie elsewhere in the end, whose
+#: bursts then end elsewhere.
+GAIN = 0.997
+#: (configuration, instruction image, arena bytes) -> exact cycles, or whatever else is to be small. A program that the
+#: machine stops is a `DeviceError`.
+Measure = Callable[[NpuConfig, bytes, int], float]
+
+
+@dataclass
+class Schedule:
+    """The schedule of one NPU step: what stays in ACT, and which layers run together.
+
+    Attributes:
+        stays: without tensors between the layers of a group.
+        units: groups of layers in order, every layer in one of them.
+        tiles: tilings of layers (by number) where they are not those that the layer's plans prefer.
+    """
+
+    stays: list[Stay]
+    units: list[LayerGroup]
+    tiles: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.stays = outside_groups(self.stays, self.units)
+
+    @staticmethod
+    def plain(layers: list[Layer]) -> Schedule:
+        """Returns the schedule with every layer alone and nothing that stays in ACT."""
+        return Schedule([], [LayerGroup((layer,)) for layer in layers])
+
+    def use_tiles(self, context: Context, layers: list[Layer]) -> None:
+        """Makes the emission of these layers use the schedule's tiles."""
+        context.tiles |= {id(layers[number]): tile for number, tile in self.tiles.items()}
+
+
+class Costed(NamedTuple):
+    """A schedule and its measured cost, infinite if the step does not fit so."""
+
+    schedule: Schedule
+    cost: float
+
+
+class Budget:
+    """A cost function that counts the instructions it has measured: a search ends when they are used up.
+
+    Attributes:
+        left: instructions that may still be measured, below 0 if the last image had more.
+    """
+
+    def __init__(self, measure: Measure, instructions: int, progress: Callable[[float], None]) -> None:
+        self.measure, self.instructions, self.progress = measure, instructions, progress
+        self.left = instructions
+
+    def __call__(self, config: NpuConfig, image: bytes, arena_bytes: int) -> float:
+        self.left -= len(image) // INSTRUCTION_BYTES
+        self.progress(1 - max(0, self.left) / self.instructions)
+        return self.measure(config, image, arena_bytes)
+
+
+@dataclass
+class StepProblem:
+    """An NPU step to find a schedule for.
+
+    Attributes:
+        layers: of the step, in order.
+        outside: buffers that are read outside the step.
+        measure: cost function of schedules; None where they are not measured.
+        plans: tilings found so far, for the memory that schedules are made for.
+    """
+
+    config: NpuConfig
+    layers: list[Layer]
+    outside: set[str]
+    measure: Measure | None = None
+    plans: TilePlans = field(default_factory=TilePlans)
+
+    @property
+    def memory(self) -> MemoryTiming:
+        """Timing of the memory that schedules are made for."""
+        return self.plans.memory
+
+    def fresh(self) -> StepProblem:
+        """Returns the same problem without tilings found so far."""
+        return replace(self, plans=TilePlans(self.memory))
+
+    def measured_by(self, measure: Measure | None) -> StepProblem:
+        """Returns the same problem with another cost function; both find their tilings together."""
+        return replace(self, measure=measure)
+
+    def budgeted(self, instructions: int, progress: Callable[[float], None]) -> tuple[StepProblem, Budget]:
+        """Returns the same problem with a budget of instructions around its cost function, and the budget.
+
+        Args:
+            progress: called with the fraction of the budget that is used.
+        """
+        assert self.measure is not None
+        budget = Budget(self.measure, instructions, progress)
+        return self.measured_by(budget), budget
+
+    def dry_context(self) -> Context:
+        """Returns a context that only counts the work of engines."""
+        emitter = Emitter(self.config, 0, dry=True, memory=self.memory)
+        return Context(self.config, emitter, ConstantPool(), defaultdict(int), plans=self.plans)
+
+    def busy_cycles(self, schedule: Schedule) -> tuple[int, int]:
+        """Returns the cycles in which the busier of GEMM and VECTOR works, and the busier of LOAD and STORE."""
+        context = self.dry_context()
+        schedule.use_tiles(context, self.layers)
+        emit_step(context, schedule.units, schedule.stays)
+        work = context.emitter.work
+        return max(work[Engine.GEMM], work[Engine.VECTOR]), max(work[Engine.LOAD], work[Engine.STORE])
+
+    def cost(self, schedule: Schedule, units: tuple[int, int] | None = None) -> float:
+        """Returns the cost of the step by a schedule, or of its units first..end-1 alone; infinite if it does not
+        fit."""
+        first, end = units or (0, len(schedule.units))
+        start = sum(len(unit.layers) for unit in schedule.units[:first])
+        return self.cost_of(schedule.units[first:end], schedule, start)
+
+    def cost_of(self, units: list[LayerGroup], schedule: Schedule, start: int) -> float:
+        """Returns the cost of units that begin with layer `start`, with the stays and tiles of a schedule. It is
+        infinite if they do not fit, or if the machine stops their program: that is a fault of the compiler, but other
+        schedules may be right."""
+        assert self.measure is not None, "no cost function"
+        offsets, arena_bytes = self._offsets()
+        emitter = Emitter(self.config, arena_bytes, memory=self.memory)
+        context = Context(self.config, emitter, ConstantPool(), offsets, plans=self.plans, timing_only=True)
+        schedule.use_tiles(context, self.layers)
+        try:
+            emit_step(context, units, schedule.stays, start)
+        except (ScratchpadFull, TilewrightError):
+            return math.inf
+        try:
+            return self.measure(self.config, to_bytes(emitter.image), arena_bytes)
+        except DeviceError as error:
+            warnings.warn(
+                f"a schedule of {len(units)} units from layer {start} on is left out, please report it: {error}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return math.inf
+
+    def _offsets(self) -> tuple[dict[str, int], int]:
+        """Places for all buffers of the step, in bytes, by name; and the bytes of an arena that holds them."""
+        offsets, at = {}, 0
+        for view in (v for layer in self.layers for v in (*layer.reads, layer.output)):
+            if view.region == CONSTANT_REGION:
+                offsets[view.buffer] = 0  # where all constants are, for the clock
+            elif view.buffer not in offsets:
+                offsets[view.buffer] = at
+                at += -(-max(view.nbytes, view.n * view.sn, 1) // 256) * 256
+        for name in (n for layer in self.layers for n in layer.extra_reads if n not in offsets):
+            offsets[name] = at
+            at += _BEYOND
+        return offsets, at + _BEYOND
+
+
+#: Gives the schedule of a step; None leaves the step to the search.
+Scheduler = Callable[[StepProblem], Schedule | None]
