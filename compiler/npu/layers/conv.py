@@ -24,6 +24,7 @@ from tilewright.compiler.npu.layers.accumulators import emit_accumulators, emit_
 from tilewright.compiler.npu.layers.conv_constants import ConvConstants, DynamicWeights
 from tilewright.compiler.npu.layers.conv_tiling import ConvShape, ConvTiling, Phase, conv_plans, longest
 from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.layers.phase_tile import PhaseTile
 from tilewright.compiler.npu.layers.products import least_constants
 from tilewright.compiler.npu.layers.row_sums import RowSums, add_by_tiles
 from tilewright.compiler.npu.layers.tiling import OutputPart
@@ -119,6 +120,10 @@ class ConvLayer(Layer):
             )
 
 
+#: Image, input rows and columns (first, end), first channel block and number of blocks of an input tile.
+_InputKey = tuple[int, tuple[int, int], tuple[int, int], int, int]
+
+
 class ConvEmission:
     """Emission of one layer (or some of its rows), tile by tile, with the input tiles that stay in ACT meanwhile."""
 
@@ -129,7 +134,7 @@ class ConvEmission:
         self.s = layer.shape(context.config, None if part is None else part.span)
         self.images = range(self.s.y.n) if part is None else range(part.image, part.image + 1)
         self.constants = ConvConstants(context, layer, self.s)
-        self._inputs: dict[tuple[int, int, int, int, int], ActTile] = {}
+        self._inputs: dict[_InputKey, ActTile] = {}
         self._row_sums = layer.row_sums(context.config)
         self._sums: dict[tuple[int, int, int], Allocation] = {}
 
@@ -251,96 +256,85 @@ class ConvEmission:
             acc: first row of ACC, of the sums of the first byte.
             chosen: input blocks whose products come on top of those of the blocks before them, None for all.
         """
-        s, tiling, phase = self.s, self.tiling, self.s.phases[index]
-        first, count = s.input_range(q.block)
-        iy0, iy1 = s.input_span(q.y0, q.y1, 0)
-        ix0, ix1 = s.input_span(q.x0, q.x1, 1)
-        y, x = q.y0 * phase.stride[0] - phase.pad[0], q.x0 * phase.stride[1] - phase.pad[1]
-        kh, kw = phase.kernel
-        sets = phase.weights.shape[0]
-        pixels = math.prod(size)
-        rows = s.rows(q.blocks)
+        s, tiling = self.s, self.tiling
+        part = PhaseTile(s, q, index, size, acc)
         fills = self.layer.inputs[0].fills(self.layer.fill)
-        band, sums, sums_acc = (q.n, q.y0, q.x0), self._row_sums, 0
-        new_sums = sums is not None and band not in self._sums
-        if new_sums:
-            sums_acc = self.context.accumulators.take(pixels * s.narrow)
-            self._sums[band] = self.context.room(2 * pixels, "operand")
-        lines, columns = size
-        chosen = range(count) if chosen is None else chosen
+        row_acc = self._begin_row_sums(part)
+        chosen = range(len(part.inputs)) if chosen is None else chosen
         for at in chosen[:: tiling.piece]:
-            piece = min(tiling.piece, chosen.stop - at)
+            blocks = part.inputs[at : min(at + tiling.piece, chosen.stop)]
             for byte in range(s.bytes):
-                blocks_at = byte * s.x.cb + first + at
-                key = (q.n, iy0, ix0, blocks_at, piece)
-                tile = self._inputs.get(key)
-                if tile is None:
-                    box = Box(q.n, blocks_at, piece, iy0, iy1, ix0, ix1)
-                    tile = self.context.read_tile(self.layer.inputs[0], box, fills[byte])
-                    self._inputs[key] = tile
-                per_row = sets * kh * kw * piece
-                wgt = self.constants.weights(q.n, index, q.block, rows, first + at, piece)
-                origin = (y - iy0) * tile.line + x - ix0
-                reduce: list[Loop] = [
-                    (piece, tile.plane, 1, 0),
-                    (kw, phase.dilation[1], piece, 0),
-                    (kh, phase.dilation[0] * tile.line, kw * piece, 0),
-                    (sets, 0, kh * kw * piece, 0),
-                ]
-                m = s.narrow
-                outer: list[Loop] = [
-                    (columns, phase.stride[1], 0, m),
-                    (lines, phase.stride[0] * tile.line, 0, columns * m),
-                    (m, 0, per_row, 1),
-                    (rows // m, 0, per_row * m, pixels * m),
-                ]
-                if sums is not None and new_sums:  # before the products, so that VECTOR divides meanwhile
-                    by_row = [(columns, phase.stride[1], 0, m), (lines, phase.stride[0] * tile.line, 0, columns * m)]
-                    sums.add(self.context, tile.base + origin, tile.plane, by_row, first + at, piece, sums_acc)
-                    if at + piece == count:
-                        sums.divide(self.context, sums_acc, self._sums[band].start, pixels)
-                sum_at = acc + byte * pixels * rows
-                self.context.emitter.gemm(tile.base + origin, wgt, sum_at, reduce, outer, accumulate=at > 0)
-                if phase.rest is not None:
-                    behind = wgt + per_row * rows
-                    self._rest_products(tile, origin, q.block, index, first + at, piece, rows, outer, behind, acc)
-                if self.layer.dynamic is not None and sums is None:
-                    k, zero_point = self.layer.dynamic.k, self.layer.dynamic.zero_point
-                    add_by_tiles(
-                        self.context, k, zero_point, tile.base + origin, tile.plane, outer, first + at, piece, acc
-                    )
+                key = q.n, part.input_rows, part.input_columns, byte * s.x.cb + blocks.start, len(blocks)
+                tile = self._input_tile(key, fills[byte])
+                self._piece(part, tile, blocks, byte, row_acc)
                 if not tiling.keep_input and tile.rows is not None:
                     self.context.release(self._inputs.pop(key))
-        if sums is not None:
-            quotients = self._sums[band].start
-            if new_sums:
-                sums.split(self.context, sums_acc, quotients, quotients + pixels, pixels)
-            m = s.narrow
-            by_output = [(columns, 1, 0, m), (lines, columns, 0, columns * m), (m, 0, 0, 1)]
-            by_output.append((rows // m, 0, 0, pixels * m))
-            sums.correct(self.context, quotients + pixels, by_output, acc)
+        self._correct_row_sums(part, row_acc)
 
-    def _rest_products(
-        self,
-        tile: ActTile,
-        origin: int,
-        block: int,
-        index: int,
-        first: int,
-        piece: int,
-        rows: int,
-        outer: list[Loop],
-        wgt: int,
-        acc: int,
-    ) -> None:
-        """Adds the products of single tiles, which lie in WGT behind the others of a piece."""
-        dilation = self.s.phases[index].dilation
-        m, (columns, *_), (lines, *_) = self.s.narrow, *outer[:2]
-        for at, (_, row, ky, kx, channels) in enumerate(self.constants.rest(index, block, rows, first, piece)):
-            row -= block * self.context.config.block_in // self.context.config.block_out
-            where = tile.base + origin + (channels - first) * tile.plane
+    def _input_tile(self, key: _InputKey, fill: int) -> ActTile:
+        """Returns the input tile of (image, rows, columns, first block, blocks), read unless it is in ACT."""
+        tile = self._inputs.get(key)
+        if tile is None:
+            n, (y0, y1), (x0, x1), block, blocks = key
+            box = Box(n, block, blocks, y0, y1, x0, x1)
+            tile = self._inputs[key] = self.context.read_tile(self.layer.inputs[0], box, fill)
+        return tile
+
+    def _piece(self, part: PhaseTile, tile: ActTile, blocks: range, byte: int, row_acc: int | None) -> None:
+        """Emits the products of a piece of the weights: input blocks `blocks`, which `tile` holds a byte of.
+
+        Args:
+            row_acc: as `_begin_row_sums` gives it.
+        """
+        context, q = self.context, part.q
+        wgt = self.constants.weights(q.n, part.index, q.block, part.rows, blocks.start, len(blocks))
+        origin, outer = part.origin(tile), part.over_outputs(tile, len(blocks))
+        if self._row_sums is not None and row_acc is not None:  # before the products, so that VECTOR divides meanwhile
+            over_rows = part.over_pixels(tile)
+            at = blocks.start - part.inputs.start
+            self._row_sums.add(context, origin, tile.plane, over_rows, blocks.start, len(blocks), row_acc)
+            if at + len(blocks) == len(part.inputs):
+                self._row_sums.divide(context, row_acc, self._sums[part.band].start, part.pixels)
+        sums = part.acc + byte * part.pixels * part.rows
+        further = blocks.start > part.inputs.start
+        context.emitter.gemm(origin, wgt, sums, part.over_taps(tile, len(blocks)), outer, accumulate=further)
+        if part.phase.rest is not None:
+            self._rest_products(part, tile, blocks, outer, wgt + part.tiles_per_row(len(blocks)) * part.rows)
+        if self.layer.dynamic is not None and self._row_sums is None:
+            k, zero_point = self.layer.dynamic.k, self.layer.dynamic.zero_point
+            add_by_tiles(context, k, zero_point, origin, tile.plane, outer, blocks.start, len(blocks), part.acc)
+
+    def _begin_row_sums(self, part: PhaseTile) -> int | None:
+        """Returns the first row of ACC for the sums of a band's rows, None where there are none or they are made."""
+        if self._row_sums is None or part.band in self._sums:
+            return None
+        acc = self.context.accumulators.take(part.pixels * self.s.narrow)
+        self._sums[part.band] = self.context.room(2 * part.pixels, "operand")
+        return acc
+
+    def _correct_row_sums(self, part: PhaseTile, row_acc: int | None) -> None:
+        """Adds what the zero point of the second operand makes of the sums of rows."""
+        sums = self._row_sums
+        if sums is None:
+            return
+        quotients, pixels = self._sums[part.band].start, part.pixels
+        if row_acc is not None:
+            sums.split(self.context, row_acc, quotients, quotients + pixels, pixels)
+        m, (lines, columns) = self.s.narrow, part.size
+        by_output = [(columns, 1, 0, m), (lines, columns, 0, columns * m), (m, 0, 0, 1)]
+        by_output.append((part.rows // m, 0, 0, pixels * m))
+        sums.correct(self.context, quotients + pixels, by_output, part.acc)
+
+    def _rest_products(self, part: PhaseTile, tile: ActTile, blocks: range, outer: list[Loop], wgt: int) -> None:
+        """Adds the products of single tiles, which lie in WGT behind the others of a piece, from `wgt` on."""
+        config, dilation, (lines, columns) = self.context.config, part.phase.dilation, part.size
+        m, block, first = self.s.narrow, part.q.block, blocks.start
+        singles = self.constants.rest(part.index, block, part.rows, first, len(blocks))
+        for at, (_, row, ky, kx, channels) in enumerate(singles):
+            row -= block * config.block_in // config.block_out
+            where = part.origin(tile) + (channels - first) * tile.plane
             where += ky * dilation[0] * tile.line + kx * dilation[1]
-            target = acc + row // m * lines * columns * m + row % m
+            target = part.acc + row // m * lines * columns * m + row % m
             self.context.emitter.gemm(where, wgt + at, target, [], outer[:2], accumulate=True)
 
     def _drop_inputs(self) -> None:

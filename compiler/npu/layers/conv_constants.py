@@ -12,6 +12,7 @@ from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.geometry import Box
 from tilewright.compiler.npu.emit.transfers import Place
 from tilewright.compiler.npu.layers.conv_tiling import ConvShape
+from tilewright.compiler.npu.layers.params import channel_params
 from tilewright.isa.instructions import Memory
 from tilewright.isa.program import ARENA_REGION
 
@@ -144,7 +145,6 @@ class ConvConstants:
         """First PRM row of the biases and scales of a chunk, loaded unless they are there."""
         config, dynamic = self.context.config, self.layer.dynamic
         block, blocks = q.block, q.blocks
-        bi = config.block_in
         if dynamic is not None and dynamic.params is not None:
             key = (id(self.layer), "dynamic", q.n, block, blocks)
             at = self.context.params.find(key)
@@ -158,14 +158,10 @@ class ConvConstants:
         whole = self._whole(index)
 
         def make() -> tuple[np.ndarray, np.ndarray]:
-            block, blocks = (0, self.s.y.cb) if whole else (q.block, q.blocks)
-            bias = np.zeros(blocks * bi, np.int32)
-            scale = np.zeros(blocks * bi, self.layer.scale.dtype)
-            o0, o1 = block * bi, min((block + blocks) * bi, self.s.y.c)
+            first, count = (0, self.s.y.cb) if whole else (block, blocks)
             biases = np.atleast_2d(self.layer.bias)
-            bias[: o1 - o0] = biases[index if len(biases) > 1 else 0, o0:o1]
-            scale[: o1 - o0] = self.layer.scale[o0:o1]
-            return bias, scale
+            bias = biases[index if len(biases) > 1 else 0]
+            return channel_params(bias, self.layer.scale, first, count, config.block_in)
 
         shared = ((id(self.layer), "params", index), block) if whole else None
         return self.context.load_params((id(self.layer), index, block, blocks), blocks, make, shared)

@@ -194,7 +194,8 @@ def conv_plans(
     config = s.config
     n, blocks = s.images, s.y.cb
     out_size = s.bytes * s.q[0] * s.step[0] * s.y.w * blocks * config.block_in
-    reading, writing, latency = Bus.of(config, memory)
+    bus = Bus.of(config, memory)
+    reading, writing, latency = bus
     tile_cycles = config.tile_bytes / reading
     in_blocks = s.in_blocks
     weight_tiles = s.rows(blocks) * s.taps * in_blocks * len(s.phases) + s.rest
@@ -230,8 +231,8 @@ def conv_plans(
             vectors = n * s.q[0] * s.q[1] * blocks * len(s.phases) * s.vector_steps
             end = acc + (0 if resident_out else out_rows * config.block_in / writing)
             # What no choice of pieces and order can be below: most candidates need no closer look.
-            least = weight_once * (count_bands * n if weights_pass else 1) + in_once + others
-            floor = max(products, least / reading * 1.05, vectors, out_bytes / writing) + latency + end
+            least_bytes = weight_once * (count_bands * n if weights_pass else 1) + in_once + others
+            floor = bus.busiest(products, vectors, least_bytes, out_bytes) + latency + end
             if not every and floor + tiles_total * _TILE_OVERHEAD * 0.3 >= best:
                 continue
             for piece in pieces_tried:
@@ -261,7 +262,7 @@ def conv_plans(
                     read = weight_bytes + in_bytes + others
                     start = latency + piece_tiles * tile_cycles
                     start += 0 if resident_in else window * piece * config.block_in / reading
-                    work = max(products, read / reading * 1.05, vectors, out_bytes / writing)
+                    work = bus.busiest(products, vectors, read, out_bytes)
                     cycles = work + start + end + tiles_total * pieces * _TILE_OVERHEAD * 0.3
                     if every or cycles < best:
                         best = cycles

@@ -18,6 +18,7 @@ from tilewright.compiler.npu.emit.tiles import ActTile
 from tilewright.compiler.npu.layers.accumulators import emit_accumulators, emit_wide, read_add_operand
 from tilewright.compiler.npu.layers.depthwise_passes import NO_PADS, Pads, Slots, WindowPass, plan_passes
 from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.layers.params import channel_params
 from tilewright.compiler.npu.layers.products import least_constants
 from tilewright.compiler.npu.layers.rest import Rest
 from tilewright.compiler.npu.layers.sliding_window import SlidingWindow
@@ -95,7 +96,8 @@ class DepthwiseLayer(Layer):
         height, images = (y.h, y.n) if span is None else (span[1] - span[0], 1)
         load_add = self.loads_added(context)
         slices, window = config.dw_slices, self.window
-        reading, writing, latency = Bus.of(config, context.memory)
+        bus = Bus.of(config, context.memory)
+        reading, writing, latency = bus
         again = len({(tile[0], tile[4]) for tile in self.rest.tiles}) if self.rest is not None else 0
         short = [lines for lines in _SHORT_BANDS if lines <= height]
         for lines, columns in bands(height, y.w, short, _ROW_PARTS):
@@ -126,11 +128,11 @@ class DepthwiseLayer(Layer):
                 read += len(passes) * slices * (y.cb + again) * config.tile_bytes
                 # Weights for missing padding come in the way of other layers' weights where the bus is busy.
                 extra = slices * corners * (config.tile_bytes / reading + _CORNER_OVERHEAD)
-                work = max(
+                work = bus.busiest(
                     nbytes * images * count_bands * pushes * (y.cb + again) * slices,
-                    read / reading * 1.05,
                     nbytes**2 * images * y.cb * height * y.w,  # a step for each sum and byte of a result
-                    0 if resident_out else self.output.nbytes * height / (y.h * y.n * writing),
+                    read,
+                    0 if resident_out else self.output.nbytes * height / (y.h * y.n),
                 )
                 start = latency + (in_rows * config.block_in + tiles * config.tile_bytes / 2) / reading
                 end = nbytes * lines * columns * blocks * (1 if resident_out else config.block_in / writing)
@@ -331,16 +333,11 @@ class DepthwiseLayer(Layer):
         return w
 
     def _load_params(self, context: Context, box: Box) -> int:
-        bi = context.config.block_in
-
-        def make() -> tuple[np.ndarray, np.ndarray]:
-            bias = np.zeros(box.blocks * bi, np.int32)
-            scale = np.zeros(box.blocks * bi, self.scale.dtype)
-            c0, c1 = box.block * bi, min((box.block + box.blocks) * bi, self.weights.shape[0])
-            bias[: c1 - c0], scale[: c1 - c0] = self.bias[c0:c1], self.scale[c0:c1]
-            return bias, scale
-
-        return context.load_params((id(self), box.block, box.blocks), box.blocks, make)
+        lanes = context.config.block_in
+        return context.load_params(
+            (id(self), box.block, box.blocks), box.blocks,
+            lambda: channel_params(self.bias, self.scale, box.block, box.blocks, lanes),
+        )  # fmt: skip
 
 
 def _acc_rows(config: NpuConfig, pixels: int, blocks: int) -> int:

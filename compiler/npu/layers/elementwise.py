@@ -16,6 +16,7 @@ from tilewright.compiler.npu.emit.loops import Loop
 from tilewright.compiler.npu.emit.plan import Pools, TilePlan
 from tilewright.compiler.npu.emit.tiles import NO_TILE, ActTile
 from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.layers.params import uniform_params
 from tilewright.compiler.npu.layers.tiling import OutputPart, PlaneTiling, boxes, even_parts
 from tilewright.compiler.npu.views import View
 from tilewright.isa.instructions import Source
@@ -124,11 +125,3 @@ def walk(box: Box, a: ActTile, b: ActTile, out: ActTile) -> list[Loop]:
         (box.lines, a.line, b.line, out.line, 0),
         (box.blocks, a.plane, b.plane, out.plane, 0),
     ]
-
-
-def uniform_params(context: Context, bias: int, scale: np.float32) -> int:
-    """A PRM row with one bias and one scale for all lanes."""
-    lanes = context.config.block_in
-    return context.load_params(
-        ("uniform", bias, float(scale)), 1, lambda: (np.full(lanes, bias, np.int32), np.full(lanes, scale, np.float32))
-    )

@@ -10,6 +10,7 @@ import numpy as np
 from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.geometry import Box
 from tilewright.compiler.npu.layers.elementwise import VectorLayer
+from tilewright.compiler.npu.layers.params import channel_params
 from tilewright.compiler.npu.layers.tiling import PlaneTiling
 from tilewright.compiler.npu.views import View
 from tilewright.isa.instructions import RowFunction
@@ -79,13 +80,10 @@ class NormLayer(VectorLayer):
     def _load_parameters(self, context: Context, block: int, blocks: int) -> int:
         """PRM rows of some blocks of channels; the lanes to spare are 0."""
         lanes = context.config.block_in
-
-        def make() -> tuple[np.ndarray, np.ndarray]:
-            rows = slice(block * lanes, (block + blocks) * lanes)
-            spare = (0, -len(self.bias) % lanes)
-            return np.pad(self.bias, spare)[rows], np.pad(self.scale, spare)[rows]
-
-        return context.load_params((self._parameters(), block, blocks), blocks, make)
+        return context.load_params(
+            (self._parameters(), block, blocks), blocks,
+            lambda: channel_params(self.bias, self.scale, block, blocks, lanes),
+        )  # fmt: skip
 
 
 @dataclass

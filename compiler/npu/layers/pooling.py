@@ -12,7 +12,8 @@ from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.geometry import Border, Box
 from tilewright.compiler.npu.emit.plan import Pools, TilePlan
 from tilewright.compiler.npu.emit.plane_sums import emit_sums, sum_rows
-from tilewright.compiler.npu.layers.elementwise import VectorLayer, uniform_params
+from tilewright.compiler.npu.layers.elementwise import VectorLayer
+from tilewright.compiler.npu.layers.params import uniform_params
 from tilewright.compiler.npu.layers.sliding_window import SlidingWindow
 from tilewright.compiler.npu.layers.tiling import OutputPart, PlaneTiling, even_parts
 from tilewright.compiler.npu.views import View

@@ -20,8 +20,8 @@ from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.geometry import Box
 from tilewright.compiler.npu.emit.plan import Pools, TilePlan
 from tilewright.compiler.npu.layers.accumulators import emit_accumulators
-from tilewright.compiler.npu.layers.elementwise import uniform_params
 from tilewright.compiler.npu.layers.layer import Layer, Post
+from tilewright.compiler.npu.layers.params import uniform_params
 from tilewright.compiler.npu.layers.tiling import OutputPart, PlaneTiling, even_parts
 from tilewright.compiler.npu.layers.transposition import Widths
 from tilewright.compiler.npu.views import View

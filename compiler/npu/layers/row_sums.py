@@ -15,8 +15,8 @@ import numpy as np
 
 from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.loops import Loop
-from tilewright.compiler.npu.layers.elementwise import uniform_params
 from tilewright.compiler.npu.layers.layer import Post
+from tilewright.compiler.npu.layers.params import uniform_params
 from tilewright.compiler.npu.layers.transposition import Widths
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import Source

@@ -12,6 +12,8 @@ from tilewright.compiler.npu.views import View
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.timing import MemoryTiming
 
+#: Cycles that a LOAD takes over those of its bytes: bursts do not follow each other directly.
+_READ_OVERHEAD = 1.05
 #: Cycles until a tile's first products, besides those until the first beat comes and of its first data.
 _START = 36
 
@@ -32,6 +34,15 @@ class Bus(NamedTuple):
     def of(config: NpuConfig, memory: MemoryTiming) -> Bus:
         width, latency = config.bus_bytes, _START + memory.read_latency
         return Bus(width / memory.read_interval, width / memory.write_interval, latency)
+
+    def busiest(self, products: float, steps: float, read: float, written: float) -> float:
+        """Returns the cycles of the busiest engine.
+
+        Args:
+            products, steps: cycles of the array and of VECTOR.
+            read, written: bytes of LOAD and STORE.
+        """
+        return max(products, read / self.reading * _READ_OVERHEAD, steps, written / self.writing)
 
 
 class PlaneTiling(NamedTuple):
