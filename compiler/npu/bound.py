@@ -1,4 +1,5 @@
-"""What a program must do at least, whatever is computed where and in which order: steps of the array, bytes moved.
+"""Lower bounds on the work of a program, whatever is computed where and in which order: steps of the array, bytes
+moved.
 
 For each layer of the program; `tilewright.simulator.bound` makes cycles of it. docs/simulators.md has the argument.
 """
@@ -19,7 +20,7 @@ _TABLE_BYTES = 256
 
 
 @dataclass(frozen=True)
-class Least:
+class LowerBound:
     """The least one layer must do.
 
     Attributes:
@@ -52,8 +53,8 @@ class _Wanted:
         return _Wanted(view, np.ones(view.h, bool), np.ones(view.w, bool))
 
     def seen_in(self, other: View) -> tuple[_Wanted, range] | None:
-        """The same rows and columns as another view of the buffer counts them, and its channel blocks that are read;
-        None if it walks the buffer otherwise."""
+        """Returns the same rows and columns as another view of the buffer counts them, and its channel blocks that are
+        read; None if it walks the buffer otherwise."""
         own = self.view
         if own.n != other.n:
             return None
@@ -70,9 +71,9 @@ class _Wanted:
         return _Wanted(other, rows, columns), range(other.cb)
 
 
-def least_of(
+def lower_bounds(
     config: NpuConfig, steps: Sequence[Sequence[Layer]], on_cpu: Collection[str], sizes: Mapping[str, int]
-) -> dict[int, Least]:
+) -> dict[int, LowerBound]:
     """The least of every layer, by its id.
 
     Args:
@@ -98,7 +99,7 @@ def least_of(
                 )
             ]  # fmt: skip
             wanted.setdefault(view.buffer, []).append(_Wanted(view, *taken))
-    found: dict[int, Least] = {}
+    found: dict[int, LowerBound] = {}
     seen: set[object] = set()
     single = len(steps) == 1
     for number, layer in enumerate(layers):
@@ -119,7 +120,7 @@ def least_of(
         y, mine = layer.output, own[id(layer)]
         array = 0 if layer.products is None else layer.products.steps(config, mine.rows, mine.columns)
         writes = y.n * y.c * y.h * y.w * y.bytes if y.buffer in on_cpu else 0
-        found[id(layer)] = Least(array, reads, writes, single and _after_all(layers, number))
+        found[id(layer)] = LowerBound(array, reads, writes, single and _after_all(layers, number))
     return found
 
 
@@ -129,9 +130,9 @@ def _same(chosen: np.ndarray, size: int) -> np.ndarray:
 
 
 def _largest(found: Iterable[_Wanted], view: View) -> _Wanted:
-    """What the reader that wants most of a tensor wants: all readers together want no less. Where readers want other
-    channels, what is wanted of every channel block. Readers that see the tensor in another shape count only if they
-    want all of it."""
+    """Returns the rows and columns of the reader that wants most of a tensor: all readers together want no less. Where
+    readers want other channels, what is wanted of every channel block. Readers that see the tensor in another shape
+    count only if they want all of it."""
     best = [_Wanted(view, np.zeros(view.h, bool), np.zeros(view.w, bool))] * view.cb
     for one in found:
         seen = one.seen_in(view)
@@ -147,7 +148,7 @@ def _largest(found: Iterable[_Wanted], view: View) -> _Wanted:
 
 
 def _after_all(layers: list[Layer], number: int) -> bool:
-    """Whether every result of a layer needs every result of all layers before it, which no layer behind it reads."""
+    """True if every result of a layer needs every result of all layers before it, which no layer behind it reads."""
     layer = layers[number]
     y, before, behind = layer.output, layers[:number], layers[number + 1 :]
     if not before or layer.products is None or not layer.dense or y.n * y.h * y.w != 1:

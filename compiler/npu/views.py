@@ -1,4 +1,4 @@
-"""How tensors look to the NPU: planes of channel vectors.
+"""Views: tensors as the NPU sees them, planes of channel vectors.
 
 A view is [N][CB][H][W] vectors of `block` lanes (CB = ceil(C / block)), W contiguous, everything else by strides.
 A `Layout` says which axis of the model's tensor holds the channels. uint8 values are stored minus 128, so that the
@@ -45,7 +45,7 @@ def channel_axis(rank: int, layout: Layout) -> int:
 
 @dataclass(frozen=True)
 class View:
-    """Where a tensor lies in external memory and how it is walked. Strides and offset in bytes.
+    """A tensor's place in external memory, and the strides to walk it. Strides and offset in bytes.
 
     Attributes:
         tensor: name of the model tensor.
@@ -82,7 +82,7 @@ class View:
         return self if self.bytes == 1 else replace(self, bytes=1)
 
     def fills(self, value: int) -> tuple[int, ...]:
-        """What the lanes of each byte hold where the tensor's value is `value`."""
+        """Returns the int8 of each byte's lanes where the tensor's value is `value`."""
         return (value,) if self.bytes == 1 else tuple(int(wide_numerics.wide_byte(value, byte)) for byte in BYTE_ORDER)
 
     @property
@@ -119,7 +119,7 @@ def dense_view(
 
 
 def planes_of(shape: tuple[int, ...], layout: Layout) -> tuple[int, int, int, int]:
-    """As `plane_shape`, for a shape that has such a view."""
+    """Returns what `plane_shape` does, for a shape that has such a view."""
     planes = plane_shape(shape, layout)
     assert planes is not None, (shape, layout)
     return planes

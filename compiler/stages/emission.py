@@ -9,7 +9,7 @@ from tilewright.compiler import cpu
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.npu.blocks.tasks import is_conversion
-from tilewright.compiler.npu.bound import Least, least_of
+from tilewright.compiler.npu.bound import LowerBound, lower_bounds
 from tilewright.compiler.npu.coding.coder import WeightCoder
 from tilewright.compiler.npu.emit.context import ConstantPool, Context
 from tilewright.compiler.npu.emit.emitter import Emitter
@@ -25,7 +25,7 @@ from tilewright.isa.program import CpuStep, Layer, NpuStep
 
 @dataclass
 class Emission:
-    """What runs.
+    """The instructions of a program, and what reports say of them.
 
     Attributes:
         image: all instructions.
@@ -80,7 +80,7 @@ def emit(
     context.coder = _coder(config, steps, schedules, memory, options) if config.weight_codes else None
     layers = [step.tasks for step in steps if isinstance(step, LayerStep)]
     on_cpu = {name for step in steps if isinstance(step, NodeStep) for node in step.tasks for name in node.inputs}
-    least = least_of(config, layers, on_cpu, {name: t.nbytes for name, t in graph.tensors.items()})
+    bounds = lower_bounds(config, layers, on_cpu, {name: t.nbytes for name, t in graph.tensors.items()})
     ran: list[NpuStep | CpuStep] = []
     rows: list[Layer] = []
     for number, step in enumerate(steps):
@@ -90,7 +90,7 @@ def emit(
             schedule = schedules.of[number]
             schedule.use_tiles(context, step.tasks)
             made = emit_step(context, schedule.units, schedule.stays)
-            rows += [_with_least(row, least[id(layer)]) for row, layer in zip(made, step.tasks, strict=True)]
+            rows += [_with_bound(row, bounds[id(layer)]) for row, layer in zip(made, step.tasks, strict=True)]
             ran.append(NpuStep(first, len(emitter.image) - first))
         else:
             ran.append(_cpu_step(number, step, segments[number]))
@@ -107,7 +107,7 @@ def emit(
 def _coder(
     config: NpuConfig, steps: list[Step], schedules: Schedules, memory: MemoryMap, options: CompileOptions
 ) -> WeightCoder:
-    """What codes the weights: it knows all loads, of a first emission whose instructions are dropped."""
+    """Returns the coder of the weights, which knows all loads from a first emission whose instructions are dropped."""
     coder = WeightCoder(config, options.small_weights, options.memory)
     pool = ConstantPool(memory.constants.shared)
     context = Context(
@@ -123,10 +123,10 @@ def _coder(
     return coder
 
 
-def _with_least(row: Layer, least: Least) -> Layer:
+def _with_bound(row: Layer, bound: LowerBound) -> Layer:
     return replace(
-        row, minimum_bytes=least.reads + least.writes, minimum_writes=least.writes, minimum_steps=least.steps,
-        after_all=least.after_all,
+        row, minimum_bytes=bound.reads + bound.writes, minimum_writes=bound.writes, minimum_steps=bound.steps,
+        after_all=bound.after_all,
     )  # fmt: skip
 
 

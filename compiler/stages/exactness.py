@@ -1,4 +1,4 @@
-"""Which tensors may differ from the reference by a quantisation step, and why."""
+"""Exactness: the tensors that may differ from the reference by a quantisation step, and why."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def input_ranges(graph: Graph) -> dict[str, tuple[float, float]]:
 
 
 def _represented(graph: Graph) -> dict[str, tuple[float, float]]:
-    """Of every float input that nothing but one 8-bit QuantizeLinear reads."""
+    """Returns the range of every float input that nothing but one 8-bit QuantizeLinear reads."""
     ranges: dict[str, tuple[float, float]] = {}
     readers = graph.consumers()
     for name in graph.inputs:
@@ -44,9 +44,9 @@ def _represented(graph: Graph) -> dict[str, tuple[float, float]]:
 
 
 def _places(graph: Graph) -> dict[str, tuple[float, float]]:
-    """Of every integer input all of whose values are used as places: tokens of an embedding, rows of a cache. From the
-    ops that look there back to the inputs, as far as each value stays what it is, moves by a constant, or
-    is a part of a sum."""
+    """Returns the range of every integer input all of whose values are used as places: tokens of an embedding, rows of
+    a cache. From the ops that look there back to the inputs, as far as each value stays what it is, moves by a
+    constant, or is a part of a sum."""
     limits: dict[str, tuple[int, int]] = {}
 
     def limit(name: str, low: int, high: int) -> None:
@@ -105,7 +105,8 @@ def _columns(graph: Graph, places: str, shape: tuple[int, ...]) -> Iterator[tupl
 
 
 def _sources(graph: Graph, node: Node) -> list[tuple[str, tuple[int, int]]]:
-    """What a node's values come from, and by how much the lowest and the highest of them have moved."""
+    """Yields the tensors that a node's values come from, and by how much the lowest and the highest of them have
+    moved."""
     if node.op in _SAME_VALUES:
         return [(node.inputs[0], (0, 0))]
     if node.op == "Concat":

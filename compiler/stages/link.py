@@ -50,7 +50,7 @@ def link(name: str, programs: Mapping[str, Program], constants: bytes) -> Progra
 
 @dataclass
 class _Shared:
-    """What all entry points have in host memory: constants once, by their bytes, and states by their names."""
+    """Host memory that entry points share: constants once, by their bytes, and states by their names."""
 
     size: int = 0
     buffers: dict[str, Buffer] = field(default_factory=dict)
@@ -145,7 +145,7 @@ class _Part:
         linked.entries.append(EntryPoint(self.entry, inputs, outputs, *steps, *layers))
 
     def _before(self, offset: int) -> int:
-        """How many shared buffers lie before this offset."""
+        """Returns the number of shared buffers before this offset."""
         return bisect_left(self._ends, offset + 1)
 
     def _step(self, step: NpuStep | CpuStep, instructions: int, sections: dict[str, bytes]) -> NpuStep | CpuStep:

@@ -23,7 +23,7 @@ from tilewright.compiler.stages.segments import is_kept
 
 @dataclass
 class MemoryMap:
-    """Where everything lies.
+    """Places of everything in memory.
 
     Attributes:
         arena: of the device, blocked buffers.
@@ -43,7 +43,7 @@ class MemoryMap:
 
     @property
     def device_offsets(self) -> dict[str, int]:
-        """Of all buffers the NPU reads or writes."""
+        """Returns the offsets, by name, of all buffers that the NPU reads or writes."""
         return self.blocked_constants | self.arena.offsets
 
     def verify(self) -> None:

@@ -22,7 +22,7 @@ class _Life:
 
 
 class MemoryPlan:
-    """Where the buffers of one memory lie: the largest are placed first, each as low as it fits.
+    """Places of the buffers of one memory: the largest are placed first, each as low as it fits.
 
     Attributes:
         offsets: by name, bytes from the start of the memory.
@@ -63,7 +63,7 @@ class MemoryPlan:
 
     @property
     def total(self) -> int:
-        """What separate places would take, bytes."""
+        """Bytes that separate places would take."""
         return sum(life.nbytes for life in self._lives.values())
 
     def verify(self, memory: str) -> None:

@@ -1,4 +1,4 @@
-"""What a user should know about a whole program, beside the reasons of single nodes."""
+"""Notes for the user about a whole program, beside the reasons of single nodes."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _QUANTISE = "`tilewright quantize` makes an 8-bit model of a float one, from sam
 
 
 def general(notes: Iterable[str]) -> list[str]:
-    """Those of a program's notes that are about all of it."""
+    """Returns the notes of a program that are about all of it."""
     return [note for note in notes if note.startswith((UNUSED, SIXTEEN_BITS, OPEN_BATCH, TUNED))]
 
 
 def is_tuned(notes: Iterable[str]) -> bool:
-    """Whether a program with these notes has schedules of the tuning log."""
+    """True if a program with these notes has schedules of the tuning log."""
     return any(note.startswith(TUNED) for note in notes)
 
 
@@ -56,7 +56,7 @@ def notes_of(reasons: Mapping[str, str]) -> list[str]:
 
 
 def reasons_in(notes: Iterable[str]) -> dict[str, str]:
-    """What `notes_of` was made of, among notes of all kinds."""
+    """Returns the reasons that `notes_of` was made of, among notes of all kinds."""
     parts = (note.partition(_OF_NODE) for note in notes)
     return {name: reason for name, found, reason in parts if found}
 
@@ -89,7 +89,7 @@ def notes_on(graph: Graph, layers: list[Layer], config: NpuConfig, cpu_only: boo
 
 
 def _sixteen(nodes: list[Node], layers: list[Layer], config: NpuConfig) -> str:
-    """Where the products of 16-bit activations run, and why."""
+    """Returns notes on where the products of 16-bit activations run, and why."""
     what = f"{_counted(nodes)} multiply them with 8-bit weights (the first makes {nodes[0].outputs[0]!r}); "
     on_npu = sum(layer.where == "npu" and layer.op == QConv16.__name__ for layer in layers)
     if on_npu:

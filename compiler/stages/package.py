@@ -82,7 +82,7 @@ def _check_reach(config: NpuConfig, needed: int) -> None:
 
 
 def _host_work(segments: dict[int, cpu.Segment]) -> list[KernelWork]:
-    """What the kernels of every CPU step do."""
+    """Returns the work of the kernels of every CPU step."""
     found = []
     for number, segment in segments.items():
         for cost in segment.costs:

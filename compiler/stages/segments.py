@@ -46,7 +46,7 @@ def prepare_segments(
 
 
 def describe_segments(segments: dict[int, cpu.Segment]) -> str:
-    """What every segment reads and writes, and its kernels."""
+    """Returns one block of text per segment: what it reads and writes, and its kernels."""
     lines = []
     for number, segment in segments.items():
         lines.append(f"step {number}: {', '.join(segment.inputs)} -> {', '.join(segment.outputs)}")

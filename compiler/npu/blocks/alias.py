@@ -1,5 +1,5 @@
-"""Where data movement leaves the blocked bytes as they are, its result is an alias: the same bytes, read with another
-shape (Reshape, Transpose), or a part of them (Slice, Split, Gather of one place)."""
+"""Aliases: results of data movement that leaves the blocked bytes as they are. An alias is the same bytes, read with
+another shape (Reshape, Transpose), or a part of them (Slice, Split, Gather of one place)."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Blocked:
 
 
 class Contents(Enum):
-    """What a buffer in the arena holds."""
+    """The kind of values a buffer in the arena holds."""
 
     TENSOR = "tensor"
     PACKED_INPUT = "packed input"  # kernel columns and rows are channels, see `packing.py`

@@ -174,5 +174,5 @@ class Converter:
 
 
 def _perm(transpose: Node, rank: int) -> list[int]:
-    """Which axis of its operand every axis of its result is."""
+    """Returns the axis of the operand by that of the result, for a Transpose."""
     return list(transpose.attrs.get("perm") or range(rank)[::-1])

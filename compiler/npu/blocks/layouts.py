@@ -34,7 +34,7 @@ class Layouts:
         return self._find(name, set())
 
     def _find(self, name: str, missing: set[str]) -> Blocked | None:
-        """As `find`; names in `missing` are known to have none."""
+        """Does what `find` does; names in `missing` are known to have no blocked form."""
         if name in self.blocked or name in missing:
             return self.blocked.get(name)
         move = self.wiring.producers.get(name)

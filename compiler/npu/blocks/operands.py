@@ -1,4 +1,4 @@
-"""Where lowering takes a layer's operands from."""
+"""Operands: the views that lowering gives a layer, with conversions where they are missing."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class Operands:
         return PackedInput(view, (plan.pad_rows, 0), (plan.stride_rows, 1), (plan.dilation_rows, 1), repack)
 
     def columns(self, name: str) -> tuple[View, bool] | None:
-        """As `Layouts.columns`."""
+        """Returns what `Layouts.columns` does."""
         return self._layouts.columns(name)
 
     def constant(self, stem: str, data: np.ndarray) -> View:
@@ -213,6 +213,6 @@ class Operands:
 
 
 def _either(shape: tuple[int, ...], layout: Layout, view: View) -> bool:
-    """Whether a view is one of a tensor's both layouts: of one row, or of one channel on both axes."""
+    """True if a view is the tensor in both layouts: one row, or one channel on both axes."""
     same = len(shape) == 2 or shape[1] == shape[-1] == 1
     return same and planes_of(shape, layout) == (view.n, view.c, view.h, view.w)

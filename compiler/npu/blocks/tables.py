@@ -87,7 +87,8 @@ OUTSIDE = 1 << 20
 
 
 def reach(entry: Table, size: int) -> tuple[int, int]:
-    """How far an axis of the source is read before its first element and behind its last, `OUTSIDE` left out."""
+    """Returns the elements that are read before the first and behind the last of an axis of the source, `OUTSIDE` left
+    out."""
     values = [t[t < OUTSIDE] for t in entry.values()]
     low, high = (sum(int(end(t)) for t in values) for end in (np.min, np.max))
     return max(0, -low), max(0, high - size + 1)

@@ -1,4 +1,4 @@
-"""Which weights of a program are coded, with which tables: known before its instructions are written.
+"""Coder: chooses the weights of a program that are coded, and their tables, before its instructions are written.
 
 The instructions are made twice. The first time only says which tiles are loaded, in which order; then tables and
 streams are made; the second time every load asks what became of it.
@@ -35,7 +35,7 @@ class CodedLoad:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a load of weights becomes: a LOAD_CODED, with one for a table before it where that changes."""
+    """A load of weights that becomes a LOAD_CODED, with one for a table before it where that changes."""
 
     table: CodedLoad | None
     weights: CodedLoad
@@ -114,7 +114,7 @@ class WeightCoder:
         self._planned = True
 
     def next(self) -> tuple[Chosen | None, bytes]:
-        """What became of the next load, None if it stays as it is, and the stream of its step."""
+        """Returns the choice for the next load, None if it stays as it is, and the stream of its step."""
         at, number = self._at
         self._at = at, number + 1
         step = self._steps[at]
@@ -174,19 +174,21 @@ class WeightCoder:
         return self.config.bus_bytes / self.memory.read_interval
 
     def _plain(self, histogram: np.ndarray) -> float:
-        """What coded weights may cost, with their table, to be better than plain ones."""
+        """Returns the most that coded weights may cost, with their table, to be better than plain ones."""
         count = float(histogram.sum())
         return _WORTH_BYTES * count if self.by_bytes else _WORTH_TIME * count / self._rate
 
     def _price(self, coded: np.ndarray, count: np.ndarray) -> np.ndarray:
-        """What `count` weights cost that take `coded` bytes: these, or the cycles of the bus or the decoder."""
+        """Returns the cost of `count` weights that take `coded` bytes: these, or the cycles of the bus or the
+        decoder."""
         if self.by_bytes:
             return coded
         return np.maximum(coded / self._rate, count / self.config.weight_codes)
 
     @property
     def _table_price(self) -> int:
-        """What a table costs: its words and those the lanes begin with, or a cycle a slot, longer than these take."""
+        """Returns the cost of a table: its words and those the lanes begin with, or a cycle a slot, longer than these
+        take."""
         words = _TABLE_WORDS + START_ROUNDS * self.config.weight_codes
         return words * WORD_BITS // 8 if self.by_bytes else SLOTS
 

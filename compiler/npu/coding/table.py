@@ -72,7 +72,7 @@ _Group = list[int]
 
 
 def _price(counts: np.ndarray) -> float:
-    """What a slot costs, in bits, where all symbols together want no more slots than there are."""
+    """Returns the cost of a slot, in bits, with which all symbols together want no more slots than there are."""
     low = high = float(counts.sum()) / SLOTS / math.log(2)  # right if every symbol could have what suits it
     least = high / SLOTS
     if _slots(counts, least) <= SLOTS:

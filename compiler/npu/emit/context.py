@@ -100,7 +100,7 @@ class Context:
 
     @property
     def memory(self) -> MemoryTiming:
-        """That of the plans."""
+        """Memory timing the tile plans assume."""
         return self.plans.memory
 
     def end_step(self) -> list[int]:
@@ -244,7 +244,7 @@ class Context:
         return view.buffer in self.resident or view.buffer in self.bands
 
     def place(self, view: View, n: int, block: int, y: int, x: int) -> Place:
-        """Where a vector of a view is in memory."""
+        """Returns the place in memory of a vector of a view."""
         return Place(view.region, self.offsets.get(view.buffer, 0) + view.address(n, block, y, x))
 
     def read_tile(self, view: View, box: Box, fill: int = 0, pool: str = "input") -> ActTile:
@@ -269,7 +269,7 @@ class Context:
         return tile
 
     def read_broadcast(self, view: View, box: Box) -> ActTile:
-        """As `read_tile` for an operand whose axes of size 1 are repeated along the box."""
+        """Does what `read_tile` does for an operand whose axes of size 1 are repeated along the box."""
         one_n, one_h, one_w = (size == 1 for size in (view.n, view.h, view.w))
         small = Box(
             0 if one_n else box.n, box.block, box.blocks, *((0, 1) if one_h else (box.y0, box.y1)),

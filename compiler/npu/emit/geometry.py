@@ -29,7 +29,7 @@ class Box(NamedTuple):
         return self.blocks * self.lines * self.columns
 
     def behind(self, blocks: int) -> Box:
-        """The same box so many channel blocks behind."""
+        """Returns the same box `blocks` channel blocks further."""
         return self._replace(block=self.block + blocks)
 
 

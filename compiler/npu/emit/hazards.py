@@ -61,7 +61,8 @@ class Access(NamedTuple):
     stride: int = 0
 
     def of(self, rows: np.ndarray) -> np.ndarray:
-        """What it touches of the space's entries (int32, contiguous): a view of them, which may have two axes."""
+        """Returns a view of the entries (int32, contiguous) of the space that the access touches; it may have two
+        axes."""
         if self.space == "memory":
             return rows[self.start // MEMORY_GRAIN : -(-(self.start + self.length) // MEMORY_GRAIN)]
         if self.times == 1:
@@ -233,8 +234,8 @@ class Synchroniser:
     def _earlier(
         self, engine: Engine, reads: list[_Touched], writes: list[_Touched]
     ) -> Iterator[tuple[Engine, np.ndarray, Access, int]]:
-        """What must have ended before these accesses: an engine, the indices of its accesses to each row of a space,
-        the access that counts, and the highest index of all rows."""
+        """Yields what must have ended before these accesses: an engine, the indices of its accesses to each row of a
+        space, the access that counts, and the highest index of all rows."""
         for space, access in reads:
             for other, rows in space.write.items():
                 if other != engine or engine == Engine.VECTOR:
@@ -267,7 +268,7 @@ class Synchroniser:
         return self._place_exact(operation, engine, waits)
 
     def _knowledge(self, item: tuple[Engine, int]) -> int:
-        """How much is known to have ended once an instruction (engine, index) has."""
+        """Returns, by engine, how many instructions have ended once instruction (engine, index) has."""
         return sum(self._engines[item[0]][item[1]].known.values()) + item[1]
 
     def _signaller(self, other: Engine, engine: Engine, last: int, chosen: list[tuple[Engine, int]]) -> int:
@@ -285,7 +286,7 @@ class Synchroniser:
         return self._place_exact(op(f"{other.name}_SYNC"), other, waits).index
 
     def _has_room(self, source: Engine, target: Engine, started: Started) -> bool:
-        """Whether the semaphore has room for a signal that is given when so much has started, and one of the two
+        """True if the semaphore has room for a signal that is given when so much has started, and one of the two
         directions between the engines will have room for another."""
         left = self._left(source, target, started)
         if left < self._limit - 1:

@@ -52,13 +52,13 @@ class Setting(NamedTuple):
 
 
 class Registers:
-    """What configuration registers hold."""
+    """The values of the configuration registers."""
 
     def __init__(self) -> None:
         self._held: dict[tuple[str, int], Mapping[str, int]] = {}
 
     def get(self, name: str, key: int) -> Mapping[str, int]:
-        """What a register holds; at the start of a step, one iteration or nothing but 0."""
+        """Returns the value of a register; at the start of a step, one iteration or 0."""
         held = self._held.get((name, key))
         if held is not None:
             return held
@@ -114,7 +114,7 @@ class Run:
 
     @property
     def movable(self) -> bool:
-        """It may go ahead."""
+        """True if it may be issued before earlier instructions."""
         return self.operation.name in _GOES_AHEAD
 
 
@@ -216,8 +216,8 @@ class _Writer:
         self._clock.take(run)
 
     def _first(self, number: int) -> list[int]:
-        """What goes before run `number`: a run, behind loads that it reads; nothing if that brings nothing. All runs
-        before `number` have been written."""
+        """Returns the runs that are issued before run `number`: one, behind loads that it reads; none if that gains
+        nothing. All runs before `number` have been written."""
         run = self._runs[number]
         dispatched = self._clock.dispatch(run.engine)
         for engine, waiting in self._waiting.items():
@@ -323,7 +323,7 @@ class Sequencer:
         return finished, begins
 
     def _write(self, runs: Sequence[Run], most: int) -> tuple[list[Op], list[int], bool]:
-        """As `take`, with so many runs ahead at most; and whether there was one."""
+        """Does what `take` does, with so many runs ahead at most; returns whether there was one."""
         writer = _Writer(_Clock(self._config, self._memory), self._sync, runs, most)
         writer.write_all()
         finished = self._sync.take()

@@ -18,7 +18,7 @@ Started = list[int]
 
 
 class Starts:
-    """What has surely started in a program that grows instruction by instruction.
+    """Instructions that have surely started, in a program that grows instruction by instruction.
 
     Args:
         config: which engines share a queue, and how much a queue holds.
@@ -64,7 +64,7 @@ class Starts:
         return started
 
     def newest(self, engine: Engine) -> Started:
-        """What has surely started when an instruction starts that would be appended now and waits for nothing."""
+        """Returns what has surely started when an instruction starts that is appended now and waits for nothing."""
         return _both(self._newest[self._queues[engine]], self._dispatched)
 
     def _make_room(self, queue: Engine) -> None:

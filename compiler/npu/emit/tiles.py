@@ -1,4 +1,4 @@
-"""Where activations lie in ACT: tiles of a layer, tensors that stay, bands of those that pass through."""
+"""Places of activations in ACT: tiles of a layer, tensors that stay, bands of tensors that pass through."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NO_TILE = ActTile(0, 0, 0, 0)
 
 @dataclass
 class Resident:
-    """Where a tensor lies that stays in ACT, with a border of padding around each plane.
+    """The place of a tensor that stays in ACT, with a border of padding around each plane.
 
     Vector (n, block, y, x) is row rows.start + ((n*cb + block)*lines + top + y)*columns + left + x.
 
@@ -53,7 +53,7 @@ class Resident:
 
 @dataclass
 class BandTile:
-    """Where the current band of a tensor lies that passes through ACT band by band, all channel blocks of it.
+    """The place of the current band, all channel blocks of it, of a tensor that passes through ACT band by band.
 
     Attributes:
         start: first row of ACT.
@@ -79,7 +79,7 @@ SOMEWHERE = BandTile(0, 0, 0, 0, 0)
 
 
 class Sums(Protocol):
-    """What wants the finished tiles of a tensor, as `tilewright.compiler.npu.emit.plane_sums.PlaneSums` does."""
+    """A user of the finished tiles of a tensor, such as `tilewright.compiler.npu.emit.plane_sums.PlaneSums`."""
 
     view: View
 

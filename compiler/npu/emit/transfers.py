@@ -31,7 +31,7 @@ class Place(NamedTuple):
 
 
 def _join_levels(count: int, y: Level, z: Level, row_bytes: int) -> tuple[int, Level, Level]:
-    """The same transfer with longer runs and fewer levels, where runs follow each other on both sides."""
+    """Returns the same transfer with longer runs and fewer levels, where runs follow each other on both sides."""
     if y[0] > 1:
         count, y = _join_level(count, y, row_bytes)
     if y[0] == 1 and z[0] > 1:

@@ -1,4 +1,4 @@
-"""What writes runs and the settings before them into the image, and counts their work."""
+"""Writer: puts runs and the settings before them into the image, and counts their work."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Writer:
         self._settings = []
 
     def _vector_settings(self) -> list[Setting]:
-        """What all registers of VECTOR hold: a run may be written elsewhere than in its turn."""
+        """Returns the values of all registers of VECTOR: a run may be written elsewhere than in its turn."""
         nest = [("VECTOR_LOOP", level) for level in range(self.config.vector_loops)]
         return [
             Setting(name, key, self._registers.get(name, key))

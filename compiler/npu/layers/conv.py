@@ -25,7 +25,7 @@ from tilewright.compiler.npu.layers.conv_constants import ConvConstants, Dynamic
 from tilewright.compiler.npu.layers.conv_tiling import ConvShape, ConvTiling, Phase, conv_plans, longest
 from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.layers.phase_tile import PhaseTile
-from tilewright.compiler.npu.layers.products import least_constants
+from tilewright.compiler.npu.layers.products import minimum_constants
 from tilewright.compiler.npu.layers.row_sums import RowSums, add_by_tiles
 from tilewright.compiler.npu.layers.tiling import OutputPart
 from tilewright.isa.config import NpuConfig
@@ -68,7 +68,7 @@ class ConvLayer(Layer):
         )  # fmt: skip
 
     def row_sums(self, config: NpuConfig) -> RowSums | None:
-        """How the zero point of a second activation is added, None where it is 0 or by constant tiles."""
+        """Returns how the zero point of a second activation is added: None where it is 0, or by constant tiles."""
         if self.dynamic is None or self.post.add is not None:
             return None
         return RowSums.of(config, self.dynamic.k, self.dynamic.zero_point, self.shape(config).rows(self.output.cb))
@@ -115,7 +115,7 @@ class ConvLayer(Layer):
         if self.dynamic is not None:
             yield self.dynamic.tiles, self.dynamic.k * self.output.c * self.output.n
         elif self.products is not None:
-            yield least_constants(
+            yield minimum_constants(
                 [p.weights for p in self.phases], [p.rest for p in self.phases], self.bias, self.scale
             )
 
@@ -215,7 +215,8 @@ class ConvEmission:
             self.context.finish_tile(layer.output, part, out)
 
     def _outputs(self, q: Box) -> tuple[list[Box], list[ActTile]]:
-        """What a tile makes, a box for each byte of the values, and room in ACT for it."""
+        """Returns the boxes of the output that a tile makes, one for each byte of the values, and room in ACT for
+        them."""
         s = self.s
         rows, columns = s.step
         y1, x1 = min(q.y1 * rows, s.y.h), min(q.x1 * columns, s.y.w)

@@ -38,7 +38,7 @@ class DynamicWeights:
 
 
 class Weighted(Protocol):
-    """What has the constants: a convolution, see `tilewright.compiler.npu.layers.conv.ConvLayer`."""
+    """A layer with such constants: see `tilewright.compiler.npu.layers.conv.ConvLayer`."""
 
     bias: np.ndarray
     scale: np.ndarray
@@ -47,7 +47,7 @@ class Weighted(Protocol):
 
 
 class ConvConstants:
-    """What an emission of a layer, or of some of its rows, loads besides activations.
+    """The constants that an emission of a layer, or of some of its rows, loads.
 
     Args:
         s: sizes of the layer.
@@ -87,7 +87,7 @@ class ConvConstants:
         return at
 
     def _whole(self, index: int) -> bool:
-        """Whether programs share the constants of a phase, which is a matrix product: then they lie in one piece."""
+        """True if programs share the constants of a phase, which is a matrix product: then they lie in one piece."""
         phase, s = self.s.phases[index], self.s
         plain = phase.rest is None and not s.grouped and phase.weights.shape[0] == 1 and phase.kernel == (1, 1)
         return self.context.constants.shared and self.layer.dynamic is None and plain
@@ -99,7 +99,7 @@ class ConvConstants:
         return max(-(-y.c // config.block_out), y.cb * config.block_in // config.block_out)
 
     def _part_of_weights(self, key: Hashable, index: int, block: int, rows: int, first: int, piece: int) -> int:
-        """As `weights`, of weights that lie in memory as [row][input block], all of the layer."""
+        """Does what `weights` does, for weights that lie in memory as [row][input block], all of the layer."""
         at = self.context.weights.find(key)
         if at is None:
             config, kb = self.context.config, self.s.x.cb

@@ -19,7 +19,7 @@ from tilewright.compiler.npu.layers.accumulators import emit_accumulators, emit_
 from tilewright.compiler.npu.layers.depthwise_passes import NO_PADS, Pads, Slots, WindowPass, plan_passes
 from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.layers.params import channel_params
-from tilewright.compiler.npu.layers.products import least_constants
+from tilewright.compiler.npu.layers.products import minimum_constants
 from tilewright.compiler.npu.layers.rest import Rest
 from tilewright.compiler.npu.layers.sliding_window import SlidingWindow
 from tilewright.compiler.npu.layers.tiling import Bus, OutputPart, PlaneTiling, bands, boxes, even_parts
@@ -161,7 +161,7 @@ class DepthwiseLayer(Layer):
 
     def constants(self) -> Iterable[tuple[Hashable, int]]:
         if self.products is not None:
-            yield least_constants([self.weights], [self.rest], self.bias, self.scale)
+            yield minimum_constants([self.weights], [self.rest], self.bias, self.scale)
 
     def _emit_tile(self, context: Context, box: Box, shared: bool) -> None:
         config, window = context.config, self.window

@@ -1,4 +1,4 @@
-"""In which order the array's window mode takes the taps of a depthwise convolution.
+"""The order in which the array's window mode takes the taps of a depthwise convolution.
 
 The window is a shift register of block_in vectors. A band of the input is pushed line by line, a line being a piece of
 a column or of a row, so one line of h pushes yields several outputs and all of them use the same tap positions: a tap
@@ -86,13 +86,14 @@ class Slots:
         return max(together, apart)
 
     def delay(self, along: TapGroup, across: TapGroup, length: int) -> int:
-        """What a delay line has to delay by if a line has `length` pushes."""
+        """Returns the pushes that a delay line delays by, for lines of `length` pushes."""
         if across.reach * length + along.reach < self.count:
             return 0
         return min(across.lag * length - self.segment, self.longest)
 
     def slot(self, along: TapGroup, across: TapGroup, length: int, back: int, lines: int) -> int:
-        """Of the tap that is so many taps of its line, and lines of taps, before the newest."""
+        """Returns the window slot of the tap `back` taps and `lines` lines older than the newest, for lines of `length`
+        pushes."""
         return lines * (across.lag * length - self.delay(along, across, length)) + back * along.lag
 
 
@@ -137,7 +138,7 @@ class WindowPass(NamedTuple):
         return self.along.pushes(outputs) - self.shared
 
     def missing(self) -> np.ndarray:
-        """Which taps of the oldest line lie in the padding that is not pushed before the first line, bool
+        """Returns which taps of the oldest line lie in the padding that is not pushed before the first line, bool
         [outputs of it that miss some, taps]."""
         outputs, taps = np.arange(-(-self.shared // self.along.emit))[:, None], np.arange(self.along.taps)
         found: np.ndarray = outputs * self.along.emit + taps * self.along.lag < self.shared

@@ -1,4 +1,4 @@
-"""What the NPU is asked to do: the interface of a layer, which every kind of layer fills in in a file of its own.
+"""Layer: the interface of the NPU's work, which every kind of layer implements in a file of its own.
 
 Whatever schedules layers (residency, fusion, search, emission of a step) knows only the methods of `Layer`.
 """
@@ -38,7 +38,7 @@ class Add:
 
 @dataclass
 class Post:
-    """What VECTOR does to a value: requantise (where the source calls for it), add, look up.
+    """Operations of VECTOR on a value: requantise (where the source calls for it), add, look up.
 
     Attributes:
         zp, low, high: values of the requantiser, limits of 16 bits where the result has them.
@@ -149,13 +149,15 @@ class Layer(ABC):
         return False
 
     def taken(self, axis: int, outputs: np.ndarray) -> np.ndarray:
-        """Which rows (axis 0) or columns (1) of the first input the chosen ones of the output need (both bool)."""
+        """Returns the rows (axis 0) or columns (1) of the first input that chosen ones of the output need (both
+        bool)."""
         x = self.inputs[0]
         size = (x.h, x.w)[axis]
         return outputs if len(outputs) == size else np.ones(size, bool)
 
     def constants(self) -> Iterable[tuple[Hashable, int]]:
-        """What has to be loaded besides activations and tables: for each part what it is, and its bytes at least."""
+        """Yields the constants to load besides tables: for each part a key that is equal for equal ones, and its least
+        bytes."""
         return ()
 
     # What holds for every kind.
@@ -171,7 +173,7 @@ class Layer(ABC):
         return [*self.inputs, *([self.post.add.other] if self.post.add is not None else [])]
 
     def loads_added(self, context: Context) -> bool:
-        """Whether the second operand of a fused Add comes from memory."""
+        """True if the second operand of a fused Add comes from memory."""
         return self.post.add is not None and not context.on_chip(self.post.add.other)
 
     def describe(self) -> str:
@@ -205,7 +207,7 @@ class Layer(ABC):
         return plan
 
     def fits(self, context: Context, budget: int) -> bool:
-        """Whether there is a plan for the layer within `budget` rows of ACT."""
+        """True if there is a plan for the layer within `budget` rows of ACT."""
         return next(iter(self.plans(context, _grained(budget))), None) is not None
 
 

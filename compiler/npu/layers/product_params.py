@@ -79,7 +79,8 @@ class ProductParamsLayer(Layer):
     def plans(
         self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
     ) -> Iterator[TilePlan[PlaneTiling]]:
-        """As many images at a time as fit; a tile is all blocks of an image, `lines` are images."""
+        """Yields the plan with as many images at a time as fit; a tile is all blocks of an image, `lines` are
+        images."""
         y = self.output
         for images in even_parts(y.n):
             vectors = images * _padded(context.config, y.h)
@@ -163,7 +164,7 @@ class ProductParamsLayer(Layer):
 
 
 def fits(config: NpuConfig, images: int, blocks: int) -> bool:
-    """Whether a machine makes the parameters of so many images, of so many blocks of outputs, at a time."""
+    """True if a machine makes the parameters of so many images, of so many blocks of outputs, at a time."""
     widths, vectors = Widths.of(config), images * _padded(config, blocks)
     acc = widths.rows(vectors) + 2 * widths.rows(PAIR) * blocks
     enough = 2 * widths.rows(blocks) <= config.wgt_tiles and 2 * BIAS * widths.rows(PAIR) <= config.wgt_tiles

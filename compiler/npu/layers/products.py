@@ -1,4 +1,4 @@
-"""How many steps of the array the products of a layer take at least, whatever is computed where and in which order."""
+"""Lower bounds on the array's steps for the products of a layer, whatever is computed where and in which order."""
 
 from __future__ import annotations
 
@@ -49,15 +49,16 @@ def taps_inside(outputs: int, inputs: int, kernel: int, stride: int, dilation: i
 
 
 def transposed_taps(outputs: int, inputs: int, kernel: int, stride: int, dilation: int, pad: int) -> np.ndarray:
-    """The same of a transposed convolution: input i times tap k is added to output i * stride + k * dilation - pad."""
+    """Returns the same of a transposed convolution: input i times tap k is added to output i * stride + k * dilation -
+    pad."""
     at = (np.arange(inputs)[:, None] * stride + np.arange(kernel) * dilation - pad).reshape(-1)
     return np.bincount(at[(at >= 0) & (at < outputs)], minlength=outputs)
 
 
-def least_constants(
+def minimum_constants(
     weights: Sequence[np.ndarray], rests: Sequence[Rest | None], bias: np.ndarray, scale: np.ndarray
 ) -> tuple[Hashable, int]:
-    """What tells the constants of a layer from those of others, and how many of their bytes must be loaded: a tile of
+    """Returns a key that is equal for equal constants of layers, and how many of their bytes must be loaded: a tile of
     zeros need not be, nor a channel's bias and scale that are there already.
 
     Args:

@@ -1,4 +1,4 @@
-"""What of `weight - zero point` does not fit in int8: sets of weights that are nearly all zeros.
+"""Rest: the part of `weight - zero point` that does not fit in int8, as sets of weights that are nearly all zeros.
 
 The zero point of uint8 weights is not always 128, and then a few weights of a layer leave int8. They become further
 sets that are added to the first. Only tiles that are not all zeros are loaded and multiplied.
@@ -56,7 +56,7 @@ class Rest:
 
     @property
     def sparse(self) -> bool:
-        """Whether it is better multiplied tile by tile than as whole sets."""
+        """True if it is better multiplied tile by tile than as whole sets."""
         return self.share <= DENSE
 
     def window(self, number: int, channels: range, kernel: tuple[int, int]) -> np.ndarray:

@@ -27,7 +27,7 @@ _PASSES = 3
 
 @dataclass(frozen=True)
 class RowSums:
-    """How the sums of rows are taken apart on a machine.
+    """Sums of rows, and how a machine takes them apart into quotient and rest.
 
     Attributes:
         k: elements of a row.

@@ -36,7 +36,7 @@ class SlidingWindow(NamedTuple):
         return Box(out.n, out.block, out.blocks, *self.span(out.y0, out.y1, 0), *self.span(out.x0, out.x1, 1))
 
     def taken(self, axis: int, outputs: np.ndarray, size: int) -> np.ndarray:
-        """Which of `size` inputs along `axis` the chosen outputs need (both bool), padding left out."""
+        """Returns which of `size` inputs along `axis` the chosen outputs need (both bool), padding left out."""
         at = np.flatnonzero(outputs)[:, None] * self.stride[axis] - self.pad[axis]
         at = (at + np.arange(self.kernel[axis]) * self.dilation[axis]).reshape(-1)
         found = np.zeros(size, bool)

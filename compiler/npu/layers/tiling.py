@@ -19,7 +19,7 @@ _START = 36
 
 
 class Bus(NamedTuple):
-    """What tiles wait for.
+    """The bus that tiles wait for.
 
     Attributes:
         reading, writing: bytes the memory gives and takes in a cycle.

@@ -22,7 +22,7 @@ from tilewright.isa.instructions import Memory
 
 @dataclass(frozen=True)
 class Widths:
-    """How channel blocks of activations and rows of accumulators go together on a machine.
+    """Ratio of channel blocks of activations to rows of accumulators on a machine.
 
     Attributes:
         wide: channel blocks in a row of accumulators. narrow: rows of accumulators for a channel block.

@@ -34,7 +34,8 @@ def _unsupported(node: TypedNode[QConv | QConvTranspose]) -> str | None:
 
 
 def model_products(node: TypedNode[Any], taps: Callable[..., np.ndarray], made: View) -> Products:
-    """What the model's arithmetic multiplies, however the layer does it: each byte of an activation by itself.
+    """Returns the products of the model's arithmetic, however the layer does them: each byte of an activation by
+    itself.
 
     Args:
         node: of an op with a window and groups.

@@ -61,7 +61,7 @@ class Upsampling:
         return found if found._is(places, size) else None
 
     def _is(self, places: Places, size: int) -> bool:
-        """Whether every result is that, edges included."""
+        """True if every result is that, edges included."""
         edges = np.clip(np.arange(-1, size + 1), 0, size - 1)
         counts = np.zeros((len(places.first), size), np.int64)
         for o in range(len(places.first)):

@@ -142,7 +142,7 @@ def _unsupported(node: TypedNode[Any], config: NpuConfig, count: int) -> str | N
 
 
 def _fields(node: TypedNode[Any], config: NpuConfig, count: int) -> dict[str, Any]:
-    """What a layer needs for a norm of `count` elements."""
+    """Returns the fields of a layer for a norm of `count` elements."""
     scale, bias = _channels(node, count)
     centred = getattr(node.op, "centred", True)
     return {

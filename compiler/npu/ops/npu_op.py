@@ -1,4 +1,4 @@
-"""What the NPU knows of an op: when it can run it, in which layout, and the layers that do it."""
+"""NpuOp: an op on the NPU, that is, when it can run, in which layout, and the layers that do it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class NpuOp(ABC, Generic[Q]):
         return self.layout
 
     def for_npu_only(self, rank: int) -> bool:
-        """Whether a tensor of that rank is made on the CPU where no node of the NPU reads it."""
+        """True if a tensor of that rank is made on the CPU where no node of the NPU reads it."""
         return False
 
     def activation_error(self, t: Tensor) -> str | None:
@@ -111,7 +111,7 @@ def npu_op(kind: type[QuantizedOp]) -> Callable[[C], C]:
 
 
 def npu_op_of(node: Node) -> NpuOp[Any] | None:
-    """How the NPU runs a node's op, None for ops it does not have."""
+    """Returns how the NPU runs a node's op, None for ops it does not have."""
     return NPU_OPS.get(type(node.quantized)) if node.quantized is not None else None
 
 

@@ -128,7 +128,7 @@ def _mean_may_tie(sx: float, zx: int, sy: float, n: int, low: int, high: int) ->
 
 
 def may_tie(x: Tensor, y: Tensor, taps: int) -> bool:
-    """Whether an average of so many elements of `x` may be a tie of `y`."""
+    """True if an average of so many elements of `x` may be a tie of `y`."""
     assert x.quant is not None and y.quant is not None
     return _mean_may_tie(float(x.quant.scale), int(x.quant.zero_point), float(y.quant.scale), taps, *limits(x.dtype))
 

@@ -73,13 +73,14 @@ class Softmax(NpuOp[QSoftmax]):
 
 
 def _levels(op: QSoftmax, y: Tensor) -> float:
-    """What probabilities are multiplied with."""
+    """Returns the factor of probabilities."""
     assert y.quant is not None
     return float(op.levels) if op.levels is not None else 1 / float(y.quant.scale)
 
 
 def _exponentials(op: QSoftmax, x: Tensor) -> np.ndarray:
-    """Of 0 to 255 steps below the maximum, as the reference has them but for a common factor."""
+    """Returns the exponentials of 0 to 255 steps below the maximum, as the reference has them but for a common
+    factor."""
     assert x.quant is not None
     if op.levels is None:
         return np.exp(-np.arange(256) * np.float64(op.step(x.quant.scale)))

@@ -1,4 +1,4 @@
-"""What convolutions and pools share: their windows as (rows, columns), and the limits of the machine."""
+"""Windows of convolutions and pools as (rows, columns), and the machine's limits for them."""
 
 from __future__ import annotations
 

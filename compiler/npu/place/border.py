@@ -1,4 +1,4 @@
-"""What it costs to run a node on one side of the border between NPU and CPU, or on the other."""
+"""Border: the cost of a node on one side of the border between NPU and CPU, or on the other."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ class Border:
         return cycles / self.mhz / 1e6 + self._conversion(converted) + alone * self.host.turn_seconds
 
     def cpu_seconds(self, wiring: Wiring, node: Node, on_npu: OnNpu) -> float:
-        """What the CPU takes, with the conversions of what the NPU makes or reads, and the turn of the NPU that is
-        divided."""
+        """Returns the seconds that the CPU takes, with the conversions of what the NPU makes or reads, and the turn of
+        the NPU that is divided."""
         operands, results = _tensors(wiring, node)
         out = [n for n in operands if _made_by(wiring, n, on_npu)]
         back = [n for n in results if _read_by(wiring, n, on_npu)]
@@ -105,7 +105,7 @@ class Border:
 
     @staticmethod
     def _joins(wiring: Wiring, node: Node, on_npu: OnNpu) -> bool:
-        """Whether it may run in the pass of the node before it and cost nothing."""
+        """True if it may run in the pass of the node before it and cost nothing."""
         makers = [wiring.producers.get(name) for name in node.inputs if name]
         before = [npu_op_of(maker) for maker in makers if maker is not None and on_npu(maker)]
         takes_add = isinstance(node.quantized, QAdd) and any(op.takes_add for op in before if op)
@@ -113,7 +113,7 @@ class Border:
 
 
 def becomes_weights(wiring: Wiring, node: Node, config: NpuConfig, on_npu: OnNpu) -> bool:
-    """Whether the NPU makes the second operand of a product, also behind moves, and weights of it.
+    """True if the NPU makes the second operand of a product, also behind moves, and weights of it.
 
     Args:
         on_npu: where nodes run.

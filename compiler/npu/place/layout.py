@@ -1,4 +1,4 @@
-"""Which layout every chain works in, and the blocked form of the tensors that come of it."""
+"""Layout pass: chooses the layout of every chain, and the blocked form of the tensors that follows."""
 
 from __future__ import annotations
 

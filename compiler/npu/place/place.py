@@ -21,7 +21,7 @@ from tilewright.isa.program import Layout
 
 @dataclass
 class Placement:
-    """Which nodes run on the NPU.
+    """The nodes that run on the NPU.
 
     Attributes:
         npu: the first output of every node that runs there; all others run on the CPU.

@@ -26,7 +26,7 @@ class Chain:
 
     @property
     def op(self) -> NpuOp[Any]:
-        """How the NPU runs the head."""
+        """The op by which the NPU runs the head."""
         return _needed_op(self.head)
 
     @property

@@ -66,7 +66,7 @@ def _in_model_types(k: AddConstants, types: tuple[StoredType, StoredType, Stored
 def _correction(
     graph: Graph, node: Node, nearest: str, correction: np.ndarray, rows: np.ndarray, columns: np.ndarray
 ) -> list[Node]:
-    """What adds the step of each missed pair to the nearest result."""
+    """Returns the nodes that add the step of each missed pair to the nearest result."""
     y = graph.tensor(node.outputs[0])
     assert y.quant is not None
     nodes: list[Node] = []

@@ -56,7 +56,7 @@ class _Copies:
         return self.graph.tensor(self.node.inputs[0]), self.graph.tensor(self.node.outputs[0])
 
     def _in_rows(self, x: Tensor) -> bool:
-        """Whether the NPU may make a tensor, with its channels on the last axis."""
+        """True if the NPU may make a tensor, with its channels on the last axis."""
         made = is_activation(x) and self.rewriter.made_by_npu(x.name)
         return made and not self.rewriter.in_planes(x.name)
 
@@ -163,7 +163,7 @@ class _Copies:
 
 
 def _repeated(before: tuple[int, ...], after: tuple[int, ...]) -> np.ndarray:
-    """Which image of `before` each one of `after` is."""
+    """Returns the number of the image of `before` that each one of `after` is."""
     numbers = np.arange(math.prod(before)).reshape(before)
     return np.broadcast_to(numbers, after).reshape(-1)
 

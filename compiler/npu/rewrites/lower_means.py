@@ -93,7 +93,7 @@ class _Mean:
         return found is not None and self._add_up(op, x, planes, *found)
 
     def _moves(self) -> list[Node]:
-        """What moves the elements before they are added up, in order."""
+        """Returns the nodes that move the elements before they are added up, in order."""
         found: list[Node] = []
         name = self.node.inputs[0]
         quant = self.graph.tensor(name).quant

@@ -75,7 +75,7 @@ def _of_planes(rewriter: Rewriter, node: Node) -> list[Node] | None:
 
 
 def _between_layers(rewriter: Rewriter, node: Node) -> bool:
-    """Whether a move of planes in 8 bits stands between nodes that the NPU may run."""
+    """True if a move of planes in 8 bits stands between nodes that the NPU may run."""
     if node.quantized is not None or not node.inputs or not node.inputs[0]:
         return False
     graph = rewriter.graph

@@ -50,7 +50,7 @@ def _replaced(rewriter: Rewriter, quantizer: Node) -> list[Node] | None:
         if source is None or source.op != "DequantizeLinear" or factors is None or factors.dtype != np.float32:
             continue
         x, y = wiring.tensor(source.inputs[0]), wiring.tensor(quantizer.outputs[0])
-        if not (_says(graph, source, x) and _says(graph, quantizer, y)):
+        if not (_has_scale_of(graph, source, x) and _has_scale_of(graph, quantizer, y)):
             continue
         if (
             len(x.shape) != 4
@@ -73,8 +73,8 @@ def _replaced(rewriter: Rewriter, quantizer: Node) -> list[Node] | None:
     return None
 
 
-def _says(graph: Graph, node: Node, tensor: Tensor) -> bool:
-    """Whether a QuantizeLinear or DequantizeLinear has the scale that a tensor has in the graph."""
+def _has_scale_of(graph: Graph, node: Node, tensor: Tensor) -> bool:
+    """True if a QuantizeLinear or DequantizeLinear has the scale that a tensor has in the graph."""
     quant = quant_of(graph, node)
     return quant is not None and quant.per_tensor and quant.same_as(tensor.quant)
 
@@ -90,7 +90,7 @@ class _ByChannel:
         self.from_quant, self.to_quant = x.quant, y.quant
 
     def sum(self, minus: bool) -> list[Node] | None:
-        """What is added to each channel of x; `minus`: what each channel of x is subtracted from."""
+        """Returns the nodes that add a constant to each channel of x; `minus`: that subtract x from it."""
         low, high = limits(self.x.dtype)
         centred = np.arange(low, high + 1) - int(self.from_quant.zero_point)
         floats = centred.astype(np.float32) * np.float32(self.from_quant.scale)
@@ -162,13 +162,13 @@ class _ByChannel:
 
     def _scales(self, sums: np.ndarray, wanted: np.ndarray, zero: int, factors: np.ndarray) -> np.ndarray | None:
         """Scales of weights, next to these, with which sums are what is wanted, float32 [channels]."""
-        least, (low, high) = limits(self.y.dtype)[0] + 128, limits(np.dtype(np.int8))
+        lowest, (low, high) = limits(self.y.dtype)[0] + 128, limits(np.dtype(np.int8))
         sx, sy = self.from_quant.scale, self.to_quant.scale
         found, open_ = factors.copy(), np.full(len(factors), True)
         for step in sorted(range(-_NEIGHBOURS, _NEIGHBOURS + 1), key=abs):
             tried = (factors.view(np.int32) + step).view(np.float32)
             scale = numerics.scale_bits(numerics.product_scale(sx, tried, sy).astype(np.float32))
-            got = numerics.requantize(sums[:, None], scale, zero - least, low, high).astype(np.int64) + least
+            got = numerics.requantize(sums[:, None], scale, zero - lowest, low, high).astype(np.int64) + lowest
             fits = open_ & (got == wanted).all(axis=0)
             found[fits], open_ = tried[fits], open_ & ~fits
             if not open_.any():

@@ -41,7 +41,7 @@ def pad_heads(graph: Graph, config: NpuConfig) -> None:
 
 
 def _are_rows(rows: tuple[int, ...], divided: tuple[int, ...]) -> bool:
-    """Whether a tensor has the channels of these heads [batch, rows, heads, channels] side by side."""
+    """True if a tensor has the channels of these heads [batch, rows, heads, channels] side by side."""
     batch, length, count, depth = divided
     return rows == (batch, length, count * depth) or (batch == 1 and rows == (length, count * depth))
 
@@ -138,7 +138,7 @@ class _Widened:
         return -(-depth // self.rewriter.config.block_in) * self.rewriter.config.block_in
 
     def _widened(self, heads: _Heads, node: Node) -> str:
-        """The same heads with channels of whole blocks."""
+        """Returns the same heads with channels of whole blocks."""
         width, rows = self._width(heads.depth), self._rows(heads.rows, heads.depth, node)
         if self.wiring.shape(heads.rows)[-1] != heads.count * heads.depth:
             first = heads.first // heads.depth * width

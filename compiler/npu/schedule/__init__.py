@@ -1,1 +1,1 @@
-"""In which order and from where the layers of a step run: residency, fusion, search; knows no kind of layer."""
+"""Schedules of the layers of a step: residency, fusion and their search, without knowledge of any kind of layer."""

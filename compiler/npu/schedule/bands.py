@@ -79,7 +79,7 @@ class LayerGroup:
         return self.layers[tensor.maker].datapath == "vector" and any(path != "vector" for path in readers)
 
     def steps(self, some: Iterable[int]) -> list[int]:
-        """Those of some numbers of rows that a band can have; of several images, a whole one too."""
+        """Band heights from `some` that fit, in rows of the output; for batches also the full height."""
         last = self.layers[-1].output
         return [step for step in some if step < last.h] + [last.h] * (last.n > 1)
 

@@ -69,7 +69,7 @@ def hides_weights(config: NpuConfig, group: LayerGroup) -> bool:
 
 
 def _on_array(layer: Layer) -> bool:
-    """It is a convolution of one phase whose weights are constants."""
+    """True for a convolution of one phase with constant weights."""
     return isinstance(layer, ConvLayer) and layer.fusible
 
 
@@ -112,7 +112,7 @@ class _Passing:
 
     @property
     def rows(self) -> int:
-        """Of ACT."""
+        """ACT rows of both chunks."""
         return _CHUNKS * self.chunk * self.plane
 
     def turn(self, context: Context, block: int) -> None:
@@ -131,7 +131,7 @@ class _Passing:
 
 
 class ChannelPlan(NamedTuple):
-    """How a group runs by channels.
+    """The tiles with which a group runs by channels.
 
     Attributes:
         first: tiles of the first layer.
@@ -160,16 +160,16 @@ class _Emission:
         self,
         context: Context,
         group: LayerGroup,
-        way: ChannelPlan,
+        plan: ChannelPlan,
         passing: list[_Passing],
         rooms: list[Heap],
         acc: int,
     ) -> None:
-        self.context, self.way, self.passing, self.rooms, self.acc = context, way, passing, rooms, acc
+        self.context, self.plan, self.passing, self.rooms, self.acc = context, plan, passing, rooms, acc
         self.maker, *self.behind = group.layers
         self.totals = [LayerWork() for _ in group.layers]
         blocks = range(self.maker.output.cb)
-        self.chunks = [blocks[at : at + way.chunk] for at in blocks[:: way.chunk]]
+        self.chunks = [blocks[at : at + plan.chunk] for at in blocks[:: plan.chunk]]
         # Chunks that each layer is behind the first: one more for every layer on the array, so that the array does not
         # wait for what VECTOR makes of the chunk.
         self.lags = [*itertools.accumulate(int(layer.datapath != "vector") for layer in self.behind)]
@@ -186,10 +186,10 @@ class _Emission:
         assert isinstance(self.maker, ConvLayer)
         sums: ConvEmission | None = None
         if isinstance(last, ConvLayer):
-            tiling = ConvTiling(last.output.h, last.output.w, last.output.cb, self.way.chunk, True, True)
+            tiling = ConvTiling(last.output.h, last.output.w, last.output.cb, self.plan.chunk, True, True)
             sums = ConvEmission(self.context, last, tiling, whole(last))
-        with self.context.pools(self.way.first.pools):
-            made = ConvEmission(self.context, self.maker, self.way.first.tiling, whole(self.maker)).run()
+        with self.context.pools(self.plan.first.pools):
+            made = ConvEmission(self.context, self.maker, self.plan.first.tiling, whole(self.maker)).run()
             for turn in range(len(self.chunks) + self.lags[-1]):
                 with self._counted(0):
                     if turn < len(self.chunks):
@@ -210,7 +210,7 @@ class _Emission:
         with self._counted(number + 1):
             if layer.by_channel:
                 with self.context.tiles_from(self.rooms[number]):
-                    layer.emit(self.context, self.way.behind[number], OutputPart(image, (0, layer.output.h), chunk))
+                    layer.emit(self.context, self.plan.behind[number], OutputPart(image, (0, layer.output.h), chunk))
             elif sums is not None:
                 sums.add_channels(chunk, self.acc)
 
@@ -235,16 +235,16 @@ def emit_channels(context: Context, group: LayerGroup) -> list[LayerWork]:
     acc = context.accumulators.reserve(sums)
     taken: list[Allocation] = []
     try:
-        way = _choose(context, group)
-        passing = [_Passing.of(group, tensor, way.chunk) for tensor in group.between]
+        plan = _choose(context, group)
+        passing = [_Passing.of(group, tensor, plan.chunk) for tensor in group.between]
         for through in passing:
             taken.append(context.heap.take_low(through.rows))
             through.start = taken[-1].start
         rooms = []
-        for plan in way.behind:
-            taken.append(context.heap.take_low(sum(plan.pools)))
+        for tiles in plan.behind:
+            taken.append(context.heap.take_low(sum(tiles.pools)))
             rooms.append(Heap(taken[-1].size, taken[-1].start))
-        emission = _Emission(context, group, way, passing, rooms, acc)
+        emission = _Emission(context, group, plan, passing, rooms, acc)
         emission.run()
     finally:
         for tensor in group.between:
@@ -256,7 +256,7 @@ def emit_channels(context: Context, group: LayerGroup) -> list[LayerWork]:
 
 
 def channel_plans(context: Context, group: LayerGroup) -> Iterator[ChannelPlan]:
-    """All ways that fit."""
+    """Yields all plans that fit."""
     maker, *behind = group.layers
     assert isinstance(maker, ConvLayer)
     budget = context.heap.largest_gap
@@ -302,7 +302,7 @@ def _rows_at_end(context: Context, layer: Layer) -> int:
 
 
 def _within(alone: Sequence[Sequence[TilePlan[Any]]], chunk: int) -> list[TilePlan[Any]] | None:
-    """Of the plans of each layer the best whose tiles have no more channel blocks than a chunk; None without one."""
+    """Returns, for each layer, the best plan with no more channel blocks than a chunk; None if a layer has none."""
     found = []
     for plans in alone:
         fitting = [plan for plan in plans if plan.tiling.blocks <= chunk]
@@ -313,8 +313,8 @@ def _within(alone: Sequence[Sequence[TilePlan[Any]]], chunk: int) -> list[TilePl
 
 
 def _choose(context: Context, group: LayerGroup) -> ChannelPlan:
-    """The way to take: with the tiles that the first layer is to have if they fit, else the one of fewest estimated
-    cycles, if possible one where the weights of two chunks fit into WGT."""
+    """Returns the plan to run: with the tiles that the first layer is to have if they fit, else the one of fewest
+    estimated cycles, if possible one where the weights of two chunks fit into WGT."""
     wanted = context.tiles.get(id(group.layers[0]))
     on_chip = (context.on_chip(view) for layer in group.layers for view in (*layer.reads, layer.output))
     free = context.accumulators.rows, context.heap.largest_gap
@@ -326,15 +326,15 @@ def _choose(context: Context, group: LayerGroup) -> ChannelPlan:
 
 
 def _chosen(context: Context, group: LayerGroup, wanted: tuple[int, ...] | None) -> ChannelPlan:
-    """As `_choose`, looked for anew."""
-    ways = [*channel_plans(context, group)]
-    if not ways:
+    """Returns what `_choose` does, looked for anew."""
+    plans = [*channel_plans(context, group)]
+    if not plans:
         raise ScratchpadFull(f"{group.layers[0].name}: no chunk of channels fits")
-    for way in ways:
-        if way.first.numbers() == wanted:
-            return way
+    for plan in plans:
+        if plan.first.numbers() == wanted:
+            return plan
     tiles = _weight_tiles(context.config, group)
-    return min(ways, key=lambda way: (2 * tiles * way.chunk > context.config.wgt_tiles, way.first.cycles))
+    return min(plans, key=lambda plan: (2 * tiles * plan.chunk > context.config.wgt_tiles, plan.first.cycles))
 
 
 def _weight_tiles(config: NpuConfig, group: LayerGroup) -> int:

@@ -22,7 +22,7 @@ from tilewright.isa.timing import DEFAULT_MEMORY
 
 @dataclass(frozen=True)
 class Decisions:
-    """What a schedule decides about the layers of a step, which are known by their numbers.
+    """The decisions of a schedule about the layers of a step, which are known by their numbers.
 
     Attributes:
         stays: (layer whose output stays in ACT, its first row), by layer.
@@ -61,7 +61,7 @@ class Decisions:
 
 
 def decisions_of(schedule: Schedule) -> Decisions:
-    """What a schedule decided."""
+    """Returns the decisions of a schedule."""
     units = tuple((len(unit.layers), unit.step) for unit in schedule.units)
     stays = tuple(sorted((stay.first, stay.start) for stay in schedule.stays))
     return Decisions(stays, units, tuple(sorted(schedule.tiles.items())))

@@ -99,7 +99,7 @@ class Neighbourhood:
             span = (0, layer.output.h) if between else None  # of each image
             plans = layer.plans(context, context.heap.largest_gap, span, every=True)
             if group is not None and group.by_channel:
-                plans = (way.first for way in channel_plans(context, group))
+                plans = (plan.first for plan in channel_plans(context, group))
             best = heapq.nsmallest(_TILES, plans, key=lambda plan: plan.cycles)
             found = [(plan.numbers(), plan.cycles) for plan in best]
             self._tiles[key] = found

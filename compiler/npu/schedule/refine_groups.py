@@ -89,7 +89,7 @@ class _Groups:
         def measured() -> tuple[list[Candidate], float]:
             return cheapest(self.candidates, lambda of: self.known.get(self.key(of), math.inf) - shared)
 
-        path, least = measured()
+        path, lowest = measured()
         while self.budget.left > 0:
             hoped, _ = cheapest(self.candidates, expected)
             unknown = [candidate for candidate in hoped if self.key(candidate) not in self.known]
@@ -97,9 +97,9 @@ class _Groups:
                 if self.budget.left > 0:
                     self.measure(candidate)
             path, found = measured()
-            if not unknown or found > BETTER * least:
+            if not unknown or found > BETTER * lowest:
                 break
-            least = found
+            lowest = found
         return path
 
 

@@ -15,7 +15,7 @@ from tilewright.compiler.npu.schedule.problem import GAIN, Costed, StepProblem
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.fields import INSTRUCTION_BYTES
 
-#: Tiles of a layer that are measured besides the one the estimate prefers, by effort: at least, and where a step has
+#: Tiles of a layer that are measured besides the one the estimate prefers, by effort: at lowest, and where a step has
 #: so few instructions that this many measure them in all layers.
 TILES = ((0, 0), (3, 12), (8, 12), (16, 16))
 INSTRUCTIONS = 60_000
@@ -58,12 +58,12 @@ def refine_tiles(
         if not near:
             continue
         window = max(0, unit - 1), min(unit - 1 + _WINDOW, len(schedule.units))
-        least = problem.cost(best, window)
+        lowest = problem.cost(best, window)
         for tile in near:
             tried = replace(best, tiles=best.tiles | {layer: tile})
             found = problem.cost(tried, window)
-            if found < GAIN * least:
-                least, best = found, tried
+            if found < GAIN * lowest:
+                lowest, best = found, tried
     if best is schedule or not (found := problem.cost(best)) < GAIN * cost:
         return start
     return Costed(best, found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilewright.compiler.npu.layers.products import Products, least_constants, taps_inside, transposed_taps
+from tilewright.compiler.npu.layers.products import Products, minimum_constants, taps_inside, transposed_taps
 from tilewright.compiler.npu.layers.rest import Rest
 from tilewright.isa.config import PRESETS
 
@@ -46,9 +46,9 @@ def test_constants() -> None:
     weights = np.zeros((1, 4, 3, 1, 1), np.int8)
     weights[0, :2, :, 0, 0] = 5
     bias, scale = np.array([1, 1, 2, 2], np.int32), np.array([1, 1, 1, 3], np.float32)
-    key, nbytes = least_constants([weights], [None], bias, scale)
+    key, nbytes = minimum_constants([weights], [None], bias, scale)
     assert nbytes == 6 + 8 * 3  # pairs (1, 1), (2, 1) and (2, 3)
-    assert least_constants([weights.copy()], [None], bias, scale) == (key, nbytes)
+    assert minimum_constants([weights.copy()], [None], bias, scale) == (key, nbytes)
     rest = Rest.of(np.ones((1, 4, 3, 1, 1), np.int8), 1, PRESETS["base"])
-    other, more = least_constants([weights], [rest], bias, scale)
+    other, more = minimum_constants([weights], [rest], bias, scale)
     assert other != key and more == nbytes + 12
