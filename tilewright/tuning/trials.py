@@ -125,7 +125,7 @@ class Evaluator:
             self._pool.shutdown(cancel_futures=True)
 
     def costs(self, questions: Sequence[tuple[Decisions, Span | None]]) -> list[float]:
-        """Of each (decisions, span) as `cost_of`."""
+        """Returns `cost_of` of each (decisions, span)."""
         keys = [_key(*question) for question in questions]
         new = [i for i, key in enumerate(keys) if key not in self._known and key not in keys[:i]]
         self.count += len(new)
