@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import chain, count
 from typing import Any
 
@@ -25,6 +26,7 @@ from amaranth.lib.wiring import Out
 
 from tilewright.hw.parts.probes import probes
 from tilewright.hw.parts.queue import Queue
+from verification.formal.engine import Cut
 
 
 def opened(part: Any) -> Module:
@@ -46,8 +48,21 @@ def registers(module: Module, domain: str = "sync") -> dict[str, Signal]:
     return found
 
 
+@dataclass(frozen=True)
+class Property:
+    """What holds in every cycle, in words. `fault` must make it fail; None where all it is about is tied, which leaves
+    no driver to cut."""
+
+    name: str
+    statement: str
+    fault: Cut | None
+
+
 class Bench:
     """One part and its surroundings.
+
+    Attributes:
+        properties: that are checked, by name.
 
     Args:
         only: the property to check; all others are left out. None = all of them, and the invariants.
@@ -56,7 +71,7 @@ class Bench:
     def __init__(self, only: str | None = None) -> None:
         self.m = Module()
         self.only = only
-        self.properties: list[str] = []
+        self.properties: dict[str, Property] = {}
         self._asserted = 0
         self._domain = ClockDomain("sync", reset_less=True)
         self.m.domains += self._domain
@@ -110,10 +125,15 @@ class Bench:
         """Only runs where this holds in every cycle are looked at."""
         self.m.d.comb += Assume(Value.cast(condition).bool())
 
-    def check(self, name: str, condition: Any) -> None:
-        """Property `name`; the conditions of one name count as one."""
-        if name not in self.properties:
-            self.properties.append(name)
+    def state(self, name: str, statement: str, fault: Cut | None = None) -> None:
+        """States a property, which the conditions of its name make up."""
+        self.properties.setdefault(name, Property(name, statement, fault))
+
+    def check(self, name: str, condition: Any, statement: str = "", fault: Cut | None = None) -> None:
+        """Adds a condition of property `name`, which is stated with the first one, or before by `state`."""
+        if statement:
+            self.state(name, statement, fault)
+        assert name in self.properties, f"{name} is checked, but not stated"
         if self.only in (None, name):
             self._assert(name, condition)
 

@@ -12,6 +12,7 @@ from tilewright.fpga.sdram.controller import PAIR_BYTES
 from tilewright.fpga.sdram.memory import MEMORY, SdramMemory
 from verification.formal.bench import Bench, implies, opened, registers
 from verification.formal.boards.two_clocks import clocked, synchroniser
+from verification.formal.engine import Cut
 from verification.formal.machines import SMALL
 
 _HZ = 100_000_000
@@ -97,11 +98,32 @@ def requests(only: str | None) -> Bench:
     b.assume(implies(c.w_take & c.w_tag[0], given & write) & implies(c.r_valid & c.r_tag[0], given & ~write))
 
     offers = c.i_valid & c.i_tag[0]
-    b.check("once", implies(offers, waits) & implies(mem.ready, ~waits & ~given & (write | ~told)))
-    b.check("request", implies(offers, (c.i_write == write) & (c.i_pair == pair) & (c.i_count == 0)))
+    b.check(
+        "once",
+        implies(offers, waits) & implies(mem.ready, ~waits & ~given & (write | ~told)),
+        "SDRAM, serial bridge: a request that was taken is offered to the controller once; the next one "
+        "is taken when it has been done, and a word that was read given",
+        Cut("memory.mem_asking"),
+    )
+    b.check(
+        "request",
+        implies(offers, (c.i_write == write) & (c.i_pair == pair) & (c.i_count == 0)),
+        "SDRAM, serial bridge: the controller is offered what was taken, and gets its word and the bytes to write",
+        Cut("memory.data_there", 16),
+    )
     b.check("request", implies(c.w_take & c.w_tag[0], (c.w_data == data) & (c.w_mask == ~strobe)))
-    b.check("stays", implies(b.past(offers & ~(far & c.i_ready), "offered"), offers))
-    b.check("answer", implies(mem.rvalid, told & ~write & (mem.rdata == word)))
+    b.check(
+        "stays",
+        implies(b.past(offers & ~(far & c.i_ready), "offered"), offers),
+        "SDRAM, serial bridge: a request stays until the controller takes it",
+        Cut("memory.mem_asking"),
+    )
+    b.check(
+        "answer",
+        implies(mem.rvalid, told & ~write & (mem.rdata == word)),
+        "SDRAM, serial bridge: one answer to a read, with the word that the controller gave for it",
+        Cut("memory.word", 16),
+    )
 
     # What crosses without a synchroniser was there for a cycle of the other side's clock, and stays while it is taken.
     new_request, new_word = Signal(name="new_request"), Signal(name="new_word")
@@ -110,7 +132,13 @@ def requests(only: str | None) -> Bench:
         new_word.eq(Mux(far & s.answers, 1, new_word & ~near)),
     ]
     copies = on[1] != seen
-    b.check("still", implies(far & copies, ~new_request & ~(near & taken)))
+    b.check(
+        "still",
+        implies(far & copies, ~new_request & ~(near & taken)),
+        "SDRAM, serial bridge: what crosses beside the levels that announce it was there for a cycle of "
+        "the other clock, and does not change in the step in which it is taken",
+        Cut("memory.mem_seen"),
+    )
     b.check("still", implies(near & mem.rvalid, ~new_word & ~(far & s.answers)))
 
     offered, returned = Signal(3, name="offered_in"), Signal(3, name="returned_in")
@@ -119,7 +147,13 @@ def requests(only: str | None) -> Bench:
         b.m.d.sync += offered.eq(Mux(waiting, offered + 1, 0))
     with b.m.If(near):
         b.m.d.sync += returned.eq(Mux(returning, returned + 1, 0))
-    b.check("progress", implies(waiting, offered < OFFER_EDGES) & implies(returning, returned < ANSWER_EDGES))
+    b.check(
+        "progress",
+        implies(waiting, offered < OFFER_EDGES) & implies(returning, returned < ANSWER_EDGES),
+        f"SDRAM, serial bridge: {OFFER_EDGES} edges of the chip's clock after a request was taken it is offered, "
+        f"{ANSWER_EDGES} edges of the NPU's after it was done it is answered or the next one may come",
+        Cut("memory.mem_asking", 16),
+    )
 
     # A request is a level that changes and goes round; there is one at most.
     change = _changes(b, [asked, *on, seen, answered, *back])
@@ -164,7 +198,12 @@ def resets(only: str | None) -> Bench:
     # Between the clocks: nothing passes while it is shut, and it is shut from a reset on until what was under way has
     # ended.
     crossing = s.module.submodules.crossing
-    b.check("shut", implies(b.past(near & memory.bus_reset, "reset_before"), ~is_open))
+    b.check(
+        "shut",
+        implies(b.past(near & memory.bus_reset, "reset_before"), ~is_open),
+        "SDRAM, reset of the bus: nothing passes from the edge that sees it on, until it opens again",
+        Cut("memory.is_open"),
+    )
     for name in ("ar", "aw", "w"):
         outside, inside = getattr(memory.axi, name), getattr(crossing.axi, name)
         b.check("shut", implies(~is_open, ~outside.ready & ~inside.valid))
@@ -173,18 +212,36 @@ def resets(only: str | None) -> Bench:
         b.check("shut", implies(~is_open, ~outside.valid & ~inside.ready))
     owed = Signal(init=1, name="owed")
     b.m.d.sync += owed.eq((near & ask) | (owed & ~(far & far_reset & c.idle)))
-    b.check("ended", implies(is_open, ~owed) & implies(far_reset & c.i_valid, c.i_tag[0]))
+    b.check(
+        "ended",
+        implies(is_open, ~owed) & implies(far_reset & c.i_valid, c.i_tag[0]),
+        "SDRAM, reset of the bus: it opens when the segments that were under way have ended; while the "
+        "far side is in reset it asks for none",
+        Cut("memory.reset_done", 16),
+    )
 
     # How often the pointers of either side went back to their start, modulo 2, and what the other side's synchronisers
     # have of it: a pointer that was caught while it went back counts as one from before.
     near_turn, near_was, near_stages = _turns(b, "near", near, near_reset, far)
     far_turn, far_was, far_stages = _turns(b, "far", far, far_reset, near)
-    b.check("far", implies(~far_reset, _all_are(near_stages, near_turn)))
+    b.check(
+        "far",
+        implies(~far_reset, _all_are(near_stages, near_turn)),
+        "SDRAM, reset of the bus: the far side, unless it is in reset, sees no pointer of the near side "
+        "from before it went back to the start",
+        Cut("memory.far_reset", 16),
+    )
     # From a reset on until its near end is cleared, nothing that it does is seen.
     closed = Signal(init=1, name="closed")
     with b.m.If(near & (ask | (near_reset & ~near_was))):
         b.m.d.sync += closed.eq(ask)
-    b.check("near", implies(~closed & ~near_reset, _all_are(far_stages, far_turn)))
+    b.check(
+        "near",
+        implies(~closed & ~near_reset, _all_are(far_stages, far_turn)),
+        "SDRAM, reset of the bus: the near side, from the end of its reset on until the next one of the "
+        "bus, sees no pointer of the far side from before it went back to the start",
+        Cut("memory.reset_done", 16),
+    )
 
     # Edges of either side until it does what it has to.
     far_late, near_late = Signal(3, name="far_late"), Signal(3, name="near_late")
@@ -196,7 +253,13 @@ def resets(only: str | None) -> Bench:
         b.m.d.sync += near_late.eq(Mux(near_has_to & ~clear, near_late + 1, 0))
     with b.m.If(near & (ask | clear)):
         b.m.d.sync += far_late.eq(0)
-    b.check("progress", implies(far_has_to, far_late < FAR_EDGES) & implies(near_has_to, near_late < NEAR_EDGES))
+    b.check(
+        "progress",
+        implies(far_has_to, far_late < FAR_EDGES) & implies(near_has_to, near_late < NEAR_EDGES),
+        "SDRAM, reset of the bus: with the controller idle, the far side has done what the near side asks"
+        f" for in {FAR_EDGES} edges; then the near side goes on within {NEAR_EDGES} of its own",
+        Cut("memory.far_reset", 16),
+    )
 
     # The level that asks for a reset goes round as well.
     change = _changes(b, [asked, *on, done, *back])

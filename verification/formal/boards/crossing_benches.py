@@ -9,6 +9,7 @@ from amaranth.hdl import Cat, Mux, Signal, Value
 from tilewright.fpga.sdram.crossing import AsyncQueue
 from verification.formal.bench import Bench, distance, implies, opened, registers, stored
 from verification.formal.boards.two_clocks import clocked, synchroniser
+from verification.formal.engine import Cut
 
 #: Bits of an entry.
 _WIDTH = 4
@@ -65,19 +66,52 @@ def crossing(only: str | None, depth: int = 4) -> Bench:
         b.m.d.sync += [marked.eq(1), mark.eq(pushed), entry.eq(q.i_payload)]
     with b.m.If(pops & (ahead == 0)):
         b.m.d.sync += marked.eq(0)
-    b.check("order", implies(q.o_valid & marked & (ahead == 0), q.o_payload == entry))
-    b.check("once", implies(q.o_valid, held != 0) & implies(marked, ahead < held))
-    b.check("overflow", (in_ram <= depth) & implies(q.i_ready, in_ram < depth))
+    b.check(
+        "order",
+        implies(q.o_valid & marked & (ahead == 0), q.o_payload == entry),
+        "`AsyncQueue`: the entry at the output is the oldest one pushed and not popped",
+        Cut("queue.produced_seen"),
+    )
+    b.check(
+        "once",
+        implies(q.o_valid, held != 0) & implies(marked, ahead < held),
+        "`AsyncQueue`: an entry is at the output only if one is pushed and not popped: nothing is there twice",
+        Cut("queue.produced_seen"),
+    )
+    b.check(
+        "overflow",
+        (in_ram <= depth) & implies(q.i_ready, in_ram < depth),
+        "`AsyncQueue`: the RAM never has more entries than it has room for; one is taken only where the "
+        "writer knows of room",
+        Cut("queue.left"),
+    )
     b.check("overflow", implies(q.i_ready, distance(produced, q.left) < depth))
     written = write_edge & q.i_ready & (produced[:-1] == consumed[:-1])
-    b.check("still", implies(read_edge & takes, ~written))
-    b.check("counts", (distance(pushed[:bits], q.left) >= in_ram) & (distance(pushed[:bits], q.left) <= depth))
+    b.check(
+        "still",
+        implies(read_edge & takes, ~written),
+        "`AsyncQueue`: a word of the RAM is not written in the step in which the reader takes it",
+        Cut("queue.produced_seen"),
+    )
+    b.check(
+        "counts",
+        (distance(pushed[:bits], q.left) >= in_ram) & (distance(pushed[:bits], q.left) <= depth),
+        "`AsyncQueue`: `left` counts no entry that has not left the RAM; of the entries that `come` "
+        "counts, the oldest that was not popped is at the output",
+        Cut("queue.come"),
+    )
     come = distance(q.come, popped[:bits])
     b.check("counts", (come <= held) & implies(come != 0, q.o_valid))
     for name, (own, _) in edges.items():
         gray = r[f"{name}_gray"]
         changed = gray ^ b.past(gray, f"{name}_before")
-        b.check("gray", implies(changed.any(), b.past(own, f"{name}_moved")) & ((changed & (changed - 1)) == 0))
+        b.check(
+            "gray",
+            implies(changed.any(), b.past(own, f"{name}_moved")) & ((changed & (changed - 1)) == 0),
+            "`AsyncQueue`: of a pointer that the other side sees, an edge of its own clock changes at most "
+            "one bit, and nothing else any",
+            Cut("queue.produced_gray"),
+        )
         b.invariant(gray == b.past(Mux(own, becomes[name], gray), f"{name}_became"))
         b.invariant((gray == _gray(r[name])) & (r[f"{name}_after"] == (r[name] + 1)[:bits]))
 
@@ -98,7 +132,13 @@ def crossing(only: str | None, depth: int = 4) -> Bench:
         b.m.d.sync += waits.eq(Mux(waiting, waits + 1, 0))
     with b.m.If(write_edge):
         b.m.d.sync += shut.eq(Mux(shutting, shut + 1, 0))
-    b.check("progress", implies(waiting, waits < READER_EDGES) & implies(shutting, shut < WRITER_EDGES))
+    b.check(
+        "progress",
+        implies(waiting, waits < READER_EDGES) & implies(shutting, shut < WRITER_EDGES),
+        f"`AsyncQueue`: {READER_EDGES} edges of the reader after there is an entry one is at the output, "
+        f"{WRITER_EDGES} edges of the writer after there is room it takes one",
+        Cut("queue.o_valid"),
+    )
     b.invariant(implies(held == 0, waits == 0) & implies(in_ram == depth, shut == 0))
     for n, stage in enumerate(far):
         b.invariant(implies(waiting & (waits > n), stage != consumed))

@@ -10,6 +10,7 @@ from tilewright.fpga.sdram.controller import PAIR_BYTES, SEGMENT_PAIRS
 from tilewright.hw.parts.queue import Queue
 from verification.formal.bench import Bench, implies, opened
 from verification.formal.bus.axi_benches import keeps, legal_burst
+from verification.formal.engine import Cut
 from verification.formal.machines import SMALL
 
 #: Bytes of the memory.
@@ -42,8 +43,18 @@ def block_ram(only: str | None) -> Bench:
     waits = b.past(axi.r.valid & ~axi.r.ready, "r_waits")
     for field in ("data", "resp", "last", "id"):
         port = getattr(axi.r, field)
-        b.check("r_stable", implies(waits, axi.r.valid & (port == b.past(port, f"r_{field}"))))
-    b.check("r_beats", implies(axi.r.valid, reads.o_valid & (axi.r.last == (beats == reads.o_payload[:8]))))
+        b.check(
+            "r_stable",
+            implies(waits, axi.r.valid & (port == b.past(port, f"r_{field}"))),
+            "Block RAM, R: valid stays until ready, data, response, RLAST and ID do not change",
+            Cut("memory.axi__r__valid", 14),
+        )
+    b.check(
+        "r_beats",
+        implies(axi.r.valid, reads.o_valid & (axi.r.last == (beats == reads.o_payload[:8]))),
+        "Block RAM, R: as many beats as ARLEN says, in the order of the bursts, RLAST with the last",
+        Cut("memory.axi__r__last", 14),
+    )
     b.check("r_beats", implies(axi.r.valid, axi.r.id == reads.o_payload[8]))
     # Writes: bursts whose address, and whose last beat, came, less those answered.
     addressed, finished = Signal(5, name="addressed"), Signal(5, name="finished")
@@ -56,8 +67,18 @@ def block_ram(only: str | None) -> Bench:
     waits = b.past(axi.b.valid & ~axi.b.ready, "b_waits")
     for field in ("resp", "id"):
         port = getattr(axi.b, field)
-        b.check("b_stable", implies(waits, axi.b.valid & (port == b.past(port, f"b_{field}"))))
-    b.check("b_once", implies(axi.b.valid, (addressed != 0) & (finished != 0)))
+        b.check(
+            "b_stable",
+            implies(waits, axi.b.valid & (port == b.past(port, f"b_{field}"))),
+            "Block RAM, B: valid stays until ready, response and ID do not change",
+            Cut("memory.axi__b__resp", 10),
+        )
+    b.check(
+        "b_once",
+        implies(axi.b.valid, (addressed != 0) & (finished != 0)),
+        "Block RAM, B: one response for a burst, behind its address and its last beat",
+        Cut("memory.axi__b__valid", 10),
+    )
     return b
 
 
@@ -83,11 +104,26 @@ def segments(only: str | None) -> Bench:
     waits = b.past(s.o_valid & ~s.o_ready, "waits")
     for name in ("address", "count", "last"):
         port = getattr(s, f"o_{name}")
-        b.check("stable", implies(waits, s.o_valid & (port == b.past(port, name))))
-    b.check("whole", implies(s.o_valid, (s.o_address == following) & (count <= rest) & (s.o_last == (count == rest))))
+        b.check(
+            "stable",
+            implies(waits, s.o_valid & (port == b.past(port, name))),
+            "SDRAM, `Splitter`: a segment stays until it is taken",
+            Cut("splitter.o_valid"),
+        )
+    b.check(
+        "whole",
+        implies(s.o_valid, (s.o_address == following) & (count <= rest) & (s.o_last == (count == rest))),
+        "SDRAM, `Splitter`: the segments of a burst follow each other from its first beat to its last, which is marked",
+        Cut("splitter.ends"),
+    )
     b.check("whole", implies(taken, rest == 0))
     low = s.o_address[: (_SEGMENT - 1).bit_length()]
-    b.check("legal", implies(s.o_valid, low + count <= _SEGMENT))
+    b.check(
+        "legal",
+        implies(s.o_valid, low + count <= _SEGMENT),
+        "SDRAM, `Splitter`: no segment crosses a multiple of a segment",
+        Cut("splitter.ends"),
+    )
     shown = Mux(s.o_valid, count, 0)
     b.invariant(implies(rest != 0, following + rest <= 1 << _ADDRESS_BITS) & ((rest != 0) == (s.active | s.o_valid)))
     b.invariant(implies(s.active, (s.address == following + shown) & (s.left + 1 + shown == rest)))

@@ -2,176 +2,51 @@
 
 from __future__ import annotations
 
-from verification.formal.boards import memory_benches, sdram_proofs, zynq_benches
-from verification.formal.engine import Cut
-from verification.formal.proof import Proof, Property
+from functools import partial
 
+from tilewright.fpga.sdram.chip import SDRAM_8M, SDRAM_32M, SdramChip
+from verification.formal.boards import memory_benches, zynq_benches
+from verification.formal.boards.bridge_benches import requests, resets
+from verification.formal.boards.crossing_benches import crossing
+from verification.formal.boards.sdram_benches import rules
+from verification.formal.boards.sdram_order_benches import order
+from verification.formal.boards.slave_benches import claims, slave
+from verification.formal.machines import WIDE
+from verification.formal.proof import Proof, on
+
+
+def _rules(name: str, chip: SdramChip, hz: int, *, quick: bool) -> Proof:
+    return Proof(f"sdram_rules_{name}", partial(rules, chip=chip, hz=hz), True, 1, quick=quick)
+
+
+def _order(name: str, chip: SdramChip, hz: int, *, quick: bool) -> Proof:
+    return Proof(f"sdram_order_{name}", partial(order, chip=chip, hz=hz), True, 3, quick=quick)
+
+
+_SLAVE = Proof("sdram_slave", slave, False, 12, quick=False)
+_ROOM = Proof("sdram_room", claims, True, 1, quick=False)
+#: Clocks with either CAS latency, those of boards among them.
+_CLOCKS = {25_000_000: False, 100_000_000: False, 120_000_000: True, 133_000_000: False}
+_SDRAM = (
+    Proof("crossing", partial(crossing, depth=4), True, 1),
+    *(Proof(f"crossing_{n}", partial(crossing, depth=n), True, 1, quick=n < 16) for n in (8, 16, 32, 64)),
+    *(_rules(f"{hz // 1_000_000}", SDRAM_32M, hz, quick=quick) for hz, quick in _CLOCKS.items()),
+    _rules("wide", SDRAM_8M, 54_000_000, quick=False),
+    *(_order(f"{hz // 1_000_000}", SDRAM_32M, hz, quick=quick) for hz, quick in _CLOCKS.items()),
+    _order("wide", SDRAM_8M, 54_000_000, quick=False),
+    _SLAVE,
+    on(_SLAVE, WIDE, "64"),
+    _ROOM,
+    on(_ROOM, WIDE, "64"),
+    Proof("sdram_bridge", requests, True, 1),
+    Proof("sdram_reset", resets, True, 1),
+)
 PROOFS: tuple[Proof, ...] = (
-    Proof(
-        "split",
-        zynq_benches.split,
-        True,
-        1,
-        (
-            Property(
-                "stable",
-                "`BurstSplitter`, AR and AW: valid stays until ready, address and length do not change",
-                Cut("splitter.ar_sent"),
-            ),
-            Property(
-                "legal",
-                "`BurstSplitter`: pieces are INCR, of 1 to 16 whole beats, and do not cross 4 KiB",
-                Cut("splitter.ar_end"),
-            ),
-            Property(
-                "whole",
-                "`BurstSplitter`: the pieces of a burst follow each other from its first byte to its last",
-                Cut("splitter.aw_sent"),
-            ),
-            Property(
-                "r_last",
-                "`BurstSplitter`, R: all beats pass, RLAST is with the last beat of a burst and no other",
-                Cut("splitter.ar_end"),
-            ),
-            Property(
-                "b_once",
-                "`BurstSplitter`, B: one response for a burst, with that of its last piece",
-                Cut("splitter.aw_end"),
-            ),
-            Property(
-                "b_error",
-                "`BurstSplitter`, B: an error exactly if a piece of the burst had one",
-                Cut("splitter.axi__b__resp"),
-            ),
-        ),
-    ),
-    Proof(
-        "split_beats",
-        zynq_benches.split_beats,
-        True,
-        1,
-        (
-            Property(
-                "wlast",
-                "`BurstSplitter`, W: WLAST is with every 16th beat of a burst and its last",
-                Cut("splitter.beat"),
-            ),
-            Property(
-                "w_stable",
-                "`BurstSplitter`, W: beats pass as they are when they are taken; valid stays until ready, data and "
-                "WLAST do not change",
-                Cut("splitter.hp_wlast"),
-            ),
-        ),
-    ),
-    Proof(
-        "bridge_reads",
-        zynq_benches.bridge_reads,
-        True,
-        1,
-        (
-            Property(
-                "stable",
-                "`RegisterBridge`, R: valid stays until ready, data, response, RLAST and ID do not change",
-                Cut("bridge.gp_rvalid"),
-            ),
-            Property(
-                "beats",
-                "`RegisterBridge`, R: as many beats as ARLEN says, RLAST with the last, with the ID of the burst",
-                Cut("bridge.gp_rlast"),
-            ),
-            Property(
-                "refused",
-                "`RegisterBridge`: bursts outside the window and wrapping ones read nothing and answer with an error",
-                Cut("bridge.ar_refused"),
-            ),
-            Property(
-                "access",
-                "`RegisterBridge`, AXI4-Lite: AR stays until ready; one read at a time, and no beat before its answer",
-                Cut("bridge.axil__ar__valid"),
-            ),
-        ),
-    ),
-    Proof(
-        "bridge_writes",
-        zynq_benches.bridge_writes,
-        True,
-        1,
-        (
-            Property(
-                "b_once",
-                "`RegisterBridge`, B: one response for a burst, behind its last beat, with its ID",
-                Cut("bridge.gp_bvalid"),
-            ),
-            Property(
-                "b_stable",
-                "`RegisterBridge`, B: valid stays until ready, the response does not change",
-                Cut("bridge.gp_bresp"),
-            ),
-            Property(
-                "access",
-                "`RegisterBridge`, AXI4-Lite: AW and W stay until ready; one write for a beat with all its strobes, "
-                "done before B",
-                Cut("bridge.axil__w__data"),
-            ),
-            Property(
-                "refused",
-                "`RegisterBridge`: bursts outside the window, wrapping and narrow ones answer with an error",
-                Cut("bridge.aw_refused"),
-            ),
-        ),
-    ),
-    Proof(
-        "block_ram",
-        memory_benches.block_ram,
-        False,
-        14,
-        (
-            Property(
-                "r_stable",
-                "Block RAM, R: valid stays until ready, data, response, RLAST and ID do not change",
-                Cut("memory.axi__r__valid", 14),
-            ),
-            Property(
-                "r_beats",
-                "Block RAM, R: as many beats as ARLEN says, in the order of the bursts, RLAST with the last",
-                Cut("memory.axi__r__last", 14),
-            ),
-            Property(
-                "b_stable",
-                "Block RAM, B: valid stays until ready, response and ID do not change",
-                Cut("memory.axi__b__resp", 10),
-            ),
-            Property(
-                "b_once",
-                "Block RAM, B: one response for a burst, behind its address and its last beat",
-                Cut("memory.axi__b__valid", 10),
-            ),
-        ),
-    ),
-    Proof(
-        "segments",
-        memory_benches.segments,
-        True,
-        1,
-        (
-            Property(
-                "stable",
-                "SDRAM, `Splitter`: a segment stays until it is taken",
-                Cut("splitter.o_valid"),
-            ),
-            Property(
-                "whole",
-                "SDRAM, `Splitter`: the segments of a burst follow each other from its first beat to its last, which "
-                "is marked",
-                Cut("splitter.ends"),
-            ),
-            Property(
-                "legal",
-                "SDRAM, `Splitter`: no segment crosses a multiple of a segment",
-                Cut("splitter.ends"),
-            ),
-        ),
-    ),
-    *sdram_proofs.PROOFS,
+    Proof("split", zynq_benches.split, True, 1),
+    Proof("split_beats", zynq_benches.split_beats, True, 1),
+    Proof("bridge_reads", zynq_benches.bridge_reads, True, 1),
+    Proof("bridge_writes", zynq_benches.bridge_writes, True, 1),
+    Proof("block_ram", memory_benches.block_ram, False, 14),
+    Proof("segments", memory_benches.segments, True, 1),
+    *_SDRAM,
 )

@@ -13,6 +13,7 @@ from amaranth.hdl import Array, Cat, Mux, Signal, Value
 from tilewright.fpga.sdram.chip import LONGEST_WAIT, SDRAM_32M, SdramChip
 from tilewright.fpga.sdram.controller import SdramController
 from verification.formal.bench import Bench, implies, opened, registers
+from verification.formal.engine import Cut
 
 #: A row may be open for so many ns.
 _ROW_OPEN_MOST = 100_000
@@ -140,25 +141,69 @@ def rules(only: str | None, chip: SdramChip = SDRAM_32M, hz: int = 120_000_000) 
         has_mode.eq(has_mode | p.mode),
         refreshes.eq(Mux(p.refresh & ~enough, refreshes + 1, refreshes)),
     ]
-    b.check("start", implies(p.any, elapsed >= start) & implies(~has_mode, c.sdram_dqm.all()))
+    b.check(
+        "start",
+        implies(p.any, elapsed >= start) & implies(~has_mode, c.sdram_dqm.all()),
+        "SDRAM: no command before the time after power-on, the bytes are masked; then PRECHARGE of all "
+        "banks, the REFRESH commands, LOAD MODE once, and only then rows",
+        Cut("controller.left"),
+    )
     b.check("start", implies(p.refresh | p.mode, all_closed) & implies(p.mode, enough & ~has_mode))
     b.check("start", implies(p.active | p.column, has_mode))
     cas = next(latency for highest, latency in chip.cas if hz <= highest)
     mode = (burst.bit_length() - 1) | cas << 4
-    b.check("mode", implies(p.mode, (p.address == mode) & (p.bank == 0)))
-    b.check("commands", (p.code != 0b001) & c.sdram_clk_en)
+    b.check(
+        "mode",
+        implies(p.mode, (p.address == mode) & (p.bank == 0)),
+        "SDRAM: the mode is bursts of one pair, with the CAS latency of the clock",
+        Cut("controller.sdram_a", 50),
+    )
+    b.check(
+        "commands",
+        (p.code != 0b001) & c.sdram_clk_en,
+        "SDRAM: there is no other command than those six, and the chip's clock is enabled",
+        Cut("controller.sdram_we"),
+    )
 
     # Rows.
     is_open = Signal(name="is_open")
     open_now = Mux(closes, 0, is_open | (p.active & mine))
     b.m.d.sync += is_open.eq(open_now)
-    b.check("recovery", implies(p.any, (refreshed.before >= rfc) & (moded.before >= chip.mode_cycles)))
-    b.check("active", implies(p.active & mine, ~is_open & (precharged.before >= rp) & (activated.before >= rc)))
+    b.check(
+        "recovery",
+        implies(p.any, (refreshed.before >= rfc) & (moded.before >= chip.mode_cycles)),
+        "SDRAM: no command before tRFC after REFRESH and tMRD after LOAD MODE",
+        Cut("controller.sdram_cas", 50),
+    )
+    b.check(
+        "active",
+        implies(p.active & mine, ~is_open & (precharged.before >= rp) & (activated.before >= rc)),
+        "SDRAM: ACTIVE only for a bank without an open row, tRP after its PRECHARGE, tRC after its last "
+        "ACTIVE, tRRD after that of any bank",
+        Cut("controller.sdram_ras"),
+    )
     b.check("active", implies(p.active, any_activated.before >= rrd))
-    b.check("precharge", implies(closes & is_open, (activated.before >= ras) & (written.before >= burst - 1 + wr)))
+    b.check(
+        "precharge",
+        implies(closes & is_open, (activated.before >= ras) & (written.before >= burst - 1 + wr)),
+        "SDRAM: a row is closed tRAS after its ACTIVE, tWR after its last word was written, and no word "
+        "that is read is cut",
+        Cut("controller.may_close", 60),
+    )
     b.check("precharge", implies(closes & is_open, read.before >= burst))
-    b.check("refresh", implies(p.refresh | p.mode, ~is_open & (precharged.before >= rp)))
-    b.check("columns", implies(p.column & mine, is_open & (activated.before >= rcd) & ~p.all_banks))
+    b.check(
+        "refresh",
+        implies(p.refresh | p.mode, ~is_open & (precharged.before >= rp)),
+        "SDRAM: REFRESH and LOAD MODE only when no bank has an open row, tRP after PRECHARGE",
+        Cut("controller.sdram_ras", 60),
+    )
+    b.check(
+        "columns",
+        implies(p.column & mine, is_open & (activated.before >= rcd) & ~p.all_banks),
+        "SDRAM: READ and WRITE only in a bank with an open row, tRCD after its ACTIVE, without precharge,"
+        " behind the words of the one before",
+        Cut("controller.is_open", 60),
+    )
     b.check("columns", implies(p.column, moved.before >= burst))
 
     # The bus of data: chips let go `access` after the edge that ends their last word, and the FPGA drives from
@@ -166,7 +211,13 @@ def rules(only: str | None, chip: SdramChip = SDRAM_32M, hz: int = 120_000_000) 
     gap = at_least(chip.access + t.clock_delay, hz)
     any_read = Age(b, p.read, cas + burst - 1 + gap, "any_read")
     drives = p.write if burst == 1 else p.write | b.past(p.write, "wrote")
-    b.check("bus", (c.sdram_dq_oe == drives) & implies(drives, any_read.before >= cas + burst - 1 + gap))
+    b.check(
+        "bus",
+        (c.sdram_dq_oe == drives) & implies(drives, any_read.before >= cas + burst - 1 + gap),
+        "SDRAM: the FPGA drives data exactly with the words of a WRITE, and not before the chip has let "
+        "go of those of a READ",
+        Cut("controller.sdram_dq_oe"),
+    )
 
     _refresh_in_time(b, c, i, p, has_mode, Mux(p.active & mine, 0, is_open), open_now, hz)
     _invariants_of_start(b, c, i, elapsed, top, all_closed, has_mode | p.mode, refreshes + (p.refresh & ~enough))
@@ -237,7 +288,13 @@ def _refresh_in_time(
         owed.eq(Mux(has_mode | p.mode, owed_now, 0) + ends),
         late.eq(Mux((has_mode | p.mode) & (owed_now != 0), late + (late != 2 * LONGEST_WAIT - 1), 0)),
     ]
-    b.check("interval", implies(p.refresh & has_mode, owed == 1) & (late <= LONGEST_WAIT))
+    b.check(
+        "interval",
+        implies(p.refresh & has_mode, owed == 1) & (late <= LONGEST_WAIT),
+        f"SDRAM: from LOAD MODE on one REFRESH for every interval of the data sheet, at most {LONGEST_WAIT} cycles "
+        "after it; no row is open for 100 us",
+        Cut("controller.left", 40),
+    )
     b.invariant((time + left == t.refresh_interval - 1) & (tick == (ends & (i.register["starting"] == 0))))
     b.invariant(implies(i.refresh.working, owed_now == due))
     b.invariant(implies(i.refresh.working & due, late + 1 == time) & implies(ends, time == 0))
@@ -298,7 +355,12 @@ def _taken_in_time(b: Bench, c: SdramController, i: Inside, time: Signal) -> Non
         late.eq(Mux(waits, late + 1, 0)),
         refreshed.eq(waits & (refreshed | ((state == _S.REFRESH) & ~i.for_columns & (banks.wait < 0)))),
     ]
-    b.check("progress", implies(waits, late < TAKE_WAIT))
+    b.check(
+        "progress",
+        implies(waits, late < TAKE_WAIT),
+        f"SDRAM: once it has loaded the mode, the controller takes a segment within {TAKE_WAIT} cycles",
+        Cut("controller.i_ready", 260),
+    )
     # Cycles from OPEN or READY on with no REFRESH before it; behind one, at most.
     open_wait, refresh_wait = (Value.cast(banks.waits[name] + 1) for name in ("open", "refresh"))
     opened = _turn(open_wait, 1) + 1

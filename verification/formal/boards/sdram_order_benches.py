@@ -11,6 +11,7 @@ from tilewright.fpga.sdram.chip import SDRAM_32M, SdramChip
 from tilewright.fpga.sdram.controller import PAIR_BYTES, SdramController
 from verification.formal.bench import Bench, implies
 from verification.formal.boards.sdram_benches import Age, Inside, Pins, controller, rows_known
+from verification.formal.engine import Cut
 
 _S = SdramController.State
 
@@ -45,7 +46,13 @@ def _taken(b: Bench, c: SdramController, p: Pins) -> tuple[_Segment, _Segment, _
         oldest.whole().eq(Mux(after.valid, after.whole(), comes.whole())),
         second.whole().eq(Mux(after.valid & ~behind.valid, comes.whole(), behind.whole())),
     ]
-    b.check("order", implies(comes.valid, ~behind.valid))
+    b.check(
+        "order",
+        implies(comes.valid, ~behind.valid),
+        "SDRAM: the pairs of the segments that were taken are read and written in order, each once, and "
+        "no others: with their bank, their column, and their row open",
+        Cut("controller.sdram_ba", 60),
+    )
     return oldest, after, behind
 
 
@@ -76,7 +83,13 @@ def order(only: str | None, chip: SdramChip = SDRAM_32M, hz: int = 120_000_000) 
     took = b.past(c.w_take, "took")
     data, mask = b.past(c.w_data, "took_data"), b.past(c.w_mask, "took_mask")
     bits, lanes = chip.word_bits, chip.word_bits // 8
-    b.check("writes", p.write == took)
+    b.check(
+        "writes",
+        p.write == took,
+        "SDRAM: a pair is taken in the cycle before its WRITE, with its tag and marked if it is the last "
+        "of its segment; its words and masks are at the pins with the WRITE and behind it",
+        Cut("controller.sdram_dqm", 60),
+    )
     last, tag = b.past(c.w_last, "took_last"), b.past(c.w_tag, "took_tag")
     b.check("writes", implies(took, (tag == oldest.tag) & (last == (oldest.left == 0))))
     b.check("writes", implies(took, (c.sdram_dq_o == data[:bits]) & (c.sdram_dqm == mask[:lanes])))
@@ -93,12 +106,23 @@ def order(only: str | None, chip: SdramChip = SDRAM_32M, hz: int = 120_000_000) 
     for n in range(steps):
         behind_it.append(b.past(behind_it[-1], f"reading{n}"))
     arrived = behind_it[steps]
-    b.check("reads", (c.r_valid == arrived[0]) & implies(c.r_valid, Cat(c.r_last, c.r_tag) == arrived[1:]))
+    b.check(
+        "reads",
+        (c.r_valid == arrived[0]) & implies(c.r_valid, Cat(c.r_last, c.r_tag) == arrived[1:]),
+        "SDRAM: for every READ, CAS latency and registers of the pins later, one answer: the words that "
+        "the chip gave, none of them masked, with the tag and the mark of their segment",
+        Cut("controller.passing0", 16),
+    )
     words = Cat(b.past(c.sdram_dq_i, f"word{n}", burst - n) for n in range(burst))
     b.check("reads", implies(c.r_valid, c.r_data == words))
     for n in range(burst):  # masks act on words two cycles later
         b.check("reads", implies(behind_it[t.cas - 2 + n][0], c.sdram_dqm == 0))
-    b.check("idle", implies(c.idle, ~after.valid & ~Cat(stage[0] for stage in behind_it[:steps]).any()))
+    b.check(
+        "idle",
+        implies(c.idle, ~after.valid & ~Cat(stage[0] for stage in behind_it[:steps]).any()),
+        "SDRAM: `idle` only while every segment that was taken is done and answered",
+        Cut("controller.idle", 50),
+    )
 
     # One byte of the pair: what the side of segments wrote there last, and what the chip has.
     lane = b.constant((PAIR_BYTES - 1).bit_length(), "lane")
@@ -119,7 +143,13 @@ def order(only: str | None, chip: SdramChip = SDRAM_32M, hz: int = 120_000_000) 
         gives = reading[first + n][0] & (True if burst == 1 else lane[-1] == n)
         b.assume(implies(gives, c.sdram_dq_i.word_select(at_pins, 8) == reading[first + n][1:9]))
     answer = reading[steps]
-    b.check("memory", implies(answer[0], c.r_valid & (c.r_data.word_select(lane, 8) == answer[9:])))
+    b.check(
+        "memory",
+        implies(answer[0], c.r_valid & (c.r_data.word_select(lane, 8) == answer[9:])),
+        "SDRAM: with a chip that keeps its words, a read gives of every byte what the last write that did"
+        " not mask it wrote there before",
+        Cut("controller.sdram_dq_o", 80),
+    )
     for stage, known in zip(reading, behind_it, strict=True):
         b.invariant(implies(stage[0], known[0] & (stage[1:9] == stage[9:])))
     pending = hit if burst == 1 else Mux(lane[-1], hit | late, hit)

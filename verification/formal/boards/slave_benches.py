@@ -12,6 +12,7 @@ from tilewright.hw.parts.queue import Queue
 from tilewright.isa.config import NpuConfig
 from verification.formal.bench import Bench, contents, distance, implies, opened, registers
 from verification.formal.bus.axi_benches import keeps, legal_burst
+from verification.formal.engine import Cut
 from verification.formal.machines import SMALL
 
 #: Bits of an address of the memory in pairs: 16 KiB. Addresses of the bus reach beyond it.
@@ -96,9 +97,24 @@ def claims(only: str | None, c: NpuConfig = SMALL) -> Bench:
     b = Bench(only)
     s = _Slave(b, c)
     f, depth, inside = s.front, depths(c), registers(s.module)
-    b.check("beats", implies(f.w_take, s.stored != 0) & implies(f.axi.w.ready, f.w_take))
-    b.check("room", implies(f.axi.r.valid, s.unread < depth["r"]))
-    b.check("answers", implies(f.axi.b.valid, s.waiting < depth["b"]))
+    b.check(
+        "beats",
+        implies(f.w_take, s.stored != 0) & implies(f.axi.w.ready, f.w_take),
+        "SDRAM, `AxiSegments`, W: whenever the controller writes a pair, its beat has come",
+        Cut("slave.aw_splitter.o_count", 14),
+    )
+    b.check(
+        "room",
+        implies(f.axi.r.valid, s.unread < depth["r"]),
+        "SDRAM, `AxiSegments`, R: whenever the controller reads a pair, the queue has room for it",
+        Cut("slave.read_may", 110),
+    )
+    b.check(
+        "answers",
+        implies(f.axi.b.valid, s.waiting < depth["b"]),
+        "SDRAM, `AxiSegments`, B: whenever a burst is answered, the queue has room for the response",
+        Cut("slave.axi__b__valid", 14),
+    )
     # What segments that have gone claim is what they have yet to move: beats of which not all pairs are.
     beats_left: dict[str, Value] = {}
     ends: Value = C(0)
@@ -165,7 +181,14 @@ def slave(only: str | None, c: NpuConfig = SMALL) -> Bench:
         ]
         place = (going[count + 2 :] + sent)[:_PAIR_BITS]
         right = queues["going"].o_valid & (f.o_pair == place) & (sent + f.o_count <= going[:count])
-        b.check("segments", implies(goes, right & (f.o_tag == Cat(final, going[count : count + 2]))))
+        b.check(
+            "segments",
+            implies(goes, right & (f.o_tag == Cat(final, going[count : count + 2]))),
+            "SDRAM, `AxiSegments`: the segments of a burst follow each other from its first beat to its last,"
+            " which is marked, with its ID and whether it is beyond the memory; bursts of a direction go in "
+            "their order",
+            Cut("slave.o_pair", 12),
+        )
         there, identity, outside = queues["open"].o_valid, burst[count], burst[count + 1]
         response = Mux(outside, DECERR, OKAY)
         if name == "reads":
@@ -173,14 +196,32 @@ def slave(only: str | None, c: NpuConfig = SMALL) -> Bench:
             word = Cat(words[8 * PAIR_BYTES :], f.r_data)
             with b.m.If(f.r_valid):
                 b.m.d.sync += words.eq(word)
-            b.check("r_beats", r.valid == (f.r_valid & whole))
+            b.check(
+                "r_beats",
+                r.valid == (f.r_valid & whole),
+                "SDRAM, `AxiSegments`, R: as many beats as ARLEN says, in the order of the bursts, RLAST with the"
+                " last, with ID and response of the burst",
+                Cut("slave.axi__r__last", 12),
+            )
             b.check("r_beats", implies(r.valid, there & (r.last == last) & (r.id == identity) & (r.resp == response)))
             b.check("r_beats", implies(r.valid, r.data == word))
         else:
             a, w = f.axi.b, f.axi.w
-            b.check("b_once", a.valid == (moves & last))
+            b.check(
+                "b_once",
+                a.valid == (moves & last),
+                "SDRAM, `AxiSegments`, B: one response for a burst, with its last beat, with ID and response of "
+                "the burst",
+                Cut("slave.axi__b__valid", 12),
+            )
             b.check("b_once", implies(a.valid, there & (a.id == identity) & (a.resp == response)))
             data, strobe = w.data.word_select(within, 8 * PAIR_BYTES), w.strb.word_select(within, PAIR_BYTES)
             mask = Mux(outside, (1 << PAIR_BYTES) - 1, ~strobe)
-            b.check("words", implies(moves, (f.w_data == data) & (f.w_mask == mask)))
+            b.check(
+                "words",
+                implies(moves, (f.w_data == data) & (f.w_mask == mask)),
+                "SDRAM, `AxiSegments`, W: a pair is the beat at the output of the queue, with its strobes; none "
+                "of a burst beyond the memory is written",
+                Cut("slave.w_mask", 12),
+            )
     return b

@@ -22,6 +22,7 @@ from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import REGIONS, Engine
 from tilewright.isa.timing import fetch_burst_bytes
 from verification.formal.bench import Bench, contents, implies, opened
+from verification.formal.engine import Cut
 from verification.formal.machines import SMALL
 
 
@@ -94,8 +95,18 @@ def walker(only: str | None) -> Bench:
     b.part("walker", w, base=base, size=size, allowed=allowed)
     b.assume(implies(w.start, w.ready & (w.null | (w.bytes != 0)) & (w.count0 != 0) & (w.count1 != 0)))
     burst = w.o_valid & ~w.o_null
-    b.check("legal", implies(burst, legal_burst(SMALL, w.o_address, w.o_beats)))
-    b.check("window", implies(burst, allowed & within(SMALL, w.o_address, w.o_beats, base, end)))
+    b.check(
+        "legal",
+        implies(burst, legal_burst(SMALL, w.o_address, w.o_beats)),
+        "bursts have 1 to `burst_beats` whole beats and do not cross 4 KiB",
+        Cut("walker.reach", 7),
+    )
+    b.check(
+        "window",
+        implies(burst, allowed & within(SMALL, w.o_address, w.o_beats, base, end)),
+        "every burst of an arbitrary box lies in its region, or is not asked for",
+        Cut("walker.inside2", 7),
+    )
     spans_within(b, SMALL, w, lambda tag: base, lambda tag: end, lambda tag: allowed)
     return b
 
@@ -149,7 +160,12 @@ def _window(b: Bench, part: Any, engine: str, at: int, bases: list, ends: list, 
     burst = w.o_valid & ~w.o_null
     inside = within(SMALL, w.o_address, w.o_beats, of(bases)(number), of(ends)(number))
     b.check("window", implies(burst, of(allowed)(number) & inside))
-    b.check("legal", implies(burst, legal_burst(SMALL, w.o_address, w.o_beats)))
+    b.check(
+        "legal",
+        implies(burst, legal_burst(SMALL, w.o_address, w.o_beats)),
+        f"{engine}: bursts have 1 to `burst_beats` whole beats and do not cross 4 KiB",
+        Cut(f"{engine.lower()}.walker.reach", 7),
+    )
     spans_within(b, SMALL, w, of(bases), of(ends), of(allowed))
     box, (base, size, allows) = probes(w).box, probes(part).region
     kept = (base == of(bases)(box.tag)) & (base + size == of(ends)(box.tag)) & (allows == of(allowed)(box.tag))
@@ -165,6 +181,12 @@ def load_window(only: str | None) -> Bench:
     opened(load)
     b.part("load", load, **inputs)
     instructions(b, load, "LOAD")
+    b.state(
+        "window",
+        "LOAD: arbitrary instructions, eight arbitrary regions: bursts lie in the readable region they name, and are "
+        "those that the read port is asked for",
+        Cut("load.walker.inside2", 7),
+    )
     _window(b, load, "LOAD", 0, *values)
     b.check("window", load.read.valid == load.walker.o_valid)
     b.check("window", load.read.address == load.walker.o_address)
@@ -180,6 +202,11 @@ def store_window(only: str | None) -> Bench:
     opened(store)
     b.part("store", store, **inputs)
     instructions(b, store, "STORE")
+    b.state(
+        "window",
+        "STORE: arbitrary instructions, eight arbitrary regions: bursts lie in the writable region they name",
+        Cut("store.walker.inside2"),
+    )
     _window(b, store, "STORE", 2 * SEMAPHORE_BITS, *values)
     return b
 
@@ -195,8 +222,18 @@ def fetch_window(only: str | None) -> Bench:
     f = Fetch(SMALL)
     opened(f)
     b.part("fetch", f, start=first, base=base, size=size, allowed=allowed, offset=offset, length=length)
-    b.check("window", implies(f.read.valid, allowed & within(SMALL, f.read.address, f.read.beats, base, end)))
-    b.check("legal", implies(f.read.valid, legal_burst(SMALL, f.read.address, f.read.beats)))
+    b.check(
+        "window",
+        implies(f.read.valid, allowed & within(SMALL, f.read.address, f.read.beats, base, end)),
+        "FETCH: arbitrary program registers, program and region: bursts lie in the readable region",
+        Cut("fetch.present", 6),
+    )
+    b.check(
+        "legal",
+        implies(f.read.valid, legal_burst(SMALL, f.read.address, f.read.beats)),
+        "FETCH: bursts have 1 to `burst_beats` whole beats and do not cross 4 KiB",
+        Cut("fetch.to_end", 7),
+    )
     # Once: START, three cycles of setup, then requests from the first beat of the program to its last.
     aligned = Cat(C(0, 4), offset[4:])
     there = Mux(allowed & (size > aligned), size - aligned, 0)[:32]
@@ -231,11 +268,31 @@ def axi_read(only: str | None, c: NpuConfig = SMALL) -> Bench:
     b.m.d.sync += open_.eq(open_ + sent - ended)
     b.assume(implies(r.r.valid, open_ != 0))
     waits = b.past(r.ar.valid & ~r.ar.ready, "waits")
-    b.check("stable", implies(waits, r.ar.valid & (r.ar.addr == b.past(r.ar.addr, "araddr"))))
+    b.check(
+        "stable",
+        implies(waits, r.ar.valid & (r.ar.addr == b.past(r.ar.addr, "araddr"))),
+        "AR: valid stays until ready, address and length do not change",
+        Cut("read.ar__valid"),
+    )
     b.check("stable", implies(waits, r.ar.len == b.past(r.ar.len, "arlen")))
-    b.check("legal", implies(r.ar.valid, legal_burst(c, r.ar.addr, r.ar.len + 1)))
-    b.check("outstanding", open_ + sent <= c.read_outstanding)
-    b.check("accepted", implies(r.r.valid & ~r.r.ready, ~r.halt & r.load.beat & ~r.load.beat_ready))
+    b.check(
+        "legal",
+        implies(r.ar.valid, legal_burst(c, r.ar.addr, r.ar.len + 1)),
+        "AR: 1 to `burst_beats` whole beats that do not cross 4 KiB, if the requests are such",
+        Cut("read.ar__len"),
+    )
+    b.check(
+        "outstanding",
+        open_ + sent <= c.read_outstanding,
+        "at most `read_outstanding` bursts are in flight",
+        Cut("read.owners.i_ready"),
+    )
+    b.check(
+        "accepted",
+        implies(r.r.valid & ~r.r.ready, ~r.halt & r.load.beat & ~r.load.beat_ready),
+        "R: a beat for FETCH, and after a halt any beat, is taken at once; one for LOAD when LOAD takes it",
+        Cut("read.r__ready"),
+    )
     b.invariant(owners.level == open_ + r.ar.valid)
     contents(b, owners, "owners")
     return b
@@ -253,19 +310,44 @@ def axi_write(only: str | None, c: NpuConfig = SMALL) -> Bench:
     b.assume(implies(b.past(w.halt, "halted"), w.halt))
     waits_aw, waits_w = b.past(w.aw.valid & ~w.aw.ready, "waits_aw"), b.past(w.w.valid & ~w.w.ready, "waits_w")
     new_aw, new_w = w.aw.valid & ~waits_aw, w.w.valid & ~waits_w
-    b.check("aw_stable", implies(waits_aw, w.aw.valid & (w.aw.addr == b.past(w.aw.addr, "awaddr"))))
+    b.check(
+        "aw_stable",
+        implies(waits_aw, w.aw.valid & (w.aw.addr == b.past(w.aw.addr, "awaddr"))),
+        "AW: valid stays until ready, address and length do not change",
+        Cut("write.aw__valid"),
+    )
     b.check("aw_stable", implies(waits_aw, w.aw.len == b.past(w.aw.len, "awlen")))
     for name in ("data", "strb", "last"):
         port = getattr(w.w, name)
-        b.check("w_stable", implies(waits_w, w.w.valid & (port == b.past(port, f"w{name}"))))
-    b.check("legal", implies(w.aw.valid, legal_burst(c, w.aw.addr, w.aw.len + 1)))
+        b.check(
+            "w_stable",
+            implies(waits_w, w.w.valid & (port == b.past(port, f"w{name}"))),
+            "W: valid stays until ready; data, strobes and WLAST do not change",
+            Cut("write.w__data"),
+        )
+    b.check(
+        "legal",
+        implies(w.aw.valid, legal_burst(c, w.aw.addr, w.aw.len + 1)),
+        "AW: 1 to `burst_beats` whole beats that do not cross 4 KiB, if the bursts are such",
+        Cut("write.aw__len"),
+    )
 
     # Beats of announced bursts that have not appeared on W yet.
     due, now = Signal(range(2 * c.burst_beats + 2), name="due"), Signal(range(2 * c.burst_beats + 2), name="due_now")
     b.m.d.comb += now.eq(Mux(new_aw, w.aw.len + 1, due))
     b.m.d.sync += due.eq(now - new_w)
-    b.check("no_orphan", implies(new_w, now != 0) & implies(new_aw, due == 0))
-    b.check("wlast", implies(new_w, w.w.last == (now == 1)))
+    b.check(
+        "no_orphan",
+        implies(new_w, now != 0) & implies(new_aw, due == 0),
+        "every W beat belongs to a burst that is or was on AW, bursts do not overlap",
+        Cut("write.w__valid"),
+    )
+    b.check(
+        "wlast",
+        implies(new_w, w.w.last == (now == 1)),
+        "WLAST is with the last beat of a burst and no other, after a halt too",
+        Cut("write.w__last"),
+    )
     b.invariant((now - new_w == inside.left) & (w.in_burst == (inside.left != 0)))
     b.invariant(implies(new_aw, new_w))
 
@@ -280,7 +362,12 @@ def axi_write(only: str | None, c: NpuConfig = SMALL) -> Bench:
         finished.eq(finished + (w.w.valid & w.w.ready & w.w.last) - answered),
     ]
     b.assume(implies(w.b.valid, (addressed != 0) & (finished != 0)))
-    b.check("outstanding", open_ + new_aw <= limit)
+    b.check(
+        "outstanding",
+        open_ + new_aw <= limit,
+        "at most `write_outstanding` bursts wait for their response",
+        Cut("write.pending.i_ready"),
+    )
     b.invariant(open_ + new_aw == addressed + w.aw.valid)
     b.invariant(open_ + new_aw == finished + ((inside.left != 0) | (w.w.valid & w.w.last)))
     b.invariant(implies(w.w.valid, w.w.last == (inside.left == 0)))
@@ -289,7 +376,12 @@ def axi_write(only: str | None, c: NpuConfig = SMALL) -> Bench:
 
     refused = Signal(range(limit + 2), name="refused")
     b.m.d.sync += refused.eq(Mux(w.b.valid & ~w.b.ready, Mux(refused == limit + 1, refused, refused + 1), 0))
-    b.check("b_accepted", refused < limit)
+    b.check(
+        "b_accepted",
+        refused < limit,
+        "B: a response is taken within `write_outstanding` cycles (SYNCs before it complete first)",
+        Cut("write.b__ready"),
+    )
     nulls = [there & entry[1] for there, entry in waiting]
     leading = reduce(lambda x, y: x + y, [Cat(nulls[: n + 1]).all() for n in range(limit)])  # SYNCs before all bursts
     b.invariant(implies(open_ + new_aw != 0, refused + leading < limit) & implies(refused != 0, open_ != 0))
@@ -307,7 +399,12 @@ def write_drain(only: str | None) -> Bench:
     b.assume(implies(b.past(w.halt, "halted"), w.halt) & implies(w.halt, w.aw.ready & w.w.ready))
     since = Signal(range(c.burst_beats + 4), name="since")
     b.m.d.sync += since.eq(Mux(w.halt, Mux(since == c.burst_beats + 3, since, since + 1), 0))
-    b.check("ends", implies(since > c.burst_beats, ~w.w.valid & ~w.aw.valid & ~w.in_burst))
+    b.check(
+        "ends",
+        implies(since > c.burst_beats, ~w.w.valid & ~w.aw.valid & ~w.in_burst),
+        "after a halt a begun burst gets its AW and all its beats, one per cycle if the memory takes them",
+        Cut("write.w__valid"),
+    )
     return b
 
 
@@ -317,6 +414,6 @@ def constants(only: str | None) -> Bench:
     npu = b.part("npu", Npu(SMALL))
     size = (SMALL.bus_bytes - 1).bit_length()
     for channel in (npu.axi.ar, npu.axi.aw):
-        b.check("incr", channel.burst == 1)
+        b.check("incr", channel.burst == 1, "NPU: every burst is INCR, every beat has the width of the bus")
         b.check("incr", channel.size == size)
     return b

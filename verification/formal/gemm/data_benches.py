@@ -34,6 +34,7 @@ from tilewright.isa.timing import (
     gemm_signal,
 )
 from verification.formal.bench import Bench, contents, implies, opened, registers
+from verification.formal.engine import Cut
 from verification.formal.machines import SMALL
 
 #: As many outputs as inputs; more, so that DEPTHWISE writes a column of a row; fewer, so that GEMM does as well.
@@ -153,22 +154,47 @@ def gemm_window(only: str | None, c: NpuConfig = SQUARE) -> Bench:
         b.m.d.sync += shifting.eq(pushed)
     array, fine = gemm.array, b.past(good, "good", operand)
     counts = fine & _counts(b, steps, operand)
-    b.check("products", implies(fine, array.valid == counts))
+    b.check(
+        "products",
+        implies(fine, array.valid == counts),
+        "`Gemm`: the array is given a product for every step that counts and has no row beyond its memory, no other",
+        Cut("gemm.made_1"),
+    )
     given, depthwise = b.past(vector, "vector"), at("depthwise", operand)
     for i, slot in enumerate(array.slots):
         every = Cat(given.word_select(i, 8) for _ in range(len(slot) // 8))
-        b.check("activations", implies(counts & ~depthwise, slot == every))
+        b.check(
+            "activations",
+            implies(counts & ~depthwise, slot == every),
+            "GEMM: operand i of every output is activation i of the ACT row that came for the step",
+            Cut("gemm.window.slot0"),
+        )
         age = Signal(range(oldest + 1), name=f"age{i}")
         b.m.d.comb += age.eq(i + delay * (i // c.window_segment))
         holds = implies(pushes <= age, slot == 0) & implies(there & (behind == age), slot == marked)
-        b.check("window", implies(counts & depthwise, holds))
+        b.check(
+            "window",
+            implies(counts & depthwise, holds),
+            "DEPTHWISE: slot i has, of the slice, the vector pushed i + delay * floor(i / S) pushes before, "
+            "zero where the instruction has made fewer",
+            Cut("gemm.window.slot1"),
+        )
         b.invariant(implies(fine & shifting, holds))
     b.invariant(implies(fine & shifting, pushes != 0) & (pushes <= most) & (behind <= most))
     b.invariant(implies(fine & b.past(shifts, "shifts", read), shifting))
     b.invariant(implies(fine & shifting & there, (behind < pushes) | (behind == most)))
     for o, row in enumerate(array.rows):
-        b.check("weights", implies(counts, row == b.past(gemm.wgt.data[o], f"weights{o}")))
-    b.check("reads", (gemm.act.valid == steps.act_read) & (gemm.act.row == steps.act_row))
+        b.check(
+            "weights",
+            implies(counts, row == b.past(gemm.wgt.data[o], f"weights{o}")),
+            "`Gemm`: the weights are those of the tile that came for the step",
+            Cut("gemm.tile1"),
+        )
+    b.check(
+        "reads",
+        (gemm.act.valid == steps.act_read) & (gemm.act.row == steps.act_row),
+        "`Gemm`: ACT and WGT are asked for the rows that the step names, in its cycle",
+    )
     b.check("reads", (gemm.wgt.valid == steps.wgt_read) & (gemm.wgt.row == steps.wgt_row))
     return b
 
@@ -190,7 +216,13 @@ def gemm_array(only: str | None, c: NpuConfig = SQUARE) -> Bench:
         for i, slot in enumerate(array.slots):
             weight = row.word_select(i, 8).as_signed()
             terms.append(weight * slot.word_select(o % c.dw_lanes if c.depthwise else 0, 8).as_signed())
-        b.check("sums", implies(given, total == b.past(_in_fours(terms), f"sum{o}", stages)))
+        b.check(
+            "sums",
+            implies(given, total == b.past(_in_fours(terms), f"sum{o}", stages)),
+            "`MacArray`: a product given in cycle t is there in t + `array_stages`: for every output the sum "
+            "of weight times operand, signed",
+            Cut("array.valid1"),
+        )
     return b
 
 
@@ -237,8 +269,20 @@ def gemm_sums(only: str | None, c: NpuConfig = SQUARE) -> Bench:
     with b.m.If(mine):
         b.m.d.sync += total.eq(result)
     was_fine = b.past(good, "good", depth + 1)
-    b.check("writes", implies(was_fine, writes == b.past(mine & at("last"), "complete")))
-    b.check("sums", implies(was_fine & writes, written == total))
+    b.check(
+        "writes",
+        implies(was_fine, writes == b.past(mine & at("last"), "complete")),
+        "`Gemm`: the columns that a group covers in its row of ACC are written when it is complete, once,"
+        " in the order of the groups; nothing else is written",
+        Cut("gemm.accumulate*.mask2"),
+    )
+    b.check(
+        "sums",
+        implies(was_fine & writes, written == total),
+        "`Gemm`: what is written is (accumulate ? what was written there before : 0) + the sum of the "
+        "group's products, in wrapping int32",
+        Cut("gemm.accumulate*.forward"),
+    )
     # The register with the sum is equal after every step of the place.
     part = Signal.like(column, name="part")  # of the sums of the array
     ours = Signal(name="ours")  # it was the last step
@@ -271,9 +315,25 @@ def gemm_retire(only: str | None, c: NpuConfig = SQUARE) -> Bench:
         b.m.d.sync += said.eq(Cat(signals, control.pc))
     says = Cat(retire.signal0, retire.signal1, retire.pc)
     at_work = [b.past(steps.end, "end", n) for n in range(1, gemm_signal(c) + 1)]
-    b.check("once", implies(good, retire.give == at_work[-1]))
-    b.check("order", implies(good & retire.give & (given == number), says == said))
-    b.check("running", implies(good, gemm.activity.running == (started != given)))
+    b.check(
+        "once",
+        implies(good, retire.give == at_work[-1]),
+        "`Gemm`: an instruction is reported complete `gemm_signal` cycles after its last step, once",
+        Cut("gemm.end_1"),
+    )
+    b.check(
+        "order",
+        implies(good & retire.give & (given == number), says == said),
+        "`Gemm`: instructions are reported in the order of their starts, each with its index and the "
+        "semaphores it signals",
+        Cut("gemm.signals"),
+    )
+    b.check(
+        "running",
+        implies(good, gemm.activity.running == (started != given)),
+        "`Gemm`: `running` exactly from the cycle after a start until the last one is reported",
+        Cut("gemm.ends.held"),
+    )
     b.invariant(implies(begun & ((started - 1)[:8] == number), said == ends.i_payload))
     b.invariant((ends.i_valid == begun) & implies(good & begun, started != ended))
     b.invariant(implies(good, (ended - given)[:8] == reduce(add, at_work)))
@@ -298,5 +358,10 @@ def gemm_settled(only: str | None, c: NpuConfig = SQUARE) -> Bench:
     # What the first step that the signals allow would miss: a write in its cycle or later.
     allowed = b.past(given, "given", GIVE_CYCLES + TAKE_CYCLES)
     ahead = b.past(started, "started", gemm_depth(c) + 1) - 1 - allowed  # numbers go round
-    b.check("settled", implies(good & gemm.acc_write.mask.any(), ~ahead[7]))
+    b.check(
+        "settled",
+        implies(good & gemm.acc_write.mask.any(), ~ahead[7]),
+        "`Gemm`: the writes of an instruction come before the first step that its signals allow",
+        Cut("gemm.end_1", 10),
+    )
     return b

@@ -21,6 +21,7 @@ from tilewright.isa.config import NpuConfig
 from tilewright.isa.fields import INSTRUCTION_BITS
 from tilewright.isa.instructions import Engine
 from verification.formal.bench import Bench, implies, opened
+from verification.formal.engine import Cut
 from verification.formal.gemm.data_benches import groups, instructions, no_error, windows
 from verification.formal.issue.loop_benches import PlainNest
 
@@ -49,6 +50,26 @@ def gemm_nest(only: str | None) -> Bench:
     plain = PlainNest(b, nest)
     b.assume(implies(nest.configure, (nest.level < nest.levels) & (nest.count != 0)))
     b.assume(implies(nest.step, plain.active))
+    b.state(
+        "addresses",
+        "`LoopNest`, started at any time: an address is its base plus the sum of index * stride",
+        Cut("nest.here", 10),
+    )
+    b.state(
+        "gates",
+        "`LoopNest`: an outer address takes a level's stride with those steps of the level at which its gate is open",
+        Cut("nest.outside", 10),
+    )
+    b.state(
+        "order",
+        "`LoopNest`: the step advances the level it should, and is the last one if it is",
+        Cut("nest.carry", 10),
+    )
+    b.state(
+        "groups",
+        "`LoopNest`: the first and the last step of a group are marked",
+        Cut("nest.group_last_stepped", 10),
+    )
     for name, value in plain.values.items():
         of = {"act": "addresses", "acc": "gates"}.get(name, "order" if name in ("carry", "last") else "groups")
         b.check(of, implies(plain.active, getattr(nest, name) == value))
@@ -62,7 +83,12 @@ def _cut_nest(b: Bench, nest: Any) -> PlainNest:
     for name, value in plain.values.items():
         port = getattr(nest, name)
         b.m.d.comb += port.eq(Mux(plain.active, value, b.free(port.shape(), f"nest_{name}")))
-    b.check("loops", implies(nest.step, plain.active))
+    b.check(
+        "loops",
+        implies(nest.step, plain.active),
+        "`GemmSteps`: loops are stepped and configured only as `gemm_nest` assumes",
+        Cut("steps.step"),
+    )
     b.check("loops", implies(nest.configure, (nest.level < nest.levels) & (nest.count != 0)))
     return plain
 
@@ -161,25 +187,59 @@ def gemm_steps(only: str | None, c: NpuConfig = SQUARE) -> Bench:
     runs = good & ~control.halt
     here = runs & busy
     product = here & ~sync
-    b.check("control", implies(runs, control.ready == (~busy | final)))
+    b.check(
+        "control",
+        implies(runs, control.ready == (~busy | final)),
+        "`GemmSteps`: one step in every cycle from the one behind the start of an instruction, as many as"
+        " its loops have, one for GEMM_SYNC; ready with the last; none once it is halted or has an error",
+        Cut("steps.null"),
+    )
     b.check("control", implies(good, steps.step == here) & implies(steps.fault.error, ~steps.step))
     b.check("control", implies(good, steps.end == (steps.step & final)))
     b.check("control", implies(good, steps.mac == (steps.step & ~sync)) & implies(here, steps.current_pc == pc))
     instructions(b, control, steps, good, functools.partial(b.check, "control"))
     for k in levels:
         b.invariant(implies(here, plain.index[k] == index[k]))
-    b.check("reads", implies(runs, (steps.act_read == product) & (steps.wgt_read == (product & emits))))
+    b.check(
+        "reads",
+        implies(runs, (steps.act_read == product) & (steps.wgt_read == (product & emits))),
+        "GEMM, DEPTHWISE: a step reads ACT row `act` + sum of index * stride and, if it counts, WGT tile "
+        "`wgt` + sum of index * stride",
+        Cut("steps.wgt_row"),
+    )
     b.check("reads", implies(product, (steps.act_row == rows["act"]) & implies(emits, steps.wgt_row == rows["wgt"])))
-    b.check("emits", implies(product, steps.emits == emits))
-    b.check("place", implies(product & emits, steps.row == place))
+    b.check(
+        "emits",
+        implies(product, steps.emits == emits),
+        "DEPTHWISE: a step counts if for levels 0 and 1 i >= start and (i - start) mod step = 0; GEMM: every step",
+        Cut("steps.hit0"),
+    )
+    b.check(
+        "place",
+        implies(product & emits, steps.row == place),
+        "the row and the column of ACC of a group are those of `acc` + sum of index * stride over the "
+        "levels that are not summed, for DEPTHWISE of (i - start) / step * stride on levels 0 and 1",
+        Cut("steps.acc_gate"),
+    )
     if c.block_in != c.block_out:
         whole = (c.block_out > c.block_in) & ~depthwise
         b.check("place", implies(product & emits & ~whole, steps.column == lane // c.dw_lanes))
-    b.check("groups", implies(product, steps.depthwise == depthwise))
+    b.check(
+        "groups",
+        implies(product, steps.depthwise == depthwise),
+        "GEMM: a group is the steps of the innermost `reduce` levels, one behind the other, with one row "
+        "and one `accumulate`; DEPTHWISE: every step is one",
+        Cut("steps.inner"),
+    )
     b.check("groups", implies(product, steps.accumulate == parameter("accumulate")))
     for port, ends in (("first", [i == 0 for i in index]), ("last", at_end)):
         b.check("groups", implies(product, getattr(steps, port) == Cat(o | e for o, e in zip(outer, ends)).all()))
     groups(b, steps, good, functools.partial(b.check, "groups"))
+    b.state(
+        "windows",
+        "DEPTHWISE: `clear` is with the first step of an instruction and no other; slice and delay are its own",
+        Cut("steps.clear"),
+    )
     windows(b, c, steps, good, functools.partial(b.check, "windows"))
     b.check("windows", implies(product & depthwise, steps.clear == ~Cat(index).any()))
     if c.dw_slices > 1:
@@ -190,7 +250,13 @@ def gemm_steps(only: str | None, c: NpuConfig = SQUARE) -> Bench:
     before = ~b.past(~good, "had_error")
     bad = b.past(good & steps.mac & Cat(w for _, w in wrong).any(), "was_bad")
     row = reduce(lambda rest, case: Mux(case[1], rows[case[0]], rest), reversed(wrong), C(0, bits))
-    b.check("faults", implies(before, steps.fault.error == bad))
+    b.check(
+        "faults",
+        implies(before, steps.fault.error == bad),
+        "a row beyond its memory is reported in the cycle behind its step, with the instruction; of "
+        "several in one step ACT before WGT before ACC; WGT and ACC of DEPTHWISE only where a step counts",
+        Cut("steps.beyond"),
+    )
     said = (steps.fault.pc == b.past(pc, "bad_pc")) & (steps.fault.address == b.past(row, "bad_row"))
     b.check("faults", implies(before & steps.fault.error, said))
     return b

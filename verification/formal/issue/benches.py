@@ -17,6 +17,7 @@ from tilewright.isa.config import SEMAPHORE_LIMIT
 from tilewright.isa.fields import INSTRUCTION_BITS
 from tilewright.isa.instructions import Engine
 from verification.formal.bench import Bench, contents, implies, opened, stored
+from verification.formal.engine import Cut
 from verification.formal.machines import SMALL
 
 #: GEMM and VECTOR have one queue.
@@ -24,11 +25,17 @@ SHARED = SMALL.with_(name="formal_shared", vector_queue=0)
 _Queue = Queue | BlockQueue | HeadQueue
 
 
-def _first_in_first_out(b: Bench, q: _Queue, entries: list[tuple[Value, Value]], *, late: bool) -> None:
+def _of(q: _Queue) -> str:
+    """Names the kind of a queue, if it is not the usual one."""
+    return f"`{type(q).__name__}`: " * (type(q) is not Queue)
+
+
+def _first_in_first_out(b: Bench, q: _Queue, entries: list[tuple[Value, Value]], output: str, *, late: bool) -> None:
     """What every queue does, beside a list that shifts when its oldest entry leaves.
 
     Args:
         entries: (held, entry) of the queue, oldest first.
+        output: the net that its output comes from.
         late: an entry that leaves makes room one cycle later.
     """
     push, pop = q.i_valid & q.i_ready, q.o_valid & q.o_ready
@@ -41,33 +48,50 @@ def _first_in_first_out(b: Bench, q: _Queue, entries: list[tuple[Value, Value]],
         following = model[n + 1] if n + 1 < q.depth else entry
         b.m.d.sync += entry.eq(Mux(push & (left == n), q.i_payload, Mux(pop, following, entry)))
     taking = count + b.past(pop, "popped") if late else count
-    b.check("order", implies(q.o_valid, q.o_payload == model[0]))
-    b.check("conservation", (q.level == taking) & implies(q.o_valid, count != 0))
-    b.check("overflow", (taking <= q.depth) & (q.i_ready == (taking != q.depth)))
+    b.check(
+        "order",
+        implies(q.o_valid, q.o_payload == model[0]),
+        f"{_of(q)}the entry at the output is the oldest one pushed and not popped",
+        Cut(output),
+    )
+    b.check(
+        "conservation",
+        (q.level == taking) & implies(q.o_valid, count != 0),
+        f"{_of(q)}`level` counts pushes minus pops{', which count one cycle later' * late}: nothing is lost or there "
+        "twice",
+        Cut("queue.level"),
+    )
+    b.check(
+        "overflow",
+        (taking <= q.depth) & (q.i_ready == (taking != q.depth)),
+        f"{_of(q)}never more than `depth` entries; it takes entries exactly while there is room",
+        Cut("queue.i_ready"),
+    )
     for n, ((there, entry), expected) in enumerate(zip(entries, model, strict=True)):
         b.invariant((there == (count > n)) & implies(there, entry == expected))
 
 
-def _in_ram(only: str | None, q: Queue | BlockQueue) -> Bench:
+def _in_ram(only: str | None, q: Queue | BlockQueue, output: str) -> Bench:
     """A queue whose entries are all in its RAM."""
     b = Bench(only)
     opened(q)
     b.part("queue", q)
     entries = contents(b, q, "queue")
     b.invariant(implies(probes(q).held, q.o_payload == entries[0][1]))
-    _first_in_first_out(b, q, entries, late=False)
-    b.check("progress", q.o_valid == (q.level != 0))
+    _first_in_first_out(b, q, entries, output, late=False)
+    statement = f"{_of(q)}an entry is at the output exactly while there is one"
+    b.check("progress", q.o_valid == (q.level != 0), statement, Cut("queue.o_valid"))
     return b
 
 
 def queue(only: str | None) -> Bench:
     """Queue of 3 entries (a depth that is no power of two)."""
-    return _in_ram(only, Queue(8, 3))
+    return _in_ram(only, Queue(8, 3), "queue.o_payload")
 
 
 def block_queue(only: str | None) -> Bench:
     """Queue of 3 entries whose reads take a cycle."""
-    return _in_ram(only, BlockQueue(8, 3))
+    return _in_ram(only, BlockQueue(8, 3), "queue.next_head")
 
 
 def head_queue(only: str | None) -> Bench:
@@ -95,13 +119,18 @@ def head_queue(only: str | None) -> Bench:
         with_head = Cat(q.o_payload, without_head)
         chosen = Mux(q.o_valid, with_head, without_head).word_select(n, q.width)
         entries.append((count > n, chosen))
-    _first_in_first_out(b, q, entries, late=True)
+    _first_in_first_out(b, q, entries, "queue.o_next", late=True)
     # One cycle to the output of the RAM, one to the register.
     pop = q.o_valid & q.o_ready
     one = b.past((count != 0) & ~pop, "one_cycle")
     two = b.past(one & ~pop, "two_cycles")
     b.invariant(implies(one, q.o_valid | i.shown))
-    b.check("progress", implies(two, q.o_valid) & (q.filled == (count != 0)))
+    b.check(
+        "progress",
+        implies(two, q.o_valid) & (q.filled == (count != 0)),
+        "`HeadQueue`: two cycles after there is an entry, none popped since, one is at the output",
+        Cut("queue.o_load"),
+    )
     return b
 
 
@@ -137,16 +166,38 @@ def front_end(only: str | None) -> Bench:
     b.assume(~f.halt)
     has = Signal(name="has")  # the head was granted what it waits for
     b.m.d.sync += has.eq((has | asks.grant) & ~engine.start)
-    b.check("once", f.entry_ready == (engine.start | engine.configure.any()))
+    b.check(
+        "once",
+        f.entry_ready == (engine.start | engine.configure.any()),
+        "`FrontEnd`: every instruction of its engine, and no other, leaves the queue exactly when it "
+        "starts or configures, each of them once and as what it is",
+        Cut("front.entry_ready"),
+    )
     b.check("once", implies(f.entry_ready, mine) & implies(engine.start, run & ~engine.configure.any()))
     for k, name in enumerate(f.configuring):
         b.check("once", engine.configure[k] == (mine & is_instruction(word, name)))
-    b.check("semaphores", implies(engine.start, has) & implies(asks.want, ~has & mine & run))
+    b.check(
+        "semaphores",
+        implies(engine.start, has) & implies(asks.want, ~has & mine & run),
+        "`FrontEnd`: an instruction starts after one grant of the semaphores it names, and asks for no others",
+        Cut("front.pops"),
+    )
     b.check("semaphores", implies(asks.want | has, (asks.wait0 == 1 << wait0) & (asks.wait1 == 1 << wait1)))
-    b.check("progress", implies(mine & ~run, f.entry_ready))
+    b.check(
+        "progress",
+        implies(mine & ~run, f.entry_ready),
+        "`FrontEnd`: an instruction that configures goes at once, one with its semaphores in the first "
+        "cycle in which the engine is ready, and one without asks in every cycle",
+        Cut("front.held"),
+    )
     b.check("progress", implies(mine & run, Mux(has, engine.start == engine.ready, asks.want)))
     was = b.past(mine, "was_mine")
-    b.check("word_before", implies(engine.start, was & (word == b.past(word, "last_word"))))
+    b.check(
+        "word_before",
+        implies(engine.start, was & (word == b.past(word, "last_word"))),
+        "`FrontEnd`: the word of an instruction is there in the cycle before its start",
+        Cut("front.held"),
+    )
     b.invariant((probes(f).held == has) & implies(has, mine & run & was))
     b.invariant(implies(f.entry_valid, (asks.wait0 == 1 << wait0) & (asks.wait1 == 1 << wait1)))
     b.invariant((wait0 <= n) & (wait1 <= n))
@@ -202,12 +253,32 @@ def semaphores(only: str | None) -> Bench:
         b.m.d.comb += after.eq(balance + gives - takes)
         b.m.d.sync += balance.eq(after)
         exceeded.append(after > SEMAPHORE_LIMIT)
-        b.check("counted", implies(live, balance == inside.counts[i - 1]))
-        b.check("not_negative", implies(live, (balance >= 0) & (after >= 0)))
-        b.check("limit", implies(live, balance <= SEMAPHORE_LIMIT))
+        b.check(
+            "counted",
+            implies(live, balance == inside.counts[i - 1]),
+            "a counter is the number of gives minus takes: each counts once, whatever the engines do in one cycle",
+            Cut("semaphores.total1"),
+        )
+        b.check(
+            "not_negative",
+            implies(live, (balance >= 0) & (after >= 0)),
+            "no counter goes below 0",
+            Cut("semaphores.takes__0__grant"),
+        )
+        b.check(
+            "limit",
+            implies(live, balance <= SEMAPHORE_LIMIT),
+            "no counter goes beyond 255 without an error",
+            Cut("semaphores.beyond1", 68),
+        )
     late = Signal(name="late")
     b.m.d.sync += late.eq(live & Cat(exceeded).any())
-    b.check("overflow", implies(~over, s.overflow.error == late))
+    b.check(
+        "overflow",
+        implies(~over, s.overflow.error == late),
+        "the error is raised exactly one cycle after that in which a counter would go beyond 255",
+        Cut("semaphores.beyond1"),
+    )
 
     there = Cat(c != 0 for c in inside.counts)
     b.invariant(implies(live, inside.there == Cat(C(1, 1), there)))
@@ -217,10 +288,26 @@ def semaphores(only: str | None) -> Bench:
         b.invariant(implies(live, reduce(lambda a, c: a + c, taking) <= there[i]))
     able = {e: asks[e].want & ((waits(e) & ~there) == 0) for e in ENGINES}
     for e in ENGINES:
-        b.check("grant", implies(live & asks[e].grant, able[e]))
+        b.check(
+            "grant",
+            implies(live & asks[e].grant, able[e]),
+            "an engine gets its two counts together, when it asks and both are there",
+            Cut("semaphores.gemm_able"),
+        )
         others = [(x, (able[x] & (x < e)) | granted[x]) for x in ENGINES if x != e]
         refused = Cat(first & (waits(x) & waits(e)).any() for x, first in others).any()
-        b.check("priority", implies(live & able[e], asks[e].grant != refused))
+        b.check(
+            "priority",
+            implies(live & able[e], asks[e].grant != refused),
+            "an engine that could have both is refused exactly when a lower one could have one of them, or "
+            "another took it in the cycle before",
+            Cut("semaphores.gemm_able"),
+        )
     nobody = ~Cat(granted.values()).any()
-    b.check("progress", implies(live & nobody & Cat(able.values()).any(), Cat(a.grant for a in s.takes).any()))
+    b.check(
+        "progress",
+        implies(live & nobody & Cat(able.values()).any(), Cat(a.grant for a in s.takes).any()),
+        "if an engine could have both and none took any in the cycle before, one is granted",
+        Cut("semaphores.gemm_able"),
+    )
     return b

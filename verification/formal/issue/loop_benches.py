@@ -9,6 +9,7 @@ from amaranth.hdl import C, Cat, Mux, Signal, Value
 
 from tilewright.hw.issue.loop_nest import COUNT_BITS, LoopNest
 from verification.formal.bench import Bench, implies
+from verification.formal.engine import Cut
 
 _LEVELS, _BITS = 3, 3
 
@@ -83,6 +84,27 @@ def loop_nest(only: str | None) -> Bench:
     b.assume(implies(nest.step, active) & implies(nest.start, ~begun & ~nest.step | ends))
     b.m.d.sync += begun.eq((begun | nest.step) & ~nest.start & ~ends)
 
+    b.state(
+        "addresses",
+        "`LoopNest`: an address is its base plus the sum of index * stride of all levels, in every step",
+        Cut("nest.here", 12),
+    )
+    b.state(
+        "outer",
+        "`LoopNest`: an address of the outer kind takes the levels outside the group alone",
+        Cut("nest.outside", 12),
+    )
+    b.state(
+        "order",
+        "`LoopNest`: a step advances the lowest level that is not at its last index, and sets those below to 0; the "
+        "last step is that in which none is left",
+        Cut("nest.carry", 12),
+    )
+    b.state(
+        "groups",
+        "`LoopNest`: `group_first` and `group_last` are with the first and the last step of a group",
+        Cut("nest.group_last_stepped", 12),
+    )
     stepped = b.past(nest.step & ~nest.start & ~ends, "stepped")
     for name, port in (("addresses", "a"), ("outer", "b")):
         b.check(name, implies(active, getattr(nest, port) == values[port]))

@@ -17,6 +17,7 @@ from tilewright.hw.transfer.load import Load
 from tilewright.hw.transfer.store import Store
 from verification.formal.bench import Bench, implies
 from verification.formal.bus.axi_benches import instructions
+from verification.formal.engine import Cut
 from verification.formal.machines import SMALL
 
 #: Longest wait of a beat for RREADY in `load_accepts`, and so many cycles without anything done are too many.
@@ -74,19 +75,48 @@ def load_accepts(only: str | None) -> Bench:
     b.assume(implies(refused, load.write.grant))
     waited = Signal(range(READY_WITHIN + 2), name="waited")
     b.m.d.sync += waited.eq(Mux(r.valid & ~r.ready, waited + 1, 0))
-    b.check("accepted", waited < READY_WITHIN)
+    b.check(
+        "accepted",
+        waited < READY_WITHIN,
+        f"R: LOAD takes every beat within {READY_WITHIN - 1} cycles (boxes without padding, VECTOR holds a bank for "
+        "one cycle)",
+        Cut("load.data.beat_ready", 16),
+    )
     return b
 
 
-def _goes_on(b: Bench, busy: Value, done: list[Value], others: list[Value], within: int) -> None:
-    """While it is busy something is done, after so many cycles at most in which nobody else holds it up."""
+def _goes_on(
+    b: Bench,
+    engine: str,
+    busy: Value,
+    done: list[Value],
+    others: list[Value],
+    within: int,
+    *,
+    also: str,
+    what: str,
+    fault: Cut,
+) -> None:
+    """Checks that an engine that is busy does something after at most `within` cycles in which nobody else holds it up.
+
+    Args:
+        done: whether something is done, of each kind.
+        others: whether somebody else holds it up, of each kind.
+        also: who else may, besides the memory, for the statement.
+        what: it does, besides addresses and beats, for the statement.
+        fault: of the property.
+    """
     something, held = (reduce(lambda x, y: x | y, conditions) for conditions in (done, others))
     still = Signal(range(within + 2), name="still")
     with b.m.If(something | ~busy):
         b.m.d.sync += still.eq(0)
     with b.m.Elif(~held):
         b.m.d.sync += still.eq(still + 1)
-    b.check("goes_on", still < within)
+    statement = (
+        f"{engine}: in no {within} cycles of its work in which neither the memory nor {also} hold it up does it do "
+        f"nothing: no address, no beat, {what}"
+    )
+    b.check("goes_on", still < within, statement, fault)
 
 
 def _waits(channel: Any) -> Value:
@@ -100,7 +130,10 @@ def load_goes_on(only: str | None) -> Bench:
     load, ar, r = part.load, part.read.ar, part.read.r
     done = [ar.valid & ar.ready, r.valid & r.ready, load.write.valid & load.write.grant, load.retire.give]
     others = [part.halt, part.late, _waits(ar), load.write.valid & ~load.write.grant]
-    _goes_on(b, load.activity.running, done, others, LOAD_WITHIN)
+    _goes_on(
+        b, "LOAD", load.activity.running, done, others, LOAD_WITHIN,
+        also="scratchpads", what="no write, no end of an instruction", fault=Cut("load.data.beat_ready", 16),
+    )  # fmt: skip
     return b
 
 
@@ -123,7 +156,10 @@ def store_goes_on(only: str | None) -> Bench:
     b.assume(implies(response.valid, due))
     done = [act.grant != 0, aw.valid & aw.ready, w.valid & w.ready, answers, store.retire.give]
     others = [halt, due & ~response.valid, _waits(aw), _waits(w), act.valid & (act.grant == 0)]
-    _goes_on(b, store.activity.running, done, others, STORE_WITHIN)
+    _goes_on(
+        b, "STORE", store.activity.running, done, others, STORE_WITHIN,
+        also="ACT", what="no row of ACT, no end of an instruction", fault=Cut("store.write.w__valid", 16),
+    )  # fmt: skip
     return b
 
 
@@ -143,5 +179,8 @@ def fetch_goes_on(only: str | None) -> Bench:
     b.assume(implies(read.beat, asked != 0))
     busy = ~(fetch.ended | halt | fetch.fault.error)
     done = [first, read.valid & read.ready, read.beat, fetch.step]
-    _goes_on(b, busy, done, [(asked != 0) & ~read.beat, _waits(read), _waits(fetch)], FETCH_WITHIN)
+    _goes_on(
+        b, "FETCH", busy, done, [(asked != 0) & ~read.beat, _waits(read), _waits(fetch)], FETCH_WITHIN,
+        also="queues", what="no instruction, END or error", fault=Cut("fetch.enough", 12),
+    )  # fmt: skip
     return b

@@ -34,6 +34,7 @@ from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import BY_NAME, Memory
 from verification.formal.bench import Bench, implies, opened, registers
 from verification.formal.bus.axi_benches import instructions
+from verification.formal.engine import Cut
 from verification.formal.transfer.move_benches import (
     MOVES,
     Lines,
@@ -93,10 +94,22 @@ def load_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
     start = control.start
     faulty = start & now.box & ~now.rows
     begin = start & ~faulty
-    b.check("operand", (load.operand_fault.error == faulty) & implies(faulty, load.operand_fault.pc == control.pc))
+    b.check(
+        "operand",
+        (load.operand_fault.error == faulty) & implies(faulty, load.operand_fault.pc == control.pc),
+        "LOAD: ILLEGAL_OPERAND exactly for a box without a row",
+        Cut("load.top"),
+    )
     # The walker.
     w = walker
-    b.check("bursts", w.start == (begin & (now.box | now.coded) & now.reads))
+    b.check(
+        "bursts",
+        w.start == (begin & (now.box | now.coded) & now.reads),
+        "LOAD: the walker gets the box of the instruction, count rows of its target, as LOAD_DIM set it "
+        "last; none if there is nothing to read, or for a SYNC. LOAD_CODED: `beats` beats from offset on,"
+        " its low bits 0",
+        Cut("load.bytes_"),
+    )
     low = (c.bus_bytes - 1).bit_length()
     offset = Cat(Mux(now.coded, 0, now.offset[:low]), now.offset[low : c.offset_bits])
     b.check("bursts", implies(w.start, w.ready & ~w.null & (w.offset == offset)))
@@ -105,10 +118,16 @@ def load_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
         count, stride = getattr(w, f"count{k}"), getattr(w, f"mem_stride{k}").as_unsigned()
         told_box = (count == box[k]["count"]) & (stride == box[k]["mem_stride"].as_unsigned()[: c.offset_bits])
         b.check("bursts", implies(w.start, Mux(now.coded, count == 1, told_box)))
-    check_region(b, load, now.region)
+    check_region(b, load, "LOAD", now.region)
     # The data half.
     d = data.View(descriptor_layout(c), descriptors.i_payload)
-    b.check("told", descriptors.i_valid == begin)
+    b.check(
+        "told",
+        descriptors.i_valid == begin,
+        "LOAD: the data half gets what the instruction, LOAD_DIM and LOAD_PAD say, whether it is one "
+        "segment, and loses none",
+        Cut("load.row_stride1"),
+    )
     b.check("told", implies(begin, descriptors.i_ready))
     b.check("told", implies(begin, (d.null == ~now.box) & (d.only == (~now.box | now.one_segment))))
     b.check(
@@ -133,7 +152,12 @@ def load_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
         b.check("told", implies(begin & now.coded, coded))
     # What passes.
     for name in ("give", "signal0", "signal1", "pc"):
-        b.check("passes", getattr(load.retire, name) == b.past(getattr(half.retire, name), f"was_{name}"))
+        b.check(
+            "passes",
+            getattr(load.retire, name) == b.past(getattr(half.retire, name), f"was_{name}"),
+            "LOAD: bursts, beats and writes pass unchanged; an instruction retires in the cycle after its last write",
+            Cut("load.retire__give"),
+        )
     b.check("passes", (half.i_valid == descriptors.o_valid) & (half.i_payload == descriptors.o_payload))
     b.check("passes", descriptors.o_ready == half.i_ready)
     for name in [n for n, member in load.write.signature.members.items() if n != "grant"]:
@@ -146,7 +170,13 @@ def load_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
 
     # Errors: a window once its first beat is due and those before it have come; a beat when it is taken.
     window, bus, rows = load.window_fault, load.bus_fault, load.range_fault
-    b.check("faults", window.error == (w.failed & half.beat_ready & read.idle))
+    b.check(
+        "faults",
+        window.error == (w.failed & half.beat_ready & read.idle),
+        "LOAD: a run outside its region is reported when its first beat is due and those before it have "
+        "come, an error of a beat when that is taken",
+        Cut("load.window_fault__error"),
+    )
     b.check("faults", (window.address == w.error_address) & (window.pc == w.error_tag))
     b.check("faults", (bus.error == (read.beat & half.beat_ready & read.bad)) & (bus.pc == half.current_pc))
     b.check("faults", bus.address == read.beat_address)
@@ -238,21 +268,50 @@ def load_segments(only: str | None, c: NpuConfig = MOVES) -> Bench:
         b.m.d.sync += [x.eq(Mux(ends_line, 0, x + s.rows)), done.eq(d.null | (ends_line & line.last))]
     here, box = gives & mine, gives & mine & ~d.null
     row = (line_row + x)[: c.address_bits]
-    b.check("once", implies(here, begun & ~done & (s.null == d.null)) & implies(begun & ~out.i_valid, done))
+    b.check(
+        "once",
+        implies(here, begun & ~done & (s.null == d.null)) & implies(begun & ~out.i_valid, done),
+        "LOAD: a box is cut into segments without a gap, one after the other, and the last is marked; "
+        "boxes follow in their order",
+        Cut("finder.last_line"),
+    )
     b.check(
         "once",
         implies(gives & (turn(s.pc) == Turn.LATER), done) & implies(gives & (turn(s.pc) == Turn.EARLIER), ~begun),
     )
     b.check("once", implies(here, s.last == (d.null | (ends_line & line.last))))
-    b.check("rows", implies(box, (s.target == d.target) & (start == row) & (s.rows != 0) & (x + s.rows <= wide)))
+    b.check(
+        "rows",
+        implies(box, (s.target == d.target) & (start == row) & (s.rows != 0) & (x + s.rows <= wide)),
+        "LOAD: the segments of line y of plane z begin at row + z * row_stride1 + y * row_stride0, and "
+        "are left + count + right rows",
+        Cut("finder.line_row"),
+    )
     run = has_data & (x == d.left) & (s.rows == d.count)
     padding = ~has_data | (x + s.rows <= d.left) | (x >= d.left + d.count)
-    b.check("kind", implies(box, Mux(s.data, run & (s.low == low), padding & (s.fill == d.fill))))
-    b.check("told", implies(here, (s.pc == d.pc) & (s.signal0 == d.signal0) & (s.signal1 == d.signal1)))
+    b.check(
+        "kind",
+        implies(box, Mux(s.data, run & (s.low == low), padding & (s.fill == d.fill))),
+        "LOAD: the rows from `left` on of the lines from `top` on are `count` rows of a run that begins "
+        "at offset + z * mem_stride1 + (y - top) * mem_stride0 (in a beat), for count0 lines; the rest is"
+        " fill",
+        Cut("finder.middle"),
+    )
+    b.check(
+        "told",
+        implies(here, (s.pc == d.pc) & (s.signal0 == d.signal0) & (s.signal1 == d.signal1)),
+        "LOAD: segments have the signals and `pc` of their instruction",
+        Cut("finder.d.signal0"),
+    )
     b.check("told", implies(here, consistent(s, c)))
     comes = buffer.o_load & (behind.more | buffer.i_valid)
     last, jumps = (data.View(segment_layout(c), p) for p in (buffer.o_payload, buffer.o_next))
-    b.check("at_once", implies(comes & ~jumps.jumps, buffer.o_valid & ~last.last))
+    b.check(
+        "at_once",
+        implies(comes & ~jumps.jumps, buffer.o_valid & ~last.last),
+        "LOAD: a segment that goes on where one ended comes as soon as that leaves",
+        Cut("finder.fresh"),
+    )
 
     # The part's place beside that of the reference, which makes the proof short.
     at, busy = probes(finder).line, begun & ~done

@@ -13,16 +13,15 @@ from amaranth.lib import data
 
 from tilewright.hw.memory.axi_read import AxiRead
 from tilewright.hw.memory.load_layouts import segment_layout
-from tilewright.hw.memory.weight_codes import WeightCodes
 from tilewright.hw.parts.buffer import Buffer
 from tilewright.hw.parts.probes import probes
 from tilewright.hw.transfer.load_data import LoadData, _chunk_layout
-from tilewright.isa.codes import CodeMode
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import Memory
 from verification.formal.bench import Bench, contents, implies, opened, registers
+from verification.formal.engine import Cut
 from verification.formal.transfer.load_benches import consistent
-from verification.formal.transfer.move_benches import MOVES, MOVES_CODED, Turn, followed, per_memory, turn
+from verification.formal.transfer.move_benches import MOVES, Turn, followed, per_memory, turn
 
 
 class Stepper(LoadData):
@@ -123,24 +122,59 @@ def load_steps(only: str | None, c: NpuConfig = MOVES) -> Bench:
 
     row = (start + x)[: c.address_bits]
     here = push & pushed
-    b.check("once", implies(here, busy) & implies(push & (turn(entry.pc) == Turn.LATER), done))
+    b.check(
+        "once",
+        implies(here, busy) & implies(push & (turn(entry.pc) == Turn.LATER), done),
+        "LOAD: the chunks of a segment come in order, each once, before those of the next; the last is marked",
+        Cut("part.rows_left"),
+    )
     b.check("once", implies(push & (turn(entry.pc) == Turn.EARLIER), ~begun))
     b.check("once", implies(here, entry.ends == (s.last & ends)))
-    b.check("beats", implies(beat & mine & ~coded, busy & s.data & (before < s.low + bytes_)))
+    b.check(
+        "beats",
+        implies(beat & mine & ~coded, busy & s.data & (before < s.low + bytes_)),
+        "LOAD: a run takes the beats that hold its bytes, (low + bytes) / bus rounded up; fill takes none",
+        Cut("part.skips"),
+    )
     b.check("beats", implies(here & ends & ~coded, Mux(s.data, after >= s.low + bytes_, before == 0)))
-    b.check("place", implies(here, entry.null == (s.null & ~(coded & too_far))))
+    b.check(
+        "place",
+        implies(here, entry.null == (s.null & ~(coded & too_far))),
+        "LOAD: a chunk goes to the place of its bytes: row, chunk of the row; or to a whole row of fill",
+        Cut("part.next_row"),
+    )
     where = (entry.target == s.target) & (entry.row == row) & (entry.rows == rows) & (entry.full == full)
     b.check("place", implies(here & ~s.null, where & (full | (entry.chunk == chunk))))
-    b.check("fill", implies(here & ~s.null & ~s.data, entry.data == s.fill.replicate(bus)))
+    b.check(
+        "fill",
+        implies(here & ~s.null & ~s.data, entry.data == s.fill.replicate(bus)),
+        "LOAD: every byte of a row of padding is `fill`",
+        Cut("part.before"),
+    )
     covered = s.data & (at >= place) & (at < place + bus) & (at < bytes_)
     byte = entry.data.word_select((at - place)[: bus.bit_length() - 1], 8)
-    b.check("data", implies(here & covered, known & (byte == got)))
+    b.check(
+        "data",
+        implies(here & covered, known & (byte == got)),
+        "LOAD: byte p of a run is byte low + p of its beats, at any alignment; it is written when it has come",
+        Cut("part.before"),
+    )
     limit = per_memory(s.target, [t.rows(c) for t in Memory])
-    b.check("range", implies(here, entry.beyond == Mux(s.null, coded & too_far, row + rows > limit)))
+    b.check(
+        "range",
+        implies(here, entry.beyond == Mux(s.null, coded & too_far, row + rows > limit)),
+        "LOAD: a chunk with a row beyond the scratchpad is marked, and is the last",
+        Cut("part.failed"),
+    )
     failed = Signal(name="failed")
     b.m.d.sync += failed.eq(failed | (push & entry.beyond) | fails)
     b.check("range", implies(push, ~failed))
-    b.check("told", implies(here, (entry.pc == s.pc) & (entry.signal0 == s.signal0) & (entry.signal1 == s.signal1)))
+    b.check(
+        "told",
+        implies(here, (entry.pc == s.pc) & (entry.signal0 == s.signal0) & (entry.signal1 == s.signal1)),
+        "LOAD: chunks have the signals and `pc` of their segment",
+        Cut("part.chunks.i_payload"),
+    )
     if decoder is not None:  # it makes the steps of LOAD_CODED, and gets its beats
         its = busy & coded
         b.check("once", implies(its & (complete | too_far), here) & implies(here & coded, complete | too_far))
@@ -224,18 +258,44 @@ def load_writes(only: str | None, c: NpuConfig = MOVES) -> Bench:
     for name in ("target", "row", "rows", "chunk", "full", "data"):
         same = same & (getattr(w, name) == e[name])
     writes = ~e.null & ~e.beyond
-    b.check("write", implies(mine, (w.valid == writes) & implies(writes, same)))
+    b.check(
+        "write",
+        implies(mine, (w.valid == writes) & implies(writes, same)),
+        "LOAD: every chunk is written once, as it is",
+        Cut("part.chunks.spare"),
+    )
     b.check("write", implies((write | retire.give) & (turn(retire.pc) == Turn.IT), begun & ~went))
     waits = b.past(w.valid & ~w.grant, "waits")
     for name in ("target", "row", "rows", "chunk", "full", "data"):
         port = getattr(w, name)
-        b.check("stays", implies(waits, w.valid & (port == b.past(port, f"last_{name}"))))
-    b.check("order", implies((write | retire.give) & (turn(retire.pc) == Turn.LATER), went))
+        b.check(
+            "stays",
+            implies(waits, w.valid & (port == b.past(port, f"last_{name}"))),
+            "LOAD: a write stays until it is granted",
+            Cut("part.chunks.payload"),
+        )
+    b.check(
+        "order",
+        implies((write | retire.give) & (turn(retire.pc) == Turn.LATER), went),
+        "LOAD: chunks are written in the order in which they were made",
+        Cut("part.chunks.more"),
+    )
     b.check("order", implies((write | retire.give) & (turn(retire.pc) == Turn.EARLIER), ~went))
     told = (retire.pc == e.pc) & (retire.signal0 == e.signal0) & (retire.signal1 == e.signal1)
-    b.check("retire", implies(mine, (retire.give == (e.ends & Mux(e.null, ~e.beyond, write))) & told))
+    b.check(
+        "retire",
+        implies(mine, (retire.give == (e.ends & Mux(e.null, ~e.beyond, write))) & told),
+        "LOAD: an instruction gives its own signals once, with the grant of its last chunk (SYNC: in its turn)",
+        Cut("part.retire__give"),
+    )
     beyond = Mux(e.row >= _limit(e.target, c), e.row, _limit(e.target, c))
-    b.check("range", implies(mine & e.beyond, fault.error & (fault.pc == e.pc) & (fault.address == beyond)))
+    b.check(
+        "range",
+        implies(mine & e.beyond, fault.error & (fault.pc == e.pc) & (fault.address == beyond)),
+        "LOAD: a chunk beyond its scratchpad is not written, nor anything after it; the error has the "
+        "first row beyond and the instruction",
+        Cut("part.range_fault__address"),
+    )
     b.check("range", implies(fault.error, ~w.valid & ~retire.give) & implies(b.past(fault.error, "fault"), fault.error))
     b.check("range", implies(fault.error & (turn(fault.pc) == Turn.IT), mine & e.beyond))
 
@@ -275,7 +335,12 @@ def load_beats(only: str | None, c: NpuConfig = MOVES) -> Bench:
     of_load = load.valid & load.ready
     address, beats = Mux(of_load, load.address, fetch.address), Mux(of_load, load.beats, fetch.beats)
     asked = b.past(asks, "asked")
-    b.check("asks", ~((load.valid & load.ready) & (fetch.valid & fetch.ready)))
+    b.check(
+        "asks",
+        ~((load.valid & load.ready) & (fetch.valid & fetch.ready)),
+        "`AxiRead`: every burst that is taken goes to AR as it is, in order",
+        Cut("port.ar__addr"),
+    )
     b.check("asks", implies(asked, p.ar.valid & (p.ar.addr == b.past(address, "was_address"))))
     b.check("asks", implies(asked, p.ar.len == b.past(beats - 1, "was_len")[:8]))
     b.check("asks", implies(~asked & ~b.past(p.ar.valid & ~p.ar.ready, "waits"), ~p.ar.valid))
@@ -299,7 +364,13 @@ def load_beats(only: str | None, c: NpuConfig = MOVES) -> Bench:
         b.m.d.sync += ahead.eq(ahead - ends)
     with b.m.If(its & p.r.ready):
         b.m.d.sync += [given.eq(given + 1), done.eq(p.r.last)]
-    b.check("beats", implies(its & ~p.halt, Mux(mine, load.beat & ~fetch.beat, fetch.beat & ~load.beat)))
+    b.check(
+        "beats",
+        implies(its & ~p.halt, Mux(mine, load.beat & ~fetch.beat, fetch.beat & ~load.beat)),
+        "`AxiRead`: the beats of a burst go to the engine that asked for it, as they are, in order, each "
+        "with its address",
+        Cut("port.position"),
+    )
     b.check("beats", implies(its & mine, load.beat_address == (first + given * bus)[: c.axi_address_bits]))
     b.check("beats", implies(load.beat, p.r.valid & (load.data == p.r.data) & (load.bad == p.r.resp[1])))
     b.check("beats", implies(load.beat, p.r.ready == load.beat_ready))
@@ -315,70 +386,4 @@ def load_beats(only: str | None, c: NpuConfig = MOVES) -> Bench:
     b.invariant(implies(waits & (ahead != 0), given == 0) & implies(waits, (given < size) & (size <= c.burst_beats)))
     b.invariant(implies(waits & (ahead == 0), held["position"] == given) & implies(~begun, given == 0))
     b.invariant(implies(open_ == 0, held["position"] == 0))
-    return b
-
-
-def load_codes(only: str | None, c: NpuConfig = MOVES_CODED) -> Bench:
-    """The decoder of LOAD_CODED with any instructions and any beats; its lanes give any weights, whenever they
-    like, and tables are complete after any number of words."""
-    b = Bench(only)
-    p = WeightCodes(c)
-    module = opened(p)
-    held = registers(module)
-    lanes = [getattr(module.submodules, f"lane{i}") for i in range(c.weight_codes)]
-    for i, lane in enumerate(lanes):
-        b.cut(lane, f"lane{i}")
-    builder: Any = module.submodules.builder
-    b.cut(builder, "builder")
-    b.assume(implies(builder.done | builder.pop, builder.active))
-    b.part("codes", p)
-    parts = c.tile_bytes // c.weight_codes
-
-    active, stopped = Signal(name="active"), Signal(name="stopped")
-    names = ("mode", "row", "tiles", "beats")
-    op = SimpleNamespace(**{n: Signal.like(getattr(p, n), name=f"op_{n}") for n in names})
-    b.assume(implies(p.valid, ~stopped & ((p.mode == CodeMode.TABLE) | (p.tiles != 0))))
-    for n in names:
-        b.assume(implies(active, getattr(p, n) == getattr(op, n)))
-    with b.m.If(p.step & ~active):
-        b.m.d.sync += [active.eq(1), *(getattr(op, n).eq(getattr(p, n)) for n in names)]
-    with b.m.If(p.last):
-        b.m.d.sync += active.eq(0)
-    b.m.d.sync += stopped.eq(stopped | p.fault | p.beyond)
-    says = Cat(p.beat_ready, p.step, p.last, p.beyond, p.fault).any()
-    b.check("steps", implies(says, p.valid) & implies(p.last | p.beyond, p.step) & ~(p.last & p.beyond))
-
-    # Beats, and parts of tiles.
-    taken, tile, part = Signal(17, name="taken"), Signal(17, name="tile"), Signal(8, name="part")
-    beat = p.beat & p.beat_ready
-    w, weights = p.write, op.mode != CodeMode.TABLE
-    with b.m.If(p.step & ~active):
-        b.m.d.sync += taken.eq(0)
-    with b.m.Elif(beat):
-        b.m.d.sync += taken.eq(taken + 1)
-    b.check("beats", implies(beat, active & (taken < op.beats)) & implies(p.last, taken + beat == op.beats))
-    # A part is written in the cycle behind its round.
-    was = {n: b.past(getattr(op, n), f"was_{n}") for n in names}
-    ends = w.valid & (part == parts - 1)
-    began = b.past(p.step & ~active, "began")
-    with b.m.If(began):
-        b.m.d.sync += [tile.eq(0), part.eq(0)]
-    with b.m.Elif(w.valid):
-        b.m.d.sync += [part.eq(Mux(ends, 0, part + 1)), tile.eq(tile + ends)]
-    row = (was["row"] + tile)[: c.address_bits]
-    place = (w.row == row) & (w.part == part) & (tile < was["tiles"]) & (w.row < c.wgt_tiles)
-    rounds = b.past(Cat(lane.weight for lane in lanes), "were_weights")
-    b.check("tiles", implies(w.valid, b.past(active & weights, "were") & place & (w.data == rounds)))
-    full = w.valid & (tile + 1 == was["tiles"]) & (part == parts - 1)
-    b.check("tiles", implies(b.past(p.last & weights, "was_last"), full))
-    far = b.past(p.beyond, "was_beyond")
-    b.check("tiles", implies(p.beyond, p.current >= c.wgt_tiles) & implies(far, ~w.valid))
-
-    b.invariant(held["$signal"] == active)
-    at = active & ~stopped
-    b.invariant(implies(at, (held["$signal$1"] == op.beats - taken) & (taken <= op.beats)))
-    now_part, now_tile = Mux(began, 0, Mux(w.valid, Mux(ends, 0, part + 1), part)), Mux(began, 0, tile + ends)
-    b.invariant(implies(at & weights, (held["part"] == now_part) & (now_part < parts) & (now_tile < op.tiles)))
-    b.invariant(implies(at & weights, held["tiles_left"] == op.tiles - now_tile))
-    b.invariant(implies(at & weights, p.current == (op.row + now_tile)[: c.address_bits]))
     return b

@@ -15,6 +15,7 @@ from tilewright.hw.transfer.bursts import BurstWalker, run_bits
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import Memory
 from verification.formal.bench import Bench, contents, implies, opened, registers
+from verification.formal.engine import Cut
 from verification.formal.machines import SMALL
 
 #: Buses of one row of ACT and of two; the least of everything else.
@@ -103,14 +104,19 @@ def assume_readiness(b: Bench, walker: Any) -> None:
     b.assume(implies(first | b.past(walker.ready_next | (walker.ready & ~walker.start), "was_ready"), walker.ready))
 
 
-def check_region(b: Bench, part: Any, number: Value) -> None:
+def check_region(b: Bench, part: Any, engine: str, number: Value) -> None:
     """The walker has the region that the instruction names, as it is at its start, as long as it has a box."""
     w, names = part.walker, ("base", "size", "allowed")
     kept = {n: Signal.like(getattr(w, n), name=f"kept_{n}") for n in names}
     with b.m.If(w.start):
         b.m.d.sync += [kept[n].eq(getattr(part.region, n)) for n in names]
     same = Cat(getattr(w, n) == kept[n] for n in names).all()
-    b.check("region", implies(part.control.start, part.region.number == number) & implies(~w.ready, same))
+    b.check(
+        "region",
+        implies(part.control.start, part.region.number == number) & implies(~w.ready, same),
+        f"{engine}: the region is the one that the instruction names, as it is at its start",
+        Cut(f"{engine.lower()}.kept_region__base"),
+    )
     b.invariant(implies(~w.ready, same))
 
 
@@ -147,13 +153,28 @@ def walker_runs(only: str | None, c: NpuConfig = MOVES) -> Bench:
     with b.m.If(mine):
         b.m.d.sync += done.eq(last)
     right = (box.bytes == op.bytes) & (box.now == now) & (box.end == now + op.bytes)
-    b.check("runs", implies(mine, begun & ~done & (box.null == op.null) & (op.null | right)))
-    b.check("once", implies(mine, box.last == last))
+    b.check(
+        "runs",
+        implies(mine, begun & ~done & (box.null == op.null) & (op.null | right)),
+        "LOAD, STORE: run y of plane z of a box is `bytes` bytes, offset + z * mem_stride1 + y * mem_stride0 on",
+        Cut("walker.following"),
+    )
+    b.check(
+        "once",
+        implies(mine, box.last == last),
+        "LOAD, STORE: the runs of a box come in order, each once, the last is marked; boxes come in order",
+        Cut("walker.same_plane"),
+    )
     b.check("once", implies(box.take & (turn(box.tag) == Turn.LATER), done))
     b.check("once", implies(box.take & (turn(box.tag) == Turn.EARLIER), ~begun))
     b.check("once", implies(begun & w.ready, done))
     was = b.past(w.ready_next | (w.ready & ~w.start), "was_ready")
-    b.check("ready", implies(was, w.ready))
+    b.check(
+        "ready",
+        implies(was, w.ready),
+        "LOAD, STORE: the walker says a cycle ahead when it takes a box, and is ready until there is one",
+        Cut("walker.ready_next"),
+    )
 
     busy = begun & ~done
     it = Mux(busy, Turn.IT, Mux(done, Turn.LATER, Turn.EARLIER))
@@ -216,14 +237,30 @@ def walker_bursts(only: str | None, c: NpuConfig = MOVES) -> Bench:
     with b.m.If(mine):
         b.m.d.sync += [given.eq(given + w.o_beats), done.eq(ends)]
     place = (first[low:] + given)[: c.axi_address_bits - low]
-    b.check("cover", implies(mine, begun & ~done & inside & (w.o_null == op.null) & (w.o_tag == op.tag)))
+    b.check(
+        "cover",
+        implies(mine, begun & ~done & inside & (w.o_null == op.null) & (w.o_tag == op.tag)),
+        "LOAD, STORE: the bursts of a run that lies in its region cover the beats that hold its bytes, in"
+        " order, each once, from the region's base on",
+        Cut("walker.beats3"),
+    )
     b.check("cover", implies(mine & ~op.null, (w.o_address >> low == place) & (w.o_address[:low] == 0)))
     b.check("cover", implies(mine & ~op.null, (w.o_beats != 0) & (given + w.o_beats <= beats)))
     b.check(
-        "once", implies(hands & (oldest == Turn.LATER), done) & implies(hands & (oldest == Turn.EARLIER), given == 0)
+        "once",
+        implies(hands & (oldest == Turn.LATER), done) & implies(hands & (oldest == Turn.EARLIER), given == 0),
+        "LOAD, STORE: all bursts of a run come, before those of the next; the last of a box is marked; a "
+        "SYNC is one item",
+        Cut("walker.last3"),
     )
     b.check("once", implies(mine, w.o_last == (last & ends)) & implies(begun & ~w.busy, done))
-    b.check("refused", implies(w.failed & (second == Turn.IT), ~done & ~inside & (given == 0)))
+    b.check(
+        "refused",
+        implies(w.failed & (second == Turn.IT), ~done & ~inside & (given == 0)),
+        "LOAD, STORE: a run is refused only if it leaves its region, when all bursts before it are taken;"
+        " the error has its first byte and its instruction",
+        Cut("walker.inside2"),
+    )
     b.check("refused", implies(w.failed & (second == Turn.IT), (w.error_address == first) & (w.error_tag == op.tag)))
 
     # Where the beats of the run are; those of other runs are before or behind.
@@ -282,9 +319,24 @@ def buffer(only: str | None) -> Bench:
     b.m.d.sync += count.eq(left + push)
     b.m.d.sync += oldest.eq(Mux(push & (left == 0), q.i_payload, Mux(pop, newer, oldest)))
     b.m.d.sync += newer.eq(Mux(push & (left == 1), q.i_payload, newer))
-    b.check("order", implies(q.o_valid, q.o_payload == oldest) & (q.o_valid == (count != 0)))
-    b.check("overflow", (count <= 2) & (q.i_ready == (count != 2)))
-    b.check("next", q.o_load == (~q.o_valid | q.o_ready))
+    b.check(
+        "order",
+        implies(q.o_valid, q.o_payload == oldest) & (q.o_valid == (count != 0)),
+        "`Buffer`: the entry at the output is the oldest one pushed and not popped, there while there is one",
+        Cut("buffer.spare"),
+    )
+    b.check(
+        "overflow",
+        (count <= 2) & (q.i_ready == (count != 2)),
+        "`Buffer`: it takes entries exactly while it holds less than two",
+        Cut("buffer.more"),
+    )
+    b.check(
+        "next",
+        q.o_load == (~q.o_valid | q.o_ready),
+        "`Buffer`: with `o_load` the output becomes `o_next`",
+        Cut("buffer.o_load"),
+    )
     b.check("next", implies(b.past(q.o_load, "loaded"), q.o_payload == b.past(q.o_next, "was_next")))
     b.invariant((inside.more == (count == 2)) & implies(inside.more, inside.spare == newer))
     return b

@@ -29,6 +29,7 @@ from tilewright.isa.config import NpuConfig
 from tilewright.isa.timing import ACT_READ_CYCLES, STORE_ROWS
 from verification.formal.bench import Bench, contents, implies, opened, registers
 from verification.formal.bus.axi_benches import instructions
+from verification.formal.engine import Cut
 from verification.formal.transfer.move_benches import MOVES, Lines, assume_readiness, check_region, dims
 
 
@@ -50,14 +51,25 @@ def store_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
 
     start, box = control.start, is_instruction(control.word, "STORE")
     now = SimpleNamespace(**{n: field(control.word, "STORE", n) for n in ("region", "offset", "row", "count")})
-    b.check("bursts", (w.start == start) & implies(start, w.ready & (w.null == ~box)))
+    b.check(
+        "bursts",
+        (w.start == start) & implies(start, w.ready & (w.null == ~box)),
+        "STORE: the walker gets the box of the instruction, of count * block_in bytes, as STORE_DIM set "
+        "it last; a SYNC takes its turn there",
+        Cut("store.null"),
+    )
     signals = (header(control.word, "signal0"), header(control.word, "signal1"))
     b.check("bursts", implies(start, w.tag == Cat(*signals, control.pc)))
     b.check("bursts", implies(start & box, w.offset == now.offset[: c.offset_bits]))
     b.check("bursts", implies(start & box, w.bytes == now.count * c.block_in))
     low = low_bits(c)
     r = reader
-    b.check("reads", (r.start == (start & box)) & implies(r.start, r.ready & (r.pc == control.pc)))
+    b.check(
+        "reads",
+        (r.start == (start & box)) & implies(r.start, r.ready & (r.pc == control.pc)),
+        "STORE: the reader gets the same box in rows",
+        Cut("store.count0"),
+    )
     b.check("reads", implies(r.start, (r.row == now.row[: c.address_bits]) & (r.count == now.count)))
     b.check("reads", implies(r.start, r.low == now.offset[:low]))
     for k, dim in enumerate(levels):
@@ -70,12 +82,17 @@ def store_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
         row_stride, low_stride = getattr(r, f"row_stride{k}").as_unsigned(), getattr(r, f"low_stride{k}")
         strides = (row_stride == rows[: len(row_stride)]) & (low_stride == bytes_[:low])
         b.check("reads", implies(r.start, (getattr(r, f"count{k}") == dim["count"]) & strides))
-    check_region(b, store, now.region)
+    check_region(b, store, "STORE", now.region)
 
     # What passes from one to the other.
     a, bad = aligner, r.fault.error
     rows = (a.i_valid == (r.o_valid & ~bad)) & (r.o_ready == a.i_ready) & (a.i_data == r.o_data)
-    b.check("passes", rows & (a.i_more == r.o_more) & (a.i_low == r.o_low) & (a.i_last == r.o_last))
+    b.check(
+        "passes",
+        rows & (a.i_more == r.o_more) & (a.i_low == r.o_low) & (a.i_last == r.o_last),
+        "STORE: bursts, rows, beats and what the bus says pass unchanged",
+        Cut("store.i_valid"),
+    )
     beats = (write.beat_valid == a.o_valid) & (a.o_ready == write.beat_ready)
     b.check("passes", beats & (write.beat_data == a.o_data) & (write.beat_strobe == a.o_strobe))
     b.check("passes", (write.burst_valid == w.o_valid) & (w.o_ready == write.burst_ready))
@@ -92,11 +109,22 @@ def store_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
     )
     act = (store.act.valid == r.act.valid) & (store.act.row == r.act.row) & (store.act.more == r.act.more)
     b.check("passes", act & (r.act.grant == store.act.grant) & (r.act.data == store.act.data))
-    b.check("retires", store.retire.give == b.past(write.give, "was_given"))
+    b.check(
+        "retires",
+        store.retire.give == b.past(write.give, "was_given"),
+        "STORE: an instruction retires in the cycle after its last response",
+        Cut("store.retire__give"),
+    )
     tag = Cat(store.retire.signal0, store.retire.signal1, store.retire.pc)
     b.check("retires", tag == b.past(write.give_tag, "was_tag"))
     due = ~a.held & (write.in_burst | (w.o_valid & ~w.o_null))
-    b.check("faults", store.range_fault.error == (bad & due))
+    b.check(
+        "faults",
+        store.range_fault.error == (bad & due),
+        "STORE: a row beyond ACT is reported when the beats before it are sent and its burst has begun, "
+        "or lies in the region; a run outside its region when the bursts before it are complete",
+        Cut("store.range_fault__error"),
+    )
     b.check("faults", (store.range_fault.pc == r.fault.pc) & (store.range_fault.address == r.fault.address))
     b.check("faults", store.window_fault.error == (w.failed & ~write.in_burst))
     b.check("faults", store.window_fault.address == w.error_address)
@@ -173,10 +201,27 @@ def store_requests(only: str | None, c: NpuConfig = MOVES) -> Bench:
         b.m.d.sync += [x.eq(0), active.eq(1)]
     with b.m.Elif(takes):
         b.m.d.sync += [x.eq(Mux(ends, 0, x + rows)), active.eq(~(ends & line.last)), failed.eq(beyond)]
-    b.check("rows", implies(takes, active & ~failed & (request.row == row) & (request.more == rows - 1)))
+    b.check(
+        "rows",
+        implies(takes, active & ~failed & (request.row == row) & (request.more == rows - 1)),
+        "STORE: the rows of run y of plane z are asked for, `count` from row + z * row_stride1 + y * "
+        "row_stride0 on, with the low bits of offset + z * mem_stride1 + y * mem_stride0",
+        Cut("finder.next_line"),
+    )
     b.check("rows", implies(takes, (request.low == low) & (request.last == ends)))
-    b.check("once", (finder.ready == ~active) & (out.i_valid == (active & ~failed)))
-    b.check("range", implies(takes, request.bad == beyond))
+    b.check(
+        "once",
+        (finder.ready == ~active) & (out.i_valid == (active & ~failed)),
+        "STORE: every run of the box comes once, and nothing else",
+        Cut("finder.left1"),
+    )
+    b.check(
+        "range",
+        implies(takes, request.bad == beyond),
+        "STORE: a request with a row beyond ACT is marked and is the last; the error has the first such "
+        "row and the instruction",
+        Cut("finder.fault__address"),
+    )
     address = Mux(row >= c.act_rows, row, c.act_rows)
     b.check("range", implies(b.past(takes & beyond, "was_beyond"), finder.fault.pc == b.past(op.pc, "was_pc")))
     b.check(
@@ -236,7 +281,12 @@ def store_rows(only: str | None, c: NpuConfig = MOVES) -> Bench:
     with b.m.If(step):
         b.m.d.sync += done.eq(Mux(complete, 0, done + act.grant))
     asks = (act.row == request.row + done) & (act.more == request.more - done)
-    b.check("asks", implies(act.valid, requests.o_valid & asks) & (requests.o_ready == (step & complete)))
+    b.check(
+        "asks",
+        implies(act.valid, requests.o_valid & asks) & (requests.o_ready == (step & complete)),
+        "STORE: the rows of a request are asked for in order, till each was granted",
+        Cut("part.act__valid"),
+    )
 
     # One of the reads.
     begun, gone, age, ahead = Signal(name="begun"), Signal(name="gone"), Signal(2, name="age"), Signal(4, name="ahead")
@@ -255,9 +305,19 @@ def store_rows(only: str | None, c: NpuConfig = MOVES) -> Bench:
     with b.m.If(mine & part.o_ready):
         b.m.d.sync += gone.eq(1)
     same = (part.o_more == item.more) & (part.o_low == item.low) & (part.o_last == item.last)
-    b.check("rows", implies(mine, (age == ACT_READ_CYCLES) & (part.o_data == value) & same))
+    b.check(
+        "rows",
+        implies(mine, (age == ACT_READ_CYCLES) & (part.o_data == value) & same),
+        "STORE: what a read gave is handed on, with its number of rows, place in a beat, whether they end a run",
+        Cut("part.granted1"),
+    )
     b.check("rows", implies(mine, part.fault.error == item.bad))
-    b.check("once", implies(part.o_valid, flying != 0) & (flying <= STORE_ROWS))
+    b.check(
+        "once",
+        implies(part.o_valid, flying != 0) & (flying <= STORE_ROWS),
+        "STORE: reads are handed on in order, once each; none finds the queue full",
+        Cut("part.reserved"),
+    )
     b.check("once", implies(rows_.i_valid, rows_.i_ready))
 
     pending = [held[f"pending{t}"] for t in range(ACT_READ_CYCLES)]

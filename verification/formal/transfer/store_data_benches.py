@@ -10,6 +10,7 @@ from tilewright.hw.parts.probes import probes
 from tilewright.hw.transfer.store_data import StoreAligner
 from tilewright.isa.config import NpuConfig
 from verification.formal.bench import Bench, contents, implies, opened, registers
+from verification.formal.engine import Cut
 from verification.formal.transfer.move_benches import MOVES, Turn, followed, turn
 
 
@@ -49,8 +50,18 @@ def store_beats(only: str | None, c: NpuConfig = MOVES) -> Bench:
             b.m.d.sync += [inside.eq(1), kept_low.eq(low)]
     for lane in range(bus):
         of_run = (made + lane >= low) & (made + lane < end)
-        b.check("strobes", implies(push, strobe[lane] == of_run))
-    b.check("once", implies(push, known | (made + bus <= end)) & implies(push, there | ended))
+        b.check(
+            "strobes",
+            implies(push, strobe[lane] == of_run),
+            "STORE: strobes of the beats of a run are exactly those of its bytes",
+            Cut("aligner.kept_strobe"),
+        )
+    b.check(
+        "once",
+        implies(push, known | (made + bus <= end)) & implies(push, there | ended),
+        "STORE: a run gives the beats that hold its bytes, once each, and no other",
+        Cut("aligner.flushing"),
+    )
     b.check("once", implies(a.i_ready, there))
     # A byte of every run.
     at, kept = b.constant(24, "at"), Signal(8, name="value")
@@ -60,7 +71,12 @@ def store_beats(only: str | None, c: NpuConfig = MOVES) -> Bench:
     b.m.d.sync += kept.eq(value)
     lane = low + at - made
     covered = (at < have) & (low + at >= made) & (lane < bus)
-    b.check("data", implies(push & covered, data_.word_select(lane[: low_bits(c)], 8) == value))
+    b.check(
+        "data",
+        implies(push & covered, data_.word_select(lane[: low_bits(c)], 8) == value),
+        "STORE: byte p of a run, in rows of block_in bytes, is byte low + p of its beats, at any alignment",
+        Cut("aligner.position"),
+    )
 
     index, position, started, flushing = (held[n] for n in ("index", "position", "$signal", "flushing"))
     done = taken + index * bus  # bytes whose piece was taken
@@ -95,7 +111,13 @@ def store_writes(only: str | None, c: NpuConfig = MOVES) -> Bench:
     idle = p.halt & (~p.w.valid | p.w.ready) & (left != 0)  # a beat that writes nothing
     b.m.d.comb += beats.eq(Mux(begins, p.burst_beats, left))
     b.m.d.sync += left.eq(beats - (takes | idle))
-    b.check("beats", implies(takes, beats != 0) & implies(begins, takes & (left == 0)))
+    b.check(
+        "beats",
+        implies(takes, beats != 0) & implies(begins, takes & (left == 0)),
+        "STORE: a burst takes as many beats as it has, before the next one; they go to W as they are, "
+        "those after a halt without strobes",
+        Cut("port.left"),
+    )
     b.check("beats", implies(p.burst_valid & p.burst_ready & p.burst_null, left == 0))
     for name, port, value in (("data", p.w.data, p.beat_data), ("strobe", p.w.strb, p.beat_strobe)):
         b.check("beats", implies(b.past(takes, f"took_{name}"), p.w.valid & (port == b.past(value, f"was_{name}"))))
@@ -104,7 +126,12 @@ def store_writes(only: str | None, c: NpuConfig = MOVES) -> Bench:
     moved = b.past(takes | idle | (p.w.valid & ~p.w.ready), "moved")
     b.check("beats", implies(~moved, ~p.w.valid))
     began = b.past(begins, "began")
-    b.check("bursts", implies(began, p.aw.valid & (p.aw.addr == b.past(p.burst_address, "was_address"))))
+    b.check(
+        "bursts",
+        implies(began, p.aw.valid & (p.aw.addr == b.past(p.burst_address, "was_address"))),
+        "STORE: bursts go to AW as they are",
+        Cut("port.aw__addr"),
+    )
     b.check("bursts", implies(began, p.aw.len == b.past(p.burst_beats - 1, "was_len")[:8]))
     b.check("bursts", implies(~began & ~b.past(p.aw.valid & ~p.aw.ready, "waits"), ~p.aw.valid))
 
@@ -125,11 +152,22 @@ def store_writes(only: str | None, c: NpuConfig = MOVES) -> Bench:
     with b.m.If(its | (inside.pending.o_valid & inside.pending.o_ready & (turn(p.give_tag) == Turn.IT))):
         b.m.d.sync += gone.eq(1)
     good = its & ends & ~p.b.resp[1] & ~p.halt
-    b.check("complete", implies(gives, begun & ~gone & (ahead == 0)))
+    b.check(
+        "complete",
+        implies(gives, begun & ~gone & (ahead == 0)),
+        "STORE: an instruction is complete with the response to its last burst, a SYNC when all before it"
+        " are, once and in order",
+        Cut("port.pending.o_ready"),
+    )
     b.check("complete", implies(begun & ~null, gives == good))
     b.check("complete", implies(p.give & (turn(p.give_tag) == Turn.LATER), gone))
     b.check("complete", implies(p.give & (turn(p.give_tag) == Turn.EARLIER), ~gone))
-    b.check("error", p.error == (answered & p.b.resp[1]))
+    b.check(
+        "error",
+        p.error == (answered & p.b.resp[1]),
+        "STORE: an error is that of the burst that the response is for",
+        Cut("port.error"),
+    )
     b.check("error", implies(its & p.b.resp[1], p.error & (turn(p.error_tag) == Turn.IT)))
 
     b.invariant((left == inside.left) & (p.in_burst == (left != 0)) & implies(gone, begun))

@@ -34,6 +34,7 @@ from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import ROW_WRITES, Engine, Rounding, RowFunction, Source, WideByte
 from tilewright.isa.timing import GIVE_CYCLES, TAKE_CYCLES, VECTOR_SIGNAL
 from verification.formal.bench import Bench, implies, opened
+from verification.formal.engine import Cut
 from verification.formal.vector.steps_benches import is_row_of
 
 # A step that a signal allows comes in the cycle after the data of the write at the earliest.
@@ -171,6 +172,29 @@ def whole(only: str | None, config: NpuConfig) -> Bench:
         """What was so in the cycle of the step, `stage` cycles ago."""
         return b.past(value, f"{name}_{stage}_after", stage)
 
+    b.state(
+        "parameters",
+        "VECTOR: in every stage of a step the lanes are told what its instruction says, and what was configured before "
+        "it started",
+        Cut("vector.window_13", 20),
+    )
+    b.state(
+        "operands",
+        "VECTOR: the lanes get the rows that were read for the step, in its passes one after the other; of ACC and a "
+        "the one that is not the source is 0",
+        Cut("vector.operands.takes_a", 10),
+    )
+    b.state(
+        "prm",
+        "VECTOR: bias and scale are those of the step's row of PRM; no bias where the source uses none",
+        Cut("vector.prm_1", 12),
+    )
+    b.state(
+        "table",
+        "VECTOR: a step that makes a row reads the table of its instruction",
+        Cut("vector.results_19", 25),
+    )
+
     def check(name: str, stage: int, condition: Any, also: Any = 1) -> None:
         """It holds `stage` cycles after a step that is not found to be wrong."""
         b.check(name, implies(alive & b.past(made.valid & b.past(also, "also"), f"{name}_there", stage - 1), condition))
@@ -230,7 +254,12 @@ def whole(only: str | None, config: NpuConfig) -> Bench:
             getattr(told, name) == after(was, stage, name),
             also=looks.get(name, 1),
         )
-    b.check("valid", implies(alive, told.valid == b.past(made.valid, "valid", SOURCE_STAGE - 1)))
+    b.check(
+        "valid",
+        implies(alive, told.valid == b.past(made.valid, "valid", SOURCE_STAGE - 1)),
+        "VECTOR: lanes sum, and keep, what a step gives them, unless one of its rows is beyond its memory",
+        Cut("vector.makes_1"),
+    )
 
     _operands(b, part, made, lanes, check, after)
     # PRM: asked for two cycles before it is there.
@@ -254,12 +283,24 @@ def whole(only: str | None, config: NpuConfig) -> Bench:
 
     last = made.makes & (made.number == config.vector_passes - 1) & results_row
     was_last = b.past(made.valid & b.past(last, "last"), "was_last", RESULT_STAGE - 1)
-    b.check("write", implies(alive, part.write.valid == was_last))
+    b.check(
+        "write",
+        implies(alive, part.write.valid == was_last),
+        "VECTOR: a step that makes a row writes what the lanes make of it to the row it names, once; "
+        "nothing else is written",
+        Cut("vector.results_21", 27),
+    )
     b.check("write", implies(alive & was_last, part.write.row == after(made.said["dst"], RESULT_STAGE, "dst")))
     row = [b.past(Cat(results), f"results{n}", n) for n in reversed(range(config.vector_passes))]
     b.check("write", implies(b.past(was_last, "written"), part.write.data == Cat(row)))
 
-    b.check("retire", part.retire.give == b.past(made.ends, "ended", VECTOR_SIGNAL))
+    b.check(
+        "retire",
+        part.retire.give == b.past(made.ends, "ended", VECTOR_SIGNAL),
+        "VECTOR: an instruction retires once, in order, with its signals, so long after its last step "
+        "that the steps they allow come behind its last write",
+        Cut("vector.end_19"),
+    )
     for name in ("signal0", "signal1", "pc"):
         of = after(record[name], VECTOR_SIGNAL, name)
         b.check("retire", implies(part.retire.give, getattr(part.retire, name) == of))

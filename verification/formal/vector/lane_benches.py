@@ -25,6 +25,7 @@ from tilewright.hw.vector.lane import (
 from tilewright.isa.instructions import Source
 from tilewright.isa.row_bits import FACTOR_BITS
 from verification.formal.bench import Bench, implies, opened
+from verification.formal.engine import Cut
 
 
 class _Lane:
@@ -94,9 +95,20 @@ def source(only: str | None, passes: int, rows: int = 0) -> Bench:
     there, then = b.past(told.valid, "there", cycles), b.past(source, "source_then", cycles)
     given = b.past(value, "given", cycles) + b.past(part.bias, "bias")
     requantized = (then == Source.ACC) | (then == Source.MUL) | (then == Source.SUM)
-    b.check("value", implies(there & requantized, lane.requantizer.acc == given[:32].as_signed()))
+    b.check(
+        "value",
+        implies(there & requantized, lane.requantizer.acc == given[:32].as_signed()),
+        "Lane: the requantiser gets ACC, (a - za) * (b - zb), or the sum of a since the group began, plus"
+        " the bias, wrapping",
+        Cut("lane.v5"),
+    )
     # The others are taken as they are.
-    b.check("plain", implies(there & ~requantized, lane.requantizer.acc[:8] == given[:8]))
+    b.check(
+        "plain",
+        implies(there & ~requantized, lane.requantizer.acc[:8] == given[:8]),
+        "Lane: what is not requantised is a, or the maximum of a since the group began",
+        Cut("lane.smaller"),
+    )
     return b
 
 
@@ -124,10 +136,25 @@ def of_rows(only: str | None, rows: int) -> Bench:
     start = Signal(signed(32), name="starts_from")
     b.m.d.comb += start.eq(offset + (high << SPLIT) + low)
     there = b.past(norm, "norm_there", cycles) & ~exponential
-    b.check("norm", implies(there, lane.requantizer.acc == b.past(start, "start_there", cycles - 1)))
-    b.check("word", implies(exponential, lane.requantizer.acc == part.word))
+    b.check(
+        "norm",
+        implies(there, lane.requantizer.acc == b.past(start, "start_there", cycles - 1)),
+        "Lane, NORM: the requantiser gets a * factor + offset of its row, wrapping",
+        Cut("lane.norm5"),
+    )
+    b.check(
+        "word",
+        implies(exponential, lane.requantizer.acc == part.word),
+        "Lane, EXP: the requantiser gets the word of the wide table",
+        Cut("lane.acc"),
+    )
     index = b.past(part.a - part.control.za, "index_before", PRODUCT_STAGE - SOURCE_STAGE)
-    b.check("index", implies(b.past(C(1), "index_there"), part.word_index == index[:8]))
+    b.check(
+        "index",
+        implies(b.past(C(1), "index_there"), part.word_index == index[:8]),
+        "Lane, ROW: the wide table is asked for (a - za) & 255",
+        Cut("lane.factor0"),
+    )
     return b
 
 
@@ -175,14 +202,29 @@ def finish(only: str | None, wide: bool = False) -> Bench:
     before = Signal(8, name="before_table")
     b.m.d.comb += before.eq(Mux(from_add(flags["add"], "add"), clamped, chosen))
     index = LUT_STAGE - ADD_STAGE
-    b.check("index", implies(b.past(C(1), "there", ADD_STAGE), lane.part.index == b.past(before, "index", index)))
+    b.check(
+        "index",
+        implies(b.past(C(1), "there", ADD_STAGE), lane.part.index == b.past(before, "index", index)),
+        "Lane: v is the requantiser's result or the value itself; with Add it becomes clamp((v*ma + b*mb "
+        "+ c) >> shift); the table is asked for v & 255",
+        Cut("lane.wide20", 18),
+    )
     for name in ("inside_zero_point", "window", "away", "zero_point", "low", "high"):
-        b.check("told", getattr(lane.requantizer, name) == getattr(lane.part.control, name))
+        b.check(
+            "told",
+            getattr(lane.requantizer, name) == getattr(lane.part.control, name),
+            "Lane: scale, zero points, mode and limits reach the requantiser as they are",
+        )
     b.check("told", lane.requantizer.scale == lane.part.scale)
     result = Mux(
         b.past(flags["look_up"], "looks_up", RESULT_STAGE + 1 - begin),
         lane.part.value,
         b.past(lane.part.index, "plain_result", 2),
     )
-    b.check("result", implies(b.past(C(1), "result_there", RESULT_STAGE), lane.part.result == result))
+    b.check(
+        "result",
+        implies(b.past(C(1), "result_there", RESULT_STAGE), lane.part.result == result),
+        "Lane: the result is what the table gave, where it is looked up, else v",
+        Cut("lane.result_0", 23),
+    )
     return b

@@ -1,62 +1,86 @@
-"""Proofs about VECTOR around its steps and lanes."""
+"""Proofs about VECTOR: its requantisers, lanes, steps and row unit, and what is around them."""
 
 from __future__ import annotations
 
-import functools
+from functools import partial
 
-from verification.formal.engine import Cut
-from verification.formal.proof import Proof, Property
-from verification.formal.vector import benches, steps_benches
+from tilewright.hw.vector.row_norm import WRITE_STAGE
+from verification.formal.proof import Proof, on
+from verification.formal.vector import (
+    benches,
+    lane_benches,
+    norm_benches,
+    requantizer_benches,
+    row_benches,
+    row_told_benches,
+    steps_benches,
+    wide_benches,
+)
+from verification.formal.vector.steps_benches import PASSES, ROWS, WHOLE, WIDE
 
-_PROPERTIES = (
-    Property(
-        "parameters",
-        "VECTOR: in every stage of a step the lanes are told what its instruction says, and what was configured before "
-        "it started",
-        Cut("vector.window_13", 20),
-    ),
-    Property(
-        "valid",
-        "VECTOR: lanes sum, and keep, what a step gives them, unless one of its rows is beyond its memory",
-        Cut("vector.makes_1"),
-    ),
-    Property(
-        "operands",
-        "VECTOR: the lanes get the rows that were read for the step, in its passes one after the other; of ACC and a "
-        "the one that is not the source is 0",
-        Cut("vector.operands.takes_a", 10),
-    ),
-    Property(
-        "prm",
-        "VECTOR: bias and scale are those of the step's row of PRM; no bias where the source uses none",
-        Cut("vector.prm_1", 12),
-    ),
-    Property(
-        "table", "VECTOR: a step that makes a row reads the table of its instruction", Cut("vector.results_19", 25)
-    ),
-    Property(
-        "write",
-        "VECTOR: a step that makes a row writes what the lanes make of it to the row it names, once; nothing else is "
-        "written",
-        Cut("vector.results_21", 27),
-    ),
-    Property(
-        "retire",
-        "VECTOR: an instruction retires once, in order, with its signals, so long after its last step that the steps "
-        "they allow come behind its last write",
-        Cut("vector.end_19"),
+_REQUANTIZER = (
+    Proof("requantizer_convert", requantizer_benches.convert, False, 5),
+    Proof("requantizer_multiply", requantizer_benches.multiply, False, 5),
+    *(
+        Proof(
+            f"requantizer_{requantizer_benches.mode_name(mode).lower()}",
+            partial(requantizer_benches.rounded, mode=mode),
+            False,
+            9,
+            quick=False,
+        )
+        for mode in requantizer_benches.MODES
     ),
 )
 
-#: With two passes: four take longer than the depth holds twice.
-_PASSES = steps_benches.PASSES.with_(vector_passes=2)
-
-PROOFS: tuple[Proof, ...] = tuple(
-    Proof(name, functools.partial(benches.whole, config=config), False, cycles, _PROPERTIES, quick=False)
-    for name, config, cycles in (
-        ("vector", steps_benches.WHOLE, 28),
-        ("vector_passes", _PASSES, 30),
-        ("vector_row", steps_benches.ROWS, 28),
-        ("vector_wide", steps_benches.WIDE, 28),
-    )
+_LANES = (
+    # Where the source stage differs: one pass or several, a row unit beside it.
+    Proof("lane_source", partial(lane_benches.source, passes=1), False, 10),
+    Proof("lane_source_passes", partial(lane_benches.source, passes=2), False, 10),
+    Proof("lane_source_row", partial(lane_benches.source, passes=1, rows=26), False, 10),
+    Proof("lane_finish", partial(lane_benches.finish, wide=False), False, 23),
+    Proof("lane_finish_wide", partial(lane_benches.finish, wide=True), False, 23),
 )
+
+_MAXIMA = Proof("row_maxima", partial(row_benches.maxima, c=ROWS), True, 4)
+_SUMS = Proof("row_sums", partial(row_benches.sums, c=ROWS), True, 4)
+#: With trees of two registers.
+_MANY = ROWS.with_(name="formal_rows_16", block_in=16)
+_ROW_UNIT = (
+    _MAXIMA,
+    on(_MAXIMA, _MANY, "16"),
+    _SUMS,
+    on(_SUMS, _MANY, "16"),
+    Proof("row_divide", partial(row_benches.divide, c=ROWS), True, 2, quick=False),
+    Proof("norm_radicand", partial(norm_benches.radicand, c=ROWS), False, 4, quick=False),
+    Proof("norm_shifted", partial(norm_benches.shifted, c=ROWS), True, 1),
+    Proof("norm_root", partial(norm_benches.root, c=ROWS), True, 1),
+    Proof("norm_mean", partial(norm_benches.mean, c=ROWS), True, 1),
+    Proof("norm_offset", partial(norm_benches.offset, c=ROWS), False, 4),
+    Proof("norm_stages", partial(norm_benches.stages, c=ROWS), True, WRITE_STAGE + 1, quick=False),
+    Proof("lane_row", partial(lane_benches.of_rows, rows=ROWS.row_word_bits), False, 8),
+    Proof("row_told", partial(row_told_benches.told, c=ROWS), False, 25),
+)
+
+_STEPS = (
+    Proof("vector_steps", partial(steps_benches.steps, config=WHOLE), True, 1),
+    Proof("vector_steps_passes", partial(steps_benches.steps, config=PASSES), True, 1),
+    Proof("vector_steps_wide", partial(steps_benches.steps, config=WIDE), True, 1),
+    Proof("vector_steps_row", partial(steps_benches.steps, config=ROWS), True, 1),
+)
+
+_WHOLE = (
+    Proof("vector", partial(benches.whole, config=WHOLE), False, 28, quick=False),
+    # With two passes: four take longer than the depth holds twice.
+    Proof("vector_passes", partial(benches.whole, config=PASSES.with_(vector_passes=2)), False, 30, quick=False),
+    Proof("vector_row", partial(benches.whole, config=ROWS), False, 28, quick=False),
+    Proof("vector_wide", partial(benches.whole, config=WIDE), False, 28, quick=False),
+)
+
+_WIDE = (
+    Proof("wide_requantizer", wide_benches.requantizer, False, 13, quick=False),
+    Proof("wide_sums", partial(wide_benches.sums, passes=1), False, 10),
+    Proof("wide_sums_passes", partial(wide_benches.sums, passes=2), False, 10),
+)
+
+PROOFS: tuple[Proof, ...] = (*_REQUANTIZER, *_LANES, *_ROW_UNIT, *_STEPS, *_WHOLE, *_WIDE)

@@ -15,6 +15,7 @@ from tilewright.hw.vector.requantizer import BIAS, HALF, INTEGER, MANTISSA, STAR
 from tilewright.isa.instructions import Rounding
 from tilewright.isa.row_bits import BIAS_FRACTION
 from verification.formal.bench import Bench, implies
+from verification.formal.engine import Cut
 
 #: Fraction bits of every product that is not 0: the least has the exponent -126, and 24 bits.
 FRACTION = 126 + MANTISSA - 1
@@ -59,10 +60,25 @@ def convert(only: str | None) -> Bench:
     # With the highest bit at place p the value is 1.f * 2**p.
     tops = [(magnitude[p], p) for p in reversed(range(32))]
     expected = select([(t, even(magnitude, p - 23) if p > 23 else magnitude << (23 - p)) for t, p in tops], 0)
-    b.check("mantissa", implies(there, mantissa == expected))
+    b.check(
+        "mantissa",
+        implies(there, mantissa == expected),
+        "Requantiser: the mantissa is that of f32(acc)",
+        Cut("part.nibbles"),
+    )
     shift = b.past(start, "start_before") + 31 - select(tops, 0)
-    b.check("exponent", implies(there & (magnitude != 0), offset == shift[:8]))
-    b.check("normal", implies(there, (mantissa == 0) | ((mantissa >= 1 << 23) & (mantissa <= 1 << 24))))
+    b.check(
+        "exponent",
+        implies(there & (magnitude != 0), offset == shift[:8]),
+        "Requantiser: so is the exponent",
+        Cut("part.zeros2"),
+    )
+    b.check(
+        "normal",
+        implies(there, (mantissa == 0) | ((mantissa >= 1 << 23) & (mantissa <= 1 << 24))),
+        "Requantiser: the mantissa is 0 or from 2**23 to 2**24",
+        Cut("part.partly"),
+    )
     return b
 
 
@@ -86,12 +102,32 @@ def multiply(only: str | None) -> Bench:
     exponent = b.past(scale[23:31], "exponent", 2)
     upper = (places[0][0] >> HALF) + (places[1][1] << HALF) + (places[0][1] + places[1][0])
     zero = exponent == 0
-    b.check("product", implies(there, product == Mux(zero, 0, upper[: len(product)])))
+    b.check(
+        "product",
+        implies(there, product == Mux(zero, 0, upper[: len(product)])),
+        "Requantiser: mantissa times that of the scale, 0 where its exponent is 0",
+        Cut("part.part01"),
+    )
     b.check("product", implies(there, below == Mux(zero, 0, places[0][0][:HALF].any())))
-    b.check("exponent", implies(there, distance == b.past(offset, "shift", 2) - exponent))
+    b.check(
+        "exponent",
+        implies(there, distance == b.past(offset, "shift", 2) - exponent),
+        "Requantiser: that of the scale is subtracted from the shift",
+        Cut("part.offset4"),
+    )
     was = b.past(negative, "was_negative", 3)
-    b.check("sign", implies(there, sign == was ^ b.past(scale, "scale_before")[31]))
-    b.check("normal", implies(there, Mux(product == 0, ~below, product >= 1 << 34)))
+    b.check(
+        "sign",
+        implies(there, sign == was ^ b.past(scale, "scale_before")[31]),
+        "Requantiser: the product is negative if one of its factors is",
+        Cut("part.negative4"),
+    )
+    b.check(
+        "normal",
+        implies(there, Mux(product == 0, ~below, product >= 1 << 34)),
+        "Requantiser: the product is 0 or has its highest bit in one of two places",
+        Cut("part.part11"),
+    )
     return b
 
 
@@ -103,6 +139,20 @@ def _float(value: Value, bits: int) -> Value:
         drop = top - (MANTISSA - 1)
         cases.append((value[top], even(value, drop) << drop))
     return select(cases, value)[:bits]
+
+
+#: The result of each rounding; None = NORM.
+MODES: dict[Rounding | None, str] = {
+    Rounding.EVEN: "clamp(round(f32(product)) + zp), ties to even",
+    Rounding.EVEN_ZERO_POINT_INSIDE: "clamp(round(f32(f32(product) + zp))), ties to even",
+    Rounding.HALF_AWAY: "clamp(round(f32(product)) + zp), ties away from zero",
+    None: "clamp(round(f32(product) + bias / 2**23) + zp), ties to even, of products below 2**9",
+}
+
+
+def mode_name(mode: Rounding | None) -> str:
+    """Returns the name of a rounding."""
+    return mode.name if mode is not None else "NORM"
 
 
 def rounded(only: str | None, mode: Rounding | None) -> Bench:
@@ -178,7 +228,12 @@ def rounded(only: str | None, mode: Rounding | None) -> Bench:
     y = Mux(minus, -integer, integer) + zp
     least, most = then(low, "least"), then(high, "most")
     expected = Mux(y > most, most, Mux(y < least, least, y))
-    b.check("result", implies(b.past(C(1), "there", 7), part.result == expected))
+    b.check(
+        "result",
+        implies(b.past(C(1), "there", 7), part.result == expected),
+        f"Requantiser, {mode_name(mode)}: {MODES[mode]}",
+        Cut("part.near10"),
+    )
     return b
 
 

@@ -35,6 +35,7 @@ from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import Engine, RowFunction
 from tilewright.isa.row_bits import EPSILON_FRACTION
 from verification.formal.bench import Bench, implies, opened
+from verification.formal.engine import Cut
 
 
 def told(only: str | None, c: NpuConfig) -> Bench:
@@ -61,18 +62,35 @@ def told(only: str | None, c: NpuConfig) -> Bench:
         return b.past(right & b.past(of, f"{name}_{stage}_of"), f"{name}_{stage}_right", stage - 1)
 
     s = maximum_stage(c)
-    b.check("maximum", rows.maximum_valid == step(s, "maximum"))
+    b.check(
+        "maximum",
+        rows.maximum_valid == step(s, "maximum"),
+        "ROW: the row unit is told of every vector of MAXIMUM, of no other, whether it is the first or "
+        "the last of its row, and of its place, when its maximum is there",
+        Cut("vector.row_maximum_5", 12),
+    )
     says = Cat(rows.maximum_first, rows.maximum_last, rows.maximum_prm)
     b.check("maximum", implies(rows.maximum_valid, says == at(Cat(steps.first, steps.result, steps.prm), s, "said")))
     s = sum_stage(c)
-    b.check("sums", rows.sum_valid == step(s, "sum", "moments"))
+    b.check(
+        "sums",
+        rows.sum_valid == step(s, "sum", "moments"),
+        "ROW: so it is of vectors of EXP_SUM, MOMENTS and POWER, and of the end of their rows, when the sums are there",
+        Cut("vector.row_moments_8", 14),
+    )
     says = Cat(rows.sum_first, rows.two_sums)
     b.check("sums", implies(rows.sum_valid, says == at(Cat(steps.first, flags["moments"]), s, "sum_said")))
     for name, function, s in (("norm", "moments", norm_stage(c)), ("divide", "sum", divide_stage(c))):
         asks, place = getattr(rows, name), getattr(rows, "norm_place" if name == "norm" else "divide_prm")
         b.check("sums", asks == step(s, function, also=steps.result))
         b.check("sums", implies(asks, place == at(steps.prm, s, f"{name}_place")))
-    b.check("vectors", (rows.a == Cat(lane.a for lane in lanes)) & (rows.words == Cat(lane.word for lane in lanes)))
+    b.check(
+        "vectors",
+        (rows.a == Cat(lane.a for lane in lanes)) & (rows.words == Cat(lane.word for lane in lanes)),
+        "ROW: it gets the lanes' values and words, only those of the tail of a last vector, and is asked "
+        "for MAX and STAT of the step",
+        Cut("vector.result_3", 12),
+    )
     b.check("vectors", rows.a_cut == at(steps.result, MAXIMUM_STAGE, "a_cut"))
     b.check("vectors", rows.words_cut == at(steps.result, WORD_STAGE, "words_cut"))
     b.check("vectors", (rows.prm == steps.prm) & (rows.read == steps.b_row))
@@ -80,7 +98,12 @@ def told(only: str | None, c: NpuConfig) -> Bench:
     b.check("vectors", wide & (Cat(part.table.word_index) == Cat(lane.word_index for lane in lanes)))
 
     control = lanes[0].control
-    b.check("norm", control.norm == step(SOURCE_STAGE, "norm"))
+    b.check(
+        "norm",
+        control.norm == step(SOURCE_STAGE, "norm"),
+        "ROW: lanes get factor, offset and exponent of the step's STAT in NORM, and bias of its PRM behind the product",
+        Cut("vector.row_factor_2", 12),
+    )
     b.check("norm", control.norm_sum == step(PRODUCT_STAGE, "norm"))
     # The row unit gives what it keeps a cycle after the step.
     b.check("norm", implies(control.norm, control.mb == at(rows.factor, SOURCE_STAGE - 1, "factor")))
@@ -97,13 +120,23 @@ def told(only: str | None, c: NpuConfig) -> Bench:
     b.check("norm", implies(asks, asked))
     no_bias = at(flags["norm"], BIAS_STAGE, "no_bias")
     b.check("norm", implies(no_bias, Cat(lane.bias for lane in lanes) == 0))
-    b.check("exponential", control.exponential == at(flags["exp"], REQUANTIZE_STAGE, "exponential"))
+    b.check(
+        "exponential",
+        control.exponential == at(flags["exp"], REQUANTIZE_STAGE, "exponential"),
+        "ROW: EXP requantises words; of EXP_SUM and EXP the maximum of the step's MAX is subtracted",
+        Cut("vector.exponential_3", 12),
+    )
     less = at(flags["sum"] | flags["exp"], SOURCE_STAGE, "less")
     maximum = at(rows.maximum, SOURCE_STAGE - 1, "maximum")
     b.check("exponential", implies(less, control.za == maximum))
     makes_none = flags["maximum"] | flags["sum"] | flags["moments"]
     writes = b.past(right & b.past(steps.result & ~makes_none, "results"), "writes", RESULT_STAGE - 1)
-    b.check("write", part.write.valid == writes)
+    b.check(
+        "write",
+        part.write.valid == writes,
+        "ROW: of its functions EXP and NORM write rows",
+        Cut("vector.results_21", 25),
+    )
 
     word = part.control.word
     starts = part.control.start & is_instruction(word, "ROW")
@@ -124,5 +157,10 @@ def told(only: str | None, c: NpuConfig) -> Bench:
         kept = Signal(Value.cast(value).shape(), name=f"now_{name}")
         with b.m.If(starts):
             b.m.d.sync += kept.eq(value)
-        b.check("instruction", getattr(rows, name) == kept)
+        b.check(
+            "instruction",
+            getattr(rows, name) == kept,
+            "ROW: the row unit is told what the instruction says, and epsilon of VECTOR_ADD before it",
+            Cut("vector.number"),
+        )
     return b

@@ -18,6 +18,7 @@ from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import BY_NAME, ROW_WRITES, Engine, RowFunction, Source
 from tilewright.isa.timing import ROW_DIVIDE_CYCLES, VECTOR_SIGNAL, row_norm_write, row_scale_write
 from verification.formal.bench import Bench, implies, opened, registers
+from verification.formal.engine import Cut
 from verification.formal.machines import SMALL
 
 #: A vector is a row of ACC, and a step is made in one pass.
@@ -158,7 +159,12 @@ def _kept(b: Bench, part: Any, now: _Now, norms: _Since, config: NpuConfig) -> N
     at_work = now.active & now.is_row
     b.invariant(implies(so_far & at_work, ended.over) & implies(at_work & ~moments, norms.over))
     asks = so_far & part.makes
-    b.check("kept", implies(asks & (sums | exp), maxima.over))
+    b.check(
+        "kept",
+        implies(asks & (sums | exp), maxima.over),
+        "ROW: what a ROW before has kept (MAX, the scale in PRM, STAT) is there when it is asked for",
+        Cut("steps.writes", 27),
+    )
     b.check("kept", implies(asks & exp, scales.cycles + SCALE_STAGE - 2 >= row_scale_write(config)))
     b.check("kept", implies(asks & norm, norms.over))
 
@@ -166,6 +172,12 @@ def _kept(b: Bench, part: Any, now: _Now, norms: _Since, config: NpuConfig) -> N
 def steps(only: str | None, config: NpuConfig) -> Bench:
     """Instructions with any loops, from a scratchpad that grants what it likes, halted in any cycle."""
     b = Bench(only)
+    b.state(
+        "rows",
+        "VECTOR: a step makes a row unless it is one of a sum or maximum before the last of its group, and names its "
+        "first step, the row and PRM of the nest",
+        Cut("steps.result"),
+    )
     columns = max(config.block_in, config.block_out) // min(config.block_in, config.block_out)
     part = VectorSteps(config, EngineControl(config, 3), columns)
     module = opened(part)
@@ -236,11 +248,23 @@ def steps(only: str | None, config: NpuConfig) -> Bench:
     b.invariant((part.number == turn) & (turn < config.vector_passes))
     b.invariant((part.first_pass == (turn == 0)) & (part.last_pass == (turn == config.vector_passes - 1)))
     for name, expected in due.items():
-        b.check("reads", getattr(part, f"{name}_read") == (expected & ~fault & ~busy))
+        b.check(
+            "reads",
+            getattr(part, f"{name}_read") == (expected & ~fault & ~busy),
+            "VECTOR: a step asks for row a of ACC or ACT, and for b where MUL or Add makes a row, until "
+            "granted; a before b where both are in one bank; and for nothing else",
+            Cut("steps.works"),
+        )
     b.check("reads", implies(part.a_read, part.a_row == loops.rows["a"]))
     b.check("reads", implies(part.b_read, part.b_row == loops.rows["b"]))
     b.check("reads", implies(part.acc_read, part.acc_row * columns + part.column == loops.rows["a"]))
-    b.check("steps", (part.works == works) & (part.makes == (works & ~null)))
+    b.check(
+        "steps",
+        (part.works == works) & (part.makes == (works & ~null)),
+        "VECTOR: a step is made, pass by pass, in the cycle in which its last read is granted; "
+        "VECTOR_SYNC is one without reads",
+        Cut("steps.works"),
+    )
     # The nest is told what the instruction says.
     groups = (coming == Source.SUM) | (coming == Source.MAX)
     if config.row_unit:
@@ -249,7 +273,13 @@ def steps(only: str | None, config: NpuConfig) -> Bench:
     if config.wide_results:
         groups |= is_instruction(word, "VECTOR_WIDE")
     levels = Cat(groups & (k < field(word, "VECTOR", "reduce")) for k in range(config.vector_loops))
-    b.check("nest", implies(start, nest.start & (nest.inner == levels)) & (nest.step == step))
+    b.check(
+        "nest",
+        implies(start, nest.start & (nest.inner == levels)) & (nest.step == step),
+        "VECTOR: the nest has the loops, the first rows and the levels of a group of the instruction, and"
+        " goes on once for every step",
+        Cut("steps.works"),
+    )
     b.check(
         "nest",
         implies(
@@ -270,7 +300,12 @@ def steps(only: str | None, config: NpuConfig) -> Bench:
     b.check("rows", implies(makes, (part.result == makes_row) & (part.first == loops.first)))
     b.check("rows", implies(makes, (part.uses_prm == uses_prm) & (part.prm == loops.rows["prm"])))
     b.check("rows", implies(makes, part.dst == loops.rows["dst"]))
-    b.check("end", (part.end == (step & (null | loops.ends))) & (part.control.ready == (~active & ~waits)))
+    b.check(
+        "end",
+        (part.end == (step & (null | loops.ends))) & (part.control.ready == (~active & ~waits)),
+        "VECTOR: an instruction ends with the last step of its nest, once, and the next one may start then",
+        Cut("steps.works"),
+    )
     # The first row beyond its memory, in the order of the checks.
     rows = loops.rows
     beyond = (
@@ -282,7 +317,12 @@ def steps(only: str | None, config: NpuConfig) -> Bench:
     )
     b.m.d.sync += fault.eq(makes & (turn == 0) & Cat(bad for _, bad in beyond).any())
     first_bad = reduce(lambda x, y: Mux(y[1], y[0], x), reversed(beyond), C(0, config.address_bits))
-    b.check("range", part.fault.error == fault)
+    b.check(
+        "range",
+        part.fault.error == fault,
+        "VECTOR: of a, b, PRM and dst, the first used by a step and beyond its memory is reported a cycle after it",
+        Cut("steps.row0"),
+    )
     named = (part.fault.address == b.past(first_bad, "bad_row")) & (part.fault.pc == b.past(pc, "bad_pc"))
     b.check("range", implies(fault, named))
     return b

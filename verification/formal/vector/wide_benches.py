@@ -9,6 +9,7 @@ from tilewright.hw.vector.requantizer import REQUANTIZE_STAGES, SCALE_STAGE
 from tilewright.hw.vector.wide_requantizer import LIMIT_STAGE, MULTIPLIER, SUM, WideRequantizer
 from tilewright.isa.wide_bits import WIDE_BIAS_BIT, WIDE_SHIFT_BIT
 from verification.formal.bench import Bench, implies, opened
+from verification.formal.engine import Cut
 
 
 def requantizer(only: str | None) -> Bench:
@@ -46,7 +47,13 @@ def requantizer(only: str | None) -> Bench:
     result = Signal(8, name="expected")
     b.m.d.comb += result.eq(Mux(b.past(upper, "which", 2), y >> 8, (y & 255) - 128))
     there = b.past(C(1), "there", REQUANTIZE_STAGES)
-    b.check("result", implies(there, part.result == b.past(result, "result", REQUANTIZE_STAGES - SCALE_STAGE - 2)))
+    b.check(
+        "result",
+        implies(there, part.result == b.past(result, "result", REQUANTIZE_STAGES - SCALE_STAGE - 2)),
+        "VECTOR_WIDE: the byte of clamp(round((v + h * 2**32) * m / 2**t), low, high), ties upwards, in "
+        "wrapping 48 bits",
+        Cut("part.fine", 13),
+    )
     return b
 
 
@@ -72,5 +79,11 @@ def sums(only: str | None, passes: int) -> Bench:
     cycles = REQUANTIZE_STAGE - SOURCE_STAGE
     there = b.past(told.valid, "there", cycles)
     given: Value = b.past(value, "given", cycles) + b.past(lane.bias, "bias")
-    b.check("value", implies(there, wide.acc == given[:SUM].as_signed()))
+    b.check(
+        "value",
+        implies(there, wide.acc == given[:SUM].as_signed()),
+        "VECTOR_WIDE: a lane gives it the sum of ACC since the group began, shifted left by 8 before each"
+        " further row, plus the bias, in wrapping 48 bits",
+        Cut("lane.wide5"),
+    )
     return b

@@ -8,9 +8,10 @@ import pytest
 
 from tests.common.paths import ROOT
 from verification.formal import solver
+from verification.formal.bench import Property
 from verification.formal.boards.proofs import PROOFS as BOARDS
 from verification.formal.engine import Cut, FormalError, Model
-from verification.formal.proof import Property, finds_fault, prove, table
+from verification.formal.proof import finds_fault, prove, table
 from verification.formal.proofs import PROOFS as NPU
 
 FEW_CYCLES = 20
