@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -77,13 +78,14 @@ def model_of(network: str) -> Path | bytes | onnx.ModelProto:
     if network == "movenet":
         return movenet(64)
     if network in WHOLE:
-        return zoo.build_quantized(network, calibration=2, **zoo.ZOO[network].small)
+        small: Mapping[str, Any] = zoo.ZOO[network].small
+        return zoo.build_quantized(network, calibration=2, **small)
     return model_file(network)
 
 
 def compare(network: str, config: NpuConfig) -> Row:
     """Compiles a network and runs it once on every device."""
-    program = tw.compile(model_of(network), config)
+    program = tw.compile_program(model_of(network), config)
     inputs = tw.random_inputs(program)
     runs: dict[str, Any] = {}
     images: dict[str, bytes] = {}

@@ -8,11 +8,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Protocol
 
 from tilewright.common.native import Owner
 from tilewright.hw.sim.build import Design, build_library
 
 _HERE = Path(__file__).resolve().parent
+
+
+class Line(Protocol):
+    """A design at the far end of a serial line."""
+
+    @property
+    def cycles_per_byte(self) -> int: ...
+    @property
+    def queued(self) -> int: ...
+    def send(self, data: bytes) -> None: ...
+    def run(self, cycles: int) -> bytes: ...
+    def reset(self) -> None: ...
+    def close(self) -> None: ...
 
 
 @functools.cache

@@ -16,7 +16,7 @@ from tilewright.fpga.memory import OnChipMemory
 from tilewright.fpga.sdram.chip import SdramChip
 from tilewright.fpga.sdram.memory import SdramMemory
 from tilewright.fpga.sim import sdram as sdram_model
-from tilewright.fpga.sim.line import MemoryEdges, SimulatedLine
+from tilewright.fpga.sim.line import Line, MemoryEdges, SimulatedLine
 from tilewright.fpga.sim.sdram import with_sdram_text
 from tilewright.fpga.soc import SIMULATION_ID, Soc
 from tilewright.fpga.uart_board import UartBoard
@@ -108,7 +108,7 @@ class SerialBoard:
 
     def __init__(
         self,
-        line: SimulatedLine,
+        line: Line,
         *,
         to_board: Callable[[bytes], bytes] = bytes,
         to_host: Callable[[bytes], bytes] = bytes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from onnx import numpy_helper
@@ -249,7 +250,7 @@ def concat_nested(m: Model, i: int) -> None:
     _finish(m, m.op("Concat", inner, c, axis=1))
 
 
-UNARY = {
+UNARY: dict[str, dict[str, Any]] = {
     "Sigmoid": {}, "LeakyRelu": {"alpha": 0.1}, "Tanh": {}, "HardSwish": {}, "HardSigmoid": {}, "Relu": {}, "Erf": {},
     "Elu": {}, "Gelu": {}, "Exp": {}, "Softplus": {}, "Abs": {}, "Neg": {}, "Sqrt": {}, "Mish": {}, "Selu": {},
     "Softsign": {}, "Floor": {}, "Log": {},

@@ -94,8 +94,8 @@ def _banks(found: Matched) -> None:
     """Small RAMs that hold some rows of a memory. Yosys names the columns of the first rows, then those of the next."""
     numbers: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for name, _ in found.netlist.cells(SMALL_RAM):
-        memory, _, number = name.rsplit(".", 2)
-        numbers[memory].append((int(number), name))
+        memory, _, last = name.rsplit(".", 2)
+        numbers[memory].append((int(last), name))
     for memory, cells in numbers.items():
         if (above := len(found.rtl.memories[memory].address) - ADDRESS_PINS) > 0:
             found.of_bank[memory] = of_bank = (max(cells)[0] + 1) >> above
@@ -224,17 +224,17 @@ def _columns(found: Matched, bits: Mapping[str, Bit]) -> None:
     shifts: dict[str, dict[int, int]] = defaultdict(dict)  # of a memory, by place: how many columns before it are gone
     for name, cell in found.netlist.cells(SMALL_RAM, MEMORY):
         memory_name, _, number = name.rsplit(".", 2)
-        for place, bit in ((place, bit) for place, bit in outputs(cell) if read[bit]):
+        for output, bit in ((output, bit) for output, bit in outputs(cell) if read[bit]):
             columns = [c for m, c in by_bit[bit] if m == memory_name]
             if cell["type"] == SMALL_RAM:
-                at = SMALL_COLUMNS * (int(number) % found.of_bank.get(memory_name, int(number) + 1)) + int(place)
-                columns += [c for m, c in by_input[cell["connections"]["DI"][int(place)]] if m == memory_name]
+                at = SMALL_COLUMNS * (int(number) % found.of_bank.get(memory_name, int(number) + 1)) + int(output)
+                columns += [c for m, c in by_input[cell["connections"]["DI"][int(output)]] if m == memory_name]
                 if len(set(columns)) != 1:
-                    open_pins.append((Pin(name, place), memory_name, at, columns))
+                    open_pins.append((Pin(name, output), memory_name, at, columns))
                     continue
                 shifts[memory_name][at] = columns[0] - at
             if columns:
-                found.netlist.columns[name][place] = memory_name, columns[0]
+                found.netlist.columns[name][output] = memory_name, columns[0]
     for pin, memory_name, at, columns in open_pins:
         width = len(found.rtl.memories[memory_name].data)
         kept = [column for column in range(width) if (memory_name, column) not in found.constant]

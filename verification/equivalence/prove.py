@@ -63,7 +63,8 @@ def prove(rtl: Rtl, netlist: Netlist, track: Callable[[list[End]], Iterable[End]
     """
     matched = match(rtl, netlist)
     proof = _Proof(matched)
-    proved, failed = [], []
+    proved: list[End] = []
+    failed: list[End] = []
     for end in track(list(proof.ends())):
         equal = end.right and all(proof.gates.equal(a, proof.gates.known(b)) for a, b in end.pairs)
         (proved if equal else failed).append(end)
@@ -85,7 +86,7 @@ class _Proof:
             if place in self.rtl.outputs:
                 known[bit] = self.here[self.rtl.outputs[place]]
         self.there = self.netlist.build(self.logic, known)
-        self.latches = {}  # registers of the design inside a block RAM, by bit
+        self.latches: dict[Bit, Next] = {}  # registers of the design inside a block RAM, by bit
         self.nexts = self.netlist.next(self.logic, self.there) | self._block_rams(states)
 
     def _block_rams(self, states: Literals) -> dict[Bit, Next]:

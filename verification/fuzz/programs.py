@@ -158,7 +158,11 @@ def simulators(config: NpuConfig, first: int, numbers: range, replay: str, short
             return bool(cycle_differences(config, with_ops(program, ops), timing))  # noqa: B023 - used at once
 
         print(*_listed(fewest(program.ops, differs, lambda line: print(f"    {line}", flush=True))), sep="\n")
-        plain = plainest(config, lambda other, seed=seed: bool(cycle_differences(other, *case(seed, other))))
+
+        def differs_on(other: NpuConfig, seed: int = seed) -> bool:
+            return bool(cycle_differences(other, *case(seed, other)))
+
+        plain = plainest(config, differs_on)
         print(f"    on {plain}")
     return bad
 

@@ -26,8 +26,8 @@ def reports(seed: int, graph: QuantizedGraph) -> dict[str, CheckReport]:
     """What --check says, by where the graph ran."""
     config = CONFIGS[seed % len(CONFIGS)]
     return {
-        where: tw.check(graph.model, graph.feeds, config=config, cache=False, **options)
-        for where, options in ((config, {}), ("cpu_only", {"cpu_only": True}))
+        where: tw.check(graph.model, graph.feeds, config=config, cache=False, cpu_only=cpu_only)
+        for where, cpu_only in ((config, False), ("cpu_only", True))
     }
 
 

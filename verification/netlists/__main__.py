@@ -92,7 +92,7 @@ def main(arguments: list[str]) -> int:
     figures |= {SOURCES: digest_in(synthesised(board, config, point_of(board, config))), "networks": []}
     for name in options.network:
         made = made if not figures["networks"] else new()  # the RTL keeps what the last one has left in its memories
-        network = measure(made, tw.compile(model_of(name), config=options.config), options.seeds)
+        network = measure(made, tw.compile_program(model_of(name), config=options.config), options.seeds)
         figures["networks"].append({"network": Path(name).stem, **network})
         print(figures["networks"][-1], flush=True)
         if options.json:  # as much as there is, for whoever ends it early

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, cast
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from tilewright.fpga.flows.ecp5 import CONSTRAINTS, Ecp5
 from tilewright.fpga.flows.netlist import Module
 from tilewright.fpga.flows.pins import PlatformFlow
 from tilewright.fpga.flows.synthesis import DESIGN, STATISTICS
+from tilewright.fpga.sim.line import Line
 from tilewright.fpga.sim.pty import SerialBoard, soc_line
 from tilewright.fpga.uart_board import UartBoard
 from tilewright.isa.config import NpuConfig, preset
@@ -61,19 +62,6 @@ SIMULATED_BOARDS = tuple(name for name, board in BOARDS.items() if board.family 
 
 #: The cells of a design for a board.
 Cells = Callable[[UartBoard, NpuConfig, Point], Module | Numbers]
-
-
-class Line(Protocol):
-    """A design at the far end of a serial line."""
-
-    cycles_per_byte: int
-
-    @property
-    def queued(self) -> int: ...
-    def send(self, data: bytes) -> None: ...
-    def run(self, cycles: int) -> bytes: ...
-    def reset(self) -> None: ...
-    def close(self) -> None: ...
 
 
 @dataclass
@@ -162,7 +150,7 @@ def record_programs(line: Line, baud: int, config: NpuConfig, seeds: Sequence[in
     recorder, functional = Recorder(line), FunctionalDevice(config)
     wrong: list[int | None] = []
     longest = 0
-    with SerialBoard(recorder) as board, closing(open_device(_address(board, baud), config)) as device:
+    with SerialBoard(recorder) as board, closing(cast(Any, open_device(_address(board, baud), config))) as device:
         memory, base = np.zeros(0, np.uint8), 0
         for seed in seeds:
             program, _ = case(seed, config)

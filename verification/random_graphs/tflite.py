@@ -72,7 +72,7 @@ def _arithmetic(b: _Builder) -> None:
     shape = x.shape[b.random.randrange(len(x.shape)) :]
     y = b.constant(np.random.default_rng(b.random.randrange(1 << 30)).integers(-9, 10, shape), x.dtype)
     name = b.random.choice([*_ARITHMETIC, "MAXIMUM", "MINIMUM"])
-    options = (_ARITHMETIC[name], {}) if name in _ARITHMETIC else None
+    options: tuple[str, dict[str, Any]] | None = (_ARITHMETIC[name], {}) if name in _ARITHMETIC else None
     z = b.op(name, [x, y], b.tensor(x.shape, x.dtype), options)
     if x.dtype == "float32":  # kept small
         b.op("MINIMUM", [z, b.constant(50, "float32")], b.tensor(x.shape, "float32"))

@@ -97,9 +97,10 @@ def main(arguments: list[str]) -> int:
         python, cpp = _with(options.only, python), _with(options.only, cpp)
         if not python and not cpp:
             parser.error(f"no fault has {options.only} in its name or place")
-    found = kept(options.json, (*python, *cpp)) if options.json and options.only is None else []
+    found = [*kept(options.json, python), *kept(options.json, cpp)] if options.json and options.only is None else []
     known = {each.fault.name for each in found}
-    python, cpp = ([fault for fault in some if fault.name not in known] for some in (python, cpp))
+    python = [fault for fault in python if fault.name not in known]
+    cpp = [fault for fault in cpp if fault.name not in known]
     clock, results = (list(of_the_simulators(options.programs, clock=kind)) for kind in (True, False))
     for each in itertools.chain(
         in_python(python, of_the_compiler(options.layers)) if python else (), in_cpp(cpp, clock, results) if cpp else ()

@@ -150,7 +150,7 @@ def _results(seed: int, config: NpuConfig, size: tuple[int, int], definition: bo
         return error.code, error.engine, error.pc, error.address
 
 
-def _clock(seed: int, config: NpuConfig, size: tuple[int, int], _: bool) -> object:
+def _clock(seed: int, config: NpuConfig, size: tuple[int, int], _definition: bool) -> object:
     program = _program(seed, config, size)
     device = CycleDevice(config, random_timing(random.Random(seed)), functional=False)
     _, regions = program.install(device)

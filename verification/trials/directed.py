@@ -9,6 +9,7 @@ import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -74,7 +75,7 @@ def directed(config: NpuConfig) -> Iterator[Trial]:
     for engine in _PLAIN:
         yield trial("semaphores", engine, config, [Run(ops) for ops in _semaphores(engine, config)])
     last = SIZE - INSTRUCTION_BYTES  # of the region, with room for one instruction
-    given: tuple[dict[str, int], ...] = ({"offset": last}, {"offset": last - INSTRUCTION_BYTES}, {"watchdog": 1})
+    given: tuple[dict[str, Any], ...] = ({"offset": last}, {"offset": last - INSTRUCTION_BYTES}, {"watchdog": 1})
     yield trial("runs", 0, config, [Run([op("VECTOR_SYNC"), op("END")], **values) for values in given])
 
 

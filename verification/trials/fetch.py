@@ -102,8 +102,10 @@ class Run:
 
     def _clock(self, config: NpuConfig, timeout: int) -> Clock:
         device = CycleDevice(config, self.timing)
-        asked, limits = self.launch(device), {"watchdog": self.watchdog, "timeout": timeout}
-        return simulate(config, self.timing, device.memory.data, asked.regions, asked.program, **limits)
+        asked, memory = self.launch(device), device.memory.data
+        return simulate(
+            config, self.timing, memory, asked.regions, asked.program, watchdog=self.watchdog, timeout=timeout
+        )
 
 
 class Host:
@@ -288,8 +290,8 @@ def _stops(config: NpuConfig) -> Iterator[Run]:
             late = op(other, region=WRITE, count=300, signal0=1)
             held = [op(f"{engine}_SYNC", wait0=1), *[op(configures, count=1)] * count, fails]
             yield Run(to_bytes([late, *held, bad]))
-    for nothing in ({"length": 0}, {"size": 0}, {"size": INSTRUCTION_BYTES}):  # FETCH has nothing to wait for
-        yield Run(to_bytes([op("END"), op("END")]), **{"length": 2} | nothing)
+    for length, size in ((0, None), (2, 0), (2, INSTRUCTION_BYTES)):  # FETCH has nothing to wait for
+        yield Run(to_bytes([op("END"), op("END")]), length=length, size=size)
     for count in range(1, 5):
         yield Run(to_bytes([*syncs(count), bad]))
         yield Run(to_bytes(syncs(count)), watchdog=60)

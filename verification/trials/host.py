@@ -4,7 +4,6 @@ debug strobes; and that a machine that has stopped is still."""
 from __future__ import annotations
 
 import functools
-import itertools
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -60,9 +59,8 @@ def _holes(make: Make) -> str:
         for name in rng.sample(sorted(kept), 3):
             if (found := device.read_register(name)) != kept[name]:
                 return f"{name}: 0x{found:x}, not 0x{kept[name]:x}, after a write to 0x{offset:x}"
-    found = {name: device.read_register(name) for name in kept}
-    if found != kept:
-        return f"changed: {[name for name in kept if found[name] != kept[name]]}"
+    if changed := [name for name in kept if device.read_register(name) != kept[name]]:
+        return f"changed: {changed}"
     copy = [op("LOAD", region=READ, count=2, signal0=1), op("STORE", region=WRITE, count=2, wait0=1), op("END")]
     runs, run = Host(device), Run(to_bytes(copy))
     before = runs.found(run)
@@ -132,8 +130,9 @@ def _early() -> Iterator[Run]:
     slow = MemoryTiming(read_latency=900, write_latency=900)
     stores = [op("STORE", region=WRITE, count=64, row=row, offset=4 * row) for row in range(0, 640, 64)]
     later = [op("GEMM_LOOP", count=900), op("GEMM", signal0=1), op("STORE_SYNC", wait0=1), *stores]
-    for ops, limits in itertools.product((stores, later), ({"watchdog": 100}, {"timeout": 100})):
-        yield Run(to_bytes([*ops, op("END")]), timing=slow, **limits)  # FETCH waits for the program
+    for ops in (stores, later):  # FETCH waits for the program
+        yield Run(to_bytes([*ops, op("END")]), timing=slow, watchdog=100)
+        yield Run(to_bytes([*ops, op("END")]), timing=slow, timeout=100)
     late = MemoryTiming(write_latency=900)
     yield Run(to_bytes([*stores, op("END")]), watchdog=100, timing=late)  # STORE for answers
     yield Run(to_bytes([*stores, op("END")]), timeout=700, timing=late)

@@ -9,6 +9,7 @@ import functools
 import itertools
 import random
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -135,7 +136,8 @@ def _data(config: NpuConfig) -> bytes:
 
 def _bursts(config: NpuConfig) -> list[int]:
     """Bursts in which engines give a semaphore in the same cycle, while one takes it or none: each in a new way."""
-    device, found, chosen = CycleDevice(config), set(), []
+    device, chosen = CycleDevice(config), []
+    found: set[Any] = set()
     for number in range(_BURSTS):
         ops = _burst(number, 1, config)
         regions = prepare(device)
@@ -206,14 +208,14 @@ def _stopped(config: NpuConfig, make: Make) -> str:
     late = MemoryTiming(read_latency=900)
     stores = [op("STORE", region=2, count=60, row=row, offset=4 * row) for row in range(0, 240, 60)]
     waits = [op("LOAD", region=1, count=9, signal0=1), op("STORE_SYNC", wait0=1), *stores]
-    for ops, limits in (
-        (stores, {"watchdog": 100}),  # FETCH waits, then LOAD
-        (stores, {"timeout": 100}),
-        (waits, {"timeout": 1400}),
-        ([*waits, op("VECTOR", dst=config.act_rows)], {}),
-        ([*waits, op("GEMM", acc=config.acc_rows)], {}),
+    for ops, watchdog, timeout in (
+        (stores, 100, 5000),  # FETCH waits, then LOAD
+        (stores, 2000, 100),
+        (waits, 2000, 1400),
+        ([*waits, op("VECTOR", dst=config.act_rows)], 2000, 5000),
+        ([*waits, op("GEMM", acc=config.acc_rows)], 2000, 5000),
     ):
-        run = Run([*ops, op("END")], timing=late, **({"timeout": 5000} | limits))
+        run = Run([*ops, op("END")], timing=late, watchdog=watchdog, timeout=timeout)
         wanted = run.on(CycleDevice(config))[0]
         kept = Run([op("END")] * len(run.ops)).on(CycleDevice(config))[1]
         found, there = run.on(make(0))

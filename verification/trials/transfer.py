@@ -86,10 +86,10 @@ def _named(name: str, config: NpuConfig) -> Iterator[list[Op]]:
                 for level in range(2) if "level" in plain and field.name != "level" else (0,):
                     given = plain | ({"level": level} if "level" in plain else {}) | {field.name: 1 << bit}
                     yield [op(kind, **given), op(name, **beyond), op("END")]
-    for field in (f"{what}{n}" for what in ("wait", "signal") for n in range(2)):
+    for side in (f"{what}{n}" for what in ("wait", "signal") for n in range(2)):
         for semaphore in range(1, config.semaphores + 1):
             given_before = op("VECTOR_SYNC", signal0=semaphore)
-            yield [given_before, op(name, **beyond, **{field: semaphore}), op("END")]
+            yield [given_before, op(name, **beyond, **{side: semaphore}), op("END")]
 
 
 def _carried(config: NpuConfig, number: int, name: str) -> Trial:
@@ -300,7 +300,9 @@ def _at_once(config: NpuConfig, number: int) -> Trial:
                 return f"no interrupt for a timeout of {timeout}"
             if not device.read_register("STATUS") & mask("STATUS", "ERROR"):
                 return f"no error for a timeout of {timeout}"
-            device.view(regions[2].base, SIZE)[:] = 0
+            stored = device.view(regions[2].base, SIZE)
+            assert stored is not None
+            stored[:] = 0
             for name, value in run_values(Launch(regions, 0, SIZE // 2, len(_AFTER))).items():
                 device.write_register(name, value)
             device.write_register("CONTROL", mask("CONTROL", "SOFT_RESET"))

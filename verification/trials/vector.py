@@ -218,14 +218,15 @@ def _stops(config: NpuConfig, make: Make) -> str:
 
 def _stop(config: NpuConfig, make: Make, ops: list[Op], engine: str) -> str:
     """How the steps of an engine until an error differ from what they should be."""
-    model, device, limits = CycleDevice(config), make(0), {"watchdog": 2000, "timeout": 3000}
+    model, device = CycleDevice(config), make(0)
     regions = [prepare(on) for on in (model, device)]
     for on, where in zip((model, device), regions, strict=True):
         on.write(where[0].base, to_bytes(ops))
-    clock = simulate(config, model.timing, model.memory.data, regions[0], (0, 0, len(ops)), **limits)
+    program = 0, 0, len(ops)
+    clock = simulate(config, model.timing, model.memory.data, regions[0], program, watchdog=2000, timeout=3000)
     if clock.error is None:  # a memory as large as its rows can be told
         return ""
-    device.start(run_values(Launch(regions[1], 0, 0, len(ops), **limits)))
+    device.start(run_values(Launch(regions[1], *program, watchdog=2000, timeout=3000)))
     values = {r.name: device.read_register(r.name) for r in readable()}
     error = error_of(values)
     if (error.code, error.engine, error.pc) != (clock.error.code, clock.engine, clock.pc):

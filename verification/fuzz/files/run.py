@@ -111,11 +111,10 @@ def main(arguments: list[str]) -> int:
             + ", ".join(f"{n} {what}" for what, n in sorted(counter.items()))
         )
     if options.json:
-        told = {SOURCES: digest_of_code(READERS), DAY: today()}
-        found = {kind: dict(counter) | told for kind, counter in counts.items()}
-        write_with_command(
-            options.json, parser, arguments, {SOURCES: told[SOURCES], "kinds": _kept(options.json) | found}
-        )
+        stamp: dict[str, Any] = {SOURCES: digest_of_code(READERS), DAY: today()}
+        kinds_now: dict[str, dict[str, Any]] = {kind: dict(counter) | stamp for kind, counter in counts.items()}
+        figures = {SOURCES: stamp[SOURCES], "kinds": _kept(options.json) | kinds_now}
+        write_with_command(options.json, parser, arguments, figures)
     bad = sum(len(cases) for cases in failures.values())
     total = sum(sum(counter.values()) for counter in counts.values())
     print(f"{total} files, {bad} failed, {time.monotonic() - start:.0f} s")

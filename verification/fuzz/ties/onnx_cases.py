@@ -176,11 +176,12 @@ def qlinear_pairs(m: TyingModel, i: int) -> None:
 def qlinear_function(m: TyingModel, i: int) -> None:
     x = m.integers((1, 4, 8, 16))
     tail = m.const(m.scale(), np.float32), m.const(m.zero(), m.dtype)
-    op, attrs = [
+    some: list[tuple[str, dict[str, Any]]] = [
         ("QLinearSigmoid", {}), ("QLinearLeakyRelu", {"alpha": 0.1}), ("QLinearLeakyRelu", {"alpha": 0.5}),
         ("QLinearGlobalAveragePool", {}), ("QLinearAveragePool", {"kernel_shape": [2, 2]}),
         ("QLinearAveragePool", {"kernel_shape": [3, 3], "strides": [2, 2]}),
-    ][i % 6]  # fmt: skip
+    ]  # fmt: skip
+    op, attrs = some[i % len(some)]
     m.output(m.op(op, *x, *tail, domain="com.microsoft", **attrs))
 
 

@@ -72,13 +72,14 @@ class TyingModel(Cases, Model):
 
     def weights(self, shape: Sequence[int], dtype: Any = np.int8, axis: int | None = None, zero: int = 0) -> str:
         data = self.draws.small(tuple(shape), np.dtype(dtype))
-        scale = np.float32(self.draws.scale()) if axis is None else self.draws.channel_scales(shape[axis])
+        scale: Any = np.float32(self.draws.scale()) if axis is None else self.draws.channel_scales(shape[axis])
         terms = data.size // max(shape[0] if axis is None or not shape else shape[axis], 1) if shape else 1
         typical = float(np.median(scale[scale > 0])) if np.ndim(scale) else float(scale)
         self.sums = (self.last_scale * typical, 74 * float(np.abs(data.astype(float)).mean()) * max(terms, 1) ** 0.5)
         w, s = self.const(data, dtype), self.const(scale, np.float32)
         z = self.const(np.full(np.shape(scale), zero), dtype)
-        return self.op("DequantizeLinear", w, s, z, **({} if axis is None else {"axis": axis}))
+        attributes: dict[str, Any] = {} if axis is None else {"axis": axis}
+        return self.op("DequantizeLinear", w, s, z, **attributes)
 
     def feeds(self, spread: float = 1.0) -> dict[str, np.ndarray]:
         return {v.name: self.feed[v.name] for v in self.inputs}

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 import tilewright as tw
-from tilewright.checking.model import reference_of
+from tilewright.checking.onnxruntime_reference import reference_of
 from tilewright.compiler.importer.tflite.schema import read
 from verification.fuzz.ties import onnx_cases, tflite_cases
 from verification.fuzz.ties.onnx_model import TyingModel
