@@ -27,7 +27,7 @@ from verification.netlists.runs import digest_of_design
 
 
 def main(arguments: list[str]) -> int:
-    """The command line; returns 1 where a build fails."""
+    """Runs the command line; returns 1 where a build fails."""
     parser = argparse.ArgumentParser(prog="python -m verification.bitstreams", description=__doc__.splitlines()[0])
     parser.add_argument("--board", choices=BOARDS, help="all, if not given")
     parser.add_argument("--config", help="all of the board, if not given")

@@ -66,7 +66,7 @@ class Row:
 
 
 def model_file(network: str) -> Path:
-    """Where a network is, whether it is there or not."""
+    """Returns where a network is, whether it is there or not."""
     if network == "digits":
         return ROOT / "examples" / "digits" / "digits_int8.onnx"
     named = os.environ.get("TILEWRIGHT_MODELS")
@@ -74,7 +74,7 @@ def model_file(network: str) -> Path:
 
 
 def model_of(network: str) -> Path | bytes | onnx.ModelProto:
-    """A network that `tilewright.compile` takes."""
+    """Returns a network that `tilewright.compile` takes."""
     if network == "movenet":
         return movenet(64)
     if network in WHOLE:
@@ -118,7 +118,7 @@ def _npu_seconds(program: Program, seconds: list[float]) -> float:
 
 
 def main(arguments: list[str]) -> int:
-    """The command line; returns the number of networks that differ, or 2 for none at all."""
+    """Runs the command line; returns the number of networks that differ, or 2 for none at all."""
     parser = argparse.ArgumentParser(prog="python -m verification.cosim_networks", description=__doc__.splitlines()[0])
     known = [f"{n}@{c}" for n, c in CASES]
     parser.add_argument("cases", nargs="*", metavar="NETWORK@CONFIG", help=f"by default all: {', '.join(known)}")

@@ -16,18 +16,18 @@ from tilewright.isa.config import NpuConfig
 
 @functools.cache
 def verilog_of(config: NpuConfig) -> str:
-    """What `tilewright.hw.verilog.convert` gives."""
+    """Returns what `tilewright.hw.verilog.convert` gives."""
     return convert(config)
 
 
 def rtlil_of(config: NpuConfig, *, sources: bool) -> str:
-    """What yosys reads, with the lines of the sources it comes from or without them."""
+    """Returns what yosys reads, with the lines of the sources it comes from or without them."""
     return rtlil.convert_fragment(design(Npu(config), TOP), name=TOP, emit_src=sources)[0]
 
 
 @functools.cache
 def digest_of_rtl(config: NpuConfig) -> str:
-    """12 hex digits over the RTL: another way to write the same is no other RTL."""
+    """Returns 12 hex digits over the RTL: another way to write the same is no other RTL."""
     return hashlib.sha256(rtlil_of(config, sources=False).encode()).hexdigest()[:12]
 
 

@@ -43,7 +43,7 @@ _STEPS = 100_000
 
 
 def runtimes() -> list[str]:
-    """The sanitizers' libraries of g++, empty where it has none."""
+    """Returns the sanitizers' libraries of g++, empty where it has none."""
     if not shutil.which("g++"):
         return []
     found = [
@@ -99,7 +99,7 @@ def mutated(program: GeneratedProgram, rng: random.Random) -> tuple[np.ndarray, 
 
 
 def attempt(config: NpuConfig, seed: int, scratchpads: Scratchpads) -> tuple[bool, bool]:
-    """Whether the functional and the cycle-level simulator came to the end of a program."""
+    """Returns whether the functional and the cycle-level simulator came to the end of a program."""
     rng = random.Random(seed)
     memory, regions, where = mutated(generate(seed, config), rng)
     timing = MemoryTiming(read_latency=rng.choice((1, 16, 60)), read_interval=rng.choice((1, 3)))
@@ -124,7 +124,7 @@ def inside(count: int, seed: int, configs: int) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """The command line."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m verification.sanitize", description=(__doc__ or "").splitlines()[0]
     )

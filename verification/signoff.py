@@ -61,7 +61,7 @@ class Block:
 
 
 def share(found: int, wanted: int) -> str:
-    """12 of 16 (75.0 %)."""
+    """Returns a share as "12 of 16 (75.0 %)"."""
     return f"{found:,} of {wanted:,} ({100 * found / wanted if wanted else 100:.1f} %)"
 
 
@@ -412,7 +412,7 @@ def page(folder: Path, old: str = "", commit: str = "") -> str:
 
 
 def _with_age(body: str, block: Block) -> str:
-    """It says whether what was measured is that of today."""
+    """Returns a block's text, which says whether the design has changed since it was measured."""
 
     def aged(match: re.Match[str]) -> str:
         return f"{match[1]}{'' if match[2] == block.design[1]() else _CHANGED}:\n"
@@ -427,7 +427,7 @@ def _commit() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """The command line; returns the exit status."""
+    """Runs the command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m verification.signoff", description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, default=FOLDER, help="with the files of the blocks")
     parser.add_argument("--page", type=Path, default=PAGE, help="to write")

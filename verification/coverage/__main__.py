@@ -32,7 +32,7 @@ from verification.trials.trial import LIMIT, Trial
 
 
 def main(arguments: list[str]) -> int:
-    """The command line; returns 1 where a waiver waives nothing, or what is covered."""
+    """Runs the command line; returns 1 where a waiver waives nothing, or what is covered."""
     parser = argparse.ArgumentParser(prog="python -m verification.coverage", description=__doc__.splitlines()[0])
     parser.add_argument("--config", default="tiny", choices=CONFIGS, metavar="NAME", help="default: %(default)s")
     parser.add_argument("--programs", type=int, default=100, help="random programs (default %(default)s)")
@@ -113,7 +113,7 @@ def run_all(
         return made[-1]
 
     def again(origin: int) -> RtlDevice:
-        """The machine of the trial before: to write what one has covered takes longer than most trials."""
+        """Returns the machine of the trial before: to write what one has covered takes longer than most trials."""
         if not made or origin:
             return make(origin)
         made[-1].timing = MemoryTiming()
@@ -157,7 +157,7 @@ def measure(config: NpuConfig, some: Iterable[Trial], keep: Path | None = None) 
 def without_constants(
     points: Mapping[Point, int], constant: Container[tuple[str, int]]
 ) -> tuple[dict[Point, int], int]:
-    """The points but for toggles of constant bits, and how many those are.
+    """Returns the points but for toggles of constant bits, and how many those are.
 
     A bit that was seen to rise and to fall stays a point, whatever is said of it: Verilator has seen that of some bits
     of words of more than 64 bits whose Verilog is `1'h1`. That a bit only rises says nothing, it begins with 0.
@@ -208,7 +208,7 @@ def _share(counts: dict[str, int]) -> str:
 
 
 def page(figures: dict[str, Any], missing: set[Point]) -> str:
-    """The page: an overview by unit, then what is not covered."""
+    """Returns the page: an overview by unit, then what is not covered."""
     lines = [
         "# Coverage of the RTL",
         "",

@@ -61,12 +61,13 @@ _SEMAPHORES = ("takes one", "takes two", "gives one", "gives two", "takes the la
 
 
 def instructions_on(config: NpuConfig) -> list[Instruction]:
-    """Those that a machine has."""
+    """Returns the instructions that a machine has."""
     return [i for i in INSTRUCTIONS if i.requires is None or getattr(config, i.requires)]
 
 
 def took_effect(ops: Sequence[Op], started: Collection[int]) -> list[Op]:
-    """The instructions of a program that a run has used: those that started, and those that configure one of them.
+    """Returns the instructions of a program that a run has used: those that started, and those that configure one of
+    them.
 
     Args:
         ops: the program, up to the last that started at least.
@@ -80,7 +81,7 @@ def took_effect(ops: Sequence[Op], started: Collection[int]) -> list[Op]:
 
 
 def hits(ops: Iterable[Op], config: NpuConfig) -> set[str]:
-    """The bins that the instructions of a program are in."""
+    """Returns the bins that the instructions of a program are in."""
     found = set()
     for op in ops:
         for field in op.instruction.fields:

@@ -33,7 +33,7 @@ class Kept:
 
     @classmethod
     def of(cls, config: NpuConfig, file: Path | None) -> Kept:
-        """What the file has of this machine, perhaps nothing."""
+        """Returns what the file has of this machine, perhaps nothing."""
         machine = f"{config.fingerprint} {digest_of_rtl(config)}"
         if file is not None and file.is_file():
             found = json.loads(file.read_text(encoding="utf-8"))
@@ -48,7 +48,7 @@ class Kept:
         write_atomically(file, json.dumps(values))
 
     def left(self, some: Iterable[Trial], at_once: int) -> Iterator[Sequence[Trial]]:
-        """The trials that have not run, a few at a time."""
+        """Yields the trials that have not run, a few at a time."""
         todo = iter([trial for trial in some if trial.name not in self.trials])
         while part := list(islice(todo, at_once)):
             yield part

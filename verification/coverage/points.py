@@ -58,7 +58,7 @@ class Point:
 
     @property
     def bit(self) -> int:
-        """Of a toggle, the bit of its signal; 0 of others."""
+        """The bit of the signal that toggles; 0 of other points."""
         toggle = self.kind == TOGGLES and _TOGGLE.match(self.name)
         return int(toggle["bit"] or 0) if toggle else 0
 
@@ -91,12 +91,12 @@ class Waiver:
 
 
 def unused_bits(places: Iterable[int], config: NpuConfig) -> frozenset[int]:
-    """Of words with numbers of semaphores at some places: the bits that no legal number has."""
+    """Returns the bits that no legal semaphore number has, of words with such numbers at some places."""
     return frozenset(place + bit for place in places for bit in range(config.semaphores.bit_length(), SEMAPHORE_BITS))
 
 
 def library(config: NpuConfig) -> tuple[Path, str]:
-    """The simulation that counts, and its Verilog."""
+    """Returns the simulation that counts, and its Verilog."""
     kept: list[str] = []
 
     def text() -> str:
@@ -120,8 +120,8 @@ def add(file: Path, counts: Counter[str]) -> None:
 
 
 def read(counts: Mapping[str, int], text: str) -> dict[Point, int]:
-    """How often each point was seen; `text` is the Verilog. Toggles of values without a name in the sources are left
-    out: they are inside expressions."""
+    """Returns how often each point was seen; `text` is the Verilog. Toggles of values without a name in the sources are
+    left out: they are inside expressions."""
     lines = text.splitlines()
     found: dict[Point, int] = {}
     for keys, count in counts.items():
@@ -139,7 +139,7 @@ def read(counts: Mapping[str, int], text: str) -> dict[Point, int]:
 
 
 def _source(lines: Sequence[str], number: int) -> str:
-    """The line of the sources that a line of Verilog comes from: the last that was named before it."""
+    """Returns the line of the sources that a line of Verilog comes from: the last that was named before it."""
     for line in reversed(lines[:number]):
         if match := _SOURCE.search(line):
             first = match[1].split("|")[0]
@@ -150,7 +150,7 @@ def _source(lines: Sequence[str], number: int) -> str:
 
 
 def read_waivers(config: NpuConfig, path: Path = WAIVERS) -> list[Waiver]:
-    """Those of a machine. Raises ValueError for one without a reason."""
+    """Reads the waivers of a machine. Raises ValueError for one without a reason."""
     entries = tomllib.loads(path.read_text(encoding="utf-8")).get("waiver", [])
     waivers = [
         Waiver(

@@ -32,7 +32,7 @@ STEPS = 4
 
 
 def main(arguments: list[str]) -> int:
-    """The command line; returns 1 unless all is proved."""
+    """Runs the command line; returns 1 unless all is proved."""
     parser = argparse.ArgumentParser(prog="python -m verification.equivalence", description=__doc__.splitlines()[0])
     parser.add_argument("--board", default="ulx3s_85f", choices=ECP5_BOARDS)
     parser.add_argument("--config", default="tiny", choices=PRESETS)
@@ -71,7 +71,7 @@ def summary(verdict: Verdict) -> dict[str, Any]:
 
 
 def part_of(name: str) -> str:
-    """The part of the design that a name is in; the buffers of a pin are one with its registers."""
+    """Returns the part of the design that a name is in; the buffers of a pin are one with its registers."""
     return ".".join(name.split(".")[:-1][:STEPS]).partition(".buf.")[0] or NAME
 
 

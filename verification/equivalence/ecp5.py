@@ -81,7 +81,7 @@ class Netlist:
             self.starts.update((bits[0], "0") for port, bits in cell["connections"].items() if port.startswith("DO"))
 
     def cells(self, *types: str) -> Iterator[tuple[str, Cell]]:
-        """Those of some types, by name."""
+        """Returns the cells of some types, by name."""
         return ((name, cell) for name, cell in self.module["cells"].items() if cell["type"] in types)
 
     def boxes(self) -> Iterator[tuple[str, str, int, Bit, bool]]:
@@ -102,8 +102,8 @@ class Netlist:
         return {(cell, port, n): bit for cell, port, n, bit, given in self.boxes() if given == driven}
 
     def build(self, logic: Logic, known: Literals) -> Literals:
-        """What all bits are, with what states and outputs of boxes are. Logic becomes nodes that were there before,
-        where it is equal to one."""
+        """Returns what all bits are, with what states and outputs of boxes are. Logic becomes nodes that were there
+        before, where it is equal to one."""
         units: list[Unit] = []
         for name, cell in self.cells(*_LOGIC):
             if cell["type"] == "CCU2C":
@@ -119,7 +119,7 @@ class Netlist:
         return logic.compute(ordered(units), known)
 
     def next(self, logic: Logic, literals: Literals) -> dict[Bit, Next]:
-        """What comes into registers and into those behind products."""
+        """Returns what comes into registers and into those behind products."""
         gates, found = logic.gates, {}
         for _, cell in self.cells(REGISTER):
             enable = _muxed(cell, literals, "CE", "1")
@@ -143,7 +143,7 @@ class Netlist:
         return found
 
     def read_next(self, logic: Logic, literals: Literals, now: Mapping[Pin, int]) -> dict[Pin, Next]:
-        """What comes into the outputs of block RAMs before their registers, with what they are now."""
+        """Returns what comes into the outputs of block RAMs before their registers, with what they are now."""
         gates, found = logic.gates, {}
         for name, cell in self.cells(MEMORY):
             _, letter, width = _letters(cell)
@@ -156,14 +156,14 @@ class Netlist:
         return found
 
     def output_next(self, gates: Sweep, literals: Literals, pin: Pin, latch: int) -> Next:
-        """What comes into the register behind an output of a block RAM."""
+        """Returns what comes into the register behind an output of a block RAM."""
         cell = self.module["cells"][pin.cell]
         letter, bit = pin.place[0], cell["connections"][f"DO{pin.place}"][0]
         value = gates.choose(literals[bit], latch, _pin(cell, literals, f"OCE{letter}"))
         return Next(value, _pin(cell, literals, f"CLK{letter}"))
 
     def written(self, gates: Sweep, literals: Literals) -> Iterator[tuple[Pin, Written]]:
-        """What is written by each pin that stands for a column of a memory."""
+        """Yields what is written by each pin that stands for a column of a memory."""
         for name, cell in self.cells(SMALL_RAM):
             pin = partial(_pin, cell, literals)
             enable = _muxed(cell, literals, "WRE", "WRE")
@@ -184,7 +184,7 @@ class Netlist:
                 yield Pin(name, place), Written(enable, address, pin(data), pin(f"CLK{letter}"))
 
     def start(self, pin: Pin, rows: int) -> str:
-        """What a column holds at first, a "0" or "1" for each row."""
+        """Returns what a column holds at first, a "0" or "1" for each row."""
         cell = self.module["cells"][pin.cell]
         if cell["type"] == SMALL_RAM:
             value = number(cell, "INITVAL")
@@ -207,7 +207,7 @@ def _registered(cell: Cell) -> bool:
 
 
 def is_registered(cell: Cell, pin: Pin) -> bool:
-    """Whether a block RAM has a register behind this output."""
+    """Returns whether a block RAM has a register behind this output."""
     return text(cell, f"REGMODE_{pin.place[0]}", "NOREG") == "OUTREG"
 
 
@@ -221,7 +221,7 @@ def outputs(cell: Cell) -> Iterator[tuple[str, Bit]]:
 
 
 def _letters(cell: Cell) -> tuple[str, str, int]:
-    """Of a block RAM: which port writes, which reads, and how wide both are."""
+    """Returns which port of a block RAM writes, which reads, and how wide both are."""
     ports = cell["connections"]
     writing = [x for x in "AB" if ports.get(f"WE{x}", ["0"]) != ["0"]]
     widths = {number(cell, f"DATA_WIDTH_{x}", 18) for x in "AB"}
@@ -236,7 +236,7 @@ def _row(cell: Cell, literals: Literals, letter: str, width: int) -> list[int]:
 
 
 def _muxed(cell: Cell, literals: Literals, port: str, default: str) -> int:
-    """A pin behind the multiplexer that can take its complement or a constant in its place."""
+    """Returns a pin behind the multiplexer that can take its complement or a constant in its place."""
     setting = text(cell, f"{port}MUX", default)
     return {"1": TRUE, "0": FALSE}.get(setting, _pin(cell, literals, port) ^ (setting == "INV"))
 
@@ -278,7 +278,7 @@ def _logic(cell: Cell) -> Unit:
 
 
 def _carry(name: str, cell: Cell) -> Iterator[Unit]:
-    """Two bits of a chain."""
+    """Yields two bits of a chain."""
     inside = f"carry of {name}"
     for n, (carry, following) in enumerate(((*_bits(cell, "CIN", 1), inside), (inside, *_bits(cell, "COUT", 1)))):
         tables = carry_tables(number(cell, f"INIT{n}"), text(cell, f"INJECT1_{n}", "YES") == "YES")

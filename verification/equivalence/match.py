@@ -73,7 +73,7 @@ class Matched:
 
 
 def match(rtl: Rtl, netlist: Netlist) -> Matched:
-    """A guess about all registers and columns of memories."""
+    """Returns a guess about all registers and columns of memories."""
     found = Matched(rtl, netlist)
     _banks(found)
     cells = {name: cell["connections"]["Q"][0] for name, cell in netlist.cells(REGISTER)}

@@ -90,7 +90,7 @@ class _Proof:
         self.nexts = self.netlist.next(self.logic, self.there) | self._block_rams(states)
 
     def _block_rams(self, states: Literals) -> dict[Bit, Next]:
-        """What comes into the outputs of block RAMs."""
+        """Returns what comes into the outputs of block RAMs."""
         by_column = {place: bit for bit, place in self.rtl.from_memory.items()}
         now: dict[Pin, int] = {}
         behind: dict[Bit, Pin] = {}  # of a register behind an output
@@ -112,7 +112,7 @@ class _Proof:
         }
 
     def ends(self) -> Iterator[End]:
-        """All that must be equal."""
+        """Yields all that must be equal."""
         for bit, register in self.rtl.registers.items():
             clock = self.here[register.clock]
             set_now = self.here[register.set_low] ^ 1 if register.set_low is not None else FALSE
@@ -132,20 +132,20 @@ class _Proof:
         return End(REGISTER, register.names[0], pairs, register.start in ("", start))
 
     def _kept_in(self, bit: Bit, partner: Bit, mine: Next) -> End:
-        """A register for which a bit of the netlist stands, or a constant."""
+        """Returns a register for which a bit of the netlist stands, or a constant."""
         if partner in CONSTANTS:
             return self._register(bit, mine, Next(CONSTANTS[partner], mine.clock, mine.set_now), partner)
         return self._register(bit, mine, self.nexts.get(partner, Next(FALSE, FALSE)), self.netlist.starts[partner])
 
     def _same_as(self, bit: Bit, other: Bit, mine: Next) -> End:
-        """A register that equals another one, or a constant."""
+        """Returns a register that equals another one, or a constant."""
         if other in CONSTANTS:
             return self._kept_in(bit, other, mine)
         register = self.rtl.registers[other]
         return self._register(bit, mine, Next(self.following[other], self.here[register.clock]), register.start)
 
     def _columns(self) -> Iterator[End]:
-        """What is written to memories, and what they hold at first."""
+        """Yields what is written to memories, and what they hold at first."""
         for pin, written in self.netlist.written(self.gates, self.there):
             name, column = self.netlist.columns[pin.cell][pin.place]
             memory = self.rtl.memories[name]
@@ -171,7 +171,7 @@ class _Proof:
             yield End(COLUMN, f"{name}[{column}]", ((changes, FALSE),), set(memory.column(column)) == {str(value)})
 
     def _boxes(self) -> Iterator[End]:
-        """What goes to other cells and to the outside."""
+        """Yields what goes to other cells and to the outside."""
         there = self.netlist.pins(driven=False)
         for place in sorted(self.rtl.inputs.keys() | {p for p, bit in there.items() if bit not in CONSTANTS}):
             cell, port, n = place

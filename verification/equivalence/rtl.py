@@ -42,7 +42,7 @@ _OWN = {"FD1S3AX": ("CK", {}), **dict.fromkeys(("IFS1P3DX", "OFS1P3DX"), ("SCLK"
 
 
 def gates_of(design: Path, library: str) -> Module:
-    """The gates of a design in RTLIL; `library` declares the cells of the FPGA, as yosys finds it.
+    """Returns the gates of a design in RTLIL; `library` declares the cells of the FPGA, as yosys finds it.
 
     Raises:
         FpgaError: yosys failed.
@@ -99,7 +99,7 @@ class Memory:
     start: Sequence[str]
 
     def column(self, n: int) -> Sequence[str]:
-        """What a column holds at first, by row."""
+        """Returns what a column holds at first, by row."""
         return self.start[n :: len(self.data)]
 
 
@@ -187,12 +187,12 @@ class Rtl:
                     yield Unit(port.address, port.data, partial(_read, memory.name, columns))
 
     def build(self, logic: Logic, registers: Literals) -> Literals:
-        """What all bits are, with what registers are."""
+        """Returns what all bits are, with what registers are."""
         outside = {bit: logic.gates.variable() for bit in self.outputs.values()}
         return logic.compute(self.units, outside | registers)
 
     def next(self, logic: Logic, literals: Literals) -> Literals:
-        """What registers will be, by their bits."""
+        """Returns what registers will be, by their bits."""
         found = {bit: literals[r.data] for bit, r in self.registers.items() if r.data is not None}
         for memory in self.memories.values():
             for port in memory.reads:

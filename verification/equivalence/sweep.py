@@ -35,7 +35,7 @@ class Sweep(Gates):
         self._solver = Solver(self)
 
     def value(self, literal: int) -> int:
-        """Of a literal, a bit for each case. Variables are 1 in half of the first ones."""
+        """Returns the value of a literal, a bit for each case. Variables are 1 in half of the first ones."""
         every = (1 << self.cases) - 1
         for inputs in self.inputs[len(self.values) :]:
             if inputs is None:
@@ -57,12 +57,12 @@ class Sweep(Gates):
             self._by_value.setdefault(self._key(2 * node)[0], []).append(node)
 
     def _key(self, literal: int) -> tuple[int, int]:
-        """The value of a literal or of its complement, whichever is 0 in the first case, and which it is."""
+        """Returns the value of a literal or of its complement, whichever is 0 in the first case, and which it is."""
         value = self.value(literal)
         return (self.value(literal ^ 1), 1) if value & 1 else (value, 0)
 
     def known(self, literal: int) -> int:
-        """An old literal that is equal for all inputs, or the literal itself."""
+        """Returns an old literal that is equal for all inputs, or the literal itself."""
         node = literal >> 1
         if node < self.old:
             return literal
@@ -80,7 +80,7 @@ class Sweep(Gates):
         return literal
 
     def equal(self, a: int, b: int) -> bool:
-        """Whether two literals are equal for all inputs."""
+        """Returns whether two literals are equal for all inputs."""
         return a == b or (self.value(a) == self.value(b) and self._difference(a, b) is None)
 
     def _difference(self, a: int, b: int) -> dict[int, bool] | None:

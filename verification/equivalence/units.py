@@ -48,7 +48,7 @@ class Logic:
         self._known: dict[tuple[str, int, tuple[int, ...]], int] = {}
 
     def read(self, memory: str, columns: Sequence[int], address: Sequence[int]) -> list[int]:
-        """Some columns of the row at an address: of banks, that of the one which the upper bits name."""
+        """Returns some columns of the row at an address: of banks, that of the one which the upper bits name."""
         cut = self.banked.get(memory, ADDRESS_BITS)
         for n, bit in enumerate(address[cut:], cut):
             if bit not in (FALSE, TRUE):
@@ -63,7 +63,8 @@ class Logic:
         return found
 
     def compute(self, units: Iterable[Unit], literals: Literals) -> Literals:
-        """What is known, with the outputs of units, in this order. A bit that nothing drives may be anything."""
+        """Returns what is known, with the outputs of units, in this order. A bit that nothing drives may be
+        anything."""
         literals = CONSTANTS | literals
         for unit in units:
             for bit in unit.inputs:
@@ -75,7 +76,7 @@ class Logic:
 
 
 def ordered(units: Iterable[Unit]) -> Iterable[Unit]:
-    """Each unit behind those whose outputs it reads.
+    """Returns each unit behind those whose outputs it reads.
 
     Raises:
         CycleError: some read each other's in a circle.
@@ -84,7 +85,7 @@ def ordered(units: Iterable[Unit]) -> Iterable[Unit]:
 
 
 def table(gates: Gates, inputs: Sequence[int], bits: int) -> int:
-    """What a table of 2**n bits says of n inputs; the first one names the lowest bit of the place."""
+    """Returns what a table of 2**n bits says of n inputs; the first one names the lowest bit of the place."""
     size = 1 << len(inputs)
     bits &= (1 << size) - 1
     if bits in (0, (1 << size) - 1):
@@ -94,7 +95,8 @@ def table(gates: Gates, inputs: Sequence[int], bits: int) -> int:
 
 
 def product(gates: Gates, a: Sequence[int], b: Sequence[int], signed: tuple[bool, bool], bits: int) -> list[int]:
-    """The lowest bits of a product: the same nodes for the same factors, in either order, however they are extended."""
+    """Returns the lowest bits of a product: the same nodes for the same factors, in either order, however they are
+    extended."""
     factors = sorted(tuple(_shortest(factor, sign)) for factor, sign in zip((a, b), signed, strict=True))
     first, second = ([*factor, *[factor[-1]] * bits][:bits] for factor in factors)
     total = [FALSE] * bits
@@ -106,7 +108,7 @@ def product(gates: Gates, a: Sequence[int], b: Sequence[int], signed: tuple[bool
 
 
 def _shortest(factor: Sequence[int], signed: bool) -> list[int]:
-    """A signed factor, without the bits that only extend it."""
+    """Returns a signed factor, without the bits that only extend it."""
     bits = [*factor] if signed else [*factor, FALSE]
     while len(bits) > 1 and bits[-1] == bits[-2]:
         bits.pop()

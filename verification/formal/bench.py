@@ -59,7 +59,7 @@ class Property:
 
 
 class Bench:
-    """One part and its surroundings.
+    """A part and its surroundings, with what is assumed and what is checked.
 
     Attributes:
         properties: that are checked, by name.
@@ -78,19 +78,19 @@ class Bench:
         self._inputs: list[Signal] = []
 
     def free(self, shape: Any, name: str) -> Signal:
-        """A value the solver chooses in every cycle."""
+        """Adds a value that the solver chooses in every cycle."""
         signal = Signal(shape, name=name)
         self._inputs.append(signal)
         return signal
 
     def constant(self, shape: Any, name: str) -> Signal:
-        """A value the solver chooses once."""
+        """Adds a value that the solver chooses once."""
         signal = Signal(shape, name=name)
         self.m.submodules[f"any_{name}"] = Instance("$anyconst", p_WIDTH=Shape.cast(shape).width, o_Y=signal)
         return signal
 
     def past(self, value: Any, name: str, cycles: int = 1) -> Value:
-        """`value` so many cycles ago; 0 before the first. To be asked for outside of conditions."""
+        """Returns `value` so many cycles ago; 0 before the first. To be asked for outside of conditions."""
         now = Value.cast(value)
         for n in range(cycles):
             before = Signal(now.shape(), name=name if cycles == 1 else f"{name}_{n}")
@@ -122,7 +122,7 @@ class Bench:
                 self.m.d.comb += output.eq(self.free(bits.get(port, len(output)), f"{name}_{port}"))
 
     def assume(self, condition: Any) -> None:
-        """Only runs where this holds in every cycle are looked at."""
+        """Restricts the runs to those in which the condition holds in every cycle."""
         self.m.d.comb += Assume(Value.cast(condition).bool())
 
     def state(self, name: str, statement: str, fault: Cut | None = None) -> None:
@@ -157,12 +157,12 @@ def implies(a: Any, b: Any) -> Value:
 
 
 def distance(ahead: Value, behind: Value) -> Value:
-    """How far a counter is ahead of another one, both of which go round."""
+    """Returns how far a counter is ahead of another one, both of which go round."""
     return (ahead - behind)[: len(ahead)]
 
 
 def stored(bench: Bench, memory: Memory) -> Value:
-    """All words of a memory, that of address 0 lowest."""
+    """Returns all words of a memory, that of address 0 lowest."""
     words = []
     for n in range(memory.depth):
         port = memory.read_port(domain="comb")

@@ -47,7 +47,7 @@ class Cut:
     depth: int = 8
 
     def commands(self) -> str:
-        """For yosys, in the flat netlist."""
+        """Returns the commands for yosys that make the cut in the flat netlist."""
         return f"select -assert-count 1 bench/w:{self.net}; cutpoint bench/w:{self.net}; "
 
 
@@ -83,15 +83,15 @@ class Model:
         raise FormalError(f"smtbmc failed: {last}")
 
     def bounded(self, depth: int) -> tuple[bool, str]:
-        """Whether nothing fails in the first `depth` cycles, and the log."""
+        """Returns whether nothing fails in the first `depth` cycles, and the log."""
         return self._smtbmc("-t", str(depth), "--noprogress")
 
     def induction(self, depth: int) -> tuple[bool, str]:
-        """Whether `depth` good cycles are followed by a good one, from any state."""
+        """Returns whether `depth` good cycles are followed by a good one, from any state."""
         return self._smtbmc("-i", "-t", str(depth), "--noprogress")
 
     def reachable(self, depth: int) -> bool:
-        """Whether the assumptions leave a run of `depth` cycles at all."""
+        """Returns whether the assumptions leave a run of `depth` cycles at all."""
         return self._smtbmc("-g", "-t", str(depth), "--noprogress")[0]
 
 

@@ -37,7 +37,7 @@ class Proof:
 
 
 def on(proof: Proof, config: NpuConfig, suffix: str, *, quick: bool = False) -> Proof:
-    """The same on another machine."""
+    """Returns the same on another machine."""
     bench = functools.partial(proof.bench, c=config)
     return replace(proof, name=f"{proof.name}_{suffix}", bench=bench, quick=quick)
 
@@ -60,7 +60,7 @@ def prove(proof: Proof) -> None:
 
 
 def finds_fault(proof: Proof, name: str) -> bool:
-    """Whether property `name`, alone, fails within the fault's depth from reset once its net is cut."""
+    """Returns whether property `name`, alone, fails within the fault's depth from reset once its net is cut."""
     fault = next(p.fault for p in proof.properties if p.name == name)
     assert fault is not None
     with _model(proof.bench(name), fault) as model:
@@ -76,7 +76,7 @@ def digest_of_benches(proofs: Iterable[Proof]) -> str:
 
 
 def table(proofs: tuple[Proof, ...]) -> str:
-    """Proofs as a Markdown table."""
+    """Returns proofs as a Markdown table."""
     lines = ["| proof | property | statement | bound |", "|---|---|---|---|"]
     for proof in proofs:
         lines += [f"| `{proof.name}` | `{p.name}` | {p.statement} | {proof.bound} |" for p in proof.properties]

@@ -24,7 +24,7 @@ def commands(lines: Iterable[str]) -> Iterator[str]:
 
 
 def terms(text: str) -> list[str]:
-    """The terms of a list, without its brackets."""
+    """Returns the terms of a list, without its brackets."""
     found: list[str] = []
     depth = 0
     for part in re.findall(r"\|[^|]*\||[()]|[^\s()|]+|\s+", text):

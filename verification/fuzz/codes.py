@@ -61,7 +61,7 @@ def differences(config: NpuConfig, seed: int, trio: Trio | None = None) -> tuple
 
 
 def main(arguments: list[str]) -> int:
-    """The command line; returns the number of failures, at most 100."""
+    """Runs the command line; returns the number of failures, at most 100."""
     parser = argparse.ArgumentParser(prog="python -m verification.fuzz.codes", description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=100, help="programs in all")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
@@ -83,8 +83,8 @@ def main(arguments: list[str]) -> int:
                 print(
                     f"--machines {name} --seed {seed} --count 1{' --rtl' * options.rtl}: {'; '.join(lines)}", flush=True
                 )
-    told = ", ".join(f"{n} {end}" for end, n in sorted(ends.items()))
-    print(f"{options.count} programs ({told}), {failures} differ, {time.monotonic() - start:.0f} s")
+    by_end = ", ".join(f"{n} {end}" for end, n in sorted(ends.items()))
+    print(f"{options.count} programs ({by_end}), {failures} differ, {time.monotonic() - start:.0f} s")
     return min(failures, 100)
 
 

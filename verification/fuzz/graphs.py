@@ -53,7 +53,7 @@ def _tflite_nodes(seed: int, nodes: int) -> list[str]:
 
 
 def _optimise(seed: int) -> bool:
-    """One of four, of every size."""
+    """Returns whether to optimise: for one seed of four, at every size."""
     return seed // len(SIZES) % 4 == 0
 
 
@@ -64,7 +64,7 @@ TFLITE = Kind(
 
 
 def main(arguments: list[str]) -> int:
-    """The command line; returns the number of failures, at most 100."""
+    """Runs the command line; returns the number of failures, at most 100."""
     parser = argparse.ArgumentParser(prog="python -m verification.fuzz.graphs", description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=500, help="graphs in all")
     parser.add_argument("--seed", type=int, default=0, help="first seed")

@@ -39,7 +39,7 @@ SIGNED_OFF = "nano,tiny,small,wide,widest_bus,narrow_out,serial,two_passes,one_l
 
 
 def main(arguments: list[str]) -> int:
-    """The command line; returns the number of failures, at most 100."""
+    """Runs the command line; returns the number of failures, at most 100."""
     parser = argparse.ArgumentParser(prog="python -m verification.fuzz.programs", description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=100, help="programs in all")
     parser.add_argument("--seed", type=int, default=0, help="first seed, of programs and of random machines")
@@ -95,12 +95,12 @@ def main(arguments: list[str]) -> int:
 
 
 def _shared(count: int, runs: Sequence[object]) -> list[int]:
-    """So many programs, by machine."""
+    """Returns how many of `count` programs each machine runs."""
     return [count // len(runs) + (at < count % len(runs)) for at in range(len(runs))]
 
 
 def _known(file: Path, figures: Mapping[str, Any]) -> tuple[int, int]:
-    """How many programs a file says are equal, of such as are to be run, and their cycles of RTL."""
+    """Returns how many programs a file says are equal, of such as are to be run, and their cycles of RTL."""
     if not file.is_file():
         return 0, 0
     found = json.loads(file.read_text(encoding="utf-8"))
@@ -121,7 +121,7 @@ def _rtl(job: Job) -> tuple[int, int, float]:
 
 
 def rtl(config: NpuConfig, first: int, numbers: range, replay: str, shorter: bool) -> tuple[int, int]:
-    """How many of some programs differ on RTL or the simulators, and cycles."""
+    """Returns how many of some programs differ on RTL or the simulators, and cycles."""
     trio = Trio(config)
     bad = cycles = 0
     for seed in (first + number for number in numbers):
@@ -141,7 +141,7 @@ def rtl(config: NpuConfig, first: int, numbers: range, replay: str, shorter: boo
 
 
 def simulators(config: NpuConfig, first: int, numbers: range, replay: str, shorter: bool) -> int:
-    """How many of some programs differ on the two simulators."""
+    """Returns how many of some programs differ on the two simulators."""
     bad = 0
     for seed in (first + number for number in numbers):
         program, timing = case(seed, config)

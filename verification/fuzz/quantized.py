@@ -23,7 +23,7 @@ CONFIGS = ("tiny", "base")
 
 
 def reports(seed: int, graph: QuantizedGraph) -> dict[str, CheckReport]:
-    """What --check says, by where the graph ran."""
+    """Returns what --check says, by where the graph ran."""
     config = CONFIGS[seed % len(CONFIGS)]
     return {
         where: tw.check(graph.model, graph.feeds, config=config, cache=False, cpu_only=cpu_only)
@@ -32,7 +32,7 @@ def reports(seed: int, graph: QuantizedGraph) -> dict[str, CheckReport]:
 
 
 def differences(seed: int, graph: QuantizedGraph) -> list[str]:
-    """What is wrong, in words; nothing if all is right."""
+    """Returns what is wrong, in words; nothing if all is right."""
     try:
         found = reports(seed, graph)
     except Exception as error:  # a graph that cannot be compiled or run is a finding like any other
@@ -47,7 +47,7 @@ def differences(seed: int, graph: QuantizedGraph) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """The command line; returns the number of failures, at most 100."""
+    """Runs the command line; returns the number of failures, at most 100."""
     parser = argparse.ArgumentParser(prog="python -m verification.fuzz.quantized", description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=500, help="graphs in all")
     parser.add_argument("--seed", type=int, default=0, help="first seed")
@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _shortest(seed: int) -> list[str]:
-    """The nodes of the smallest graph of a seed that fails."""
+    """Returns the nodes of the smallest graph of a seed that fails."""
     for nodes in range(1, 7):
         graph = random_quantized_graph(seed, nodes)
         if differences(seed, graph):

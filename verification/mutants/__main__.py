@@ -21,7 +21,8 @@ from verification.trials.trial import Trial
 
 
 def _looked(drawn: Sample, chosen: Sequence[Fault], some: Sequence[Trial], prove: bool) -> Iterator[Found]:
-    """What becomes of each of the chosen faults, those without a trial last of their group if they shall be proved."""
+    """Yields what becomes of each of the chosen faults, those without a trial last of their group if they shall be
+    proved."""
     for library, faults in drawn.groups(chosen):
         left = []
         for found in look(drawn.config, library, faults, some):
@@ -37,7 +38,7 @@ def _looked(drawn: Sample, chosen: Sequence[Fault], some: Sequence[Trial], prove
 
 
 def main(arguments: list[str]) -> int:
-    """The command line; returns the exit status."""
+    """Runs the command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m verification.mutants", description=__doc__.splitlines()[0])
     parser.add_argument("--config", default="tiny", choices=CONFIGS, metavar="NAME", help="default: %(default)s")
     parser.add_argument("--count", type=int, default=100, help="faults in the sample (default %(default)s)")

@@ -54,7 +54,7 @@ class Verdict:
 
 
 class Prover:
-    """Of the faults of one netlist, which an input of the netlist turns on.
+    """Proves that faults of a netlist, which one of its inputs turns on, change nothing that can be seen.
 
     Args:
         netlist: of gates.
@@ -99,7 +99,7 @@ class Prover:
         return values
 
     def verdict(self, number: int) -> Verdict:
-        """Of a fault."""
+        """Returns what is proved of a fault."""
         verdict = Verdict(False)
         for history in HISTORIES:
             verdict = self._with(number, self._cycles(history))
@@ -108,7 +108,7 @@ class Prover:
         return verdict
 
     def _with(self, number: int, cycles: Sequence[Mapping[Any, int]]) -> Verdict:
-        """Of a fault, where any of these cycles may be the present one."""
+        """Returns the machine with a fault, where any of these cycles may be the present one."""
         apart: dict[Any, int] = {}  # what may differ in the faulty machine, and what it is there
         while len(apart) <= MOST:
             before = len(apart)
@@ -125,7 +125,7 @@ class Prover:
         return Verdict(False, seen=f"more than {MOST} bits")
 
     def _faulty(self, number: int, apart: Mapping[Any, int], good: Mapping[Any, int]) -> dict[Any, int]:
-        """The bits of the faulty machine that differ in structure."""
+        """Returns the bits of the faulty machine that differ in structure."""
         found = {bit: number >> place & 1 for bit, place in self.control.items()}
         found |= apart
         ready: list[int] = []
@@ -159,13 +159,14 @@ class Prover:
         return differing(self.gates, pairs)
 
     def _matters(self, end: End, good: Mapping[Any, int], faulty: Mapping[Any, int]) -> int:
-        """The bit at an end, 0 where it does not matter."""
+        """Returns the bit at an end, 0 where it does not matter."""
         literals = [faulty[bit] if bit in faulty else good.get(bit, FALSE) for bit in (end.bit, *end.when)]
         return self.gates.both(literals[0], reduce(self.gates.either, literals[1:])) if end.when else literals[0]
 
 
 def differing(gates: Gates, pairs: Mapping[str, tuple[int, int]]) -> list[str]:
-    """The names of the pairs that differ for some choices of the variables; none if no choice makes any differ."""
+    """Returns the names of the pairs that differ for some choices of the variables; none if no choice makes any
+    differ."""
     unequal = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
     draw = random.Random(1)
     literals = (literal for pair in unequal.values() for literal in pair)
@@ -178,8 +179,8 @@ def differing(gates: Gates, pairs: Mapping[str, tuple[int, int]]) -> list[str]:
 
 
 def strobe(port: str) -> str | None:
-    """The output with which a port of the machine matters: the fields of a channel of AXI are there with its VALID,
-    instructions of a trace with its strobe."""
+    """Returns the output with which a port of the machine matters: the fields of a channel of AXI are there with its
+    VALID, instructions of a trace with its strobe."""
     if port.endswith("_pc"):
         return port.removesuffix("_pc")
     channel = re.match(r"axi_(ar|aw|w)|axil_(r|b)", port)
@@ -195,7 +196,7 @@ def prover(
     control: str,
     strobes: Callable[[str], str | None] = strobe,
 ) -> Prover:
-    """The prover of a design.
+    """Returns the prover of a design.
 
     Args:
         script: of yosys, that reads the design and puts in the faults.

@@ -43,7 +43,7 @@ _PREPARED = "prepared.il"
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault.
+    """A fault of the netlist.
 
     Attributes:
         number: that turns it on.
@@ -86,11 +86,12 @@ class Sample:
 
     @property
     def digest(self) -> str:
-        """Of what the faults were drawn from, with the lines of its sources: `mutate` spreads them over these too."""
+        """The digest of what the faults were drawn from, with the lines of its sources: `mutate` spreads them over
+        these too."""
         return hashlib.sha256(self.text.encode()).hexdigest()[:12]
 
     def groups(self, chosen: Sequence[Fault]) -> Iterator[tuple[Path, list[Fault]]]:
-        """The chosen faults with libraries of machines that have them, each built when it is asked for.
+        """Yields the chosen faults with libraries of machines that have them, each built when it is asked for.
 
         Raises:
             FpgaError: yosys failed. BuildError: a library cannot be built.
@@ -114,14 +115,14 @@ class Sample:
             return (folder / "faults.v").read_text(encoding="utf-8")
 
     def _put_in(self, faults: Sequence[Fault], folder: Path) -> str:
-        """A script that makes the machine with some faults, from what it writes to a folder."""
+        """Returns a script that makes the machine with some faults, from what it writes to a folder."""
         (folder / _PREPARED).write_text(self.prepared, encoding="utf-8")
         switched = f"mutate -ctrl {INPUT} {INPUT_BITS}"
         commands = [re.sub(r"^mutate", f"{switched} {f.number}", self.commands[f.number - 1]) for f in faults]
         return "\n".join([f"read_rtlil {_PREPARED}", *commands, "opt_clean"])
 
     def prover(self, chosen: Sequence[Fault]) -> Prover:
-        """Of some of the faults. Raises FpgaError: yosys failed."""
+        """Returns the prover of some of the faults. Raises FpgaError: yosys failed."""
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch)
             return prover(self._put_in(chosen, folder), folder, TOP, INPUT)
@@ -147,7 +148,7 @@ def sample(config: NpuConfig, count: int, seed: int) -> Sample:
 
 
 def fault_of(number: int, command: str) -> Fault:
-    """A line of `mutate -list`."""
+    """Returns a line of `mutate -list`."""
     words = command.split()
     named: dict[str, list[str]] = {}
     for key, value in zip(words[1::2], words[2::2], strict=True):
@@ -159,5 +160,5 @@ def fault_of(number: int, command: str) -> Fault:
 
 
 def _named(source: str) -> str:
-    """A line of the sources as people call it: of this folder, or of a library."""
+    """Returns a line of the sources as people call it: of this folder, or of a library."""
     return re.sub(r".*/site-packages/", "", source_name(source))

@@ -22,7 +22,7 @@ class Gates:
         self._known: dict[tuple[int, int], int] = {}
 
     def variable(self) -> int:
-        """A new one."""
+        """Adds a node; returns its literal."""
         self.inputs.append(None)
         return 2 * (len(self.inputs) - 1)
 
@@ -56,7 +56,7 @@ class Gates:
         return self.choose(a, a ^ 1, b)
 
     def cone(self, literals: Iterable[int]) -> list[int]:
-        """The nodes that literals come from, each behind those that it reads."""
+        """Returns the nodes that literals come from, each behind those that it reads."""
         waiting = [literal >> 1 for literal in literals]
         found: set[int] = set()
         while waiting:
@@ -67,7 +67,8 @@ class Gates:
         return sorted(found)
 
     def evaluate(self, literals: Iterable[int], variable: Callable[[int], int], cases: int) -> Callable[[int], int]:
-        """What literals are, a bit for each of so many cases, where `variable` says what the nodes are that are one."""
+        """Returns what literals are, a bit for each of so many cases, where `variable` says what the nodes are that are
+        one."""
         every = (1 << cases) - 1
         values: dict[int, int] = {}
 
@@ -202,14 +203,15 @@ class Netlist:
 
 
 def named(module: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """All names of bits of a netlist with the bit, those of the sources first, the short ones before the long ones."""
+    """Yields all names of bits of a netlist with the bit, those of the sources first, the short ones before the long
+    ones."""
     for name, net in sorted(module["netnames"].items(), key=lambda item: (item[1]["hide_name"], len(item[0]))):
         for n, bit in enumerate(net["bits"]):
             yield f"{name}[{n}]", bit
 
 
 def starts(module: Mapping[str, Any]) -> dict[Any, str]:
-    """What bits of a netlist are at first, "0" or "1", where that is said."""
+    """Returns what bits of a netlist are at first, "0" or "1", where that is said."""
     values = ((net["bits"], net.get("attributes", {}).get("init", "")[::-1]) for net in module["netnames"].values())
     return {bit: value for bits, init in values for bit, value in zip(bits, init) if value in ("0", "1")}
 

@@ -53,7 +53,7 @@ class Found:
 
     @property
     def explained(self) -> bool:
-        """It is found, or there is nothing to find."""
+        """Whether the fault is found, or there is nothing to find."""
         return bool(self.trial) or self.nothing
 
     @property
@@ -91,24 +91,26 @@ def look(config: NpuConfig, library: Path, faults: Iterable[Fault], trials: Sequ
 
 
 def _look(config: NpuConfig, library: Path, faults: Sequence[Fault], trials: Sequence[Trial]) -> Iterator[Found]:
-    """In a process, which keeps what the simulators say of the trials. One that a fault ends gives this fault as its
-    last."""
+    """Runs the trials in a process, which keeps what the simulators say of them. One that a fault ends gives this fault
+    as its last."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
         os.close(reader)
-        _tell(config, library, faults, trials, writer)
+        _report(config, library, faults, trials, writer)
     os.close(writer)
-    told = 0
+    reported = 0
     with os.fdopen(reader, "rb") as pipe:
-        for told, line in enumerate(pipe, 1):
-            yield Found(faults[told - 1], *json.loads(line))
+        for reported, line in enumerate(pipe, 1):
+            yield Found(faults[reported - 1], *json.loads(line))
     _, status = os.waitpid(child, 0)
-    if told < len(faults):
-        yield Found(faults[told], "a crash", f"ended with status {status}")
+    if reported < len(faults):
+        yield Found(faults[reported], "a crash", f"ended with status {status}")
 
 
-def _tell(config: NpuConfig, library: Path, faults: Sequence[Fault], trials: Sequence[Trial], writer: int) -> NoReturn:
+def _report(
+    config: NpuConfig, library: Path, faults: Sequence[Fault], trials: Sequence[Trial], writer: int
+) -> NoReturn:
     """Writes a line for each fault: the trial that finds it, how, and how long that took. Trials that have found most
     of the faults of the same module go first."""
     finders: Counter[tuple[str, str]] = Counter()
@@ -164,13 +166,13 @@ def summary(drawn: Sample, seed: int, count: int, found: Sequence[Found]) -> dic
 
 
 def kept(file: Path, drawn: Sample, seed: int, count: int) -> list[Found]:
-    """What a file of `summary`, if there is one, says of faults of this sample that are explained; those that are not
-    are worth another look, by trials that there are now."""
+    """Returns what a file of `summary`, if there is one, says of faults of this sample that are explained; those that
+    are not are worth another look, by trials that there are now."""
     return [each for each in _read(file, drawn, seed, count) if each.explained]
 
 
 def left_open(file: Path, drawn: Sample, seed: int, count: int) -> set[int]:
-    """The numbers of the others."""
+    """Returns the numbers of the faults that are not explained."""
     return {each.fault.number for each in _read(file, drawn, seed, count) if not each.explained}
 
 

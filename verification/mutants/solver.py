@@ -9,7 +9,7 @@ from verification.mutants.gates import Gates
 
 
 class Solver:
-    """It is told of each node once."""
+    """A SAT solver that gets the clauses of each node once."""
 
     def __init__(self, gates: Gates) -> None:
         import bitwuzla as b
@@ -26,8 +26,8 @@ class Solver:
         return self.manager.mk_term(self.b.Kind.NOT, [term]) if literal & 1 else term
 
     def apart(self, pairs: Iterable[tuple[int, int]]) -> Callable[[int], bool] | None:
-        """What the literals of these pairs, and of what they come from, are for variables for which those of one pair
-        differ, to be asked before the next question; None if none can differ."""
+        """Returns what the literals of these pairs, and of what they come from, are for variables for which those of
+        one pair differ, to be asked before the next question; None if none can differ."""
         pairs = list(pairs)
         for node in self.gates.cone(literal for pair in pairs for literal in pair):
             if node in self.terms:

@@ -62,7 +62,7 @@ DIGITS = "digits"
 
 
 def main(arguments: list[str]) -> int:
-    """The command line; returns 1 where something differs."""
+    """Runs the command line; returns 1 where something differs."""
     parser = argparse.ArgumentParser(
         prog="python -m verification.netlists.__main__", description=__doc__.splitlines()[0]
     )
@@ -114,7 +114,7 @@ def main(arguments: list[str]) -> int:
 
 
 def model_of(name: str) -> Path | onnx.ModelProto:
-    """A network by its name or its file."""
+    """Returns a network by its name or its file."""
     if name == DIGITS:
         return ROOT / "examples" / "digits" / "digits_int8.onnx"
     return zoo.build_quantized(name) if name in zoo.ZOO else Path(name)

@@ -57,7 +57,7 @@ class Numbers:
     edges: list[tuple[int, int]] = field(default_factory=list)
 
     def clock(self, net: int, edges: tuple[int, int] = (1, 0)) -> int:
-        """The number of a clock, which may be a new one with these edges."""
+        """Returns the number of a clock, which may be a new one with these edges."""
         if net not in self.clocks:
             self.clocks[net] = len(self.clocks)
             self.edges.append(edges)
@@ -70,12 +70,12 @@ class Numbers:
 
 
 def text(cell: Cell, name: str, default: str) -> str:
-    """A parameter that is a word."""
+    """Returns a parameter that is a word."""
     return str(cell["parameters"].get(name, default)).strip()
 
 
 def number(cell: Cell, name: str, default: int = 0) -> int:
-    """A parameter that yosys writes in binary; bits that are not known are 0."""
+    """Returns a parameter that yosys writes in binary; bits that are not known are 0."""
     value = cell["parameters"].get(name)
     return default if value is None else int(str(value).replace("x", "0"), 2)
 
@@ -118,24 +118,25 @@ class CellReader:
             raise FpgaError("the netlist has no clock")
 
     def makers(self) -> Mapping[str, Maker]:
-        """By kind of cell, in order: those that give a net a second name come first, LUTs before other logic."""
+        """The makers by kind of cell, in order: those that give a net a second name come first, LUTs before other
+        logic."""
         raise NotImplementedError
 
     def net(self, bit: Bit) -> int:
-        """Its number."""
+        """Returns the net number of a netlist bit, allocated on first use."""
         return self.nets.setdefault(bit, len(self.nets) - len(_CONSTANT) + 2)
 
     def input(self, cell: Cell, port: str, index: int = 0) -> int:
-        """The net at a port; 0 where there is none."""
+        """Returns the net at a port; 0 where there is none."""
         bits = cell["connections"].get(port, ())
         return self.net(bits[index]) if index < len(bits) else ZERO
 
     def inputs(self, cell: Cell, ports: Iterable[str]) -> list[int]:
-        """Those at ports of one bit."""
+        """Returns those at ports of one bit."""
         return [self.input(cell, port) for port in ports]
 
     def clock(self, cell: Cell, port: str, inverted: bool = False) -> int:
-        """The number of a clock."""
+        """Returns the number of a clock."""
         if inverted:
             raise FpgaError(f"a netlist is simulated with rising edges alone, {cell['type']} has a falling one")
         net, clocks = self.input(cell, port), self.numbers.clocks

@@ -88,9 +88,9 @@ def changed(before: Module, after: Module) -> Iterator[str]:
 
 
 def lost(written: Configuration, found: Configuration) -> Iterator[str]:
-    """What a configuration says and the one that has been read from its bitstream does not, and switches that only the
-    latter has, a line each. Where a tile has only some of the bits of a setting, those are compared; levels of pins are
-    not. Bits of two settings that are written may be those of another value of one of them."""
+    """Yields what a configuration says and the one that has been read from its bitstream does not, and switches that
+    only the latter has, a line each. Where a tile has only some of the bits of a setting, those are compared; levels of
+    pins are not. Bits of two settings that are written may be those of another value of one of them."""
     for wire in sorted(found.arcs.keys() - written.arcs.keys()):
         if not found.rests(wire, found.arcs[wire]) and not _is_sum(written, wire):
             yield f"{wire}: connected to {found.arcs[wire]}, which is not written"
@@ -118,7 +118,8 @@ def lost(written: Configuration, found: Configuration) -> Iterator[str]:
 
 
 def _is_sum(configuration: Configuration, wire: Wire) -> bool:
-    """Whether a wire is a sum: there, what chooses a multiplexer in other slices says that nothing is injected."""
+    """Returns whether a wire is a sum: there, what chooses a multiplexer in other slices says that nothing is
+    injected."""
     output = re.fullmatch(r"F(\d)", wire[2])
     if output is None:
         return False
@@ -153,7 +154,7 @@ class _Comparison:
     # Connections.
 
     def connections(self, cell: Cell, place: tuple[int, int], bel: str) -> Iterator[str]:
-        """Of all inputs that have one place; those of a LUT may be exchanged."""
+        """Returns the connections of all inputs that have one place; those of a LUT may be exchanged."""
         exchanged = _INPUTS if cell["type"] == "TRELLIS_COMB" and _mode(cell) != "DPRAM" else ""
         for port, bits in cell["connections"].items():
             if not bits or cell["port_directions"][port] == "output" or port in exchanged:
@@ -197,7 +198,8 @@ class _Comparison:
         yield from ()
 
     def table(self, cell: Cell, place: tuple[int, int], bel: str) -> Iterator[str]:
-        """A table, whatever the order of its inputs; the carry of a chain is another function of the same table."""
+        """Yields a table, whatever the order of its inputs; the carry of a chain is another function of the same
+        table."""
         mode, index = _mode(cell), _index(bel)
         if mode == "RAMW_BLOCK":
             return
@@ -298,7 +300,7 @@ def _place(cell: Cell) -> tuple[tuple[int, int], str]:
 
 
 def _index(bel: str) -> int:
-    """Which of the eight LUTs or registers of a tile."""
+    """Returns which of the eight LUTs or registers of a tile."""
     found = _SLICE.fullmatch(bel)
     assert found is not None
     return 2 * _INPUTS.index(found[1]) + int(found[2])
@@ -309,7 +311,7 @@ def _mode(cell: Cell) -> str:
 
 
 def _wire(cell: Cell, place: tuple[int, int], bel: str, port: str) -> Wire | None:
-    """The wire of a port, None if it has none that can be followed."""
+    """Returns the wire of a port, None if it has none that can be followed."""
     kind, name = cell["type"], ""
     if kind in ("TRELLIS_COMB", "TRELLIS_FF"):
         index = _index(bel)
@@ -348,7 +350,7 @@ def _wire(cell: Cell, place: tuple[int, int], bel: str, port: str) -> Wire | Non
 
 
 def _equal(tables: tuple[int, int], inputs: tuple[list[Source], list[Source]]) -> bool:
-    """Whether two tables are the same function of what their inputs are connected to."""
+    """Returns whether two tables are the same function of what their inputs are connected to."""
     signals: list[Any] = sorted({*inputs[0], *inputs[1]} - {"0", "1"})
     for values in itertools.product("01", repeat=len(signals)):
         value: dict[Source, str] = {"0": "0", "1": "1", **dict(zip(signals, values, strict=True))}

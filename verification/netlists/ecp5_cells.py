@@ -39,7 +39,7 @@ PLL_OUTPUTS, _STEPS = ("CLKOP", "CLKOS", "CLKOS2", "CLKOS3"), 8
 
 
 def numbers_of(module: Module) -> Numbers:
-    """The cells of a flat module.
+    """Returns the cells of a flat module.
 
     Raises:
         FpgaError: a kind of cell, or a setting of one, that is not simulated; or clocks that are not of one PLL.
@@ -172,7 +172,7 @@ class _Reader(CellReader):
     # What stands around.
 
     def pll(self, name: str, cell: Cell) -> None:
-        """Its outputs: the first one is clock 0."""
+        """Makes the outputs of a PLL: the first one is clock 0."""
         self.numbers.locked = self.input(cell, "LOCK")
         for output in PLL_OUTPUTS:
             if text(cell, f"{output}_ENABLE", "DISABLED") == "ENABLED" and output in cell["connections"]:
@@ -184,7 +184,7 @@ class _Reader(CellReader):
         self.clock_out(name, cell, ("D0", "D1", "RST"), "SCLK", "Q")
 
     def pin(self, name: str, cell: Cell) -> None:
-        """Of one that is input and output, it is the input."""
+        """Makes a pin; one that is input and output is the input."""
         (pad,) = cell["connections"]["B"]
         direction = text(cell, "DIR", "INPUT")
         driven = (self.input(cell, "I"), self.input(cell, "T")) if direction != "INPUT" else None
@@ -202,7 +202,7 @@ def edges_of(parameter: Callable[[str], int], output: str) -> tuple[int, int]:
 
 
 def block_words(cell: Cell) -> list[int]:
-    """The 18-bit words a block RAM begins with."""
+    """Returns the 18-bit words a block RAM begins with."""
     words: list[int] = []
     for row in range(BLOCK_WORDS // INIT_WORDS):
         bits = number(cell, f"INITVAL_{row:02X}")

@@ -26,7 +26,7 @@ _CLOCK = re.compile(r"J(?P<output>CLKO(P|S\d?))_PLL|JPADDI[A-D]_PIO")
 
 
 def output_of(wire: Wire) -> tuple[str, re.Match[str]] | None:
-    """The kind of cell of which a wire is an output, and the parts of its name; None if it is none."""
+    """Returns the kind of cell of which a wire is an output, and the parts of its name; None if it is none."""
     for kind, name in OUTPUTS.items():
         if match := name.fullmatch(wire[2]):
             return kind, match
@@ -34,7 +34,7 @@ def output_of(wire: Wire) -> tuple[str, re.Match[str]] | None:
 
 
 def slice_of(cell: int) -> str:
-    """The name of the slice of one of the eight LUTs or registers of a tile."""
+    """Returns the name of the slice of one of the eight LUTs or registers of a tile."""
     return f"SLICE{'ABCD'[cell // 2]}"
 
 
@@ -65,7 +65,7 @@ class Nets:
         return self._next
 
     def net(self, source: Source) -> int:
-        """The number of a net, by where it comes from; what drives it is made later."""
+        """Returns the number of a net, by where it comes from; what drives it is made later."""
         if source not in self._nets:
             assert isinstance(source, tuple)
             constant = self.constant(source)
@@ -97,7 +97,7 @@ class Nets:
         return self.end((*place, name))
 
     def end(self, wire: Wire) -> int:
-        """The net that comes to a wire."""
+        """Returns the net that comes to a wire."""
         return self.net(self.configuration.source(wire))
 
     def inverse(self, net: int) -> int:
@@ -123,11 +123,11 @@ class Nets:
     # Clocks.
 
     def clock(self, wire: Wire) -> int:
-        """The number of a clock, by a wire that it comes to."""
+        """Returns the number of a clock, by a wire that it comes to."""
         return self.numbers.clocks[self.clock_net(wire)]
 
     def clock_net(self, wire: Wire) -> int:
-        """Its net: an output of the PLL, or a pin, behind the network of clocks."""
+        """Returns the net of a clock, behind the network of clocks: an output of the PLL, or a pin."""
         source = self.configuration.source(wire)
         match = _CLOCK.fullmatch(source[2]) if isinstance(source, tuple) else None
         if not isinstance(source, tuple) or match is None:
@@ -148,7 +148,7 @@ class Nets:
         self.numbers.clock(self._nets[source], edges)
 
     def edges(self, place: tuple[int, int], output: str) -> tuple[int, int]:
-        """Of an output of the PLL."""
+        """Returns the edges of an output of the PLL."""
         at = self.configuration.place_with("CLKFB_DIV", near=place)
         self.expect(at, f"{output}_ENABLE", "ENABLED")
         return edges_of(lambda name: int(self.setting(at, name), 2) + name.endswith("_DIV"), output)

@@ -26,7 +26,7 @@ PAD, REGISTERS = "PIO", "IOLOGIC"
 
 @dataclass(frozen=True)
 class Pad:
-    """One pin, by column, row and letter."""
+    """A pin of the FPGA, by column, row and letter."""
 
     configuration: Configuration
     column: int
@@ -35,11 +35,11 @@ class Pad:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Of its wires."""
+        """The column and row of the wires of the pad."""
         return self.column, self.row
 
     def setting(self, name: str, of: str = REGISTERS) -> str:
-        """One of the registers, or of the pad; empty = not set."""
+        """Returns a setting of the registers, or of the pad; empty = not set."""
         label = f"{of}{self.letter}.{name}"
         for columns, rows in _AROUND:
             settings = self.configuration.settings.get((self.column + columns, self.row + rows), {})
@@ -48,7 +48,7 @@ class Pad:
         return ""
 
     def expect(self, name: str, *values: str) -> str:
-        """A setting of the registers. Raises FpgaError if it has none of these values."""
+        """Returns a setting of the registers. Raises FpgaError if it has none of these values."""
         found = self.setting(name)
         if found not in values:
             label = f"{REGISTERS}{self.letter}.{name}"
@@ -56,11 +56,11 @@ class Pad:
         return found
 
     def pad_wire(self, port: str) -> Wire:
-        """A port of the pad, for example PADDO."""
+        """Returns a port of the pad, for example PADDO."""
         return (*self.place, f"{port}{self.letter}_{PAD}")
 
     def wire(self, port: str) -> Wire:
-        """A port of the registers, for example JCLK. Those at the upper and the lower edge have other names."""
+        """Returns a port of the registers, for example JCLK. Those at the upper and the lower edge have other names."""
         end = self.configuration.source(self.pad_wire("IOLTO"))
         if not isinstance(end, tuple) or not end[2].endswith(REGISTERS):
             raise FpgaError(f"column {self.column}, row {self.row}: no registers at pad {self.letter}")
@@ -107,7 +107,7 @@ class Pads(Nets):
         self.numbers.pins[name] = self.end(read) if pad.is_both else driven
 
     def clock_out(self, pad: Pad) -> int:
-        """A register of both edges that gives a clock to a pin: high in the first half of each cycle."""
+        """Returns a register of both edges that gives a clock to a pin: high in the first half of each cycle."""
         pad.expect("CLKOMUX", "CLK")
         pad.expect("DELAY.OUTDEL", "DISABLED")
         if [self.end(pad.wire(port)) for port in ("JTXDATA0", "JTXDATA1", "JLSR")] != [ONE, ZERO, ZERO]:
@@ -115,7 +115,7 @@ class Pads(Nets):
         return self.clock_net(pad.wire("JCLK"))
 
     def pad_output(self, pad: Pad, register: str, data: str) -> int:
-        """What a register shows that drives a pad, or says that it is not driven."""
+        """Returns what a register shows that drives a pad, or says that it is not driven."""
         pad.expect("MODE", _ONE_EDGE, _TWO_EDGES)
         pad.expect(f"{register}.OUTREGMODE", "FF")
         pad.expect("DELAY.OUTDEL", "DISABLED")
@@ -125,14 +125,15 @@ class Pads(Nets):
         return net
 
     def pad_register(self, wire: Wire, net: int, match: re.Match[str]) -> None:
-        """One that takes what comes from a pad."""
+        """Makes the register that takes what comes from a pad."""
         pad = Pad(self.configuration, *wire[:2], match[1])
         pad.expect("MODE", _ONE_EDGE)
         pad.expect("FF.INREGMODE", "FF")
         self.numbers.registers.append(self.pad_numbers(pad, self.end(pad.wire("DI")), net, "FF.REGSET", "I"))
 
     def pad_numbers(self, pad: Pad, data: int, net: int, reset_value: str, side: str) -> list[int]:
-        """Of a register at a pad; those of both sides have one enable, reset and clock, or none of them."""
+        """Returns enable, reset and clock of a register at a pad; those of both sides have the same, or none of
+        them."""
         flags = SET * (pad.expect(reset_value, "SET", "RESET") == "SET")
         enable, reset = ONE, ZERO
         if pad.expect(f"CE{side}MUX", "CEMUX", "1") == "CEMUX":

@@ -35,7 +35,7 @@ def pins_of(constraints: str) -> dict[str, str]:
 
 
 def numbers_of(configuration: Configuration, pins: Mapping[str, str]) -> Numbers:
-    """The cells that pins depend on.
+    """Returns the cells that pins depend on.
 
     Args:
         pins: of the package, by name of port.
@@ -47,7 +47,7 @@ def numbers_of(configuration: Configuration, pins: Mapping[str, str]) -> Numbers
 
 
 def carry_in(cell: int) -> str:
-    """The wire of the carry into one of the eight LUTs of a tile."""
+    """Returns the wire of the carry into one of the eight LUTs of a tile."""
     letter = "ABCD"[cell // 2]
     return f"FCI{letter}1_SLICE" if cell % 2 else "FCI_SLICE" if letter == "A" else f"FCI{letter}_SLICE"
 
@@ -103,7 +103,7 @@ class _Reader(Pads):
         return ecp5_cells.carry_tables(table, injects)
 
     def carry_inputs(self, place: tuple[int, int], cell: int) -> list[int]:
-        """The four of the LUT and the carry, which is 0 where a chain begins: there it must not matter."""
+        """Returns the four of the LUT and the carry, which is 0 where a chain begins: there it must not matter."""
         name = carry_in(cell)
         source = (*place, name) if cell % 2 else self.configuration.source((*place, name))
         chained = False
@@ -158,7 +158,8 @@ class _Reader(Pads):
         self.numbers.registers.append([data, enable, reset, net, flags, self.clock((*place, f"CLK{part}_SLICE"))])
 
     def small_ram(self, place: tuple[int, int], cell: int, net: int, table: int) -> None:
-        """One bit of 16 words; address and data of a write come through the third slice, which is not a LUT then."""
+        """Makes one bit of 16 words; address and data of a write come through the third slice, which is not a LUT
+        then."""
         self.expect(place, "SLICEC.MODE", "RAMW")
         self.expect(place, "CLK1.CLKMUX", "CLK")
         number = self.clock((*place, "CLK1"))
@@ -203,7 +204,7 @@ class _Reader(Pads):
         self.numbers.multipliers.append([*inputs, *outputs, int(clock != "NONE"), number])
 
     def inverted(self, place: tuple[int, int], setting: str, plain: str, wire: str) -> int:
-        """An input behind a switch that inverts it."""
+        """Returns an input behind a switch that inverts it."""
         net = self.input(place, wire)
         self.expect(place, setting, plain, "INV")
         return self.inverse(net) if self.setting(place, setting) == "INV" else net
@@ -223,7 +224,7 @@ class _Reader(Pads):
         self.numbers.blocks.append([*ports, int(written), *words, clocks[0]])
 
     def port(self, place: tuple[int, int], name: str, letter: str, wide: bool) -> list[int]:
-        """A port of a block RAM; of a wide one, A writes 36 bits whenever its clock is enabled, and B reads."""
+        """Returns a port of a block RAM; of a wide one, A writes 36 bits whenever its clock is enabled, and B reads."""
         for i, bit in enumerate(reversed(self.setting(place, f"{name}.CSDECODE_{letter}"))):
             if self.input(place, f"JCS{letter}{i}_EBR") != (ZERO, ONE)[int(bit)]:
                 raise FpgaError(f"{name} at {place}: no model of a port that is selected")
@@ -259,12 +260,12 @@ class _Reader(Pads):
 
 
 def block_at(configuration: Configuration, place: tuple[int, int]) -> str:
-    """The name of the block RAM that begins at a place."""
+    """Returns the name of the block RAM that begins at a place."""
     return f"EBR{_number_of(configuration, place, _BLOCKS)}"
 
 
 def multiplier_at(configuration: Configuration, place: tuple[int, int]) -> str:
-    """The name of the multiplier that begins at a place."""
+    """Returns the name of the multiplier that begins at a place."""
     return f"MULT18_{_number_of(configuration, place, _MULTIPLIERS)}"
 
 

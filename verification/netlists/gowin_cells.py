@@ -42,7 +42,7 @@ _STEPS = 16
 
 
 def numbers_of(module: Module) -> Numbers:
-    """The cells of a flat module. Raises FpgaError as `CellReader`."""
+    """Returns the cells of a flat module. Raises FpgaError as `CellReader`."""
     return _Reader(module).numbers
 
 
@@ -67,7 +67,7 @@ class _Reader(CellReader):
                 raise FpgaError(f"cell {name}: no model of {cell['type']} whose {port} is not 0")
 
     def wide(self, cell: Cell, port: str, count: int) -> list[int]:
-        """The nets of a port of several bits."""
+        """Returns the nets of a port of several bits."""
         return [self.input(cell, port, i) for i in range(count)]
 
     # Constants, clocks and pins.
@@ -79,7 +79,7 @@ class _Reader(CellReader):
         self.nets[cell["connections"]["V"][0]] = ONE
 
     def pll(self, name: str, cell: Cell) -> None:
-        """Its outputs: the first one is clock 0, the second one has a phase."""
+        """Makes the outputs of a PLL: the first one is clock 0, the second one has a phase."""
         self.tied(name, cell, ("RESET", "RESET_P", "FBDSEL", "IDSEL", "ODSEL", "PSDA", "DUTYDA"))
         self.numbers.locked = self.input(cell, "LOCK")
         later = int(text(cell, "PSDA_SEL", "0000"), 2)
@@ -99,7 +99,7 @@ class _Reader(CellReader):
         self.pad(name, cell["connections"]["O"][0], driven[0], driven)
 
     def pin(self, name: str, cell: Cell) -> None:
-        """One that is input and output: it is the input."""
+        """Makes a pin; one that is input and output is the input."""
         driven = self.input(cell, "I"), self.input(cell, "OEN")
         self.pad(name, cell["connections"]["IO"][0], self.input(cell, "O"), driven)
 
@@ -154,7 +154,7 @@ class _Reader(CellReader):
         self.numbers.multipliers.append([*wide[0], *wide[1], *signs, *out, 0, 0])
 
     def factor(self, cell: Cell, letter: str, width: int) -> list[int]:
-        """Its nets, behind their register if it has one."""
+        """Returns the nets of a factor, behind their register if it has one."""
         nets = self.wide(cell, letter, width)
         if not number(cell, f"{letter}REG"):
             return nets
@@ -167,7 +167,7 @@ class _Reader(CellReader):
         return [self.net(f"new {len(self.nets)}") for _ in range(count)]
 
     def registers(self, cell: Cell, data: Sequence[int], outputs: Sequence[int]) -> None:
-        """Those of a multiplier, with its enable and clock."""
+        """Makes the registers of a multiplier, with its enable and clock."""
         enable, clock = self.input(cell, "CE"), self.clock(cell, "CLK")
         self.numbers.registers += [[d, enable, ZERO, q, 0, clock] for d, q in zip(data, outputs, strict=True)]
 
@@ -219,13 +219,13 @@ class _Reader(CellReader):
         return width // byte * _BYTE if width >= byte else width
 
     def bytes_of(self, cell: Cell, port: str, count: int, byte: int) -> list[int]:
-        """The nets of a port, 9 for each byte."""
+        """Returns the nets of a port, 9 for each byte."""
         nets = self.wide(cell, port, count * byte)
         return [net for i in range(count) for net in (nets[byte * i : byte * (i + 1)] + [ZERO])[:_BYTE]]
 
 
 def words_of(cell: Cell) -> list[int]:
-    """The 18-bit words a block RAM begins with."""
+    """Returns the 18-bit words a block RAM begins with."""
     found = list(_bytes(cell, _BLOCKS[cell["type"]]))
     return [low | high << _BYTE for low, high in zip(found[::2], found[1::2], strict=True)]
 
@@ -238,5 +238,5 @@ def _bytes(cell: Cell, bits: int) -> Iterator[int]:
 
 
 def is_gowin(module: Module) -> bool:
-    """Whether a netlist is of this family, by its clock."""
+    """Returns whether a netlist is of this family, by its clock."""
     return any(cell["type"] == "rPLL" for cell in module["cells"].values())

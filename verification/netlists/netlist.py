@@ -66,7 +66,7 @@ def _library() -> ctypes.CDLL:
 
 
 def read_netlist(directory: Path, name: str = NETLIST) -> Module:
-    """The top module that a build has left in its folder, in the file of this name.
+    """Returns the top module that a build has left in its folder, in the file of this name.
 
     Raises:
         FpgaError: there is none, or it cannot be read.
@@ -82,7 +82,7 @@ def read_netlist(directory: Path, name: str = NETLIST) -> Module:
 
 
 def numbers_of(module: Module) -> Numbers:
-    """The cells of a flat module of either family. Raises FpgaError as `NetlistLine`."""
+    """Returns the cells of a flat module of either family. Raises FpgaError as `NetlistLine`."""
     return (gowin_cells if gowin_cells.is_gowin(module) else ecp5_cells).numbers_of(module)
 
 
@@ -158,7 +158,7 @@ class NetlistLine(Owner):
         return int(self._library.tw_netlist_seen(self._handle, lut))
 
     def level(self, pin: str) -> int:
-        """Of a pin, by its name, as the netlist drives or reads it."""
+        """Returns the level of a pin, by its name, as the netlist drives or reads it."""
         return int(self._library.tw_netlist_level(self._handle, self._pins[pin]))
 
     @property

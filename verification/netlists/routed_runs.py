@@ -22,8 +22,9 @@ UNPACKED = f"{NAME}.unpacked.config"
 
 
 def routed(board: UartBoard, config: NpuConfig, point: Point) -> Path:
-    """A folder with the bitstream of a design for a board and all it was made from, made as a build makes it, once for
-    these sources: netlist, constraints, the netlist after routing, the configuration, and that of the bitstream."""
+    """Returns a folder with the bitstream of a design for a board and all it was made from, made as a build makes it,
+    once for these sources: netlist, constraints, the netlist after routing, the configuration, and that of the
+    bitstream."""
     flow, source = board.flow(), synthesised(board, config, point)
     assert isinstance(flow, Ecp5)
     (image,) = flow.images
@@ -47,11 +48,11 @@ def unpack(folder: Path, image: str) -> None:
 
 
 def cells_in(folder: Path) -> Numbers:
-    """What is in the configuration of a folder."""
+    """Returns what is in the configuration of a folder."""
     sites = pins_of((folder / CONSTRAINTS).read_text(encoding="utf-8"))
     return numbers_of(Configuration(folder / CONFIGURATION), sites)
 
 
 def routed_cells(board: UartBoard, config: NpuConfig, point: Point) -> Numbers:
-    """What is in the bitstream, for `pair`."""
+    """Returns what is in the bitstream, for `pair`."""
     return cells_in(routed(board, config, point))

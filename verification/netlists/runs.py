@@ -101,7 +101,7 @@ class Recorder:
         self.line.reset()
 
     def close(self) -> None:
-        """The line is played again later."""
+        """Does nothing: the line is played again later."""
 
 
 @dataclass
@@ -119,7 +119,7 @@ class Recording:
 
 @dataclass
 class NetworkRecording(Recording):
-    """And what the driver made of the answers for a network."""
+    """The recording of a network, and what the driver made of the answers."""
 
     outputs: dict[str, np.ndarray]
     counters: Counters
@@ -127,8 +127,8 @@ class NetworkRecording(Recording):
 
 @dataclass
 class ProgramsRecording(Recording):
-    """And which random programs left other bytes than the functional simulator, by their seeds; None stands for a look
-    at all that they may write, at the end."""
+    """The recording of random programs, and which of them left other bytes than the functional simulator, by their
+    seeds; None stands for a look at all that they may write, at the end."""
 
     wrong: list[int | None]
 
@@ -183,8 +183,8 @@ def _address(board: SerialBoard, baud: int) -> str:
 
 
 def replay(line: Line, recording: Recording, expected: bytes | None = None) -> bytes:
-    """What a line answers to what was recorded. Bytes are sent when they were then, but for long pauses of the host.
-    With `expected`, it ends where the answers become different."""
+    """Plays what was recorded; returns what a line answers. Bytes are sent when they were then, but for long pauses of
+    the host. With `expected`, it ends where the answers become different."""
     received, gap = b"", GAP + 2 * recording.longest
     for waited, data in [*recording.sent, (_AFTER, b"")]:  # until all has been answered
         quiet = 0
@@ -201,7 +201,7 @@ def replay(line: Line, recording: Recording, expected: bytes | None = None) -> b
 
 
 def synthesised(board: UartBoard, config: NpuConfig, point: Point) -> Path:
-    """A folder with a design for a board and its netlist, made as a build makes it, once for these sources."""
+    """Returns a folder with a design for a board and its netlist, made as a build makes it, once for these sources."""
     flow = board.flow()
 
     def make(scratch: Path) -> None:
@@ -213,7 +213,8 @@ def synthesised(board: UartBoard, config: NpuConfig, point: Point) -> Path:
 
 
 def netlist_file(board: UartBoard) -> str:
-    """The name of the netlist that is placed. Raises AssertionError for boards whose netlists are not simulated."""
+    """Returns the name of the netlist that is placed. Raises AssertionError for boards whose netlists are not
+    simulated."""
     flow = board.flow()
     assert isinstance(flow, PlatformFlow)
     return flow.netlist
@@ -221,7 +222,8 @@ def netlist_file(board: UartBoard) -> str:
 
 @functools.cache
 def digest_of_design(board_name: str, config_name: str) -> str:
-    """12 hex digits over the RTL of what a board gets for a preset: another way to write the same is no other RTL."""
+    """Returns 12 hex digits over the RTL of what a board gets for a preset: another way to write the same is no other
+    RTL."""
     board, config = BOARDS[board_name], preset(config_name)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -230,7 +232,7 @@ def digest_of_design(board_name: str, config_name: str) -> str:
 
 
 def digest_in(folder: Path) -> str:
-    """That of the design in a folder of `synthesised`."""
+    """Returns the digest of the design in a folder of `synthesised`."""
     return hashlib.sha256((folder / DESIGN).read_bytes()).hexdigest()[:12]
 
 
@@ -242,7 +244,8 @@ def made_once(
     files: Sequence[str],
     make: Callable[[Path], None],
 ) -> Path:
-    """A folder with files of a design, which `make` leaves in an empty folder, once for these sources and tools."""
+    """Returns a folder with files of a design, which `make` leaves in an empty folder, once for these sources and
+    tools."""
     made_from = [board.name, config.fingerprint, point, sources_digest(*_SOURCES), *map(tool_version, _TOOLS)]
     folder = cache_folder() / group / hashlib.sha256(" ".join(map(str, made_from)).encode()).hexdigest()[:24]
     if not folder.is_dir():
@@ -275,7 +278,7 @@ class Pair:
 
 
 def placed_cells(board: UartBoard, config: NpuConfig, point: Point) -> Module:
-    """What nextpnr places."""
+    """Returns what nextpnr places."""
     return read_netlist(synthesised(board, config, point), netlist_file(board))
 
 
@@ -287,8 +290,8 @@ def pair(
     memory: str | None = None,
     **changes: int | float,
 ) -> Pair:
-    """Both forms of what a board gets: the point of the board with some of its values changed. Two clocks have their
-    edges at the same times in both.
+    """Returns both forms of what a board gets: the point of the board with some of its values changed. Two clocks have
+    their edges at the same times in both.
 
     Args:
         cells: reads or makes those of the netlist.

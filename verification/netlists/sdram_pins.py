@@ -82,7 +82,7 @@ def nets_of(numbers: Numbers) -> np.ndarray:
 
 
 def registers_of(numbers: Numbers) -> int:
-    """The number of the clock of the registers at the pins.
+    """Returns the number of the clock of the registers at the pins.
 
     Raises:
         FpgaError: a pin without a register, or registers on several clocks.

@@ -63,13 +63,13 @@ class Kind:
     defaults: dict[str, str] = field(default_factory=dict)
 
     def bits(self, setting: str, value: str) -> frozenset[str]:
-        """Those that a value of a setting sets."""
+        """Returns the bits that a value of a setting sets."""
         return self.options.get(setting, {}).get(value, frozenset())
 
 
 @functools.cache
 def kind_of(tile_type: str) -> Kind:
-    """The entry of the database for a type of tile."""
+    """Returns the entry of the database for a type of tile."""
     kind, section, name = Kind(), "", ""
     path = _database() / "tiledata" / tile_type / "bits.db"
     for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
@@ -168,7 +168,7 @@ class Configuration:
 
     @functools.cached_property
     def settings(self) -> dict[tuple[int, int], dict[str, str]]:
-        """Of all tiles at a place, by column and row.
+        """Returns the settings of all tiles at a place, by column and row.
 
         Raises:
             FpgaError: two tiles say different things, as those may that are read from a bitstream: a tile with half of
@@ -189,7 +189,7 @@ class Configuration:
             raise FpgaError(f"{wire} is driven by {driver} and {self.arcs[wire]}")
 
     def at(self, place: tuple[int, int], name: str) -> Wire:
-        """The wire that a tile at a place means by a name."""
+        """Returns the wire that a tile at a place means by a name."""
         if name[3:4] == "_" and name[:2].isdigit():  # of one size of device
             name = name[4:]
         columns, rows, plain = _split(name)
@@ -198,7 +198,7 @@ class Configuration:
         return place[0] + columns, place[1] + rows, plain
 
     def _find_wires(self) -> None:
-        """By the name of a wire: places from which a type of tile joins another one to it."""
+        """Returns, by the name of a wire, the places from which a type of tile joins another one to it."""
         self._types: dict[tuple[int, int], set[str]] = defaultdict(set)
         for name, tile in self._device["tilegrid"].items():
             self._types[place_of(name)].add(tile["type"])
@@ -218,7 +218,7 @@ class Configuration:
         return self._types.get(place, set())
 
     def rests(self, wire: Wire, driver: Wire) -> bool:
-        """Whether a switch connects a wire to this one if none of its bits is set."""
+        """Returns whether a switch connects a wire to this one if none of its bits is set."""
         for _, columns, rows, source, rests in self._joins.get(wire[2], ()):
             if rests and self.at((wire[0] - columns, wire[1] - rows), source) == driver:
                 return True
@@ -264,7 +264,8 @@ class Configuration:
         return None
 
     def source(self, wire: Wire) -> Source:
-        """Where the signal of a wire comes from: the last wire that nothing drives, or "0" and "1" where it is tied."""
+        """Returns where the signal of a wire comes from: the last wire that nothing drives, or "0" and "1" where it is
+        tied."""
         path = list[Wire]()
         end: Source = wire
         while isinstance(end, tuple):
@@ -289,12 +290,12 @@ class Configuration:
         return end
 
     def place_with(self, setting: str, near: tuple[int, int]) -> tuple[int, int]:
-        """The place with a setting that is nearest to another one, or that one if nobody has it."""
+        """Returns the place with a setting that is nearest to another one, or that one if nobody has it."""
         places = (place for place, settings in self.settings.items() if setting in settings)
         return min(places, key=lambda place: abs(place[0] - near[0]) + abs(place[1] - near[1]), default=near)
 
     def content_of(self, place: tuple[int, int], block: str) -> list[int]:
-        """The 18-bit words that a block RAM begins with."""
+        """Returns the 18-bit words that a block RAM begins with."""
         number = int(self.settings.get(place, {}).get(f"{block}.WID", "0")[::-1], 2)  # the lowest bit first
         halves = self.contents.get(number, [])
         return [low | high << _BYTE for low, high in zip(halves[::2], halves[1::2], strict=True)]

@@ -6,5 +6,5 @@ from tilewright.compiler.npu.emit.hazards import Access
 
 
 def rows_of(access: Access) -> set[int]:
-    """The rows (of memory: bytes) that an access touches."""
+    """Returns the rows (of memory: bytes) that an access touches."""
     return {access.start + turn * access.stride + row for turn in range(access.times) for row in range(access.length)}

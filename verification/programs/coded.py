@@ -62,7 +62,7 @@ def _stream(rng: np.random.Generator, config: NpuConfig, most: int) -> tuple[lis
 
 
 def _damaged(rng: np.random.Generator, ops: list[Op], data: bytes, size: int) -> tuple[list[Op], bytes, int]:
-    """The same with something wrong: bits of the stream, fields of an instruction, the size of its region."""
+    """Returns the same with something wrong: bits of the stream, fields of an instruction, the size of its region."""
     raw = np.frombuffer(data, np.uint8).copy()
     kind = int(rng.integers(5))
     if kind == 0:
@@ -90,7 +90,7 @@ def _damaged(rng: np.random.Generator, ops: list[Op], data: bytes, size: int) ->
 
 
 def coded_program(seed: int, config: NpuConfig, damage: float = 0.5) -> tuple[GeneratedProgram, np.ndarray | None]:
-    """A program, and the tiles it must load; None where its stream is damaged.
+    """Returns a program, and the tiles it must load; None where its stream is damaged.
 
     Args:
         damage: how often it is.
@@ -144,7 +144,7 @@ def coded_program(seed: int, config: NpuConfig, damage: float = 0.5) -> tuple[Ge
 
 
 def shown(memory: np.ndarray, config: NpuConfig, tiles: int) -> np.ndarray:
-    """The tiles [tiles, block_out, block_in] that memory shows after a run."""
+    """Returns the tiles [tiles, block_out, block_in] that memory shows after a run."""
     count = tiles * config.tile_bytes
     columns = memory[_OUT : _OUT + count].view(np.int8).reshape(tiles, config.block_in, config.block_out)
     return columns.transpose(0, 2, 1)

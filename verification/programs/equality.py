@@ -87,7 +87,7 @@ class Outcome:
 
 
 class Trio:
-    """One device of each kind for a configuration."""
+    """The RTL and both simulators of a configuration."""
 
     def __init__(self, config: NpuConfig) -> None:
         self.config = config
@@ -99,7 +99,7 @@ class Trio:
         self.functional = FunctionalDevice(self.config)
 
     def outcomes(self, program: GeneratedProgram, timing: MemoryTiming, watchdog: int = WATCHDOG) -> list[Outcome]:
-        """Of RTL and cycle-level simulator."""
+        """Runs a program on RTL and cycle-level simulator; returns what each did."""
         self.rtl.timing = self.cycle.timing = timing
         found = []
         for device in (self.rtl, self.cycle):
@@ -141,7 +141,7 @@ class Trio:
 
 
 def clock_differences(rtl: Outcome, cycle: Outcome, ops: Sequence[Op]) -> list[str]:
-    """How counters, errors and moments differ; the first diverging event last."""
+    """Returns how counters, errors and moments differ; the first diverging event last."""
     lines = []
     if rtl.stop != cycle.stop:
         lines.append(f"stops: rtl {rtl.error or 'none'}; cycle {cycle.error or 'none'}")
@@ -159,7 +159,7 @@ def clock_differences(rtl: Outcome, cycle: Outcome, ops: Sequence[Op]) -> list[s
 def first_divergence(
     rtl: Outcome, cycle: Outcome
 ) -> tuple[tuple[Engine, str, int], int | None, int | None] | None:  # fmt: skip
-    """The earliest start or end of an instruction that happens at different times."""
+    """Returns the earliest start or end of an instruction that happens at different times."""
     keys = [k for k in rtl.moments.keys() | cycle.moments.keys() if rtl.moments.get(k) != cycle.moments.get(k)]
     if not keys:
         return None
@@ -186,7 +186,7 @@ def of_trace(trace: Trace | None, ops: Sequence[Op]) -> dict[tuple[Engine, str, 
 
 
 def case(seed: int, config: NpuConfig) -> tuple[GeneratedProgram, MemoryTiming]:
-    """A program and a memory timing, made again from their seed."""
+    """Returns a program and a memory timing, made again from their seed."""
     rng = random.Random(f"case {seed}")
     timing = random_timing(rng)
     program = generate(
@@ -196,7 +196,7 @@ def case(seed: int, config: NpuConfig) -> tuple[GeneratedProgram, MemoryTiming]:
 
 
 def with_ops(program: GeneratedProgram, ops: Sequence[Op]) -> GeneratedProgram:
-    """The same memory with other instructions."""
+    """Returns the same memory with other instructions."""
     image = program.memory.copy()
     words = np.frombuffer(to_bytes(ops), np.uint8)
     image[:PROGRAM_BYTES] = 0
@@ -227,7 +227,7 @@ def cycle_differences(config: NpuConfig, program: GeneratedProgram, timing: Memo
 
 
 def shrink(trio: Trio, program: GeneratedProgram, timing: MemoryTiming, say: Callable[[str], None]) -> GeneratedProgram:
-    """The fewest instructions with which the clocks of RTL and cycle-level simulator still differ.
+    """Returns the fewest instructions with which the clocks of RTL and cycle-level simulator still differ.
 
     Semaphores need not balance in what is left: a program that waits for ever stops both devices the same way.
     """

@@ -87,7 +87,7 @@ def prepare(device: Device) -> list[Region]:
 
 
 def outcome(device: Device, words: bytes, **options: int) -> tuple[ErrorCode, Engine, int | None, int] | None:
-    """The error with which a program stops: code, engine, instruction, address; None = it ends."""
+    """Returns the error with which a program stops: code, engine, instruction, address; None = it ends."""
     regions = prepare(device)
     device.write(regions[0].base, words)
     try:

@@ -19,7 +19,7 @@ _NAMES = {Engine.LOAD: "LOAD", Engine.GEMM: "GEMM", Engine.VECTOR: "VECTOR", Eng
 
 
 def synchronised(*runs: Run, config: NpuConfig = MACHINE, limit: int = SEMAPHORE_LIMIT) -> list[Op]:
-    """The finished instructions of a program."""
+    """Returns the finished instructions of a program."""
     sync = Synchroniser(ROWS, config, limit)
     for name, reads, writes in runs:
         sync.run(op(name), reads, writes)
@@ -34,7 +34,7 @@ def access_of(space: str, start: int, length: int, times: int = 1, stride: int =
 
 
 def _spaces(rng: random.Random, engine: Engine) -> list[list[str]]:
-    """What a run of the engine reads, and what it writes."""
+    """Returns what a run of the engine reads, and what it writes."""
     touched = [[space for space, engines in table.items() if engine in engines] for table in (READERS, WRITERS)]
     return [rng.sample(spaces, rng.randint(0, len(spaces))) for spaces in touched]
 
@@ -53,7 +53,7 @@ def random_program(rng: random.Random) -> list[Run]:
 
 
 def bursts(rng: random.Random, length: int = 150, longest: int = 24) -> list[Run]:
-    """Many runs of one engine, one row further each, before those of the next: signals pile up."""
+    """Returns many runs of one engine, one row further each, before those of the next: signals pile up."""
     runs: list[Run] = []
     while len(runs) < length:
         engine, name = rng.choice(list(_NAMES.items()))

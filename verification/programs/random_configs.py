@@ -14,8 +14,8 @@ LARGEST_BLOCK = 16
 
 
 def random_config(seed: int) -> NpuConfig:
-    """A valid machine, made again from its seed. Memories are small most of the time, so that addresses come near their
-    ends, and have any number of rows."""
+    """Returns a valid machine, made again from its seed. Memories are small most of the time, so that addresses come
+    near their ends, and have any number of rows."""
     rng = random.Random(f"config {seed}")
     while True:
         try:
@@ -66,7 +66,7 @@ def _draw(rng: random.Random) -> dict[str, int]:
 
 
 def plainest(config: NpuConfig, differs: Callable[[NpuConfig], bool]) -> NpuConfig:
-    """A machine on which something still differs, with as many fields as can be as a small machine has them."""
+    """Returns a machine on which something still differs, with as many fields as can be as a small machine has them."""
     plain = NpuConfig(block_in=4, block_out=4, axi_data_bits=32)
     for field in fields(NpuConfig):
         value = getattr(plain, field.name)

@@ -53,7 +53,7 @@ def random_operands(count: int, rng: np.random.Generator) -> dict[str, np.ndarra
 
 
 def _pattern(mantissa: int, exponent: int) -> int:
-    """The float32 of mantissa * 2**exponent, for mantissas of at most 24 bits."""
+    """Returns the float32 of mantissa * 2**exponent, for mantissas of at most 24 bits."""
     length = mantissa.bit_length()
     return (exponent + length - 1 + _BIAS) << (MANTISSA - 1) | (mantissa << (MANTISSA - length)) & 0x7FFFFF
 
@@ -80,7 +80,7 @@ def beside_ties() -> tuple[tuple[int, int], ...]:
 
 
 def _products(tie: int, places: int) -> list[tuple[int, int]]:
-    """Of the two factors of 24 bits that give 2 * tie + 1, shifted to 47 or 48 bits, plus one bit or none."""
+    """Returns the two factors of 24 bits that give 2 * tie + 1, shifted to 47 or 48 bits, plus one bit or none."""
     wanted, found = 2 * tie + 1, []
     for shift in (MANTISSA - 2, MANTISSA - 1):  # of the product's 47 or 48 bits
         product = wanted << shift

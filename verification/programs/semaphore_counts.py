@@ -18,7 +18,8 @@ from tilewright.isa.program import NpuStep, Program
 
 
 def highest_counts(ops: Sequence[Op], config: NpuConfig) -> dict[int, int]:
-    """By number of the semaphore. Fails if a semaphore has two givers or takers, or the program cannot end."""
+    """Returns the highest count of each semaphore, by number. Fails if a semaphore has two givers or takers, or the
+    program cannot end."""
     takers: dict[int, Engine] = {}
     givers: dict[int, Engine] = {}
     for operation in ops:
@@ -34,7 +35,7 @@ def highest_counts(ops: Sequence[Op], config: NpuConfig) -> dict[int, int]:
 
 
 def _play(ops: Sequence[Op], config: NpuConfig, late: Engine, mine: list[int]) -> dict[int, int]:
-    """The highest counts of the semaphores `mine`, which `late` takes as late as it can."""
+    """Returns the highest counts of the semaphores `mine`, which `late` takes as late as it can."""
     queues: dict[Engine, deque[Op]] = {queue_of(e, config): deque() for e in Engine if e != Engine.FETCH}
     counts = [0] * (config.semaphores + 1)
     highest = dict.fromkeys(mine, 0)
@@ -74,12 +75,12 @@ def _play(ops: Sequence[Op], config: NpuConfig, late: Engine, mine: list[int]) -
 
 
 def _may_go(operation: Op, late: Engine) -> bool:
-    """It is not one that is put off: what only sets registers takes nothing."""
+    """Returns whether an instruction is not put off: what only sets registers takes nothing."""
     return operation.instruction.engine != late or not operation.instruction.takes_semaphores
 
 
 def highest_of(program: Program) -> int:
-    """The highest count of any semaphore in any NPU step of a program."""
+    """Returns the highest count of any semaphore in any NPU step of a program."""
     ops = from_bytes(program.instructions)
     return max(
         (

@@ -78,7 +78,7 @@ class Builder:
         return f"{stem}{self.count}"
 
     def pick(self, fits: Callable[[Tensor], bool] = lambda t: True) -> Tensor:
-        """A tensor, rather a recent one."""
+        """Draws a tensor of the graph, rather a recent one."""
         found = [t for t in self.tensors if fits(t)]
         if not found:
             raise NoOperand
@@ -116,7 +116,7 @@ class Builder:
         exact: bool = True,
         **attrs: Any,
     ) -> Tensor:
-        """A node with one output."""
+        """Adds a node with one output; returns it."""
         return self.several(op, inputs, [(tuple(shape), dtype, bound)], exact, **attrs)[0]
 
     def several(
@@ -127,7 +127,7 @@ class Builder:
         exact: bool,
         **attrs: Any,
     ) -> list[Tensor]:
-        """A node with several outputs, each a (shape, dtype, bound)."""
+        """Returns a node with several outputs, each a (shape, dtype, bound)."""
         made = [Tensor(self.name("t"), tuple(s), d, int(b), exact) for s, d, b in outputs]
         if any(t.size > MOST_ELEMENTS for t in made):
             raise NoOperand
@@ -136,7 +136,7 @@ class Builder:
         return made
 
     def like(self, op: str, x: Tensor, *more: str, **attrs: Any) -> Tensor:
-        """A node whose output is as its first operand."""
+        """Returns a node whose output is as its first operand."""
         return self.add(op, [x.name, *more], x.shape, x.dtype, x.bound, x.exact, **attrs)
 
     def small(self, x: Tensor) -> Tensor:
@@ -173,7 +173,7 @@ def is_exact(t: Tensor) -> bool:
 
 
 def parted(random: Random, n: int) -> list[int]:
-    """A number of elements as extents."""
+    """Returns a number of elements as extents."""
     shape: list[int] = []
     while n > 1 and len(shape) < 4:
         divisors = [d for d in range(2, n + 1) if n % d == 0]
@@ -188,7 +188,7 @@ def parted(random: Random, n: int) -> list[int]:
 
 
 def partner(b: Builder, x: Tensor) -> Tensor:
-    """A tensor, or a constant, that broadcasts to or with x."""
+    """Returns a tensor, or a constant, that broadcasts to or with x."""
 
     def fits(t: Tensor) -> bool:
         pairs = list(zip(t.shape[::-1], x.shape[::-1]))

@@ -28,7 +28,7 @@ OPS: tuple[tuple[Callable[[Builder], None], int], ...] = (
 
 
 def random_graph(random: Random, nodes: int = 20, control: bool = True) -> RandomGraph:
-    """A graph of at least so many nodes.
+    """Returns a graph of at least so many nodes.
 
     Args:
         control: with If and Loop.
@@ -51,7 +51,8 @@ def random_graph(random: Random, nodes: int = 20, control: bool = True) -> Rando
 
 
 def _finished(b: Builder) -> RandomGraph:
-    """The graph with what nobody reads as outputs, and some of what is read; nodes that lead nowhere do not exist."""
+    """Returns the graph with what nobody reads as outputs, and some of what is read; nodes that lead nowhere do not
+    exist."""
     made = [t for t in b.tensors if t.name not in b.feeds]
     used = set(_reads(b.nodes))
     leaves = [t for t in made if t.name not in used]

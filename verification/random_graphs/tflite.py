@@ -142,7 +142,7 @@ _MAKERS = ((_reshape, 3), (_arithmetic, 5), (_place, 4), (_cast, 4), (_pack, 4),
 
 
 def random_tflite(random: Random, ops: int) -> TfliteGraph:
-    """A graph of at least so many operators; its outputs are what nobody reads."""
+    """Returns a graph of at least so many operators; its outputs are what nobody reads."""
     b = _Builder(random)
     feeds = {}
     for _ in range(random.randrange(1, 3)):

@@ -29,7 +29,8 @@ Some = TypeVar("Some", python_faults.Fault, cpp_faults.Fault)
 
 
 def drawn(faults: Iterable[Some], count: int, seed: int) -> list[Some]:
-    """A sample. Faults have places in it by their names alone: a change of the sources leaves the other ones there."""
+    """Returns a sample. Faults have places in it by their names alone: a change of the sources leaves the other ones
+    there."""
     place = {fault: hashlib.sha256(f"{seed} {fault.name}".encode()).digest() for fault in faults}
     return sorted(place, key=place.__getitem__)[:count]
 
@@ -52,8 +53,8 @@ def summary(seed: int, found: Sequence[Found]) -> dict[str, Any]:
             "faults": len(here),
             "found": len(here) - len(left),
             "seconds": round(sum(f.seconds for f in here)),
-            "survivors": [_told(f) | {"looks": f.looks} for f, reason in left if not reason],
-            "reviewed": [_told(f) | {"reason": reason} for f, reason in left if reason],
+            "survivors": [_entry(f) | {"looks": f.looks} for f, reason in left if not reason],
+            "reviewed": [_entry(f) | {"reason": reason} for f, reason in left if reason],
             SOURCES: digest_of_code(files),
             "each": {f.fault.name: (f.by, f.seconds, f.looks) for f in here},
         }
@@ -61,8 +62,8 @@ def summary(seed: int, found: Sequence[Found]) -> dict[str, Any]:
 
 
 def kept(file: Path, faults: Iterable[Some]) -> list[Found]:
-    """What a file of `summary` says of some faults that are found or explained, if it is of the same sources; the other
-    ones are worth another look, by tests that there are now."""
+    """Returns what a file of `summary` says of some faults that are found or explained, if it is of the same sources;
+    the other ones are worth another look, by tests that there are now."""
     if not file.is_file():
         return []
     figures, by_name = json.loads(file.read_text(encoding="utf-8")), {fault.name: fault for fault in faults}
@@ -72,12 +73,12 @@ def kept(file: Path, faults: Iterable[Some]) -> list[Found]:
     return [Found(by_name[name], by, "", *rest) for name, (by, *rest) in each if by or name in reviewed()]
 
 
-def _told(found: Found) -> dict[str, Any]:
+def _entry(found: Found) -> dict[str, Any]:
     return {"name": found.fault.name, "where": found.fault.where, "what": found.fault.what}
 
 
 def main(arguments: list[str]) -> int:
-    """The command line; returns the exit status."""
+    """Runs the command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m verification.source_faults", description=__doc__.splitlines()[0])
     parser.add_argument("--python", type=int, default=100, help="faults in compiler/npu (default %(default)s)")
     parser.add_argument("--cpp", type=int, default=50, help="faults in simulator/native (default %(default)s)")

@@ -25,7 +25,7 @@ _LEFT_ALONE = re.compile(r"^\s*(#|//|\*|/\*|template|static_assert|constexpr|usi
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault.
+    """A fault in a C++ source.
 
     Attributes:
         path: of the source.
@@ -46,7 +46,7 @@ class Fault:
 
     @property
     def what(self) -> str:
-        """It in words."""
+        """The change, in words."""
         return f"{self.old} -> {self.new}"
 
     @property
@@ -57,11 +57,11 @@ class Fault:
 
     @property
     def where(self) -> str:
-        """Its file and line, as editors take them."""
+        """File and line of the fault, as editors take them."""
         return f"{self.path.relative_to(ROOT)}:{self.line}"
 
     def text(self) -> str:
-        """The source with it."""
+        """Returns the source with the fault."""
         lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
         assert self.code[self.column :].startswith(self.old)
         lines[self.line - 1] = self.code[: self.column] + self.new + self.code[self.column + len(self.old) :] + "\n"
@@ -69,7 +69,7 @@ class Fault:
 
 
 def faults_of(path: Path) -> list[Fault]:
-    """All faults that can be put into a file."""
+    """Returns all faults that can be put into a file."""
     found = []
     same: Counter[str] = Counter()
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):

@@ -55,7 +55,7 @@ _WIDE = (6, 150)
 
 @dataclass(frozen=True)
 class Look:
-    """One look.
+    """A check that may find a fault.
 
     Attributes:
         name: of it.
@@ -101,7 +101,7 @@ def _pin(network: str, config: str) -> str:
 
 
 def unit_tests(files: list[str]) -> str:
-    """What fails first of the quick tests in some files."""
+    """Returns what fails first of the quick tests in some files."""
     wanted = "not slow and not long and not cosim and not network"
     status = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-m", wanted, *files])
     return "" if status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) else f"pytest ends with {status}"
@@ -122,7 +122,7 @@ def of_the_simulators(programs: int, *, clock: bool) -> Iterator[Look]:
 
 
 def _compared(said: Callable[[bool], object]) -> Callable[[], str]:
-    """What the simulators say is what is expected, which is found out at the first call: without a fault."""
+    """Returns a check that the simulators say what they say without a fault, which is found out at its first call."""
     expected = functools.cache(lambda: said(True))
 
     def run() -> str:

@@ -32,7 +32,7 @@ _LEFT_ALONE = (ast.Raise, ast.JoinedStr, ast.Assert)
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault.
+    """A fault in a Python source.
 
     Attributes:
         path: of the source.
@@ -55,17 +55,17 @@ class Fault:
 
     @property
     def where(self) -> str:
-        """Its file and line, as editors take them."""
+        """File and line of the fault, as editors take them."""
         return f"{self.path.relative_to(ROOT)}:{self.line}"
 
     @property
     def code(self) -> str:
-        """Its line."""
+        """The line of the source."""
         return self.path.read_text(encoding="utf-8").splitlines()[self.line - 1]
 
 
 def faults_of(path: Path) -> list[Fault]:
-    """All faults that can be put into a file."""
+    """Returns all faults that can be put into a file."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return [
         Fault(path, name, index, line, what)
@@ -157,7 +157,7 @@ def _place(code: CodeType) -> tuple[str, str]:
 
 
 def codes(module: CodeType) -> Mapping[str, CodeType]:
-    """The code of each function and method of a module, by name; of two with one name the last."""
+    """Returns the code of each function and method of a module, by name; of two with one name the last."""
     found: dict[str, CodeType] = {}
     for code in module.co_consts:
         if isinstance(code, CodeType):

@@ -20,7 +20,7 @@ def reviewed() -> dict[str, str]:
 
 
 def read_reviewed(path: Path) -> dict[str, str]:
-    """The same of a file.
+    """Reads the reasons from a file.
 
     Raises:
         ValueError: a name is that of no fault in the sources, or is there twice; `code` is not in the fault's line,

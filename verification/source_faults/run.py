@@ -46,7 +46,7 @@ class Found:
 
 
 def in_python(faults: Sequence[python_faults.Fault], looks: Sequence[Look], *, own: bool = True) -> Iterator[Found]:
-    """What becomes of faults in Python: the looks that call the function of each, the quickest first, then, with
+    """Yields what becomes of faults in Python: the looks that call the function of each, the quickest first, then, with
     `own`, the unit tests of its file.
 
     Raises:
@@ -72,7 +72,8 @@ def in_python(faults: Sequence[python_faults.Fault], looks: Sequence[Look], *, o
 
 @functools.cache
 def _own(source: Path) -> Look | None:
-    """The unit tests of a source, which lie where it does: those of its name first, then all of a small folder."""
+    """Returns the unit tests of a source, which lie where it does: those of its name first, then all of a small
+    folder."""
     folder = ROOT / "tests" / "unit" / source.parent.relative_to(ROOT)
     named, files = folder / f"test_{source.stem}.py", sorted(folder.glob("test_*.py"))
     if len(files) > _SMALL:
@@ -88,11 +89,11 @@ def _unit_tests(files: list[str]) -> Look:
 
 
 def _nothing() -> None:
-    """No fault."""
+    """Puts no fault in."""
 
 
 def _watched(look: Look, files: set[str]) -> tuple[set[tuple[str, str]], str]:
-    """The functions of some files that a look calls, and what it says."""
+    """Returns the functions of some files that a look calls, and what it says."""
     called: set[tuple[str, str]] = set()
 
     def note(frame: FrameType, event: str, argument: Any) -> None:
@@ -111,7 +112,7 @@ def _watched(look: Look, files: set[str]) -> tuple[set[tuple[str, str]], str]:
 def in_cpp(
     faults: Sequence[cpp_faults.Fault], clock: Sequence[Look], results: Sequence[Look], *, own: bool = True
 ) -> Iterator[Found]:
-    """What becomes of faults in the native simulators, but for those that do not compile, or to the same code as
+    """Yields what becomes of faults in the native simulators, but for those that do not compile, or to the same code as
     without them, which are none.
 
     Args:
@@ -144,7 +145,7 @@ _OF_THE_SIMULATORS = _unit_tests([str(ROOT / "tests" / "unit" / "simulator")])
 
 @functools.cache
 def _pass(tests: Look) -> bool:
-    """Whether tests find nothing without a fault."""
+    """Returns whether tests find nothing without a fault."""
     return not _in_a_child(_nothing, [tests])[0]
 
 
@@ -153,12 +154,12 @@ def _of_the_clock(fault: cpp_faults.Fault) -> bool:
 
 
 def _flags(module: ModuleType) -> tuple[str, ...]:
-    """Those of a simulator, but for what makes it fast."""
+    """Returns the compiler flags of a simulator, but for those that make it fast."""
     return ("-O1", "-w", *(flag for flag in module._FLAGS if not flag.startswith(("-O", "-W"))))
 
 
 def _code(fault: cpp_faults.Fault, sources: Path) -> str:
-    """What the compiler makes of sources, for the machines of `looks`."""
+    """Returns what the compiler makes of sources, for the machines of `looks`."""
     module, main = (cycle, "cycle.cpp") if _of_the_clock(fault) else (native, "machine.cpp")
     blocks = [f"-DTW_BLOCK_{name}={size}" for name, size in (("IN", TINY.block_in), ("OUT", TINY.block_out))]
     options = ["-std=c++17", "-fPIC", *_flags(module), *blocks, f"-I{module._INCLUDE}", "-S", "-o", "-"]
@@ -166,7 +167,7 @@ def _code(fault: cpp_faults.Fault, sources: Path) -> str:
 
 
 def _use(fault: cpp_faults.Fault, folder: Path) -> None:
-    """From here on the simulators of this process are built from sources with a fault. Raises `BuildError`."""
+    """Builds the simulators of this process from sources with a fault from here on. Raises `BuildError`."""
     sources = folder / "native"
     shutil.copytree(fault.path.parent, sources, dirs_exist_ok=True)
     (sources / fault.path.name).write_text(fault.text(), encoding="utf-8")
@@ -186,7 +187,7 @@ def _in_a_child(prepare: Callable[[], None], looks: Sequence[Look]) -> tuple[str
     child = os.fork()
     if not child:
         os.close(reader)
-        _tell(prepare, looks, writer)
+        _report(prepare, looks, writer)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         text = pipe.read()
@@ -205,7 +206,7 @@ def _children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _tell(prepare: Callable[[], None], looks: Sequence[Look], writer: int) -> NoReturn:
+def _report(prepare: Callable[[], None], looks: Sequence[Look], writer: int) -> NoReturn:
     """Writes what finds the fault, and how; in the child."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     nothing = os.open(os.devnull, os.O_WRONLY)

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 
 from tilewright.isa.config import NpuConfig
 from verification.trials.bus import bus
-from verification.trials.corner_cases import sharp
+from verification.trials.corner_cases import corner_cases
 from verification.trials.directed import directed
 from verification.trials.fetch import fetch
-from verification.trials.full_width import wide
+from verification.trials.full_width import full_width
 from verification.trials.host import host
 from verification.trials.issue import issue
-from verification.trials.limits import far
-from verification.trials.register_bits import bits
-from verification.trials.simultaneous_gives import meet
+from verification.trials.limits import limits
+from verification.trials.register_bits import register_bits
+from verification.trials.simultaneous_gives import simultaneous_gives
 from verification.trials.transfer import transfer
 from verification.trials.trial import Trial, trials
 from verification.trials.vector import vector
@@ -97,7 +97,20 @@ PURPOSES = {
 def all_trials(config: NpuConfig, programs: int) -> Iterator[Trial]:
     """Random programs and what stops, so many of each (see `trials`), then those made for a purpose."""
     yield from trials(config, programs)
-    for some in (directed, far, sharp, bits, bus, wide, meet, vector, transfer, issue, fetch, host):
+    for some in (
+        directed,
+        limits,
+        corner_cases,
+        register_bits,
+        bus,
+        full_width,
+        simultaneous_gives,
+        vector,
+        transfer,
+        issue,
+        fetch,
+        host,
+    ):
         yield from some(config)
 
 

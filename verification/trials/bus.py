@@ -21,7 +21,7 @@ from verification.trials.trial import SIZES, Make, Trial
 
 
 def bus(config: NpuConfig) -> Iterator[Trial]:
-    """The trials, those that take least first."""
+    """Yields the trials, cheapest first."""
     yield Trial("fixed", 0, _fixed, fresh=False)
     yield Trial("anew", 0, _anew)
     yield Trial("status", 0, _status)

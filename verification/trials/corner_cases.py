@@ -25,8 +25,8 @@ from verification.trials.trial import ENGINES, LIMIT, SEMAPHORES, Make, Trial
 _PAIR_BYTES = 8  # of PRM: int32 bias, float32 scale
 
 
-def sharp(config: NpuConfig) -> Iterator[Trial]:
-    """The trials, those that take least first."""
+def corner_cases(config: NpuConfig) -> Iterator[Trial]:
+    """Yields the trials, cheapest first."""
     yield trial("drain", 0, config, list(_drains()))
     yield Trial("quiet", 0, _quiet)
     yield Trial("quiet", 1, _quiet_after_reset)
@@ -128,7 +128,8 @@ def _shared(one: str, other: str, config: NpuConfig) -> Iterator[list[Op]]:
 
 
 def _ends(run: Run, config: NpuConfig) -> bool:
-    """It ends, in whatever order engines take what they share: the functional simulator has an order of its own."""
+    """Returns whether a program ends in whatever order engines take what they share: the functional simulator has an
+    order of its own."""
     return isinstance(run.on(CycleDevice(config))[0], Counters)
 
 

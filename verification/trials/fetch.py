@@ -146,7 +146,7 @@ def compared(kind: str, number: int, config: NpuConfig, runs: Sequence[Run]) -> 
 
 
 def fetch(config: NpuConfig) -> Iterator[Trial]:
-    """The trials, those that take least first."""
+    """Yields the trials, cheapest first."""
     yield compared("reports", 0, config, list(_reports(config)))
     yield compared("permissions", 0, config, list(_permissions()))
     yield compared("times", 0, config, list(_times()))

@@ -25,8 +25,8 @@ _OPEN, _CLOSED = Region(0x4000_0000, 0x3FFF_FFFF, read=True, write=True), Region
 _FAST = MemoryTiming(read_latency=1, write_latency=1)
 
 
-def wide(config: NpuConfig) -> Iterator[Trial]:
-    """The trials, those that take least first."""
+def full_width(config: NpuConfig) -> Iterator[Trial]:
+    """Yields the trials, cheapest first."""
     yield compared("queued", 0, config, [Run(_queued(engine, config)) for engine in ENGINES])
     yield compared("nests", 0, config, [Run(ops, timeout=_ENOUGH) for ops in _nests(config)])
     yield compared("boxes", 0, config, [Run(ops, {3: _OPEN, 4: _CLOSED}) for ops in _boxes()])

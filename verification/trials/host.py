@@ -23,7 +23,7 @@ from verification.trials.trial import Make, Trial
 
 
 def host(config: NpuConfig) -> Iterator[Trial]:
-    """The trials, those that take least first."""
+    """Yields the trials, cheapest first."""
     yield Trial("holes", 0, _holes, fresh=False)
     yield Trial("answers", 0, _answers)
     yield Trial("cleared", 0, _cleared)

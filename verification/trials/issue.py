@@ -38,7 +38,7 @@ _LENGTHS = [0xFFE_FFFF & ~(1 << bit) for bit in range(28)]
 
 
 def issue(config: NpuConfig) -> Iterator[Trial]:
-    """The trials, short ones first."""
+    """Yields the trials, shortest first."""
     for number in range(0, _PROGRAMS, 4):
         programs = [_loops(engine, n, config) for n in range(number, number + 4) for engine in ("GEMM", "VECTOR")]
         yield trial("loops", number // 4, config, [Run(ops, timeout=20_000, data=_data(config)) for ops in programs])

@@ -29,8 +29,8 @@ _OFFSETS = (0xA8, 0x54)
 _PROGRAM, _DATA = INSTRUCTION_BYTES * (LATE + 300), 4096
 
 
-def far(config: NpuConfig) -> Iterator[Trial]:
-    """The trials, short ones first."""
+def limits(config: NpuConfig) -> Iterator[Trial]:
+    """Yields the trials, shortest first."""
     few = [_high(config, address, ops) for address in HIGH for ops in _outside(config)]
     few += [
         Run([op("LOAD", region=6, count=1), op("END")], length=length)
@@ -81,7 +81,7 @@ def _late(ops: Sequence[Op]) -> list[Op]:
 
 
 def syncs(number: int) -> list[Op]:
-    """So many instructions, of all engines in turn."""
+    """Returns a number of SYNC instructions, of all engines in turn."""
     return [op(f"{ENGINES[n % len(ENGINES)]}_SYNC") for n in range(number)]
 
 

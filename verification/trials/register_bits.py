@@ -17,8 +17,8 @@ from verification.trials.trial import ENGINES, SEMAPHORES, Make, Trial
 PATTERNS = (0, 0xFFFF_FFFF, 0, 0xAAAA_AAAA, 0x5555_5555, 0xAAAA_AAAA)
 
 
-def bits(config: NpuConfig) -> Iterator[Trial]:
-    """The trials, those that take least first."""
+def register_bits(config: NpuConfig) -> Iterator[Trial]:
+    """Yields the trials, cheapest first."""
     yield Trial("patterns", 0, _patterns, fresh=False)
     yield trial("refused", 0, config, [Run(ops) for ops in _refused()])
     for number in range(len(ENGINES)):

@@ -27,7 +27,7 @@ _APART = range(-2, 3)
 _TRIES, _CYCLES = 4, 2
 
 
-def meet(config: NpuConfig) -> Iterator[Trial]:
+def simultaneous_gives(config: NpuConfig) -> Iterator[Trial]:
     """The trials, one for each semaphore."""
     for semaphore in range(1, config.semaphores + 1):
         runs = (Run(_renumbered(ops, semaphore, config), watchdog=250) for ops in _meetings(config))

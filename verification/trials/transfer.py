@@ -34,7 +34,7 @@ _MEMORY = 1 << 20
 
 
 def transfer(config: NpuConfig) -> Iterator[Trial]:
-    """The trials, those that take least first."""
+    """Yields the trials, cheapest first."""
     yield far.compared("runs_of_rows", 0, config, [far.Run(ops, {3: _OPEN}) for ops in _rows()])
     for number, name in enumerate(("LOAD", "STORE")):
         yield _carried(config, number, name)

@@ -48,7 +48,7 @@ Make = Callable[[int], RtlDevice]
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial.
+    """A run that shows whether an RTL is faulty.
 
     Attributes:
         kind, number: its name.

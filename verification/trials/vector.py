@@ -30,7 +30,7 @@ _MASK = (1 << 32) - 1
 
 
 def vector(config: NpuConfig) -> Iterator[Trial]:
-    """The trials, those that take least first."""
+    """Yields the trials, cheapest first."""
     yield Trial("stops", 0, functools.partial(_stops, config))
     yield trial("fresh", 0, config, list(_fresh(config)))
     yield trial("sums", 0, config, list(_sums(config)))

@@ -45,11 +45,11 @@ class _Memory:
         self.answers = (c.w_take & c.w_tag[0]) | (c.r_valid & c.r_tag[0])
 
     def onward(self, b: Bench, name: str, signal: Signal, following: Value, init: int = 0) -> list[Signal]:
-        """The stages of the synchroniser of that name to the chip's clock."""
+        """Returns the stages of the synchroniser of that name to the chip's clock."""
         return self._across(b, name, signal, self.far, self.near, following, init)
 
     def back(self, b: Bench, name: str, signal: Signal, following: Value) -> list[Signal]:
-        """The stages of the synchroniser of that name to the clock of the NPU."""
+        """Returns the stages of the synchroniser of that name to the clock of the NPU."""
         return self._across(b, name, signal, self.near, self.far, following, 0)
 
     def _across(
@@ -85,22 +85,22 @@ def requests(only: str | None) -> Bench:
     request = Cat(mem.write, mem.address[(PAIR_BYTES - 1).bit_length() :][: len(c.i_pair)], mem.wdata, mem.strobe)
     kept, word = Signal(len(request), name="kept"), Signal(8 * PAIR_BYTES, name="word_read")
     write, pair, data, strobe = kept[0], kept[1:][: len(c.i_pair)], kept[-36:-4], kept[-4:]
-    waits, given, told = (Signal(name=name) for name in ("waits", "given", "told"))
+    waits, given, answered = (Signal(name=name) for name in ("waits", "given", "told"))
     with b.m.If(far & s.takes):
         b.m.d.sync += [waits.eq(0), given.eq(1)]
     with b.m.If(far & s.answers):
-        b.m.d.sync += [given.eq(0), told.eq(1), word.eq(c.r_data)]
+        b.m.d.sync += [given.eq(0), answered.eq(1), word.eq(c.r_data)]
     with b.m.If(near & mem.rvalid):
-        b.m.d.sync += told.eq(0)
+        b.m.d.sync += answered.eq(0)
     with b.m.If(near & taken):
-        b.m.d.sync += [waits.eq(1), told.eq(0), kept.eq(request)]
+        b.m.d.sync += [waits.eq(1), answered.eq(0), kept.eq(request)]
     # `sdram_order*`: an answer for each segment, behind it.
     b.assume(implies(c.w_take & c.w_tag[0], given & write) & implies(c.r_valid & c.r_tag[0], given & ~write))
 
     offers = c.i_valid & c.i_tag[0]
     b.check(
         "once",
-        implies(offers, waits) & implies(mem.ready, ~waits & ~given & (write | ~told)),
+        implies(offers, waits) & implies(mem.ready, ~waits & ~given & (write | ~answered)),
         "SDRAM, serial bridge: a request that was taken is offered to the controller once; the next one "
         "is taken when it has been done, and a word that was read given",
         Cut("memory.mem_asking"),
@@ -120,7 +120,7 @@ def requests(only: str | None) -> Bench:
     )
     b.check(
         "answer",
-        implies(mem.rvalid, told & ~write & (mem.rdata == word)),
+        implies(mem.rvalid, answered & ~write & (mem.rdata == word)),
         "SDRAM, serial bridge: one answer to a read, with the word that the controller gave for it",
         Cut("memory.word", 16),
     )
@@ -142,7 +142,7 @@ def requests(only: str | None) -> Bench:
     b.check("still", implies(near & mem.rvalid, ~new_word & ~(far & s.answers)))
 
     offered, returned = Signal(3, name="offered_in"), Signal(3, name="returned_in")
-    waiting, returning = waits & ~offers, told & ~mem.rvalid & ~mem.ready
+    waiting, returning = waits & ~offers, answered & ~mem.rvalid & ~mem.ready
     with b.m.If(far):
         b.m.d.sync += offered.eq(Mux(waiting, offered + 1, 0))
     with b.m.If(near):
@@ -161,15 +161,15 @@ def requests(only: str | None) -> Bench:
     b.invariant(waits == (change[:3].any() | asking))
     b.invariant(given == (change[3] & ~asking))
     b.invariant(implies(asking, change[3]))
-    b.invariant(implies(change[4:].any() | (busy & (change == 0)), told) & implies(told & ~write, busy))
-    b.invariant(implies(told, ~change[:4].any()))
+    b.invariant(implies(change[4:].any() | (busy & (change == 0)), answered) & implies(answered & ~write, busy))
+    b.invariant(implies(answered, ~change[:4].any()))
     b.invariant(implies(~busy, ~waits & ~given))
     fields = ("write", "pair", "data", "strobe")
     crossing, arrived = Cat(s.here[f"{name}_here"] for name in fields), Cat(s.there[f"{name}_there"] for name in fields)
     b.invariant(implies(busy, crossing == kept) & implies(asking | given, arrived == kept))
-    b.invariant(implies(told & ~write, s.there["word"] == word))
+    b.invariant(implies(answered & ~write, s.there["word"] == word))
     b.invariant(implies(new_request, change[0] | change[1]) & implies(new_word, change[4] | change[5]))
-    b.invariant(implies(offered != 0, waits) & implies(returned != 0, told))
+    b.invariant(implies(offered != 0, waits) & implies(returned != 0, answered))
     for n in range(OFFER_EDGES):
         b.invariant(implies(waiting & (offered > n), ~change[: n + 1].any()))
     for n in range(2):
@@ -292,15 +292,16 @@ def resets(only: str | None) -> Bench:
 
 
 def _changes(b: Bench, ring: list[Signal]) -> Value:
-    """Where a level that goes round changes, a bit for each of its registers but the last: at one of them at most."""
+    """Returns where a level that goes round changes, a bit for each of its registers but the last: at one of them at
+    most."""
     change = Cat(a ^ c for a, c in pairwise(ring))
     b.invariant((change & (change - 1))[: len(change)] == 0)
     return change
 
 
 def _turns(b: Bench, name: str, edge: Value, reset: Value, other: Value) -> tuple[Signal, Signal, list[Signal]]:
-    """How often a side was put into reset, modulo 2; whether it was in reset at its last edge; what the other side has
-    of the former."""
+    """Returns how often a side was put into reset, modulo 2; whether it was in reset at its last edge; what the other
+    side has of the former."""
     turn, before = Signal(name=f"{name}_turn"), Signal(init=1, name=f"{name}_was_reset")
     stages = [Signal(name=f"{name}_turn{n}") for n in range(2)]
     with b.m.If(edge):

@@ -31,15 +31,15 @@ def block_ram(only: str | None) -> Bench:
             b.assume(implies(channel.valid, legal_burst(SMALL, channel.addr, channel.len + 1)))
     # Reads: lengths and names of those that are not answered whole.
     b.m.submodules.reads = reads = Queue(9, _BURSTS)
-    told = axi.r.valid & axi.r.ready
+    beat_taken = axi.r.valid & axi.r.ready
     beats = Signal(8, name="beats")
     b.m.d.comb += [
         reads.i_valid.eq(axi.ar.valid & axi.ar.ready),
         reads.i_payload.eq(axi.ar.len | (axi.ar.id << 8)),
-        reads.o_ready.eq(told & axi.r.last),
+        reads.o_ready.eq(beat_taken & axi.r.last),
     ]
     b.assume(implies(axi.ar.valid, reads.i_ready))
-    b.m.d.sync += beats.eq(Mux(told, Mux(axi.r.last, 0, beats + 1), beats))
+    b.m.d.sync += beats.eq(Mux(beat_taken, Mux(axi.r.last, 0, beats + 1), beats))
     waits = b.past(axi.r.valid & ~axi.r.ready, "r_waits")
     for field in ("data", "resp", "last", "id"):
         port = getattr(axi.r, field)

@@ -26,12 +26,12 @@ _S = SdramController.State
 
 
 def at_least(ns: float, hz: int) -> int:
-    """Cycles that take so long."""
+    """Returns the cycles of a clock that take so many ns."""
     return ceil(ns * hz / 1e9 - 1e-9)
 
 
 def most(*values: Any) -> Value:
-    """The largest one."""
+    """Returns the largest one."""
     return reduce(lambda a, c: Mux(Value.cast(a) > c, a, c), map(Value.cast, values))
 
 
@@ -77,8 +77,8 @@ class Inside:
 
 
 def controller(only: str | None, b: Bench, chip: SdramChip, hz: int) -> tuple[SdramController, Inside]:
-    """A controller that is asked for any segments within a row. With a fault it starts sooner than it should and
-    refreshes more often: so few cycles show what is wrong."""
+    """Returns a controller that is asked for any segments within a row. With a fault it starts sooner than it should
+    and refreshes more often: so few cycles show what is wrong."""
     c = SdramController(chip, hz, 2)
     if only is not None:
         often = c.cycles.refresh_interval if only == "interval" else 24
@@ -269,7 +269,8 @@ def _invariants_of_start(
 def _refresh_in_time(
     b: Bench, c: SdramController, i: Inside, p: Pins, has_mode: Signal, opened: Value, open_now: Value, hz: int
 ) -> None:
-    """One REFRESH for every interval, soon after its time; a row is not open for longer than between two of them.
+    """Checks that there is one REFRESH for every interval, soon after its time, and that no row is open for longer than
+    between two of them.
 
     Args:
         opened: the bank has a row since before this cycle. open_now: it has one.
@@ -310,7 +311,7 @@ def _refresh_in_time(
 
 
 def _turn(cycles: Any, columns: Any) -> Value:
-    """So many cycles, and one more where that is the turn of columns; it is theirs now if `columns`."""
+    """Returns a number of cycles, one more where that is the turn of columns; it is theirs now if `columns`."""
     return cycles + (cycles + columns)[0]
 
 
@@ -346,7 +347,7 @@ def _rest(c: SdramController, i: Inside, busy: Value) -> Value:
 
 
 def _taken_in_time(b: Bench, c: SdramController, i: Inside, time: Signal) -> None:
-    """It takes segments again and again: a REFRESH comes between at most once."""
+    """Checks that segments are taken again and again: at most one REFRESH comes between."""
     state, banks, refresh = i.state, i.banks, i.refresh
     late = Signal(range(2 * TAKE_WAIT), name="take_late")
     refreshed = Signal(name="take_refreshed")

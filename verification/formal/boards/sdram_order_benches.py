@@ -29,7 +29,8 @@ class _Segment:
 
 
 def _taken(b: Bench, c: SdramController, p: Pins) -> tuple[_Segment, _Segment, _Segment]:
-    """The oldest segment that is not done, before the command of this cycle; the two that are not done behind it."""
+    """Returns the oldest segment that is not done, before the command of this cycle; the two that are not done behind
+    it."""
     names = ("oldest", "second", "oldest_after", "second_after", "comes")
     oldest, second, after, behind, comes = (_Segment(c, name) for name in names)
     ends = p.column & (oldest.left == 0)

@@ -12,8 +12,8 @@ from verification.formal.bench import Bench
 
 
 def clocked(part: Any, module: Module, **edges: Value) -> Any:
-    """The opened part with the clock of the bench for those of its domains, by name with the steps in which each has
-    its edge."""
+    """Returns the opened part with the clock of the bench for those of its domains, by name with the steps in which
+    each has its edge."""
     stepped = EnableInserter(edges)(module)
     part.elaborate = lambda platform: DomainRenamer(dict.fromkeys(edges, "sync"))(stepped)
     return part

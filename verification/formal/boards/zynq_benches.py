@@ -227,7 +227,7 @@ def bridge_writes(only: str | None) -> Bench:
     d = _bridge(b)
     axil = d.axil
     taken, beat = d.gp_awvalid & d.gp_awready, d.gp_wvalid & d.gp_wready
-    told = d.gp_bvalid & d.gp_bready
+    response_taken = d.gp_bvalid & d.gp_bready
     sent, word, answered = (x.valid & x.ready for x in (axil.aw, axil.w, axil.b))
     address_there, word_there = Signal(name="address_there"), Signal(name="word_there")
     b.m.d.sync += [address_there.eq((address_there | sent) & ~answered), word_there.eq((word_there | word) & ~answered)]
@@ -235,7 +235,7 @@ def bridge_writes(only: str | None) -> Bench:
     keeps(b, "axil_b", axil.b, "resp")
     left, name, refused, open_ = (Signal(n, name=s) for n, s in ((5, "beats"), (12, "id"), (1, "refused"), (1, "open")))
     wrong = ~_inside(d.gp_awaddr) | ((d.gp_awburst != INCR) & (d.gp_awburst != FIXED)) | (d.gp_awsize != 2)
-    b.m.d.sync += [left.eq(Mux(taken, d.gp_awlen + 1, left - beat)), open_.eq((open_ | taken) & ~told)]
+    b.m.d.sync += [left.eq(Mux(taken, d.gp_awlen + 1, left - beat)), open_.eq((open_ | taken) & ~response_taken)]
     with b.m.If(taken):
         b.m.d.sync += [name.eq(d.gp_awid), refused.eq(wrong)]
     b.check(

@@ -37,7 +37,7 @@ def region(b: Bench, config: NpuConfig, name: str) -> tuple[Signal, Signal, Valu
 
 
 def within(config: NpuConfig, address: Value, beats: Value, base: Value, end: Value) -> Value:
-    """Every beat of the burst holds a byte of the region, and none comes before it."""
+    """Returns whether every beat of the burst holds a byte of the region, and none comes before it."""
     return (address >= base) & ((address + (beats - 1) * config.bus_bytes)[: config.axi_address_bits + 2] < end)
 
 
@@ -51,7 +51,7 @@ def keeps(b: Bench, name: str, channel: Any, *fields: str) -> None:
 
 
 def legal_burst(config: NpuConfig, address: Value, beats: Value) -> Value:
-    """Of 1 to `burst_beats` whole beats, within 4 KiB."""
+    """Returns whether a burst has 1 to `burst_beats` whole beats, within 4 KiB."""
     start = address & (AXI_BOUNDARY - 1)
     return (
         (beats >= 1)
@@ -112,7 +112,7 @@ def walker(only: str | None) -> Bench:
 
 
 def _regions(b: Bench, part: Any) -> tuple[dict[str, Any], list[Any], list[Any], list[Any]]:
-    """What a part is told of the region it looks up; bases, ends and permissions by number."""
+    """Returns the inputs of a part that looks up a region; bases, ends and permissions by number."""
     bases, sizes, ends, allowed = [], [], [], []
     for r in range(REGIONS):
         base, size, end = region(b, SMALL, f"region{r}")
@@ -121,8 +121,8 @@ def _regions(b: Bench, part: Any) -> tuple[dict[str, Any], list[Any], list[Any],
         ends.append(end)
         allowed.append(b.constant(1, f"region{r}_allowed"))
     number = part.region.number
-    told = {"base": Array(bases)[number], "size": Array(sizes)[number], "allowed": Array(allowed)[number]}
-    return {f"region__{name}": value for name, value in told.items()}, bases, ends, allowed
+    looked_up = {"base": Array(bases)[number], "size": Array(sizes)[number], "allowed": Array(allowed)[number]}
+    return {f"region__{name}": value for name, value in looked_up.items()}, bases, ends, allowed
 
 
 def instructions(b: Bench, part: Any, engine: str, c: NpuConfig = SMALL) -> None:

@@ -13,8 +13,8 @@ from verification.formal.machines import SMALL
 
 
 def _registers(b: Bench) -> dict[str, Value]:
-    """The registers with a host that keeps what it offers until it is taken. Returns, for each channel, whether it
-    takes something in this cycle."""
+    """Adds the registers, with a host that keeps what it offers until it is taken. Returns, for each channel, whether
+    it takes something in this cycle."""
     bus = b.part("registers", Registers(SMALL)).axil
     for name, payload in (("aw", "addr"), ("w", "data"), ("ar", "addr")):
         keeps(b, name, getattr(bus, name), payload)

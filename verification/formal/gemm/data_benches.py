@@ -55,7 +55,7 @@ def _gemm(b: Bench, c: NpuConfig, **inputs: Any) -> tuple[Gemm, Any, Value]:
 
 
 def no_error(b: Bench, steps: Any) -> Value:
-    """Whether there was no error until this cycle. The engine is halted only some cycles behind one."""
+    """Returns whether there was no error until this cycle. The engine is halted only some cycles behind one."""
     stopped = Signal(name="stopped")
     with b.m.If(steps.fault.error):
         b.m.d.sync += stopped.eq(1)
@@ -117,7 +117,8 @@ def instructions(
 
 
 def _counts(b: Bench, steps: Any, cycles: int) -> Value:
-    """Whether there was a step so many cycles ago whose product counts, and which has no row beyond its memory."""
+    """Returns whether there was a step so many cycles ago whose product counts, and which has no row beyond its
+    memory."""
     return b.past(steps.mac & steps.emits, "product", cycles) & ~b.past(steps.fault.error, "wrong", cycles - 1)
 
 
@@ -227,8 +228,8 @@ def gemm_array(only: str | None, c: NpuConfig = SQUARE) -> Bench:
 
 
 def gemm_sums(only: str | None, c: NpuConfig = SQUARE) -> Bench:
-    """One column of one row of ACC, beside a sum that is complete in one cycle: in that in which the array has the
-    products of a step, which are free."""
+    """One column of one row of ACC, beside a sum that is complete in the cycle in which the array has the products of a
+    step, which are free."""
     b = Bench(only)
     lanes, columns = c.dw_lanes, max(c.block_in, c.block_out) // c.dw_lanes
     row, column = b.constant(ADDRESS_BITS, "row"), b.constant(range(columns), "column")

@@ -111,14 +111,14 @@ class _Loops:
     def __init__(self, b: Bench, control: Any, levels: int) -> None:
         self.values: dict[str, list[Signal]] = {}
         for name in ("count", *(f"{a}_stride" for a in ADDRESSES)):
-            told, init = field(control.word, "GEMM_LOOP", name), int(name == "count")
+            operand, init = field(control.word, "GEMM_LOOP", name), int(name == "count")
             following, now = (
-                [Signal(told.shape(), name=f"{when}_{name}{k}", init=init) for k in range(levels)]
+                [Signal(operand.shape(), name=f"{when}_{name}{k}", init=init) for k in range(levels)]
                 for when in ("set", "used")
             )
             for k in range(levels):
                 with b.m.If(control.configure.any() & (field(control.word, "GEMM_LOOP", "level") == k)):
-                    b.m.d.sync += following[k].eq(told)
+                    b.m.d.sync += following[k].eq(operand)
             with b.m.If(control.start):
                 b.m.d.sync += [n.eq(f) for n, f in zip(now, following)]
             self.values[name] = now

@@ -34,7 +34,7 @@ from verification.formal.transfer.move_benches import MOVES_CODED
 
 
 def legal(slot: Any) -> Value:
-    """Whether a builder of tables makes it: the number of a slot is below how many its symbol has."""
+    """Returns whether a builder of tables makes it: the number of a slot is below how many its symbol has."""
     alone = (slot.factor[:PART_BITS] == 0) & (slot.offset < slot.factor >> PART_BITS)
     return alone | ((slot.factor != 0) & (slot.factor < 1 << PART_BITS))
 

@@ -68,8 +68,8 @@ def load_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
     with b.m.If(sets & is_instruction(control.word, "LOAD_PAD")):
         b.m.d.sync += [register.eq(field(control.word, "LOAD_PAD", n)) for n, register in pads.items()]
 
-    def told(word: Value) -> SimpleNamespace:
-        """What `isa` says of an instruction."""
+    def decoded(word: Value) -> SimpleNamespace:
+        """Returns what `isa` says of an instruction."""
         of = {n: field(word, "LOAD", n) for n in ("region", "offset", "target", "row", "count")}
         coded = is_instruction(word, "LOAD_CODED") if c.weight_codes else C(0)
         parts, lines = (pads["left"], of["count"], pads["right"]), pads["top"] + box[0]["count"] + pads["bottom"]
@@ -90,7 +90,7 @@ def load_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
             ),
         )
 
-    now = told(control.word)
+    now = decoded(control.word)
     start = control.start
     faulty = start & now.box & ~now.rows
     begin = start & ~faulty
@@ -193,7 +193,7 @@ def load_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
         )
         b.invariant((shown.box.counts[k] == dim["count"]) & strides)
     # What is known of the head a cycle before it starts; its room in the queue.
-    was, quiet, head = told(b.past(control.word, "was_word")), b.past(~sets, "stayed"), shown.head
+    was, quiet, head = decoded(b.past(control.word, "was_word")), b.past(~sets, "stayed"), shown.head
     b.invariant(implies(quiet, (head.coded == was.coded) & (head.bytes == was.bytes) & (head.one == was.one)))
     b.invariant(implies(quiet & (was.box | was.coded), head.empty == ~was.reads))
     b.invariant(implies(quiet & was.box, (head.no_rows == ~was.rows) & ~head.sync & (head.only == was.one_segment)))
@@ -217,7 +217,7 @@ class Finder(LoadData):
 
 
 def consistent(segment: data.View, c: NpuConfig) -> Value:
-    """What a segment says besides of itself: every chunk ends a row; a chunk can end all of them."""
+    """Returns what a segment says besides of itself: every chunk ends a row; a chunk can end all of them."""
     one = per_memory(segment.target, [int(t.row_bytes(c) <= c.bus_bytes) for t in Memory])
     filled = ~segment.data & ((segment.target == Memory.ACT) | (segment.target == Memory.WGT))
     most = Mux(segment.data & (segment.target == Memory.ACT), max(1, c.bus_bytes // c.block_in), 1)

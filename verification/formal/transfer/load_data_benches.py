@@ -184,8 +184,8 @@ def load_steps(only: str | None, c: NpuConfig = MOVES) -> Bench:
         )
         b.check("place", implies(here & entry.beyond & coded, entry.row == decoder.current))
         same = (decoder.beat == part.beat) & (decoder.beat_data == part.beat_data) & (decoder.mode == s.mode)
-        told = same & (decoder.row == s.row) & (decoder.tiles == s.rows) & (decoder.beats == s.beats)
-        b.check("told", implies(decoder.valid & mine, its & told))
+        named = same & (decoder.row == s.row) & (decoder.tiles == s.rows) & (decoder.beats == s.beats)
+        b.check("told", implies(decoder.valid & mine, its & named))
         b.check("told", (part.code_fault.error == fails) & implies(fails & mine, part.code_fault.pc == s.pc))
 
     # The part's place beside that of the reference.
@@ -281,10 +281,10 @@ def load_writes(only: str | None, c: NpuConfig = MOVES) -> Bench:
         Cut("part.chunks.more"),
     )
     b.check("order", implies((write | retire.give) & (turn(retire.pc) == Turn.EARLIER), ~went))
-    told = (retire.pc == e.pc) & (retire.signal0 == e.signal0) & (retire.signal1 == e.signal1)
+    named = (retire.pc == e.pc) & (retire.signal0 == e.signal0) & (retire.signal1 == e.signal1)
     b.check(
         "retire",
-        implies(mine, (retire.give == (e.ends & Mux(e.null, ~e.beyond, write))) & told),
+        implies(mine, (retire.give == (e.ends & Mux(e.null, ~e.beyond, write))) & named),
         "LOAD: an instruction gives its own signals once, with the grant of its last chunk (SYNC: in its turn)",
         Cut("part.retire__give"),
     )

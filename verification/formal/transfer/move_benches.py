@@ -34,7 +34,7 @@ class Turn(enum.IntEnum):
 
 
 def turn(pc: Value) -> Value:
-    """Of an instruction: benches have it in the low bits of `pc`."""
+    """Returns the turn of an instruction, which benches have in the low bits of `pc`."""
     return pc[:2]
 
 
@@ -83,7 +83,7 @@ class Lines:
 
 
 def per_memory(target: Value, values: list[Value | int]) -> Value:
-    """What the list has for the scratchpad."""
+    """Returns what the list has for the scratchpad."""
     return Array(Value.cast(v) for v in values)[target]
 
 
@@ -121,7 +121,7 @@ def check_region(b: Bench, part: Any, engine: str, number: Value) -> None:
 
 
 def _walker(b: Bench, c: NpuConfig, tag_bits: int) -> BurstWalker:
-    """One with arbitrary boxes, and a region that is another one at most when a box comes."""
+    """Adds a walker with arbitrary boxes, whose region changes at most when a box comes."""
     w = BurstWalker(c, tag_bits, run_bits(max(t.row_bytes(c) for t in Memory)))
     opened(w)
     opened(probes(w).out)

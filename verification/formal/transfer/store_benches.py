@@ -144,7 +144,7 @@ def store_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
 
 
 def _request(c: NpuConfig) -> data.StructLayout:
-    """What the reader's first part tells the second one."""
+    """Returns what the reader's first part tells the second one."""
     members = {"row": c.address_bits, "more": Shape.cast(more_rows(c)).width, "low": low_bits(c), "last": 1, "bad": 1}
     return data.StructLayout(members)
 
@@ -291,8 +291,8 @@ def store_rows(only: str | None, c: NpuConfig = MOVES) -> Bench:
     # One of the reads.
     begun, gone, age, ahead = Signal(name="begun"), Signal(name="gone"), Signal(2, name="age"), Signal(4, name="ahead")
     begin = step & ~begun & b.free(1, "follow")
-    told = data.StructLayout({n: s for n, s in _request(c).members.items() if n != "row"})
-    item, value = Signal(told, name="item"), Signal(len(act.data), name="value")
+    layout = data.StructLayout({n: s for n, s in _request(c).members.items() if n != "row"})
+    item, value = Signal(layout, name="item"), Signal(len(act.data), name="value")
     with b.m.If(begin):
         b.m.d.sync += [begun.eq(1), age.eq(0), ahead.eq(flying - pop), item.more.eq(act.grant - 1)]
         b.m.d.sync += [item.low.eq(request.low), item.last.eq(request.last & complete), item.bad.eq(request.bad)]
@@ -329,7 +329,7 @@ def store_rows(only: str | None, c: NpuConfig = MOVES) -> Bench:
     b.invariant(implies(gone, begun) & implies(now, ahead < flying))
     for t in range(ACT_READ_CYCLES):
         older = rows_.level + (pending[1] if t == 0 else 0)
-        granted = data.View(told, held[f"granted{t}"]).as_value() == item.as_value()
+        granted = data.View(layout, held[f"granted{t}"]).as_value() == item.as_value()
         b.invariant(implies(now & (age == t), pending[t] & granted & (ahead == older)))
     width = len(act.data)
     for n, (there, entry) in enumerate(entries):

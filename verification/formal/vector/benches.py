@@ -46,8 +46,8 @@ _OF_STEP = ("result", "first", "prm", "dst", "column")
 
 
 def _started(b: Bench, part: Vector) -> dict[str, Signal]:
-    """What the instruction at work says, with what was configured before it, by field; assumes what the front end and
-    the decoder guarantee."""
+    """Returns what the instruction at work says, with what was configured before it, by field; assumes what the front
+    end and the decoder guarantee."""
     control, word = part.control, part.control.word
     record: dict[str, Signal] = {}
     for bit, instruction in zip(control.configure, instructions_of(Engine.VECTOR, configures=True), strict=True):
@@ -169,7 +169,7 @@ def whole(only: str | None, config: NpuConfig) -> Bench:
     alive = ~made.dead & ~steps.fault.error if config.vector_passes > 1 else C(1)
 
     def after(value: Any, stage: int, name: str) -> Value:
-        """What was so in the cycle of the step, `stage` cycles ago."""
+        """Returns what was so in the cycle of the step, `stage` cycles ago."""
         return b.past(value, f"{name}_{stage}_after", stage)
 
     b.state(
@@ -196,7 +196,7 @@ def whole(only: str | None, config: NpuConfig) -> Bench:
     )
 
     def check(name: str, stage: int, condition: Any, also: Any = 1) -> None:
-        """It holds `stage` cycles after a step that is not found to be wrong."""
+        """Checks a condition `stage` cycles after a step that is not found to be wrong."""
         b.check(name, implies(alive & b.past(made.valid & b.past(also, "also"), f"{name}_there", stage - 1), condition))
 
     rounding, source = record["rounding"], record["source"]
@@ -226,7 +226,7 @@ def whole(only: str | None, config: NpuConfig) -> Bench:
         "add": record["add"],
         "look_up": record["lut"],
     }
-    told = lanes[0].control
+    lane_control = lanes[0].control
     if config.wide_results:
         expected |= {"wide": record["wide"], "upper": record["wide_byte"] == WideByte.HIGH}
         expected |= {"wide_low": record["wide_low"], "wide_high": record["wide_high"].as_signed()}
@@ -251,12 +251,12 @@ def whole(only: str | None, config: NpuConfig) -> Bench:
         check(
             "parameters",
             stage,
-            getattr(told, name) == after(was, stage, name),
+            getattr(lane_control, name) == after(was, stage, name),
             also=looks.get(name, 1),
         )
     b.check(
         "valid",
-        implies(alive, told.valid == b.past(made.valid, "valid", SOURCE_STAGE - 1)),
+        implies(alive, lane_control.valid == b.past(made.valid, "valid", SOURCE_STAGE - 1)),
         "VECTOR: lanes sum, and keep, what a step gives them, unless one of its rows is beyond its memory",
         Cut("vector.makes_1"),
     )

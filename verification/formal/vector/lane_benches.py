@@ -65,34 +65,34 @@ def source(only: str | None, passes: int, rows: int = 0) -> Bench:
     `passes`, in each of which it is another element's turn."""
     b = Bench(only)
     lane = _Lane(b, passes, rows)
-    part, told, source = lane.part, lane.part.control, lane.source
+    part, lane_control, source = lane.part, lane.part.control, lane.source
     turn = Signal(range(passes), name="turn")
-    with b.m.If(told.valid):
+    with b.m.If(lane_control.valid):
         b.m.d.sync += turn.eq(Mux(turn == passes - 1, 0, turn + 1))
     so_far = Array(Signal(signed(32), name=f"so_far{n}") for n in range(passes))
-    value, begins = Signal(signed(32), name="v"), told.first
+    value, begins = Signal(signed(32), name="v"), lane_control.first
     with b.m.Switch(source):
         with b.m.Case(Source.ACC):
             b.m.d.comb += value.eq(lane.acc)
         with b.m.Case(Source.ACT):
             b.m.d.comb += value.eq(lane.a)
         with b.m.Case(Source.MUL):
-            b.m.d.comb += value.eq((part.a - told.za) * (part.b - told.zb))
+            b.m.d.comb += value.eq((part.a - lane_control.za) * (part.b - lane_control.zb))
         with b.m.Case(Source.SUM):
             b.m.d.comb += value.eq(Mux(begins, 0, so_far[turn]) + lane.a)
         with b.m.Case(Source.MAX):
             b.m.d.comb += value.eq(Mux(begins | (so_far[turn] < lane.a), lane.a, so_far[turn]))
     # A group that goes on does so with the source it began with.
     before, began = Signal(3, name="before"), Signal(name="began")
-    with b.m.If(told.valid):
+    with b.m.If(lane_control.valid):
         b.m.d.sync += [so_far[turn].eq(value), before.eq(source), began.eq(begins)]
     reduces = (source == Source.SUM) | (source == Source.MAX)
     some = Signal(name="some")
-    b.m.d.sync += some.eq(some | told.valid)
-    b.assume(implies(told.valid & reduces & ~begins, some & (source == before)))
+    b.m.d.sync += some.eq(some | lane_control.valid)
+    b.assume(implies(lane_control.valid & reduces & ~begins, some & (source == before)))
     b.assume(implies(turn != 0, (source == before) & (begins == began)))  # of a step in all its passes
     cycles = REQUANTIZE_STAGE - SOURCE_STAGE
-    there, then = b.past(told.valid, "there", cycles), b.past(source, "source_then", cycles)
+    there, then = b.past(lane_control.valid, "there", cycles), b.past(source, "source_then", cycles)
     given = b.past(value, "given", cycles) + b.past(part.bias, "bias")
     requantized = (then == Source.ACC) | (then == Source.MUL) | (then == Source.SUM)
     b.check(
@@ -117,14 +117,14 @@ def of_rows(only: str | None, rows: int) -> Bench:
     b = Bench(only)
     norm, exponential = b.free(1, "norm"), b.free(1, "exponential")
     factor, offset = b.free(FACTOR_BITS, "factor"), b.free(signed(32), "offset")
-    told = {
+    lane_control = {
         "norm": norm,
         "norm_sum": b.past(norm, "norm_sum"),
         "exponential": exponential,
         "mb": Mux(norm, factor, b.free(signed(24), "mb")),
         "offset": offset,
     }
-    lane = _Lane(b, 1, rows, **{f"control__{name}": value for name, value in told.items()})
+    lane = _Lane(b, 1, rows, **{f"control__{name}": value for name, value in lane_control.items()})
     part = lane.part
     b.assume(implies(norm, part.control.valid & (lane.source != Source.MUL)))
     b.assume(implies(b.past(norm, "in_sum", BIAS_STAGE - SOURCE_STAGE), part.bias == 0))
@@ -164,24 +164,26 @@ def digits(value: Value, factor: Value) -> tuple[Value, Value]:
 
 
 def finish(only: str | None, wide: bool = False) -> Bench:
-    """From what the requantiser gives, or the value itself, to the result: integer Add and table look-up. Parameters of
-    a step are free a cycle before ADD_STAGE and enter at their stages."""
+    """The end of a lane, from what the requantiser gives, or the value itself, to the result: integer Add and table
+    look-up. Parameters of a step are free a cycle before ADD_STAGE and enter at their stages."""
     b = Bench(only)
     ma, mb, c = b.free(signed(24), "ma"), b.free(signed(24), "mb"), b.free(signed(32), "c")
     shift, low, high = b.free(5, "shift"), b.free(signed(8), "add_low"), b.free(signed(8), "add_high")
     flags = {name: b.free(1, name) for name in ("requantized", "add", "look_up", *(("wide",) if wide else ()))}
     b.assume(low <= high)
-    told = {"ma": ma, "mb": mb, "offset": c, "shift": shift, "add_low": low, "add_high": high} | flags
-    told["above"] = Cat(k >= shift + 7 for k in range(31))
+    lane_control = {"ma": ma, "mb": mb, "offset": c, "shift": shift, "add_low": low, "add_high": high} | flags
+    lane_control["above"] = Cat(k >= shift + 7 for k in range(31))
     begin = ADD_STAGE - 1
-    inputs = {f"control__{name}": b.past(value, name, CONTROL_STAGES[name] - begin) for name, value in told.items()}
+    inputs = {
+        f"control__{name}": b.past(value, name, CONTROL_STAGES[name] - begin) for name, value in lane_control.items()
+    }
     lane = _Lane(b, 1, 0, wide, **inputs)
     # The value as it is, and operand b, which come from earlier stages.
     plain = b.past(lane.requantizer.acc[:8], "plain", ADD_STAGE - REQUANTIZE_STAGE)
     operand = b.past(lane.part.b, "operand", begin - SOURCE_STAGE)
 
     def from_add(value: Value, name: str) -> Value:
-        """A parameter in ADD_STAGE."""
+        """Returns a parameter in ADD_STAGE."""
         return b.past(value, f"{name}_at_add")
 
     chosen = Signal(signed(8), name="chosen")

@@ -163,7 +163,7 @@ def offset(only: str | None, c: NpuConfig) -> Bench:
 
 
 class _Stages(RowNormUnit):
-    """With units that give anything.
+    """The norm unit with inner units that give anything.
 
     Attributes:
         load_radicand, load_root: they begin with a row.  told_mean: of the offset.
@@ -195,7 +195,7 @@ class _Stages(RowNormUnit):
 
 
 def stages(only: str | None, c: NpuConfig) -> Bench:
-    """One row of many, and STAT at its place."""
+    """The stages of one row of many, and STAT at its place."""
     b = Bench(only)
     part = _Stages(b, c)
     module = opened(part)

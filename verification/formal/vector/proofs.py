@@ -12,7 +12,7 @@ from verification.formal.vector import (
     norm_benches,
     requantizer_benches,
     row_benches,
-    row_told_benches,
+    row_control_benches,
     steps_benches,
     wide_benches,
 )
@@ -59,7 +59,7 @@ _ROW_UNIT = (
     Proof("norm_offset", partial(norm_benches.offset, c=ROWS), False, 4),
     Proof("norm_stages", partial(norm_benches.stages, c=ROWS), True, WRITE_STAGE + 1, quick=False),
     Proof("lane_row", partial(lane_benches.of_rows, rows=ROWS.row_word_bits), False, 8),
-    Proof("row_told", partial(row_told_benches.told, c=ROWS), False, 25),
+    Proof("row_told", partial(row_control_benches.control, c=ROWS), False, 25),
 )
 
 _STEPS = (

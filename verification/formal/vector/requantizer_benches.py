@@ -22,7 +22,7 @@ FRACTION = 126 + MANTISSA - 1
 
 
 def select(cases: list[tuple[Any, Any]], otherwise: Any) -> Value:
-    """The value of the first case whose condition holds."""
+    """Returns the value of the first case whose condition holds."""
     result = Value.cast(otherwise)
     for condition, value in reversed(cases):
         result = Mux(condition, value, result)
@@ -35,7 +35,7 @@ def even(value: Value, bits: int) -> Value:
 
 
 def _stages(b: Bench, rows: bool) -> tuple[Requantizer, Module]:
-    """A requantiser of which the bench makes the stages it is about, with free ports."""
+    """Returns a requantiser of which the bench makes the stages it is about, with free ports."""
     part, module = Requantizer(rows=rows), Module()
     part.elaborate = lambda platform: module  # type: ignore[method-assign]
     b.m.submodules.part = part
@@ -132,8 +132,8 @@ def multiply(only: str | None) -> Bench:
 
 
 def _float(value: Value, bits: int) -> Value:
-    """A magnitude below 2**(INTEGER + 1) with FRACTION bits of a fraction, rounded to float32; below 1/2 it stays as it
-    is, which no rounding to integers behind it can tell."""
+    """Returns a magnitude below 2**(INTEGER + 1) with FRACTION bits of a fraction, rounded to float32; below 1/2 it
+    stays as it is, which no rounding to integers behind it can tell."""
     cases = []
     for top in range(FRACTION + INTEGER, FRACTION - 2, -1):
         drop = top - (MANTISSA - 1)

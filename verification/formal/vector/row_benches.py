@@ -32,7 +32,7 @@ from verification.formal.vector.row_reference import (
 
 
 def unit(b: Bench, part: Any) -> Module:
-    """The module of a part of which the bench makes the units it is about, with free ports."""
+    """Returns the module of a part of which the bench makes the units it is about, with free ports."""
     module = Module()
     part.elaborate = lambda platform: module
     b.m.submodules.part = part
@@ -60,14 +60,14 @@ class Load:
         self.in_time = self.since <= most
 
     def kept(self, value: Any, name: str) -> Signal:
-        """A value of the cycle in which it was loaded."""
+        """Returns a value of the cycle in which it was loaded."""
         signal = Signal(Value.cast(value).shape(), name=f"loaded_{name}")
         with self.b.m.If(self.load):
             self.b.m.d.sync += signal.eq(value)
         return signal
 
     def state(self, start: State, step: Callable[[State], State]) -> State:
-        """Where the loop of the reference is that began with `start`, two steps a cycle."""
+        """Returns where the loop of the reference is that began with `start`, two steps a cycle."""
         now = tuple(Signal(len(value), name=f"state{n}") for n, value in enumerate(start))
         self.b.m.d.sync += [to.eq(value) for to, value in zip(now, step(step(now)))]
         with self.b.m.If(self.load):

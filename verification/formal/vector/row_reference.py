@@ -42,7 +42,7 @@ class Reference:
         self.m, self.name, self._wires = m, name, 0
 
     def wire(self, value: Value, bits: int = 0) -> Signal:
-        """The value, or its lowest bits, as a signal: what is used twice is not computed twice."""
+        """Returns the value, or its lowest bits, as a signal: what is used twice is not computed twice."""
         self._wires += 1
         signal = Signal(bits or value.shape(), name=f"{self.name}_{self._wires}")
         self.m.d.comb += signal.eq(value)
@@ -60,7 +60,8 @@ class Reference:
         return self._repeated(ROW_QUOTIENT_BITS, self.quotient_step, (rest, C(0, ROW_QUOTIENT_BITS)), divisor)[1]
 
     def aligned(self, total: Value) -> tuple[Value, Value]:
-        """A total of ROW_SUM_BITS bits shifted left until its highest bit is set, at most by 15; by how many bits."""
+        """Returns a total of ROW_SUM_BITS bits shifted left until its highest bit is set, at most by 15; by how many
+        bits."""
         zeros: Value = C(0)
         for shift in (8, 4, 2, 1):
             empty = self.wire(total[ROW_SUM_BITS - shift :] == 0)
@@ -70,7 +71,7 @@ class Reference:
 
     @staticmethod
     def scale(quotient: Value, exponent: Value, zeros: Value) -> Value:
-        """The float32 pattern of a quotient whose divisor was shifted by so many bits."""
+        """Returns the float32 pattern of a quotient whose divisor was shifted by so many bits."""
         large = quotient[ROW_QUOTIENT_BITS - 1]
         mantissa = Mux(large, quotient >> (ROW_QUOTIENT_BITS - 24), quotient >> (ROW_QUOTIENT_BITS - 25))
         return Cat(mantissa[:23], (exponent + zeros - Mux(large, 0, 1))[:8], C(0, 1))
@@ -86,7 +87,7 @@ class Reference:
         return self.wire(exact, RADICAND_BITS + EPSILON_FRACTION)
 
     def shift_step(self, state: State) -> State:
-        """The radicand, shifted left by two if its highest two bits are 0; how often it was."""
+        """Returns the radicand, shifted left by two if its highest two bits are 0; how often it was."""
         radicand, exponent = state
         empty = self.wire(radicand[-2:] == 0)
         return self.wire(Mux(empty, radicand << 2, radicand), len(radicand)), self.wire(exponent + empty, EXPONENT_BITS)
@@ -96,8 +97,8 @@ class Reference:
         return self._repeated(SHIFTS, self.shift_step, (radicand, C(0, EXPONENT_BITS)))
 
     def root_step(self, state: State) -> State:
-        """The bits of a number that are left, the root r of those before, which are r**2 + rest, and this rest: two
-        bits b more, and r becomes 2r + 1 if (2r + 1)**2 <= 4 r**2 + 4 rest + b, else 2r."""
+        """Returns the bits of a number that are left, the root r of those before, which are r**2 + rest, and this rest:
+        two bits b more, and r becomes 2r + 1 if (2r + 1)**2 <= 4 r**2 + 4 rest + b, else 2r."""
         left, root, rest = state
         more, less = self.wire((rest << 2) + left[-2:]), self.wire((root << 2) + 1)
         fits = self.wire(more >= less)
@@ -105,7 +106,7 @@ class Reference:
         return self.wire(left << 2, len(left)), Cat(fits, root)[:ROOT_BITS], rest
 
     def root(self, radicand: Value) -> Value:
-        """The square root of radicand * 2**(2 * ROOT_BITS - RADICAND_BITS), its lowest bit set."""
+        """Returns the square root of radicand * 2**(2 * ROOT_BITS - RADICAND_BITS), its lowest bit set."""
         return self._repeated(ROOT_BITS, self.root_step, root_of(radicand))[1] | 1
 
     def factor(self, root: Value) -> Value:
@@ -113,8 +114,8 @@ class Reference:
         return self.quotient(C(1 << 33, ROW_SUM_BITS), root << 10)[:FACTOR_BITS]
 
     def mean_step(self, state: State, count: Value) -> State:
-        """The bits of the dividend that are left, the rest and the mean of `tilewright.isa.row_norm.mean_of`, a bit
-        later."""
+        """Returns the bits of the dividend that are left, the rest and the mean of `tilewright.isa.row_norm.mean_of`, a
+        bit later."""
         left, rest, found = state
         more = self.wire(Cat(left[-1], rest))
         fits = self.wire(more >= count)
@@ -141,12 +142,12 @@ def dividend(number: Value) -> Value:
 
 
 def root_of(radicand: Value) -> State:
-    """What `root_step` begins with."""
+    """Returns what `root_step` begins with."""
     return Cat(C(0, 2 * ROOT_BITS - RADICAND_BITS), radicand), C(0, ROOT_BITS), C(0, ROOT_BITS + 1)
 
 
 def mean_of(total: Value) -> State:
-    """What `mean_step` begins with."""
+    """Returns what `mean_step` begins with."""
     return Cat(C(0, MEAN_FRACTION), total[:8]), total[8:], C(0, MEAN_BITS)
 
 
@@ -156,15 +157,15 @@ def above_middle(mean: Value) -> Value:
 
 
 def digits(value: Value) -> tuple[Value, Value]:
-    """The low digit of a value, and the rest of it."""
+    """Returns the low digit of a value, and the rest of it."""
     return value[:DIGIT], value[DIGIT:].as_signed() if value.shape().signed else value[DIGIT:]
 
 
 def product(values: tuple[Value, Value], others: tuple[Value, Value]) -> tuple[Value, ...]:
-    """The products of digits, the lowest first."""
+    """Returns the products of digits, the lowest first."""
     return tuple(x * y for x in values for y in others)
 
 
 def of_digits(products: tuple[Value, ...]) -> Value:
-    """The product they make."""
+    """Returns the product they make."""
     return products[0] + ((products[1] + products[2]) << DIGIT) + (products[3] << 2 * DIGIT)

@@ -32,13 +32,13 @@ ROWS = WHOLE.with_(name="formal_rows", row_unit=1, lut_tables=4)
 
 
 def _runs(config: NpuConfig) -> list[str]:
-    """What steps come from."""
+    """Returns what steps come from."""
     return [i.name for i in instructions_on(config) if i.engine == Engine.VECTOR and not i.configures]
 
 
 class _Loops:
-    """In place of the nest, what `loop_nest` proves of it: a row of each operand, which a step changes to what was said
-    to be next, and flags of groups. Rows and flags are any.
+    """Takes the place of the nest, with what `loop_nest` proves of it: a row of each operand, which a step changes to
+    what was said to be next, and flags of groups. Rows and flags are any.
 
     Attributes:
         rows: of every operand, in the step that is to be made.
@@ -83,7 +83,7 @@ def _instructions(b: Bench, part: Any, config: NpuConfig) -> None:
 
 
 def is_row_of(is_row: Value, function: Value, *functions: RowFunction) -> Value:
-    """Whether an instruction is ROW with one of these functions."""
+    """Returns whether an instruction is ROW with one of these functions."""
     return is_row & Cat(function == f for f in functions).any()
 
 
@@ -101,7 +101,7 @@ class _Now(NamedTuple):
     step: Value
 
     def runs(self, *functions: RowFunction) -> Value:
-        """It is ROW with one of these functions."""
+        """Returns whether the instruction is ROW with one of these functions."""
         return is_row_of(self.is_row, self.source, *functions)
 
 
@@ -119,14 +119,14 @@ class _Since:
 
 
 def _dividing(b: Bench, part: Any, module: Module, now: _Now, config: NpuConfig) -> tuple[Value, Value]:
-    """Whether a row would end before the divider is ready, and whether the word may not start yet: ROW waits for what
-    is in the pipeline and for STAT, everything waits for NORM."""
+    """Returns whether a row would end before the divider is ready, and whether the word may not start yet: ROW waits
+    for what is in the pipeline and for STAT, everything waits for NORM."""
     inside = registers(module)
     b.invariant(implies(now.is_row, now.source <= max(RowFunction)))
     for name, functions in ROW_FUNCTIONS.items():
-        told = getattr(part, f"row_{name}") == now.runs(*functions)
-        b.check("rows", implies(part.works, told))
-        b.invariant(implies(now.active, told))
+        flag_right = getattr(part, f"row_{name}") == now.runs(*functions)
+        b.check("rows", implies(part.works, flag_right))
+        b.invariant(implies(now.active, flag_right))
     moments, norm = now.runs(RowFunction.MOMENTS, RowFunction.POWER), now.runs(RowFunction.NORM)
     ends = now.makes_row & (moments | now.runs(RowFunction.EXP_SUM))
     divides = _Since(b, now.step & ends, ROW_DIVIDE_CYCLES - 1, "divides")
@@ -186,7 +186,7 @@ def steps(only: str | None, config: NpuConfig) -> Bench:
     control, word, start = part.control, part.control.word, part.control.start
 
     def kept(value: Any, name: str) -> Signal:
-        """Of the instruction at work."""
+        """Returns a value of the instruction at work, as it was at the start."""
         signal = Signal(Value.cast(value).shape(), name=name)
         with b.m.If(start):
             b.m.d.sync += signal.eq(value)

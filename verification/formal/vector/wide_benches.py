@@ -65,19 +65,19 @@ def sums(only: str | None, passes: int) -> Bench:
     for name in ("requantizer", "wide_requantizer"):
         b.cut(getattr(module.submodules, name), name)
     b.part("lane", lane)
-    told, wide = lane.control, module.submodules.wide_requantizer
+    lane_control, wide = lane.control, module.submodules.wide_requantizer
     turn = Signal(range(passes), name="turn")
-    with b.m.If(told.valid):
+    with b.m.If(lane_control.valid):
         b.m.d.sync += turn.eq(Mux(turn == passes - 1, 0, turn + 1))
     so_far = Array(Signal(signed(SUM), name=f"so_far{n}") for n in range(passes))
     value = Signal(signed(SUM), name="v")
-    b.m.d.comb += value.eq(Mux(told.first, 0, so_far[turn] << 8) + lane.acc)
+    b.m.d.comb += value.eq(Mux(lane_control.first, 0, so_far[turn] << 8) + lane.acc)
     some = Signal(name="some")
-    with b.m.If(told.valid):
+    with b.m.If(lane_control.valid):
         b.m.d.sync += [so_far[turn].eq(value), some.eq(1)]
-    b.assume(implies(told.valid & ~some, told.first))
+    b.assume(implies(lane_control.valid & ~some, lane_control.first))
     cycles = REQUANTIZE_STAGE - SOURCE_STAGE
-    there = b.past(told.valid, "there", cycles)
+    there = b.past(lane_control.valid, "there", cycles)
     given: Value = b.past(value, "given", cycles) + b.past(lane.bias, "bias")
     b.check(
         "value",

@@ -49,7 +49,7 @@ def attempt(kind: str, seed: int, folder: Path) -> tuple[str, str]:
 
 
 def _place(error: BaseException) -> str:
-    """The last line of ours, and the last one."""
+    """Returns the last line of ours, and the last one."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if "site-packages" not in f.filename and "/lib/python" not in f.filename]
     text = lambda f: f"{'/'.join(Path(f.filename).parts[-3:])}:{f.lineno}"

@@ -22,7 +22,7 @@ from verification.fuzz.files.files import placed
 
 @functools.cache
 def _database(folder: Path) -> Path:
-    """A folder with a sweep of three points, as `tilewright sweep` leaves it."""
+    """Returns a folder with a sweep of three points, as `tilewright sweep` leaves it."""
     made = folder / "swept"
     shutil.rmtree(made, ignore_errors=True)
     made.mkdir(parents=True)

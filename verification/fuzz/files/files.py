@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def placed(folder: Path, name: str, data: bytes) -> str:
-    """The path of a new file in the folder."""
+    """Returns the path of a new file in the folder."""
     path = folder / name
     path.write_bytes(data)
     return str(path)

@@ -88,7 +88,7 @@ def mutated_npz(rng: random.Random) -> bytes:
 
 
 def _png_with_sums(rng: random.Random, data: bytes) -> bytes:
-    """A change in a chunk, or of its order, with the sum made right."""
+    """Returns a change in a chunk, or of its order, with the sum made right."""
     chunks, at = [], 8
     while at + 12 <= len(data):
         (length,) = struct.unpack_from(">I", data, at)

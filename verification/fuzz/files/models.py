@@ -102,7 +102,7 @@ def mutated_onnx(rng: random.Random) -> bytes:
 
 
 def _change_message(rng: random.Random, message: Any) -> None:
-    """One field somewhere below a message of protobuf."""
+    """Changes one field somewhere below a message of protobuf."""
     fields = [(d, v) for d, v in message.ListFields()]
     if not fields:
         return

@@ -17,7 +17,7 @@ TEXTS = ("", "a", "x" * 300, "../../etc/passwd", "a\nb", "$(shell true)", "\x00"
 
 
 def mutate_bytes(rng: random.Random, data: bytes, most: int = 8) -> bytes:
-    """A few changes anywhere, most often small ones."""
+    """Returns a few changes anywhere, most often small ones."""
     found = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 3, most))):
         rng.choice(_CHANGES)(rng, found)
@@ -73,7 +73,7 @@ _CHANGES = (_flip, _flip, _set, _set, _number, _number, _number, _real, _cut, _r
 
 
 def mutate_tree(rng: random.Random, value: Any, depth: int = 0) -> Any:
-    """A JSON value with one thing in it changed."""
+    """Returns a JSON value with one thing in it changed."""
     if isinstance(value, dict) and value and rng.random() < 0.93:
         key = rng.choice(list(value))
         found = dict(value)
@@ -99,7 +99,7 @@ def mutate_tree(rng: random.Random, value: Any, depth: int = 0) -> Any:
 
 
 def another(rng: random.Random, value: Any) -> Any:
-    """A value in place of a leaf: mostly of its type."""
+    """Returns a value in place of a leaf: mostly of its type."""
     if rng.random() < 0.15:
         return rng.choice((None, True, [], {}, [[]], "text", 1, -1, 0.5, 1 << 70, nested(rng.choice((3, 40, 400)))))
     if isinstance(value, bool):
@@ -112,7 +112,7 @@ def another(rng: random.Random, value: Any) -> Any:
 
 
 def nested(depth: int) -> Any:
-    """A list in a list."""
+    """Returns a list in a list."""
     found: Any = []
     for _ in range(depth):
         found = [found]
@@ -120,6 +120,6 @@ def nested(depth: int) -> Any:
 
 
 def weighted(rng: random.Random, changes: Sequence[tuple[float, Callable[[], bytes]]]) -> bytes:
-    """The result of one of the changes, by weight."""
+    """Returns the result of one of the changes, by weight."""
     weights, functions = zip(*changes)
     return rng.choices(functions, weights)[0]()  # type: ignore[no-any-return]

@@ -40,7 +40,7 @@ def _sha256(data: bytes) -> bytes:
 
 
 def _conversation() -> list[pb.Request]:
-    """A client runs a program on bytes of its own."""
+    """Returns the messages of a client that runs a program on bytes of its own."""
     program, data, arena = _sha256(_PROGRAM), _sha256(_DATA), 1
     regions = [
         pb.Region(sha256=program, size=len(_PROGRAM)),
@@ -60,7 +60,7 @@ def _conversation() -> list[pb.Request]:
 
 
 def mutated(rng: random.Random) -> bytes:
-    """A conversation with a few changes."""
+    """Returns a conversation with a few changes."""
     said = _conversation()
     for _ in range(rng.choice((1, 1, 2, 3, 6))):
         at, kind = rng.randrange(len(said)), rng.random()
@@ -81,7 +81,7 @@ def mutated(rng: random.Random) -> bytes:
 
 
 def _change(rng: random.Random, message: Message) -> None:
-    """One field of a message, or of one in it."""
+    """Changes one field of a message, or of one in it."""
     field = rng.choice(message.DESCRIPTOR.fields)
     if message.DESCRIPTOR.name == "Request":
         field = message.DESCRIPTOR.fields_by_name[message.WhichOneof("body") or "have"]

@@ -66,7 +66,7 @@ def chunks(kinds: list[str], count: int, seed: int) -> Iterator[Chunk]:
 
 
 def main(arguments: list[str]) -> int:
-    """The command line; returns the number of failures, at most 100."""
+    """Runs the command line; returns the number of failures, at most 100."""
     parser = argparse.ArgumentParser(
         prog="python -m verification.fuzz.files", description="Mutated files of every kind."
     )
@@ -128,7 +128,7 @@ def _kept(file: Path) -> dict[str, dict[str, Any]]:
 
 
 def _outcomes(pieces: list[Chunk], jobs: int, folder: Path) -> Iterator[tuple[Chunk, list[tuple[int, str, str]]]]:
-    """What `work` finds of all pieces. A piece whose process crashes is cut at the seed, which is a failure."""
+    """Yields what `work` finds of all pieces. A piece whose process crashes is cut at the seed, which is a failure."""
     context = multiprocessing.get_context("spawn")
     queue = pieces[::-1]
     running: dict[Connection, tuple[BaseProcess, Chunk | None]] = {}
@@ -148,7 +148,7 @@ def _outcomes(pieces: list[Chunk], jobs: int, folder: Path) -> Iterator[tuple[Ch
     for _ in range(min(jobs, len(pieces))):
         begin()
     while running:
-        end_hung([process for process, _ in running.values()], folder)
+        kill_timed_out([process for process, _ in running.values()], folder)
         for connection in wait(list(running), HANG / 10):
             assert isinstance(connection, Connection)
             process, chunk = running[connection]
@@ -165,15 +165,15 @@ def _outcomes(pieces: list[Chunk], jobs: int, folder: Path) -> Iterator[tuple[Ch
             feed(connection, process)
 
 
-def _hangs(at: Path) -> bool:
-    """Whether a process has been at the file that `at` names for too long."""
+def _timed_out(at: Path) -> bool:
+    """Returns whether a process has been at the file that `at` names for too long."""
     return at.exists() and time.time() - at.stat().st_mtime > HANG
 
 
-def end_hung(processes: Sequence[BaseProcess], folder: Path) -> None:
+def kill_timed_out(processes: Sequence[BaseProcess], folder: Path) -> None:
     """Kills those that hang: code in C hears no alarm."""
     for process in processes:
-        if _hangs(folder / str(process.pid) / "at"):
+        if _timed_out(folder / str(process.pid) / "at"):
             process.kill()
 
 
@@ -187,7 +187,7 @@ def _crashed(
         queue.append((kind, seed + 1, behind))
     if first < seed:
         queue.append((kind, first, seed))
-    how = f"slower than {HANG} s" if _hangs(at) else f"the process ended with {process.exitcode}"
+    how = f"slower than {HANG} s" if _timed_out(at) else f"the process ended with {process.exitcode}"
     return (kind, seed, seed + 1), [(seed, how, "")]
 
 

@@ -27,7 +27,7 @@ PROGRESS = 1000
 
 
 def batches(seed: int, cases: int) -> itertools.chain[Batch]:
-    """Without end: a batch of each kind for each seed."""
+    """Yields a batch of each kind for each seed, without end."""
     return itertools.chain.from_iterable(
         (Batch(f, d, n * len(KINDS) + k, tuple(range(cases))) for k, (f, d) in enumerate(KINDS))
         for n in itertools.count(seed)
@@ -53,7 +53,7 @@ def _run_all(options: argparse.Namespace, result: Result) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """The command line; returns the number of faults, at most 100."""
+    """Runs the command line; returns the number of faults, at most 100."""
     parser = argparse.ArgumentParser(prog="python -m verification.fuzz.ties", description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=2000, help="operators in all, at least")
     parser.add_argument("--seed", type=int, default=0, help="first seed")

@@ -88,7 +88,7 @@ def bias_of_another_scale(m: TyingModel, i: int) -> None:
 
 @case
 def shared_weights(m: TyingModel, i: int) -> None:
-    """One weight and bias of two convolutions whose inputs have other scales."""
+    """Two convolutions whose inputs have other scales share a weight and a bias."""
     x, other = m.input((1, 4, 7, 7)), m.input((1, 4, 7, 7))
     w = m.weights((6, 4, 2, 2), axis=[None, 0][i % 2])
     b = m.bias(6, x, w)
@@ -127,7 +127,7 @@ def does_nothing(m: TyingModel, i: int) -> None:
 
 @case
 def two_readers(m: TyingModel, i: int) -> None:
-    """One quantised tensor that two DequantizeLinears read with parameters of their own."""
+    """Two DequantizeLinears read a quantised tensor, with parameters of their own."""
     m.input((3, 100))
     q = m.nodes[-1].input[0]
     read = lambda: m.op("DequantizeLinear", q, m.const(m.scale(), np.float32), m.const(m.zero(), m.dtype))

@@ -35,7 +35,7 @@ class TyingModel(Cases, Model):
         return self.draws.zero(np.dtype(dtype or self.dtype))
 
     def input(self, shape: Sequence[int], scale: float | None = None, zero: int | None = None) -> str:
-        """A graph input that holds all codes, and its DequantizeLinear.
+        """Returns a graph input that holds all codes, and its DequantizeLinear.
 
         One in four is of floats, a quarter of whose values lie half a step further, where QuantizeLinear ties.
         """
@@ -61,7 +61,7 @@ class TyingModel(Cases, Model):
     def integers(
         self, shape: Sequence[int], scale: float | None = None, zero: int | None = None
     ) -> tuple[str, str, str]:
-        """A graph input of the activations' type, its scale and its zero point."""
+        """Returns a graph input of the activations' type, its scale and its zero point."""
         name = self.name("x")
         self.inputs.append(
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(self.dtype), list(shape))

@@ -47,23 +47,24 @@ class Draws:
         return values[int(self.rng.integers(len(values)))]
 
     def scale(self) -> float:
-        """A float32 scale."""
+        """Returns a float32 scale."""
         return float(np.float32(self.one_of(BASES)))
 
     def related(self, scale: float) -> float:
-        """A float32 scale that is a ratio of `RATIOS` to another; one time in six any of `BASES`."""
+        """Returns a float32 scale that is a ratio of `RATIOS` to another; one time in six any of `BASES`."""
         if self.rng.random() < 1 / 6:
             return self.scale()
         return float(np.float32(np.float32(scale) * np.float32(self.one_of(RATIOS))))
 
     def for_sums(self, product: float, largest: float) -> float:
-        """The scale of a sum of products: a tying ratio to `product`, so that `largest` sums nearly fill 8 bits."""
+        """Returns the scale of a sum of products: a tying ratio to `product`, so that `largest` sums nearly fill 8
+        bits."""
         natural = math.log2(max(largest, 1) / 100)
         power = 2.0 ** math.floor(natural + self.rng.integers(-1, 2))
         return float(np.float32(product * power * self.one_of((1, 1, 1, 3 / 2, 2 / 3, 3 / 4))))
 
     def zero(self, dtype: np.dtype) -> int:
-        """A zero point: the ends of the range, next to them, the middle, odd or even."""
+        """Returns a zero point: the ends of the range, next to them, the middle, odd or even."""
         info = np.iinfo(dtype)
         middle = (int(info.min) + int(info.max) + 1) // 2
         ends = (info.min, info.min + 1, info.max, info.max - 1, middle, middle, middle + 1, middle - 1)

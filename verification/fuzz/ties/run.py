@@ -133,13 +133,13 @@ def run(batch: Batch, result: Result) -> None:
 
 
 def _documented(problem: str) -> str:
-    """The border that a refusal is, or nothing."""
+    """Returns the border that a refusal is, or nothing."""
     return next((name for text, name in REFUSALS.items() if text in problem), "")
 
 
 def _beyond_float32(model: Any, feeds: Mapping[str, np.ndarray], batch: Batch) -> str:
-    """The border of sums that a scale takes beyond float32: with a scale whose sums fill the range of the result just
-    as well, but fit float32, the same case must be equal."""
+    """Returns the border of sums that a scale takes beyond float32: with a scale whose sums fill the range of the
+    result just as well, but fit float32, the same case must be equal."""
     if not isinstance(model, onnx.ModelProto):
         return ""
     tamed, huge = onnx.ModelProto(), False

@@ -32,7 +32,7 @@ class TyingFile(Cases):
         return self.last_scale
 
     def zero(self) -> int:
-        """A zero point of activations; those of 16 bits have none."""
+        """Returns a zero point of activations; those of 16 bits have none."""
         return 0 if self.dtype == "int16" else self.draws.zero(np.dtype(self.dtype))
 
     def tensor(
@@ -50,14 +50,14 @@ class TyingFile(Cases):
         return t
 
     def input(self, shape: Sequence[int], scale: float | None = None, zero: int | None = None) -> T:
-        """A graph input that holds all codes."""
+        """Returns a graph input that holds all codes."""
         t = self.tensor(shape, scale, zero)
         self.inputs.append(t.name)
         self.feed[t.name] = self.draws.codes(tuple(shape), np.dtype(t.dtype))
         return t
 
     def constant(self, data: Any, dtype: str = "int32") -> T:
-        """A constant without a scale."""
+        """Returns a constant without a scale."""
         array = np.asarray(data, dtype)
         return self.tensor(array.shape, 0, 0, dtype, array)
 

@@ -25,7 +25,7 @@ from verification.programs.order import Record
 def generate(
     seed: int, config: NpuConfig, *, instructions: int = 40, max_steps: int = 120, dump: bool = True
 ) -> GeneratedProgram:
-    """A random program.
+    """Returns a random program.
 
     Args:
         seed: the same seed and arguments give the same program.
@@ -59,7 +59,7 @@ def generate(
 
 
 class _Generator(Transfers, Products, Vectors):
-    """Of one program."""
+    """Generates one program."""
 
     def sync(self) -> None:
         """A SYNC without semaphores, or a hand-over that nothing needs."""

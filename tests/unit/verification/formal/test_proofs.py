@@ -26,7 +26,7 @@ def test_holds(proof) -> None:
 
 
 def _faults() -> Iterator[Any]:
-    """Those that are found within a few cycles. One of several machines is enough here."""
+    """Yields the faults that are found within a few cycles. One of several machines is enough here."""
     known: set[Property] = set()
     for p in PROOFS:
         for q in p.properties:

@@ -19,7 +19,7 @@ CASES = pytest.mark.parametrize("cases", [120, pytest.param(1000, marks=pytest.m
 
 
 class Reference(row_reference.Reference):
-    """With a module for each of its signals: the simulator looks at those that change, and not at all of them."""
+    """The reference with a module for each of its signals, so that the simulator evaluates only those that change."""
 
     def wire(self, value: Value, bits: int = 0) -> Signal:
         outer, self.m = self.m, Module()
@@ -30,7 +30,7 @@ class Reference(row_reference.Reference):
 
 
 def edged(rng: random.Random, bits: int) -> int:
-    """A number of any length, or next to a power of two."""
+    """Returns a number of any length, or next to a power of two."""
     if rng.random() < 0.2:
         return max(0, min((1 << bits) - 1, (1 << rng.randint(0, bits)) + rng.randint(-1, 1)))
     return rng.getrandbits(rng.randint(0, bits) or 1) % (1 << bits)
@@ -92,7 +92,7 @@ def test_norms_of_sums(cases: int) -> None:
 
 @CASES
 def test_roots(cases: int) -> None:
-    """Of squares and their neighbours."""
+    """Roots of squares and of their neighbours are right."""
     rng = random.Random(3)
     m, radicand, found = Module(), Signal(40), Signal(26)
     m.d.comb += found.eq(Reference(m, "r").root(radicand))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.verification.netlists.least import least_network
+from tests.unit.verification.netlists.smallest_network import smallest_network
 from tilewright.isa.program import Program
 from verification.netlists.runs import NetworkRecording, Pair, record
 
 
 @pytest.fixture(scope="module")
 def network() -> Program:
-    return least_network()
+    return smallest_network()
 
 
 @pytest.fixture(scope="module")

@@ -55,7 +55,7 @@ class Hand:
         return out
 
     def toggle(self, clock: Bit) -> int:
-        """A register that changes at every edge."""
+        """Returns a register that changes at every edge."""
         out = self.net()
         return self.register(clock, self.inverse(out), out=out)
 

@@ -22,7 +22,7 @@ DATA_BITS, ADDRESS_BITS, NEXT_BITS = 4, 11, 10
 
 @dataclass(frozen=True)
 class Step:
-    """One cycle.
+    """What the player does in one cycle.
 
     Attributes:
         command: RAS, CAS and WE, 1 where asserted.
@@ -37,7 +37,7 @@ class Step:
     mask: int = 0
 
     def bits(self) -> int:
-        """As a number of `2 * WORD - NEXT_BITS` bits, 0 for a cycle without anything."""
+        """The step as a number of `2 * WORD - NEXT_BITS` bits, 0 for a cycle without anything."""
         found = self.data or 0
         fields = ((self.data is not None, 1), (self.command, 3), (self.bank, 2), (self.mask, 1))
         at = DATA_BITS
@@ -78,7 +78,7 @@ def player(steps: Sequence[Step], chip: SdramChip = CHIP, *, later: int = LATER,
 
 
 def player_cells(steps: Sequence[Step], chip: SdramChip = CHIP, later: int = LATER) -> Module:
-    """The netlist of `player`."""
+    """Returns the netlist of `player`."""
     hand = Hand()
     clock, chip_clock = hand.pll(CLKOP=(DIVIDER, 3), CLKOS=(DIVIDER, 3 + later))
     assert len(steps) < BLOCK_WORDS

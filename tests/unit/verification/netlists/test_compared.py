@@ -109,7 +109,7 @@ def test_settings_that_nextpnr_would_change(folder: Path, kind: str, setting: st
 
 
 def test_cells(folder: Path) -> None:
-    """Those that the LED depends on."""
+    """The cells that the LED depends on are found."""
     numbers = numbers_of(Configuration(folder / CONFIGURATION), pins_of((folder / CONSTRAINTS).read_text()))
     assert len(numbers.blocks) == len(numbers.multipliers) == 1 and len(numbers.small_rams) == 4
     assert len(numbers.registers) >= 24 and numbers.locked
@@ -130,7 +130,7 @@ def test_pins(folder: Path) -> None:
 
 
 def _register(numbers: Numbers, net: int) -> list[int] | None:
-    """Its constant inputs, how it behaves and its clock."""
+    """Returns the constant inputs of a register, how it behaves and its clock."""
     found = [register for register in numbers.registers if register[3] == net]
     return [min(value, 2) for value in found[0][:3]] + found[0][4:] if found else None
 

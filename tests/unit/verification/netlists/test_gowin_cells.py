@@ -74,7 +74,7 @@ class Busy(wiring.Component):
 
 
 class Top(Elaboratable):
-    """It on a board, with the pins of a serial line."""
+    """`Busy` on a board, with the pins of a serial line."""
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -90,7 +90,7 @@ class Top(Elaboratable):
 
 @pytest.fixture(scope="module")
 def module(tmp_path_factory: pytest.TempPathFactory) -> Netlist:
-    """What is placed."""
+    """Returns what is placed."""
     folder, flow = tmp_path_factory.mktemp("busy"), BOARD.flow()
     assert isinstance(flow, Gowin)
     flow.generate(Top(), folder)
@@ -100,7 +100,7 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Netlist:
 
 @pytest.fixture(scope="module")
 def expected() -> str:
-    """The values of each cycle, by Amaranth's simulator."""
+    """Returns the values of each cycle, by Amaranth's simulator."""
     busy, seen = Busy(), []
 
     async def watch(ctx: Any) -> None:
@@ -117,7 +117,7 @@ def expected() -> str:
 
 
 def values(module: Netlist, cycles: int = CYCLES + RESET) -> str:
-    """Those of the netlist."""
+    """Returns the values of each cycle in the netlist."""
     with closing(NetlistLine(module, clock_hz=BOARD.clock_hz, baud=1_000_000)) as line:
         seen = []
         for _ in range(cycles):

@@ -11,13 +11,13 @@ import pytest
 
 import tilewright as tw
 from tests.common.paths import ROOT
-from tests.unit.verification.netlists.least import (
+from tests.unit.verification.netlists.smallest_network import (
     BOARD,
     LEAST,
     check_bytes_and_cycles,
     check_random_values,
     check_wrong_bits,
-    least_network,
+    smallest_network,
 )
 from tilewright.fpga.boards import BOARDS
 from tilewright.fpga.errors import FpgaError
@@ -42,7 +42,7 @@ def both() -> Iterator[Pair]:
 
 @pytest.fixture(scope="module")
 def network() -> Program:
-    return least_network(preset("tiny"))
+    return smallest_network(preset("tiny"))
 
 
 def test_bytes_and_cycles(both: Pair, network: Program, recording: NetworkRecording) -> None:

@@ -12,7 +12,7 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from tests.unit.verification.netlists.least import BOARD, LEAST, check_bytes_and_cycles, check_random_values
+from tests.unit.verification.netlists.smallest_network import BOARD, LEAST, check_bytes_and_cycles, check_random_values
 from tilewright.fpga.board import SDRAM
 from tilewright.fpga.build import point_of
 from tilewright.fpga.errors import FpgaError
@@ -70,7 +70,7 @@ class Words(wiring.Component):
 
 
 class WordsTop(BoardTop):
-    """That on the pins of the board."""
+    """`Words` on the pins of the board."""
 
     def soc(self, memory: Any, clock_hz: int) -> Words:
         return Words(memory)
@@ -78,7 +78,7 @@ class WordsTop(BoardTop):
 
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory) -> Netlist:
-    """What is placed of the small design."""
+    """Returns what is placed of the small design."""
     folder, flow = tmp_path_factory.mktemp("words"), BOARD.flow()
     flow.generate(WordsTop(BOARD, LEAST, POINT, BOARD.clocks(POINT)), folder)
     flow.synthesise(folder)
@@ -86,7 +86,7 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> Netlist:
 
 
 def check_chip(line: NetlistLine) -> None:
-    """It was started and refreshed, has worked, and saw nothing that it does not allow."""
+    """Checks that the chip was started and refreshed, has worked, and saw nothing that it does not allow."""
     counts = line.sdram_commands
     assert not line.sdram_fault
     assert counts["LOAD MODE"] == 1 and min(counts[name] for name in ("ACTIVE", "READ", "WRITE")) > 30
@@ -96,7 +96,7 @@ def check_chip(line: NetlistLine) -> None:
 
 @pytest.mark.parametrize("seed", [0, 2])
 def test_words_come_back(cells: Netlist, seed: int) -> None:
-    """Also with random values in what is not reset."""
+    """Words come back, also with random values in what is not reset."""
     hz = BOARD.clocks(POINT).output_hz
     with closing(NetlistLine(cells, clock_hz=hz, baud=POINT.baud, sdram=CHIP, seed=seed)) as line:
         line.run(12_000)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.verification.netlists.least import (
+from tests.unit.verification.netlists.smallest_network import (
     BOARD,
     LEAST,
     check_bytes_and_cycles,
@@ -38,7 +38,7 @@ SLOW: dict[str, dict[str, int | float]] = {
 
 @pytest.fixture(scope="module", params=SLOW)
 def point(request: pytest.FixtureRequest) -> Point:
-    """Of each kind of memory."""
+    """Returns a point with each kind of memory."""
     return replace(point_of(BOARD, LEAST, memory=request.param), **SLOW[request.param])  # type: ignore[arg-type]
 
 

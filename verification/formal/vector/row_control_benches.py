@@ -1,4 +1,4 @@
-"""Bench of VECTOR with a row unit: what lanes and row unit are told of a step of ROW.
+"""Bench of VECTOR with a row unit: the control of lanes and row unit in a step of ROW.
 
 Steps, lanes and row unit are replaced by free ones. A step is of any function, in any cycle, whatever is before and
 behind it; everything is compared with it as many cycles later as its stage is behind.
@@ -38,7 +38,7 @@ from verification.formal.bench import Bench, implies, opened
 from verification.formal.engine import Cut
 
 
-def told(only: str | None, c: NpuConfig) -> Bench:
+def control(only: str | None, c: NpuConfig) -> Bench:
     """Steps of any functions and instructions that start in any cycle."""
     b = Bench(only)
     part = Vector(c)

@@ -20,7 +20,7 @@ LEAST = preset("nano").with_(
 )
 
 
-def least_network(config: NpuConfig = LEAST) -> Program:
+def smallest_network(config: NpuConfig = LEAST) -> Program:
     """Conv, Add and MaxPool."""
     m = Model(np.int8, seed=1)
     x = m.input((1, 8, 4, 4), 0.05, 3)
@@ -39,7 +39,7 @@ def check_bytes_and_cycles(both: Pair, network: Program, recording: NetworkRecor
 
 
 def check_random_values(both: Pair, recording: NetworkRecording) -> None:
-    """What is not reset does not matter."""
+    """Checks that random values in what is not reset change nothing."""
     both.netlist.start(1)
     assert both.netlist.scrambled > 1000
     assert replay(both.netlist, recording) == recording.answers
@@ -47,7 +47,8 @@ def check_random_values(both: Pair, recording: NetworkRecording) -> None:
 
 
 def check_wrong_bits(both: Pair, recording: NetworkRecording) -> None:
-    """One of 20 wrong bits of LUTs is found, of those that belong to values which the inputs of their LUT have had."""
+    """Checks that one of 20 wrong bits of LUTs is found, of those that belong to values which the inputs of their LUT
+    have had."""
     netlist, found = both.netlist, False
     netlist.start()
     assert replay(netlist, recording) == recording.answers
