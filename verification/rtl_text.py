@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from amaranth.back import rtlil
+from amaranth.hdl import Fragment
+from amaranth.hdl._ir import Design, build_netlist
 
 from tilewright.hw.connections import design
+from tilewright.hw.netlist import digest_of_netlist
 from tilewright.hw.npu import Npu
 from tilewright.hw.verilog import TOP, convert
 from tilewright.isa.config import NpuConfig
@@ -27,10 +31,21 @@ def rtlil_of(config: NpuConfig, *, sources: bool) -> str:
 
 @functools.cache
 def digest_of_rtl(config: NpuConfig) -> str:
-    """Returns 12 hex digits over the RTL: another way to write the same is no other RTL."""
-    return hashlib.sha256(rtlil_of(config, sources=False).encode()).hexdigest()[:12]
+    """Returns 12 hex digits over the netlist of the RTL: another way to write the same is no other RTL, nor are other
+    names."""
+    return digest_of_netlist(Npu(config), TOP)[:12]
+
+
+def digest_of_cells(design: Design | Fragment, ports: Sequence[Any] = ()) -> str:
+    """Returns 12 hex digits over the cells of an elaborated design and the nets between them, as `digest_of_rtl`."""
+    return hashlib.sha256("\n".join(map(repr, build_netlist(design, ports).cells)).encode()).hexdigest()[:12]
+
+
+def digest_of_all(digests: Iterable[str]) -> str:
+    """Returns 12 hex digits over digests."""
+    return hashlib.sha256(" ".join(digests).encode()).hexdigest()[:12]
 
 
 def digest_of_machines(configs: Iterable[NpuConfig]) -> str:
     """Returns 12 hex digits over the RTL of several machines."""
-    return hashlib.sha256(" ".join(map(digest_of_rtl, configs)).encode()).hexdigest()[:12]
+    return digest_of_all(map(digest_of_rtl, configs))

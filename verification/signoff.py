@@ -387,8 +387,8 @@ BLOCKS = (
 _HEAD = (
     "# Signed off\n\nHow well the NPU is tested, measured. `make signoff` measures anew and writes this page; "
     "[testing.md](testing.md) says what the words mean.\n\nWritten at commit `{commit}`. A figure is of the design "
-    'there, unless "changed since then" stands beside its digest. Digests are of the elaborated RTL, or of code '
-    "without comments and layout: they do not change where files are moved or renamed.\n"
+    'there, unless "changed since then" stands beside its digest. Digests are of the elaborated netlist, or of code '
+    "without comments and layout: they do not change where files, modules or signals are moved or renamed.\n"
 )
 _CHANGED = ", changed since then"
 

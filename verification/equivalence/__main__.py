@@ -25,7 +25,7 @@ from verification.equivalence.prove import Verdict, prove
 from verification.equivalence.rtl import Rtl, gates_of
 from verification.measured import SOURCES, write_with_command
 from verification.netlists.netlist import read_netlist
-from verification.netlists.runs import ECP5_BOARDS, digest_in, synthesised
+from verification.netlists.runs import ECP5_BOARDS, digest_of_design, synthesised
 
 #: Parts of a design are named by so many steps of their path at most.
 STEPS = 4
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
         rtl, netlist = Rtl(gates_of(folder / DESIGN, LIBRARY)), Netlist(read_netlist(folder))
     verdict = prove(rtl, netlist, partial(track, description="proving", console=console))
     figures = {"board": board.name, "config": config.name, **summary(verdict)}
-    figures[SOURCES] = digest_in(folder)
+    figures[SOURCES] = digest_of_design(board.name, config.name)
     figures["seconds"] = round(time.process_time() - start)
     for name, value in figures.items():
         print(f"{name}: {value}")

@@ -27,6 +27,7 @@ from amaranth.lib.wiring import Out
 from tilewright.hw.parts.probes import probes
 from tilewright.hw.parts.queue import Queue
 from verification.formal.engine import Cut
+from verification.rtl_text import digest_of_cells
 
 
 def opened(part: Any) -> Module:
@@ -147,8 +148,17 @@ class Bench:
         holds = Signal(name=f"{name}__{self._asserted}")
         self.m.d.comb += [holds.eq(Value.cast(condition).bool()), Assert(holds)]
 
+    @property
+    def _ports(self) -> list[Signal]:
+        return [self._domain.clk, *self._inputs]
+
+    def digest(self) -> str:
+        """Returns 12 hex digits over the elaborated bench, whatever the files and the signals in it are called."""
+        return digest_of_cells(Fragment.get(self.m, None), self._ports)
+
     def rtlil(self) -> str:
-        text = rtlil.convert(self.m, name="bench", ports=[self._domain.clk, *self._inputs], emit_src=False)
+        """Returns what yosys reads."""
+        text = rtlil.convert(self.m, name="bench", ports=self._ports, emit_src=False)
         return text.replace("cell \\$anyconst ", "cell $anyconst ")  # Amaranth takes it for a module
 
 

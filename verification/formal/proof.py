@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from tilewright.common import temporary
 from tilewright.isa.config import NpuConfig
 from verification.formal.bench import Bench, Property
 from verification.formal.engine import Cut, FormalError, Model
+from verification.rtl_text import digest_of_all
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,7 @@ def finds_fault(proof: Proof, name: str) -> bool:
 
 def digest_of_benches(proofs: Iterable[Proof]) -> str:
     """Returns 12 hex digits over the elaborated benches: what is proved about which RTL, in whatever files it lies."""
-    found = hashlib.sha256()
-    for proof in proofs:
-        found.update(proof.bench(None).rtlil().encode())
-    return found.hexdigest()[:12]
+    return digest_of_all(proof.bench(None).digest() for proof in proofs)
 
 
 def table(proofs: tuple[Proof, ...]) -> str:

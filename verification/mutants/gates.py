@@ -22,7 +22,7 @@ class Gates:
         self._known: dict[tuple[int, int], int] = {}
 
     def variable(self) -> int:
-        """Adds a node; returns its literal."""
+        """Adds a variable; returns its literal."""
         self.inputs.append(None)
         return 2 * (len(self.inputs) - 1)
 

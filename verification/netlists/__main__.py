@@ -42,13 +42,12 @@ from verification.netlists.runs import (
     SIMULATED_BOARDS,
     Pair,
     Recording,
-    digest_in,
+    digest_of_design,
     pair,
     placed_cells,
     record,
     record_programs,
     replay,
-    synthesised,
 )
 from verification.netlists.trellis import Configuration
 
@@ -89,7 +88,7 @@ def main(arguments: list[str]) -> int:
     made = new()
     print(f"netlist: {time.process_time() - start:.0f} s", flush=True)
     figures: dict[str, Any] = {"board": options.board, "config": options.config, "luts": len(made.netlist.luts)}
-    figures |= {SOURCES: digest_in(synthesised(board, config, point_of(board, config))), "networks": []}
+    figures |= {SOURCES: digest_of_design(options.board, options.config), "networks": []}
     for name in options.network:
         made = made if not figures["networks"] else new()  # the RTL keeps what the last one has left in its memories
         network = measure(made, tw.compile_program(model_of(name), config=options.config), options.seeds)

@@ -23,7 +23,7 @@ from tilewright.fpga.build import point_of
 from tilewright.fpga.flows.ecp5 import CONSTRAINTS, Ecp5
 from tilewright.fpga.flows.netlist import Module
 from tilewright.fpga.flows.pins import PlatformFlow
-from tilewright.fpga.flows.synthesis import DESIGN, STATISTICS
+from tilewright.fpga.flows.synthesis import DESIGN, NAME, STATISTICS
 from tilewright.fpga.sim.line import Line
 from tilewright.fpga.sim.pty import SerialBoard, soc_line
 from tilewright.fpga.uart_board import UartBoard
@@ -36,6 +36,7 @@ from tilewright.simulator.functional import FunctionalDevice
 from verification.netlists.cells import Numbers
 from verification.netlists.netlist import NetlistLine, read_netlist
 from verification.programs.equality import case
+from verification.rtl_text import digest_of_cells
 
 #: How long an answer may take: the simulation is slow, and this machine may be busy.
 SECONDS = 600.0
@@ -222,18 +223,13 @@ def netlist_file(board: UartBoard) -> str:
 
 @functools.cache
 def digest_of_design(board_name: str, config_name: str) -> str:
-    """Returns 12 hex digits over the RTL of what a board gets for a preset: another way to write the same is no other
-    RTL."""
+    """Returns 12 hex digits over the netlist of what a board gets for a preset, before synthesis, as `digest_of_rtl`.
+    Raises AssertionError for boards without a platform of Amaranth."""
     board, config = BOARDS[board_name], preset(config_name)
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        board.flow().generate(board.design(config, point_of(board, config)).top, folder)
-        return digest_in(folder)
-
-
-def digest_in(folder: Path) -> str:
-    """Returns the digest of the design in a folder of `synthesised`."""
-    return hashlib.sha256((folder / DESIGN).read_bytes()).hexdigest()[:12]
+    flow = board.flow()
+    assert isinstance(flow, PlatformFlow)
+    flow.platform.toolchain_prepare = lambda design, name: design  # which would write it as RTLIL, for the tools
+    return digest_of_cells(flow.platform.prepare(board.design(config, point_of(board, config)).top, name=NAME))
 
 
 def made_once(
