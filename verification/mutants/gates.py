@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from typing import Any, TypeVar
 
+from tilewright.fpga.flows.netlist import named, starts
+
 Cell = TypeVar("Cell", bound=Hashable)
 FALSE, TRUE = 0, 1
 
@@ -200,20 +202,6 @@ class Netlist:
                 }
             self.ends |= {f"{name}.ADDR[{n}]": End(bit, when, spoils) for n, bit in enumerate(address)}
             self.ends |= {f"{name}.EN[{n}]": End(bit, (), spoilt) for n, (bit, spoilt) in enables.items()}
-
-
-def named(module: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yields all names of bits of a netlist with the bit, those of the sources first, the short ones before the long
-    ones."""
-    for name, net in sorted(module["netnames"].items(), key=lambda item: (item[1]["hide_name"], len(item[0]))):
-        for n, bit in enumerate(net["bits"]):
-            yield f"{name}[{n}]", bit
-
-
-def starts(module: Mapping[str, Any]) -> dict[Any, str]:
-    """Returns what bits of a netlist are at first, "0" or "1", where that is said."""
-    values = ((net["bits"], net.get("attributes", {}).get("init", "")[::-1]) for net in module["netnames"].values())
-    return {bit: value for bits, init in values for bit, value in zip(bits, init) if value in ("0", "1")}
 
 
 def in_order(driver: Mapping[Any, Cell], inputs: Callable[[Cell], Iterable[Any]]) -> Iterator[Cell]:

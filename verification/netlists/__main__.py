@@ -1,10 +1,9 @@
 """The netlist of a board's bitstream against the RTL it is made from and the simulators: the same bytes and cycles.
 
-    python -m verification.netlists.__main__                                   tiny on ULX3S: digits, 20 random
-    programs, faults in LUTs python -m verification.netlists.__main__ --network digits ds_cnn --programs 200 --json
-    build/signoff/netlist.json python -m verification.netlists.__main__ --config small                    one with the
-    board's SDRAM, on a clock of its own python -m verification.netlists.__main__ --routed                          the
-    netlist that is in the bitstream, after routing
+    python -m verification.netlists.__main__                   tiny on ULX3S: digits, 20 random programs, faults in LUTs
+    python -m verification.netlists.__main__ --network digits ds_cnn --programs 200 --json build/signoff/netlist.json
+    python -m verification.netlists.__main__ --config small    with the board's SDRAM, on a clock of its own
+    python -m verification.netlists.__main__ --routed          the netlist that is in the bitstream, after routing
 
 A network is run once on the netlist by the driver, over the serial line. What the driver sent is then played to the
 Verilated SoC, and again to the netlist with random values in what is not reset. So are random programs, on a netlist

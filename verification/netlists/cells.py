@@ -69,17 +69,6 @@ class Numbers:
         return [np.array(kind, np.int64).astype(np.int32) for kind in kinds]
 
 
-def text(cell: Cell, name: str, default: str) -> str:
-    """Returns a parameter that is a word."""
-    return str(cell["parameters"].get(name, default)).strip()
-
-
-def number(cell: Cell, name: str, default: int = 0) -> int:
-    """Returns a parameter that yosys writes in binary; bits that are not known are 0."""
-    value = cell["parameters"].get(name)
-    return default if value is None else int(str(value).replace("x", "0"), 2)
-
-
 class CellReader:
     """The cells of a flat module. A family says what they are.
 

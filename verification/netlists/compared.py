@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from tilewright.fpga.flows.netlist import Bit, Cell, Module
-from verification.netlists.cells import number, text
+from tilewright.fpga.flows.netlist import Bit, Cell, Module, number, text
 from verification.netlists.ecp5_cells import PLL_OUTPUTS, block_words
 from verification.netlists.ecp5_nets import slice_of
 from verification.netlists.ecp5_pads import PAD, REGISTERS, Pad

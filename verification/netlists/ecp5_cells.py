@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tilewright.fpga.errors import FpgaError
-from tilewright.fpga.flows.netlist import Cell, Module
+from tilewright.fpga.flows.netlist import Cell, Module, number, text
 from verification.netlists.cells import (
     ASYNC,
     BLOCK_WORDS,
@@ -26,8 +26,6 @@ from verification.netlists.cells import (
     CellReader,
     Maker,
     Numbers,
-    number,
-    text,
 )
 
 #: Words of a block RAM in one parameter, and the bits it has for each.

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tilewright.fpga.errors import FpgaError
-from tilewright.fpga.flows.netlist import Cell, Module
+from tilewright.fpga.flows.netlist import Cell, Module, number, text
 from verification.netlists.cells import (
     ASYNC,
     BLOCK_WORDS,
@@ -22,8 +22,6 @@ from verification.netlists.cells import (
     CellReader,
     Maker,
     Numbers,
-    number,
-    text,
 )
 
 #: DFF with the value and the kind of its reset, and whether it has an enable.

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import json
 from pathlib import Path
 
 import numpy as np
 
 from tilewright.common.native import Owner, shared_library
 from tilewright.fpga.errors import FpgaError
-from tilewright.fpga.flows.netlist import Module
+from tilewright.fpga.flows.netlist import Module, read_module
 from tilewright.fpga.flows.synthesis import NAME, NETLIST
 from tilewright.fpga.sdram.chip import SdramChip
 from tilewright.fpga.sim import line
@@ -73,12 +72,11 @@ def read_netlist(directory: Path, name: str = NETLIST) -> Module:
     """
     path = directory / name
     try:
-        module: Module = json.loads(path.read_text(encoding="utf-8"))["modules"][NAME]
+        return read_module(path.read_bytes(), NAME)
     except OSError as error:
         raise FpgaError(f"cannot read netlist {path}: {error.strerror}; make it with tilewright fpga build") from None
     except (ValueError, KeyError, TypeError):
         raise FpgaError(f"{path} is no netlist of yosys with a module {NAME!r}") from None
-    return module
 
 
 def numbers_of(module: Module) -> Numbers:
