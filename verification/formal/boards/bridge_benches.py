@@ -85,22 +85,22 @@ def requests(only: str | None) -> Bench:
     request = Cat(mem.write, mem.address[(PAIR_BYTES - 1).bit_length() :][: len(c.i_pair)], mem.wdata, mem.strobe)
     kept, word = Signal(len(request), name="kept"), Signal(8 * PAIR_BYTES, name="word_read")
     write, pair, data, strobe = kept[0], kept[1:][: len(c.i_pair)], kept[-36:-4], kept[-4:]
-    waits, given, answered = (Signal(name=name) for name in ("waits", "given", "told"))
+    waits, given, replied = (Signal(name=name) for name in ("waits", "given", "told"))
     with b.m.If(far & s.takes):
         b.m.d.sync += [waits.eq(0), given.eq(1)]
     with b.m.If(far & s.answers):
-        b.m.d.sync += [given.eq(0), answered.eq(1), word.eq(c.r_data)]
+        b.m.d.sync += [given.eq(0), replied.eq(1), word.eq(c.r_data)]
     with b.m.If(near & mem.rvalid):
-        b.m.d.sync += answered.eq(0)
+        b.m.d.sync += replied.eq(0)
     with b.m.If(near & taken):
-        b.m.d.sync += [waits.eq(1), answered.eq(0), kept.eq(request)]
+        b.m.d.sync += [waits.eq(1), replied.eq(0), kept.eq(request)]
     # `sdram_order*`: an answer for each segment, behind it.
     b.assume(implies(c.w_take & c.w_tag[0], given & write) & implies(c.r_valid & c.r_tag[0], given & ~write))
 
     offers = c.i_valid & c.i_tag[0]
     b.check(
         "once",
-        implies(offers, waits) & implies(mem.ready, ~waits & ~given & (write | ~answered)),
+        implies(offers, waits) & implies(mem.ready, ~waits & ~given & (write | ~replied)),
         "SDRAM, serial bridge: a request that was taken is offered to the controller once; the next one "
         "is taken when it has been done, and a word that was read given",
         Cut("memory.mem_asking"),
@@ -120,7 +120,7 @@ def requests(only: str | None) -> Bench:
     )
     b.check(
         "answer",
-        implies(mem.rvalid, answered & ~write & (mem.rdata == word)),
+        implies(mem.rvalid, replied & ~write & (mem.rdata == word)),
         "SDRAM, serial bridge: one answer to a read, with the word that the controller gave for it",
         Cut("memory.word", 16),
     )
@@ -142,7 +142,7 @@ def requests(only: str | None) -> Bench:
     b.check("still", implies(near & mem.rvalid, ~new_word & ~(far & s.answers)))
 
     offered, returned = Signal(3, name="offered_in"), Signal(3, name="returned_in")
-    waiting, returning = waits & ~offers, answered & ~mem.rvalid & ~mem.ready
+    waiting, returning = waits & ~offers, replied & ~mem.rvalid & ~mem.ready
     with b.m.If(far):
         b.m.d.sync += offered.eq(Mux(waiting, offered + 1, 0))
     with b.m.If(near):
@@ -161,15 +161,15 @@ def requests(only: str | None) -> Bench:
     b.invariant(waits == (change[:3].any() | asking))
     b.invariant(given == (change[3] & ~asking))
     b.invariant(implies(asking, change[3]))
-    b.invariant(implies(change[4:].any() | (busy & (change == 0)), answered) & implies(answered & ~write, busy))
-    b.invariant(implies(answered, ~change[:4].any()))
+    b.invariant(implies(change[4:].any() | (busy & (change == 0)), replied) & implies(replied & ~write, busy))
+    b.invariant(implies(replied, ~change[:4].any()))
     b.invariant(implies(~busy, ~waits & ~given))
     fields = ("write", "pair", "data", "strobe")
     crossing, arrived = Cat(s.here[f"{name}_here"] for name in fields), Cat(s.there[f"{name}_there"] for name in fields)
     b.invariant(implies(busy, crossing == kept) & implies(asking | given, arrived == kept))
-    b.invariant(implies(answered & ~write, s.there["word"] == word))
+    b.invariant(implies(replied & ~write, s.there["word"] == word))
     b.invariant(implies(new_request, change[0] | change[1]) & implies(new_word, change[4] | change[5]))
-    b.invariant(implies(offered != 0, waits) & implies(returned != 0, answered))
+    b.invariant(implies(offered != 0, waits) & implies(returned != 0, replied))
     for n in range(OFFER_EDGES):
         b.invariant(implies(waiting & (offered > n), ~change[: n + 1].any()))
     for n in range(2):
