@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tilewright.common.store import cache_folder
 from tilewright.isa.config import PRESETS, NpuConfig, preset
 from tilewright.isa.device import DeviceError, Region
 from tilewright.isa.fields import INSTRUCTION_BYTES
@@ -38,7 +39,7 @@ CONFIGS = (
     PRESETS["base"],
 )
 _RUNTIMES = ("libasan.so", "libubsan.so")
-_FLAGS = "-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
+_FLAGS = "-g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all"
 _STEPS = 100_000
 
 
@@ -53,29 +54,33 @@ def runtimes() -> list[str]:
     return found if all(Path(path).is_absolute() for path in found) else []
 
 
-def start(count: int, seed: int = 0, configs: int = len(CONFIGS)) -> subprocess.CompletedProcess[str]:
+def _compiler(level: str) -> Path:
+    """A compiler that adds the sanitizers, kept in the folder of the libraries that it builds."""
+    compiler = cache_folder() / "sanitized" / level.lstrip("-") / "g++"
+    text = f'#!/bin/sh\nexec {shutil.which("g++")} "$@" {level} {_FLAGS}\n'
+    if not compiler.exists() or compiler.read_text(encoding="utf-8") != text:
+        compiler.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=compiler.parent) as folder:
+            made = Path(folder) / compiler.name
+            made.write_text(text, encoding="utf-8")
+            made.chmod(0o755)
+            made.replace(compiler)
+    return compiler
+
+
+def start(
+    count: int, seed: int = 0, configs: int = len(CONFIGS), level: str = "-O1"
+) -> subprocess.CompletedProcess[str]:
     """Runs `count` programs, in turn on the first `configs` of CONFIGS, in a process with the sanitizers; its status is
-    not 0 if they found anything."""
-    with tempfile.TemporaryDirectory(prefix="sanitize-") as folder:
-        compiler = Path(folder) / "g++"
-        compiler.write_text(f'#!/bin/sh\nexec {shutil.which("g++")} "$@" {_FLAGS}\n', encoding="utf-8")
-        compiler.chmod(0o755)
-        environment = os.environ | {
-            "CXX": str(compiler), "TILEWRIGHT_CACHE": f"{folder}/cache", "LD_PRELOAD": ":".join(runtimes()),
-            "ASAN_OPTIONS": "detect_leaks=0", "PYTHONMALLOC": "malloc", "TILEWRIGHT_SANITIZED": "1",
-        }  # fmt: skip
-        command = [
-            sys.executable,
-            "-m",
-            "verification.sanitize",
-            "--inside",
-            "--count",
-            str(count),
-            "--seed",
-            str(seed),
-        ]
-        command += ["--configs", str(configs)]
-        return subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
+    not 0 if they found anything. The libraries are compiled at a level of optimisation: for few programs, at `-O0`."""
+    compiler = _compiler(level)
+    environment = os.environ | {
+        "CXX": str(compiler), "TILEWRIGHT_CACHE": str(compiler.parent), "LD_PRELOAD": ":".join(runtimes()),
+        "ASAN_OPTIONS": "detect_leaks=0", "PYTHONMALLOC": "malloc", "TILEWRIGHT_SANITIZED": "1",
+    }  # fmt: skip
+    command = [sys.executable, "-m", "verification.sanitize", "--inside"]
+    command += ["--count", str(count), "--seed", str(seed), "--configs", str(configs)]
+    return subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
 
 
 def mutated(program: GeneratedProgram, rng: random.Random) -> tuple[np.ndarray, list[Region], tuple[int, int, int]]:
