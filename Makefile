@@ -6,6 +6,9 @@ STAMP := $(VENV)/.stamp
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 RELEASE := build/release-venv
 
+# Bytecode is kept: a test that starts a process would compile all that it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: session-oldest session-newest $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' Makefile)
 N ?= 100

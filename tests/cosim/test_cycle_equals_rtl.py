@@ -16,12 +16,10 @@ from tilewright.isa.error_codes import ErrorCode
 from tilewright.isa.instructions import INSTRUCTIONS, Engine, Memory
 from tilewright.isa.timing import MemoryTiming
 from verification.cosim_networks import compare
-from verification.programs.equality import CONFIGS, TIMINGS, VARIANTS, Trio, case
+from verification.programs.equality import BARE, CONFIGS, TIMINGS, Trio, case
 
 pytestmark = [pytest.mark.cosim, pytest.mark.slow]
 
-#: Without the optional units, and with GEMM and VECTOR in one queue: two of the variants in one build.
-BARE = VARIANTS["one_queue"].with_(name="bare", depthwise=0, lut_tables=0, row_unit=0)
 MACHINES = CONFIGS | {BARE.name: BARE}
 #: Configurations random programs run on; those whose RTL is built for that alone only in `make test-long`.
 _BUILT = ("serial", "narrow_in", "narrow_out", "two_passes", "one_lane", "no_units", "one_queue")

@@ -49,6 +49,8 @@ VARIANTS: dict[str, NpuConfig] = {
         name="narrow_no_units", block_in=4, block_out=8, axi_data_bits=64, depthwise=0, lut_tables=0
     ),
 }  # fmt: skip
+#: Without the optional units, and with GEMM and VECTOR in one queue: two of the variants in one build.
+BARE = VARIANTS["one_queue"].with_(name="bare", depthwise=0, lut_tables=0, row_unit=0)
 CONFIGS: dict[str, NpuConfig] = PRESETS | VARIANTS
 TIMINGS = (
     MemoryTiming(),

@@ -7,6 +7,8 @@ from random import Random
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tilewright.compiler.npu.views import View, broadcast_ok, channel_axis, dense_view, plane_shape
 from tilewright.isa.program import ARENA_REGION, Layout
@@ -24,7 +26,8 @@ def vectors(view: View, buffer: np.ndarray) -> np.ndarray:
     )
 
 
-@pytest.mark.parametrize("seed", range(40))
+@settings(max_examples=40)
+@given(seed=st.integers(0, 1 << 32))
 def test_a_part_is_found_where_it_begins(seed: int) -> None:
     """Any box of a tensor, whatever of its axes has one element."""
     random = Random(seed)

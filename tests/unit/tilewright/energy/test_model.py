@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from calibration.energy import fit as calibration
 from tests.common.paths import ROOT
@@ -100,7 +102,8 @@ def test_staleness_is_what_is_known_of_the_designs(monkeypatch: pytest.MonkeyPat
 # Events.
 
 
-@pytest.mark.parametrize("seed", range(20))
+@settings(max_examples=20)
+@given(seed=st.integers(0, 1 << 32))
 def test_changes_of_an_address(seed: int) -> None:
     chance = random.Random(seed)
     counts = [chance.randint(1, 4) for _ in range(4)]

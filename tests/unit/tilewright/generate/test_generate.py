@@ -21,6 +21,7 @@ from tilewright.generate import DECODE, PREFILL, GreedyReference, LanguageModel,
 from tilewright.isa.config import PRESETS
 from tilewright.isa.program import Program
 from tilewright.measure.ends import ends_of
+from verification.programs.equality import VARIANTS
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,7 @@ def compared(language: LanguageModel, model: Path | onnx.ModelProto, device: str
     before = language.vocabulary.encode(prompt)
     reference = GreedyReference(model)
     made = []
-    with tw.Device(device) as runner:
+    with tw.Device(device, language.program.config) as runner:
         for step in language.generate(runner, before, count):
             wanted = reference.logits(before)
             np.testing.assert_array_equal(step.logits, wanted)
@@ -94,7 +95,8 @@ def test_short_prefill(model_file: Path) -> None:
 
 @pytest.mark.cosim
 @pytest.mark.slow
-def test_tokens_on_rtl(language: LanguageModel, model_file: Path) -> None:
+def test_tokens_on_rtl(model_file: Path) -> None:
+    language = LanguageModel.load(model_file, VARIANTS["wide_bus"])
     made = compared(language, model_file, "rtl", "To be", 6)
     assert made == compared(language, model_file, "cycle", "To be", 6)
 

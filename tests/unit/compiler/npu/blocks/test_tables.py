@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tilewright.compiler.npu.blocks.tables import OUTSIDE, Table, pack_tables, reach, unpack_tables
 from tilewright.isa.program import Layout
@@ -41,7 +43,8 @@ def test_there_and_back(shape: tuple[int, ...], layout: Layout) -> None:
     np.testing.assert_array_equal(relayout(packed, shape, unpack_tables(shape, layout, 4)), plain)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@settings(max_examples=20)
+@given(seed=st.integers(0, 1 << 32))
 def test_how_far_a_source_is_read_beyond_its_ends(seed: int) -> None:
     """Every index that a table gives, by all axes of the result."""
     rng = np.random.default_rng(seed)

@@ -6,6 +6,8 @@ import random
 import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tilewright.compiler.npu.emit.hazards import MEMORY_GRAIN, Access, Synchroniser
 from tilewright.isa.assembler import disassemble_one
@@ -116,7 +118,8 @@ def test_rows_between_those_of_an_access_are_free() -> None:
     assert text(("VECTOR", [], columns), ("LOAD", [], act(6, 2))) == ["VECTOR signal0=1", "LOAD wait0=1"]
 
 
-@pytest.mark.parametrize("seed", range(64))
+@settings(max_examples=64)
+@given(seed=st.integers(0, 1 << 32))
 def test_random_programs_are_ordered(seed: int) -> None:
     runs = random_program(random.Random(seed))
     check_order(runs, synchronised(*runs))

@@ -6,7 +6,8 @@ import itertools
 import random
 
 import numpy as np
-import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tilewright.compiler.npu.emit.hazards import Access
 from tilewright.compiler.npu.emit.loops import fold_loops, spans
@@ -40,13 +41,15 @@ def random_nest(rng: random.Random, strides: list[int], deepest: int = 4) -> tup
     return [(rng.randint(1, 6), rng.choice(strides)) for _ in range(rng.randint(0, deepest))], rng.randint(1, 3)
 
 
-@pytest.mark.parametrize("seed", range(50))
+@settings(max_examples=50)
+@given(seed=st.integers(0, 1 << 32))
 def test_spans_cover_every_row(seed: int) -> None:
     dims, grain = random_nest(random.Random(seed), [0, 1, 2, 5, 16, 40, -3])
     assert touched(500, dims, grain) <= covered(spans("act", 500, dims, grain))
 
 
-@pytest.mark.parametrize("seed", range(50))
+@settings(max_examples=50)
+@given(seed=st.integers(0, 1 << 32))
 def test_spans_of_few_levels_cover_no_other_rows(seed: int) -> None:
     dims, grain = random_nest(random.Random(seed), [1, 4, 7, 50, -9], deepest=3)
     assert touched(500, dims, grain) == covered(spans("act", 500, dims, grain))

@@ -9,6 +9,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tilewright as tw
 from tilewright import zoo
@@ -100,7 +102,8 @@ def counts_reached(ops: list[Op], config: NpuConfig) -> dict[int, int]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(12))
+@settings(max_examples=12)
+@given(seed=st.integers(0, 1 << 32))
 def test_highest_counts_are_those_of_all_runs(seed: int) -> None:
     """What this file's other tests take for the highest count, and what runs in every order there is reach."""
     rng = random.Random(seed)

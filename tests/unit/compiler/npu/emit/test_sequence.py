@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
-import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tilewright.compiler.npu.emit.hazards import READERS, WRITERS, Access
 from tilewright.compiler.npu.emit.sequence import Registers, Run, Sequencer, Setting
@@ -150,7 +151,8 @@ def test_registers() -> None:
     assert not registers.change(Setting("LOAD_DIM", 0, {"level": 0, "count": 1, "mem_stride": 5, "row_stride": 0}))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@settings(max_examples=20)
+@given(seed=st.integers(0, 1 << 32))
 def test_what_depends_on_each_other_keeps_its_order(seed: int) -> None:
     """Random runs: all are written once, those of GEMM, STORE and ROW in order, and where two touch the same row and
     one of them writes it, the first stays the first. Signals that nobody has taken stay below the limit."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 
-import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tilewright.compiler.npu.emit.geometry import Border, Box
 from tilewright.compiler.npu.layers.sliding_window import SlidingWindow
 
 
-@pytest.mark.parametrize("seed", range(20))
+@settings(max_examples=20)
+@given(seed=st.integers(0, 1 << 32))
 def test_span_holds_every_tap(seed: int) -> None:
     rng = random.Random(seed)
     kernel, pad, stride, dilation = (rng.randint(1, 5), rng.randint(0, 4), rng.randint(1, 3), rng.randint(1, 3))
