@@ -7,6 +7,7 @@ import pytest
 
 import tilewright as tw
 from tests.common import onnx_models
+from tests.common.squeeze_excite import squeezed
 from tests.reference.quantized_models import Model
 from tilewright.isa.config import PRESETS, NpuConfig
 from tilewright.isa.program import Layer
@@ -17,22 +18,6 @@ SHORT = {
     "narrow": PRESETS["wide"].with_(name="narrow", act_rows=512, acc_rows=256),
     "broad": PRESETS["base"].with_(name="broad", row_unit=0, block_in=8, act_rows=1024, acc_rows=128),
 }
-
-
-def squeezed(images: int, channels: int, size: tuple[int, int], kernel: int) -> Model:
-    """Squeeze and excite: a layer, the mean of its planes, two layers, and the product with what the first one made."""
-    m = Model(np.int8, seed=images + channels)
-    x = m.input((images, 8, *size), 0.05, -3)
-    y = m.requantized(m.op("Conv", x, m.weights((channels, 8, 1, 1))), 0.25, 5)
-    pads = [kernel // 2] * 4
-    y = m.op("Conv", y, m.weights((channels, 1, kernel, kernel)), group=channels, pads=pads)
-    y = m.requantized(y, 0.15, 9)
-    s = m.requantized(m.op("GlobalAveragePool", y), 0.01, 4)
-    m.output(s)
-    s = m.requantized(m.op("Conv", s, m.weights((channels, channels, 1, 1))), 0.02, 0)
-    s = m.requantized(m.op("Sigmoid", s), 1 / 256, -128)
-    m.output(m.requantized(m.op("Mul", y, s), 0.03, 0))
-    return m
 
 
 def run(m: Model, config: NpuConfig) -> list[Layer]:
@@ -71,18 +56,3 @@ def test_sums_that_take_too_much_of_acc_are_made_afterwards() -> None:
     layers = run(squeezed(3, 40, (9, 10), 1), config)
     mean = next(layer for layer in layers if layer.op == "QGlobalAveragePool")
     assert mean.tile != "with the layer before" and mean.read_bytes
-
-
-def test_on_rtl() -> None:
-    """The tile that waits to be added up is not overwritten by what runs at the same time."""
-    m = squeezed(2, 21, (9, 8), 3)
-    proto, feeds = m.build(), m.feeds()
-    program = tw.compile_program(proto, "tiny", cache=False)
-    runs = {}
-    for kind in ("cycle", "rtl"):
-        with tw.Device(kind, PRESETS["tiny"]) as device:
-            results = device.run(program, feeds)
-            assert device.counters is not None
-            runs[kind] = {name: value.tobytes() for name, value in results.items()}, device.counters.cycles
-    assert runs["rtl"] == runs["cycle"]
-    assert runs["rtl"][0] == {name: value.tobytes() for name, value in onnx_models.run(proto, feeds).items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import tilewright as tw
 from tests.reference import quantized_ops
 from tests.unit.compiler.npu.net import Net
 from tilewright.compiler.graph.graph import Quant
@@ -101,15 +100,3 @@ def test_what_does_not_pay(monkeypatch: pytest.MonkeyPatch) -> None:
         inputs = {name: np.zeros(net.graph.tensor(name).shape, np.int8) for name in net.graph.inputs}
         cycles.append(Executor(program, CycleDevice(base)).run(inputs).counters.cycles)
     assert cycles[0] < 0.8 * cycles[1]
-
-
-@pytest.mark.cosim
-def test_rtl() -> None:
-    """The same bytes and cycles on RTL."""
-    tiny = PRESETS["tiny"]
-    net, made = product(2, 21, 64, 60, 0.05 * 0.05 * 500)
-    program = compile_graph(net.graph, tiny, CompileOptions())
-    inputs = {name: np.ones(net.graph.tensor(name).shape, np.int8) * 100 for name in net.graph.inputs}
-    devices = [tw.Device(kind, tiny) for kind in ("cycle", "rtl")]
-    results = [device.run(program, inputs)[made] for device in devices]
-    assert np.array_equal(*results) and devices[0].counters == devices[1].counters
