@@ -206,9 +206,18 @@ def with_ops(program: GeneratedProgram, ops: Sequence[Op]) -> GeneratedProgram:
     return GeneratedProgram(program.seed, program.config, list(ops), image, program.windows)
 
 
-def cycle_differences(config: NpuConfig, program: GeneratedProgram, timing: MemoryTiming) -> list[str]:
-    """Lines that say how cycle-level and functional simulator differ: work, bytes, errors."""
-    cycle, functional = CycleDevice(config, timing), FunctionalDevice(config)
+def cycle_differences(
+    config: NpuConfig,
+    program: GeneratedProgram,
+    timing: MemoryTiming,
+    make: Callable[[NpuConfig], FunctionalDevice] = FunctionalDevice,
+) -> list[str]:
+    """Lines that say how cycle-level and functional simulator differ: work, bytes, errors.
+
+    Args:
+        make: the functional simulator of a configuration.
+    """
+    cycle, functional = CycleDevice(config, timing), make(config)
     found: list[tuple[Counters | None, tuple[object, ...] | None, np.ndarray]] = []
     for device, options in ((cycle, {"watchdog": WATCHDOG}), (functional, {})):
         base, regions = program.install(device)

@@ -28,6 +28,12 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     return jobs
 
 
+@pytest.fixture
+def much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little it is, work is worth a process."""
+    monkeypatch.setattr(parallel, "_SECONDS_PER_PROCESS", 0.001)
+
+
 def test_little_work_starts_no_process(here: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, "in_background", None)
     jobs = functions(3)
@@ -36,26 +42,26 @@ def test_little_work_starts_no_process(here: list[Job], monkeypatch: pytest.Monk
         assert finish() == [emit(job) for job in jobs] and here == jobs
 
 
+@pytest.mark.usefixtures("much")
 def test_one_processor_starts_no_process(here: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, "in_background", None)
-    monkeypatch.setattr(parallel, "_SECONDS_PER_PROCESS", 0.001)
     monkeypatch.setattr(parallel, "processors", lambda: 1)
     jobs = functions(3)
     with parallel.emitting(jobs) as finish:
         assert finish() == [emit(job) for job in jobs]
 
 
+@pytest.mark.usefixtures("much")
 def test_another_process_delivers(here: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything, where this process finds no number left in the pipe."""
-    monkeypatch.setattr(parallel, "_SECONDS_PER_PROCESS", 0.001)
     jobs = functions(5)
     with parallel.emitting(jobs) as finish:
         monkeypatch.setattr(parallel, "numbers", lambda queue: iter(()))
         assert finish() == [emit(job) for job in jobs] and here == []
 
 
-def test_both_share_the_work(here: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "_SECONDS_PER_PROCESS", 0.001)
+@pytest.mark.usefixtures("much")
+def test_both_share_the_work(here: list[Job]) -> None:
     jobs = functions(40)
     with parallel.emitting(jobs) as finish:
         assert finish() == [emit(job) for job in jobs]
@@ -63,8 +69,8 @@ def test_both_share_the_work(here: list[Job], monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("fault", ["killed", "cut", "not started"])
+@pytest.mark.usefixtures("much")
 def test_what_is_not_delivered_is_compiled_here(here: list[Job], monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    monkeypatch.setattr(parallel, "_SECONDS_PER_PROCESS", 0.001)
     jobs = functions(4)
     delivered = parallel._delivered
     if fault == "cut":
@@ -86,8 +92,8 @@ def test_what_is_not_delivered_is_compiled_here(here: list[Job], monkeypatch: py
         assert finish() == [emit(job) for job in jobs] and here
 
 
+@pytest.mark.usefixtures("much")
 def test_an_error_of_the_block_ends_the_processes(here: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "_SECONDS_PER_PROCESS", 0.001)
     started: list[int] = []
     original = processes.subprocess.Popen
 
@@ -105,8 +111,8 @@ def test_an_error_of_the_block_ends_the_processes(here: list[Job], monkeypatch: 
             os.kill(pid, signal.SIGCONT)
 
 
-def test_an_error_of_a_function_is_raised_here(here: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "_SECONDS_PER_PROCESS", 0.001)
+@pytest.mark.usefixtures("much")
+def test_an_error_of_a_function_is_raised_here(here: list[Job]) -> None:
     jobs = [*functions(3), Job(MACHINE, "no module", plain=False)]
     with parallel.emitting(jobs) as finish, pytest.raises(RuntimeError, match="parsing"):
         finish()
