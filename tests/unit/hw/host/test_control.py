@@ -160,7 +160,7 @@ def test_watchdog() -> None:
             await host.ctx.tick()
             cycles += 1
         assert 18 <= cycles <= 22
-        drive(host.ctx, waiting, valid=0)  # what counts is who waited then
+        drive(host.ctx, waiting, valid=0, engine=0, pc=0, id=0)  # what counts is who waited then
         await host.ctx.tick()
         await host.ctx.tick()
         assert host.states() == {"ERROR"}

@@ -70,12 +70,16 @@ def random_run(config: NpuConfig, rng: random.Random, pc: int) -> tuple[list[Op]
             return loops, run, steps
 
 
-def run_all(config: NpuConfig, runs: list[tuple[list[Op], Op]], count: int, seed: int) -> tuple[list[Step], list[int]]:
-    """The first `count` steps, or those until a fault, and what is said of it. Reads are refused at random."""
-    rng = random.Random(seed)
+def run_all(
+    config: NpuConfig, runs: list[tuple[list[Op], Op]], count: int, granted_share: float = 0.7
+) -> tuple[list[Step], list[int], list[int]]:
+    """The first `count` steps, or those until a fault, what is said of it, and the cycles of the steps. This share of
+    the reads is granted at once."""
+    rng = random.Random(1)
     dut = VectorSteps(config, EngineControl(config, 1), columns(config))
     found: list[Step] = []
     said: list[int] = []
+    moments: list[int] = []
     column_bits = columns(config).bit_length() - 1
 
     async def give(ctx) -> None:
@@ -90,8 +94,8 @@ def run_all(config: NpuConfig, runs: list[tuple[list[Op], Op]], count: int, seed
     async def watch(ctx) -> None:
         read: dict[str, int] = {}  # of the step to come
         passes = 0
-        for _ in range(PATIENCE):
-            grants = {name: rng.random() < 0.7 for name in ("acc", "a", "b")}
+        for cycle in range(PATIENCE):
+            grants = {name: rng.random() < granted_share for name in ("acc", "a", "b")}
             asked = {name: ctx.get(getattr(dut, f"{name}_read")) for name in grants}
             granted = all(grants[name] for name in grants if asked[name])  # all or none
             for name in grants:
@@ -116,13 +120,14 @@ def run_all(config: NpuConfig, runs: list[tuple[list[Op], Op]], count: int, seed
                 made = (prm if uses_prm else None, dst) if result else (None, None)
                 assert len({"acc", "a"} & set(read)) == 1, read
                 found.append((current, read.get("acc", read.get("a")), read.get("b"), *made, first, end))
+                moments.append(cycle)
                 read, passes = {}, 0
             if len(found) == count:
                 return
         raise AssertionError(f"{len(found)} of {count} steps were made")
 
     simulate(dut, watch, background=[give, mirror])
-    return found, said
+    return found, said, moments
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -132,7 +137,7 @@ def test_steps(name: str) -> None:
     drawn = [random_run(config, rng, pc) for pc in range(16)]
     expected = [step for *_, steps in drawn for step in steps]
     assert {run["source"] for _, run, _ in drawn} == set(Source)
-    found, said = run_all(config, [(loops, run) for loops, run, _ in drawn], len(expected), 1)
+    found, said, _ = run_all(config, [(loops, run) for loops, run, _ in drawn], len(expected))
     assert found == expected and said == []
 
 
@@ -142,5 +147,19 @@ def test_a_row_beyond_its_memory() -> None:
     for name, limit in (("a", TINY.act_rows), ("dst", TINY.act_rows)):
         run = op("VECTOR", source=Source.ACT, **{"a": 0, "dst": 0, name: limit - 2})
         loops = [op("VECTOR_LOOP", level=0, count=9, **{f"{name}_stride": 1})]
-        found, said = run_all(config, [(loops, run)], 9, 1)
+        found, said, _ = run_all(config, [(loops, run)], 9)
         assert len(found) == 3 and said == [0, limit], name
+
+
+@pytest.mark.parametrize(
+    ("source", "b", "cycles"),
+    [(Source.ACT, 1, 1), (Source.ACT, 0, 2), (Source.ACC, 0, 1)],
+    ids=["other bank", "same bank", "ACC and a bank"],
+)
+def test_cycles_of_a_step(source: Source, b: int, cycles: int) -> None:
+    """A step takes a cycle, but for two reads of one bank of ACT."""
+    config = CONFIGS["one pass"]
+    loops = [op("VECTOR_LOOP", level=0, count=6, a_stride=1, b_stride=1, dst_stride=1)]
+    run = op("VECTOR", source=source, a=8, b=8 + b, dst=40, add=1)
+    found, _, moments = run_all(config, [(loops, run)], 6, 1.0)
+    assert len(found) == 6 and [later - now for now, later in itertools.pairwise(moments)] == [cycles] * 5
