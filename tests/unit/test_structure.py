@@ -57,6 +57,7 @@ def graph() -> grimp.ImportGraph:
     return grimp.build_graph(*ROOTS, cache_dir=None)
 
 
+@pytest.mark.medium
 def test_modules_import_in_one_direction(graph: grimp.ImportGraph) -> None:
     modules = graph.modules
     assert circles({m: graph.find_modules_directly_imported_by(m) for m in modules}) == []

@@ -69,6 +69,7 @@ def test_host_memory_without_room() -> None:
     assert memory.allocate(64) == first
 
 
+@pytest.mark.medium
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux gives single pages back")
 def test_host_memory_gives_pages_back() -> None:
     memory = HostMemory(256)

@@ -15,6 +15,7 @@ def library(source: Path) -> Path:
     return shared_library(source, ["-O0"], [source], group="test", name="answer", title="the answer")
 
 
+@pytest.mark.medium
 def test_a_damaged_library_is_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
     source = tmp_path / "answer.cpp"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.common.text import MAX_NAME, drawn, is_plain, meant, plain, printable
 
 
+@pytest.mark.medium
 @given(st.text())
 def test_nothing_that_a_script_reads_is_left(name: str) -> None:
     made = plain(name)

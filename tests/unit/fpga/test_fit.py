@@ -38,6 +38,7 @@ def test_it_is_a_lower_bound(name: str, config: str) -> None:
     assert (needs["LUTs"], needs["flip-flops"]) <= BUILT[name, config] and needs["flip-flops"] <= BUILT[name, config][1]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("board", "config"),
     [("ulx3s_85f", "large"), ("orangecrab_85f", "large"), ("tang_nano_20k", "small"), ("pynq_z2", "large")],
@@ -52,6 +53,7 @@ def test_what_cannot_fit(board: str, config: str) -> None:
     assert ("another family" in text) == (board in ("tang_nano_20k", "pynq_z2"))
 
 
+@pytest.mark.medium
 def test_memory_and_multipliers_that_are_missing_become_luts() -> None:
     large, tiny = Capacity(lut=0, ff=0, dsp=9999, bram=9999), preset("tiny")
     plain = lower_bound(tiny, "ecp5", large)

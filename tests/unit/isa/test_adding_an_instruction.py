@@ -13,6 +13,7 @@ from tests.common.paths import ROOT
 from tilewright.isa import instructions
 
 
+@pytest.mark.medium
 def test_everything_is_derived_from_the_row() -> None:
     command = [sys.executable, "-m", "tests.unit.isa.example_instruction"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -132,6 +132,7 @@ def test_presets_keep_their_fingerprints() -> None:
     }
 
 
+@pytest.mark.medium
 @given(
     block_in=st.sampled_from([8, 16, 32]), block_out=st.sampled_from([8, 16, 32]), queue_depth=st.integers(2, 256),
     name=st.from_regex("[0-9A-Za-z._+,=-]{1,80}", fullmatch=True),

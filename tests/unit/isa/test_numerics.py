@@ -66,6 +66,7 @@ int32 = st.integers(-(2**31), 2**31 - 1) | st.integers(0, 31).flatmap(lambda n: 
 int8 = st.integers(-128, 127)
 
 
+@pytest.mark.medium
 @given(st.lists(st.tuples(int32, st.integers(0, 2**32 - 1)), min_size=1, max_size=50), int8, int8, int8)
 def test_requantize_any_bits(pairs: list[tuple[int, int]], zero_point: int, low: int, high: int) -> None:
     check_requantize([a for a, _ in pairs], [s for _, s in pairs], zero_point, low, high)

@@ -77,6 +77,7 @@ def test_waiting_for_a_load() -> None:
     assert found["vector"] == found["store"] == found["window"] == 0
 
 
+@pytest.mark.medium
 def test_waiting_for_coded_weights() -> None:
     """Loading takes a cycle for each slot of the table and each round; what is left is the memory's."""
     config = TINY.with_(name="coded", weight_codes=8)
@@ -173,6 +174,7 @@ def run(program: Program, memory: MemoryTiming = DEFAULT_MEMORY) -> tuple[list[L
         return rows, runner.counters.cycles
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("config", [*PRESETS, ONE_QUEUE], ids=str)
 @pytest.mark.parametrize(
     "memory",

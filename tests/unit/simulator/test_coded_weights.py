@@ -12,6 +12,7 @@ from verification.programs.coded import coded_program
 from verification.programs.equality import with_ops
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("machine", MACHINES)
 def test_random_streams(machine: str) -> None:
     ends = set()

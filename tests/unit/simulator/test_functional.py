@@ -133,6 +133,7 @@ def test_without_a_compiler_the_reference_runs(cache: Path, monkeypatch: pytest.
     assert device.path == "reference"
 
 
+@pytest.mark.medium
 def test_a_failing_compiler_is_one_line(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "g++"
     broken.write_text("#!/bin/sh\necho 'error: disk on fire' >&2\necho more >&2\nexit 1\n")
@@ -146,6 +147,7 @@ def test_a_failing_compiler_is_one_line(cache: Path, tmp_path: Path, monkeypatch
     assert not list(cache.glob("simulator/*"))
 
 
+@pytest.mark.medium
 def test_without_a_cache_the_library_is_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache that cannot be written, here a file, costs the time of a build and nothing else."""
     (tmp_path / "file").write_text("")

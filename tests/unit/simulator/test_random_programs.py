@@ -146,6 +146,7 @@ def test_order_matters_without_semaphores() -> None:
     assert differing == 6
 
 
+@pytest.mark.medium
 def test_generator_is_replayable_and_covers_the_table() -> None:
     seen: Counter[str] = Counter()
     flags: Counter[str] = Counter()

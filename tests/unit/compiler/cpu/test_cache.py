@@ -47,6 +47,7 @@ def layer(scale: float, columns: int = 48) -> Graph:
     return graph
 
 
+@pytest.mark.medium
 def test_same_bytes_from_memory_and_disk(folder: Path, compiled: list[str]) -> None:
     first = compile_all(small()).object_code
     count = len(compiled)
@@ -56,6 +57,7 @@ def test_same_bytes_from_memory_and_disk(folder: Path, compiled: list[str]) -> N
     assert not list(folder.glob("*/*.tmp"))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty", "folder"])
 def test_damaged_entries_are_compiled_again(folder: Path, compiled: list[str], damage: str) -> None:
     want = compile_all(small()).object_code
@@ -80,6 +82,7 @@ def test_damaged_entries_are_compiled_again(folder: Path, compiled: list[str], d
         assert compile_all(small()).object_code == want and len(compiled) == 2 * count
 
 
+@pytest.mark.medium
 def test_nowhere_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     want = compile_all(small()).object_code
     (tmp_path / "file").write_text("")

@@ -7,6 +7,8 @@ import ctypes
 import threading
 import time
 
+import pytest
+
 from tilewright.compiler.cpu.object.pool import Pool, pool_of
 
 _ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
@@ -25,6 +27,7 @@ def run(pool: Pool, seen: list[int], seconds: dict[int, float] | None = None) ->
     pool.run(address, table, 64)
 
 
+@pytest.mark.medium
 def test_the_caller_takes_part_and_others_once_each() -> None:
     pool = Pool(3)
     for _ in range(50):

@@ -47,6 +47,7 @@ def small() -> Graph:
     return graph
 
 
+@pytest.mark.medium
 def test_fresh_process(tmp_path) -> None:  # type: ignore[no-untyped-def]
     """The object is all there is: no compiler, no numpy arithmetic, at run time."""
     graph = small()

@@ -36,6 +36,7 @@ def test_random_graphs(random: Random, nodes: int) -> None:
     assert differences(random_graph(random, nodes)) == []
 
 
+@pytest.mark.medium
 @settings(max_examples=8)
 @given(st.randoms(use_true_random=False), st.integers(1, 12))
 def test_random_tflite_graphs(random: Random, ops: int) -> None:

@@ -59,6 +59,7 @@ class ByOnnxruntime:
         return logits
 
 
+@pytest.mark.medium
 def test_cache_is_bytes_in_one_place(program: Program) -> None:
     assert [t.name for t in program.inputs] == ["input_ids", "position_ids"]
     assert [t.name for t in program.outputs] == ["logits"]
@@ -70,6 +71,7 @@ def test_cache_is_bytes_in_one_place(program: Program) -> None:
     assert sum("ScatterElements" in line for line in kernels) == len(program.states), "one each, that writes new rows"
 
 
+@pytest.mark.medium
 def test_step_by_step_as_onnxruntime(decoder: onnx.ModelProto, program: Program) -> None:
     """Also round the end of the cache, in two streams that take turns and with another program in between."""
     reference, other = ByOnnxruntime(decoder), tw.compile_program("examples/digits/digits_int8.onnx", "tiny")

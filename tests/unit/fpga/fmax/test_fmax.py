@@ -12,6 +12,7 @@ from tilewright.fpga.fmax.__main__ import main
 from tilewright.isa.config import PRESETS
 
 
+@pytest.mark.medium
 def test_more_is_never_faster() -> None:
     tiny, model = PRESETS["tiny"], fmax.load("ecp5")
     for change in ({"block_in": 16}, {"block_out": 16}, {"vector_passes": 1}, {"axi_data_bits": 128}):

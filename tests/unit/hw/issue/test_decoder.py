@@ -41,6 +41,7 @@ def words(seed: int, count: int) -> list[int]:
     return result
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", CONFIGS)
 def test_equals_the_software_decoder(name: str) -> None:
     config = CONFIGS[name]

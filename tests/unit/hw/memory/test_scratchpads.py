@@ -221,6 +221,7 @@ def test_prm_gives_every_pass_its_values(name: str) -> None:
     simulate(dut, bench)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", [e for e in EACH if e.values != ("row=4 beats",)])
 def test_lut_gives_every_lane_its_byte(name: str) -> None:
     config = CONFIGS[name]

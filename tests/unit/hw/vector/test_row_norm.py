@@ -16,6 +16,7 @@ from tilewright.isa.row_norm import RowNorm, normalise, row_norm
 from tilewright.isa.timing import ROW_DIVIDE_CYCLES
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("centred", [True, False])
 def test_rows_one_behind_the_other(centred: bool) -> None:
     """Rows start as close together as they may, and further apart; sums are those of rows, also nearly constant ones,

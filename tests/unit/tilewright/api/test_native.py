@@ -32,6 +32,7 @@ def reference(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> np.ndarr
     return onnx_models.run(model, inputs)["output"]
 
 
+@pytest.mark.medium
 def test_native_model(model: onnx.ModelProto) -> None:
     native = NativeModel(model)
     inputs = inputs_of(model)
@@ -41,6 +42,7 @@ def test_native_model(model: onnx.ModelProto) -> None:
     assert native.segment.memory.live <= native.segment.memory.arena < native.segment.memory.separate
 
 
+@pytest.mark.medium
 def test_threads_and_program_file(model: onnx.ModelProto, tmp_path: Path) -> None:
     """The same bytes with two threads, from a file too."""
     inputs = inputs_of(model)
@@ -81,6 +83,7 @@ def test_a_thread_that_comes_late_leaves_memory_alone(model: onnx.ModelProto, mo
     assert changed == [0]
 
 
+@pytest.mark.medium
 def test_processor_without_an_extension(tmp_path: Path) -> None:
     """A program made for another processor says so before anything runs."""
     program = tw.compile_program(zoo.build("resnet8"), cpu_only=True, cache=False)

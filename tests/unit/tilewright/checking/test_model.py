@@ -52,6 +52,7 @@ def row(report, name):
     return next(r for r in report.rows if r.name == name)
 
 
+@pytest.mark.medium
 def test_bytes_quantised_while_the_model_runs_are_a_border():
     """Float ops before DynamicQuantizeLinear may flip a step: its bytes are compared, and put in for what follows."""
     r = np.random.default_rng(0)
@@ -300,6 +301,7 @@ class TestReference:
         assert not same_bytes(np.array([1], np.int8), np.array([1], np.uint8))
 
 
+@pytest.mark.medium
 def test_products_with_blocks_of_4_bit_weights():
     """The reference computes in floats what the model says in floats: its default rounds activations to 8 bits."""
     random = np.random.default_rng(0)

@@ -66,6 +66,7 @@ def test_which_activations_are_int8() -> None:
     assert not int8_activations(model_of([weights, add], {"x": [2]}, {"y": [2]}, constants))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 @pytest.mark.parametrize("op", ["MatMul", "Gemm", "Conv"])
 def test_uint8_weights(op: str, dtype: type) -> None:
@@ -101,6 +102,7 @@ def test_a_graph_onnxruntime_cannot_run(case: str, keep: str) -> None:
     assert report.reference in report.summary()
 
 
+@pytest.mark.medium
 def test_borders_without_optimisations() -> None:
     """Beside such an op a product is one of floats, which may round a tie otherwise; a wrong step is still seen."""
     weights = np.random.default_rng(1).integers(-128, 128, (8, 16)).astype(np.int8)

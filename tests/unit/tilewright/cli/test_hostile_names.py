@@ -33,6 +33,7 @@ def model(name: str) -> onnx.ModelProto:
     return made
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", NAMES)
 def test_every_report(name: str, tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"

@@ -89,6 +89,7 @@ def test_mistakes_are_said_at_once(folder: Path, line: str, message: str) -> Non
     assert result.stderr.count("\n") == 1 and {path.name for path in folder.iterdir()} == before
 
 
+@pytest.mark.medium
 def test_a_network_of_the_zoo_has_its_own_activation_beside_that_of_the_quantiser(folder: Path) -> None:
     line = "zoo build mobilenet_v1 --small -o a.onnx --activation uint8 --set activation=relu"
     assert tilewright(*line.split()).exit_code == 0

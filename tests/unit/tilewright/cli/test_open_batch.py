@@ -92,6 +92,7 @@ def test_sweeps(model: str) -> None:
     assert [d.dim_value for d in shape.dim] == [1, 3, 8, 8] and found.note.startswith(OPEN_BATCH)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("sizes", "given", "batch"), [(SIZES, [], 1), ([None, 3, 8, 8], [], 1), (SIZES, ["2,3,8,8"], 2)]
 )

@@ -151,6 +151,7 @@ def owners(module: str) -> tuple[str, ...]:
     return ("tune",) if stem == "tune_cpu" else (stem.replace("_", "-"),)
 
 
+@pytest.mark.medium
 def test_messages_name_options_that_there_are() -> None:
     wrong: list[tuple[str, ...]] = []
     count = 0
@@ -173,6 +174,7 @@ def test_messages_name_options_that_there_are() -> None:
     assert count > 40
 
 
+@pytest.mark.medium
 def test_table_has_no_stale_modules() -> None:
     named = {module for module, _, _ in messages()}
     assert set(SHOWN_BY) <= named

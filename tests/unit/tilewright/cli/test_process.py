@@ -41,6 +41,7 @@ def test_success(program_file):
     assert result.stderr == ""
 
 
+@pytest.mark.medium
 def test_a_warning_is_one_line(program_file, tmp_path):
     """Of Python it is two, with a place in the code."""
     result = tilewright("run", program_file, env={"CXX": "no-such-compiler", "TILEWRIGHT_CACHE": str(tmp_path / "new")})
@@ -73,6 +74,7 @@ def test_script_is_installed():
     assert result.returncode == 0 and result.stdout.startswith("tilewright ")
 
 
+@pytest.mark.medium
 def test_interrupt(tmp_path):
     fifo = tmp_path / "slow.s"
     os.mkfifo(fifo)  # reading it blocks
@@ -89,6 +91,7 @@ def test_interrupt(tmp_path):
     assert "Traceback" not in stderr and not (tmp_path / "out.bin").exists()
 
 
+@pytest.mark.medium
 def test_running_needs_neither_onnx_nor_onnxruntime(program_file):
     code = (
         "import sys, tilewright as tw\n"
@@ -100,6 +103,7 @@ def test_running_needs_neither_onnx_nor_onnxruntime(program_file):
     assert result.stdout.strip() == "[]", result.stderr
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("closed", ["stdout", "all three"])
 def test_streams_that_are_closed(closed, program_file, tmp_path):
     """What is opened next does not get their numbers, and so none of what is printed."""
@@ -127,12 +131,14 @@ def test_a_pipe_that_nobody_reads(arguments, program_file):
     assert (found.returncode, found.stderr) == (128 + signal.SIGPIPE, b"")
 
 
+@pytest.mark.medium
 def test_standard_output_that_is_full(program_file):
     with open("/dev/full", "wb") as full:
         found = subprocess.run([*COMMAND, "info", str(program_file)], stdout=full, stderr=subprocess.PIPE, text=True)
     assert found.returncode == 2 and "No space left on device" in found.stderr and found.stderr.count("\n") == 1
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", ["file", "below a file"])
 def test_a_cache_that_cannot_be(kind, program_file, tmp_path):
     (tmp_path / "file").touch()

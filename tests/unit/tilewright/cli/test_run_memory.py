@@ -21,6 +21,7 @@ def figures(*arguments: object) -> dict:
     return json.loads(done.stdout)
 
 
+@pytest.mark.medium
 def test_a_model_is_compiled_for_the_memory_it_runs_beside() -> None:
     run = figures("run", DIGITS, "--config", "wide", "--backend", "cycle", *BOARD)
     explained = figures("explain", DIGITS, "--config", "wide", *BOARD)
@@ -39,6 +40,7 @@ def test_the_rtl_has_the_same_memory(tmp_path: Path) -> None:
     assert cycles["cycle"] == cycles["rtl"] > figures("run", program, "--backend", "cycle")["cycles"]
 
 
+@pytest.mark.medium
 def test_a_memory_that_changes_nothing_is_refused(tmp_path: Path) -> None:
     program = tmp_path / "digits.twp"
     figures("compile", DIGITS, "--config", "tiny", "-o", program)

@@ -131,6 +131,7 @@ cli(["work"])
 """
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("where", ["python", "native"])
 def test_temporary_files_go_with_the_process(where: str, number: signal.Signals, tmp_path: Path) -> None:

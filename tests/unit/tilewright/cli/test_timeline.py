@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from tests.common.paths import ROOT
@@ -13,6 +14,7 @@ from tilewright.cli import cli
 MODEL = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
 
+@pytest.mark.medium
 def test_timeline_of_a_network(tmp_path: Path) -> None:
     out, result = tmp_path / "timeline.json", tmp_path / "result.json"
     options = ["--config", "tiny", "--backend", "cycle", "--timeline", str(out), "--json", str(result)]

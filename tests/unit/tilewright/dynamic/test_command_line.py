@@ -41,6 +41,7 @@ def write(name, model=None):
     return f"{name}.onnx"
 
 
+@pytest.mark.medium
 def test_sizes_come_from_the_inputs(run):
     model = write("transformer")
     np.save("tokens.npy", np.array([[1, 2, 3]]))
@@ -87,6 +88,7 @@ RATES = """
     }"""
 
 
+@pytest.mark.medium
 def test_a_branch_that_is_not_taken_need_not_fit(run):
     """Two rates in one model, as voice activity detectors have them; the state is carried through files."""
     model, r = write("rates", RATES), np.random.default_rng(0)

@@ -37,6 +37,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", CASES)
 def test_against_onnxruntime(name):
     source = getattr(dynamic_models, name)()
@@ -62,6 +63,7 @@ def test_loops_compile_their_body_once():
     assert model.compilations <= 3 and len(model.ran) >= 60
 
 
+@pytest.mark.medium
 def test_the_npu_runs_every_batch():
     source = dynamic_models.dynamic_batch_cnn()
     model, device = tw.compile(source, cache=False), tw.Device("functional")
@@ -89,6 +91,7 @@ def test_programs_are_found_on_disk(tmp_path, monkeypatch):
     assert other.compilations > 0
 
 
+@pytest.mark.medium
 def test_programs_used_longest_ago_are_dropped(monkeypatch):
     monkeypatch.setattr("tilewright.dynamic.programs.KEPT_BYTES", 1)
     model = tw.compile(dynamic_models.transformer(), cache=False)

@@ -41,6 +41,7 @@ def stored() -> dict:
     return json.loads(model.CALIBRATION.read_text(encoding="utf-8"))
 
 
+@pytest.mark.medium
 def test_the_model_reproduces_what_was_held_back(stored: dict) -> None:
     """Stated errors are those of the stored points, and as good as docs/verification/energy.md says."""
     machines = {name: NpuConfig.from_dict(values) for name, values in stored["machines"].items()}
@@ -121,6 +122,7 @@ def _machine_with_weights(shape: tuple[int, ...], layers: Callable[[Builder, Val
     return dict(zip(events.EVENTS, events.of_program(program, 1)))
 
 
+@pytest.mark.medium
 def test_weights_that_are_zero_multiply_nothing() -> None:
     """A depthwise layer without the window is products by diagonal tiles; a dense one has next to no zeros."""
     dense = _machine_with_weights((1, 16, 6, 6), lambda b, x: b.conv(x, 16, 1))
@@ -192,6 +194,7 @@ def test_machines_beyond_the_calibration_are_named(stored: dict) -> None:
     assert {"products 1024", "axi_data_bits 256"} <= set(found.beyond(PRESETS["large"].with_(axi_data_bits=256)))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("config", "named"), [("tiny", False), ("large", True)])
 def test_explain_says_where_the_energy_goes(config: str, named: bool) -> None:
     arguments = ["explain", str(DIGITS), "--config", config]

@@ -25,6 +25,7 @@ def foreign() -> tw.Program:
     return tw.compile(MODEL, host="riscv64-linux")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("host", MACHINES)
 def test_program_file(tmp_path: Path, host: str) -> None:
     """Relocatable objects for the host and the C header are in the file; an exported object names its program."""
@@ -47,6 +48,7 @@ def test_program_file(tmp_path: Path, host: str) -> None:
     assert program.instructions in blob and program.constants in blob
 
 
+@pytest.mark.medium
 def test_foreign_program_does_not_run(foreign: tw.Program) -> None:
     with pytest.raises(tw.ConfigMismatchError, match="compiled for host riscv64-unknown-linux-gnu, this machine is"):
         tw.Device("functional").run(foreign, tw.random_inputs(foreign))

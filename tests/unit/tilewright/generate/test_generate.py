@@ -70,6 +70,7 @@ def compared(language: LanguageModel, model: Path | onnx.ModelProto, device: str
     return made
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("prompt", ["Q", "To be", "sixteen of these"])
 def test_tokens_are_those_of_onnxruntime(language: LanguageModel, model_file: Path, prompt: str) -> None:
     """A prompt of one token, one shorter than the cache, one that fills it; all go on behind the end of the cache."""

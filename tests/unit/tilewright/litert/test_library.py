@@ -62,6 +62,7 @@ def compare(data: bytes, **options: str) -> None:
             np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("network", "taken", "parts"), [(networks.whole, 3, 1), (networks.cut, 4, 2)])
 def test_bytes_of_litert(network: Any, taken: int, parts: int) -> None:
     compare(network())
@@ -71,6 +72,7 @@ def test_bytes_of_litert(network: Any, taken: int, parts: int) -> None:
     assert "NPU" in left or "is not supported" in left
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("claim", ["npu", "all"])
 @pytest.mark.parametrize("seed", range(4))
 def test_random_networks(seed: int, claim: str) -> None:
@@ -88,11 +90,13 @@ def test_a_file(tmp_path: Path) -> None:
     np.testing.assert_array_equal(invoked(ours, inputs)[0], invoked(plain, inputs)[0])
 
 
+@pytest.mark.medium
 def test_everything_that_can_be_compiled() -> None:
     compare(networks.whole(), claim="all")
     assert not reports()[-1].reasons
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("signature", [(), (-1, -1, -1, 8)])
 @pytest.mark.parametrize("network", [networks.whole, networks.cut])
 def test_resized_inputs(network: Any, signature: Sequence[int]) -> None:

@@ -79,6 +79,7 @@ def test_three_digits(ms: float, text: str) -> None:
     assert show(ms) == text
 
 
+@pytest.mark.medium
 def test_reports_tell_time() -> None:
     found = output("explain", MODEL, "--config", "tiny", "--clock", 50, "--json", "-")
     assert found["milliseconds"] == pytest.approx(found["cycles"] / 50e3)

@@ -34,6 +34,7 @@ def check(entry: dict) -> None:
         assert row["b_cycles"] - row["a_cycles"] == sum(row["changes"].values())
 
 
+@pytest.mark.medium
 def test_two_configurations() -> None:
     (entry,) = json.loads(invoke("compare", "tiny", "base", "--model", MODEL, "--latency", 30, "--json", "-").stdout)
     check(entry)
@@ -43,6 +44,7 @@ def test_two_configurations() -> None:
     assert entry["config_differences"]["block_in"] == [4, 16] and "name" not in entry["config_differences"]
 
 
+@pytest.mark.medium
 def test_two_programs_fused_differently(tmp_path: Path) -> None:
     for effort in (0, 1):
         invoke("compile", MODEL, "-o", tmp_path / f"{effort}.twp", "--config", "base", "--effort", effort)
@@ -53,6 +55,7 @@ def test_two_programs_fused_differently(tmp_path: Path) -> None:
     assert all(row["a_cycles"] and row["b_cycles"] for row in fused)
 
 
+@pytest.mark.medium
 def test_tables() -> None:
     one = invoke("compare", "tiny", "base", "--model", MODEL).stdout
     assert "block_in 4 -> 16" in one and "difference made by" in one and "b bytes" in one

@@ -36,6 +36,7 @@ def invoke(*arguments: object, code: int = 0) -> Result:
     return done
 
 
+@pytest.mark.medium
 def test_json() -> None:
     found = json.loads(invoke("explain", MODEL, "--config", "tiny", "--json", "-").stdout)
     layers = found["layers"]
@@ -54,6 +55,7 @@ def test_json() -> None:
     assert all(layer["name"] not in {row["name"] for row in layers} for layer in found["cpu_layers"])
 
 
+@pytest.mark.medium
 def test_table_and_memory_options() -> None:
     text = invoke("explain", MODEL, "--config", "tiny").stdout
     assert "bound" in text and "on the CPU, by a model of" in text and "latency about" in text
@@ -67,6 +69,7 @@ def test_table_and_memory_options() -> None:
     assert cycles("--interval", 2) < cycles("--interval", 2.5) < cycles("--interval", 3)
 
 
+@pytest.mark.medium
 def test_memory_of_a_board() -> None:
     """Memory and clock are those of the board's point, but for what is given; schedules are made for them."""
     config, timing = preset("small"), at_board("ulx3s_85f", preset("small"))[1]
@@ -81,6 +84,7 @@ def test_memory_of_a_board() -> None:
     assert block_ram["cycles"] < found["cycles"]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("suffix", ["png", "svg", "html"])
 def test_plot(tmp_path: Path, suffix: str) -> None:
     out = tmp_path / f"roofline.{suffix}"
@@ -141,6 +145,7 @@ def test_short_texts() -> None:
     assert short_name("a_very_long_name", 6) == "…_name"
 
 
+@pytest.mark.medium
 def test_labels_of_a_roofline() -> None:
     """Plain numbers on both axes, at least two on each, and no number of a layer on another."""
     shown = figure(explain(compile_program(MODEL.read_bytes(), "tiny")))
@@ -160,6 +165,7 @@ def test_labels_of_a_roofline() -> None:
     assert not [(a, b) for a, b in itertools.combinations(boxes, 2) if a.overlaps(b)]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("network", "config"), [("digits", "nano"), ("digits", "base"), ("mobilenet_v2", "large")])
 def test_no_layer_lies_above_the_roof(network: str, config: str) -> None:
     """Weights and first steps of layers fall into the time of the layers before, most of all on large machines."""

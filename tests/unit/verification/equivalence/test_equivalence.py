@@ -116,6 +116,7 @@ def verdict(netlists: Netlists) -> Verdict:
     return prove(Rtl(netlists[0]), Netlist(netlists[1]))
 
 
+@pytest.mark.medium
 def test_a_design_and_its_netlist_are_equal(netlists: Netlists) -> None:
     found = verdict(netlists)
     assert not found.failed
@@ -127,6 +128,7 @@ def test_a_design_and_its_netlist_are_equal(netlists: Netlists) -> None:
     assert figures["failed"] == [] and figures["left_out"] == 0
 
 
+@pytest.mark.medium
 def test_clocks_pads_and_registers_in_pins(tmp_path: Path) -> None:
     """Once a register has the other clock, it is no more the same."""
     gates, module = synthesised(Clocks(), tmp_path)
@@ -186,6 +188,7 @@ def another_word(module: dict[str, Any]) -> Iterator[Callable[[], None]]:
         yield lambda cell=cell: cell["parameters"].update(INITVAL="1" * 64)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "faults",
     [

@@ -48,6 +48,7 @@ def test_documented() -> None:
     assert len(BY_NAME) == len(PROOFS)
 
 
+@pytest.mark.medium
 def test_a_net_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(FormalError, match=r"^yosys failed: .*no_such_net"):
         Model(BY_NAME["queue"].bench(None).rtlil(), tmp_path, Cut("queue.no_such_net"))

@@ -90,6 +90,7 @@ def test_norms_of_sums(cases: int) -> None:
     simulate(m, bench, clock_hz=None)
 
 
+@pytest.mark.medium
 @CASES
 def test_roots(cases: int) -> None:
     """Roots of squares and of their neighbours are right."""

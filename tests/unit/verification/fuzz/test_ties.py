@@ -19,6 +19,7 @@ def test_sample(number: int) -> None:
     assert result.operators > 8
 
 
+@pytest.mark.medium
 def test_a_batch_is_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """A case that differs is named, the others count."""
     batch = Batch("onnx", "int8", 1, (0, 1, 2))

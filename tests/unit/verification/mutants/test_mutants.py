@@ -61,6 +61,7 @@ def test_where_a_fault_is() -> None:
     assert fault_of(1, "mutate -mode inv -cell $y -port Y -portbit 2").place == "$y[2]"
 
 
+@pytest.mark.medium
 def test_summary() -> None:
     faults = [Fault(n, "inv", "x[0]", ("hw/parts/queue.py:1",) if n < 3 else ()) for n in range(1, 4)]
     found = [Found(faults[0], "program 0", "bytes", 0.5), Found(faults[1], ""), Found(faults[2], "error 4", "no", 1)]

@@ -42,6 +42,7 @@ _CHANGES = [
 ]  # fmt: skip
 
 
+@pytest.mark.medium
 def test_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that can be changed is; messages and types are left alone; what was kept of the result is forgotten."""
     path = tmp_path / "with_faults.py"
@@ -136,6 +137,7 @@ def test_looked_into_by_hand(tmp_path: Path) -> None:
             read_reviewed(path)
 
 
+@pytest.mark.medium
 def test_only(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """All faults of one place, with what finds them."""
     monkeypatch.setattr("verification.source_faults.__main__.of_the_compiler", lambda _: [])

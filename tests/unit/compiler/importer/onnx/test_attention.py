@@ -31,6 +31,7 @@ def masks(r: np.random.Generator, batch: int, length: int, keys: int) -> dict[st
     }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_attention(size: tuple[int, ...]) -> None:
     batch, length, count, depth, past = size
@@ -60,6 +61,7 @@ def test_attention(size: tuple[int, ...]) -> None:
     nodes.compare(5e-5)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_multi_head_attention(size: tuple[int, ...]) -> None:
     batch, length, count, depth, past = size

@@ -10,6 +10,7 @@ import pytest
 from tests.common.contrib_models import Fixed, Nodes, refusal
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", [np.float32, np.float16])
 def test_skip_norms(kind: type) -> None:
     """Skips of lower rank, with and without bias, beta and the sum as output."""
@@ -26,6 +27,7 @@ def test_skip_norms(kind: type) -> None:
     nodes.compare(2e-5 if kind is np.float32 else 4e-3)
 
 
+@pytest.mark.medium
 def test_embeddings() -> None:
     r, nodes = np.random.default_rng(2), Nodes()
     t = lambda *shape: Fixed(r.standard_normal(shape).astype(np.float32))

@@ -59,6 +59,7 @@ def add(
     nodes.add("GroupQueryAttention", operands, outputs, str(case), num_heads=count, kv_num_heads=shared, **attrs)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("fixed", [False, True], ids=["lengths at run time", "fixed lengths"])
 @pytest.mark.parametrize("heads", [(4, 2), (3, 1)], ids=str)
 def test_caches_packing_and_rotation(heads: tuple[int, int], fixed: bool) -> None:
@@ -69,6 +70,7 @@ def test_caches_packing_and_rotation(heads: tuple[int, int], fixed: bool) -> Non
     nodes.compare()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("fixed", [False, True], ids=["lengths at run time", "fixed lengths"])
 def test_what_scores_are(fixed: bool) -> None:
     """Windows, softcap, biases, sinks, no mask, scale, and the scores as outputs."""
@@ -89,6 +91,7 @@ def test_what_scores_are(fixed: bool) -> None:
     nodes.compare()
 
 
+@pytest.mark.medium
 def test_positions() -> None:
     """Those of a prompt count on from the first one; RoPE of a part of each head."""
     nodes, r = Nodes(), np.random.default_rng(4)
@@ -100,6 +103,7 @@ def test_positions() -> None:
     nodes.compare()
 
 
+@pytest.mark.medium
 def test_half_floats() -> None:
     nodes, r = Nodes(), np.random.default_rng(5)
     for case in (PROMPT, BUFFER):

@@ -23,6 +23,7 @@ def weights(r: np.random.Generator, k: int, n: int, block: int, bits: int, flat:
     return [packed, *(x.reshape(-1) if flat else x for x in (scales, zeros))]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_mat_mul_n_bits(bits: int) -> None:
     """K that fills its blocks and K that does not, one block and odd counts of them, scales of either rank."""
@@ -80,6 +81,7 @@ def test_accuracy_level_is_no_demand_to_round() -> None:
         nodes.compare()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_gather_of_packed_bytes(bits: int) -> None:
     r, nodes = np.random.default_rng(bits), Nodes()
@@ -94,6 +96,7 @@ def test_gather_of_packed_bytes(bits: int) -> None:
     nodes.compare(1e-6)
 
 
+@pytest.mark.medium
 def test_gather_of_small_integers() -> None:
     """Any two axes, also the quantised one behind the one that is gathered."""
     r, nodes = np.random.default_rng(6), Nodes()

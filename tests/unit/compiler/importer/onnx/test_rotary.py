@@ -8,6 +8,7 @@ import pytest
 from tests.common.contrib_models import Fixed, Nodes, refusal
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", [np.float32, np.float16])
 @pytest.mark.parametrize("interleaved", [0, 1])
 def test_rotary_embedding(interleaved: int, kind: type) -> None:

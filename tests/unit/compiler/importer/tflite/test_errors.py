@@ -58,6 +58,7 @@ def test_missing_file(tmp_path: Path) -> None:
         import_tflite(tmp_path / "none.tflite")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("op", ["CONV_2D", "ADD", "MEAN", "TRANSPOSE_CONV"])
 def test_damage(op: str) -> None:
     """Every truncation and many flipped bytes: imported, or one CompileError."""

@@ -35,6 +35,7 @@ def compare(data: bytes, r: np.random.Generator) -> None:
             np.testing.assert_array_equal(got[name], value)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("op", CASES)
 def test_arithmetic(op: str, dtype: str) -> None:
@@ -49,6 +50,7 @@ def test_movement(case: tuple) -> None:
     compare(move_case(case, r), r)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
 @pytest.mark.parametrize("network", [networks.lstm, networks.svdf])
 def test_recurrent(network: Callable[[np.random.Generator, str], bytes], dtype: str) -> None:
@@ -64,6 +66,7 @@ def test_an_lstm_of_bytes_is_one_kernel_and_says_why_it_is_on_the_cpu() -> None:
     assert "1 MatMulInteger, 1 IntegerLSTM" in note and "leaves it as 8 bits" in note
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("both", [False, True])
 @pytest.mark.parametrize("activation", [4, 1])
 def test_float_lstm(activation: int, both: bool) -> None:
@@ -80,6 +83,7 @@ def test_float_lstm_without_activation() -> None:
         tw.compile(networks.float_lstm(np.random.default_rng(0), False, False, 0, False))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 def test_detection_postprocess(dtype: str) -> None:
     for seed in (0, 1):
@@ -87,6 +91,7 @@ def test_detection_postprocess(dtype: str) -> None:
         compare(networks.detection(r, dtype), r)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("padding", [1, 2])
 def test_transposed_convolution_of_mediapipe(padding: int) -> None:
     """A custom operator that LiteRT's XNNPACK knows."""
@@ -121,6 +126,7 @@ def test_arg_max_of_bytes() -> None:
     compare(Model(tensors, [op], ["x"], ["y"]).build(), r)
 
 
+@pytest.mark.medium
 def test_computed_output_shape_says_why_it_may_be_a_step_off() -> None:
     """LiteRT's builtin kernel rounds twice there: the machine's rule is within a step, in less than 0.1 %."""
     data = networks.computed_shape(np.random.default_rng(0), "int8")
@@ -171,6 +177,7 @@ def test_bias_that_names_the_channel_axis_of_the_weights(op: str) -> None:
         LiteRtReference(odd).run({"x": x})
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_product_of_a_tensor_with_itself(dtype: str) -> None:
     """Scales at which half steps are common: the parity of the zero point decides them."""

@@ -63,6 +63,7 @@ def limited(op: str, dtype: str, s: float, z: int, activation: int) -> bytes:
     return one(op, [x, w, bias], y(1, 16, 16, 1), (table, {**steps, **fused}), 3)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize(
     "op",
@@ -122,6 +123,7 @@ def concatenation(r: np.random.Generator, dtype: str, parts: int, activation: in
     return one("CONCATENATION", inputs, T("y", (16 * parts, 16), dtype, s, z), options, 2)
 
 
+@pytest.mark.medium
 def test_concatenation_of_several_scales() -> None:
     r = np.random.default_rng(0)
     for parts in (1, 2, 3, 4, 6, 7):
@@ -139,6 +141,7 @@ def test_activations_of_concatenations() -> None:
             tw.compile(case, "tiny")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_softmax_of_products(dtype: str) -> None:
     r = np.random.default_rng(0)
@@ -184,6 +187,7 @@ def product(op: str, r: np.random.Generator, dtype: str, sw: Any, sy: float = 0.
 _PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("scale", [0.0, 1e-41, 1e-38, 1e-30])
 @pytest.mark.parametrize("op", _PRODUCTS)
 def test_channels_without_a_normal_scale(op: str, scale: float) -> None:
@@ -193,6 +197,7 @@ def test_channels_without_a_normal_scale(op: str, scale: float) -> None:
         compare(product(op, r, "int8", scale), r)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("op", _PRODUCTS)
 def test_products_that_name_an_axis_or_have_a_large_factor(op: str) -> None:
     r = np.random.default_rng(0)
@@ -216,6 +221,7 @@ def test_products_of_mixed_types() -> None:
         tw.compile(one("FULLY_CONNECTED", [x, w, b], y, ("FullyConnectedOptions", {}), 5), "tiny")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("cpu_only", [False, True])
 def test_products_that_round_twice_say_so_where_they_are_outputs(
     cpu_only: bool, monkeypatch: pytest.MonkeyPatch
@@ -240,6 +246,7 @@ def test_a_product_that_xnnpack_refuses() -> None:
     assert plain.ok and "without XNNPACK, which cannot be prepared" in plain.reference
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("op", ["ADD", "SUB", "MUL"])
 def test_sums_and_products_of_the_built_in_kernels(op: str) -> None:
     """Axis 1 of the scale keeps XNNPACK away; 39 elements are two vectors and a rest."""

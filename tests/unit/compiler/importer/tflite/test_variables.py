@@ -115,6 +115,7 @@ def test_state_stays_from_run_to_run(dtype: str) -> None:
         assert device.run(program, {"x": inputs[0]})["again"] == 101
 
 
+@pytest.mark.medium
 def test_streams_in_turns_and_other_programs_between_them() -> None:
     data, other = stream().build(), stream(kept=2).build()
     program, second = compiled(data), compiled(other)
@@ -182,6 +183,7 @@ int main(void) {
 """
 
 
+@pytest.mark.medium
 def test_program_in_c(tmp_path: Path) -> None:
     """The C runtime keeps the state, too."""
     data, host = stream("float32").build(), "x86_64-linux"

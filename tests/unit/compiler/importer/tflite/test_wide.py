@@ -46,6 +46,7 @@ def compare(data: bytes, r: np.random.Generator, config: NpuConfig | str = "tiny
         np.testing.assert_array_equal(got[name], value)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("op", CASES)
 def test_operator(op: str) -> None:
     for seed in range(6):
@@ -53,6 +54,7 @@ def test_operator(op: str) -> None:
         compare(CASES[op](op, r), r)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("op", ["CONV_2D", "DEPTHWISE_CONV_2D"])
 def test_operator_on_the_npu(op: str) -> None:
     for seed in range(6):
@@ -87,6 +89,7 @@ def test_rounding_of_sums() -> None:
     assert wide_numerics.requantize_wide_product(1, 0.5 - 2.0**-54, -9, 9) == 0
 
 
+@pytest.mark.medium
 def test_largest_sums() -> None:
     """All operands at an end of their range: 47 bits would not be reached by a file, 32 are exceeded."""
     k = 5000

@@ -37,6 +37,7 @@ def highest(ops: list[Op], config: NpuConfig) -> int:
     return max(highest_counts(ops, config).values(), default=0)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("first", range(0, 48, 16))
 def test_no_count_exceeds_the_limit(first: int) -> None:
     """And where none could have, the program is the same."""
@@ -50,6 +51,7 @@ def test_no_count_exceeds_the_limit(first: int) -> None:
     assert changed > 4
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("vector_queue", "depth"), [(0, 256), (1, 2)])
 def test_chains_longer_than_the_limit(vector_queue: int, depth: int) -> None:
     """Each engine works through all rows before the next begins, a row at a time: twice as many as a semaphore counts;
@@ -102,6 +104,7 @@ def counts_reached(ops: list[Op], config: NpuConfig) -> dict[int, int]:
     return found
 
 
+@pytest.mark.medium
 @settings(max_examples=12)
 @given(seed=st.integers(0, 1 << 32))
 def test_highest_counts_are_those_of_all_runs(seed: int) -> None:
@@ -114,6 +117,7 @@ def test_highest_counts_are_those_of_all_runs(seed: int) -> None:
         assert highest_counts(ops, config) == counts_reached(ops, config)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("network", "limit", "depth"), [("transformer", 2, 2), ("deit", 3, 256), ("resnet8", 2, 256)])
 def test_networks_with_a_low_limit(network: str, limit: int, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Instructions that wait change no byte of the results."""

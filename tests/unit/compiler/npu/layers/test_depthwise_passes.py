@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
+
 from tilewright.compiler.npu.layers.depthwise_passes import _MAX_START, Slots, TapGroup, _axis_options, _best_strip
 
 
@@ -37,6 +39,7 @@ def counted(slots: Slots, r: TapGroup, c: TapGroup, out: tuple[int, int]) -> tup
     return (strip, pushes) if found else None
 
 
+@pytest.mark.medium
 def test_cheapest_strips() -> None:
     random, misfits, apart = Random(1), 0, 0
     for _ in range(1000):

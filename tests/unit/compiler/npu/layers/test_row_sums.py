@@ -40,6 +40,7 @@ def product(zero_point: int, rows: int, k: int, outputs: int, scale: float) -> t
     return net, made
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("keep", ["outputs", "all"])
 @pytest.mark.parametrize(
     ("config", "zero_point", "k", "outputs"),
@@ -86,6 +87,7 @@ def test_every_sum(zero_point: int) -> None:
         assert max(abs(-(-shares[0] // shares[1])), abs(shares[0] // shares[1])) <= 128
 
 
+@pytest.mark.medium
 def test_what_does_not_pay(monkeypatch: pytest.MonkeyPatch) -> None:
     """No zero point, few outputs, rows too long; where it pays, it takes fewer cycles than constant tiles."""
     base = PRESETS["base"]

@@ -74,6 +74,7 @@ def test_more_padding_than_outputs() -> None:
     assert _shared(taps, outputs=1, dilation=1, extent=5, pads=Pads(2, 2)) == 1
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("layers", [30, pytest.param(100, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_shared_padding(name: str, layers: int) -> None:

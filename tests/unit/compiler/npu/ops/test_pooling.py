@@ -60,6 +60,7 @@ def test_halves_are_rounded_away_from_zero(
     np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.medium
 def test_windows_that_are_too_large_to_prove() -> None:
     for size, reason in (((128, 128), None), ((128, 129), "no float32 factor divides by a window of 16512 exactly")):
         graph = pooled(np.int8, (1, 1), (1, 1), size, whole=True)

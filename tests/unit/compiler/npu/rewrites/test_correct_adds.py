@@ -27,6 +27,7 @@ def made_by_the_npu(m: Model, kind: Type, x: str) -> str:
     return m.requantized(m.op("Conv", x, ones, group=16), *kind)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("name", "constant"), [
     ("two pairs", False), ("three pairs", True), ("clamped", False),
     pytest.param("three pairs", False, marks=pytest.mark.long),

@@ -70,6 +70,7 @@ COPIES: dict[str, Callable[[Model], str]] = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("name", "dtype"), list(zip(COPIES, cycle((np.int8, np.uint8)), strict=False)))
 def test_bytes_and_one_turn(name: str, dtype: type) -> None:
     m = Model(dtype, 5)

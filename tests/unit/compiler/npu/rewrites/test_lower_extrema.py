@@ -38,6 +38,7 @@ def turns(m: Model, config: str) -> int:
     return sum(isinstance(step, NpuStep) for step in program.steps)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("config", ["tiny", "base"])
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 @pytest.mark.parametrize("scales", [(0.5, 0.5), (0.5, 0.37)])

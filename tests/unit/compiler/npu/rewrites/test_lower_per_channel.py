@@ -44,6 +44,7 @@ def turns(m: Model, config: str) -> int:
     return sum(isinstance(step, NpuStep) for step in program.steps)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("dtype", "config", "dequantised"),
     [
@@ -69,6 +70,7 @@ def test_equals_onnxruntime(op: str, dtype: type, config: str, dequantised: bool
     assert turns(model(op, dtype, 0.0437, factors, dequantised), config) == 1
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 @pytest.mark.parametrize("scale", [0.05, 0.031, 0.0917])
 def test_subtracted_from_one_for_each_channel(scale: float, dtype: type) -> None:
