@@ -40,8 +40,10 @@ using TwData = std::array<uint8_t, TW_BUS_BYTES>;
     IN(uint8_t, axil_arvalid) IN(uint32_t, axil_araddr) IN(uint8_t, axil_rready)                                    \
     OUT(uint8_t, axi_arvalid) OUT(uint64_t, axi_araddr) OUT(uint8_t, axi_arlen) OUT(uint8_t, axi_rready)            \
     OUT(uint8_t, axi_awvalid) OUT(uint64_t, axi_awaddr) OUT(uint8_t, axi_awlen) OUT(uint8_t, axi_wvalid)            \
-    OUT(TwData, axi_wdata) OUT(uint32_t, axi_wstrb) OUT(uint8_t, axi_bready) OUT(uint8_t, axil_awready)             \
-    OUT(uint8_t, axil_wready) OUT(uint8_t, axil_arready) OUT(uint8_t, axil_rvalid) OUT(uint32_t, axil_rdata)        \
+    OUT(TwData, axi_wdata) OUT(uint32_t, axi_wstrb) OUT(uint8_t, axi_wlast) OUT(uint8_t, axi_bready)                \
+    OUT(uint8_t, axil_awready) OUT(uint8_t, axil_wready) OUT(uint8_t, axil_bvalid) OUT(uint8_t, axil_arready)       \
+    OUT(uint8_t, axil_rvalid) OUT(uint32_t, axil_rdata) OUT(uint8_t, axi_arsize) OUT(uint8_t, axi_arburst)          \
+    OUT(uint8_t, axi_awsize) OUT(uint8_t, axi_awburst)                                                              \
     OUT(uint8_t, irq)
 
 inline tw_gates *tw_loaded = nullptr;  // the netlist of models that are made from now on
