@@ -63,6 +63,7 @@ def test_modules_import_in_one_direction(graph: grimp.ImportGraph) -> None:
     assert circles({m: graph.find_modules_directly_imported_by(m) for m in modules}) == []
 
 
+@pytest.mark.medium
 def test_folders_import_in_one_direction(graph: grimp.ImportGraph) -> None:
     """Within a folder its modules and folders, each taken as a whole, have an order."""
     found = {}

@@ -53,6 +53,7 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
                     yield statement.lineno, text
 
 
+@pytest.mark.medium
 def test_docstrings_name_their_subject() -> None:
     paths = [p for name in SENTENCES for p in ([*ROOT.glob(name)] if "*" in name else (ROOT / name).rglob("*.py"))]
     checked = [p for p in paths if not any(p.is_relative_to(ROOT / name) for name in FRAGMENTS)]

@@ -23,6 +23,7 @@ def test_usual_names_stay() -> None:
     assert not is_plain("") and not is_plain(" a") and plain("a\nb") == "a_b"
 
 
+@pytest.mark.medium
 @given(st.text())
 def test_nothing_that_a_terminal_acts_upon_is_left(text: str) -> None:
     made = printable(text)

@@ -19,6 +19,7 @@ def texts(svg: str) -> list[str]:
     return re.findall(r"<text[^>]*>([^<]*)</text>", svg)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", DRAWN["DIAGRAMS"])
 def test_is_of_today(name: str) -> None:
     drawn = io.StringIO()

@@ -210,6 +210,7 @@ def test_cases_of_cpu_benchmark() -> None:
     assert f": {len(CASES)} cases beside" in (ROOT / "docs/cpu-kernels.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.medium
 def test_held_back_areas() -> None:
     """docs/verification/area-and-clock.md: the area model beside the syntheses it was not fitted to."""
     stored = json.loads(area.calibration_file("ecp5").read_text(encoding="utf-8"))
@@ -259,6 +260,7 @@ def test_pages_agree() -> None:
     assert len(reports) == 2
 
 
+@pytest.mark.medium
 def test_placed_clocks() -> None:
     """docs/verification/area-and-clock.md: the clock's model beside all placements it rests on or is compared with."""
     stored = json.loads(fmax.calibration_file("ecp5").read_text(encoding="utf-8"))

@@ -25,6 +25,7 @@ BUILT = {
 }  # fmt: skip
 
 
+@pytest.mark.medium
 def test_what_was_built_is_not_refused() -> None:
     for board in (*BOARDS.values(), *ZYNQ_BOARDS.values()):
         for name, point in board.points.items():
@@ -69,6 +70,7 @@ def test_memory_and_multipliers_that_are_missing_become_luts() -> None:
     require_fit(board, tiny, point_of(board, tiny, memory="sdram"))
 
 
+@pytest.mark.medium
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     built: list[NpuConfig] = []
 

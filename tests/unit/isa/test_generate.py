@@ -89,6 +89,7 @@ def halves(word: int) -> tuple[ctypes.c_uint64, ctypes.c_uint64]:
     return ctypes.c_uint64(word & (1 << 64) - 1), ctypes.c_uint64(word >> 64)
 
 
+@pytest.mark.medium
 def test_c_getters_and_setters(compiled: ctypes.CDLL) -> None:
     rng = random.Random(1)
     for i, (name, f, _) in enumerate(getters()):

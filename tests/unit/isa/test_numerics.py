@@ -72,6 +72,7 @@ def test_requantize_any_bits(pairs: list[tuple[int, int]], zero_point: int, low:
     check_requantize([a for a, _ in pairs], [s for _, s in pairs], zero_point, low, high)
 
 
+@pytest.mark.medium
 @given(st.integers(0, 2**32 - 1), int8)
 def test_requantize_near_the_output_range(seed: int, zero_point: int) -> None:
     """Scales that put the product within a few hundred, where rounding shows."""

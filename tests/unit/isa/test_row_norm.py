@@ -11,6 +11,7 @@ from tilewright.isa.row_bits import EPSILON_FRACTION, FACTOR_BITS, MEAN_FRACTION
 from tilewright.isa.row_norm import FACTOR_SCALE, RowNorm, mean_of, normalise, row_norm
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("centred", [True, False])
 def test_rows_against_exact_values(centred: bool) -> None:
     rng = random.Random(3)

@@ -13,6 +13,7 @@ from tilewright.fpga.bare.resources import Resources
 from tilewright.isa.config import NpuConfig
 
 
+@pytest.mark.medium
 def test_stored_error_is_that_of_the_stored_points() -> None:
     """Neither coefficients nor error can be edited: both follow from the points in the file."""
     stored = json.loads(model.calibration_file("ecp5").read_text())

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from calibration.benchmarks import network_cycles
 
 
+@pytest.mark.medium
 def test_network_cycles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = network_cycles.Target("ds_cnn", 27, 20, 54, quick=True)
     monkeypatch.setattr(network_cycles, "TARGETS", (small, network_cycles.Target("resnet50", 1, 1)))

@@ -20,6 +20,7 @@ def counted(config: NpuConfig, family: str) -> Resources:
     return Resources(lut=1000 * config.semaphores, ff=config.queue_depth, dsp=config.vector_lanes, bram=1)
 
 
+@pytest.mark.medium
 def test_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prices, "synthesise", counted)
     monkeypatch.setattr(prices, "NETWORKS", ("resnet8",))
@@ -44,6 +45,7 @@ def test_options_no_machine_has() -> None:
         list(prices.rows(preset("tiny"), ["semaphores=3"], "ecp5"))
 
 
+@pytest.mark.medium
 def test_table_in_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The table with the same heading is replaced, and nothing around it; cycles are kept."""
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "kept"))

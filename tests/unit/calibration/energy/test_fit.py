@@ -26,6 +26,7 @@ def stored() -> dict:
     return json.loads(model.CALIBRATION.read_text(encoding="utf-8"))
 
 
+@pytest.mark.medium
 def test_the_fit_is_that_of_the_stored_points(stored: dict) -> None:
     machines = {name: NpuConfig.from_dict(values) for name, values in stored["machines"].items()}
     fitted = [point for point in stored["points"] if not point["held_back"]]
@@ -33,6 +34,7 @@ def test_the_fit_is_that_of_the_stored_points(stored: dict) -> None:
     assert again == pytest.approx(fit.errors(stored["coefficients"], fitted, machines), abs=2e-3)
 
 
+@pytest.mark.medium
 def test_command_line_says_errors_and_costs() -> None:
     shown = CliRunner().invoke(main, [])
     assert shown.exit_code == 0 and "held-back points: mean" in shown.output

@@ -40,6 +40,7 @@ def _counter() -> dict[str, Any]:
     return small_library.module(ports, cells)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("glitches", [False, True])
 def test_toggles_of_a_counter(tmp_path: Path, glitches: bool) -> None:
     gates = netlist.read(_counter(), small_library.library(tmp_path))
@@ -65,6 +66,7 @@ def test_toggles_of_a_counter(tmp_path: Path, glitches: bool) -> None:
     assert np.all(found.toggles[:2] == 0)
 
 
+@pytest.mark.medium
 def test_registers_that_do_not_answer_are_an_error(tmp_path: Path) -> None:
     module = _counter()
     module["ports"]["axil_awready"] = {"bits": ["0"]}

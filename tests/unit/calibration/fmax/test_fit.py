@@ -20,6 +20,7 @@ from tilewright.isa.config import PRESETS, NpuConfig
 BAR = 0.15
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("family", fmax.calibrated())
 def test_stored_clocks_are_those_of_the_stored_points(family: str) -> None:
     """Neither coefficients nor error can be edited; the area model moves them by little."""
@@ -54,6 +55,7 @@ def test_fit_finds_the_delays_it_is_shown() -> None:
     assert not any(math.isnan(value) or value < 0 for value in found.values())
 
 
+@pytest.mark.medium
 def test_calibration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every point is placed once, failures are left out, and the file is what the model reads."""
     placed: list[str] = []

@@ -247,6 +247,7 @@ def test_chain_is_one_loop() -> None:
     assert len(segment.description) == 1 and segment.workspace_bytes == 0
 
 
+@pytest.mark.medium
 @settings(max_examples=12)
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(0, 15), st.integers(0, 15))
 def test_broadcast(shape: list[int], a: int, b: int) -> None:

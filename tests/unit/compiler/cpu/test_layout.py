@@ -117,6 +117,7 @@ def test_windows(
     check(data(1, size, size, channels), shape, swapped, 0x80, 9, 16)
 
 
+@pytest.mark.medium
 def test_blocks_of_irregular_rows() -> None:
     """Element by element, in blocks."""
     tables = [{0: np.zeros(2, int)}, {1: R.integers(-5, 15, 80)}, {3: R.integers(-3, 12, 32), 2: R.integers(-1, 2, 5)}]

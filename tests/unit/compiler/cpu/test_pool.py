@@ -36,6 +36,7 @@ def test_the_caller_takes_part_and_others_once_each() -> None:
         assert 0 in seen and set(seen) <= {0, 1, 2} and len(seen) == len(set(seen))
 
 
+@pytest.mark.medium
 def test_all_have_left_when_it_returns() -> None:
     pool = Pool(2)
     seen: list[int] = []

@@ -137,6 +137,7 @@ def network(
     return model, inputs
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("op", list(GATES))
 @pytest.mark.parametrize(("batch", "hidden"), [
     (9, 33), (17, 130), *(pytest.param(*size, marks=pytest.mark.long) for size in ((1, 40), (2, 64))),

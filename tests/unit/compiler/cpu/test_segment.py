@@ -15,6 +15,7 @@ from tilewright.compiler.errors import UnsupportedError
 from tilewright.compiler.graph.graph import Graph, Node, Tensor
 
 
+@pytest.mark.medium
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 20), st.integers(0, 8)), max_size=25))
 def test_arena(items: list[tuple[int, int, int]]) -> None:
     lives = [Lifetime(n, a, a + d) for n, a, d in items]

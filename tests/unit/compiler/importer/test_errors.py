@@ -150,6 +150,7 @@ def test_shapes() -> None:
     refused(model, "'z'", "'x0'", shapes={"z": (4, 5)})
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", ["conv", "gemm", "concat", "movement", "silu", "resize_nearest", "max_pool"])
 def test_flipped_and_cut(name: str) -> None:
     """Damaged bytes give a graph or a CompileError, never anything else."""

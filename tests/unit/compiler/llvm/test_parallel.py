@@ -60,6 +60,7 @@ def test_another_process_delivers(here: list[Job], monkeypatch: pytest.MonkeyPat
         assert finish() == [emit(job) for job in jobs] and here == []
 
 
+@pytest.mark.medium
 @pytest.mark.usefixtures("much")
 def test_both_share_the_work(here: list[Job]) -> None:
     jobs = functions(40)

@@ -69,6 +69,7 @@ def test_reasons() -> None:
     assert len(found[1]) == 1 and "Conv in floats" in found[1][0]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("split", ["gather", "gather of one", "split", "slice"])
 def test_heads_of_attention(split: str) -> None:
     """Queries and keys out of one tensor: onnxruntime carries DequantizeLinear through Slice, not Gather or Split."""
@@ -100,6 +101,7 @@ def test_heads_of_attention(split: str) -> None:
         assert report.ok and all(row.max_abs_difference <= (split != "slice") for row in report.rows), report
 
 
+@pytest.mark.medium
 def test_a_tensor_concatenated_with_itself() -> None:
     """Its channels are no multiple of the block, so the second copy cannot follow the first on the NPU."""
     m = Model(np.int8, seed=1)
@@ -108,6 +110,7 @@ def test_a_tensor_concatenated_with_itself() -> None:
     _equal(m, cpu_only=False)
 
 
+@pytest.mark.medium
 def test_odd_window_with_ties() -> None:
     m = Model(np.int8, seed=1)
     x = m.input((1, 8, 17, 17), 0.03, 3)
@@ -116,6 +119,7 @@ def test_odd_window_with_ties() -> None:
     _equal(m, cpu_only=False)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("between_convs", [False, True])
 @pytest.mark.parametrize("first", [(1,), (1, 8, 1, 1), (3, 1, 1, 1), (3, 1, 16, 16)])
 def test_add_of_one_value_per_row(first: tuple[int, ...], between_convs: bool) -> None:
@@ -155,6 +159,7 @@ def test_softmax(classes: int, dtype: type) -> None:
         _equal(m, cpu_only=True)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "seed", [1001, 1039, 1216, 1224, 1353, 1363, 1408, 2175, 2252, 2649, 3055, 3649, 3863, 3895, *range(8)]
 )
@@ -163,6 +168,7 @@ def test_random_graph(seed: int) -> None:
     assert differences(seed, random_quantized_graph(seed, later=False)) == []
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("seed", range(16))
 def test_random_graph_of_all_ops(seed: int) -> None:
     assert differences(seed, random_quantized_graph(seed)) == []

@@ -67,6 +67,7 @@ def equal(model: onnx.ModelProto, x: np.ndarray) -> Program:
     return program
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("product", PRODUCTS)
 @pytest.mark.parametrize("scales", SCALES)
 def test_weights(product: str, scales: str) -> None:

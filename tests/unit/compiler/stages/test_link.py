@@ -46,6 +46,7 @@ def device() -> Iterator[tw.runtime.devices.Runner]:
         yield found
 
 
+@pytest.mark.medium
 def test_prefill_then_decode_as_onnxruntime(
     decoder: onnx.ModelProto, program: Program, device: tw.runtime.devices.Runner
 ) -> None:
@@ -62,6 +63,7 @@ def test_prefill_then_decode_as_onnxruntime(
         np.testing.assert_array_equal(found, reference.step(tokens[position], position))
 
 
+@pytest.mark.medium
 def test_weights_are_there_once(alone: dict[str, Program], program: Program) -> None:
     sizes = [len(p.constants) for p in alone.values()]
     assert len(program.constants) <= max(sizes), "also where the tiles of the weights are others"

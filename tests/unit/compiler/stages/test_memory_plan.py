@@ -12,6 +12,7 @@ from tilewright.compiler.stages.memory_plan import MemoryPlan
 LIVES = st.lists(st.tuples(st.integers(0, 500), st.integers(0, 9), st.integers(0, 9)), max_size=12)
 
 
+@pytest.mark.medium
 @given(LIVES)
 def test_whatever_lives_together_lies_apart(lives: list[tuple[int, int, int]]) -> None:
     plan = MemoryPlan()

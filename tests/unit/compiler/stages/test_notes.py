@@ -74,6 +74,7 @@ def test_commands_show_them(command: str, tmp_path, capsys: pytest.CaptureFixtur
     assert f"note: {UNUSED}" in out and "`tilewright quantize` makes" in out
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("op", "reason"),
     [

@@ -11,6 +11,7 @@ from tilewright.compiler.errors import CompileError
 from tilewright.isa.config import preset
 
 
+@pytest.mark.medium
 def test_more_memory_than_addresses() -> None:
     m = Model(np.int8, seed=1)
     x = m.input((1, 1080, 1, 1), 0.05, 3)

@@ -88,6 +88,7 @@ def test_schedules_whose_programs_are_stopped_are_left_out(effort: int, monkeypa
         verify_schedule(schedules.of[1], layers_of(steps), set())
 
 
+@pytest.mark.medium
 def test_processes_of_the_search_say_what_they_leave_out() -> None:
     with pytest.warns(RuntimeWarning, match="left out, please report it: SEMAPHORE_OVERFLOW: GEMM at"):
         schedule_steps(TINY, two_layers(), CompileOptions(effort=2), measure=Stops(1))

@@ -66,6 +66,7 @@ def test_remarks_make_no_other_design() -> None:
     assert designs.digest_of(text) == designs.digest_of(other) != designs.digest_of(text.replace("1'0", "1'1"))
 
 
+@pytest.mark.medium
 def test_sources_of_a_design() -> None:
     """The digest under which a design's digest is kept covers every module the NPU is made of."""
     graph = grimp.build_graph("tilewright", cache_dir=None)

@@ -80,6 +80,7 @@ def test_crc_equals_zlib() -> None:
 # The UART.
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("clock, baud", [(25_000_000, 3_000_000), (24_000_000, 3_000_000), (27_000_000, 115_200)])
 def test_uart_loops_back(clock: int, baud: int) -> None:
     m = Module()

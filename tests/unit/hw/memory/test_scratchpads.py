@@ -193,6 +193,7 @@ def test_wgt_is_read_and_written_in_one_cycle(name: str) -> None:
     simulate(dut, bench)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", [*EACH, *PASSES])
 def test_prm_gives_every_pass_its_values(name: str) -> None:
     config = (CONFIGS | PASSES)[name]

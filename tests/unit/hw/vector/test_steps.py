@@ -151,6 +151,7 @@ def test_a_row_beyond_its_memory() -> None:
         assert len(found) == 3 and said == [0, limit], name
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("source", "b", "cycles"),
     [(Source.ACT, 1, 1), (Source.ACT, 0, 2), (Source.ACC, 0, 1)],

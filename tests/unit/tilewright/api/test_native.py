@@ -150,6 +150,7 @@ def test_bench_cpu(tmp_path: Path) -> None:
         assert case["within"] == (case["ratio"] <= case["limit"])
 
 
+@pytest.mark.medium
 def test_bench_cpu_of_a_model(tmp_path: Path) -> None:
     """A file in place of the cases; the shapes that it leaves open are given."""
     values = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, ["n", 64]) for n in "xy"]

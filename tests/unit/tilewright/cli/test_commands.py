@@ -461,6 +461,7 @@ def test_completion(run, shell):
     assert "_TILEWRIGHT_COMPLETE" in run("completion", shell).stdout
 
 
+@pytest.mark.medium
 def test_verilator_command(run, tmp_path):
     """The written command runs, also where it is the first of its name on the PATH."""
     if shutil.which("perl") is None:

@@ -120,6 +120,7 @@ def test_streams_that_are_closed(closed, program_file, tmp_path):
     assert json.loads(output.read_text())["outputs"]["x2"]["dtype"] == "int8"
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("arguments", [["--help"], ["info", "FILE"], ["info", "FILE", "--json", "-"]])
 def test_a_pipe_that_nobody_reads(arguments, program_file):
     reader, writer = os.pipe()

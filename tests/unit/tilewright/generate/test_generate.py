@@ -78,6 +78,7 @@ def test_tokens_are_those_of_onnxruntime(language: LanguageModel, model_file: Pa
     assert len(made) == 30 and made == compared(language, model_file, "cycle", prompt, 30)
 
 
+@pytest.mark.medium
 def test_what_the_cpu_does_in_each_entry_point(language: LanguageModel) -> None:
     found = {ends.entry: ends for ends in ends_of(language.program)}
     assert list(found) == [PREFILL, DECODE]
@@ -301,6 +302,7 @@ def test_run_of_an_entry_point(program_file: Path) -> None:
         assert result.exit_code == 2 and result.stderr.count("\n") == 1 and message in result.stderr
 
 
+@pytest.mark.medium
 def test_run_and_explain_of_entry_points(program_file: Path) -> None:
     result = CliRunner().invoke(cli, ["run", str(program_file)], prog_name="tilewright")
     assert result.exit_code == 2 and result.stderr.count("\n") == 1

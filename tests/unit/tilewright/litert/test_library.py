@@ -80,6 +80,7 @@ def test_random_networks(seed: int, claim: str) -> None:
     assert reports()[-1].taken
 
 
+@pytest.mark.medium
 def test_a_file(tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(networks.whole())
@@ -128,6 +129,7 @@ def test_shapes_that_are_known_when_it_runs(shape: Sequence[int]) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.medium
 def test_one_delegate_for_several_interpreters() -> None:
     shared = delegate()
     compared = []
@@ -141,6 +143,7 @@ def test_one_delegate_for_several_interpreters() -> None:
         np.testing.assert_array_equal(invoked(ours, inputs)[0], invoked(plain, inputs)[0])
 
 
+@pytest.mark.medium
 def test_several_threads() -> None:
     """Each makes, runs and drops interpreters of its own, beside one delegate that all of them use."""
     data, shared = networks.cut(), delegate()
@@ -220,6 +223,7 @@ def test_a_model_without_constants_by_its_file(tmp_path: Path) -> None:
     assert "damaged" in reports()[-1].problem
 
 
+@pytest.mark.medium
 def test_damaged_files_are_no_harm(tmp_path: Path) -> None:
     """Named as the model; what is read of them may be anything, and is believed where it fits LiteRT's graph."""
     data, r = networks.without_constants(), np.random.default_rng(0)

@@ -117,6 +117,7 @@ def check_performance(found: dict[str, Any]) -> None:
         assert 0 < engine["busy"] <= found["cycles"]
 
 
+@pytest.mark.medium
 def test_run_json() -> None:
     found = json.loads(invoke("run", MODEL, "--config", "tiny", "--backend", "cycle", "--json", "-").stdout)
     check_performance(found)

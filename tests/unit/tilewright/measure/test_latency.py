@@ -61,6 +61,7 @@ def test_every_kernel_has_its_work() -> None:
     assert all(k.work and k.work.keys() <= set(WORK_KINDS) for k in made.host_work)
 
 
+@pytest.mark.medium
 def test_explain_and_run_say_the_same() -> None:
     runs = [
         CliRunner().invoke(cli, [command, str(MODEL), "--config", "tiny", "--clock", "50", "--json", "-", *more])
@@ -72,6 +73,7 @@ def test_explain_and_run_say_the_same() -> None:
     assert explained["npu_cycles"] / 50e3 == pytest.approx(explained["npu_milliseconds"])
 
 
+@pytest.mark.medium
 def test_a_named_host_needs_not_be_here() -> None:
     """Programs for other machines are explained, whose kernels cannot run here."""
     done = CliRunner().invoke(cli, ["explain", str(MODEL), "--config", "tiny", "--host", "armv7-linux"])
@@ -79,6 +81,7 @@ def test_a_named_host_needs_not_be_here() -> None:
     assert "armv7-linux at 650 MHz" in done.stdout
 
 
+@pytest.mark.medium
 def test_fit_finds_the_numbers_behind_times() -> None:
     start = HOST_MODELS[THIS]
     rng = np.random.default_rng(0)

@@ -9,6 +9,7 @@ import pytest
 from tilewright.measure import speed
 
 
+@pytest.mark.medium
 def test_a_first_compile_each_time(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
     seen: list[str] = []

@@ -15,6 +15,7 @@ def context() -> bytes:
     return contexts.to_bytes(compile_program(quantized_chain(1)), ["x"], ["y"])
 
 
+@pytest.mark.medium
 def test_round_trip(context: bytes) -> None:
     program, inputs, outputs = contexts.from_bytes(context)
     assert (inputs, outputs) == (["x"], ["y"])

@@ -187,6 +187,7 @@ def test_contexts(tmp_path: Path, embed: str) -> None:
                 onnxruntime_session(path, session_options=quiet())
 
 
+@pytest.mark.medium
 def test_contexts_of_strangers(tmp_path: Path) -> None:
     """Native code that nobody signed is refused, as in files of programs."""
     path = tmp_path / "model_ctx.onnx"
@@ -204,6 +205,7 @@ def test_contexts_of_strangers(tmp_path: Path) -> None:
     assert "carries native code and is not signed by a key that you trust" in found.stdout, found.stderr
 
 
+@pytest.mark.medium
 def test_end_of_the_compiler_process_is_an_error() -> None:
     running = onnxruntime_session(quantized_chain(), session_options=quiet())
     running.run(None, input_of())
@@ -213,6 +215,7 @@ def test_end_of_the_compiler_process_is_an_error() -> None:
     assert same(quantized_chain(), input_of())
 
 
+@pytest.mark.medium
 def test_devices_of_a_server() -> None:
     """A session takes the server's configuration; when the server is gone, a run is an error, and no more."""
     command = [sys.executable, "-m", "tilewright", "serve", "--config", "tiny", "--listen", "127.0.0.1:0"]

@@ -38,6 +38,7 @@ def digits(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("form", ["qdq", "qoperator"])
 def test_result_runs(digits: Path, form: str) -> None:
     """What is written has been run by both."""
@@ -71,6 +72,7 @@ def test_accuracy_options(digits: Path) -> None:
     assert result.exit_code == 2 and "ends in .png or .svg" in result.output
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("labels", ["labels.npy", "labels.txt", None])
 def test_metric(digits: Path, labels: str | None) -> None:
     arguments = ["--calibration", digits / "images.npy", "-o", digits / "int8.onnx", "--check", "--held-back", 12]
@@ -83,6 +85,7 @@ def test_metric(digits: Path, labels: str | None) -> None:
     assert found["before"] >= 0.9 and found["after"] >= 0.9
 
 
+@pytest.mark.medium
 def test_own_metric(digits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (digits / "own_metric.py").write_text(
         "def error(outputs, labels):\n"

@@ -36,6 +36,7 @@ def outputs(model: onnx.ModelProto) -> np.ndarray:
     return np.concatenate([run(sample)["y"] for sample in HELD])
 
 
+@pytest.mark.medium
 def test_fit_improves_other_samples(plain: Recipe) -> None:
     judge, before = Judge(plain.model, HELD), plain.model.SerializeToString()
     found = {
@@ -49,6 +50,7 @@ def test_fit_improves_other_samples(plain: Recipe) -> None:
     assert plain.model.SerializeToString() == before and not plain.weights
 
 
+@pytest.mark.medium
 def test_biased_rounding_is_corrected(plain: Recipe) -> None:
     """Weights that were all rounded down shift every mean; the bias takes the shift away."""
     network = Network(plain.model)
@@ -68,6 +70,7 @@ def test_biased_rounding_is_corrected(plain: Recipe) -> None:
     assert after < before / 2
 
 
+@pytest.mark.medium
 def test_the_same_twice(plain: Recipe) -> None:
     one, two = (writing.write(correct(plain, networks.samples(4))).SerializeToString() for _ in range(2))
     assert one == two
@@ -94,6 +97,7 @@ def test_samples_are_left_to_judge_by() -> None:
         assert left == 0 if count < 8 else left >= 4
 
 
+@pytest.mark.medium
 def test_what_is_before_a_change_is_taken_over(plain: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     """A product kept in floats changes the fit behind it only, and the result is that of a fit of all."""
     samples = networks.samples(8)

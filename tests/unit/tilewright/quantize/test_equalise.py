@@ -101,6 +101,7 @@ def test_the_function_stays(case: str) -> None:
             assert np.allclose(a, b, rtol=1e-4, atol=1e-4 * np.abs(a).max())
 
 
+@pytest.mark.medium
 def test_channels_alike_make_less_noise() -> None:
     lines, shapes, _ = _CASES["depthwise"]
     model, samples = _model(lines, _FIRST | shapes, spread=30.0), networks.samples(8)

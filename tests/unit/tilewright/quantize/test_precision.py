@@ -39,6 +39,7 @@ def test_switches() -> None:
     assert error(frozenset(["c0"])) < error(every)
 
 
+@pytest.mark.medium
 def test_the_noisy_layer_is_found() -> None:
     """A range far too wide for one tensor: its layer is the first to stay in floats, and the noise goes with it."""
     model, samples = networks.deep(depth=4), networks.samples(8)
@@ -51,6 +52,7 @@ def test_the_noisy_layer_is_found() -> None:
     assert judge.noise(recipe.with_precision(found)).max() < total.max() / 4
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("target", [20.0, 45.0])
 def test_target(target: float) -> None:
     """Reached on other samples; layers stay in floats only where that is needed."""

@@ -42,6 +42,7 @@ def ops(model: onnx.ModelProto) -> list[str]:
     return [node.op_type for node in model.graph.node]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "node, shape, constants",
     [
@@ -65,6 +66,7 @@ def test_batch_norm_is_folded(node: Any, shape: list[int], constants: dict[str, 
     assert ops(found) in ([op], ["Gemm"])
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("shape", [[1, 4, 5, 5], [1, 4, 5], [3, 4]])
 def test_batch_norm_alone(shape: list[int]) -> None:
     """Behind no product it is a depthwise Conv, which the machine has."""
@@ -77,6 +79,7 @@ def test_batch_norm_alone(shape: list[int]) -> None:
     assert ("Conv" in ops(found)) == (len(shape) > 2)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("leading", [[2], [1, 5], ["n", 5], [1, 2, 5]])
 def test_bias_of_matmul(leading: list[Any]) -> None:
     """MatMul and Add are one Gemm, also over more than two axes."""
@@ -86,6 +89,7 @@ def test_bias_of_matmul(leading: list[Any]) -> None:
     assert "Gemm" in ops(prepared(model, {"x": weights(*sizes, 6)}))
 
 
+@pytest.mark.medium
 def test_scales_and_shifts() -> None:
     """Div, Sub, Mul and Add of constants, from either side; a tensor that something else reads stays."""
     nodes = [
@@ -112,6 +116,7 @@ def test_scales_and_shifts() -> None:
     )  # one value per pixel is no shift per channel
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("opset", [9, 11, 12])
 def test_opset(opset: int) -> None:
     """Sets without a DequantizeLinear per channel are left behind; initialisers that are inputs become constants."""
@@ -135,6 +140,7 @@ def branch(name: str, nodes: list[onnx.NodeProto], output: str, constants: dict[
     return helper.make_graph(nodes, name, [], [onnx.ValueInfoProto(name=output)], tensors)
 
 
+@pytest.mark.medium
 def test_branches() -> None:
     """Branches in branches, with the same names inside, chosen by a constant and by a shape."""
     inner = branch("inner", [helper.make_node("Conv", ["x", "w"], ["r"])], "r", {"w": weights(4, 3, 1, 1)})
@@ -162,6 +168,7 @@ def test_branches() -> None:
     )
 
 
+@pytest.mark.medium
 def test_shapes() -> None:
     """Open sizes called "?" are not one size; --shape sets open sizes and replaces fixed ones."""
     nodes = [helper.make_node("Conv", ["x", "w"], ["y"])]
@@ -179,6 +186,7 @@ def test_shapes() -> None:
             prepare(model, shapes)
 
 
+@pytest.mark.medium
 def test_shared_weights() -> None:
     """Every product has weights of its own, which others may then change."""
     nodes = [helper.make_node("Conv", ["x", "w"], ["a"]), helper.make_node("Conv", ["a", "w"], ["y"])]
@@ -206,6 +214,7 @@ def test_onnxruntime_may_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ops(found) == ["Conv"]
 
 
+@pytest.mark.medium
 def test_products_behind_ops_of_onnxruntime() -> None:
     """onnx infers no types behind them; the compiler does, and what it finds can be quantised."""
     r = np.random.default_rng(1)
@@ -219,6 +228,7 @@ def test_products_behind_ops_of_onnxruntime() -> None:
     assert types["n"].elem_type == TensorProto.FLOAT and [d.dim_value for d in types["n"].shape.dim] == [1, 3, 8]
 
 
+@pytest.mark.medium
 def test_packed_weights_are_nothing_to_quantise() -> None:
     packed = {"w": np.zeros((4, 1, 16), np.uint8), "s": np.ones((4, 1), np.float32)}
     node = helper.make_node(

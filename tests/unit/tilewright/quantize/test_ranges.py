@@ -83,6 +83,7 @@ def network(last: str) -> onnx.ModelProto:
     return onnx.shape_inference.infer_shapes(model)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("last, least", [("Sigmoid", -30.0), ("HardSwish", -8.0)])
 def test_error_behind_a_function(last: str, least: float) -> None:
     """What a function makes nearly constant need not be held: the values reach to about -100."""

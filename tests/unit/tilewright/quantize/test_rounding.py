@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tilewright.quantize.rounding import best_scales, damp, nearest, round_by_moments, solve
 
@@ -14,6 +15,7 @@ def mixed(count: int, inputs: int) -> np.ndarray:
     return RANDOM.normal(size=(count, 4)) @ RANDOM.normal(size=(4, inputs)) + 0.1 * RANDOM.normal(size=(count, inputs))
 
 
+@pytest.mark.medium
 def test_products_differ_less() -> None:
     """On other inputs of the same kind the result is far nearer than with nearest rounding."""
     weights, directions = RANDOM.normal(size=(1, 16, 200)), RANDOM.normal(size=(4, 200))
@@ -52,6 +54,7 @@ def test_one_scale_for_all() -> None:
     assert len(np.unique(scale)) == 1
 
 
+@pytest.mark.medium
 def test_large_moments_in_place() -> None:
     """Blocks give what LAPACK gives on the whole matrix; moments come back as they were."""
     inputs = mixed(900, 700)

@@ -62,6 +62,7 @@ def test_the_function_stays(function: str) -> None:
         assert np.allclose(run(real, sample)["y"], run(own, sample)["y"], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.medium
 def test_two_scales_make_less_noise() -> None:
     model, samples = _model(200.0), networks.samples(8)
     judge = Judge(model, samples)

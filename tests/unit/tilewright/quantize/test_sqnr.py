@@ -17,6 +17,7 @@ from tilewright.quantize.stepping import Stepper, Values
 from tilewright.quantize.writing import write
 
 
+@pytest.mark.medium
 def test_report() -> None:
     """The output's figure is that of two plain runs of onnxruntime; the worst layer comes first."""
     model, samples = networks.deep(), networks.samples(5)

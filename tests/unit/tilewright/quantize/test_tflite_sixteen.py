@@ -54,6 +54,7 @@ def test_values_by_hand() -> None:
     assert all(found[n].quant.scale == 2.0**-15 for n in ("l", "f"))  # type: ignore[union-attr]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("wide_results", [0, 1])
 def test_litert_runs_it(wide_results: int) -> None:
     data = widened(network())

@@ -54,6 +54,7 @@ def test_parameters(low: float, high: float, dtype: Any) -> None:
     assert least <= low + found.scale and most >= high - found.scale
 
 
+@pytest.mark.medium
 def test_chain_is_one_layer() -> None:
     """x * sigmoid(x) and a hard swish written out are one table each, without quantisation inside."""
     nodes = [
@@ -129,6 +130,7 @@ def test_norms_and_rotations_stay_float_and_caches_are_quantised() -> None:
     assert scales["past"] == scales["turned"] == scales["present_QuantizeLinear_Input"]
 
 
+@pytest.mark.medium
 def test_shared_parameters() -> None:
     """Moves keep the quantisation, and what only a Concat reads has that of its result: nothing is rounded twice."""
     nodes = [

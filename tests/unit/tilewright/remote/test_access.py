@@ -14,6 +14,7 @@ from tilewright.remote import generate
 from tilewright.remote.client import Address, RemoteDevice, RemoteError
 
 
+@pytest.mark.medium
 def test_tokens(program, inputs, expected) -> None:
     with serving(token="secret") as (server, _):
         target = f"127.0.0.1:{server.port}"

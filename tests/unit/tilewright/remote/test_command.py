@@ -71,6 +71,7 @@ cli(["serve", "--device", "cycle", "--listen", "127.0.0.1:0"])
 """
 
 
+@pytest.mark.medium
 def test_a_second_interrupt_leaves_a_run_that_does_not_end(tmp_path) -> None:
     served = subprocess.Popen(
         [sys.executable, "-c", ENDLESS_DEVICE], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

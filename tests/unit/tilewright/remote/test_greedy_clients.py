@@ -40,6 +40,7 @@ def stuck(server, stream: Stream, request: pb.Request) -> None:
     wait_until(waits, "the server to wait for the client")
 
 
+@pytest.mark.medium
 def test_who_does_not_read_has_no_turn(program, inputs, expected) -> None:
     """Answers that nobody takes stop the client that asked for them, not the device."""
     with serving(send_seconds=HANG) as (server, shared):
@@ -59,6 +60,7 @@ def test_who_does_not_read_is_sent_away() -> None:
         wait_until(lambda: not server.sessions.present, "the client that does not read to be sent away")
 
 
+@pytest.mark.medium
 def test_every_piece_of_an_answer_has_its_own_time() -> None:
     with serving(send_seconds=HANG) as (server, _):
         slow = Stream(server)
@@ -105,6 +107,7 @@ def test_memory_of_clients_that_do_not_read_is_given_back(program, inputs, expec
         assert answer.HasField("accepted"), answer
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "greeting", [b"", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", b"\x16\3\1", b"GET /"]
 )

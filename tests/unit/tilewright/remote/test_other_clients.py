@@ -63,6 +63,7 @@ def test_idle_clients_are_sent_away_in_the_end() -> None:
                 wait_until(lambda: not server.sessions.present)
 
 
+@pytest.mark.medium
 def test_no_run_goes_on_for_ever(program, inputs, expected) -> None:
     """Whatever the client asks for: a program of hours ends, and the next client has its turn."""
     image = assemble(

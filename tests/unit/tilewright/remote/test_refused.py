@@ -45,6 +45,7 @@ def test_damaged_programs_do_not_reach_the_device(image: bytes, length: int, mes
         assert shared.device.runs == 1
 
 
+@pytest.mark.medium
 def test_foreign_programs(program) -> None:
     with serving() as (server, shared):
         other = tw.compile_program(MODEL, "small")

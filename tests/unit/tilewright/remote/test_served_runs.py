@@ -43,6 +43,7 @@ def test_contents_are_sent_once(program, inputs, expected, monkeypatch) -> None:
         assert sorted(sent) == sorted(images)
 
 
+@pytest.mark.medium
 def test_clients_that_do_not_fit_together(inputs) -> None:
     """Every step of each client pushes the other one's memory out of a device that is too small for both."""
     kept = tw.compile_program(MODEL, "tiny", keep="all")
@@ -93,6 +94,7 @@ def test_waiting_clients_are_told(program, inputs, expected) -> None:
         assert any("waiting" in (text or "") for text in said) and said[-1] is None
 
 
+@pytest.mark.medium
 def test_a_killed_client_leaves_the_device_usable(program, inputs, expected, tmp_path) -> None:
     path = tmp_path / "digits.twp"
     program.save(path)
@@ -113,6 +115,7 @@ def test_a_killed_client_leaves_the_device_usable(program, inputs, expected, tmp
 FOREVER = "\n".join(f"VECTOR_LOOP level={level} count=65535" for level in range(4)) + "\nVECTOR\nEND"
 
 
+@pytest.mark.medium
 def test_a_run_without_end_gives_way_to_other_clients(program, inputs, expected) -> None:
     image = to_bytes(assemble(FOREVER))
     with serving(longest_seconds=0.5) as (server, shared), runner(connect(server)) as honest:
@@ -128,6 +131,7 @@ def test_a_run_without_end_gives_way_to_other_clients(program, inputs, expected)
         hostile.run(place(hostile, END), 0, 0, 1)
 
 
+@pytest.mark.medium
 def test_a_client_that_leaves_takes_its_run_with_it(program, inputs, expected) -> None:
     image = to_bytes(assemble(FOREVER))
     with serving(longest_seconds=10 * HANG) as (server, _):

@@ -117,6 +117,7 @@ def test_refused_is_what_onnxruntime_refuses(name: str) -> None:
             device.run(program, {"i": given})
 
 
+@pytest.mark.medium
 def test_tokens_and_positions_of_a_decoder() -> None:
     language = LanguageModel.load(zoo.build_quantized("micro_llama", **zoo.ZOO["micro_llama"].small), "base")
     program, last = language.program, language.context - 1

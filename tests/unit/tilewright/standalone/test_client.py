@@ -71,6 +71,7 @@ def test_answers_to_output_that_are_none(lines: list[str]) -> None:
         Client(Says(*lines)).outputs(TENSORS)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("noise", [b"\0" * (1 << 18), b"\xff\n" * (1 << 21)])
 def test_a_board_that_never_is_ready(noise: bytes) -> None:
     with pytest.raises(UsageError, match="is it another program"):

@@ -90,6 +90,7 @@ _TABLES: dict[str, tuple[str, int, Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("op", _TABLES)
 def test_tables(op: str) -> None:
     types, version, options = _TABLES[op]

@@ -56,6 +56,7 @@ def test_constants_for_which_the_machine_has_no_room(constants: AddConstants, fi
     assert found == (constants if fits else None)
 
 
+@pytest.mark.medium
 def test_pairs_beside_a_step_decide() -> None:
     """And the two corners: what c may be for them it may be for all."""
     rng, bound = np.random.default_rng(1), 0

@@ -92,6 +92,7 @@ def counting() -> Context:
     return Context(TINY, Emitter(TINY, 0, dry=True), ConstantPool(), {"x": 0, "y": 0})
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("budget", [60, 400])
 def test_every_plan_gives_the_bytes(kind: Kind, budget: int) -> None:

@@ -57,6 +57,7 @@ def test_all_pairs(name: str, constant: bool) -> None:
             np.testing.assert_array_equal(found, expected[output])
 
 
+@pytest.mark.medium
 def test_without_tables_it_stays_on_the_cpu() -> None:
     dtype, (a, b, y) = CASES["two pairs"]
     m = Model(dtype)

@@ -53,6 +53,7 @@ def test_of_two(op: str, scales: tuple[float, float], dtype: type, config: str) 
     assert turns(m, config) == 1
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("shape", [(CHANNELS, 1, 1), (1, CHANNELS, 6, 7)])
 @pytest.mark.parametrize("op", ["Max", "Min"])
 def test_of_a_constant(op: str, shape: tuple[int, ...]) -> None:
@@ -63,6 +64,7 @@ def test_of_a_constant(op: str, shape: tuple[int, ...]) -> None:
     assert turns(m, "base") == 1
 
 
+@pytest.mark.medium
 def test_of_three_clamped() -> None:
     m = Model(np.uint8, seed=6)
     x = m.input((2, 8, 6, 7), 0.05)
@@ -71,6 +73,7 @@ def test_of_three_clamped() -> None:
     assert turns(m, "base") == 1
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("config", ["tiny", "base"])
 @pytest.mark.parametrize("axes", [[1], [2], [3], [2, 3], [1, 2], [1, 2, 3]])
 @pytest.mark.parametrize("op", ["ReduceMax", "ReduceMin"])
@@ -83,6 +86,7 @@ def test_along_axes(op: str, axes: list[int], config: str, channels: int) -> Non
     assert turns(m, config) == 1
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("config", ["tiny", "base"])
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 @pytest.mark.parametrize("shape", [(1, 1, 6, 7), (1, CHANNELS, 6, 7), (CHANNELS, 1, 1)])
@@ -100,6 +104,7 @@ def test_where_a_mask_is_constant(kind: str, shape: tuple[int, ...], dtype: type
     assert turns(m, config) == 1
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("axis", [1, 2])
 def test_of_rows(axis: int) -> None:
     m = Model(np.int8, seed=8)
@@ -110,6 +115,7 @@ def test_of_rows(axis: int) -> None:
     assert turns(m, "base") == 1
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("axes", [[1], [2, 3], [1, 3]])
 def test_of_what_is_one_itself(axes: list[int]) -> None:
     m = Model(np.int8, seed=4)

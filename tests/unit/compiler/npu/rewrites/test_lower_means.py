@@ -40,6 +40,7 @@ def turns(m: Model, config: str, least: int = 13) -> int:
 SHAPE = (1, 15, 5, 7)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("config", ["tiny", "base"])
 @pytest.mark.parametrize("keep", [0, 1])
 @pytest.mark.parametrize("axes", [[1], [2], [3], [2, 3], [1, 2], [1, 3], [1, 2, 3]])
@@ -72,6 +73,7 @@ def test_of_rows(axes: list[int], keep: int) -> None:
     assert turns(m, "base") == 1
 
 
+@pytest.mark.medium
 def test_a_sum_whose_ties_floats_decide_says_so() -> None:
     m = Model(np.int8, seed=7)
     x = conv(m, m.input((1, 8, 6, 6), 0.05), 8, 0.3)
@@ -81,6 +83,7 @@ def test_a_sum_whose_ties_floats_decide_says_so() -> None:
     assert report.ok and any("in floats" in row.reason for row in report.rows), report.rows
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("config", ["tiny", "base"])
 @pytest.mark.parametrize("op", ["Mul", "Add", "Max"])
 def test_one_channel_for_all(op: str, config: str) -> None:
@@ -93,6 +96,7 @@ def test_one_channel_for_all(op: str, config: str) -> None:
     assert turns(m, config) == 1
 
 
+@pytest.mark.medium
 def test_one_column_for_all() -> None:
     """The same of rows."""
     m = Model(np.int8, seed=9)
@@ -103,6 +107,7 @@ def test_one_column_for_all() -> None:
     assert turns(m, "base") == 1
 
 
+@pytest.mark.medium
 def test_spatial_attention() -> None:
     """CBAM: the mean and the largest of the channels, beside each other, convolved, and a gate of each place."""
     m = Model(np.uint8, seed=10)
@@ -127,6 +132,7 @@ def test_of_what_the_cpu_makes_stays_what_it_is() -> None:
     assert all(isinstance(step, (NpuStep, CpuStep)) for step in program.steps)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 @pytest.mark.parametrize("shape", [(1, 12, 40), (2, 3, 5, 40)])
 def test_linear_layers_of_rows(shape: tuple[int, ...], dtype: type) -> None:
@@ -171,6 +177,7 @@ def test_parts_of_an_axis(op: str, shape: tuple[int, ...], axes: list[int]) -> N
     turns(m, "base", 2)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("config", ["tiny", "base"])
 def test_over_tokens_and_channels(config: str) -> None:
     m = Model(np.int8, seed=8)

@@ -115,6 +115,7 @@ def steps(program: Program) -> tuple[int, set[str]]:
     return len(npu), set(between())
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 @pytest.mark.parametrize("config", ["tiny", "base"])
 @pytest.mark.parametrize("name", MOVES)
