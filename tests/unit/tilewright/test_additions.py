@@ -68,6 +68,7 @@ def test_what_the_rows_name_is_there() -> None:
             assert place.startswith(f"tilewright.{name}")
 
 
+@pytest.mark.medium
 def test_the_core_works_without_them() -> None:
     model = ROOT / "examples" / "digits" / "digits_int8.onnx"
     command = [sys.executable, "-c", CORE, str(model), *registry.ADDITIONS]

@@ -65,6 +65,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
+@pytest.mark.medium
 def test_one_top_level_package(site: Path) -> None:
     assert [path.name for path in sorted(site.iterdir()) if not path.name.endswith(".dist-info")] == ["tilewright"]
     assert all((site / "tilewright" / part).is_dir() for part in (*PARTS, *ADDITIONS))

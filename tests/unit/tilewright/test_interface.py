@@ -59,6 +59,7 @@ def short(thing: Any) -> None:
     assert thing._repr_html_().startswith("<table>")
 
 
+@pytest.mark.medium
 def test_everything_is_short_to_look_at(program: tw.Program, float_model: Path, tmp_path: Path) -> None:
     device = tw.Device("cycle")
     short(device)
@@ -80,6 +81,7 @@ def test_machines_are_told_apart_by_their_text() -> None:
     assert len({repr(c) for c in PRESETS.values()}) == len(PRESETS)
 
 
+@pytest.mark.medium
 def test_explain_is_the_command(program: tw.Program, tmp_path: Path) -> None:
     found = json.loads(json.dumps(tw.explain(MODEL, "small", clock_mhz=50).to_dict()))
     wanted = command("explain", MODEL, "--config", "small", "--clock", 50)
@@ -90,6 +92,7 @@ def test_explain_is_the_command(program: tw.Program, tmp_path: Path) -> None:
     assert tw.explain(MODEL, "small", board="ulx3s_85f").cycles > found["cycles"]
 
 
+@pytest.mark.medium
 def test_compare_is_the_command(program: tw.Program) -> None:
     (wanted,) = command("compare", "tiny", "base", "--model", MODEL)
     assert json.loads(json.dumps(tw.compare("tiny", PRESETS["base"], MODEL).to_dict())) == wanted
@@ -97,6 +100,7 @@ def test_compare_is_the_command(program: tw.Program) -> None:
     assert tw.compare(tw.explain(program), program, clock_mhz=50).ratio == 1
 
 
+@pytest.mark.medium
 def test_quantize_is_the_command(float_model: Path, tmp_path: Path) -> None:
     samples = np.random.default_rng(1).standard_normal((4, 3, 8, 8)).astype(np.float32)
     np.save(tmp_path / "samples.npy", samples)
@@ -150,6 +154,7 @@ def test_mistakes(call: Any, message: str, program: tw.Program) -> None:
         call(program)
 
 
+@pytest.mark.medium
 def test_packages_are_called_by_their_names() -> None:
     """Whether they were imported before or not, and their modules stay reachable."""
     text = (

@@ -159,6 +159,7 @@ def test_figures_do_not_get_worse() -> None:
     assert set(re.findall(r"([0-9,]+) are (?:different|changed|lost)\b", text)) <= {"0"}
 
 
+@pytest.mark.medium
 def test_trials_have_a_purpose() -> None:
     """The table of the page: what is said of each kind of trial, of those there are, in their order."""
     assert list(dict.fromkeys(trial.kind for trial in all_trials(preset("tiny"), 2))) == list(PURPOSES)

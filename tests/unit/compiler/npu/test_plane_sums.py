@@ -33,6 +33,7 @@ def run(m: Model, config: NpuConfig) -> list[Layer]:
     return program.layers
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("config", SHORT)
 @pytest.mark.parametrize(
     ("images", "channels", "size", "kernel"),
@@ -51,6 +52,7 @@ def test_of_a_plane_on_the_chip_where_vector_takes_several_passes(config: str, b
     assert (mean.tile == "with the layer before") == beside
 
 
+@pytest.mark.medium
 def test_sums_that_take_too_much_of_acc_are_made_afterwards() -> None:
     config = PRESETS["base"].with_(name="low", act_rows=512, acc_rows=16)
     layers = run(squeezed(3, 40, (9, 10), 1), config)

@@ -77,6 +77,7 @@ CASES: dict[str, Callable[[_Network, str], str]] = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", CASES)
 def test_equals_litert(name: str) -> None:
     net = _Network()

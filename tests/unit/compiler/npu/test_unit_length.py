@@ -10,6 +10,7 @@ from tests.reference.quantized_models import Model
 from tilewright.isa.program import CpuStep, NpuStep
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 @pytest.mark.parametrize("planes", [True, False])
 def test_equals_onnxruntime(planes: bool, dtype: type) -> None:

@@ -47,6 +47,7 @@ def test_two_meanings_in_one_op(op: str, meanings: list[tuple[float, int]], dtyp
     _equal(m)
 
 
+@pytest.mark.medium
 def test_products_with_two_meanings() -> None:
     """Both are integers on the NPU."""
     m = Model(np.int8, seed=2)

@@ -61,6 +61,7 @@ def test_the_edge_of_what_is_taken_as_integers(up: bool, off: int) -> None:
     _equal(_network("Conv", float((edge.view(np.int32) + off).view(np.float32))))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
 def test_scales_per_channel(op: str) -> None:
     """One scale for channels of several, and one channel that is off; below 1e-6 everything fits."""

@@ -37,6 +37,7 @@ def test_float_ties(op: str, ending: str, dtype: type, cpu_only: bool) -> None:
     _equal(m, cpu_only)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 @pytest.mark.parametrize("constant", [None, 0, 1])
 def test_differences_stay_on_the_npu(constant: int | None, dtype: type) -> None:

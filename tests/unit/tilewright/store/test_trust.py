@@ -54,6 +54,7 @@ def runs(program: Program) -> bool:
     return True
 
 
+@pytest.mark.medium
 def test_own_programs_run(keys: Path, tmp_path: Path) -> None:
     program = tw.compile_program(MODEL, "tiny")
     program.save(tmp_path / "net.twp")
@@ -71,6 +72,7 @@ def forged(program: Program) -> bytes:
     return other.to_bytes()
 
 
+@pytest.mark.medium
 def test_code_of_others_does_not_run(keys: Path, tmp_path: Path) -> None:
     program = tw.compile_program(MODEL, "tiny")
     path = tmp_path / "net.twp"
@@ -91,6 +93,7 @@ def test_code_of_others_does_not_run(keys: Path, tmp_path: Path) -> None:
     assert CliRunner().invoke(cli, ["info", str(path)]).exit_code == 0  # looking at it runs nothing
 
 
+@pytest.mark.medium
 def test_a_program_without_kernels_needs_no_trust(keys: Path) -> None:
     program = tw.compile_program(MODEL, "tiny")
     plain = Program.from_bytes(program.to_bytes())
@@ -138,6 +141,7 @@ def test_forged_files_in_the_cache_are_not_used(keys: Path, tmp_path: Path, monk
     assert Program.load(kept).sections == program.sections  # and it is right again
 
 
+@pytest.mark.medium
 def test_without_a_place_for_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs run in the process that compiles them, and are not signed."""
     (tmp_path / "file").touch()
@@ -148,6 +152,7 @@ def test_without_a_place_for_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         trust.own_public_key()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("content", [b"", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", b"\xff"])
 def test_a_damaged_key_is_said(content: bytes, keys: Path, tmp_path: Path) -> None:
     keys.mkdir()
@@ -163,6 +168,7 @@ def test_a_damaged_key_is_said(content: bytes, keys: Path, tmp_path: Path) -> No
     assert program.signature == "" and any("not signed" in note for note in program.notes)
 
 
+@pytest.mark.medium
 def test_a_signature_is_over_all_that_the_file_says(keys: Path, tmp_path: Path) -> None:
     """Whatever is changed in the manifest but the time of compilation, and the program is not that of its maker."""
     program = tw.compile_program(MODEL, "tiny")
@@ -192,6 +198,7 @@ def test_a_signature_is_over_all_that_the_file_says(keys: Path, tmp_path: Path) 
         assert document != manifest and not trust.is_trusted(Program.from_bytes(sealed(document, body))), document
 
 
+@pytest.mark.medium
 def test_a_signature_of_an_older_form(keys: Path, tmp_path: Path) -> None:
     program = tw.compile_program(MODEL, "tiny")
     program.signature = program.signature.rpartition(":")[2]
@@ -200,6 +207,7 @@ def test_a_signature_of_an_older_form(keys: Path, tmp_path: Path) -> None:
         tw.Device("functional").run(tw.load(tmp_path / "net.twp"), tw.random_inputs(program))
 
 
+@pytest.mark.medium
 def test_a_signature_outlives_the_file(keys: Path, tmp_path: Path) -> None:
     """Also where a number is an integer in memory and none in the field that is read."""
     program = tw.compile_program(MODEL, "tiny")

@@ -103,6 +103,7 @@ def test_points_results_and_reuse(networks: list[Network], tmp_path: Path) -> No
     assert (len(here.tasks), run.reused) == (2, 4)
 
 
+@pytest.mark.medium
 def test_failures_are_kept_and_retried_on_demand(networks: list[Network], tmp_path: Path) -> None:
     bad = Network("bad", b"no model")
     worker.Models({bad.digest: bad.content}).setup(None)
@@ -115,6 +116,7 @@ def test_failures_are_kept_and_retried_on_demand(networks: list[Network], tmp_pa
     assert len(sweep(space, both, tmp_path, retry_failed=True)[0].tasks) == 2
 
 
+@pytest.mark.medium
 def test_constraints_before_and_after_results(networks: list[Network], tmp_path: Path) -> None:
     table = {"base": "tiny", "axes": {"act_rows": [2048, 4096]}, "constraints": ["act_rows > 2048", "cycles < 10"]}
     here, points, _ = sweep(parse_space(table, ["autoencoder"]), [networks[1]], tmp_path)
@@ -138,6 +140,7 @@ def test_clock_needs_place_and_route(networks: list[Network], tmp_path: Path) ->
         sweep(space, [networks[1]], tmp_path)
 
 
+@pytest.mark.medium
 def test_times_at_a_given_clock(networks: list[Network], tmp_path: Path) -> None:
     """More lanes can take fewer cycles and more time; where the expression gives no clock, the point fails."""
     table = {"base": "tiny", "axes": {"vector_passes": [1, 2, 4]}, "clock_mhz": "40 * vector_passes - 40",
@@ -150,6 +153,7 @@ def test_times_at_a_given_clock(networks: list[Network], tmp_path: Path) -> None
         assert metrics["clock_mhz"] == clock and metrics["microseconds"] == metrics["cycles"] / clock
 
 
+@pytest.mark.medium
 def test_times_by_the_model_of_the_clock(networks: list[Network], tmp_path: Path) -> None:
     """Without a word about the clock: that of the family's model, for each configuration its own."""
     table = {"base": "tiny", "axes": {"vector_passes": [1, 4]}, "constraints": ["microseconds_autoencoder > 0"]}
@@ -210,6 +214,7 @@ def test_the_command_line_gives_the_clock(tmp_path: Path) -> None:
     assert (own.clock.value({}), given.clock.value({})) == (50, 80.5)
 
 
+@pytest.mark.medium
 def test_networks(tmp_path: Path) -> None:
     found = resolve(["mobilenet_v2:alpha=0.35,size=32"])[0]
     assert found.name == "mobilenet_v2:alpha=0.35,size=32"

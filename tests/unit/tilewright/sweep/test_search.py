@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tilewright.sweep.search import Assignment, Evaluation, pareto_front, search
 from tilewright.sweep.space import parse_space
 
@@ -62,6 +64,7 @@ def test_random_replaces_impossible_points() -> None:
     assert sum(t.counts for t in seen) == 20 < len(seen)
 
 
+@pytest.mark.medium
 def test_pareto_finds_more_of_the_front_than_chance() -> None:
     """The front is queue_depth 30 at any act_rows. Failing points and constraints do not stop the search."""
 

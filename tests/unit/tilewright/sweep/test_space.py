@@ -164,6 +164,7 @@ def test_a_table_of_a_board_changes_the_space_for_it() -> None:
     assert [o.text for o in own.objectives] == ["microseconds", "lut"]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("board", ["ulx3s_85f", "pynq_z2", "tang_nano_20k"])
 def test_boards_of_the_example(board: str) -> None:
     """Every point is a machine, and its board has room for the smallest one or the model says why not."""

@@ -69,6 +69,7 @@ def step_by_step(model: onnx.ModelProto, tokens: list[int], first: int) -> np.nd
     return np.concatenate(found)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("first", [1, 5])
 def test_values_are_those_of_the_formulas(first: int) -> None:
     """Also behind the end of the cache, where the first tokens are forgotten."""
@@ -87,6 +88,7 @@ def test_shape_of_the_public_reference() -> None:
     assert len(json.loads({x.key: x.value for x in model.metadata_props}["vocabulary"])) == 96
 
 
+@pytest.mark.medium
 def test_quantised_caches_are_8_bits_and_norms_floats() -> None:
     model = zoo.build_quantized("micro_llama", cache=False, **zoo.ZOO["micro_llama"].small)
     makers = {name: node for node in model.graph.node for name in node.output}

@@ -53,6 +53,7 @@ def test_float_network_is_valid_and_sane(name: str) -> None:
     assert np.abs(first - second).max() > 1e-3 * np.abs(first).max(), "the output does not depend on the input"
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("name", "form", "activation"), QUANTISED)
 def test_quantised_network_follows_the_float_one(name: str, form: str, activation: str) -> None:
     model = small(name)
@@ -72,6 +73,7 @@ def test_quantised_network_follows_the_float_one(name: str, form: str, activatio
         assert np.abs(got - expected).std() < 0.3 * expected.std()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
@@ -108,6 +110,7 @@ def test_batch_norm_as_nodes_equals_batch_norm_folded(name: str) -> None:
     np.testing.assert_allclose(run(present, inputs), run(folded, inputs), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.medium
 def test_quantised_bert_follows_the_float_one() -> None:
     model = small("bert")
     quantised = zoo.build_quantized("bert", cache=False, **zoo.ZOO["bert"].small)
@@ -124,6 +127,7 @@ def test_batch_norm_is_folded_before_quantising() -> None:
     assert "BatchNormalization" not in {node.op_type for node in quantised.graph.node}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("name", "macs", "parameters"),
     [
@@ -168,6 +172,7 @@ def test_batch_can_be_changed(name: str) -> None:
     np.testing.assert_array_equal(run(built, inputs), run(pair, inputs))
 
 
+@pytest.mark.medium
 def test_cache_keeps_and_repairs(own_cache: Path) -> None:
     def quantised() -> bytes:
         return zoo.build_quantized("ds_cnn", calibration=1).SerializeToString()

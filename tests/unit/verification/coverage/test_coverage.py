@@ -75,6 +75,7 @@ def test_points_and_waivers(tmp_path: Path) -> None:
     assert "- `core.load`: hw/a.py:1 if" in shown and "| `irq` | 1 |" in shown
 
 
+@pytest.mark.medium
 def test_going_on(tmp_path: Path) -> None:
     """Trials that a file of the same machine has are not run again."""
     file, some = tmp_path / "below" / "kept.json", [Trial("a", n, lambda make: "") for n in range(5)]

@@ -54,6 +54,7 @@ def test_a_net_that_is_not_there(tmp_path: Path) -> None:
         Model(BY_NAME["queue"].bench(None).rtlil(), tmp_path, Cut("queue.no_such_net"))
 
 
+@pytest.mark.medium
 def test_yosys_errors_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(FormalError, match=r"^yosys failed: ") as info:
         Model("nonsense", tmp_path)

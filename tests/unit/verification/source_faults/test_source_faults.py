@@ -87,6 +87,7 @@ def test_samples_stay() -> None:
     assert all(every) and len({f.name for f in every if f}) == len(every)  # also where two lines are the same
 
 
+@pytest.mark.medium
 def test_summary(monkeypatch: pytest.MonkeyPatch) -> None:
     fault = python_faults.Fault(PYTHON[0], "f", 0, 7, "1 -> 2")
     other = cpp_faults.Fault(CPP[0], 3, "x + 1", 4, "1", "2")
@@ -102,6 +103,7 @@ def test_summary(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not summary(4, [found])["simulator/native"]["survivors"]
 
 
+@pytest.mark.medium
 def test_going_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is found or explained is not looked for again, in the same sources; what is left open is."""
     python = [python_faults.Fault(PYTHON[0], "f", index, 7, "1 -> 2") for index in range(3)]

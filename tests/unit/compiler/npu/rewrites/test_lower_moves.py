@@ -134,6 +134,7 @@ def test_equals_onnxruntime(name: str, config: str, dtype: type) -> None:
     assert len(np.unique(expected)) > 12
 
 
+@pytest.mark.medium
 def test_products_of_moves_are_none_of_the_model() -> None:
     """They count in no MACs, and a machine whose CPU does everything gets the move itself."""
     m = Model(np.int8, seed=3)

@@ -85,6 +85,7 @@ def test_subtracted_from_one_for_each_channel(scale: float, dtype: type) -> None
     assert turns(m, "base") == 1
 
 
+@pytest.mark.medium
 def test_what_is_added_beyond_the_limits() -> None:
     """A channel that is a limit whatever it was: on the CPU, and equal."""
     added = np.linspace(-1, 1, CHANNELS, dtype=np.float32).reshape(-1, 1, 1)
@@ -92,12 +93,14 @@ def test_what_is_added_beyond_the_limits() -> None:
     assert turns(model("Add", np.int8, 0.05, added, False), "base") == 2
 
 
+@pytest.mark.medium
 def test_ties_that_floats_decide() -> None:
     """Half a step of the result for every step of the operand, as floats round it: no scale has just these bytes."""
     factors = np.tile(np.float32([0.4, 0.3]), CHANNELS // 2).reshape(-1, 1, 1)
     assert turns(model("PRelu", np.int8, 0.04, factors, False), "base") == 2
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("op", "scale", "told"), [("PRelu", 0.04, True), ("PRelu", 0.0437, False), ("Add", 0.04, True)]
 )
@@ -108,10 +111,12 @@ def test_why_it_stays_on_the_cpu(op: str, scale: float, told: bool) -> None:
     assert any(f"runs on the CPU: {op} with several constants" in note for note in program.notes) == told
 
 
+@pytest.mark.medium
 def test_one_slope_is_a_table() -> None:
     assert turns(model("PRelu", np.int8, 0.04, np.full((1, 1, 1), 0.4, np.float32), False), "base") == 1
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("op", ["PRelu", "Mul"])
 def test_a_scale_of_its_own_for_reading(op: str) -> None:
     """A DequantizeLinear may say another scale than the QuantizeLinear before it."""

@@ -28,6 +28,7 @@ def checked(model: onnx.ModelProto, feeds: dict[str, np.ndarray], config: str) -
     return sum(isinstance(step, NpuStep) for step in program.steps)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("dtype", "op", "between", "heads", "depth", "batch", "config"),
     [
@@ -45,6 +46,7 @@ def test_heads_of_one_product(
     assert checked(m.build(), m.feeds(), config) == 1
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("masked", "rows"), [(False, [1, TOKENS]), (True, [1, TOKENS]), (False, [TOKENS])])
 def test_heads_of_three_products(masked: bool, rows: list[int]) -> None:
     """As BERT has them, with a softmax between the products, or a mask before it; joined to rows with a batch or

@@ -86,6 +86,7 @@ def chain(random: Random, config: NpuConfig, seed: int) -> Chain:
     return made
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", ["tiny", "small", "wide"])
 def test_bands_of_any_height_give_the_right_bytes(name: str) -> None:
     """Padding is made around every band, with the value of each reader, and lines that are kept are those that were

@@ -135,6 +135,7 @@ def chain(random: Random, config: NpuConfig, seed: int) -> tuple[Chain, np.ndarr
     return made, x
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("chains", [20, pytest.param(60, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_every_way_gives_the_right_bytes(name: str, chains: int) -> None:
@@ -156,6 +157,7 @@ def test_every_way_gives_the_right_bytes(name: str, chains: int) -> None:
     assert ways > chains
 
 
+@pytest.mark.medium
 def test_the_tensors_between_need_no_room_for_more_than_two_chunks() -> None:
     """Planes of 40 blocks, of which ACT holds nine."""
     config = PRESETS["base"].with_(name="short of rows", act_rows=512)

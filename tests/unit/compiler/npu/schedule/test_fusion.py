@@ -64,6 +64,7 @@ def every(step: StepProblem) -> list[list[Candidate]]:
     return candidates(step.dry_context(), step.layers, [], step.outside, closer_estimate, 8)
 
 
+@pytest.mark.medium
 def test_all_neighbours_are_looked_at(four: StepProblem) -> None:
     """A group ends with the layer it is found under, whichever layer it begins with; all these layers can be fused."""
     found = every(four)
@@ -73,6 +74,7 @@ def test_all_neighbours_are_looked_at(four: StepProblem) -> None:
         assert {c.first for c in options} >= {end - 1, max(0, end - 2), max(0, end - 3)}
 
 
+@pytest.mark.medium
 def test_estimates_come_near_the_cycles(four: StepProblem) -> None:
     """Of layers alone and of groups, whatever rows their bands have: of most within 5 %."""
     plain = Schedule.plain(four.layers)

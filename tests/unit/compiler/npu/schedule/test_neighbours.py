@@ -48,6 +48,7 @@ def units(of: Decisions) -> dict[int, tuple[int, int]]:
     return {n: (at, *unit) for at, unit in zip(of.starts(), of.units) for n in range(at, at + unit[0])}
 
 
+@pytest.mark.medium
 def test_moves_change_what_they_say(step: StepProblem) -> None:
     near, kinds = Neighbourhood(step), set()
     for before, moves in walk(near, decisions_of(Schedule.plain(step.layers)), 60):
@@ -73,6 +74,7 @@ def test_moves_change_what_they_say(step: StepProblem) -> None:
     assert kinds == KINDS
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("kind", "back"), [("join", "cut"), ("shift", "shift"), ("step", "step"), ("keep", "release")])
 def test_moves_can_be_taken_back(step: StepProblem, kind: str, back: str) -> None:
     near, taken = Neighbourhood(step), 0
@@ -104,6 +106,7 @@ def test_the_first_tile_is_the_usual_one(step: StepProblem) -> None:
             assert [cycles for _, cycles in options] == sorted(cycles for _, cycles in options)
 
 
+@pytest.mark.medium
 def test_tiles_of_a_group_by_channels_are_those_it_runs_with(step: StepProblem) -> None:
     near = Neighbourhood(step)
     for count in (2, 3):

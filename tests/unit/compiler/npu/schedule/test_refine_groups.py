@@ -33,6 +33,7 @@ def refined(step: StepProblem, schedule: Schedule) -> Schedule:
     return refine_groups(step, Costed(schedule, step.cost(schedule))).schedule
 
 
+@pytest.mark.medium
 def test_layers_that_would_better_run_together_do(inverted: StepProblem, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = Schedule.plain(inverted.layers)
     assert refined(inverted, alone) is alone  # it would have too many instructions
@@ -45,6 +46,7 @@ def test_layers_that_would_better_run_together_do(inverted: StepProblem, monkeyp
     assert decisions_of(schedule_of(inverted, decisions_of(found))) == decisions_of(found)
 
 
+@pytest.mark.medium
 def test_estimates_are_set_right_by_what_was_measured() -> None:
     """Pairs of layers look best by estimates, which are too low for some and too high for others; what is not measured
     is thought to be as far off as what is."""
@@ -61,6 +63,7 @@ def test_estimates_are_set_right_by_what_was_measured() -> None:
     assert after < 0.93 * before
 
 
+@pytest.mark.medium
 def test_what_is_no_better_and_what_takes_long_stays(inverted: StepProblem, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = Schedule.plain(inverted.layers)
     assert refined(inverted.measured_by(lambda *image: 7), alone) is alone
@@ -68,6 +71,7 @@ def test_what_is_no_better_and_what_takes_long_stays(inverted: StepProblem, monk
     assert refined(inverted, alone) is alone
 
 
+@pytest.mark.medium
 def test_groups_of_a_step_that_computes_all_the_time_are_not_measured(
     inverted: StepProblem, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,7 @@ def refined(step: StepProblem, schedule: Schedule) -> Schedule:
     return found
 
 
+@pytest.mark.medium
 def test_what_pays_stays(planes: StepProblem) -> None:
     some = make_schedule(planes, Policy(share=0.2, longest=1))
     found = refined(planes, some)
@@ -42,6 +43,7 @@ def test_what_pays_stays(planes: StepProblem) -> None:
     assert refined(planes, found) is found
 
 
+@pytest.mark.medium
 def test_nothing_gets_worse(planes: StepProblem) -> None:
     plain = Schedule.plain(planes.layers)
     assert refined(planes.measured_by(lambda *image: 1000.0), plain) is plain

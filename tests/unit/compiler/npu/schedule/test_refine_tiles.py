@@ -45,6 +45,7 @@ def refined(step: StepProblem, schedule: Schedule, effort: int = 1) -> Schedule:
     return found
 
 
+@pytest.mark.medium
 def test_products_begin_before_the_layer_before_is_done() -> None:
     step = step_of(separable(), WIDE)
     usual = make_schedule(step, Policy())
@@ -53,6 +54,7 @@ def test_products_begin_before_the_layer_before_is_done() -> None:
     assert decisions_of(found).tiles and not decisions_of(usual).tiles
 
 
+@pytest.mark.medium
 def test_a_layer_with_one_tiling_alone() -> None:
     """It has nothing to choose from, and the others are chosen for as they are without it."""
     net = separable()
@@ -63,6 +65,7 @@ def test_a_layer_with_one_tiling_alone() -> None:
     assert step.cost(refined(step, usual)) < 0.98 * step.cost(usual)
 
 
+@pytest.mark.medium
 def test_steps_that_take_long_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refining, "LONGEST", (0, 1000, 1_000_000, 0))
     step = step_of(separable(), WIDE)

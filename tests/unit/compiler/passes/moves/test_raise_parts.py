@@ -45,6 +45,7 @@ def attention(dtype: type, op: str, between: bool, heads: int = 3, depth: int = 
     return m
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("dtype", "op", "between"),
     [(np.int8, "Gather", False), (np.int8, "Split", True), (np.uint8, "Slice", False), (np.uint8, "Gather", True)],
