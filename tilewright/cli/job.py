@@ -17,7 +17,7 @@ from tilewright.compiler.errors import OpenShapeError, StagingError
 from tilewright.errors import UsageError
 from tilewright.isa.program import Program
 from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
-from tilewright.runtime.backends import preset_of
+from tilewright.runtime.backends import find, preset_of
 from tilewright.runtime.devices import Device, Runner
 from tilewright.simulator.cycle import CycleDevice
 from tilewright.simulator.timeline import write_timeline
@@ -121,6 +121,7 @@ class Job:
         Raises:
             TilewrightError: one of them cannot be had.
         """
+        find(backend)  # an unknown device is named before anything is read
         options, notes = recording.device_options(backend, request.model), Notes()
         if backend.startswith("tcp://"):
             options["notify"] = notes
