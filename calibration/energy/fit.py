@@ -112,7 +112,7 @@ def calibrate(
     library = liberty.load()
     technology = technology_of(library, nm)
     path = path or model.CALIBRATION
-    if path.resolve() == model.CALIBRATION and (technology != OSU018 or machines < len(points.MACHINES)):
+    if path.resolve() == model.CALIBRATION.resolve() and (technology != OSU018 or machines < len(points.MACHINES)):
         raise UsageError(
             f"{path.name} is of {OSU018.name} and all machines; --output names a file for "
             f"{technology.name if technology != OSU018 else f'{machines} of them'}"
