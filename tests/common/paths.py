@@ -22,3 +22,9 @@ def source_name(path: str) -> str:
     package, _, rest = name.partition("/")
     link, _, below = rest.partition("/")
     return f"{LINKS[link]}/{below}" if package == "tilewright" and link in LINKS else name
+
+
+def imported_path(source: Path) -> str:
+    """The path that a module is imported by, which may lead over a link, from where it lies in the repository."""
+    below = source.relative_to(ROOT) if source.is_relative_to(ROOT) else Path()
+    return str(ROOT / "tilewright" / below if below.parts[:1] and below.parts[0] in PARTS else source)

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
-from tests.common.paths import ROOT
+from tests.common.paths import ROOT, imported_path
 
 _COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -134,10 +134,11 @@ def put_in(fault: Fault) -> None:
     """Changes the function in this process for good; what `functools` keeps of any function is forgotten."""
     tree = ast.parse(fault.path.read_text(encoding="utf-8"))
     _changes(dict(_functions(tree))[fault.function])[fault.index][2]()
-    new = codes(compile(ast.fix_missing_locations(tree), str(fault.path), "exec"))[fault.function]
-    importlib.import_module(".".join(fault.path.relative_to(ROOT).with_suffix("").parts))
+    imported = imported_path(fault.path)
+    importlib.import_module(".".join(Path(imported).relative_to(ROOT).with_suffix("").parts))
+    new = codes(compile(ast.fix_missing_locations(tree), imported, "exec"))[fault.function]
     gc.unfreeze()  # what is frozen is in no list
-    place = str(fault.path), fault.function
+    place = imported, fault.function
     functions = [f for f in gc.get_objects() if isinstance(f, FunctionType) and _place(f.__code__) == place]
     assert functions, f"{fault.path}: no {fault.function}"
     for function in functions:

@@ -18,7 +18,7 @@ from types import FrameType, ModuleType
 from typing import Any, NoReturn
 from unittest import mock
 
-from tests.common.paths import ROOT
+from tests.common.paths import ROOT, imported_path
 from tilewright.common.native import BuildError, compiler, run
 from tilewright.isa.config import preset
 from tilewright.simulator import cycle, native
@@ -52,7 +52,7 @@ def in_python(faults: Sequence[python_faults.Fault], looks: Sequence[Look], *, o
     Raises:
         AssertionError: a look finds something without a fault.
     """
-    files = {str(fault.path) for fault in faults}
+    files = {imported_path(fault.path) for fault in faults}
     runs: list[tuple[float, Look, set[tuple[str, str]]]] = []
     for look in looks:
         start = time.process_time()
@@ -61,7 +61,7 @@ def in_python(faults: Sequence[python_faults.Fault], looks: Sequence[Look], *, o
         runs.append((time.process_time() - start, look, called))
     runs.sort(key=lambda run: run[0])
     for fault in faults:
-        some = [look for _, look, called in runs if (str(fault.path), fault.function) in called]
+        some = [look for _, look, called in runs if (imported_path(fault.path), fault.function) in called]
         if own and (tests := _own(fault.path)) is not None:
             some.append(tests)
         by, how, seconds = _in_a_child(functools.partial(python_faults.put_in, fault), some)
@@ -101,7 +101,7 @@ def _watched(look: Look, files: set[str]) -> tuple[set[tuple[str, str]], str]:
         if event == "call" and code.co_filename in files:
             called.add((code.co_filename, code.co_qualname.split(".<locals>")[0]))
 
-    python_faults.forget("compiler")  # or a look would seem not to call what one before it has called
+    python_faults.forget("tilewright.compiler")  # or a look would seem not to call what one before it has called
     sys.setprofile(note)
     try:
         return called, look.run()
