@@ -33,7 +33,7 @@ from tilewright.store.files import MAX_EXPANDED, read_arrays
 from tilewright.sweep.database import FILE, Database
 from verification.fuzz.files.attempt import REFUSED, WORKS, attempt
 from verification.fuzz.files.kinds import KINDS
-from verification.fuzz.files.run import HANG, end_hung
+from verification.fuzz.files.run import HANG, kill_timed_out
 
 CASES = {"onnx": 12, "tflite": 12}
 
@@ -63,7 +63,7 @@ def test_a_process_that_hears_no_alarm_is_ended(tmp_path: Path) -> None:
         at.parent.mkdir()
         at.write_text("onnx 7")
         os.utime(at, (time.time() - age,) * 2)
-    end_hung(processes, tmp_path)
+    kill_timed_out(processes, tmp_path)
     processes[1].join()
     assert processes[1].exitcode == -signal.SIGKILL and processes[0].is_alive()
     processes[0].kill()
