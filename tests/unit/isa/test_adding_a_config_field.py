@@ -99,7 +99,7 @@ def test_adding_a_config_field(tmp_path: Path) -> None:
             shutil.copy(ROOT / name, tmp_path / name)
     package = tmp_path / "tilewright"
     package.mkdir()
-    for name in ("__init__.py", "errors.py"):
+    for name in ("__init__.py", "errors.py", "registry.py"):
         shutil.copy(ROOT / "tilewright" / name, package)
     for name in ("common", "isa", "hw", "simulator", "driver"):
         (package / name).symlink_to(Path("..", name))
