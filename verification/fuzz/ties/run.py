@@ -177,15 +177,16 @@ def _reference_runs(model: Any, feeds: Mapping[str, np.ndarray]) -> bool:
 
 
 def _beyond_16_bits(model: Any) -> str:
-    """The border of TFLite's sums that leave 16 bits before they are limited: LiteRT's wrap around."""
+    """The border of TFLite's sums and products that leave 16 bits before they are limited: LiteRT's wrap around."""
     if isinstance(model, onnx.ModelProto):
         return ""
     file = read(model)
     for op in file.ops:
-        if op.name not in ("ADD", "SUB"):
+        if op.name not in ("ADD", "SUB", "MUL"):
             continue
         quants = [file.tensors[i].quant for i in (*op.inputs, *op.outputs)]
         a, b, y = (float(np.max(q.scale)) if q is not None else 0.0 for q in quants)
-        if y and 255 * (a + b) / y >= 2**15:
-            return "sums beyond 16 bits"
+        most = 255 * 255 * a * b if op.name == "MUL" else 255 * (a + b)
+        if y and most / y >= 2**15:
+            return "sums and products beyond 16 bits"
     return ""
