@@ -128,13 +128,13 @@ signoff: $(STAMP) ## measure coverage, faults, proofs, netlist and random machin
 	$(MAKE) source-faults N=100
 	$(BIN)/python -m verification.formal --json build/signoff/formal.json
 	$(BIN)/python -m verification.formal.boards --json build/signoff/formal_boards.json
-	$(BIN)/python -m verification.netlists.__main__ --network digits ds_cnn --programs 200 --json build/signoff/netlist.json
+	$(BIN)/python -m verification.netlists --network digits ds_cnn --programs 200 --json build/signoff/netlist.json
 	$(BIN)/python -m verification.equivalence --json build/signoff/equivalence.json
-	$(BIN)/python -m verification.netlists.__main__ --config small --programs 200 --faults 0 --json build/signoff/netlist_sdram.json
+	$(BIN)/python -m verification.netlists --config small --programs 200 --faults 0 --json build/signoff/netlist_sdram.json
 	$(BIN)/python -m verification.equivalence --config small --json build/signoff/equivalence_sdram.json
-	$(BIN)/python -m verification.netlists.__main__ --board tang_nano_20k --config nano --network digits ds_cnn --programs 200 --faults 0 --json build/signoff/netlist_gowin.json
-	$(BIN)/python -m verification.netlists.__main__ --routed --network digits ds_cnn --programs 200 --json build/signoff/netlist_routed.json
-	$(BIN)/python -m verification.netlists.__main__ --routed --config small --programs 200 --faults 0 --json build/signoff/netlist_routed_sdram.json
+	$(BIN)/python -m verification.netlists --board tang_nano_20k --config nano --network digits ds_cnn --programs 200 --faults 0 --json build/signoff/netlist_gowin.json
+	$(BIN)/python -m verification.netlists --routed --network digits ds_cnn --programs 200 --json build/signoff/netlist_routed.json
+	$(BIN)/python -m verification.netlists --routed --config small --programs 200 --faults 0 --json build/signoff/netlist_routed_sdram.json
 	-$(BIN)/python -m verification.bitstreams
 	$(BIN)/python -m verification.fuzz.programs --machines 300 --count 100000 --json build/signoff/fuzz.json
 	$(BIN)/python -m verification.fuzz.programs --configs signoff --count 3000 --json build/signoff/fuzz_rtl.json
@@ -143,7 +143,7 @@ signoff: $(STAMP) ## measure coverage, faults, proofs, netlist and random machin
 	$(BIN)/python -m verification.signoff
 
 netlist: $(STAMP) ## digits on the netlist of a bitstream, cell by cell, against the RTL and the simulators
-	$(BIN)/python -m verification.netlists.__main__
+	$(BIN)/python -m verification.netlists
 
 formal: $(STAMP) ## all proofs about the RTL, and that each finds a fault
 	$(BIN)/python -m verification.formal

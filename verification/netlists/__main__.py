@@ -1,9 +1,9 @@
 """The netlist of a board's bitstream against the RTL it is made from and the simulators: the same bytes and cycles.
 
-    python -m verification.netlists.__main__                   tiny on ULX3S: digits, 20 random programs, faults in LUTs
-    python -m verification.netlists.__main__ --network digits ds_cnn --programs 200 --json build/signoff/netlist.json
-    python -m verification.netlists.__main__ --config small    with the board's SDRAM, on a clock of its own
-    python -m verification.netlists.__main__ --routed          the netlist that is in the bitstream, after routing
+    python -m verification.netlists                   tiny on ULX3S: digits, 20 random programs, faults in LUTs
+    python -m verification.netlists --network digits ds_cnn --programs 200 --json build/signoff/netlist.json
+    python -m verification.netlists --config small    with the board's SDRAM, on a clock of its own
+    python -m verification.netlists --routed          the netlist that is in the bitstream, after routing
 
 A network is run once on the netlist by the driver, over the serial line. What the driver sent is then played to the
 Verilated SoC, and again to the netlist with random values in what is not reset. So are random programs, on a netlist
@@ -61,9 +61,7 @@ DIGITS = "digits"
 
 def main(arguments: list[str]) -> int:
     """Runs the command line; returns 1 where something differs."""
-    parser = argparse.ArgumentParser(
-        prog="python -m verification.netlists.__main__", description=__doc__.splitlines()[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m verification.netlists", description=__doc__.splitlines()[0])
     parser.add_argument("--board", default="ulx3s_85f", choices=SIMULATED_BOARDS)
     parser.add_argument("--config", default="tiny", choices=PRESETS)
     parser.add_argument("--network", nargs="+", default=[DIGITS], metavar="NETWORK",

@@ -112,7 +112,7 @@ def test_page(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: p
     run |= {"random_registers": 5}
     routed = {"networks": [run, run | {"network": "other"}], "config": "tiny", "board": "ulx3s_85f", "cells": 15_000}
     routed |= MEASURED | {
-        "command": "python -m verification.netlists.__main__ --routed",
+        "command": "python -m verification.netlists --routed",
         "changed": 3,
         "differences": 0,
         "lost": 4,
