@@ -109,4 +109,6 @@ class ProgramOptions(CompileOptions):
         constants = {n: (str(np.asarray(v).dtype), np.asarray(v).tolist()) for n, v in (self.constants or {}).items()}
         states = dict(self.states) if isinstance(self.states, Mapping) else self.states
         entries = [(n, {k: list(v) for k, v in shapes.items()}) for n, shapes in (self.entries or {}).items()]
-        return [constants, states, entries, asdict(self.compiler), "" if self.batch is None else self.batch]
+        # A program of one image is the same with and without a size for open batches, if none is open.
+        sized = [] if self.batch in (None, 1) else [self.batch]
+        return [constants, states, entries, asdict(self.compiler), *sized]

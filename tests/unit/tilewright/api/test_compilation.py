@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tilewright.api.compilation import compile_program
 from tilewright.compiler.options import CompileOptions
 
 
@@ -53,6 +54,17 @@ def test_compile_errors_are_one_line(pipeline, model_file, arguments, message):
     with pytest.raises(tw.TilewrightError, match=message) as caught:
         tw.compile(**({"model": model_file} | arguments))
     assert "\n" not in str(caught.value)
+
+
+def test_batches_share_a_kept_program(monkeypatch, pipeline, model_file, tmp_path):
+    """`compile`, which leaves a batch open, takes what `compile_program` has kept with one of 1, and not one of 4."""
+    monkeypatch.setenv("TILEWRIGHT_PROGRAM_CACHE", "on")
+    monkeypatch.setattr("tilewright.store.program_cache.directory", lambda: tmp_path)
+    for batch, count in ((1, 1), (None, 1), (4, 2)):
+        compile_program(model_file, "tiny", batch=batch)
+        assert len(pipeline) == count
+    tw.compile(model_file, "tiny")
+    assert len(pipeline) == 2
 
 
 def test_load(hand, tmp_path):
