@@ -12,7 +12,6 @@ from amaranth.hdl import Fragment
 from amaranth.hdl._ir import Design, build_netlist
 
 from tilewright.hw.connections import design
-from tilewright.hw.netlist import digest_of_netlist
 from tilewright.hw.npu import Npu
 from tilewright.hw.verilog import TOP, convert
 from tilewright.isa.config import NpuConfig
@@ -33,11 +32,12 @@ def rtlil_of(config: NpuConfig, *, sources: bool) -> str:
 def digest_of_rtl(config: NpuConfig) -> str:
     """Returns 12 hex digits over the netlist of the RTL: another way to write the same is no other RTL, nor are other
     names."""
-    return digest_of_netlist(Npu(config), TOP)[:12]
+    return digest_of_cells(design(Npu(config), TOP))
 
 
 def digest_of_cells(design: Design | Fragment, ports: Sequence[Any] = ()) -> str:
-    """Returns 12 hex digits over the cells of an elaborated design and the nets between them, as `digest_of_rtl`."""
+    """Returns 12 hex digits over the cells of an elaborated design, the nets between them and its ports. Names of
+    signals and modules, their order in RTLIL, and lines of sources make no difference."""
     return hashlib.sha256("\n".join(map(repr, build_netlist(design, ports).cells)).encode()).hexdigest()[:12]
 
 
