@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.common import store
+from tilewright.common.rtl_sources import RTL_FOLDERS
 from tilewright.fpga.bare.kept import cache_file, read_json, tool_version, write_json
 from tilewright.hw.npu import Npu
 from tilewright.hw.verilog import component_rtlil
@@ -22,8 +23,8 @@ from tilewright.isa.config import NpuConfig
 
 TOP = "npu"
 _TABLES = ("codes", "config", "error_codes", "fields", "instructions", "registers", "row_bits", "timing", "wide_bits")
-#: What decides a design: the RTL (not `hw/sim`) and the tables it is generated from.
-DESIGN_SOURCES = ("hw/*", "hw/[!s]*/*", *(f"isa/{name}.py" for name in _TABLES))
+#: What decides a design: the RTL and the tables it is generated from.
+DESIGN_SOURCES = (*(f"{folder}/*" for folder in RTL_FOLDERS), *(f"isa/{name}.py" for name in _TABLES))
 #: Attributes of RTLIL that make no gate: names of a signal's values, the generator's version, lines of the sources.
 _REMARKS = re.compile(r"^ *attribute \\(?:enum_\w+|generator|src) .*\n", re.MULTILINE)
 

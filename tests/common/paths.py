@@ -25,6 +25,9 @@ def source_name(path: str) -> str:
 
 
 def imported_path(source: Path) -> str:
-    """The path that a module is imported by, which may lead over a link, from where it lies in the repository."""
-    below = source.relative_to(ROOT) if source.is_relative_to(ROOT) else Path()
-    return str(ROOT / "tilewright" / below if below.parts[:1] and below.parts[0] in PARTS else source)
+    """The path that a module is imported by, which may lead over a link, from where it lies in the repository: what
+    `source_name` is the inverse of."""
+    for link, folder in LINKS.items():
+        if source.is_relative_to(ROOT / folder):
+            return str(ROOT / "tilewright" / link / source.relative_to(ROOT / folder))
+    return str(source)

@@ -15,6 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 import tilewright as tw
+from tilewright.common.rtl_sources import RTL_FOLDERS
 from tilewright.common.store import cache_folder, sources_digest
 from tilewright.fpga.bare.kept import tool_version
 from tilewright.fpga.board import SDRAM, Point
@@ -49,7 +50,8 @@ GAP = 6_000
 _AFTER = 1 << 24
 #: The sources that decide a netlist: those of `fpga/sim` only read it.
 _SOURCES = (
-    *("hw/*.py", "hw/[!s]*/*.py", "isa/*.py", "isa/link/*.py", "fpga/*.py", "fpga/flows/*.py", "fpga/flows/techmap/*"),
+    *(f"{folder}/*.py" for folder in RTL_FOLDERS),
+    *("isa/*.py", "isa/link/*.py", "fpga/*.py", "fpga/flows/*.py", "fpga/flows/techmap/*"),
     *(f"fpga/{part}/*.py" for part in ("bare", "boards", "bridge", "sdram", "standalone", "zynq")),
 )
 
