@@ -6,12 +6,12 @@ from functools import partial
 
 import click
 
-from calibration.command import one_line_errors
 from calibration.designs import look
 from tilewright import energy
 from tilewright.common.errors import TilewrightError
 from tilewright.energy.model import CALIBRATION
 from tilewright.fpga import area, fmax
+from tilewright.fpga.bare.command import one_line_errors
 from tilewright.isa.config import NpuConfig
 
 #: Models with what measures them anew.

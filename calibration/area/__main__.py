@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from calibration.area import fit
-from calibration.command import one_line_errors
+from tilewright.fpga.bare.command import one_line_errors
 from tilewright.fpga.bare.resources import FAMILIES
 
 #: Number of calibration points that the shipped models are made of.

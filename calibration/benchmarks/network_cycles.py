@@ -15,10 +15,10 @@ from typing import Any
 import click
 from rich.table import Table
 
-from calibration.command import one_line_errors
 from tilewright import zoo
 from tilewright.api.compilation import compile_program
 from tilewright.cli import arguments, memory_options, terminal
+from tilewright.fpga.bare.command import one_line_errors
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.measure.clock import Clock, clock_of, show

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from calibration.command import one_line_errors
 from calibration.energy import fit, liberty, points
 from calibration.energy.truth import Machine
 from tilewright import energy
 from tilewright.energy.events import EVENTS
 from tilewright.errors import UsageError
+from tilewright.fpga.bare.command import one_line_errors
 from tilewright.isa.config import NpuConfig
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from calibration.command import one_line_errors
 from calibration.fmax import fit
 from calibration.fmax.placement import PLACED_ON
+from tilewright.fpga.bare.command import one_line_errors
 
 
 @click.command(epilog="\b\nExamples:\n  python -m calibration.fmax\n  python -m calibration.fmax --fit\n")

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from tilewright.common.errors import TilewrightError
 from tilewright.fpga import area
 from tilewright.fpga.area.model import COUNTS
+from tilewright.fpga.bare.command import one_line_errors
 from tilewright.fpga.bare.resources import FAMILIES
 from tilewright.isa.config import NpuConfig
 
@@ -18,14 +18,12 @@ from tilewright.isa.config import NpuConfig
 @click.option("--family", type=click.Choice(list(FAMILIES)), default="ecp5", show_default=True)
 def main(config: str | None, family: str) -> None:
     """Estimate the area of CONFIG (a preset or file) by the calibrated model of an FPGA family."""
-    try:
+    with one_line_errors():
         model = area.load(family)
         shown: dict[str, Any] = {"largest error on held-back points": {k: f"{v:.1%}" for k, v in model.error.items()}}
         if config is not None:
             found = model.estimate(NpuConfig.load(config))
             shown |= {count: getattr(found, count) for count in COUNTS}
-    except TilewrightError as error:
-        raise click.ClickException(str(error)) from None
     for name, value in shown.items():
         click.echo(f"{name}: {value}")
 

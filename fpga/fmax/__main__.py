@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from tilewright.common.errors import TilewrightError
 from tilewright.fpga import fmax
+from tilewright.fpga.bare.command import one_line_errors
 from tilewright.isa.config import NpuConfig
 
 
@@ -14,14 +14,12 @@ from tilewright.isa.config import NpuConfig
 @click.option("--family", type=click.Choice(fmax.calibrated()), default="ecp5", show_default=True)
 def main(config: str | None, family: str) -> None:
     """Estimate the clock of CONFIG (a preset or file) by the calibrated model of an FPGA family."""
-    try:
+    with one_line_errors():
         model = fmax.load(family)
         click.echo(f"largest error on held-back points: {model.error:.1%}")
         if config is not None:
             found = NpuConfig.load(config)
             click.echo(f"after placement: {model.placed_mhz(found):.1f} MHz\nafter routing: {model.mhz(found):.1f} MHz")
-    except TilewrightError as error:
-        raise click.ClickException(str(error)) from None
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the commands of the calibrations share."""
+"""What the commands of the models of area and clock share with those that calibrate them."""
 
 from __future__ import annotations
 
