@@ -19,7 +19,8 @@ from tilewright.compiler.stages.memory import MemoryMap
 from tilewright.compiler.stages.order import LayerStep, NodeStep, Step
 from tilewright.compiler.stages.schedule import Schedules
 from tilewright.isa.config import NpuConfig
-from tilewright.isa.encoding import Op
+from tilewright.isa.encoding import from_bytes
+from tilewright.isa.fields import INSTRUCTION_BYTES
 from tilewright.isa.program import CpuStep, Layer, NpuStep
 
 
@@ -28,13 +29,13 @@ class Emission:
     """The instructions of a program, and what reports say of them.
 
     Attributes:
-        image: all instructions.
+        image: all instructions, `INSTRUCTION_BYTES` each.
         steps: of the program, in order.
         layers: rows of the reports, in order.
         coder: what it did to the weights, None where there is no decoder.
     """
 
-    image: list[Op]
+    image: bytes
     steps: list[NpuStep | CpuStep]
     layers: list[Layer]
     coder: WeightCoder | None = None
@@ -47,20 +48,21 @@ class Emission:
         """The whole image as assembly."""
         from tilewright.isa.assembler import disassemble
 
-        return disassemble(self.image)
+        return disassemble(from_bytes(self.image))
 
     def verify(self) -> None:
         """Raises `CompileError` unless the NPU steps are slices that cover the image, each with END as its last."""
-        at = 0
+        at, end = 0, len(self.image) // INSTRUCTION_BYTES
         for step in self.steps:
             if isinstance(step, NpuStep):
                 if step.first != at or step.count < 1:
                     raise CompileError(f"emission broken: a step starts at instruction {step.first}, not {at}")
                 at += step.count
-                if at > len(self.image) or self.image[at - 1].name != "END":
+                last = self.image[(at - 1) * INSTRUCTION_BYTES : at * INSTRUCTION_BYTES]
+                if at > end or from_bytes(last)[0].name != "END":
                     raise CompileError(f"emission broken: instruction {at - 1} is not the END of its step")
-        if at != len(self.image):
-            raise CompileError(f"emission broken: the steps have {at} instructions, the image {len(self.image)}")
+        if at != end:
+            raise CompileError(f"emission broken: the steps have {at} instructions, the image {end}")
 
 
 def emit(
@@ -86,12 +88,12 @@ def emit(
     for number, step in enumerate(steps):
         progress(number / len(steps))
         if isinstance(step, LayerStep):
-            first = len(emitter.image)
+            first = emitter.length
             schedule = schedules.of[number]
             schedule.use_tiles(context, step.tasks)
             made = emit_step(context, schedule.units, schedule.stays)
             rows += [_with_bound(row, bounds[id(layer)]) for row, layer in zip(made, step.tasks, strict=True)]
-            ran.append(NpuStep(first, len(emitter.image) - first))
+            ran.append(NpuStep(first, emitter.length - first))
         else:
             ran.append(_cpu_step(number, step, segments[number]))
             rows += [
@@ -99,7 +101,7 @@ def emit(
                 for node in step.tasks
                 if not is_conversion(node)
             ]
-    emission = Emission(emitter.image, ran, rows, context.coder)
+    emission = Emission(bytes(emitter.image), ran, rows, context.coder)
     emission.verify()
     return emission
 

@@ -16,7 +16,6 @@ from tilewright.compiler.stages.memory import MemoryMap, constant_bytes
 from tilewright.compiler.stages.notes import notes_of, notes_on
 from tilewright.compiler.stages.partition import Partition
 from tilewright.isa.config import NpuConfig
-from tilewright.isa.encoding import to_bytes
 from tilewright.isa.program import BlockedLayout, Buffer, HostFacts, KernelWork, Program, StateInfo, TensorInfo
 
 _STEPS = (np.dtype(np.int8), np.dtype(np.uint8), np.dtype(np.int16))
@@ -38,7 +37,7 @@ def package(
         CompileError: it needs more memory than the machine has addresses for.
     """
     target = options.target()
-    instructions, constants = to_bytes(emission.image), memory.constants.blob()
+    instructions, constants = emission.image, memory.constants.blob()
     _check_reach(config, len(instructions) + len(constants) + memory.arena.size)
     states = {name for state in graph.states for name in (state.begin, state.end)}
     return Program(

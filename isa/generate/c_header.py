@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from enum import IntEnum
 
 from tilewright.isa import codes, error_codes, instructions
 from tilewright.isa.config import MAX_LOOPS, MAX_LUT_TABLES, MAX_SEMAPHORES, ROW_BITS, SEMAPHORE_LIMIT, NpuConfig
 from tilewright.isa.fields import HEADER, INSTRUCTION_BYTES, Field
+from tilewright.isa.generate import c_structs
 from tilewright.isa.generate.c_registers import register_lines
 from tilewright.isa.instructions import INSTRUCTIONS, LIMITS, REGIONS
 
@@ -28,10 +28,6 @@ _CODE = (
     "SLOT_BITS", "WORD_BITS", "PART_BITS", "COUNT_BITS", "RUN_BITS", "START_ROUNDS", "RESERVE", "QUEUE_BEATS",
     "FIRST_WEIGHT",
 )  # fmt: skip
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
 def _field_lines(prefix: str, f: Field) -> Iterator[str]:
@@ -103,10 +99,7 @@ def header() -> str:
         *(f"#define TW_CODE_{name} {getattr(codes, name)}" for name in _CODE),
         "",
     ]
-    for enum in _ENUMS:
-        prefix = _snake(enum.__name__).upper()
-        members = ", ".join(f"TW_{prefix}_{m.name} = {m.value}" for m in enum)
-        out += [f"enum tw_{_snake(enum.__name__)} {{ {members} }};"]
+    out += map(c_structs.enumeration, _ENUMS)
     members = ", ".join(f"TW_OP_{row.name} = 0x{row.opcode:02x}" for row in INSTRUCTIONS)
     out += [f"enum tw_opcode {{ {members} }};", "", _C_HELPERS, "/* Header fields, in every instruction. */"]
     for f in HEADER:

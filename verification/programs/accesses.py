@@ -1,10 +1,86 @@
-"""What an access of a program touches, said without the code that is tested."""
+"""Runs with what they read and write, assembled as they are; and what an access touches, said without the code that is
+tested."""
 
 from __future__ import annotations
 
-from tilewright.compiler.npu.emit.hazards import Access
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from tilewright.compiler.npu.emit import assembler, structs
+from tilewright.compiler.npu.emit.spaces import SPACES
+from tilewright.compiler.npu.emit.tile_program import Operation
+from tilewright.isa.config import SEMAPHORE_LIMIT, NpuConfig
+from tilewright.isa.encoding import Op, from_bytes
+from tilewright.isa.timing import DEFAULT_MEMORY
+
+
+class Access(NamedTuple):
+    """Rows start..start+length-1 of a scratchpad, `times` times at a stride; or bytes of the arena (space "memory"),
+    once."""
+
+    space: str
+    start: int
+    length: int
+    times: int = 1
+    stride: int = 0
+
+
+class Run(NamedTuple):
+    """An instruction that keeps its engine busy for so many cycles, and the rows it touches."""
+
+    operation: Op
+    reads: Sequence[Access]
+    writes: Sequence[Access]
+    work: int = 0
+
+    def numbers(self) -> list[int]:
+        """Returns the run as an operation of a tile program."""
+        word = self.operation.encode()
+        halves = [(half ^ 1 << 63) - (1 << 63) for half in (word & (1 << 64) - 1, word >> 64)]
+        movable = self.operation.name in ("LOAD", "VECTOR")
+        found = [Operation.RUN, self.operation.instruction.engine, *halves, movable, self.work]
+        found += len(self.reads), len(self.writes)
+        for access in (*self.reads, *self.writes):
+            found += SPACES.index(access.space), *access[1:]
+        return found
 
 
 def rows_of(access: Access) -> set[int]:
     """Returns the rows (of memory: bytes) that an access touches."""
     return {access.start + turn * access.stride + row for turn in range(access.times) for row in range(access.length)}
+
+
+def assembled(
+    runs: Iterable[Run],
+    config: NpuConfig,
+    rows: Mapping[str, int],
+    limit: int = SEMAPHORE_LIMIT,
+    ahead: bool = True,
+) -> tuple[list[Op], list[int]]:
+    """Returns the finished instructions of a program with END, and where each run begins.
+
+    Args:
+        rows: entries of every space.
+        limit: to which semaphores count.
+        ahead: whether runs may be written ahead of their place.
+    """
+    machine = structs.assembler(config, rows, DEFAULT_MEMORY, limit, ahead)
+    image, begins = assembler.assemble(machine, [number for run in runs for number in run.numbers()])
+    return from_bytes(image), begins
+
+
+def accesses_of(machine: structs.Assembler, tape: Sequence[int]) -> list[tuple[list[Access], list[Access]]]:
+    """Returns what each run of a tile program reads and writes."""
+    numbers = iter(assembler.list_accesses(machine, tape))
+    found = []
+    for reads in numbers:
+        writes = next(numbers)
+        found.append((list(_accesses(numbers, reads)), list(_accesses(numbers, writes))))
+    return found
+
+
+def _accesses(numbers: Iterator[int], count: int) -> Iterator[Access]:
+    for _ in range(count):
+        space, *values = itertools.islice(numbers, len(Access._fields))
+        yield Access(SPACES[space], *values)

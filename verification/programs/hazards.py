@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 
-from tilewright.compiler.npu.emit.hazards import MEMORY_GRAIN, READERS, WRITERS, Access, Synchroniser
+from tilewright.compiler.npu.emit.spaces import MEMORY_GRAIN, READERS, WRITERS
 from tilewright.isa.config import SEMAPHORE_LIMIT, NpuConfig
 from tilewright.isa.encoding import Op, op
 from tilewright.isa.instructions import Engine
-from verification.programs.accesses import rows_of
+from verification.programs import accesses
+from verification.programs.accesses import Access, assembled, rows_of
 
 ROWS = dict.fromkeys(WRITERS, 40)
 MACHINE = NpuConfig()
@@ -18,12 +20,12 @@ Run = tuple[str, Accesses, Accesses]
 _NAMES = {Engine.LOAD: "LOAD", Engine.GEMM: "GEMM", Engine.VECTOR: "VECTOR", Engine.STORE: "STORE"}
 
 
-def synchronised(*runs: Run, config: NpuConfig = MACHINE, limit: int = SEMAPHORE_LIMIT) -> list[Op]:
-    """Returns the finished instructions of a program."""
-    sync = Synchroniser(ROWS, config, limit)
-    for name, reads, writes in runs:
-        sync.run(op(name), reads, writes)
-    return sync.take()
+def synchronised(
+    *runs: Run, config: NpuConfig = MACHINE, limit: int = SEMAPHORE_LIMIT, rows: Mapping[str, int] = ROWS
+) -> list[Op]:
+    """Returns the finished instructions of a program, in its order and without END."""
+    made = [accesses.Run(op(name), reads, writes) for name, reads, writes in runs]
+    return assembled(made, config, rows, limit, ahead=False)[0][:-1]
 
 
 def access_of(space: str, start: int, length: int, times: int = 1, stride: int = 0) -> Access:

@@ -14,8 +14,8 @@ from tilewright.compiler.npu.emit.emitter import Emitter
 from tilewright.compiler.npu.emit.geometry import Border, Box
 from tilewright.compiler.npu.emit.plan import Pools, TilePlans
 from tilewright.compiler.npu.emit.scratch import Allocation, Heap, Ring, ScratchpadFull
+from tilewright.compiler.npu.emit.tile_program import Place
 from tilewright.compiler.npu.emit.tiles import ActTile, BandTile, Resident, Sums
-from tilewright.compiler.npu.emit.transfers import Place
 from tilewright.compiler.npu.views import View
 from tilewright.isa import numerics
 from tilewright.isa.codes import CodeMode

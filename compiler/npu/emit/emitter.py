@@ -1,25 +1,138 @@
-"""The emitter: writes loads, stores, products and VECTOR passes, given as loop nests, as instructions.
-
-It joins loop levels that walk on evenly, splits nests that have more levels than the machine, writes configuration
-instructions only where a register changes, and tells the synchroniser which rows every instruction touches.
-"""
+"""The emitter: layers write their loads, stores, products and VECTOR passes with it, as loop nests."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
-from tilewright.compiler.npu.emit.hazards import Access
-from tilewright.compiler.npu.emit.loops import Loop, fold_nest, spans
-from tilewright.compiler.npu.emit.transfers import Transfers
-from tilewright.isa.config import WIDE_TABLE
-from tilewright.isa.encoding import op
-from tilewright.isa.instructions import ROW_WRITES, Engine, Rounding, RowFunction, Source, WideByte
-from tilewright.isa.timing import ROW_DIVIDE_CYCLES, VECTOR_DEPTH, row_norm_write
+from tilewright.compiler.npu.emit import assembler, structs
+from tilewright.compiler.npu.emit.spaces import sizes
+from tilewright.compiler.npu.emit.tile_program import ONCE, Level, Loop, Operation, Place
+from tilewright.isa.codes import CodeMode
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.fields import INSTRUCTION_BYTES
+from tilewright.isa.instructions import Engine, Memory, Rounding, RowFunction, Source, WideByte
+from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
+
+#: Fields of VECTOR_POST (but for the table, which the emitter sets) and VECTOR_ADD, in the order of a tile program.
+POST_FIELDS = ("zp", "lo", "hi", "add_lo", "add_hi", "za", "zb")
+ADD_FIELDS = ("ma", "mb", "c", "shift")
 
 
-class Emitter(Transfers):
-    """Writes one model's instruction image, step by step; see `Writer` for arguments and attributes."""
+class Emitter:
+    """Writes one model's instructions, step by step.
+
+    Args:
+        config: the machine.
+        arena_bytes: size of the arena region, for hazards.
+        dry: work is only counted: nothing is emitted.
+        memory: as the program will find it.
+
+    Attributes:
+        image: all instructions so far, `INSTRUCTION_BYTES` each.
+        read_bytes, write_bytes: of memory, by all loads and stores so far.
+        position: operations of this step so far.
+    """
+
+    def __init__(
+        self, config: NpuConfig, arena_bytes: int, dry: bool = False, memory: MemoryTiming = DEFAULT_MEMORY
+    ) -> None:
+        self.config = config
+        self.dry = dry
+        self.machine = structs.assembler(config, sizes(config, arena_bytes), memory)
+        self.image = bytearray()
+        self.read_bytes = self.write_bytes = self.position = 0
+        self._tape: list[int] = []
+        self._counted = 0  # numbers of the tape whose work has been counted
+        self._work = dict.fromkeys(Engine, 0)
+        self._row_bytes = [memory.row_bytes(config) for memory in Memory]
+
+    @property
+    def tape(self) -> list[int]:
+        """The tile program of this step so far."""
+        return self._tape
+
+    @property
+    def length(self) -> int:
+        """Instructions of all steps that are complete."""
+        return len(self.image) // INSTRUCTION_BYTES
+
+    @property
+    def work(self) -> dict[Engine, int]:
+        """Steps or cycles of the bus per engine in this step since `forget_work`, and one for each run of bytes."""
+        new = self._tape[self._counted :]
+        if new:
+            for engine, work in assembler.count_work(self.machine, new).items():
+                self._work[engine] += work
+        if self.dry:
+            self._tape.clear()
+        self._counted = len(self._tape)
+        return self._work
+
+    def forget_work(self) -> None:
+        """Nothing was counted so far."""
+        if self.dry:
+            self._tape.clear()
+        self._counted = len(self._tape)
+        self._work = dict.fromkeys(Engine, 0)
+
+    def end_step(self) -> list[int]:
+        """Writes an NPU step and closes it with END. Returns for each operation, and the end, where it begins in the
+        image, with what was written ahead at that time; nothing where work is only counted."""
+        self.position = 0
+        if self.dry:
+            return []
+        first = self.length
+        image, begins = assembler.assemble(self.machine, self._tape)
+        self._tape.clear()
+        self.forget_work()
+        self.image += image
+        return [first + begin for begin in (*begins, len(image) // INSTRUCTION_BYTES - 1)]
+
+    # Transfers.
+
+    def load(
+        self,
+        place: Place,
+        target: Memory,
+        row: int,
+        count: int,
+        *,
+        y: Level = ONCE,
+        z: Level = ONCE,
+        pad: tuple[int, int, int, int] = (0, 0, 0, 0),
+        fill: int = 0,
+    ) -> None:
+        """One LOAD of rows that follow each other in memory, `y` times `z` times.
+
+        Args:
+            target, row: scratchpad and its first row.
+            count: rows of a run.
+            pad: rows to fill with `fill` to the left and right of every run, and runs of them above and below.
+        """
+        self.position += 1
+        self.read_bytes += count * y[0] * z[0] * self._row_bytes[target]
+        self._tape += (Operation.LOAD, *place, target, row, count, *y, *z, *pad, fill)
+
+    def load_coded(self, place: Place, mode: CodeMode, row: int, count: int, beats: int) -> None:
+        """One LOAD_CODED: `count` tiles from `row` of WGT on, or a table, of so many beats."""
+        self.position += 1
+        self.read_bytes += beats * self.config.bus_bytes
+        self._tape += (Operation.LOAD_CODED, *place, mode, row, count, beats)
+
+    def fill(self, row: int, dims: Sequence[tuple[int, int]], run: int, value: int) -> None:
+        """Writes `value` to every lane of ACT rows: `run` rows at every index of up to two (count, stride) dims."""
+        self.position += 1
+        self._tape += (Operation.FILL, row, run, value, len(dims))
+        for dim in dims:
+            self._tape += dim
+
+    def store(self, place: Place, row: int, count: int, *, y: Level = ONCE, z: Level = ONCE) -> None:
+        """One STORE from ACT of `count` rows that follow each other in memory, `y` times `z` times."""
+        self.position += 1
+        self.write_bytes += count * y[0] * z[0] * self.config.block_in
+        self._tape += (Operation.STORE, *place, row, count, *y, *z)
+
+    # Products.
 
     def gemm(
         self,
@@ -32,29 +145,8 @@ class Emitter(Transfers):
         accumulate: bool = False,
     ) -> None:
         """One GEMM nest (several instructions if it has too many levels). Loops are (count, act, wgt, acc)."""
-        inner, rest, steps = fold_nest(reduce, outer)
-        if len(inner) + len(rest) > self.config.gemm_loops:
-            if rest:
-                count, da, dw, dc = rest[-1]
-                for i in range(count):
-                    self.gemm(act + i * da, wgt + i * dw, acc + i * dc, inner, rest[:-1], accumulate=accumulate)
-            else:
-                count, da, dw, _ = inner[-1]
-                for i in range(count):
-                    more = accumulate or i > 0
-                    self.gemm(act + i * da, wgt + i * dw, acc, inner[:-1], [], accumulate=more)
-            return
-        self.work[Engine.GEMM] += steps + 8
-        if self.dry:
-            return
-        nest = inner + rest
-        self._nest("GEMM_LOOP", self.config.gemm_loops, nest, ("act_stride", "wgt_stride", "acc_stride"))
-        unit = self.config.block_out
-        self._run(
-            op("GEMM", act=act, wgt=wgt, acc=acc, reduce=len(inner), accumulate=accumulate),
-            spans("act", act, [(n, a) for n, a, _, _ in nest]) + spans("wgt", wgt, [(n, w) for n, _, w, _ in nest]),
-            spans("acc", acc * unit, [(n, c * unit) for n, _, _, c in rest], unit),
-        )
+        self._tape += (Operation.GEMM, act, wgt, acc, accumulate)
+        self._nest(reduce, outer)
 
     def depthwise(
         self,
@@ -70,29 +162,12 @@ class Emitter(Transfers):
         accumulate: bool,
     ) -> None:
         """One DEPTHWISE nest. `loops`: level 0 (pushes of a column) and 1 (columns) first, never folded."""
-        _, rest, _ = fold_nest((), loops[2:])
-        if 2 + len(rest) > self.config.gemm_loops:
-            count, da, dw, dc = rest[-1]
-            for i in range(count):
-                self.depthwise(
-                    act + i * da, wgt + i * dw, acc + i * dc, [*loops[:2], *rest[:-1]],
-                    start=start, step=step, lanes_slice=lanes_slice, delay=delay, accumulate=accumulate,
-                )  # fmt: skip
-            return
-        nest = [*loops[:2], *rest]
-        self.work[Engine.GEMM] += math.prod(loop[0] for loop in nest) + 8
-        if self.dry:
-            return
-        self._nest("GEMM_LOOP", self.config.gemm_loops, nest, ("act_stride", "wgt_stride", "acc_stride"))
-        emissions = [(nest[i][0] - 1 - start[i]) // step[i] + 1 for i in (0, 1)]
-        unit = self.config.dw_lanes
-        acc_dims = [(emissions[i], nest[i][3] * unit) for i in (0, 1)] + [(n, c * unit) for n, _, _, c in rest]
-        self._run(
-            op("DEPTHWISE", act=act, wgt=wgt, acc=acc, accumulate=accumulate, start0=start[0], step0=step[0],
-               start1=start[1], step1=step[1], slice=lanes_slice, delay=delay),
-            spans("act", act, [(n, a) for n, a, _, _ in nest]) + spans("wgt", wgt, [(n, w) for n, _, w, _ in nest]),
-            spans("acc", acc * unit, acc_dims, unit),
+        self._tape += (
+            Operation.DEPTHWISE, act, wgt, acc, start[0], step[0], start[1], step[1], lanes_slice, delay, accumulate
         )  # fmt: skip
+        self._nest((), loops)
+
+    # Vectors.
 
     def vector(
         self,
@@ -107,57 +182,18 @@ class Emitter(Transfers):
         add: bool = False,
         lut: int | None = None,
         rounding: Rounding = Rounding.EVEN,
-        post: Callable[[], dict[str, int]] | None = None,
-        constants: dict[str, int] | None = None,
+        post: Mapping[str, int] | None = None,
+        constants: Mapping[str, int] | None = None,
     ) -> None:
-        """One VECTOR nest. Loops are (count, a, b, dst, prm); `post` gives the fields of VECTOR_POST, `constants`
-        are those of VECTOR_ADD."""
-        inner, rest, steps = fold_nest(reduce, loops)
-        if len(inner) + len(rest) > self.config.vector_loops:
-            count, da, db, dd, dp = rest[-1]
-            for i in range(count):
-                self.vector(
-                    source, a + i * da, dst + i * dd, rest[:-1], b=b + i * db, prm=prm + i * dp, reduce=inner,
-                    add=add, lut=lut, rounding=rounding, post=post, constants=constants,
-                )  # fmt: skip
-            return
-        self.work[Engine.VECTOR] += steps * self.config.vector_passes + 8
-        if self.dry:
-            return
-        nest = inner + rest
-        self._nest("VECTOR_LOOP", self.config.vector_loops, nest, ("a_stride", "b_stride", "dst_stride", "prm_stride"))
-        fields = dict(post() if post is not None else {})
-        if lut is not None:
-            fields["table"] = lut
-        if fields:
-            self._set("VECTOR_POST", **fields)
-        if add and constants is not None:
-            self._set("VECTOR_ADD", **constants)
-        uses_b = add or source == Source.MUL
-        if not uses_b:
-            b = 0
-        needs_prm = source in (Source.ACC, Source.MUL, Source.SUM)
-        if not needs_prm:
-            prm = 0
-        reads: list[Access] = []
-        a_dims = [(loop[0], loop[1]) for loop in nest]
-        if source == Source.ACC:
-            unit = self.config.block_in
-            reads += spans("acc", a * unit, [(n, s * unit) for n, s in a_dims], unit)
-        else:
-            reads += spans("act", a, a_dims)
-        if uses_b:
-            reads += spans("act", b, [(loop[0], loop[2]) for loop in rest])
-        if needs_prm:
-            reads += spans("prm", prm, [(loop[0], loop[4]) for loop in rest])
-        if lut is not None:
-            reads.append(Access("lut", lut, 1))
-        self._run(
-            op("VECTOR", source=source, a=a, b=b, dst=dst, prm=prm, reduce=len(inner), add=add, lut=lut is not None,
-               rounding=rounding),
-            reads,
-            spans("act", dst, [(loop[0], loop[3]) for loop in rest]),
-        )  # fmt: skip
+        """One VECTOR nest. Loops are (count, a, b, dst, prm).
+
+        Args:
+            post, constants: the fields of VECTOR_POST and of VECTOR_ADD; without them the registers stay as they are.
+        """
+        table = -1 if lut is None else lut
+        self._tape += (Operation.VECTOR, source, a, b, dst, prm, add, table, rounding)
+        self._registers(post, constants)
+        self._nest(reduce, loops)
 
     def vector_wide(
         self,
@@ -171,31 +207,13 @@ class Emitter(Transfers):
         low: int,
         high: int,
     ) -> None:
-        """One VECTOR_WIDE nest: `byte` of the results, within limits. Loops are (count, a, dst, prm).
+        """One VECTOR_WIDE nest: `byte` of the results, within limits. Loops are (count, a, b, dst, prm); b is not used.
 
         Args:
             reduce: the sums of the values' bytes, the high one first.
         """
-        inner, rest, steps = fold_nest(reduce, loops)
-        if len(inner) + len(rest) > self.config.vector_loops:
-            count, da, dd, dp = rest[-1]
-            for i in range(count):
-                self.vector_wide(
-                    byte, a + i * da, dst + i * dd, rest[:-1], prm=prm + i * dp, reduce=inner, low=low, high=high
-                )
-            return
-        self.work[Engine.VECTOR] += steps * self.config.vector_passes + 8
-        if self.dry:
-            return
-        nest = [(count, da, 0, dd, dp) for count, da, dd, dp in (*inner, *rest)]
-        self._nest("VECTOR_LOOP", self.config.vector_loops, nest, ("a_stride", "b_stride", "dst_stride", "prm_stride"))
-        unit = self.config.block_in
-        self._run(
-            op("VECTOR_WIDE", byte=byte, a=a, dst=dst, prm=prm, reduce=len(inner), low=low, high=high),
-            spans("acc", a * unit, [(n, s * unit) for n, s, _, _, _ in nest], unit)
-            + spans("prm", prm, [(n, p) for n, _, _, p in rest]),
-            spans("act", dst, [(n, d) for n, _, d, _ in rest]),
-        )
+        self._tape += (Operation.VECTOR_WIDE, byte, a, dst, prm, low, high)
+        self._nest(reduce, loops)
 
     def row(
         self,
@@ -210,8 +228,8 @@ class Emitter(Transfers):
         tail: int = 0,
         number: int = 0,
         exponent: int = 0,
-        post: Callable[[], dict[str, int]] | None = None,
-        constants: dict[str, int] | None = None,
+        post: Mapping[str, int] | None = None,
+        constants: Mapping[str, int] | None = None,
     ) -> None:
         """One ROW. Loops are as those of `vector`, and no more than the machine has; the second stride is that of STAT.
 
@@ -220,38 +238,26 @@ class Emitter(Transfers):
             reduce: the vectors of a row.
             constants: fields of VECTOR_ADD. Other arguments are the fields of ROW and VECTOR_POST.
         """
-        inner, rest, steps = fold_nest(reduce, loops)
-        nest = inner + rest
-        assert len(nest) <= self.config.vector_loops, nest
-        norms = function in (RowFunction.MOMENTS, RowFunction.POWER)
-        rows = math.prod(loop[0] for loop in rest)
-        if norms or function == RowFunction.EXP_SUM:
-            steps = max(steps, rows * ROW_DIVIDE_CYCLES)
-        # What follows waits for the last row that is written.
-        self.work[Engine.VECTOR] += steps + (row_norm_write(self.config) if norms else VECTOR_DEPTH)
-        if self.dry:
-            return
-        self._nest("VECTOR_LOOP", self.config.vector_loops, nest, ("a_stride", "b_stride", "dst_stride", "prm_stride"))
-        fields = dict(self._registers.get("VECTOR_POST", 0) if post is None else post())
-        if table is not None:
-            fields["table"] = table
-        if function != RowFunction.MAXIMUM and fields:
-            self._set("VECTOR_POST", **fields)
-        if constants is not None:
-            self._set("VECTOR_ADD", **constants)
-        reads = spans("act", a, [(loop[0], loop[1]) for loop in nest])
-        places = spans("prm", prm, [(loop[0], loop[4]) for loop in rest])
-        writes: list[Access] = []
-        if table is not None and function != RowFunction.MAXIMUM:
-            reads.append(Access("lut", table, WIDE_TABLE))
-        if function == RowFunction.EXP_SUM:
-            writes += places
-        if function in ROW_WRITES:
-            reads += places
-            writes += spans("act", dst, [(loop[0], loop[3]) for loop in rest])
-        self._run(
-            op("ROW", function=function, a=a, number=number, dst=dst, prm=prm, reduce=len(inner), tail=tail,
-               exponent=exponent),
-            reads,
-            writes,
-        )  # fmt: skip
+        number_of_table = -1 if table is None else table
+        self._tape += (Operation.ROW, function, a, prm, number_of_table, dst, tail, number, exponent)
+        self._registers(post, constants)
+        self._nest(reduce, loops)
+
+    def _registers(self, post: Mapping[str, int] | None, constants: Mapping[str, int] | None) -> None:
+        """Writes the fields of VECTOR_POST and of VECTOR_ADD, where they are given."""
+        for given, names in ((post, POST_FIELDS), (constants, ADD_FIELDS)):
+            if given is None:
+                self._tape.append(False)
+            else:
+                self._tape.append(True)
+                self._tape += [given.get(name, 0) for name in names]
+
+    def _nest(self, reduce: Sequence[Loop], outer: Sequence[Loop]) -> None:
+        """Writes the levels of a nest, and ends the operation."""
+        tape = self._tape
+        tape += (len(reduce), len(outer))
+        for loop in reduce:
+            tape += loop
+        for loop in outer:
+            tape += loop
+        self.position += 1

@@ -1,8 +1,8 @@
 """Allocation of scratchpad rows during emission: a heap for ACT, rings for the other scratchpads.
 
 Nothing here waits: rows are handed out again as soon as their last use is behind in program order, and the semaphores
-(`hazards.py`) make the machine keep to that. Rows are handed out in rotation, so that a wait is mostly for something
-long done.
+(`native/hazards.h`) make the machine keep to that. Rows are handed out in rotation, so that a wait is mostly for what
+is long done.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.geometry import Box
-from tilewright.compiler.npu.emit.loops import Loop
+from tilewright.compiler.npu.emit.tile_program import Loop
 from tilewright.compiler.npu.emit.tiles import NO_TILE, ActTile
 from tilewright.compiler.npu.layers.layer import Post
 from tilewright.compiler.npu.views import BYTE_ORDER
@@ -70,10 +70,9 @@ def emit_wide(
     """
     for byte, out in zip(BYTE_ORDER, outs, strict=True):
         for block, row, loops in _nests(acc_strides, counts, out, (1, 1), NO_TILE, slices):
-            nest = [(count, a, dst, params) for count, a, _, dst, params in loops]
             context.emitter.vector_wide(
-                byte, acc + row, out.base + block * out.plane, nest, prm=prm + block,
-                reduce=[(len(outs), byte_stride, 0, 0)], low=post.low, high=post.high,
+                byte, acc + row, out.base + block * out.plane, loops, prm=prm + block,
+                reduce=[(len(outs), byte_stride, 0, 0, 0)], low=post.low, high=post.high,
             )  # fmt: skip
 
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.geometry import Border, Box
-from tilewright.compiler.npu.emit.loops import Loop
 from tilewright.compiler.npu.emit.plan import Pools, TilePlan
 from tilewright.compiler.npu.emit.scratch import Allocation
+from tilewright.compiler.npu.emit.tile_program import Loop
 from tilewright.compiler.npu.emit.tiles import ActTile
 from tilewright.compiler.npu.layers.accumulators import emit_accumulators, emit_wide, read_add_operand
 from tilewright.compiler.npu.layers.conv_constants import ConvConstants, DynamicWeights

@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.geometry import Box
-from tilewright.compiler.npu.emit.transfers import Place
+from tilewright.compiler.npu.emit.tile_program import Place
 from tilewright.compiler.npu.layers.conv_tiling import ConvShape
 from tilewright.compiler.npu.layers.params import channel_params
 from tilewright.isa.instructions import Memory

@@ -12,8 +12,8 @@ import numpy as np
 
 from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.geometry import Border, Box
-from tilewright.compiler.npu.emit.loops import Loop
 from tilewright.compiler.npu.emit.plan import Pools, TilePlan
+from tilewright.compiler.npu.emit.tile_program import Loop
 from tilewright.compiler.npu.emit.tiles import ActTile
 from tilewright.compiler.npu.layers.accumulators import emit_accumulators, emit_wide, read_add_operand
 from tilewright.compiler.npu.layers.depthwise_passes import NO_PADS, Pads, Slots, WindowPass, plan_passes

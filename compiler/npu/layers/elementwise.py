@@ -12,8 +12,8 @@ import numpy as np
 
 from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.geometry import Box
-from tilewright.compiler.npu.emit.loops import Loop
 from tilewright.compiler.npu.emit.plan import Pools, TilePlan
+from tilewright.compiler.npu.emit.tile_program import Loop
 from tilewright.compiler.npu.emit.tiles import NO_TILE, ActTile
 from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.layers.params import uniform_params

@@ -56,6 +56,7 @@ class Post:
     za: int = 0
     zb: int = 0
 
+    @property
     def fields(self) -> dict[str, int]:
         """Values for VECTOR_POST."""
         values = {"zp": self.zp, "lo": self.low, "hi": self.high, "za": self.za, "zb": self.zb}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tilewright.compiler.npu.emit.geometry import Box
-from tilewright.compiler.npu.emit.loops import Loop
+from tilewright.compiler.npu.emit.tile_program import Loop
 from tilewright.compiler.npu.emit.tiles import ActTile
 from tilewright.compiler.npu.layers.conv_tiling import ConvShape
 

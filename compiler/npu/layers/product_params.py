@@ -212,7 +212,7 @@ class _Taken:
         constants = {"ma": 1 << bits, "mb": 0, "c": 0, "shift": 0}
         fields = {"add_lo": -128, "add_hi": 127}
         self.context.emitter.vector(
-            Source.ACT, source, to, [(self.vectors, 1, 1, 1, 0)], b=source, add=True, post=lambda: fields,
+            Source.ACT, source, to, [(self.vectors, 1, 1, 1, 0)], b=source, add=True, post=fields,
             constants=constants,
         )  # fmt: skip
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.compiler.npu.emit.context import Context
-from tilewright.compiler.npu.emit.loops import Loop
+from tilewright.compiler.npu.emit.tile_program import Loop
 from tilewright.compiler.npu.layers.layer import Post
 from tilewright.compiler.npu.layers.params import uniform_params
 from tilewright.compiler.npu.layers.transposition import Widths

@@ -181,7 +181,7 @@ class LayerWork:
 
     Attributes:
         read_bytes, write_bytes: in all.
-        steps: cycles of GEMM, VECTOR, LOAD and STORE, of each band.
+        steps: cycles of GEMM, VECTOR, LOAD and STORE, of each band; where work is only counted.
         buffers: first rows of the buffers of its output, in turn.
         ahead: where there are two, so that it may be a band ahead of its readers, the rows of ACT for its tiles: the
             readers have others.
@@ -269,7 +269,8 @@ def _emit_band(context: Context, group: LayerGroup, image: int, band: BandRows, 
     for k, layer in enumerate(group.layers):
         made = band.made[k]
         total = totals[k]
-        read, written, work = emitter.read_bytes, emitter.write_bytes, dict(emitter.work)
+        read, written = emitter.read_bytes, emitter.write_bytes
+        work = dict(emitter.work) if emitter.dry else {}
         if k < len(group.between):
             _shift(context, group.between[k], band.window[k], made, total.buffers)
         if made[1] > made[0]:
@@ -280,7 +281,8 @@ def _emit_band(context: Context, group: LayerGroup, image: int, band: BandRows, 
         total.read_bytes += emitter.read_bytes - read
         total.write_bytes += emitter.write_bytes - written
         engines = Engine.GEMM, Engine.VECTOR, Engine.LOAD, Engine.STORE
-        total.steps.append(tuple(emitter.work[e] - work[e] for e in engines))
+        if emitter.dry:
+            total.steps.append(tuple(emitter.work[e] - work[e] for e in engines))
 
 
 def _plan(context: Context, layer: Layer, made: tuple[int, int]) -> TilePlan[Any]:

@@ -147,7 +147,7 @@ def _dry(context: Context, stays: list[Stay], first: int, end: int) -> Context:
     for stay in stays:
         if stay.first < end and stay.last >= first:
             stay.settle(dry)
-    dry.emitter.work = dict.fromkeys(dry.emitter.work, 0)
+    dry.emitter.forget_work()
     return dry
 
 

@@ -20,7 +20,6 @@ from tilewright.compiler.npu.schedule.emission import emit_step
 from tilewright.compiler.npu.schedule.residency import Stay, outside_groups
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.device import DeviceError
-from tilewright.isa.encoding import to_bytes
 from tilewright.isa.fields import INSTRUCTION_BYTES
 from tilewright.isa.instructions import Engine
 from tilewright.isa.program import CONSTANT_REGION
@@ -161,7 +160,7 @@ class StepProblem:
         except (ScratchpadFull, TilewrightError):
             return math.inf
         try:
-            return self.measure(self.config, to_bytes(emitter.image), arena_bytes)
+            return self.measure(self.config, bytes(emitter.image), arena_bytes)
         except DeviceError as error:
             warnings.warn(
                 f"a schedule of {len(units)} units from layer {start} on is left out, please report it: {error}",

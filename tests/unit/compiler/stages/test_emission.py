@@ -6,11 +6,11 @@ import pytest
 
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.stages.emission import Emission
-from tilewright.isa.encoding import op
+from tilewright.isa.encoding import op, to_bytes
 from tilewright.isa.program import CpuStep, NpuStep
 
 CPU = CpuStep("symbol", "cpu0", [], 0, [])
-IMAGE = [op("LOAD_SYNC"), op("END"), op("END")]
+IMAGE = to_bytes([op("LOAD_SYNC"), op("END"), op("END")])
 
 
 def test_slices_cover_the_image() -> None:

@@ -10,14 +10,13 @@ import pytest
 
 from tests.common.machine_harness import DATA_BYTES, Bench
 from tilewright.compiler.npu.emit.emitter import Emitter
-from tilewright.compiler.npu.emit.hazards import Access
-from tilewright.compiler.npu.emit.sequence import Run
-from tilewright.compiler.npu.emit.transfers import Place
+from tilewright.compiler.npu.emit.tile_program import Place
 from tilewright.isa import numerics
 from tilewright.isa.config import NpuConfig
+from tilewright.isa.encoding import from_bytes
 from tilewright.isa.instructions import Memory, RowFunction, Source, WideByte
 from tilewright.isa.program import ARENA_REGION
-from verification.programs.accesses import rows_of
+from verification.programs.accesses import Access, accesses_of, rows_of
 from verification.programs.equality import VARIANTS
 
 #: With the row unit, and results of two bytes.
@@ -45,16 +44,8 @@ def masks(bench: Bench, accesses: list[Access]) -> dict[str, np.ndarray]:
 
 def check(config: NpuConfig, emit: Emit, seed: int) -> None:
     emitter = Emitter(config, DATA_BYTES)
-    runs: list[Run] = []
-    assert emitter._sequencer is not None
-    usual = emitter._sequencer.add
-
-    def add(run: Run) -> None:
-        runs.append(run)
-        usual(run)
-
-    emitter._sequencer.add = add  # type: ignore[method-assign]
     emit(emitter, Random(seed))
+    runs = accesses_of(emitter.machine, emitter.tape)
     emitter.end_step()
     benches = [Bench(config), Bench(config)]
     # What one instruction of the row unit leaves for the next, which is on the same engine.
@@ -67,14 +58,14 @@ def check(config: NpuConfig, emit: Emit, seed: int) -> None:
         scales[: config.prm_rows // 2] *= 2.0**-17  # of sums beyond those of bytes: what is in ACC is of 32 bits
         bench.pads.prm[..., 1] = numerics.scale_bits(scales)
     one, other = map(arrays, benches)
-    reads = masks(benches[0], [access for run in runs for access in run.reads])
-    writes = masks(benches[0], [access for run in runs for access in run.writes])
+    reads = masks(benches[0], [access for found, _ in runs for access in found])
+    writes = masks(benches[0], [access for _, found in runs for access in found])
     for name, rows in one.items():
         used = reads[name] | writes[name]
         other[name][used] = rows[used]
     before = [{name: rows.copy() for name, rows in each.items()} for each in (one, other)]
     for bench in benches:
-        bench.run(emitter.image, end=False)
+        bench.run(from_bytes(bytes(emitter.image)), end=False)
     for name, rows in one.items():
         np.testing.assert_array_equal(rows[writes[name]], other[name][writes[name]], f"{name} depends on other rows")
         for now, then in zip((one, other), before, strict=True):
@@ -107,15 +98,15 @@ def vector(emitter: Emitter, random: Random) -> None:
     first = 1 if source == Source.ACC else emitter.config.prm_rows // 2
     emitter.vector(
         source, 2, 100, loops, b=50, prm=first, reduce=reduce, add=random.random() < 0.5 and source != Source.MUL,
-        lut=random.choice((None, 1)), post=lambda: _POST, constants=_CONSTANTS,
+        lut=random.choice((None, 1)), post=_POST, constants=_CONSTANTS,
     )  # fmt: skip
 
 
 def wide(emitter: Emitter, random: Random) -> None:
     far = random.randint
-    loops = [(far(1, 3), far(0, 5), far(1, 9), far(0, 2)) for _ in range(2)]
+    loops = [(far(1, 3), far(0, 5), 0, far(1, 9), far(0, 2)) for _ in range(2)]
     emitter.vector_wide(
-        random.choice([*WideByte]), 2, 100, loops, prm=1, reduce=[(2, far(1, 9), 0, 0)], low=-3000, high=3000
+        random.choice([*WideByte]), 2, 100, loops, prm=1, reduce=[(2, far(1, 9), 0, 0, 0)], low=-3000, high=3000
     )
 
 
@@ -125,9 +116,7 @@ def row(function: RowFunction) -> Emit:
         table = None if function == RowFunction.MAXIMUM else 0
         loops = [(far(2, 3), far(1, 9), 0, far(1, 9), far(1, 2))]
         reduce = [] if function in (RowFunction.EXP, RowFunction.NORM) else [(far(1, 3), far(1, 9), 0, 0, 0)]
-        emitter.row(
-            function, 2, loops, prm=1, table=table, dst=100, reduce=reduce, post=lambda: _POST, constants=_CONSTANTS
-        )
+        emitter.row(function, 2, loops, prm=1, table=table, dst=100, reduce=reduce, post=_POST, constants=_CONSTANTS)
 
     return emit
 

@@ -9,9 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.compiler.npu.emit.hazards import MEMORY_GRAIN, Access, Synchroniser
+from tilewright.compiler.npu.emit import assembler, structs
+from tilewright.compiler.npu.emit.emitter import Emitter
+from tilewright.compiler.npu.emit.spaces import MEMORY_GRAIN
+from tilewright.compiler.npu.emit.tile_program import Place
 from tilewright.isa.assembler import disassemble_one
-from tilewright.isa.encoding import op
+from tilewright.isa.encoding import from_bytes, op
+from tilewright.isa.instructions import Memory
+from tilewright.isa.program import CONSTANT_REGION
+from tilewright.isa.timing import DEFAULT_MEMORY
+from verification.programs import accesses
+from verification.programs.accesses import Access
 from verification.programs.hazards import MACHINE, ROWS, Accesses, Run, check_order, random_program, synchronised
 
 
@@ -94,21 +102,24 @@ def test_memory_is_tracked_in_grains() -> None:
 
 
 def test_a_new_step_knows_nothing_of_the_one_before() -> None:
-    sync = Synchroniser(ROWS, MACHINE)
-    sync.run(op("LOAD"), [], act(0))
-    sync.forget()
-    placed = sync.run(op("GEMM"), act(0), acc(0))
-    assert placed.waits == [] and placed.index == 0
+    emitter = Emitter(MACHINE, 0)
+    emitter.load(Place(CONSTANT_REGION, 0), Memory.ACT, 0, 1)
+    emitter.end_step()
+    emitter.gemm(0, 0, 0, [], [])
+    emitter.end_step()
+    assert [o.name for o in from_bytes(bytes(emitter.image))] == ["LOAD", "END", "GEMM", "END"]
+    assert not any(o.waits or o.signals for o in from_bytes(bytes(emitter.image)))
 
 
 def test_too_few_semaphores() -> None:
     """No machine has fewer than any program needs; a hazard that is new would need more."""
-    sync = Synchroniser(ROWS, MACHINE)
-    sync._semaphores = 1
-    sync.run(op("LOAD"), [], act(0))
-    sync.run(op("GEMM"), act(0), acc(0))
+    machine = structs.assembler(MACHINE, ROWS, DEFAULT_MEMORY)
+    machine.semaphores = 1
+    runs = (("LOAD", [], act(0)), ("GEMM", act(0), acc(0)), ("VECTOR", acc(0), []))
+    tapes = [accesses.Run(op(name), reads, writes).numbers() for name, reads, writes in runs]
+    assembler.assemble(machine, [*tapes[0], *tapes[1]])
     with pytest.raises(ValueError, match="needs 2 semaphores, the machine has 1"):
-        sync.run(op("VECTOR"), acc(0), [])
+        assembler.assemble(machine, [number for tape in tapes for number in tape])
 
 
 def test_rows_between_those_of_an_access_are_free() -> None:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 import tilewright as tw
 from tilewright import zoo
-from tilewright.compiler.npu.emit import sequence
-from tilewright.compiler.npu.emit.hazards import WRITERS, Synchroniser
+from tilewright.compiler.npu.emit import structs
+from tilewright.compiler.npu.emit.spaces import WRITERS
 from tilewright.isa.config import PRESETS, SEMAPHORE_LIMIT, NpuConfig
-from tilewright.isa.encoding import Op, op
+from tilewright.isa.encoding import Op
 from tilewright.isa.instructions import queue_of
 from verification.programs.hazards import MACHINE, Run, access_of, bursts, check_order, random_program, synchronised
 from verification.programs.semaphore_counts import highest_counts, highest_of
@@ -58,16 +58,15 @@ def test_chains_longer_than_the_limit(vector_queue: int, depth: int) -> None:
     then the same the other way round, so that every buffer has to be free again."""
     config = MACHINE.with_(queue_depth=depth, vector_queue=vector_queue)
     rows = dict.fromkeys(WRITERS, 2 * SEMAPHORE_LIMIT + 2)
-    sync = Synchroniser(rows, config)
-    free = Synchroniser(rows, config, 10**9)
     chain = [("LOAD", "memory", "wgt"), ("GEMM", "wgt", "acc"), ("VECTOR", "acc", "act"), ("VECTOR", "act", "prm"),
              ("STORE", "act", "memory")]  # fmt: skip
-    for name, source, target in (*chain, *chain[::-1], *chain):
-        for row in range(2 * SEMAPHORE_LIMIT):
-            for each in (sync, free):
-                each.run(op(name), [access_of(source, row, 1)], [access_of(target, row, 1)])
-    ops = sync.take()
-    assert highest(free.take(), config) == 2 * SEMAPHORE_LIMIT
+    runs: list[Run] = [
+        (name, [access_of(source, row, 1)], [access_of(target, row, 1)])
+        for name, source, target in (*chain, *chain[::-1], *chain)
+        for row in range(2 * SEMAPHORE_LIMIT)
+    ]
+    free, ops = (synchronised(*runs, config=config, limit=n, rows=rows) for n in (10**9, SEMAPHORE_LIMIT))
+    assert highest(free, config) == 2 * SEMAPHORE_LIMIT
     assert highest(ops, config) <= SEMAPHORE_LIMIT
 
 
@@ -124,7 +123,7 @@ def test_networks_with_a_low_limit(network: str, limit: int, depth: int, monkeyp
     config = PRESETS["base"].with_(name="few", semaphores=12, queue_depth=depth)
     model = zoo.build_quantized(network, **zoo.ZOO[network].small)
     free = tw.compile(model, config, effort=0, cache=False)
-    monkeypatch.setattr(sequence, "Synchroniser", functools.partial(Synchroniser, limit=limit))
+    monkeypatch.setattr(structs, "assembler", functools.partial(structs.assembler, limit=limit))
     low = tw.compile(model, config, effort=0, cache=False)
     assert highest_of(low) == limit < highest_of(free)
     inputs = tw.random_inputs(free)

@@ -8,42 +8,34 @@ from collections.abc import Iterable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.compiler.npu.emit.hazards import READERS, WRITERS, Access
-from tilewright.compiler.npu.emit.sequence import Registers, Run, Sequencer, Setting
+from tilewright.compiler.npu.emit.emitter import Emitter
+from tilewright.compiler.npu.emit.spaces import READERS, WRITERS
+from tilewright.compiler.npu.emit.tile_program import Place
 from tilewright.isa.config import PRESETS, SEMAPHORE_LIMIT
-from tilewright.isa.encoding import Op, op
-from tilewright.isa.instructions import BY_NAME, Engine
-from verification.programs.accesses import rows_of
+from tilewright.isa.encoding import Op, from_bytes, op
+from tilewright.isa.instructions import BY_NAME, Memory
+from tilewright.isa.program import CONSTANT_REGION
+from verification.programs.accesses import Access, Run, assembled, rows_of
 
 CONFIG = PRESETS["tiny"]
 ROWS = dict.fromkeys(WRITERS, 64)
 
 
 def load(space: str, row: int, work: int = 20, reads: tuple[Access, ...] = (), **values: int) -> Run:
-    return Run([], Engine.LOAD, op("LOAD", row=row, **values), reads, [Access(space, row, 1)], work)
+    return Run(op("LOAD", row=row, **values), reads, [Access(space, row, 1)], work)
 
 
 def gemm(act: int, wgt: int, acc: int, work: int) -> Run:
-    return Run(
-        [],
-        Engine.GEMM,
-        op("GEMM", act=act),
-        [Access("act", act, 1), Access("wgt", wgt, 1)],
-        [Access("acc", acc, 1)],
-        work,
-    )
+    return Run(op("GEMM", act=act), [Access("act", act, 1), Access("wgt", wgt, 1)], [Access("acc", acc, 1)], work)
 
 
 def vector(a: int, dst: int, work: int, *, space: str = "act", name: str = "VECTOR") -> Run:
-    return Run([], Engine.VECTOR, op(name, dst=dst), [Access(space, a, 1)], [Access("act", dst, 1)], work)
+    return Run(op(name, dst=dst), [Access(space, a, 1)], [Access("act", dst, 1)], work)
 
 
 def written(runs: Iterable[Run], rows: dict[str, int] = ROWS) -> tuple[list[Op], list[int]]:
     """The instructions, and where each run begins."""
-    sequencer = Sequencer(CONFIG, rows)
-    for run in runs:
-        sequencer.add(run)
-    return sequencer.take()
+    return assembled(runs, CONFIG, rows)
 
 
 def order(*runs: Run) -> list[int]:
@@ -81,7 +73,7 @@ def test_what_is_in_use_is_not_overwritten() -> None:
 
 
 def test_data_are_not_read_before_they_are_stored() -> None:
-    stored = Run([], Engine.STORE, op("STORE"), [Access("act", 5, 1)], [Access("memory", 0, 64)], 10)
+    stored = Run(op("STORE"), [Access("act", 5, 1)], [Access("memory", 0, 64)], 10)
     after = load("act", 7, offset=4, reads=(Access("memory", 0, 64),))
     elsewhere = load("act", 6, offset=5, reads=(Access("memory", 1024, 64),))
     assert order(*busy(), load("act", 0, offset=3), stored, after, elsewhere) == [1, 2, 5, 3, 4]
@@ -95,12 +87,14 @@ def test_a_queue_without_room_is_gone_past() -> None:
     assert [i for i, name in enumerate(names) if name == "LOAD"][-1] < len(names) - CONFIG.queue_depth
 
 
+def emitted(emitter: Emitter) -> list[Op]:
+    emitter.end_step()
+    return from_bytes(bytes(emitter.image))
+
+
 def test_a_load_goes_past_instructions_that_take_long_to_be_fetched() -> None:
-    """Each product is a cycle of GEMM and four instructions."""
-    products = [gemm(0, 0, 0, 1) for _ in range(12)]
-    for number, run in enumerate(products):
-        run.settings = [Setting("GEMM_LOOP", k, {"level": k, "count": 2 + number % 2}) for k in range(3)]
-    names = [o.name for o in written([*products, load("wgt", 1, offset=1)])[0]]
+    """GEMM is through with each product before the next one is fetched."""
+    names = [o.name for o in written([*(gemm(0, 0, 0, 1) for _ in range(60)), load("wgt", 1)])[0]]
     assert names.index("LOAD") < len(names) // 2
 
 
@@ -132,23 +126,24 @@ def test_vector_keeps_its_order_where_it_must() -> None:
 
 
 def test_settings_of_loads_are_written_where_they_change() -> None:
-    def box(count: int) -> list[Setting]:
-        return [Setting("LOAD_DIM", 0, {"level": 0, "count": count})]
-
-    runs = [*busy(), load("act", 0), load("wgt", 1)]
-    for number, run in enumerate(runs):
-        if run.operation.name == "LOAD":
-            run.settings = box(3 if number == 3 else 2)
-    loads = [(o.name, o["count"]) for o in written(runs)[0] if o.name.startswith("LOAD")]
-    assert [w for w in loads if w[0] == "LOAD_DIM"] == [("LOAD_DIM", 2), ("LOAD_DIM", 3)]
-    assert [name for name, _ in loads] == ["LOAD_DIM", "LOAD", "LOAD", "LOAD", "LOAD_DIM", "LOAD"]
+    emitter = Emitter(CONFIG, 0)
+    for count in (2, 2, 3, 3, 1):
+        emitter.load(Place(CONSTANT_REGION, 0), Memory.WGT, 0, 1, y=(count, 2, 4096) if count > 1 else (1, 0, 0))
+    loads = [(o.name, o["count"]) for o in emitted(emitter) if o.name.startswith("LOAD")]
+    assert [name for name, _ in loads] == ["LOAD_DIM", "LOAD", "LOAD", "LOAD_DIM", "LOAD", "LOAD", "LOAD_DIM", "LOAD"]
+    assert [count for name, count in loads if name == "LOAD_DIM"] == [2, 3, 1]
 
 
-def test_registers() -> None:
-    registers = Registers()
-    assert not registers.change(Setting("LOAD_DIM", 0, {"level": 0, "count": 1}))  # as a reset leaves it
-    assert registers.change(Setting("LOAD_DIM", 0, {"level": 0, "count": 1, "mem_stride": 5}))
-    assert not registers.change(Setting("LOAD_DIM", 0, {"level": 0, "count": 1, "mem_stride": 5, "row_stride": 0}))
+def test_levels_that_a_nest_leaves_behind_are_set_to_one_iteration() -> None:
+    emitter = Emitter(CONFIG, 0)
+    emitter.gemm(0, 0, 0, [], [(2, 1, 0, 1), (2, 5, 0, 9)])
+    emitter.gemm(0, 0, 0, [], [(2, 1, 0, 1)])
+    emitter.gemm(0, 0, 0, [], [(2, 1, 0, 1)])
+    found = [(o.name, o["level"], o["count"]) for o in emitted(emitter)]
+    assert found[:2] == [("GEMM_LOOP", 0, 2), ("GEMM_LOOP", 1, 2)]
+    assert [f for f in found[2:] if f[0] != "GEMM_SYNC"] == [
+        ("GEMM", 0, 0), ("GEMM_LOOP", 1, 1), ("GEMM", 0, 0), ("GEMM", 0, 0), ("END", 0, 0)
+    ]  # fmt: skip
 
 
 @settings(max_examples=20)
@@ -173,15 +168,7 @@ def test_what_depends_on_each_other_keeps_its_order(seed: int) -> None:
         reads = [access(s) for s, who in READERS.items() if engines[name] in who and drawn.random() < 0.5]
         able = [s for s, who in WRITERS.items() if engines[name] in who]
         named = {"GEMM": "acc", "VECTOR": "dst", "ROW": "dst"}.get(name, "row")
-        run = Run(
-            [],
-            engines[name],
-            op(name, **{named: number}),
-            reads,
-            [access(drawn.choice(able))],
-            drawn.choice([5, 50, 500]),
-        )
-        runs.append(run)
+        runs.append(Run(op(name, **{named: number}), reads, [access(drawn.choice(able))], drawn.choice([5, 50, 500])))
     finished, begins = written(runs, rows)
     numbers = [max(o["acc"], o["row"], o["dst"]) for o in finished if o.name in engines]
     assert sorted(numbers) == list(range(400))

@@ -14,7 +14,7 @@ from tilewright.compiler.npu.schedule.emission import emit_step
 from tilewright.compiler.npu.schedule.problem import Schedule
 from tilewright.compiler.npu.views import View, dense_view
 from tilewright.isa.config import NpuConfig
-from tilewright.isa.fields import INSTRUCTION_BYTES
+from tilewright.isa.encoding import from_bytes
 from tilewright.isa.program import ARENA_REGION
 
 
@@ -48,11 +48,11 @@ def run(config: NpuConfig, layers: Sequence[Layer], schedule: Schedule, x: np.nd
     emit_step(context, schedule.units, schedule.stays)
     bench = Bench(
         config,
-        program_bytes=max(PROGRAM_BYTES, len(emitter.image) * INSTRUCTION_BYTES),
+        program_bytes=max(PROGRAM_BYTES, len(emitter.image)),
         data_bytes=max(DATA_BYTES, 1 << max(at, constants.size).bit_length()),
     )
     bench.fill()
     bench.data[: constants.size] = np.frombuffer(constants.blob(), np.uint8)
     bench.out[: first.nbytes] = blocked(x, first).reshape(-1).view(np.uint8)
-    bench.run(emitter.image, end=False)
+    bench.run(from_bytes(bytes(emitter.image)), end=False)
     return plain(bench.out[offsets[last.buffer] :][: last.nbytes].view(np.int8), last)

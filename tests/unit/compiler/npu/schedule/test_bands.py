@@ -136,8 +136,8 @@ def test_bands_cost_what_emitting_them_takes(step: int, images: int) -> None:
     for engine in (Engine.GEMM, Engine.VECTOR, Engine.STORE):
         assert cycles[engine] == exact[engine] > 0
     assert 0.99 < cycles[Engine.LOAD] / exact[Engine.LOAD] < (1.01 if images == 1 else 1.3)
-    for one, other in zip(guessed, written, strict=True):
-        assert [band[:2] for band in one.steps] == [band[:2] for band in other.steps]
+    for number, engine in enumerate((Engine.GEMM, Engine.VECTOR)):
+        assert sum(band[number] for layer in guessed for band in layer.steps) == exact[engine]
     assert all(len(layer.steps) == images * 16 // step for layer in guessed)
 
 

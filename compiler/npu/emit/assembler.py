@@ -1,0 +1,74 @@
+"""The assembler: makes instructions of a tile program, with C++ that is built on first use."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tilewright.common.native import BuildError, shared_library
+from tilewright.compiler.npu.emit.structs import Assembler, Assembly
+from tilewright.isa.instructions import Engine
+
+_SOURCES = Path(__file__).resolve().parent / "native"
+_INCLUDE = Path(__file__).resolve().parents[3] / "isa" / "include"
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    path = shared_library(
+        _SOURCES / "assembler.cpp", ["-O2", "-Wall", f"-I{_INCLUDE}"],
+        [*_SOURCES.glob("*.h"), *_SOURCES.glob("*.cpp"), *_INCLUDE.glob("*.h")], group="compiler", name="assembler",
+        title="the assembler of the compiler",
+    )  # fmt: skip
+    library = ctypes.CDLL(str(path))
+    library.tw_assembly_size.restype = ctypes.c_uint64
+    if library.tw_assembly_size() != ctypes.sizeof(Assembly):
+        raise BuildError(f"{path} and structs.py disagree: run python -m tilewright.compiler.npu.emit.generate")
+    for function in (library.tw_count_work, library.tw_assemble, library.tw_list_accesses, library.tw_free_assembly):
+        function.argtypes = [ctypes.POINTER(Assembly)]
+        function.restype = ctypes.c_bool
+    return library
+
+
+def assemble(machine: Assembler, tape: Sequence[int]) -> tuple[bytes, list[int]]:
+    """Returns the instructions of a tile program, with END as the last; and for each operation how many instructions
+    are before it, with what was written ahead at that time.
+
+    Raises:
+        ValueError: a value that no instruction can hold, or more semaphores than the machine has.
+        BuildError: no C++ compiler.
+    """
+    with _called("tw_assemble", machine, tape) as call:
+        return ctypes.string_at(call.image, call.image_bytes), call.begins[: call.operations]
+
+
+def count_work(machine: Assembler, tape: Sequence[int]) -> dict[Engine, int]:
+    """Returns the work of a tile program by engine: steps of GEMM and VECTOR, cycles of the bus, and what goes by
+    between instructions. Raises as `assemble` does."""
+    with _called("tw_count_work", machine, tape) as call:
+        return {engine: call.work[engine] for engine in Engine}
+
+
+def list_accesses(machine: Assembler, tape: Sequence[int]) -> list[int]:
+    """Returns what the runs of a tile program touch, as numbers: for each run how many accesses are reads and writes,
+    and of each its space, first row, length, times and stride. Raises as `assemble` does."""
+    with _called("tw_list_accesses", machine, tape) as call:
+        return list(call.begins[: call.operations])
+
+
+@contextmanager
+def _called(function: str, machine: Assembler, tape: Sequence[int]) -> Iterator[Assembly]:
+    """The outputs of a function, until they are freed."""
+    numbers = array("q", tape)
+    call = Assembly(machine=machine, tape_length=len(numbers))
+    call.tape = (ctypes.c_int64 * len(numbers)).from_buffer(numbers) if numbers else None
+    if not getattr(_library(), function)(call):
+        raise ValueError(call.error.decode())
+    try:
+        yield call
+    finally:
+        _library().tw_free_assembly(call)

@@ -1,0 +1,40 @@
+"""The spaces in which instructions of different engines can be in each other's way, and who writes and reads them."""
+
+from __future__ import annotations
+
+from tilewright.isa.config import NpuConfig
+from tilewright.isa.instructions import Engine, Memory
+
+#: Bytes of external memory that share one hazard entry.
+MEMORY_GRAIN = 256
+
+#: Engines that write each space. Scratchpads come first, by their number in the ISA.
+WRITERS = {
+    "act": (Engine.LOAD, Engine.VECTOR),
+    "wgt": (Engine.LOAD,),
+    "prm": (Engine.LOAD, Engine.VECTOR),
+    "lut": (Engine.LOAD,),
+    "acc": (Engine.GEMM,),
+    "memory": (Engine.STORE,),
+}
+#: Engines that read each space.
+READERS = {
+    "act": (Engine.GEMM, Engine.VECTOR, Engine.STORE),
+    "wgt": (Engine.GEMM,),
+    "prm": (Engine.VECTOR,),
+    "lut": (Engine.VECTOR,),
+    "acc": (Engine.VECTOR,),
+    "memory": (Engine.LOAD,),
+}
+#: Names of the spaces, by their number in native code.
+SPACES = tuple(WRITERS)
+assert SPACES[: len(Memory)] == tuple(memory.name.lower() for memory in Memory)
+
+
+def sizes(config: NpuConfig, arena_bytes: int) -> dict[str, int]:
+    """Returns the entries of every space: rows, of ACC elements (rows of GEMM and VECTOR differ in width), of memory
+    grains."""
+    return {memory.name.lower(): memory.rows(config) for memory in Memory} | {
+        "acc": config.acc_rows * config.block_out,
+        "memory": -(-arena_bytes // MEMORY_GRAIN) + 1,
+    }

@@ -1,0 +1,39 @@
+"""The tile program of an NPU step: its transfers, products and vector passes in order, each a loop nest.
+
+It is what layers write and what `tilewright.compiler.npu.emit.assembler` makes instructions of. A tile program is a
+list of integers. Every operation begins with its number of `Operation`, and the fields that `Emitter` writes behind it
+follow; a nest is the numbers of its levels, then the levels, innermost first.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+#: A level of a nest: (count, stride, stride, ...), one stride per operand.
+Loop = tuple[int, ...]
+#: A level of a transfer: (count, rows of the scratchpad from one to the next, bytes of memory from one to the next).
+Level = tuple[int, int, int]
+ONCE: Level = (1, 0, 0)
+
+
+class Place(NamedTuple):
+    """A place in external memory: a region, and bytes from its start."""
+
+    region: int
+    offset: int
+
+
+class Operation(IntEnum):
+    """The kinds of operations; see the method of `Emitter` of the same name. RUN is an instruction as it is."""
+
+    LOAD = 0
+    LOAD_CODED = 1
+    FILL = 2
+    STORE = 3
+    GEMM = 4
+    DEPTHWISE = 5
+    VECTOR = 6
+    VECTOR_WIDE = 7
+    ROW = 8
+    RUN = 9
