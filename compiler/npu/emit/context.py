@@ -13,7 +13,7 @@ from tilewright.compiler.npu.coding.coder import WeightCoder
 from tilewright.compiler.npu.emit.emitter import Emitter
 from tilewright.compiler.npu.emit.geometry import Border, Box
 from tilewright.compiler.npu.emit.plan import Pools, TilePlans
-from tilewright.compiler.npu.emit.scratch import Allocation, Heap, Ring, ScratchpadFull
+from tilewright.compiler.npu.emit.scratch import Allocation, Heap, Ring, ScratchpadFull, Use
 from tilewright.compiler.npu.emit.tile_program import Place
 from tilewright.compiler.npu.emit.tiles import ActTile, BandTile, Resident, Sums
 from tilewright.compiler.npu.views import View
@@ -111,6 +111,35 @@ class Context:
         if self.coder is not None:
             self.coder.end_step()
         return self.emitter.end_step()
+
+    @contextmanager
+    def repeated(self, times: int) -> Iterator[None]:
+        """Counts what is emitted meanwhile so many times, where nothing is written: as if each had constants of its
+        own."""
+        with self.noted() as uses, self.emitter.repeated(times):
+            yield
+        for ring, used in zip(self.rings, uses, strict=True):
+            for use in [use for use in used if use.rows] * (times - 1):
+                ring.take(use.rows, align=use.align)
+
+    @property
+    def rings(self) -> tuple[Ring, ...]:
+        """The scratchpads of constants."""
+        return self.weights, self.params, self.tables
+
+    @contextmanager
+    def noted(self) -> Iterator[list[list[Use]]]:
+        """Gives the uses of constants in the meantime, for each of `rings`, once it is over."""
+        found: list[list[Use]] = []
+        outer = [ring.uses for ring in self.rings]
+        for ring in self.rings:
+            ring.uses = []
+        try:
+            yield found
+        finally:
+            for ring, before in zip(self.rings, outer, strict=True):
+                found.append(ring.uses or [])
+                ring.uses = None if before is None else before + found[-1]
 
     # Constants into scratchpads.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from tilewright.compiler.npu.emit import assembler, structs
 from tilewright.compiler.npu.emit.spaces import sizes
@@ -74,6 +75,18 @@ class Emitter:
             self._tape.clear()
         self._counted = len(self._tape)
         self._work = dict.fromkeys(Engine, 0)
+
+    @contextmanager
+    def repeated(self, times: int) -> Iterator[None]:
+        """Counts what is written meanwhile so many times, where nothing is emitted."""
+        assert self.dry
+        work, read, written = dict(self.work), self.read_bytes, self.write_bytes
+        yield
+        now = self.work
+        for engine in now:
+            now[engine] += (times - 1) * (now[engine] - work[engine])
+        self.read_bytes += (times - 1) * (self.read_bytes - read)
+        self.write_bytes += (times - 1) * (self.write_bytes - written)
 
     def end_step(self) -> list[int]:
         """Writes an NPU step and closes it with END. Returns for each operation, and the end, where it begins in the

@@ -62,6 +62,7 @@ class TilePlans(dict[Hashable, TilePlan[Any]]):
         alone, banded: estimated cycles of single layers and work of groups, by the shape of the layers and what is on
             the chip: layers of one shape are looked at once.
         by_channel: how groups run by channels, by the same.
+        counted: work of layers where nothing is emitted, see `tilewright.compiler.npu.schedule.counting`.
     """
 
     def __init__(self, memory: MemoryTiming = DEFAULT_MEMORY) -> None:
@@ -70,6 +71,7 @@ class TilePlans(dict[Hashable, TilePlan[Any]]):
         self.alone: dict[Hashable, float] = {}
         self.banded: dict[Hashable, list[BandedWork]] = {}
         self.by_channel: dict[Hashable, Any] = {}
+        self.counted: dict[Hashable, Any] = {}
         self._searched: dict[Hashable, list[tuple[int, TilePlan[Any]]]] = {}
 
     def keep(self, what: Hashable, budget: int, plan: TilePlan[Any]) -> None:

@@ -20,6 +20,14 @@ class ScratchpadFull(Exception):
 _FIRST, _END, _START = itemgetter(0), itemgetter(1), attrgetter("start")
 
 
+class Use(NamedTuple):
+    """A use of what has a key in a ring: it was found there (no rows), or put there in so many rows."""
+
+    key: Hashable
+    rows: int = 0
+    align: int = 1
+
+
 class Ring:
     """Rows of a scratchpad that are handed out in rotation. What was put under a key is found again until its rows
     are handed out anew.
@@ -27,18 +35,25 @@ class Ring:
     Args:
         rows: size.
         align: every allocation starts at a multiple.
+
+    Attributes:
+        uses: where there is a list, all uses of a key are appended to it.
     """
 
     def __init__(self, rows: int, align: int = 1) -> None:
         self.rows = rows
         self.align = align
+        self.uses: list[Use] | None = None
         self._next = 0
         self._held: dict[Hashable, int] = {}
         self._spans: list[tuple[int, int, Hashable]] = []  # start, end, key; sorted, none overlaps another
 
     def find(self, key: Hashable) -> int | None:
         """First row of what was put under a key, None if it is no longer there."""
-        return self._held.get(key)
+        at = self._held.get(key)
+        if self.uses is not None and at is not None:
+            self.uses.append(Use(key))
+        return at
 
     def take(self, count: int, key: Hashable | None = None, align: int | None = None) -> int:
         """`count` rows, forgetting whatever was held there.
@@ -62,6 +77,8 @@ class Ring:
         spans[low:high] = [] if key is None else [(start, end, key)]
         if key is not None:
             self._held[key] = start
+            if self.uses is not None:
+                self.uses.append(Use(key, count, align))
         return start
 
     def reserve(self, count: int) -> int:

@@ -10,6 +10,7 @@ import functools
 import math
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.layers.phase_tile import PhaseTile
 from tilewright.compiler.npu.layers.products import minimum_constants
 from tilewright.compiler.npu.layers.row_sums import RowSums, add_by_tiles
+from tilewright.compiler.npu.layers.sampling import sampled
 from tilewright.compiler.npu.layers.tiling import OutputPart
 from tilewright.isa.config import NpuConfig
 
@@ -83,7 +85,7 @@ class ConvLayer(Layer):
 
     def emit(self, context: Context, plan: TilePlan[Any], part: OutputPart | None = None) -> None:
         with context.pools(plan.pools):
-            for _ in ConvEmission(context, self, plan.tiling, part).run():
+            for _ in ConvEmission(context, self, plan.tiling, part, alone=True).run():
                 pass
 
     @property
@@ -98,6 +100,10 @@ class ConvLayer(Layer):
         outputs, x = longest(self.phases, self.output), self.inputs[0]
         borders = (phase.window.border(outputs, (x.h, x.w)) for phase in self.phases)
         return functools.reduce(Border.union, borders), self.fill
+
+    @property
+    def equal_blocks(self) -> bool:
+        return all(phase.rest is None for phase in self.phases)
 
     @property
     def dense(self) -> bool:
@@ -125,10 +131,16 @@ _InputKey = tuple[int, tuple[int, int], tuple[int, int], int, int]
 
 
 class ConvEmission:
-    """Emission of one layer (or some of its rows), tile by tile, with the input tiles that stay in ACT meanwhile."""
+    """Emission of one layer (or some of its rows), tile by tile, with the input tiles that stay in ACT meanwhile.
 
-    def __init__(self, context: Context, layer: ConvLayer, tiling: ConvTiling, part: OutputPart | None) -> None:
-        self.context = context
+    Args:
+        alone: nothing else is emitted between its chunks.
+    """
+
+    def __init__(
+        self, context: Context, layer: ConvLayer, tiling: ConvTiling, part: OutputPart | None, alone: bool = False
+    ) -> None:
+        self.context, self.alone = context, alone
         self.layer = layer
         self.tiling = tiling
         self.s = layer.shape(context.config, None if part is None else part.span)
@@ -150,9 +162,19 @@ class ConvEmission:
             for r0 in range(0, width, tiling.columns)
         ]
         chunks = [(b, min(tiling.blocks, s.y.cb - b)) for b in range(0, s.y.cb, tiling.blocks)]
+
+        def alike(band: tuple[int, int, int, int, int]) -> Hashable:
+            n, q0, q1, r0, r1 = band
+            image = n if self.layer.dynamic is not None else 0  # which has weights of its own
+            return image, q1 - q0, r1 - r0, q0 == s.first, q1 == end, r0 == 0, r1 == width
+
+        def some_chunks() -> Iterator[tuple[int, int]]:
+            equal = self.alone and self.layer.equal_blocks
+            return sampled(self.context, chunks, itemgetter(1)) if equal else iter(chunks)
+
         if tiling.bands_outer:
-            for band in bands:
-                for chunk in chunks:
+            for band in sampled(self.context, bands, alike):
+                for chunk in some_chunks():
                     self._tile(Box(band[0], *chunk, *band[1:]))
                     if s.grouped:  # every chunk has its own inputs
                         self._drop_inputs()
@@ -160,8 +182,8 @@ class ConvEmission:
                         yield
                 self._drop_inputs()
         else:
-            for chunk in chunks:
-                for band in bands:
+            for chunk in some_chunks():
+                for band in sampled(self.context, bands, alike):
                     self._tile(Box(band[0], *chunk, *band[1:]))
                     if len(bands) > 1:
                         self._drop_inputs()

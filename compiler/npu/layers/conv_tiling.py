@@ -138,7 +138,9 @@ class ConvShape:
         self.taps = max(p.kernel[0] * p.kernel[1] for p in phases) * self.sets
         self.rest = sum(p.rest_tiles for p in phases)
         self.rest_sets = max((p.rest.sets for p in phases if p.rest is not None), default=0)
-        self.in_blocks = max(self.input_range(b)[1] for b in range(0, y.cb, self.unit))
+        self.in_blocks = self.x.cb
+        if self.grouped:
+            self.in_blocks = max(self.input_range(b)[1] for b in range(0, y.cb, self.unit))
         #: A result of 16 bits takes a step for each sum, and an instruction for each byte.
         self.vector_steps = self.bytes**2
         self._windows = [p.window for p in phases]

@@ -21,8 +21,9 @@ from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.layers.params import channel_params
 from tilewright.compiler.npu.layers.products import minimum_constants
 from tilewright.compiler.npu.layers.rest import Rest
+from tilewright.compiler.npu.layers.sampling import box_tiles
 from tilewright.compiler.npu.layers.sliding_window import SlidingWindow
-from tilewright.compiler.npu.layers.tiling import Bus, OutputPart, PlaneTiling, bands, boxes, even_parts
+from tilewright.compiler.npu.layers.tiling import Bus, OutputPart, PlaneTiling, bands, even_parts
 from tilewright.isa.config import NpuConfig
 
 _TILE_OVERHEAD = 15
@@ -145,8 +146,13 @@ class DepthwiseLayer(Layer):
     def emit(self, context: Context, plan: TilePlan[Any], part: OutputPart | None = None) -> None:
         """Channel blocks outside (their weights stay), bands inside."""
         with context.pools(plan.pools):
-            for box in boxes(self.output.first_bytes, plan.tiling.plane, part):
+            y = self.output.first_bytes
+            for box in box_tiles(context, y, plan.tiling.plane, part, self.equal_blocks):
                 self._emit_tile(context, box, plan.tiling.shared)
+
+    @property
+    def equal_blocks(self) -> bool:
+        return self.rest is None
 
     def input_rows(self, span: tuple[int, int]) -> tuple[int, int]:
         return self.window.span(*span, 0)

@@ -140,9 +140,14 @@ class WindowPass(NamedTuple):
     def missing(self) -> np.ndarray:
         """Returns which taps of the oldest line lie in the padding that is not pushed before the first line, bool
         [outputs of it that miss some, taps]."""
-        outputs, taps = np.arange(-(-self.shared // self.along.emit))[:, None], np.arange(self.along.taps)
-        found: np.ndarray = outputs * self.along.emit + taps * self.along.lag < self.shared
-        return found
+        return _missing(self.shared, self.along)
+
+
+@functools.cache
+def _missing(shared: int, along: TapGroup) -> np.ndarray:
+    outputs, taps = np.arange(-(-shared // along.emit))[:, None], np.arange(along.taps)
+    found: np.ndarray = outputs * along.emit + taps * along.lag < shared
+    return found
 
 
 def _axis_options(kernel: int, stride: int, dilation: int) -> Iterator[list[TapGroup]]:

@@ -17,7 +17,8 @@ from tilewright.compiler.npu.emit.tile_program import Loop
 from tilewright.compiler.npu.emit.tiles import NO_TILE, ActTile
 from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.layers.params import uniform_params
-from tilewright.compiler.npu.layers.tiling import OutputPart, PlaneTiling, boxes, even_parts
+from tilewright.compiler.npu.layers.sampling import box_tiles
+from tilewright.compiler.npu.layers.tiling import OutputPart, PlaneTiling, even_parts
 from tilewright.compiler.npu.views import View
 from tilewright.isa.instructions import Source
 
@@ -63,7 +64,7 @@ class VectorLayer(Layer):
 
     def emit(self, context: Context, plan: TilePlan[Any], part: OutputPart | None = None) -> None:
         with context.pools(plan.pools):
-            for box in boxes(self.output, plan.tiling, part):
+            for box in box_tiles(context, self.output, plan.tiling, part):
                 self.emit_tile(context, box)
 
     def _tilings(self, y: View) -> Iterator[PlaneTiling]:

@@ -145,6 +145,11 @@ class Layer(ABC):
         return id(self)
 
     @property
+    def equal_blocks(self) -> bool:
+        """True if every block of channels of the output is as much work."""
+        return True
+
+    @property
     def dense(self) -> bool:
         """True if every result needs all channels of the input."""
         return False

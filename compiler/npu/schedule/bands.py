@@ -20,6 +20,7 @@ from tilewright.compiler.npu.emit.scratch import Heap, ScratchpadFull
 from tilewright.compiler.npu.emit.tiles import BandTile
 from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.layers.tiling import OutputPart
+from tilewright.compiler.npu.schedule.counting import emit_part
 from tilewright.compiler.npu.views import View, same_box
 from tilewright.isa.instructions import Engine, Source
 
@@ -275,7 +276,7 @@ def _emit_band(context: Context, group: LayerGroup, image: int, band: BandRows, 
             _shift(context, group.between[k], band.window[k], made, total.buffers)
         if made[1] > made[0]:
             with context.tiles_from(total.ahead):
-                layer.emit(context, _plan(context, layer, made), OutputPart(image, made))
+                emit_part(context, layer, _plan(context, layer, made), OutputPart(image, made))
         if k < len(group.between):
             fill_padding(context, group.between[k], band.window[k], made)
         total.read_bytes += emitter.read_bytes - read

@@ -25,6 +25,7 @@ from tilewright.compiler.npu.layers.conv_tiling import ConvTiling
 from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.layers.tiling import OutputPart
 from tilewright.compiler.npu.schedule.bands import Between, LayerGroup, LayerWork, between_of, fill_padding
+from tilewright.compiler.npu.schedule.counting import emit_part
 from tilewright.isa.config import NpuConfig
 
 #: Layers in such a group at most.
@@ -210,7 +211,8 @@ class _Emission:
         with self._counted(number + 1):
             if layer.by_channel:
                 with self.context.tiles_from(self.rooms[number]):
-                    layer.emit(self.context, self.plan.behind[number], OutputPart(image, (0, layer.output.h), chunk))
+                    part = OutputPart(image, (0, layer.output.h), chunk)
+                    emit_part(self.context, layer, self.plan.behind[number], part)
             elif sums is not None:
                 sums.add_channels(chunk, self.acc)
 

@@ -12,6 +12,7 @@ from tilewright.compiler.npu.emit.scratch import ScratchpadFull
 from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.schedule.bands import LayerGroup, emit_group
 from tilewright.compiler.npu.schedule.channels import emit_channels
+from tilewright.compiler.npu.schedule.counting import emit_part
 from tilewright.compiler.npu.schedule.residency import Stay, outside_groups
 from tilewright.compiler.npu.views import View, same_box
 from tilewright.isa.config import NpuConfig
@@ -122,7 +123,7 @@ def _emit_unit(context: Context, unit: LayerGroup) -> list[LayerRow]:
 def _emit_one(context: Context, layer: Layer) -> LayerRow:
     read, written = context.emitter.read_bytes, context.emitter.write_bytes
     plan = layer.plan(context, context.heap.largest_gap)
-    layer.emit(context, plan)
+    emit_part(context, layer, plan)
     return _row(layer, context.emitter.read_bytes - read, context.emitter.write_bytes - written, str(plan.tiling))
 
 

@@ -19,6 +19,7 @@ from tilewright.compiler.npu.emit.scratch import ScratchpadFull
 from tilewright.compiler.npu.layers.layer import Layer, readers
 from tilewright.compiler.npu.schedule import channels
 from tilewright.compiler.npu.schedule.bands import LayerGroup, emit_group, group_of
+from tilewright.compiler.npu.schedule.counting import emit_part
 from tilewright.compiler.npu.schedule.residency import Stay, outside_groups
 from tilewright.compiler.npu.schedule.shape import shape_of
 from tilewright.isa.instructions import Engine
@@ -27,8 +28,9 @@ from tilewright.isa.instructions import Engine
 _EXPOSED = 0.04
 #: Cycles until all engines work.
 _START = 150
-#: Rows per band that are tried.
-_STEPS = (1, 2, 4, 7, 8, 14, 16, 28)
+#: Rows per band that are tried, and how many of those that fit, the largest ones: the smaller a band, the more often
+#: layers wait for each other.
+_STEPS, _MOST_STEPS = (1, 2, 4, 7, 8, 14, 16, 28), 4
 #: Cycles a layer loses where it waits for the one before within a band.
 _HANDOVER = 20
 
@@ -173,7 +175,7 @@ def _emit_unbanded(context: Context, group: LayerGroup, first: int, stays: list[
         if group.by_channel:
             channels.emit_channels(dry, group)
         else:
-            layer.emit(dry, layer.plan(dry, dry.heap.largest_gap))
+            emit_part(dry, layer, layer.plan(dry, dry.heap.largest_gap))
     except ScratchpadFull:
         return float("inf")
     return _cycles(dry) + _START
@@ -191,13 +193,14 @@ def _work_of_group(
 
 
 def _emit_bands(context: Context, group: LayerGroup, first: int, stays: list[Stay]) -> Iterator[BandedWork]:
-    half = context.config.acc_rows // 2
-    for step in group.steps(_STEPS):
+    half, fitting = context.config.acc_rows // 2, 0
+    for step in sorted(group.steps(_STEPS), reverse=True):
         try:
             dry = _dry(context, stays, first, first + len(group.layers))
             totals = emit_group(dry, replace(group, step=step))
         except ScratchpadFull:
-            return
+            continue
+        fitting += 1
         # Within a band a layer waits for the one before: only GEMM and VECTOR of one layer overlap.
         steps = [one for work in totals if work.ahead is None for one in work.steps]
         beside = [sum(work) for work in zip(*(one for work in totals for one in work.steps), strict=True)]
@@ -206,6 +209,8 @@ def _emit_bands(context: Context, group: LayerGroup, first: int, stays: list[Sta
         serial = max(sum(max(one) + _HANDOVER for one in steps), *beside)
         bus = max(dry.emitter.work[Engine.LOAD], dry.emitter.work[Engine.STORE])
         yield BandedWork(step, compute, drained, serial, bus)
+        if fitting == _MOST_STEPS:
+            return
 
 
 def _estimate(work: BandedWork, drain: float) -> float:

@@ -1,0 +1,101 @@
+"""Work of layers that is counted once and used again, where nothing is emitted.
+
+The candidates of a search have most of their bands in common: the same layer makes as many rows, by the same plan, from
+tensors in the same places. What it then adds to the work of the engines depends besides only on which of its constants
+are in the scratchpads already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+from tilewright.compiler.npu.emit.context import Context
+from tilewright.compiler.npu.emit.plan import TilePlan
+from tilewright.compiler.npu.emit.scratch import Use
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.layers.tiling import OutputPart
+from tilewright.isa.instructions import Engine
+
+#: Layers whose work in a band does not depend on where the band lies, but for the padding above and below.
+_ALIKE = ("array", "window")
+
+
+class _Counted(NamedTuple):
+    """What the emission of a layer does to a context that only counts.
+
+    Attributes:
+        layer: which is kept, so that its id stays its own.
+        uses: of constants, in order, for each of `Context.rings`; without a key where no other part uses them.
+        work: by engine.
+        read_bytes, write_bytes: of memory.
+    """
+
+    layer: Layer
+    uses: list[list[Use]]
+    work: dict[Engine, int]
+    read_bytes: int
+    write_bytes: int
+
+    def begins_in(self, context: Context) -> bool:
+        """True if the scratchpads hold those of its constants that they held when it was counted."""
+        for ring, uses in zip(context.rings, self.uses, strict=True):
+            seen = set()
+            for use in uses:
+                if use.key is not None and use.key not in seen and (ring.find(use.key) is None) != (use.rows > 0):
+                    return False
+                seen.add(use.key)
+        return True
+
+    def repeat(self, context: Context) -> None:
+        """Does to a context what the emission would do."""
+        for ring, uses in zip(context.rings, self.uses, strict=True):
+            for use in uses:
+                if use.rows:  # a key that was put there twice may still be there
+                    ring.take(use.rows, None if ring.find(use.key) is not None else use.key, use.align)
+        work = context.emitter.work
+        for engine, more in self.work.items():
+            work[engine] += more
+        context.emitter.read_bytes += self.read_bytes
+        context.emitter.write_bytes += self.write_bytes
+
+
+def emit_part(context: Context, layer: Layer, plan: TilePlan[Any], part: OutputPart | None = None) -> None:
+    """Does what `layer.emit` does; where nothing is emitted, by what is known of a part like it."""
+    if not context.emitter.dry or context.sums is not None:
+        layer.emit(context, plan, part)
+        return
+    known = context.plans.counted.setdefault(_key(context, layer, plan, part), [])
+    found = next((one for one in known if one.begins_in(context)), None)
+    if found is not None:
+        found.repeat(context)
+        return
+    emitter = context.emitter
+    work, read, written = dict(emitter.work), emitter.read_bytes, emitter.write_bytes
+    with context.noted() as uses:
+        layer.emit(context, plan, part)
+    if part is not None and part.blocks is not None and _alike(layer):
+        uses = [*([use._replace(key=None) for use in own if use.rows] for own in uses[:-1]), uses[-1]]
+    more = {engine: now - work[engine] for engine, now in emitter.work.items()}
+    known.append(_Counted(layer, uses, more, emitter.read_bytes - read, emitter.write_bytes - written))
+
+
+def _key(context: Context, layer: Layer, plan: TilePlan[Any], part: OutputPart | None) -> Hashable:
+    """Equal for parts of a layer that add as much work where they find the same constants."""
+    where = tuple(context.on_chip(view) for view in (*layer.reads, layer.output))
+    if part is None:
+        return id(layer), plan.tiling, where
+    span: tuple[int, ...] = part.span
+    if layer.datapath in _ALIKE:
+        first, end = layer.input_rows(part.span)
+        span = (part.span[1] - part.span[0], max(0, -first), max(0, end - layer.inputs[0].h))
+    blocks: Hashable = part.blocks
+    if part.blocks is not None and _alike(layer):
+        blocks = len(part.blocks)
+    return id(layer), plan.tiling, where, span, blocks
+
+
+def _alike(layer: Layer) -> bool:
+    """True if parts of as many channel blocks are as much work: each has constants of its own, and there is one
+    image."""
+    return layer.output.n == 1 and layer.equal_blocks
