@@ -103,7 +103,11 @@ def _refined(
     start = Costed(schedule, problem.cost(schedule) if cost is None else cost)
     tiled = refine_tiles(problem, start, effort, _part(progress, 1, 4))
     resident = refine_residency(problem, tiled, _part(progress, 2, 4))
-    return refine_groups(problem, resident, _part(progress, 3, 4))
+    refined = refine_groups(problem, resident, _part(progress, 3, 4))
+    if refined.schedule is schedule and cost is None:
+        return start
+    # Parts were compared so far.
+    return Costed(refined.schedule, problem.cost(refined.schedule))
 
 
 def _part(progress: Callable[[float], None], number: int, count: int) -> Callable[[float], None]:

@@ -71,16 +71,18 @@ def assembled(
 
 
 def accesses_of(machine: structs.Assembler, tape: Sequence[int]) -> list[tuple[list[Access], list[Access]]]:
-    """Returns what each run of a tile program reads and writes."""
+    """Returns what each run of a tile program reads and writes, in elements of ACC."""
     numbers = iter(assembler.list_accesses(machine, tape))
     found = []
     for reads in numbers:
         writes = next(numbers)
-        found.append((list(_accesses(numbers, reads)), list(_accesses(numbers, writes))))
+        grain = machine.acc_grain
+        found.append((list(_accesses(numbers, reads, grain)), list(_accesses(numbers, writes, grain))))
     return found
 
 
-def _accesses(numbers: Iterator[int], count: int) -> Iterator[Access]:
+def _accesses(numbers: Iterator[int], count: int, acc_grain: int) -> Iterator[Access]:
     for _ in range(count):
-        space, *values = itertools.islice(numbers, len(Access._fields))
-        yield Access(SPACES[space], *values)
+        space, start, length, times, stride = itertools.islice(numbers, len(Access._fields))
+        unit = acc_grain if SPACES[space] == "acc" else 1
+        yield Access(SPACES[space], start * unit, length * unit, times, stride * unit)

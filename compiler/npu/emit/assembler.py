@@ -20,7 +20,7 @@ _INCLUDE = Path(__file__).resolve().parents[3] / "isa" / "include"
 @functools.cache
 def _library() -> ctypes.CDLL:
     path = shared_library(
-        _SOURCES / "assembler.cpp", ["-O2", "-Wall", f"-I{_INCLUDE}"],
+        _SOURCES / "assembler.cpp", ["-O3", "-Wall", f"-I{_INCLUDE}"],
         [*_SOURCES.glob("*.h"), *_SOURCES.glob("*.cpp"), *_INCLUDE.glob("*.h")], group="compiler", name="assembler",
         title="the assembler of the compiler",
     )  # fmt: skip

@@ -7,15 +7,14 @@ from contextlib import contextmanager
 
 from tilewright.compiler.npu.emit import assembler, structs
 from tilewright.compiler.npu.emit.spaces import sizes
-from tilewright.compiler.npu.emit.tile_program import ONCE, Level, Loop, Operation, Place
+from tilewright.compiler.npu.emit.tile_program import ONCE, Level, Loop, Operation, Place, PostFields
 from tilewright.isa.codes import CodeMode
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.fields import INSTRUCTION_BYTES
 from tilewright.isa.instructions import Engine, Memory, Rounding, RowFunction, Source, WideByte
 from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 
-#: Fields of VECTOR_POST (but for the table, which the emitter sets) and VECTOR_ADD, in the order of a tile program.
-POST_FIELDS = ("zp", "lo", "hi", "add_lo", "add_hi", "za", "zb")
+#: Fields of VECTOR_ADD, in the order of a tile program.
 ADD_FIELDS = ("ma", "mb", "c", "shift")
 
 
@@ -195,7 +194,7 @@ class Emitter:
         add: bool = False,
         lut: int | None = None,
         rounding: Rounding = Rounding.EVEN,
-        post: Mapping[str, int] | None = None,
+        post: PostFields | None = None,
         constants: Mapping[str, int] | None = None,
     ) -> None:
         """One VECTOR nest. Loops are (count, a, b, dst, prm).
@@ -241,7 +240,7 @@ class Emitter:
         tail: int = 0,
         number: int = 0,
         exponent: int = 0,
-        post: Mapping[str, int] | None = None,
+        post: PostFields | None = None,
         constants: Mapping[str, int] | None = None,
     ) -> None:
         """One ROW. Loops are as those of `vector`, and no more than the machine has; the second stride is that of STAT.
@@ -256,14 +255,10 @@ class Emitter:
         self._registers(post, constants)
         self._nest(reduce, loops)
 
-    def _registers(self, post: Mapping[str, int] | None, constants: Mapping[str, int] | None) -> None:
+    def _registers(self, post: PostFields | None, constants: Mapping[str, int] | None) -> None:
         """Writes the fields of VECTOR_POST and of VECTOR_ADD, where they are given."""
-        for given, names in ((post, POST_FIELDS), (constants, ADD_FIELDS)):
-            if given is None:
-                self._tape.append(False)
-            else:
-                self._tape.append(True)
-                self._tape += [given.get(name, 0) for name in names]
+        self._tape += (False,) if post is None else (True, *post)
+        self._tape += (False,) if constants is None else (True, *(constants.get(name, 0) for name in ADD_FIELDS))
 
     def _nest(self, reduce: Sequence[Loop], outer: Sequence[Loop]) -> None:
         """Writes the levels of a nest, and ends the operation."""

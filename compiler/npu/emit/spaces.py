@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import Engine, Memory
 
@@ -31,10 +33,14 @@ SPACES = tuple(WRITERS)
 assert SPACES[: len(Memory)] == tuple(memory.name.lower() for memory in Memory)
 
 
+def acc_grain(config: NpuConfig) -> int:
+    """Returns the elements of ACC that share one hazard entry: rows of GEMM, DEPTHWISE and VECTOR differ in width."""
+    return math.gcd(config.block_in, config.block_out, config.dw_lanes)
+
+
 def sizes(config: NpuConfig, arena_bytes: int) -> dict[str, int]:
-    """Returns the entries of every space: rows, of ACC elements (rows of GEMM and VECTOR differ in width), of memory
-    grains."""
+    """Returns the entries of every space: rows of scratchpads, grains of ACC and of memory."""
     return {memory.name.lower(): memory.rows(config) for memory in Memory} | {
-        "acc": config.acc_rows * config.block_out,
+        "acc": config.acc_rows * config.block_out // acc_grain(config),
         "memory": -(-arena_bytes // MEMORY_GRAIN) + 1,
     }

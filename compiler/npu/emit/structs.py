@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from ctypes import POINTER, c_char, c_double, c_int64, c_uint8, c_uint32, c_uint64
 
-from tilewright.compiler.npu.emit.spaces import MEMORY_GRAIN, READERS, SPACES, WRITERS
+from tilewright.compiler.npu.emit.spaces import MEMORY_GRAIN, READERS, SPACES, WRITERS, acc_grain
 from tilewright.isa.config import SEMAPHORE_LIMIT, WIDE_TABLE, NpuConfig
 from tilewright.isa.generate.c_structs import Struct
 from tilewright.isa.instructions import ROW_WRITES, Engine, Memory
@@ -57,6 +57,7 @@ class Assembler(Struct):
         ("wide_table", c_uint32),
         ("row_writes", c_uint32),
         ("memory_grain", c_uint32),
+        ("acc_grain", c_uint32),
         ("limit", c_int64),
         ("ahead", c_int64),
         ("rows", c_int64 * len(SPACES)),
@@ -107,9 +108,9 @@ def assembler(
         **{name: getattr(config, name) for name in _CONFIG}, arena_region=ARENA_REGION,
         constant_region=CONSTANT_REGION, overhead=_OVERHEAD, row_divide_cycles=ROW_DIVIDE_CYCLES,
         row_norm_write=row_norm_write(config), vector_depth=VECTOR_DEPTH, wide_table=WIDE_TABLE,
-        row_writes=sum(1 << function for function in ROW_WRITES), memory_grain=MEMORY_GRAIN, limit=limit,
-        ahead=SEMAPHORE_LIMIT // 2 if ahead else 0, read_interval=memory.read_interval,
-        write_interval=memory.write_interval,
+        row_writes=sum(1 << function for function in ROW_WRITES), memory_grain=MEMORY_GRAIN,
+        acc_grain=acc_grain(config), limit=limit, ahead=SEMAPHORE_LIMIT // 2 if ahead else 0,
+        read_interval=memory.read_interval, write_interval=memory.write_interval,
     )  # fmt: skip
     machine.row_bytes[:] = [scratchpad.row_bytes(config) for scratchpad in Memory]
     machine.rows[:] = [rows[space] for space in SPACES]

@@ -24,6 +24,18 @@ class Place(NamedTuple):
     offset: int
 
 
+class PostFields(NamedTuple):
+    """The fields of VECTOR_POST but for the table."""
+
+    zp: int = 0
+    lo: int = 0
+    hi: int = 0
+    add_lo: int = 0
+    add_hi: int = 0
+    za: int = 0
+    zb: int = 0
+
+
 class Operation(IntEnum):
     """The kinds of operations; see the method of `Emitter` of the same name. RUN is an instruction as it is."""
 

@@ -88,9 +88,10 @@ class ConvConstants:
 
     def _whole(self, index: int) -> bool:
         """True if programs share the constants of a phase, which is a matrix product: then they lie in one piece."""
+        if not self.context.constants.shared or self.layer.dynamic is not None:
+            return False
         phase, s = self.s.phases[index], self.s
-        plain = phase.rest is None and not s.grouped and phase.weights.shape[0] == 1 and phase.kernel == (1, 1)
-        return self.context.constants.shared and self.layer.dynamic is None and plain
+        return phase.rest is None and not s.grouped and phase.weights.shape[0] == 1 and phase.kernel == (1, 1)
 
     @property
     def _rows(self) -> int:

@@ -17,6 +17,7 @@ from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.geometry import Border
 from tilewright.compiler.npu.emit.plan import TilePlan
 from tilewright.compiler.npu.emit.scratch import ScratchpadFull
+from tilewright.compiler.npu.emit.tile_program import PostFields
 from tilewright.compiler.npu.layers.products import Products
 from tilewright.compiler.npu.layers.tiling import OutputPart
 from tilewright.compiler.npu.views import View
@@ -57,12 +58,10 @@ class Post:
     zb: int = 0
 
     @property
-    def fields(self) -> dict[str, int]:
+    def fields(self) -> PostFields:
         """Values for VECTOR_POST."""
-        values = {"zp": self.zp, "lo": self.low, "hi": self.high, "za": self.za, "zb": self.zb}
-        if self.add is not None:
-            values |= {"add_lo": self.add.low, "add_hi": self.add.high}
-        return values
+        low, high = (0, 0) if self.add is None else (self.add.low, self.add.high)
+        return PostFields(self.zp, self.low, self.high, low, high, self.za, self.zb)
 
 
 @dataclass

@@ -19,6 +19,7 @@ import numpy as np
 from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.geometry import Box
 from tilewright.compiler.npu.emit.plan import Pools, TilePlan
+from tilewright.compiler.npu.emit.tile_program import PostFields
 from tilewright.compiler.npu.layers.accumulators import emit_accumulators
 from tilewright.compiler.npu.layers.layer import Layer, Post
 from tilewright.compiler.npu.layers.params import uniform_params
@@ -210,10 +211,9 @@ class _Taken:
     def shifted(self, to: int, source: int, bits: int) -> None:
         """Rows of ACT times 2**bits."""
         constants = {"ma": 1 << bits, "mb": 0, "c": 0, "shift": 0}
-        fields = {"add_lo": -128, "add_hi": 127}
         self.context.emitter.vector(
-            Source.ACT, source, to, [(self.vectors, 1, 1, 1, 0)], b=source, add=True, post=fields,
-            constants=constants,
+            Source.ACT, source, to, [(self.vectors, 1, 1, 1, 0)], b=source, add=True,
+            post=PostFields(add_lo=-128, add_hi=127), constants=constants,
         )  # fmt: skip
 
     def subtract(self, source: int, bits: int) -> None:

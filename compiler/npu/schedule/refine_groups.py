@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable
 
 from tilewright.compiler.npu.schedule.bands import LayerGroup
+from tilewright.compiler.npu.schedule.comparison import compared
 from tilewright.compiler.npu.schedule.fusion import Candidate, candidates, cheapest, closer_estimate
 from tilewright.compiler.npu.schedule.problem import GAIN, Costed, Schedule, StepProblem
 
@@ -126,8 +127,8 @@ def refine_groups(problem: StepProblem, start: Costed, progress: Callable[[float
         return start
     kept = {number: tile for candidate in path for number, tile in groups.tiles(candidate).items()}
     better = Schedule(schedule.stays, [candidate.group for candidate in path], kept)
-    found = problem.cost(better)
-    return Costed(better, found) if found < GAIN * cost else start
+    found = compared(problem, start, better)
+    return found if found.cost < GAIN * cost else start
 
 
 def _on_chip(units: Iterable[LayerGroup]) -> int:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
+from tilewright.compiler.npu.schedule.comparison import compared
 from tilewright.compiler.npu.schedule.decisions import decisions_of
 from tilewright.compiler.npu.schedule.problem import GAIN, Costed, StepProblem
 from tilewright.compiler.npu.schedule.residency import Stay, place_residents, resident_candidates
@@ -59,9 +60,10 @@ def refine_residency(
         before, after = (budgeted.cost(either, units) for either in (best, tried))
         if after < before:
             best = tried
-    if best is schedule or not (found := problem.cost(best)) < GAIN * cost:
+    if best is schedule:
         return start
-    return Costed(best, found)
+    found = compared(problem, start, best)
+    return found if found.cost < GAIN * cost else start
 
 
 def _changed(before: list[Stay], after: list[Stay]) -> list[Stay]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from tilewright.compiler.npu.schedule.comparison import compared
 from tilewright.compiler.npu.schedule.decisions import decisions_of
 from tilewright.compiler.npu.schedule.neighbours import Neighbourhood
 from tilewright.compiler.npu.schedule.problem import GAIN, Costed, StepProblem
@@ -64,9 +65,10 @@ def refine_tiles(
             found = problem.cost(tried, window)
             if found < GAIN * lowest:
                 lowest, best = found, tried
-    if best is schedule or not (found := problem.cost(best)) < GAIN * cost:
+    if best is schedule:
         return start
-    return Costed(best, found)
+    refined = compared(problem, start, best)
+    return refined if refined.cost < GAIN * cost else start
 
 
 def _instructions(config: NpuConfig, image: bytes, arena_bytes: int) -> int:

@@ -20,9 +20,10 @@ from tilewright.common.errors import TilewrightError
 from tilewright.common.processes import Command, Outcome, processors, run_all
 from tilewright.compiler.npu.emit.scratch import ScratchpadFull
 from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.schedule.comparison import compared
 from tilewright.compiler.npu.schedule.emission import emit_step
 from tilewright.compiler.npu.schedule.fusion import choose_groups
-from tilewright.compiler.npu.schedule.problem import Schedule, StepProblem
+from tilewright.compiler.npu.schedule.problem import Costed, Schedule, StepProblem
 from tilewright.compiler.npu.schedule.residency import choose_residents
 from tilewright.isa.config import NpuConfig
 
@@ -119,12 +120,10 @@ def search(
         found = [make_schedule(problem, policy) for policy in options]
         if all(schedule == found[0] for schedule in found[1:]):
             return found[0], None
-        measured = [problem.cost(schedule) for schedule in found]
-        compared = [
-            cost / (_CHANNELS_MARGIN if policy.chunks else 1) for policy, cost in zip(options, measured, strict=True)
-        ]
-        chosen = compared.index(min(compared))
-        return found[chosen], measured[chosen]
+        first = Costed(found[0], problem.cost(found[0]))
+        measured = [first, *(compared(problem, first, schedule) for schedule in found[1:])]
+        margins = [_CHANNELS_MARGIN if policy.chunks else 1 for policy in options]
+        return min(zip(measured, margins, strict=True), key=lambda one: one[0].cost / one[1])[0]
     workers = min(processors(), len(options))
     shares = [options[i::workers] for i in range(workers)]
     costs = _in_processes(problem, shares, lambda count: progress(count / len(shares)))

@@ -252,7 +252,7 @@ class Expander {
         set_nest(run, GEMM_LOOP, machine_.gemm_loops, inner, 3);
         add_walk(run.reads, TW_MEMORY_ACT, act, inner, GEMM_ACT);
         add_walk(run.reads, TW_MEMORY_WGT, wgt, inner, GEMM_WGT);
-        add_walk(run.writes, ACC, acc, inner, GEMM_ACC, reductions, machine_.block_out);
+        add_walk(run.writes, ACC, acc, inner, GEMM_ACC, reductions, machine_.block_out / machine_.acc_grain);
     }
 
     void depthwise(Tape &tape) {
@@ -297,7 +297,7 @@ class Expander {
         add_walk(run.reads, TW_MEMORY_ACT, act, nest, GEMM_ACT);
         add_walk(run.reads, TW_MEMORY_WGT, wgt, nest, GEMM_WGT);
         for (int i = 0; i < 2; i++) nest[i].count = (nest[i].count - 1 - start[i] + step[i]) / step[i];  // emissions
-        add_walk(run.writes, ACC, acc, nest, GEMM_ACC, 0, machine_.dw_lanes);
+        add_walk(run.writes, ACC, acc, nest, GEMM_ACC, 0, machine_.dw_lanes / machine_.acc_grain);
     }
 
     // Vectors.
@@ -349,7 +349,7 @@ class Expander {
             }
             if (add && given.add) registers_.change({VECTOR_ADD, given.add_values});
             all_vector_registers(run);
-            if (source == TW_SOURCE_ACC) add_walk(run.reads, ACC, a, nest, A, 0, machine_.block_in);
+            if (source == TW_SOURCE_ACC) add_walk(run.reads, ACC, a, nest, A, 0, machine_.block_in / machine_.acc_grain);
             else add_walk(run.reads, TW_MEMORY_ACT, a, nest, A);
             if (uses_b) add_walk(run.reads, TW_MEMORY_ACT, b, nest, B, reductions);
             if (uses_prm) add_walk(run.reads, TW_MEMORY_PRM, prm, nest, PRM, reductions);
@@ -375,7 +375,7 @@ class Expander {
             Run &run = add(TW_ENGINE_VECTOR, word, false);
             set_vector(run, nest);
             all_vector_registers(run);
-            add_walk(run.reads, ACC, a, nest, A, 0, machine_.block_in);
+            add_walk(run.reads, ACC, a, nest, A, 0, machine_.block_in / machine_.acc_grain);
             add_walk(run.reads, TW_MEMORY_PRM, prm, nest, PRM, reductions);
             add_walk(run.writes, TW_MEMORY_ACT, dst, nest, DST, reductions);
         });

@@ -28,6 +28,7 @@ typedef struct {
     uint32_t wide_table;
     uint32_t row_writes; /* bit by function of ROW */
     uint32_t memory_grain;
+    uint32_t acc_grain;
     int64_t limit; /* to which a semaphore counts */
     int64_t ahead; /* runs that are ahead of their place at most */
     int64_t rows[6]; /* entries of each space */

@@ -10,7 +10,7 @@ import pytest
 
 from tests.common.machine_harness import DATA_BYTES, Bench
 from tilewright.compiler.npu.emit.emitter import Emitter
-from tilewright.compiler.npu.emit.tile_program import Place
+from tilewright.compiler.npu.emit.tile_program import Place, PostFields
 from tilewright.isa import numerics
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.encoding import from_bytes
@@ -23,7 +23,7 @@ from verification.programs.equality import VARIANTS
 CONFIG = VARIANTS["one_queue"]
 NARROW = VARIANTS["narrow_in"]  # whose rows of GEMM and of VECTOR differ
 #: Results that show what they are made of: nothing is clamped that need not be.
-_POST = {"zp": 3, "lo": -128, "hi": 127, "add_lo": -128, "add_hi": 127, "za": 5, "zb": -7}
+_POST = PostFields(zp=3, lo=-128, hi=127, add_lo=-128, add_hi=127, za=5, zb=-7)
 _CONSTANTS = {"ma": 3, "mb": 5, "c": 1, "shift": 3}
 #: What ROW finds of a norm.
 _NORM = 1 << 16

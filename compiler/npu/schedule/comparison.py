@@ -1,0 +1,66 @@
+"""What a schedule costs, from what another one costs: only the units are measured in which they differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from itertools import pairwise
+from typing import NamedTuple
+
+from tilewright.compiler.npu.schedule.decisions import decisions_of
+from tilewright.compiler.npu.schedule.problem import Costed, Schedule, StepProblem
+
+#: Share of the layers that windows may hold; with more, the whole step is measured.
+_MOST = 0.7
+
+
+class _Window(NamedTuple):
+    """Layers first..end-1, between units of both schedules."""
+
+    first: int
+    end: int
+
+
+def compared(problem: StepProblem, before: Costed, after: Schedule) -> Costed:
+    """Returns a schedule with its cost: that of another one, and what both cost where they differ, a unit before and
+    behind included."""
+    windows = _windows(before.schedule, after, len(problem.layers))
+    if before.cost == math.inf or sum(window.end - window.first for window in windows) > _MOST * len(problem.layers):
+        return Costed(after, problem.cost(after))
+    cost = before.cost
+    for window in windows:
+        old, new = (problem.cost(each, _units(each, window)) for each in (before.schedule, after))
+        cost += new - old
+    return Costed(after, cost)
+
+
+def _windows(one: Schedule, other: Schedule, layers: int) -> list[_Window]:
+    """The windows in which two schedules of so many layers differ."""
+    bounds = sorted({*decisions_of(one).starts()} & {*decisions_of(other).starts()})
+    parts = [_Window(first, end) for first, end in pairwise(bounds)]
+    different = [_contents(one, part) != _contents(other, part) for part in parts]
+    near = [any(different[max(0, i - 1) : i + 2]) for i in range(len(parts))]
+    windows: list[_Window] = []
+    for part, wanted in zip(parts, near, strict=True):
+        if not wanted:
+            continue
+        if windows and windows[-1].end == part.first:
+            windows[-1] = _Window(windows[-1].first, part.end)
+        else:
+            windows.append(part)
+    return windows
+
+
+def _contents(schedule: Schedule, part: _Window) -> Hashable:
+    """What decides the cost of some layers: their units and tiles, and what lies in ACT meanwhile."""
+    first, end = _units(schedule, part)
+    units = tuple((len(unit.layers), unit.step) for unit in schedule.units[first:end])
+    tiles = tuple(sorted((n, tile) for n, tile in schedule.tiles.items() if part.first <= n < part.end))
+    stays = [stay for stay in schedule.stays if stay.first < part.end and stay.last >= part.first]
+    return units, tiles, frozenset((stay.first, stay.last, stay.start) for stay in stays)
+
+
+def _units(schedule: Schedule, window: _Window) -> tuple[int, int]:
+    """The numbers of the first unit of a window and of the one behind its last."""
+    starts = decisions_of(schedule).starts()
+    return starts.index(window.first), starts.index(window.end)
