@@ -7,6 +7,8 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from tilewright.compiler.npu.emit import assembler, structs
 from tilewright.compiler.npu.emit.spaces import SPACES
 from tilewright.compiler.npu.emit.tile_program import Operation
@@ -66,11 +68,12 @@ def assembled(
         ahead: whether runs may be written ahead of their place.
     """
     machine = structs.assembler(config, rows, DEFAULT_MEMORY, limit, ahead)
-    image, begins = assembler.assemble(machine, [number for run in runs for number in run.numbers()])
+    tape = [number for run in runs for number in run.numbers()]
+    image, begins = assembler.assemble(machine, np.array(tape, np.int64))
     return from_bytes(image), begins
 
 
-def accesses_of(machine: structs.Assembler, tape: Sequence[int]) -> list[tuple[list[Access], list[Access]]]:
+def accesses_of(machine: structs.Assembler, tape: np.ndarray) -> list[tuple[list[Access], list[Access]]]:
     """Returns what each run of a tile program reads and writes, in elements of ACC."""
     numbers = iter(assembler.list_accesses(machine, tape))
     found = []

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import numpy as np
 
 from tilewright.common.native import BuildError, shared_library
 from tilewright.compiler.npu.emit.structs import Assembler, Assembly
@@ -34,9 +35,12 @@ def _library() -> ctypes.CDLL:
     return library
 
 
-def assemble(machine: Assembler, tape: Sequence[int]) -> tuple[bytes, list[int]]:
+def assemble(machine: Assembler, tape: np.ndarray) -> tuple[bytes, list[int]]:
     """Returns the instructions of a tile program, with END as the last; and for each operation how many instructions
     are before it, with what was written ahead at that time.
+
+    Args:
+        tape: the tile program, int64 [numbers].
 
     Raises:
         ValueError: a value that no instruction can hold, or more semaphores than the machine has.
@@ -46,14 +50,14 @@ def assemble(machine: Assembler, tape: Sequence[int]) -> tuple[bytes, list[int]]
         return ctypes.string_at(call.image, call.image_bytes), call.begins[: call.operations]
 
 
-def count_work(machine: Assembler, tape: Sequence[int]) -> dict[Engine, int]:
+def count_work(machine: Assembler, tape: np.ndarray) -> dict[Engine, int]:
     """Returns the work of a tile program by engine: steps of GEMM and VECTOR, cycles of the bus, and what goes by
     between instructions. Raises as `assemble` does."""
     with _called("tw_count_work", machine, tape) as call:
         return {engine: call.work[engine] for engine in Engine}
 
 
-def list_accesses(machine: Assembler, tape: Sequence[int]) -> list[int]:
+def list_accesses(machine: Assembler, tape: np.ndarray) -> list[int]:
     """Returns what the runs of a tile program touch, as numbers: for each run how many accesses are reads and writes,
     and of each its space, first row, length, times and stride. Raises as `assemble` does."""
     with _called("tw_list_accesses", machine, tape) as call:
@@ -61,11 +65,11 @@ def list_accesses(machine: Assembler, tape: Sequence[int]) -> list[int]:
 
 
 @contextmanager
-def _called(function: str, machine: Assembler, tape: Sequence[int]) -> Iterator[Assembly]:
+def _called(function: str, machine: Assembler, tape: np.ndarray) -> Iterator[Assembly]:
     """The outputs of a function, until they are freed."""
-    numbers = array("q", tape)
+    numbers = np.ascontiguousarray(tape, np.int64)
     call = Assembly(machine=machine, tape_length=len(numbers))
-    call.tape = (ctypes.c_int64 * len(numbers)).from_buffer(numbers) if numbers else None
+    call.tape = ctypes.cast(numbers.ctypes.data, ctypes.POINTER(ctypes.c_int64))
     if not getattr(_library(), function)(call):
         raise ValueError(call.error.decode())
     try:

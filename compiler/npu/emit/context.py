@@ -278,7 +278,7 @@ class Context:
 
     def read_tile(self, view: View, box: Box, fill: int = 0, pool: str = "input") -> ActTile:
         """The box in ACT: where a resident tensor lies, or loaded."""
-        there = self._in_act(view, box)
+        there = self.tile_in_act(view, box)
         if there is not None:
             return there
         rows = self._pools[pool].take(box.vectors)
@@ -310,7 +310,7 @@ class Context:
 
     def write_tile(self, view: View, box: Box) -> ActTile:
         """Room in ACT for a box of an output; finish with `finish_tile`."""
-        there = self._in_act(view, box)
+        there = self.tile_in_act(view, box)
         if there is not None:
             return there
         try:
@@ -346,8 +346,8 @@ class Context:
         if tile is not None and tile.rows is not None:
             tile.rows.free()
 
-    def _in_act(self, view: View, box: Box) -> ActTile | None:
-        """The box of a tensor that lies in ACT, as a band or whole; None if it is in memory."""
+    def tile_in_act(self, view: View, box: Box) -> ActTile | None:
+        """Returns the box of a tensor that lies in ACT, as a band or whole; None if it is in memory."""
         band = self.bands.get(view.buffer)
         if band is not None:
             return ActTile(band.row(box.block, box.y0, box.x0), band.plane, band.columns)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+
+import numpy as np
 
 from tilewright.compiler.npu.emit import assembler, structs
 from tilewright.compiler.npu.emit.spaces import sizes
@@ -36,20 +40,24 @@ class Emitter:
     def __init__(
         self, config: NpuConfig, arena_bytes: int, dry: bool = False, memory: MemoryTiming = DEFAULT_MEMORY
     ) -> None:
-        self.config = config
+        self.config, self.arena_bytes, self.memory = config, arena_bytes, memory
         self.dry = dry
-        self.machine = structs.assembler(config, sizes(config, arena_bytes), memory)
         self.image = bytearray()
         self.read_bytes = self.write_bytes = self.position = 0
+        self._parts: list[np.ndarray] = []  # of the tape, before `_tape`
         self._tape: list[int] = []
-        self._counted = 0  # numbers of the tape whose work has been counted
         self._work = dict.fromkeys(Engine, 0)
         self._row_bytes = [memory.row_bytes(config) for memory in Memory]
 
+    @functools.cached_property
+    def machine(self) -> structs.Assembler:
+        """The machine as the assembler sees it."""
+        return structs.assembler(self.config, sizes(self.config, self.arena_bytes), self.memory)
+
     @property
-    def tape(self) -> list[int]:
-        """The tile program of this step so far."""
-        return self._tape
+    def tape(self) -> np.ndarray:
+        """The tile program of this step so far, int64 [numbers]."""
+        return np.concatenate([*self._parts, _numbers(self._tape)])
 
     @property
     def length(self) -> int:
@@ -58,22 +66,41 @@ class Emitter:
 
     @property
     def work(self) -> dict[Engine, int]:
-        """Steps or cycles of the bus per engine in this step since `forget_work`, and one for each run of bytes."""
-        new = self._tape[self._counted :]
-        if new:
-            for engine, work in assembler.count_work(self.machine, new).items():
+        """Steps or cycles of the bus per engine in this step, and one for each run of bytes; where work is only
+        counted, since `forget_work`."""
+        if not self.dry:
+            return assembler.count_work(self.machine, self.tape)
+        if self._tape:
+            for engine, work in assembler.count_work(self.machine, _numbers(self._tape)).items():
                 self._work[engine] += work
-        if self.dry:
             self._tape.clear()
-        self._counted = len(self._tape)
         return self._work
 
     def forget_work(self) -> None:
         """Nothing was counted so far."""
-        if self.dry:
-            self._tape.clear()
-        self._counted = len(self._tape)
+        self._tape.clear()
         self._work = dict.fromkeys(Engine, 0)
+
+    def append(self, tape: np.ndarray, operations: int, read_bytes: int, write_bytes: int) -> None:
+        """Appends operations of a tile program, int64 [numbers], which read and write so many bytes of memory."""
+        self._parts += [_numbers(self._tape), tape]
+        self._tape.clear()
+        self.position += operations
+        self.read_bytes += read_bytes
+        self.write_bytes += write_bytes
+
+    def end_step(self) -> list[int]:
+        """Writes an NPU step and closes it with END. Returns for each operation, and the end, where it begins in the
+        image, with what was written ahead at that time; nothing where work is only counted."""
+        self.position = 0
+        if self.dry:
+            return []
+        first = self.length
+        image, begins = assembler.assemble(self.machine, self.tape)
+        self._tape.clear()
+        self._parts.clear()
+        self.image += image
+        return [first + begin for begin in (*begins, len(image) // INSTRUCTION_BYTES - 1)]
 
     @contextmanager
     def repeated(self, times: int) -> Iterator[None]:
@@ -86,19 +113,6 @@ class Emitter:
             now[engine] += (times - 1) * (now[engine] - work[engine])
         self.read_bytes += (times - 1) * (self.read_bytes - read)
         self.write_bytes += (times - 1) * (self.write_bytes - written)
-
-    def end_step(self) -> list[int]:
-        """Writes an NPU step and closes it with END. Returns for each operation, and the end, where it begins in the
-        image, with what was written ahead at that time; nothing where work is only counted."""
-        self.position = 0
-        if self.dry:
-            return []
-        first = self.length
-        image, begins = assembler.assemble(self.machine, self._tape)
-        self._tape.clear()
-        self.forget_work()
-        self.image += image
-        return [first + begin for begin in (*begins, len(image) // INSTRUCTION_BYTES - 1)]
 
     # Transfers.
 
@@ -269,3 +283,8 @@ class Emitter:
         for loop in outer:
             tape += loop
         self.position += 1
+
+
+def _numbers(tape: list[int]) -> np.ndarray:
+    """A tape as int64 [numbers]: faster than `np.array` would."""
+    return np.frombuffer(array("q", tape), np.int64)

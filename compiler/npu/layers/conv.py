@@ -102,6 +102,10 @@ class ConvLayer(Layer):
         return functools.reduce(Border.union, borders), self.fill
 
     @property
+    def recordable(self) -> bool:
+        return self.dynamic is None
+
+    @property
     def equal_blocks(self) -> bool:
         return all(phase.rest is None for phase in self.phases)
 

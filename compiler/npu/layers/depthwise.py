@@ -151,6 +151,10 @@ class DepthwiseLayer(Layer):
                 self._emit_tile(context, box, plan.tiling.shared)
 
     @property
+    def recordable(self) -> bool:
+        return True
+
+    @property
     def equal_blocks(self) -> bool:
         return self.rest is None
 

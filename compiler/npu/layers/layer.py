@@ -144,6 +144,12 @@ class Layer(ABC):
         return id(self)
 
     @property
+    def recordable(self) -> bool:
+        """True if what the layer writes depends on nothing but its plan and the places of its tensors, and it puts
+        constants into scratchpads by loads alone (`tilewright.compiler.npu.emit.recording`)."""
+        return False
+
+    @property
     def equal_blocks(self) -> bool:
         """True if every block of channels of the output is as much work."""
         return True

@@ -20,7 +20,7 @@ from tilewright.compiler.npu.emit.scratch import Heap, ScratchpadFull
 from tilewright.compiler.npu.emit.tiles import BandTile
 from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.layers.tiling import OutputPart
-from tilewright.compiler.npu.schedule.counting import emit_part
+from tilewright.compiler.npu.schedule.parts import emit_part
 from tilewright.compiler.npu.views import View, same_box
 from tilewright.isa.instructions import Engine, Source
 

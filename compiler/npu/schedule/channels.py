@@ -25,7 +25,7 @@ from tilewright.compiler.npu.layers.conv_tiling import ConvTiling
 from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.layers.tiling import OutputPart
 from tilewright.compiler.npu.schedule.bands import Between, LayerGroup, LayerWork, between_of, fill_padding
-from tilewright.compiler.npu.schedule.counting import emit_part
+from tilewright.compiler.npu.schedule.parts import emit_part
 from tilewright.isa.config import NpuConfig
 
 #: Layers in such a group at most.

@@ -17,9 +17,6 @@ from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.layers.tiling import OutputPart
 from tilewright.isa.instructions import Engine
 
-#: Layers whose work in a band does not depend on where the band lies, but for the padding above and below.
-_ALIKE = ("array", "window")
-
 
 class _Counted(NamedTuple):
     """What the emission of a layer does to a context that only counts.
@@ -60,12 +57,16 @@ class _Counted(NamedTuple):
         context.emitter.write_bytes += self.write_bytes
 
 
-def emit_part(context: Context, layer: Layer, plan: TilePlan[Any], part: OutputPart | None = None) -> None:
-    """Does what `layer.emit` does; where nothing is emitted, by what is known of a part like it."""
-    if not context.emitter.dry or context.sums is not None:
-        layer.emit(context, plan, part)
-        return
-    known = context.plans.counted.setdefault(_key(context, layer, plan, part), [])
+def count_part(context: Context, layer: Layer, plan: TilePlan[Any], part: OutputPart | None, place: Hashable) -> None:
+    """Adds to a context that only counts what `layer.emit` would add.
+
+    Args:
+        place: equal for parts of as many rows that lie alike.
+    """
+    blocks: Hashable = None if part is None else part.blocks
+    if part is not None and part.blocks is not None and _alike(layer):
+        blocks = len(part.blocks)
+    known = context.plans.counted.setdefault((id(layer), plan.tiling, place, blocks), [])
     found = next((one for one in known if one.begins_in(context)), None)
     if found is not None:
         found.repeat(context)
@@ -74,25 +75,10 @@ def emit_part(context: Context, layer: Layer, plan: TilePlan[Any], part: OutputP
     work, read, written = dict(emitter.work), emitter.read_bytes, emitter.write_bytes
     with context.noted() as uses:
         layer.emit(context, plan, part)
-    if part is not None and part.blocks is not None and _alike(layer):
+    if isinstance(blocks, int):
         uses = [*([use._replace(key=None) for use in own if use.rows] for own in uses[:-1]), uses[-1]]
     more = {engine: now - work[engine] for engine, now in emitter.work.items()}
     known.append(_Counted(layer, uses, more, emitter.read_bytes - read, emitter.write_bytes - written))
-
-
-def _key(context: Context, layer: Layer, plan: TilePlan[Any], part: OutputPart | None) -> Hashable:
-    """Equal for parts of a layer that add as much work where they find the same constants."""
-    where = tuple(context.on_chip(view) for view in (*layer.reads, layer.output))
-    if part is None:
-        return id(layer), plan.tiling, where
-    span: tuple[int, ...] = part.span
-    if layer.datapath in _ALIKE:
-        first, end = layer.input_rows(part.span)
-        span = (part.span[1] - part.span[0], max(0, -first), max(0, end - layer.inputs[0].h))
-    blocks: Hashable = part.blocks
-    if part.blocks is not None and _alike(layer):
-        blocks = len(part.blocks)
-    return id(layer), plan.tiling, where, span, blocks
 
 
 def _alike(layer: Layer) -> bool:

@@ -12,7 +12,7 @@ from tilewright.compiler.npu.emit.scratch import ScratchpadFull
 from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.schedule.bands import LayerGroup, emit_group
 from tilewright.compiler.npu.schedule.channels import emit_channels
-from tilewright.compiler.npu.schedule.counting import emit_part
+from tilewright.compiler.npu.schedule.parts import emit_part
 from tilewright.compiler.npu.schedule.residency import Stay, outside_groups
 from tilewright.compiler.npu.views import View, same_box
 from tilewright.isa.config import NpuConfig

@@ -19,7 +19,7 @@ from tilewright.compiler.npu.emit.scratch import ScratchpadFull
 from tilewright.compiler.npu.layers.layer import Layer, readers
 from tilewright.compiler.npu.schedule import channels
 from tilewright.compiler.npu.schedule.bands import LayerGroup, emit_group, group_of
-from tilewright.compiler.npu.schedule.counting import emit_part
+from tilewright.compiler.npu.schedule.parts import emit_part
 from tilewright.compiler.npu.schedule.residency import Stay, outside_groups
 from tilewright.compiler.npu.schedule.shape import shape_of
 from tilewright.isa.instructions import Engine

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -116,10 +117,10 @@ def test_too_few_semaphores() -> None:
     machine = structs.assembler(MACHINE, ROWS, DEFAULT_MEMORY)
     machine.semaphores = 1
     runs = (("LOAD", [], act(0)), ("GEMM", act(0), acc(0)), ("VECTOR", acc(0), []))
-    tapes = [accesses.Run(op(name), reads, writes).numbers() for name, reads, writes in runs]
-    assembler.assemble(machine, [*tapes[0], *tapes[1]])
+    tapes = [np.array(accesses.Run(op(name), reads, writes).numbers()) for name, reads, writes in runs]
+    assembler.assemble(machine, np.concatenate(tapes[:2]))
     with pytest.raises(ValueError, match="needs 2 semaphores, the machine has 1"):
-        assembler.assemble(machine, [number for tape in tapes for number in tape])
+        assembler.assemble(machine, np.concatenate(tapes))
 
 
 def test_rows_between_those_of_an_access_are_free() -> None:

@@ -1,0 +1,64 @@
+"""Emission of a layer, or of a part of it, in a search: by what is known of parts that were looked at before."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from tilewright.compiler.npu.emit.context import Context
+from tilewright.compiler.npu.emit.plan import TilePlan
+from tilewright.compiler.npu.emit.recording import Recorder, Recording, Tensor
+from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.layers.tiling import OutputPart
+from tilewright.compiler.npu.schedule.counting import count_part
+
+#: Layers whose work in a band does not depend on where the band lies, but for the padding above and below.
+_ALIKE = ("array", "window")
+
+
+def emit_part(context: Context, layer: Layer, plan: TilePlan[Any], part: OutputPart | None = None) -> None:
+    """Does what `layer.emit` does."""
+    if context.sums is not None:
+        layer.emit(context, plan, part)
+    elif context.emitter.dry:
+        where = tuple(context.on_chip(view) for view in (*layer.reads, layer.output))
+        count_part(context, layer, plan, part, (where, _span(layer, part)))
+    elif context.timing_only and context.coder is None and layer.recordable:
+        _write_recorded(context, layer, plan, part)
+    else:
+        layer.emit(context, plan, part)
+
+
+def _write_recorded(context: Context, layer: Layer, plan: TilePlan[Any], part: OutputPart | None) -> None:
+    """Writes what the layer writes, recorded the first time."""
+    tensors = _tensors(context, layer, part)
+    blocks = None if part is None else part.blocks
+    shapes = tuple(tensor.shape for tensor in tensors)
+    key = id(layer), plan.tiling, shapes, _span(layer, part), blocks, context.accumulators.rows
+    known = context.plans.recorded.get(key)
+    if known is None:
+        recorder = Recorder.of(context, tensors)
+        layer.emit(recorder, plan, part)
+        known = context.plans.recorded[key] = (layer, recorder.recording())  # the layer is kept: its id stays its own
+    recording: Recording = known[1]
+    recording.write(context, plan.pools, tensors)
+
+
+def _tensors(context: Context, layer: Layer, part: OutputPart | None) -> list[Tensor]:
+    """The tensors of a layer, from where a part of it begins."""
+    image, first = (0, 0) if part is None else (part.image, part.span[0])
+    read = 0 if part is None else layer.input_rows(part.span)[0]
+    found = [Tensor.of(context, layer.inputs[0], (image, read))]
+    for view in (*layer.reads[1:], layer.output):
+        found.append(Tensor.of(context, view, (image if view.n > 1 else 0, first if view.h > 1 else 0)))
+    return found
+
+
+def _span(layer: Layer, part: OutputPart | None) -> Hashable:
+    """Equal for spans of rows that are as much work."""
+    if part is None:
+        return None
+    if layer.datapath not in _ALIKE:
+        return part.span
+    first, end = layer.input_rows(part.span)
+    return part.span[1] - part.span[0], max(0, -first), max(0, end - layer.inputs[0].h)
