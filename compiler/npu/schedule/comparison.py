@@ -12,6 +12,8 @@ from tilewright.compiler.npu.schedule.problem import Costed, Schedule, StepProbl
 
 #: Share of the layers that windows may hold; with more, the whole step is measured.
 _MOST = 0.7
+#: Layers of a step that is measured as a whole: there, what units share at their ends counts.
+_FEW = 24
 
 
 class _Window(NamedTuple):
@@ -25,7 +27,8 @@ def compared(problem: StepProblem, before: Costed, after: Schedule) -> Costed:
     """Returns a schedule with its cost: that of another one, and what both cost where they differ, a unit before and
     behind included."""
     windows = _windows(before.schedule, after, len(problem.layers))
-    if before.cost == math.inf or sum(window.end - window.first for window in windows) > _MOST * len(problem.layers):
+    few = len(problem.layers) <= _FEW
+    if few or before.cost == math.inf or sum(end - first for first, end in windows) > _MOST * len(problem.layers):
         return Costed(after, problem.cost(after))
     cost = before.cost
     for window in windows:
