@@ -21,8 +21,8 @@ from tilewright.checking.tolerance import Roundings, tflite_roundings
 from tilewright.common import store
 from tilewright.common.installation import install_extra
 from tilewright.compiler.importer.tflite import plane_tensors
+from tilewright.compiler.importer.tflite.handlers import MOVES
 from tilewright.compiler.importer.tflite.schema import FileOp, read
-from tilewright.compiler.importer.tflite.wide_elementwise import MOVES
 from tilewright.errors import UsageError
 
 _OUTPUTS_FIELD = 8  # of the graph's table in the schema

@@ -19,7 +19,7 @@ from tilewright.compiler.importer.onnx.functions import OWN_OPS, own_types
 from tilewright.compiler.importer.tflite.schema import FileModel, FileOp, FileTensor
 from tilewright.compiler.importer.tflite.state_table import Variables
 from tilewright.compiler.limits import MAX_SCALE, check_attributes, check_operands, check_positions, check_shape
-from tilewright.compiler.onnx.onnx_ops import default_attributes, evaluate, infer
+from tilewright.compiler.onnx.onnx_ops import default_attributes, elem_type, evaluate, infer
 
 FILE, PLANES = "file", "planes"
 _TO_PLANES, _TO_FILE = (0, 3, 1, 2), (0, 2, 3, 1)
@@ -259,6 +259,22 @@ class TfliteBuilder:
         else:
             self.graph.nodes.append(node)
         return name
+
+    def moved(self, op: str, inputs: Sequence[str], attrs: dict[str, Any] | None = None) -> str:
+        """Appends an ONNX op that moves elements: its result has the scale of its first input."""
+        name = self.onnx(op, inputs, attrs)
+        self.graph.tensor(name).quant = self.graph.tensor(inputs[0]).quant
+        return name
+
+    def cast(self, name: str, dtype: Any, output: str = "") -> str:
+        return self.onnx("Cast", [name], {"to": elem_type(np.dtype(dtype))}, output)
+
+    def reshaped(self, name: str, shape: Sequence[int], output: str = "") -> str:
+        return self.onnx("Reshape", [name, self.constant("shape", shape, np.int64)], {"allowzero": 1}, output)
+
+    def section(self, name: str, start: int, end: int, axis: int) -> list[str]:
+        """The inputs of a Slice that keeps `start` to `end` - 1 of an axis."""
+        return [name, *(self.constant("slice", [v], np.int64) for v in (start, end, axis, 1))]
 
     def constant(self, stem: str, value: Any, dtype: Any = None, quant: Quant | None = None) -> str:
         return self.graph.constant(stem, np.asarray(value, dtype), quant)

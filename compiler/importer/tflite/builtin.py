@@ -11,7 +11,6 @@ import numpy as np
 from tilewright.compiler.importer.tflite.builder import TfliteBuilder
 from tilewright.compiler.importer.tflite.fixed_point import Integers
 from tilewright.compiler.importer.tflite.schema import FileTensor
-from tilewright.compiler.onnx.onnx_ops import elem_type
 from tilewright.isa.numerics import litert_multiplier
 
 #: The factor from scales of operands to that of the result from which on XNNPACK makes no product.
@@ -96,8 +95,7 @@ class BuiltinProduct:
         multipliers, shifts = (np.array(v, np.int64).reshape(along) for v in zip(*self.factors))
         y, t = ints.scaled(ints.of(sums), multipliers, shifts, self.away.reshape(along)), b.target()
         made = ints.clamped(ints.add(y, int(b.byte_quant(t).zero_point)), *b.clamp(builtin=True))
-        assert t.dtype is not None
-        made = b.onnx("Cast", [made], {"to": elem_type(t.dtype)})
+        made = b.cast(made, t.dtype)
         b.graph.tensor(made).quant = t.quant
         return made
 

@@ -25,7 +25,7 @@ def if_(b: TfliteBuilder, op: FileOp) -> None:
         raise b.damaged(f"condition {b.source(0).name!r} has shape {list(b.shape(0))}; one value is needed")
     results = [_inlined(b, op, b.model.branches[number]) for number in sides]
     if len(sides) == 2:
-        chooses = b.onnx("Reshape", [condition, b.constant("shape", [1], "int64")], {"allowzero": 1})
+        chooses = b.reshaped(condition, [1])
     for k in range(len(op.outputs)):
         names = [result[k] for result in results]
         shapes = [b.graph.tensor(name).shape for name in names]
@@ -36,7 +36,7 @@ def if_(b: TfliteBuilder, op: FileOp) -> None:
         if len(names) == 2 and names[0] != names[1]:
             value = b.onnx("Where", [chooses, *names])
             if shapes[0] == ():
-                value = b.onnx("Reshape", [value, b.constant("shape", [], "int64")], {"allowzero": 1})
+                value = b.reshaped(value, [])
         b.onnx("Identity", [value], output=b.result(shapes[0], k=k))
 
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 from flatbuffers import flexbuffers
-from onnx import TensorProto
 
-from tilewright.compiler.graph.graph import Node, Tensor
 from tilewright.compiler.importer.tflite.builder import TfliteBuilder
 from tilewright.compiler.importer.tflite.handlers import PLAIN, handles
+from tilewright.compiler.importer.tflite.reduction import largest
 from tilewright.compiler.importer.tflite.schema import FileOp
 
 _MAX_STEPS = 512
@@ -48,8 +47,8 @@ def detection_postprocess(b: TfliteBuilder, op: FileOp) -> None:
         raise b.refuse("several classes per detection are not supported")
     corners = _corners(b, o, n)
     first = scores[2] - classes  # a background class comes first
-    table = b.onnx("Reshape", [b.real(1), b.constant("shape", [n, scores[2]], np.int64)])
-    table = b.onnx("Slice", [table, *(b.constant("slice", [v], np.int64) for v in (first, scores[2], 1, 1))])
+    table = b.reshaped(b.real(1), [n, scores[2]])
+    table = b.onnx("Slice", b.section(table, first, scores[2], 1))
     if o.get("use_regular_nms"):
         each = min(int(o.get("detections_per_class", 100)), kept)
         if not 0 < each * classes <= 1 << 20:
@@ -57,15 +56,15 @@ def detection_postprocess(b: TfliteBuilder, op: FileOp) -> None:
         by_class = b.onnx("Transpose", [table], {"perm": [1, 0]})
         boxes, values = _suppress(b, o, corners, by_class, min(each, n))
         size = b.graph.tensor(values).size
-        boxes, values = (b.onnx("Reshape", [v, b.constant("shape", [size], np.int64)]) for v in (boxes, values))
-        values, places = _best(b, values, min(kept, size))
+        boxes, values = (b.reshaped(v, [size]) for v in (boxes, values))
+        values, places = largest(b, values, min(kept, size), 0, "best")
         kinds = b.onnx("Div", [places, b.constant("each", size // classes, np.int64)])
         boxes = b.onnx("Gather", [boxes, places], {"axis": 0})
     else:
         best = b.onnx("ReduceMax", [table, b.constant("axes", [1], np.int64)], {"keepdims": 0})
-        best = b.onnx("Reshape", [best, b.constant("shape", [1, n], np.int64)])
+        best = b.reshaped(best, [1, n])
         boxes, values = _suppress(b, o, corners, best, min(kept, n))
-        boxes, values = (b.onnx("Reshape", [v, b.constant("shape", [-1], np.int64)]) for v in (boxes, values))
+        boxes, values = (b.reshaped(v, [-1]) for v in (boxes, values))
         kinds = b.onnx("Gather", [b.onnx("ArgMax", [table], {"axis": 1, "keepdims": 0}), boxes], {"axis": 0})
     _results(b, kept, corners, boxes, values, kinds)
 
@@ -74,16 +73,11 @@ def _corners(b: TfliteBuilder, o: dict[str, Any], n: int) -> list[str]:
     """Emits ymin, xmin, ymax, xmax [N] as float32, computed in float64."""
 
     def columns(k: int, width: int) -> list[str]:
-        whole = b.onnx("Cast", [b.real(k)], {"to": TensorProto.DOUBLE})
-        rows = b.onnx("Reshape", [whole, b.constant("shape", [n, width], np.int64)])
-        parts = []
-        for i in range(4):
-            limits = (b.constant("slice", [v], np.int64) for v in (i, i + 1, 1, 1))
-            parts.append(b.onnx("Reshape", [b.onnx("Slice", [rows, *limits]), b.constant("shape", [n], np.int64)]))
-        return parts
+        rows = b.reshaped(b.cast(b.real(k), np.float64), [n, width])
+        return [b.reshaped(b.onnx("Slice", b.section(rows, i, i + 1, 1)), [n]) for i in range(4)]
 
     def single(name: str) -> str:
-        return b.onnx("Cast", [name], {"to": TensorProto.FLOAT})
+        return b.cast(name, np.float32)
 
     def number(value: float) -> str:
         return b.constant("number", value, np.float64)
@@ -124,33 +118,21 @@ def _suppress(b: TfliteBuilder, o: dict[str, Any], corners: list[str], scores: s
     return b.onnx("Concat", boxes, {"axis": 1}), b.onnx("Concat", values, {"axis": 1})
 
 
-def _best(b: TfliteBuilder, values: str, count: int) -> tuple[str, str]:
-    names = [b.graph.unique(f"best.{part}") for part in ("values", "places")]
-    for name, dtype in zip(names, (np.float32, np.int64)):
-        b.graph.add(Tensor(name, (count,), np.dtype(dtype)))
-    attrs = {"axis": 0, "largest": 1, "sorted": 1}
-    inputs = [values, b.constant("k", [count], np.int64)]
-    b.graph.nodes.append(Node("TopK", inputs, names, attrs, names[0], (b.op.label,)))
-    return names[0], names[1]
-
-
 def _results(b: TfliteBuilder, kept: int, corners: list[str], boxes: str, values: str, kinds: str) -> None:
     """Emits the four outputs, zeros behind the last detection."""
     count = b.graph.tensor(values).size
-    there = b.onnx(
-        "Cast", [b.onnx("Greater", [values, b.constant("gone", _GONE, np.float32)])], {"to": TensorProto.FLOAT}
-    )
+    there = b.cast(b.onnx("Greater", [values, b.constant("gone", _GONE, np.float32)]), np.float32)
 
     def shown(name: str, k: int, shape: list[int]) -> None:
         pads = [0] * len(shape) + [0, kept - count, *[0] * (len(shape) - 2)]
-        full = b.onnx("Reshape", [name, b.constant("shape", [1, count, *shape[2:]], np.int64)])
+        full = b.reshaped(name, [1, count, *shape[2:]])
         full = b.onnx("Pad", [full, b.constant("pads", pads, np.int64)])
         b.onnx("Identity", [full], output=b.result(shape, k=k))
 
     sides = [b.onnx("Mul", [b.onnx("Gather", [side, boxes], {"axis": 0}), there]) for side in corners]
     column = b.constant("shape", [count, 1], np.int64)
     shown(b.onnx("Concat", [b.onnx("Reshape", [side, column]) for side in sides], {"axis": 1}), 0, [1, kept, 4])
-    shown(b.onnx("Mul", [b.onnx("Cast", [kinds], {"to": TensorProto.FLOAT}), there]), 1, [1, kept])
+    shown(b.onnx("Mul", [b.cast(kinds, np.float32), there]), 1, [1, kept])
     shown(b.onnx("Mul", [values, there]), 2, [1, kept])
     total = b.onnx("ReduceSum", [there, b.constant("axes", [0], np.int64)], {"keepdims": 1})
     b.onnx("Identity", [total], output=b.result([1], k=3))

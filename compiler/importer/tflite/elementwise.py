@@ -1,4 +1,4 @@
-"""ADD, SUB, MUL, PRELU, extrema and SOFTMAX."""
+"""ADD, SUB, MUL, PRELU and extrema of 8-bit activations."""
 
 from __future__ import annotations
 
@@ -6,25 +6,28 @@ import numpy as np
 
 from tilewright.compiler.graph.graph import Quant
 from tilewright.compiler.graph.ops.elementwise import AddConstants, QAdd, QMul
-from tilewright.compiler.graph.ops.softmax import QSoftmax
-from tilewright.compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder, planes_shape
+from tilewright.compiler.importer.tflite.builder import FILE, TfliteBuilder, planes_shape
 from tilewright.compiler.importer.tflite.builtin import names_axis
 from tilewright.compiler.importer.tflite.fixed_point import Integers
 from tilewright.compiler.importer.tflite.handlers import handles
 from tilewright.compiler.importer.tflite.movement import same_type
 from tilewright.compiler.importer.tflite.schema import FileOp
 from tilewright.compiler.importer.tflite.tables import squared
-from tilewright.compiler.onnx.onnx_ops import elem_type
+from tilewright.compiler.importer.tflite.wide import one_scale
 from tilewright.isa import numerics
 from tilewright.isa.numerics import litert_multiplier
 
 
-def operands(b: TfliteBuilder, rank: int) -> tuple[list[str], str]:
-    """Both inputs in one form in which they broadcast, and that form."""
+def operands(b: TfliteBuilder) -> tuple[list[str], str]:
+    """Both inputs in one form in which they broadcast, and that form. Raises CompileError where they do not."""
+    shapes = b.shape(0), b.shape(1)
+    try:
+        rank = len(np.broadcast_shapes(*shapes))
+    except ValueError:
+        raise b.damaged(f"shapes {list(shapes[0])} and {list(shapes[1])}") from None
     form = b.layout(0, 1) if rank == 4 else FILE
     names = []
-    for k in (0, 1):
-        shape = b.shape(k)
+    for k, shape in enumerate(shapes):
         if form == FILE or len(shape) == 4:
             names.append(b.value(k, form))
             continue
@@ -37,21 +40,13 @@ def operands(b: TfliteBuilder, rank: int) -> tuple[list[str], str]:
         # Where at most one axis is longer than 1, its elements keep their order.
         moved = sum(s != 1 for s in shape) > 1
         target = full if moved else planes_shape(full)
-        name = b.onnx("Reshape", [old.name, b.constant("shape", target, np.int64)], {"allowzero": 1})
-        if moved:
-            name = b.onnx("Transpose", [name], {"perm": [0, 3, 1, 2]})
-        b.graph.tensor(name).quant = old.quant
-        names.append(name)
+        name = b.moved("Reshape", [old.name, b.constant("shape", target, np.int64)], {"allowzero": 1})
+        names.append(b.moved("Transpose", [name], {"perm": [0, 3, 1, 2]}) if moved else name)
     return names, form
 
 
 @handles("ADD", "SUB", "MUL")
 def binary(b: TfliteBuilder, op: FileOp) -> None:
-    shapes = b.shape(0), b.shape(1)
-    try:
-        out = np.broadcast_shapes(*shapes)
-    except ValueError:
-        raise b.damaged(f"shapes {list(shapes[0])} and {list(shapes[1])}") from None
     types = [b.source(0), b.source(1), b.target()]
     qa, qb, qy = (b.byte_quant(t) for t in types)
     if len({t.dtype for t in types}) != 1:
@@ -63,8 +58,8 @@ def binary(b: TfliteBuilder, op: FileOp) -> None:
     if op.name == "MUL" and op.inputs[0] == op.inputs[1] and delegated:
         squared(b)
         return
-    names, form = operands(b, len(out))
-    result = b.result(planes_shape(out) if form == PLANES else out, form)
+    names, form = operands(b)
+    result = b.result(np.broadcast_shapes(*(b.graph.tensor(name).shape for name in names)), form)
     if op.name == "MUL":
         if delegated:
             b.quantized(QMul(zero_point_after=True).clamped(*b.clamp()), names, result)
@@ -77,7 +72,7 @@ def binary(b: TfliteBuilder, op: FileOp) -> None:
             return
     value = _builtin_arithmetic(b, names, qa, qb, qy)
     clamped = Integers(b).clamped(value, *b.clamp(builtin=True))
-    b.onnx("Cast", [clamped], {"to": elem_type(b.graph.tensor(result).dtype)}, result)
+    b.cast(clamped, b.graph.tensor(result).dtype, result)
 
 
 def _builtin_arithmetic(b: TfliteBuilder, names: list[str], qa: Quant, qb: Quant, qy: Quant) -> str:
@@ -112,7 +107,7 @@ def prelu(b: TfliteBuilder, op: FileOp) -> None:
     x, slope, y = b.source(0), b.source(1), b.target()
     qx, qa, qy = (b.byte_quant(t) for t in (x, slope, y))
     ints = Integers(b)
-    names, form = operands(b, len(b.shape(0)))
+    names, form = operands(b)
     v, a = (ints.sub(ints.of(n), int(q.zero_point)) for n, q in zip(names, (qx, qa)))
     ratio = np.float32(qx.scale) / np.float32(qy.scale)
     below = np.float32(np.float32(qx.scale) * np.float32(qa.scale)) / np.float32(qy.scale)
@@ -121,28 +116,12 @@ def prelu(b: TfliteBuilder, op: FileOp) -> None:
     chosen = b.onnx("Where", [b.onnx("Less", [v, ints.constant(0)]), bent, kept])
     info = np.iinfo(y.dtype)
     value = ints.clamped(ints.add(chosen, int(qy.zero_point)), int(info.min), int(info.max))
-    shape = b.graph.tensor(value).shape
-    b.onnx("Cast", [value], {"to": elem_type(np.dtype(info.dtype))}, b.result(shape, form))
+    b.cast(value, y.dtype, b.result(b.graph.tensor(value).shape, form))
 
 
-@handles("MAXIMUM", "MINIMUM")
+@handles("MAXIMUM", "MINIMUM", wide=True)
 def extremum(b: TfliteBuilder, op: FileOp) -> None:
     """Imports the extremum of the stored integers; LiteRT demands that all tensors have one scale."""
-    same_type(b, 0, 1)
-    names, form = operands(b, max(len(b.shape(0)), len(b.shape(1))))
-    made = b.onnx("Max" if op.name == "MAXIMUM" else "Min", names)
-    b.onnx("Identity", [made], output=b.result(b.graph.tensor(made).shape, form))
-
-
-@handles("SOFTMAX")
-def softmax(b: TfliteBuilder, op: FileOp) -> None:
-    beta = float(op.option("Beta", 1.0))
-    if not 0 < beta < np.inf:
-        raise b.refuse(f"beta={beta:g}; numbers above 0 are accepted")
-    shape = b.shape(0)
-    if not shape:
-        raise b.refuse(f"{b.source(0).name!r} has no dimension; 1 and more are accepted")
-    b.byte_quant(b.source(0))
-    b.byte_quant(b.target())
-    source = b.value(0, FILE)
-    b.quantized(QSoftmax(axis=len(shape) - 1, beta=beta), [source], b.result(shape))
+    (one_scale if b.wide() else same_type)(b, 0, 1)
+    names, form = operands(b)
+    b.quantize_into(b.onnx("Max" if op.name == "MAXIMUM" else "Min", names), form)

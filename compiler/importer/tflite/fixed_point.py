@@ -124,21 +124,21 @@ class Integers:
 # --- 16-bit functions: gemmlowp's fixed-point forms, every value a Q(15 - integer bits) number ---
 
 
-def _saturated(x: Array) -> Array:
+def saturated(x: Array) -> Array:
     return np.asarray(np.clip(x, -32768, 32767))
 
 
-def _times(a: Array | int, b: Array | int) -> Array:
+def times(a: Array | int, b: Array | int) -> Array:
     """Rounding doubling high product: ties away from zero by truncation of the nudged product."""
     product = np.asarray(a, np.int64) * b
     nudged = product + np.where(product >= 0, 1 << 14, 1 - (1 << 14))
-    return _saturated(np.where(nudged >= 0, nudged >> 15, -(-nudged >> 15)))
+    return saturated(np.where(nudged >= 0, nudged >> 15, -(-nudged >> 15)))
 
 
-def _shifted(x: Array, exponent: int) -> Array:
+def shifted(x: Array, exponent: int) -> Array:
     """x * 2^exponent, saturating; ties away from zero."""
     if exponent >= 0:
-        return _saturated(x << exponent)
+        return saturated(x << exponent)
     half = 1 << (-exponent - 1)
     return np.where(x >= 0, (x + half) >> -exponent, -((-x + half) >> -exponent))
 
@@ -153,18 +153,18 @@ def _exp_of_negative(a: Array, bits: int) -> Array:
     fraction = 15 - bits
     quarter = 1 << (fraction - 2)
     inside = (a & (quarter - 1)) - quarter
-    x = _shifted(inside, bits) + (1 << 12)
-    x2 = _times(x, x)
-    x3, x4 = _times(x2, x), _times(x2, x2)
-    series = _shifted(_times(_shifted(x4, -2) + x3, _constant(715827883)) + x2, -1)
+    x = shifted(inside, bits) + (1 << 12)
+    x2 = times(x, x)
+    x3, x4 = times(x2, x), times(x2, x2)
+    series = shifted(times(shifted(x4, -2) + x3, _constant(715827883)) + x2, -1)
     constant = _constant(1895147668)
-    result = _saturated(constant + _times(constant, x + series))
+    result = saturated(constant + times(constant, x + series))
     remainder = inside - a
     factors = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)
     for exponent, factor in enumerate(factors, -2):
         if bits > exponent:
             set_bit = remainder & (1 << (fraction + exponent)) != 0
-            result = np.where(set_bit, _times(result, _constant(factor)), result)
+            result = np.where(set_bit, times(result, _constant(factor)), result)
     if bits > 5:
         result = np.where(a < _constant(-(1 << (36 - bits))), 0, result)
     return np.where(a == 0, 32767, result)
@@ -174,10 +174,10 @@ def _reciprocal_of_half_sum(a: Array) -> Array:
     """2 / (1 + a) for a Q15 number in (0, 1), with 2 integer bits: three steps of Newton's division."""
     total = a + 32767
     half = np.where(total >= 0, total + 1, total - 1) // 2
-    x = _constant(1515870810) + _times(half, _constant(-1010580540))
+    x = _constant(1515870810) + times(half, _constant(-1010580540))
     for _ in range(3):
-        rest = (1 << 13) - _times(half, x)
-        x = x + _shifted(_times(x, rest), 2)
+        rest = (1 << 13) - times(half, x)
+        x = x + shifted(times(x, rest), 2)
     return x
 
 
@@ -186,7 +186,7 @@ def logistic_table() -> Array:
     """1 / (1 + exp(-x)) of all 16-bit values with 3 integer bits, as Q15."""
     a = np.arange(-32768, 32768, dtype=np.int64)
     negative = np.where(a > 0, -a, a)
-    positive = _shifted(_reciprocal_of_half_sum(_exp_of_negative(negative, 3)), 1)  # x/2 has one integer bit
+    positive = shifted(_reciprocal_of_half_sum(_exp_of_negative(negative, 3)), 1)  # x/2 has one integer bit
     return np.where(a == 0, 1 << 14, np.where(a > 0, positive, 32767 - positive)).astype(np.int16)
 
 
@@ -195,5 +195,5 @@ def tanh_table(bits: int) -> Array:
     """tanh of all 16-bit values with `bits` integer bits, as Q15."""
     a = np.arange(-32768, 32768, dtype=np.int64)
     negative = np.where(a > 0, -a, a)
-    t = _shifted(_reciprocal_of_half_sum(_exp_of_negative(negative, bits + 1)) - (1 << 13), 2)
+    t = shifted(_reciprocal_of_half_sum(_exp_of_negative(negative, bits + 1)) - (1 << 13), 2)
     return np.where(a == 0, 0, np.where(a > 0, t, -t)).astype(np.int16)

@@ -16,17 +16,27 @@ Handler = Callable[[TfliteBuilder, FileOp], None]
 HANDLERS: dict[str, Handler] = {}
 PLAIN: dict[str, Handler] = {}
 WIDE: dict[str, Handler] = {}
+MOVES: set[str] = set()
+"""Operators whose results are elements of their operands, of whatever type."""
 
 
-def handles(*ops: str, table: dict[str, Handler] = HANDLERS) -> Callable[[Handler], Handler]:
-    """Registers a function as the importer of `ops`."""
+def handles(*ops: str, table: dict[str, Handler] = HANDLERS, wide: bool = False) -> Callable[[Handler], Handler]:
+    """Registers a function as the importer of `ops`; with `wide` also of 16-bit activations."""
 
     def register(handler: Handler) -> Handler:
         for op in ops:
             table[op] = handler
+            if wide:
+                WIDE[op] = handler
         return handler
 
     return register
+
+
+def moves(*ops: str) -> Callable[[Handler], Handler]:
+    """Registers a function as the importer of `ops`, which move elements of any type."""
+    MOVES.update(ops)
+    return handles(*ops, wide=True)
 
 
 def handler_of(op: str, quantised: bool) -> Handler | None:

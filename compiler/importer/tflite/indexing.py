@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
-from tilewright.compiler.importer.tflite.convolution import image
-from tilewright.compiler.importer.tflite.handlers import PLAIN, handles
+from tilewright.compiler.importer.tflite.handlers import PLAIN, handles, moves
 from tilewright.compiler.importer.tflite.movement import axis_of, move, same_type
 from tilewright.compiler.importer.tflite.schema import FileOp
-from tilewright.compiler.onnx.onnx_ops import elem_type
+from tilewright.compiler.importer.tflite.windows import image
 
 
 def _constant_result(b: TfliteBuilder, value: np.ndarray) -> None:
@@ -40,7 +39,7 @@ def fill(b: TfliteBuilder, op: FileOp) -> None:
     move(b, "Expand", [b.value(value), b.constant("shape", shape, np.int64)], {}, shape, FILE)
 
 
-@handles("TILE", table=PLAIN)
+@moves("TILE")
 def tile(b: TfliteBuilder, op: FileOp) -> None:
     shape, times = b.shape(0), b.ints(1, "multiples")
     if len(times) != len(shape) or any(t < 0 for t in times):
@@ -50,7 +49,7 @@ def tile(b: TfliteBuilder, op: FileOp) -> None:
     move(b, "Tile", [b.value(0), b.constant("repeats", times, np.int64)], {}, out, FILE)
 
 
-@handles("REVERSE_V2", table=PLAIN)
+@moves("REVERSE_V2")
 def reverse(b: TfliteBuilder, op: FileOp) -> None:
     shape = b.shape(0)
     axes = [axis_of(b, a, len(shape)) for a in b.ints(1, "axes")]
@@ -59,7 +58,7 @@ def reverse(b: TfliteBuilder, op: FileOp) -> None:
     move(b, "Slice", [b.value(0), *(b.constant("slice", v, np.int64) for v in values)], {}, shape, FILE)
 
 
-@handles("MIRROR_PAD", table=PLAIN)
+@moves("MIRROR_PAD")
 def mirror_pad(b: TfliteBuilder, op: FileOp) -> None:
     """Imports MIRROR_PAD as one Gather per padded axis."""
     shape, table = b.shape(0), b.const(1, "paddings")
@@ -93,7 +92,7 @@ def space_to_depth(b: TfliteBuilder, op: FileOp) -> None:
     move(b, "SpaceToDepth" if down else "DepthToSpace", [b.value(0, PLANES)], attrs, out, PLANES)
 
 
-@handles("SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND", table=PLAIN)
+@moves("SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND")
 def space_to_batch(b: TfliteBuilder, op: FileOp) -> None:
     """Imports [N, space, rest] to [N*blocks, space/blocks, rest] with padding before, or back with cropping behind."""
     shape, x = list(b.shape(0)), b.source(0)
@@ -122,12 +121,12 @@ def space_to_batch(b: TfliteBuilder, op: FileOp) -> None:
         pairs = [v for i in range(count) for v in (count + 1 + i, i)]
         perm = [count, *pairs, *range(2 * count + 1, len(split))]
         out = [split[count], *(n * k for n, k in zip(shape[1:], blocks)), *rest]
-    name = b.onnx("Reshape", [name, b.constant("shape", split, np.int64)], {"allowzero": 1})
-    inputs = [b.onnx("Transpose", [name], {"perm": perm}), b.constant("shape", out, np.int64)]
+    name = b.reshaped(name, split)
+    name = b.onnx("Transpose", [name], {"perm": perm})
     if op.name == "SPACE_TO_BATCH_ND":
-        move(b, "Reshape", inputs, {"allowzero": 1}, out, FILE)
+        b.reshaped(name, out, b.result(out))
         return
-    name = b.onnx("Reshape", inputs, {"allowzero": 1})
+    name = b.reshaped(name, out)
     ends = [out[i] - int(edges[i - 1, 1]) for i in spatial]
     final = [out[0], *(end - int(start) for end, start in zip(ends, edges[:, 0])), *rest]
     if min(final) < 1:
@@ -139,10 +138,10 @@ def space_to_batch(b: TfliteBuilder, op: FileOp) -> None:
 def _indices(b: TfliteBuilder, k: int) -> str:
     if b.graph.tensor(b.value(k)).dtype.kind != "i":
         raise b.damaged(f"indices {b.source(k).name!r} are {b.source(k).type_name}")
-    return b.onnx("Cast", [b.value(k)], {"to": elem_type(np.dtype(np.int64))})
+    return b.cast(b.value(k), np.int64)
 
 
-@handles("GATHER")
+@moves("GATHER")
 def gather(b: TfliteBuilder, op: FileOp) -> None:
     shape, indices = b.shape(0), b.shape(1)
     axis, batch = axis_of(b, op.option("Axis", 0), len(shape)), op.option("BatchDims", 0)
@@ -165,7 +164,7 @@ def embedding_lookup(b: TfliteBuilder, op: FileOp) -> None:
     b.quantize_into(b.onnx("Gather", [b.real(1), _indices(b, 0)], {"axis": 0}))
 
 
-@handles("GATHER_ND", table=PLAIN)
+@moves("GATHER_ND")
 def gather_nd(b: TfliteBuilder, op: FileOp) -> None:
     shape, indices = b.shape(0), b.shape(1)
     if not indices or not 0 < indices[-1] <= len(shape):
@@ -178,7 +177,7 @@ def gather_nd(b: TfliteBuilder, op: FileOp) -> None:
 @handles("ONE_HOT", table=PLAIN)
 def one_hot(b: TfliteBuilder, op: FileOp) -> None:
     """Imports ONE_HOT. Inputs: indices, depth, on and off value."""
-    pair = [b.onnx("Reshape", [b.value(k), b.constant("shape", [1], np.int64)]) for k in (3, 2)]
+    pair = [b.reshaped(b.value(k), [1]) for k in (3, 2)]
     values = b.onnx("Concat", pair, {"axis": 0})
     depth = b.constant("depth", b.ints(1, "depth"), np.int64)
     b.quantize_into(b.onnx("OneHot", [_indices(b, 0), depth, values], {"axis": op.option("Axis", -1)}))

@@ -10,16 +10,21 @@ import numpy as np
 from tilewright.compiler.graph.graph import Quant
 from tilewright.compiler.graph.ops.concat import QConcat
 from tilewright.compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder, half_away
-from tilewright.compiler.importer.tflite.handlers import handles
+from tilewright.compiler.importer.tflite.handlers import handles, moves
 from tilewright.compiler.importer.tflite.schema import FileOp
 
 _AXIS_IN_PLANES = (0, 2, 3, 1)  # of the file's axis
 
 
 def same_type(b: TfliteBuilder, *ks: int, outputs: int = 1) -> None:
-    """Raises UnsupportedError unless inputs `ks` and all outputs have one type and scale."""
-    first = b.source(ks[0])
-    for t in [*(b.source(k) for k in ks), *(b.target(k) for k in range(outputs))]:
+    """Raises UnsupportedError unless inputs `ks` and all outputs have one type and scale. Integers of 16 bits without
+    a scale above 0 are plain ones, others activations.
+    """
+    first, targets = b.source(ks[0]), [b.target(k) for k in range(outputs)]
+    tensors = [*(b.source(k) for k in ks), *targets]
+    for t in targets if b.wide() and any(map(b.is_steps, tensors)) else ():
+        b.wide_scale(t)
+    for t in tensors:
         if t.dtype != first.dtype:
             raise b.refuse(f"{first.name!r} is {first.type_name}, {t.name!r} is {t.type_name}: types must be equal")
         if b.is_steps(t) and t.quant is not None and not t.quant.same_as(first.quant):
@@ -40,11 +45,10 @@ def move(
 
 def reshape(b: TfliteBuilder, shape: Sequence[int], k: int = 0) -> None:
     same_type(b, k)
-    target = b.constant("shape", shape, np.int64)
-    move(b, "Reshape", [b.value(k, FILE), target], {"allowzero": 1}, shape, FILE)
+    b.reshaped(b.value(k), shape, b.result(shape))
 
 
-@handles("RESHAPE")
+@moves("RESHAPE")
 def reshape_op(b: TfliteBuilder, op: FileOp) -> None:
     if b.has(1):
         target = b.ints(1, "shape")
@@ -61,7 +65,7 @@ def reshape_op(b: TfliteBuilder, op: FileOp) -> None:
     reshape(b, target)
 
 
-@handles("SQUEEZE")
+@moves("SQUEEZE")
 def squeeze(b: TfliteBuilder, op: FileOp) -> None:
     shape = b.shape(0)
     count = op.options.SqueezeDimsLength() if op.options is not None else 0
@@ -71,14 +75,14 @@ def squeeze(b: TfliteBuilder, op: FileOp) -> None:
     reshape(b, [s for i, s in enumerate(shape) if not (i in dims if count else s == 1)])
 
 
-@handles("EXPAND_DIMS")
+@moves("EXPAND_DIMS")
 def expand_dims(b: TfliteBuilder, op: FileOp) -> None:
     shape, (axis, *_) = list(b.shape(0)), b.ints(1, "axis")
     shape.insert(axis_of(b, axis, len(shape) + 1), 1)
     reshape(b, shape)
 
 
-@handles("TRANSPOSE")
+@moves("TRANSPOSE")
 def transpose(b: TfliteBuilder, op: FileOp) -> None:
     shape, perm = b.shape(0), b.ints(1, "permutation")
     if sorted(perm) != list(range(len(shape))):
@@ -87,7 +91,7 @@ def transpose(b: TfliteBuilder, op: FileOp) -> None:
     move(b, "Transpose", [b.value(0, FILE)], {"perm": perm}, [shape[p] for p in perm], FILE)
 
 
-@handles("PAD", "PADV2")
+@moves("PAD", "PADV2")
 def pad(b: TfliteBuilder, op: FileOp) -> None:
     shape, x = b.shape(0), b.source(0)
     table = b.const(1, "paddings")
@@ -108,7 +112,7 @@ def pad(b: TfliteBuilder, op: FileOp) -> None:
     move(b, "Pad", inputs, {"mode": "constant"}, out, form)
 
 
-@handles("CONCATENATION")
+@handles("CONCATENATION", wide=True)
 def concatenation(b: TfliteBuilder, op: FileOp) -> None:
     ks = range(len(op.inputs))
     _check_ignored_activation(b)
@@ -185,12 +189,11 @@ def _slice(b: TfliteBuilder, starts: list[int], ends: list[int], steps: list[int
     if final is None:
         move(b, "Slice", inputs, {}, [out[i] for i in order], form)
         return
-    part = b.onnx("Slice", inputs)
-    b.graph.tensor(part).quant = b.graph.tensor(inputs[0]).quant
-    move(b, "Reshape", [part, b.constant("shape", final, np.int64)], {"allowzero": 1}, final, FILE)
+    part = b.moved("Slice", inputs)
+    b.reshaped(part, final, b.result(final))
 
 
-@handles("SLICE")
+@moves("SLICE")
 def slice_op(b: TfliteBuilder, op: FileOp) -> None:
     shape, begin, size = b.shape(0), b.ints(1, "begin"), b.ints(2, "size")
     if not len(shape) == len(begin) == len(size):
@@ -201,7 +204,7 @@ def slice_op(b: TfliteBuilder, op: FileOp) -> None:
     _slice(b, begin, ends, [1] * len(shape), None)
 
 
-@handles("STRIDED_SLICE")
+@moves("STRIDED_SLICE")
 def strided_slice(b: TfliteBuilder, op: FileOp) -> None:
     shape = b.shape(0)
     begin, end, strides = b.ints(1, "begin"), b.ints(2, "end"), b.ints(3, "strides")
@@ -252,7 +255,7 @@ def strided_slice(b: TfliteBuilder, op: FileOp) -> None:
     _slice(b, starts, ends, steps, final if added or masks["ShrinkAxis"] else None)
 
 
-@handles("SPLIT", "SPLIT_V")
+@moves("SPLIT", "SPLIT_V")
 def split(b: TfliteBuilder, op: FileOp) -> None:
     data, axis_input = (1, 0) if op.name == "SPLIT" else (0, 2)
     shape = b.shape(data)
@@ -275,12 +278,11 @@ def split(b: TfliteBuilder, op: FileOp) -> None:
     for k, size in enumerate(sizes):
         own = list(b.graph.tensor(source).shape)
         own[where] = size
-        limits = [b.constant("slice", [v], np.int64) for v in (at, at + size, where, 1)]
-        b.onnx("Slice", [source, *limits], {}, b.result(own, form, k))
+        b.onnx("Slice", b.section(source, at, at + size, where), {}, b.result(own, form, k))
         at += size
 
 
-@handles("PACK")
+@moves("PACK")
 def pack(b: TfliteBuilder, op: FileOp) -> None:
     ks = range(len(op.inputs))
     same_type(b, *ks)
@@ -292,8 +294,7 @@ def pack(b: TfliteBuilder, op: FileOp) -> None:
         if b.shape(k) != shape:
             raise b.damaged(f"shapes {list(shape)} and {list(b.shape(k))}")
         source = b.value(k, FILE)
-        names.append(b.onnx("Reshape", [source, b.constant("shape", one, np.int64)], {"allowzero": 1}))
-        b.graph.tensor(names[-1]).quant = b.graph.tensor(source).quant
+        names.append(b.moved("Reshape", [source, b.constant("shape", one, np.int64)], {"allowzero": 1}))
     out = b.result([*shape[:axis], len(names), *shape[axis:]], FILE)
     if b.is_bytes(b.target()):
         b.quantized(QConcat(axis=axis, tables=(None,) * len(names)), names, out)
@@ -301,7 +302,7 @@ def pack(b: TfliteBuilder, op: FileOp) -> None:
         b.onnx("Concat", names, {"axis": axis}, out)
 
 
-@handles("UNPACK")
+@moves("UNPACK")
 def unpack(b: TfliteBuilder, op: FileOp) -> None:
     shape = b.shape(0)
     axis = axis_of(b, op.option("Axis", 0), len(shape))
@@ -310,8 +311,5 @@ def unpack(b: TfliteBuilder, op: FileOp) -> None:
         raise b.damaged(f"{len(op.outputs)} parts of {shape[axis]}")
     source, final = b.value(0, FILE), [*shape[:axis], *shape[axis + 1 :]]
     for k in range(len(op.outputs)):
-        limits = [b.constant("slice", [v], np.int64) for v in (k, k + 1, axis, 1)]
-        part = b.onnx("Slice", [source, *limits])
-        b.graph.tensor(part).quant = b.graph.tensor(source).quant
-        target = b.constant("shape", final, np.int64)
-        b.onnx("Reshape", [part, target], {"allowzero": 1}, b.result(final, FILE, k))
+        part = b.moved("Slice", b.section(source, k, k + 1, axis))
+        b.reshaped(part, final, b.result(final, FILE, k))

@@ -5,7 +5,7 @@ An LSTM of bytes is one kernel, a float LSTM is ONNX's where possible; other for
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,7 +60,7 @@ def _sequence(b: TfliteBuilder, time_major: bool) -> tuple[str, tuple[int, int, 
         n, t = t, n
     else:
         x = b.onnx("Transpose", [x], {"perm": [1, 0, 2]})
-    return b.onnx("Reshape", [x, b.constant("shape", [t * n, shape[2]], np.int64)]), (t, n, shape[2])
+    return b.reshaped(x, [t * n, shape[2]]), (t, n, shape[2])
 
 
 def _unrollable(b: TfliteBuilder, steps: int) -> None:
@@ -89,6 +89,19 @@ def _matrix(b: TfliteBuilder, k: int, what: str, rows: int, columns: int) -> np.
     return data
 
 
+def _real_matrices(
+    b: TfliteBuilder, ks: tuple[int, ...], gates: Sequence[int], shape: tuple[int, int]
+) -> list[np.ndarray]:
+    """The float32 weights of some gates, each of one shape; `ks` has their inputs."""
+    parts = []
+    for g in gates:
+        _matrix(b, ks[g], "weights", *shape)
+        data = b.graph.const(b.real(ks[g]))
+        assert data is not None
+        parts.append(data.astype(np.float32))
+    return parts
+
+
 def _unrolled(
     b: TfliteBuilder, gates: str, sizes: tuple[int, int], reverse: bool, step: Callable[[str], str], shape: list[int]
 ) -> str:
@@ -96,40 +109,31 @@ def _unrolled(
     t, n = sizes
     outputs = {}
     for time in reversed(range(t)) if reverse else range(t):
-        limits = [b.constant("slice", [v], np.int64) for v in (time * n, (time + 1) * n, 0, 1)]
-        outputs[time] = b.onnx(
-            "Reshape", [step(b.onnx("Slice", [gates, *limits])), b.constant("shape", shape, np.int64)]
-        )
+        outputs[time] = b.reshaped(step(b.onnx("Slice", b.section(gates, time * n, (time + 1) * n, 0))), shape)
     return outputs[0] if t == 1 else b.onnx("Concat", [outputs[i] for i in range(t)], {"axis": 0})
 
 
 def _parts(b: TfliteBuilder, gates: str, count: int, cells: int) -> list[str]:
     """Splits gates that lie side by side in the last axis."""
-    limits = [[b.constant("slice", [v], np.int64) for v in (i * cells, (i + 1) * cells, 1, 1)] for i in range(count)]
-    return [b.onnx("Slice", [gates, *ends]) for ends in limits]
+    limits = [b.section(gates, i * cells, (i + 1) * cells, 1) for i in range(count)]
+    return [b.onnx("Slice", inputs) for inputs in limits]
 
 
 def _onnx_lstm(b: TfliteBuilder, at: _Inputs, x: str, sizes: tuple[int, int, int], reverse: bool) -> str:
     """Emits the LSTM as an ONNX node: all four gates, no projection, no clipping."""
     t, n, k = sizes
     cells = b.shape(at.weights[1])[0]
-
-    def joined(ks: tuple[int, ...], columns: int) -> np.ndarray:
-        parts = []
-        for g in _ONNX_GATES:
-            _matrix(b, ks[g], "weights", cells, columns)
-            data = b.graph.const(b.real(ks[g]))
-            assert data is not None
-            parts.append(data.astype(np.float32))
-        return np.concatenate(parts)[None]
-
     biases = [b.const(at.biases[g], "bias").astype(np.float32).reshape(-1) for g in _ONNX_GATES]
     if any(bias.size != cells for bias in biases):
         raise b.damaged(f"biases of {[bias.size for bias in biases]} cells, there are {cells}")
     bias = np.concatenate([*biases, np.zeros(4 * cells, np.float32)])[None]
-    rows = b.onnx("Reshape", [x, b.constant("shape", [t, n, k], np.int64)])
-    constants = [("weights", joined(at.weights, k)), ("recurrent", joined(at.recurrent, cells)), ("bias", bias)]
-    inputs = [rows, *(b.constant(name, data) for name, data in constants)]
+    rows = b.reshaped(x, [t, n, k])
+    sides = ((at.weights, k), (at.recurrent, cells))
+    matrices = [np.concatenate(_real_matrices(b, ks, _ONNX_GATES, (cells, columns)))[None] for ks, columns in sides]
+    inputs = [
+        rows,
+        *(b.constant(name, data) for name, data in zip(("weights", "recurrent", "bias"), (*matrices, bias))),
+    ]
     if b.has(at.peepholes[0]):
         given = [b.graph.const(b.real(at.peepholes[which])) for which in (0, 2, 1)]
         found = [p.astype(np.float32).reshape(-1) for p in given if p is not None]
@@ -141,7 +145,7 @@ def _onnx_lstm(b: TfliteBuilder, at: _Inputs, x: str, sizes: tuple[int, int, int
     made = b.onnx(
         "LSTM", inputs, {"activations": ["Sigmoid", kind, kind], "hidden_size": cells, "direction": direction}
     )
-    return b.onnx("Reshape", [made, b.constant("shape", [t, n, cells], np.int64)])
+    return b.reshaped(made, [t, n, cells])
 
 
 def _float_lstm(b: TfliteBuilder, at: _Inputs, x: str, sizes: tuple[int, int, int], reverse: bool) -> str:
@@ -162,12 +166,7 @@ def _float_lstm(b: TfliteBuilder, at: _Inputs, x: str, sizes: tuple[int, int, in
     _unrollable(b, t)
 
     def joined(ks: tuple[int, ...], columns: int) -> str:
-        parts = []
-        for g in gates:
-            _matrix(b, ks[g], "weights", cells, columns)
-            data = b.graph.const(b.real(ks[g]))
-            assert data is not None
-            parts.append(data.astype(np.float32).T)
+        parts = [data.T for data in _real_matrices(b, ks, gates, (cells, columns))]
         return b.constant("weights", np.ascontiguousarray(np.concatenate(parts, 1)))
 
     bias = np.concatenate([b.const(at.biases[g], "bias").astype(np.float32).reshape(-1) for g in gates])
@@ -219,11 +218,7 @@ def _float_lstm(b: TfliteBuilder, at: _Inputs, x: str, sizes: tuple[int, int, in
 
 def _finish(b: TfliteBuilder, made: str, time_major: bool, k: int = 0) -> None:
     """Brings [T, B, N] into the order of the file."""
-    made = made if time_major else b.onnx("Transpose", [made], {"perm": [1, 0, 2]})
-    if b.is_steps(b.target(k)) and b.graph.tensor(made).dtype == b.target(k).dtype:
-        b.onnx("Identity", [made], output=b.result(b.graph.tensor(made).shape, FILE, k))
-    else:
-        b.quantize_into(made, FILE, k)
+    b.quantize_into(made if time_major else b.onnx("Transpose", [made], {"perm": [1, 0, 2]}), FILE, k)
 
 
 @handles("UNIDIRECTIONAL_SEQUENCE_LSTM", table=PLAIN)
@@ -295,7 +290,7 @@ def integer_lstm(b: TfliteBuilder, op: FileOp) -> None:
     tables = [logistic_table(), tanh_table(3), tanh_table(15 + cell_bits)]
     made = b.onnx(
         "IntegerLSTM",
-        [b.onnx("Reshape", [rows, b.constant("shape", [t, n, cells * len(gates)], np.int64)]),
+        [b.reshaped(rows, [t, n, cells * len(gates)]),
          b.constant("recurrent", recurrent), *(b.constant("table", table) for table in tables)],
         {"shape": [t, n, cells], "mantissas": [m for m, _ in factors], "shifts": [s for _, s in factors],
          "state": [*h_factor, int(hidden.zero_point.reshape(-1)[0]), int(qh.zero_point)],
@@ -327,7 +322,7 @@ def float_svdf(b: TfliteBuilder, op: FileOp) -> None:
     made = b.onnx("MatMul", [b.real(0), b.constant("weights", newest.reshape(units, rank, -1).sum(1).T.copy())])
     if b.has(3):
         made = b.onnx("Add", [made, b.real(3)])
-    b.quantize_into(b.activated(b.onnx("Reshape", [made, b.constant("shape", [n, units], np.int64)])))
+    b.quantize_into(b.activated(b.reshaped(made, [n, units])))
 
 
 @handles("SVDF", table=HANDLERS)
@@ -343,10 +338,10 @@ def integer_svdf(b: TfliteBuilder, op: FileOp) -> None:
     second = litert_multiplier(float(_scale(qs) * _scale(b.source(2).quant) / _scale(qy)))
     sums = ints.sub(ints.product(b.value(0), data.T), int(qx.zero_point) * data.astype(np.int64).sum(1))
     state = ints.clamped(ints.scaled(sums, *first), -32768, 32767)
-    parts = b.onnx("Reshape", [ints.mul(state, times[:, -1]), b.constant("shape", [-1, units, rank], np.int64)])
+    parts = b.reshaped(ints.mul(state, times[:, -1]), [-1, units, rank])
     total = b.onnx("ReduceSum", [parts, b.constant("axes", [2], np.int64)], {"keepdims": 0})
     if b.has(3):
         total = ints.add(total, b.const(3, "bias").reshape(-1))
     value = ints.clamped(ints.add(ints.scaled(total, *second), int(qy.zero_point)), -128, 127)
     y = b.result((b.shape(0)[0], units))
-    b.onnx("Cast", [value], {"to": 3}, y)
+    b.cast(value, np.int8, y)

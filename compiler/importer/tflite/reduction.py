@@ -9,7 +9,6 @@ from tilewright.compiler.importer.tflite.builder import FILE, TfliteBuilder
 from tilewright.compiler.importer.tflite.handlers import PLAIN, handles
 from tilewright.compiler.importer.tflite.movement import axis_of
 from tilewright.compiler.importer.tflite.schema import FileOp
-from tilewright.compiler.onnx.onnx_ops import elem_type
 
 _REDUCTIONS = {
     "SUM": "ReduceSum", "MEAN": "ReduceMean", "REDUCE_PROD": "ReduceProd", "REDUCE_MAX": "ReduceMax",
@@ -43,8 +42,7 @@ def arg_extremum(b: TfliteBuilder, op: FileOp) -> None:
     kind, t = ("ArgMax" if op.name == "ARG_MAX" else "ArgMin"), b.target()
     axis = axis_of(b, b.ints(1, "axis")[0], len(b.shape(0)))
     found = b.onnx(kind, [b.value(0, FILE)], {"axis": axis, "keepdims": 0})
-    assert t.dtype is not None
-    b.quantize_into(found if t.dtype == np.int64 else b.onnx("Cast", [found], {"to": elem_type(t.dtype)}))
+    b.quantize_into(found if t.dtype == np.int64 else b.cast(found, t.dtype))
 
 
 @handles("CUMSUM", table=PLAIN)
@@ -55,18 +53,25 @@ def cumsum(b: TfliteBuilder, op: FileOp) -> None:
     b.quantize_into(b.onnx("CumSum", [x, axis], attrs))
 
 
+def largest(b: TfliteBuilder, name: str, k: int, axis: int, stem: str) -> tuple[str, str]:
+    """Emits the k largest values along an axis, largest first, and their places as int64."""
+    x = b.graph.tensor(name)
+    shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
+    values, places = b.graph.unique(f"{stem}.values"), b.graph.unique(f"{stem}.places")
+    b.graph.add(Tensor(values, shape, x.dtype, None, x.quant))
+    b.graph.add(Tensor(places, shape, np.dtype(np.int64)))
+    attrs, inputs = {"axis": axis, "largest": 1, "sorted": 1}, [name, b.constant("k", [k], np.int64)]
+    b.graph.nodes.append(Node("TopK", inputs, [values, places], attrs, values, (b.op.label,)))
+    return values, places
+
+
 @handles("TOPK_V2", table=PLAIN)
 def top_k(b: TfliteBuilder, op: FileOp) -> None:
     """Imports TOPK_V2: largest first along the last axis; values, then indices."""
     shape, (k, *_) = b.shape(0), b.ints(1, "k")
     if not shape or not 0 < k <= shape[-1] or len(op.outputs) != 2:
         raise b.damaged(f"k={k} of {list(shape)}")
-    x = b.graph.tensor(b.value(0, FILE))
+    values, places = largest(b, b.value(0), k, len(shape) - 1, b.target().name)
     out = (*shape[:-1], k)
-    names = [b.graph.unique(f"{b.target().name}.{part}") for part in ("values", "indices")]
-    b.graph.add(Tensor(names[0], out, x.dtype, None, x.quant))
-    b.graph.add(Tensor(names[1], out, np.dtype(np.int64)))
-    attrs = {"axis": len(shape) - 1, "largest": 1, "sorted": 1}
-    b.graph.nodes.append(Node("TopK", [x.name, b.constant("k", [k], np.int64)], names, attrs, names[0], (op.label,)))
-    b.onnx("Identity", [names[0]], output=b.result(out, FILE, 0))
-    b.onnx("Cast", [names[1]], {"to": elem_type(np.dtype(np.int32))}, b.result(out, FILE, 1))
+    b.onnx("Identity", [values], output=b.result(out, k=0))
+    b.cast(places, np.int32, b.result(out, k=1))

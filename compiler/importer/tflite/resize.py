@@ -1,4 +1,5 @@
-"""RESIZE_BILINEAR by XNNPACK's rule: weights of 11 fractional bits, one rounding at the end, ties upwards."""
+"""RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR. Bytes are interpolated by XNNPACK's rule: weights of 11 fractional
+bits, one rounding at the end, ties upwards."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import numpy as np
 
 from tilewright.compiler.graph.ops.interpolate import Places, QInterpolate
 from tilewright.compiler.importer.tflite.builder import PLANES, TfliteBuilder
-from tilewright.compiler.importer.tflite.handlers import handles
+from tilewright.compiler.importer.tflite.handlers import PLAIN, handles
 from tilewright.compiler.importer.tflite.movement import same_type
 from tilewright.compiler.importer.tflite.schema import FileOp
 
@@ -26,17 +27,31 @@ def _positions(n: int, out: int, align: bool, half_pixel: bool) -> tuple[np.ndar
     return first, np.minimum(first + 1, n - 1), np.rint((x - first.astype(f)) * f(_ONE)).astype(np.int64)
 
 
-@handles("RESIZE_BILINEAR")
-def resize_bilinear(b: TfliteBuilder, op: FileOp) -> None:
+def _sizes(b: TfliteBuilder) -> tuple[tuple[int, ...], list[int], bool, bool]:
+    """Shape of the image, new height and width, and whether corners are aligned, and pixels places of half a step."""
     shape, size = b.shape(0), b.ints(1, "size")
     if len(shape) != 4 or len(size) != 2 or min(*size, *shape) < 1:
         raise b.damaged(f"{list(shape)} to {size}")
+    return shape, size, bool(b.op.option("AlignCorners", False)), bool(b.op.option("HalfPixelCenters", False))
+
+
+@handles("RESIZE_BILINEAR")
+def byte_bilinear(b: TfliteBuilder, op: FileOp) -> None:
+    shape, size, align, half = _sizes(b)
     b.byte_quant(b.source(0))
     same_type(b, 0)
-    align, half = bool(op.option("AlignCorners", False)), bool(op.option("HalfPixelCenters", False))
     rows, columns = (Places.of(*_positions(n, out, align, half), _ONE) for n, out in zip(shape[1:3], size, strict=True))
     y = b.result((shape[0], shape[3], *size), PLANES)
     b.quantized(QInterpolate(rows=rows, columns=columns), [b.value(0, PLANES)], y)
+
+
+@handles("RESIZE_BILINEAR", table=PLAIN)
+def real_bilinear(b: TfliteBuilder, op: FileOp) -> None:
+    shape, size, align, half = _sizes(b)
+    kind = "align_corners" if align else "half_pixel" if half else "asymmetric"
+    out = b.constant("sizes", [shape[0], shape[3], *size], np.int64)
+    attrs = {"mode": "linear", "coordinate_transformation_mode": kind}
+    b.quantize_into(b.onnx("Resize", [b.real(0, PLANES), "", "", out], attrs), PLANES)
 
 
 def _nearest(n: int, out: int, align: bool, half_pixel: bool) -> np.ndarray:
@@ -51,11 +66,8 @@ def _nearest(n: int, out: int, align: bool, half_pixel: bool) -> np.ndarray:
 
 @handles("RESIZE_NEAREST_NEIGHBOR")
 def resize_nearest(b: TfliteBuilder, op: FileOp) -> None:
-    shape, size = b.shape(0), b.ints(1, "size")
-    if len(shape) != 4 or len(size) != 2 or min(*size, *shape) < 1:
-        raise b.damaged(f"{list(shape)} to {size}")
+    shape, size, align, half = _sizes(b)
     same_type(b, 0)
-    align, half = bool(op.option("AlignCorners", False)), bool(op.option("HalfPixelCenters", False))
     source, out = b.value(0, PLANES), (shape[0], shape[3], *size)
     plain = [np.arange(o) * n // o for n, o in zip(shape[1:3], size)]
     indices = [_nearest(n, o, align, half) for n, o in zip(shape[1:3], size)]

@@ -10,10 +10,9 @@ import numpy as np
 from tilewright.compiler.graph.graph import Quant
 from tilewright.compiler.graph.ops.elementwise import QLut
 from tilewright.compiler.importer.tflite.builder import FILE, TfliteBuilder, half_away
-from tilewright.compiler.importer.tflite.fixed_point import inverse_square_root, multiply
+from tilewright.compiler.importer.tflite.fixed_point import inverse_square_root, multiply, saturated, shifted, times
 from tilewright.compiler.importer.tflite.handlers import handles
 from tilewright.compiler.importer.tflite.schema import FileOp
-from tilewright.compiler.onnx.onnx_ops import elem_type
 from tilewright.isa.numerics import litert_multiplier
 
 
@@ -75,25 +74,23 @@ def squared(b: TfliteBuilder) -> None:
     emit(b, np.clip(y, *b.clamp()).astype(np.int64))
 
 
-@handles("LOGISTIC")
-def logistic(b: TfliteBuilder, op: FileOp) -> None:
-    ideal(b, lambda x: 1 / (1 + np.exp(-x)))
+_IDEAL: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "LOGISTIC": lambda x: 1 / (1 + np.exp(-x)),
+    "ELU": lambda x: np.where(x > 0, x, np.expm1(x)),
+    "TANH": np.tanh,
+}
+_BUILTIN: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "EXP": lambda x: np.exp(x.astype(np.float64)),
+    "LOG": lambda x: np.where(x > 0, np.log(x.astype(np.float64)), -np.inf),  # the lowest value for 0 and below
+}
 
 
-@handles("ELU")
-def elu(b: TfliteBuilder, op: FileOp) -> None:
-    ideal(b, lambda x: np.where(x > 0, x, np.expm1(x)))
-
-
-@handles("EXP")
-def exp(b: TfliteBuilder, op: FileOp) -> None:
-    builtin(b, lambda x: np.exp(x.astype(np.float64)))
-
-
-@handles("LOG")
-def log(b: TfliteBuilder, op: FileOp) -> None:
-    """Imports LOG; numbers that are not positive give the lowest value."""
-    builtin(b, lambda x: np.where(x > 0, np.log(x.astype(np.float64)), -np.inf))
+@handles(*_IDEAL, *_BUILTIN)
+def function(b: TfliteBuilder, op: FileOp) -> None:
+    if op.name in _IDEAL:
+        ideal(b, _IDEAL[op.name])
+    else:
+        builtin(b, _BUILTIN[op.name])
 
 
 @handles("GELU")
@@ -148,16 +145,14 @@ def neg(b: TfliteBuilder, op: FileOp) -> None:
     emit(b, (-every(x.dtype)).astype(np.int8))
 
 
-@handles("TANH")
-def tanh(b: TfliteBuilder, op: FileOp) -> None:
-    ideal(b, np.tanh)
+#: Bounds of the functions that only clip.
+RELUS = {"RELU": (0, np.inf), "RELU6": (0, 6), "RELU_N1_TO_1": (-1, 1), "RELU_0_TO_1": (0, 1)}
 
 
-@handles("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1")
+@handles(*RELUS)
 def relu(b: TfliteBuilder, op: FileOp) -> None:
-    low, high = {"RELU": (0, np.inf), "RELU6": (0, 6), "RELU_N1_TO_1": (-1, 1), "RELU_0_TO_1": (0, 1)}[op.name]
     q, qx, qy = _types(b)
-    bounds = b.clamp_of(b.target(), low, high, builtin=True)
+    bounds = b.clamp_of(b.target(), *RELUS[op.name], builtin=True)
     m, shift = litert_multiplier(float(np.float32(qx.scale) / np.float32(qy.scale)))
     same = np.float32(qx.scale) == np.float32(qy.scale)
     y = (q if same else multiply(q, m, shift)) + int(qy.zero_point)
@@ -199,47 +194,16 @@ def hard_swish(b: TfliteBuilder, op: FileOp) -> None:
         raise b.refuse("the scale of the input over that of the result must be within 2^-9..2^7")
     out16, relu16 = _to_16_bits(out_m), _to_16_bits(relu_m)
     x = q << 7
-    preshift = _doubling_high_16(x, out16)
-    gate = x.copy()
-    if relu_shift > 0:
-        gate = _saturating_left(gate, relu_shift - 1)
-    gate = _doubling_high_16(gate, relu16)
-    if relu_shift > 0:
-        gate = _saturating_left(gate, 1)
-    if relu_shift < 0:
-        gate = _rounding_right(gate, -relu_shift)
-    gate = (gate + (1 << 15)) >> 1
+    preshift = times(x, out16)
+    gate = times(shifted(x, max(relu_shift - 1, 0)), relu16)
+    gate = (shifted(gate, min(relu_shift, 1)) + (1 << 15)) >> 1
     product = gate * preshift
     y = np.sign(product) * (np.abs(product) >> 15)  # towards zero
-    y = _rounding_right(_saturate_16(y), -out_shift)
-    emit(b, _saturate_16(y) + int(qy.zero_point))
+    emit(b, saturated(shifted(saturated(y), out_shift)) + int(qy.zero_point))
 
 
 def _to_16_bits(m: int) -> int:
     return 32767 if m >= 0x7FFF7FFF else (m + (1 << 15)) >> 16
-
-
-def _saturate_16(x: np.ndarray) -> np.ndarray:
-    return np.asarray(np.clip(x, -32768, 32767))
-
-
-def _doubling_high_16(x: np.ndarray, m: int) -> np.ndarray:
-    """Rounding doubling high product of 16-bit values: rounds to nearest like gemmlowp, towards zero in C."""
-    product = x * m
-    nudged = product + np.where(product >= 0, 1 << 14, 1 - (1 << 14))
-    return _saturate_16(np.where(nudged >= 0, nudged >> 15, -(-nudged >> 15)))
-
-
-def _saturating_left(x: np.ndarray, amount: int) -> np.ndarray:
-    return _saturate_16(x << amount)
-
-
-def _rounding_right(x: np.ndarray, amount: int) -> np.ndarray:
-    """Shifts right with rounding, ties away from zero."""
-    if amount == 0:
-        return x
-    half = 1 << (amount - 1)
-    return np.where(x >= 0, (x + half) >> amount, -((-x + half) >> amount))
 
 
 @handles("QUANTIZE")
@@ -262,15 +226,17 @@ def quantize(b: TfliteBuilder, op: FileOp) -> None:
         emit(b, multiply(q, *factor, away=False) + int(qy.zero_point))
 
 
-@handles("DEQUANTIZE")
+@handles("DEQUANTIZE", wide=True)
 def dequantize(b: TfliteBuilder, op: FileOp) -> None:
     """Imports DEQUANTIZE to float32: quantised tensors, float16, and constants with several scales."""
     x = b.source(0)
     form = FILE if x.data is not None else b.layout(0)
+    if b.wide():
+        b.wide_scale(x)
     if x.dtype == np.float16 and x.data is not None:
         made = b.constant(x.name, x.data, np.float32)
     elif x.dtype == np.float16:
-        made = b.onnx("Cast", [b.value(0, form)], {"to": elem_type(np.dtype(np.float32))})
+        made = b.cast(b.value(0, form), np.float32)
     elif b.is_steps(x):
         made = b.real(0, form)
     else:

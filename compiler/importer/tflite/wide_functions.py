@@ -8,12 +8,12 @@ from functools import lru_cache
 import numpy as np
 
 from tilewright.compiler.graph.ops.wide import HIGHEST, LOWEST
-from tilewright.compiler.importer.tflite.builder import FILE, TfliteBuilder
+from tilewright.compiler.importer.tflite.builder import FILE, TfliteBuilder, half_away
 from tilewright.compiler.importer.tflite.fixed_point import Integers
 from tilewright.compiler.importer.tflite.handlers import WIDE, handles
 from tilewright.compiler.importer.tflite.schema import FileOp
-from tilewright.compiler.importer.tflite.wide import limits, scaled
-from tilewright.compiler.importer.tflite.wide_elementwise import finish
+from tilewright.compiler.importer.tflite.tables import RELUS
+from tilewright.compiler.importer.tflite.wide import finish, limits, scaled
 from tilewright.isa.numerics import litert_multiplier
 
 Array = np.ndarray
@@ -23,10 +23,9 @@ _OUTPUT_SCALE = 2.0**-15  # of LOGISTIC, TANH and SOFTMAX
 
 @handles("RELU", "RELU6", table=WIDE)
 def relu(b: TfliteBuilder, op: FileOp) -> None:
-    high = np.inf if op.name == "RELU" else 6
     ratio, form = b.wide_scale(b.source(0)) / b.wide_scale(b.target()), b.layout(0)
     value = scaled(b, Integers(b).of(b.value(0, form)), -LOWEST, *litert_multiplier(float(ratio)))
-    finish(b, value, form, *limits(b, b.target(), 0, high))
+    finish(b, value, form, *limits(b, b.target(), *RELUS[op.name]))
 
 
 @handles("LEAKY_RELU", table=WIDE)
@@ -108,16 +107,9 @@ def line_table(function: Callable[[Array], Array], first: float, step: float) ->
     """A table of a function from `first` on in 512 steps as Q15; points are moved by half the line's middle error."""
     steps, scale = np.arange(512), 32768.0
     at, middle, behind = (function(first + (steps + k) * step) * scale for k in (0.0, 0.5, 1.0))
-    error = _round_half_away((behind + _round_half_away(at)) / 2) - _round_half_away(middle)
-    last = _round_half_away(function(np.array([first + 512 * step])) * scale)
-    return np.asarray(
-        np.clip(np.append(_round_half_away(at) - _round_half_away(error / 2), last), LOWEST, HIGHEST), np.int64
-    )
-
-
-def _round_half_away(x: Array) -> Array:
-    """Rounds to integers, ties away from zero."""
-    return np.asarray(np.sign(x) * np.floor(np.abs(x) + 0.5))
+    error = half_away((behind + half_away(at)) / 2) - half_away(middle)
+    last = half_away(function(np.array([first + 512 * step])) * scale)
+    return np.asarray(np.clip(np.append(half_away(at) - half_away(error / 2), last), LOWEST, HIGHEST), np.int64)
 
 
 @lru_cache(maxsize=1)
