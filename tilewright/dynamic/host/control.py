@@ -67,7 +67,11 @@ def _batched_scan(call: HostNode, values: list[Value]) -> list[Value]:
     first = len(arrays) - count
     whole = _length(call, [a.shape[1] for a in arrays[first:]])
     batch = arrays[0].shape[0]
-    lengths = [whole] * batch if values[0] is None else np.asarray(values[0]).reshape(-1).tolist()
+    lengths = [whole] * batch
+    if values[0] is not None:
+        lengths = np.asarray(values[0]).reshape(-1).tolist()
+        if len(lengths) != batch or not all(0 < n <= whole for n in lengths):
+            raise call.error(f"sequence_lens={lengths} must be {batch} lengths of 1 to {whole}")
     back = call.attrs.get("directions") or [0] * count
     results: list[list[Any]] = [[] for _ in body.output]
     for index, length in enumerate(lengths):

@@ -189,11 +189,9 @@ def test_scan(steps):
     assert (len(dynamic.ran) > 1) == (steps > 66)
 
 
-@pytest.mark.parametrize("steps", [4, 60])
-@pytest.mark.parametrize("lengths", [True, False])
-def test_scan_of_opset_8(steps, lengths):
-    """A batch axis in front, and a length for every sequence; what is behind the end of one is 0."""
-    source = model(
+def scan_of_opset_8(lengths):
+    """A running product and sum of three sequences from their ends, with a length of each or without."""
+    return model(
         """
         scan (int64[3] lengths, float[3, 2] start, float[3, t, 2] xs) => (float[3, 2] end, float[3, t, 2] sums) {
             end, sums = Scan <num_scan_inputs = 1, directions = [1],
@@ -205,6 +203,13 @@ def test_scan_of_opset_8(steps, lengths):
         }""".replace("LENGTHS", "lengths" if lengths else ""),
         opset=8,
     )
+
+
+@pytest.mark.parametrize("steps", [4, 60])
+@pytest.mark.parametrize("lengths", [True, False])
+def test_scan_of_opset_8(steps, lengths):
+    """A batch axis in front, and a length for every sequence; what is behind the end of one is 0."""
+    source = scan_of_opset_8(lengths)
     dynamic = tw.compile(source, cache=False)
     feeds = {
         "lengths": np.array([steps, 2, steps - 1]),
@@ -213,6 +218,15 @@ def test_scan_of_opset_8(steps, lengths):
     }
     for a, b in zip(dynamic(feeds).values(), reference(source, feeds)):
         assert_same(a, b)
+
+
+@pytest.mark.parametrize("lengths", [[4, 5, 1], [4, 0, 1], [-1, 4, 4]])
+def test_scan_refuses_lengths_beyond_the_sequences(lengths):
+    """As onnxruntime does."""
+    dynamic = tw.compile(scan_of_opset_8(True), cache=False)
+    feeds = {"start": np.ones((3, 2), np.float32), "xs": np.ones((3, 4, 2), np.float32)}
+    with pytest.raises(tw.TilewrightError, match=r"Scan .*sequence_lens=.* must be 3 lengths of 1 to 4"):
+        dynamic({"lengths": np.array(lengths), **feeds})
 
 
 def test_a_damaged_node_is_one_line():
