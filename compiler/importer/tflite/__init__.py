@@ -34,7 +34,7 @@ from tilewright.compiler.importer.tflite import (  # noqa: F401  (they fill the 
     wide_functions,
 )
 from tilewright.compiler.importer.tflite.builder import FILE, PLANES, TfliteBuilder
-from tilewright.compiler.importer.tflite.operators import import_op
+from tilewright.compiler.importer.tflite.handlers import import_op
 from tilewright.compiler.importer.tflite.schema import DAMAGE, FileModel, FileTensor, is_tflite, read
 from tilewright.compiler.importer.tflite.state_table import Variables
 from tilewright.compiler.limits import check_nodes, check_shape

@@ -140,6 +140,13 @@ class TfliteBuilder:
             raise self.refuse(f"{t.name!r} has scale {float(t.quant.scale):g}; up to 2^40 and from 2^-40 are accepted")
         return np.float32(t.quant.scale)
 
+    def steps(self, t: FileTensor) -> tuple[np.float32, int]:
+        """The scale and zero point of an activation of 8 or 16 bits. Raises UnsupportedError for others."""
+        if t.dtype == np.int16:
+            return self.wide_scale(t), 0
+        q = self.byte_quant(t)
+        return np.float32(q.scale), int(q.zero_point)
+
     def shape(self, k: int) -> tuple[int, ...]:
         """The shape of an input in the graph, in the file's order of axes."""
         t = self.source(k)
@@ -352,18 +359,18 @@ class TfliteBuilder:
 
         Args:
             builtin: rounds as LiteRT's built-in kernels do, ties of limit over scale away from zero, then the zero
-                point; else as XNNPACK does, ties to even with the zero point inside.
+                point; else as XNNPACK does, ties to even with the zero point inside. 16 bits are always the former.
         """
-        q, info = self.byte_quant(t), np.iinfo(t.dtype)
+        (scale, zero), info = self.steps(t), np.iinfo(t.dtype)
 
         def units(value: float, limit: int) -> int:
             if not np.isfinite(value):
                 return limit
-            steps = np.float32(value) / np.float32(q.scale)
-            if builtin:
-                found = float(half_away(steps)) + int(q.zero_point)
+            steps = np.float32(value) / scale
+            if builtin or t.dtype == np.int16:
+                found = float(half_away(steps)) + zero
             else:
-                found = float(np.rint(steps + np.float32(q.zero_point)))
+                found = float(np.rint(steps + np.float32(zero)))
             return int(min(max(found, info.min), info.max))
 
         return units(low, int(info.min)), units(high, int(info.max))

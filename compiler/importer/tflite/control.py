@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.compiler.importer.tflite.builder import FILE, TfliteBuilder
-from tilewright.compiler.importer.tflite.handlers import handles
-from tilewright.compiler.importer.tflite.operators import import_op
+from tilewright.compiler.importer.tflite.handlers import handles, import_op
 from tilewright.compiler.importer.tflite.schema import FileModel, FileOp
 from tilewright.compiler.importer.tflite.state_table import Variables
 from tilewright.compiler.limits import check_nodes

@@ -1,4 +1,4 @@
-"""Registries of import handlers by TFLite operator, filled by the family files.
+"""Registries of import handlers by TFLite operator, filled by the family files, and `import_op`, which finds one.
 
 `HANDLERS` holds the operators with a rule of their own for 8-bit tensors, and those that are the same for all types.
 `PLAIN` holds operators on floats and integers; it also takes 8-bit operands without a rule, by way of floats. `WIDE`
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tilewright.compiler.errors import UnsupportedError
 from tilewright.compiler.importer.tflite.builder import TfliteBuilder
-from tilewright.compiler.importer.tflite.schema import FileOp
+from tilewright.compiler.importer.tflite.schema import FileOp, is_builtin
 
 Handler = Callable[[TfliteBuilder, FileOp], None]
 HANDLERS: dict[str, Handler] = {}
@@ -39,7 +40,17 @@ def moves(*ops: str) -> Callable[[Handler], Handler]:
     return handles(*ops, wide=True)
 
 
-def handler_of(op: str, quantised: bool) -> Handler | None:
-    """The handler of an operator, by whether it has 8-bit quantised activations; None if there is none."""
-    first, second = (HANDLERS, PLAIN) if quantised else (PLAIN, HANDLERS)
-    return first.get(op) or second.get(op)
+def import_op(b: TfliteBuilder, op: FileOp) -> None:
+    """Emits the nodes of an operator. Raises UnsupportedError: not accepted; CompileError: inconsistent."""
+    b.op = op
+    wide = b.wide()
+    tables = [WIDE] if wide else [HANDLERS, PLAIN] if b.quantised() else [PLAIN, HANDLERS]
+    handler = next((table[op.name] for table in tables if op.name in table), None)
+    if handler is None:
+        what = "" if is_builtin(op.name) else ": a custom operator, whose kernel comes with the program it is made for"
+        what = " with 16-bit activations" if wide else what
+        raise UnsupportedError(f"{op.label} is not supported{what}; docs/tflite.md lists what is")
+    for t in (b.model.tensors[i] for i in op.outputs):
+        if t.dtype is None and op.name != "VAR_HANDLE":
+            raise b.refuse(f"output {t.name!r} of type {t.type_name} is not supported")
+    handler(b, op)

@@ -15,7 +15,7 @@ from tilewright.compiler.importer.tflite.fixed_point import Integers
 from tilewright.compiler.importer.tflite.handlers import PLAIN, WIDE, handles
 from tilewright.compiler.importer.tflite.reduction import axes_of
 from tilewright.compiler.importer.tflite.schema import FileOp
-from tilewright.compiler.importer.tflite.wide import clamp, finish, half_away, one_scale, scaled
+from tilewright.compiler.importer.tflite.wide import finish, half_away, one_scale, scaled
 from tilewright.compiler.importer.tflite.windows import pool_windows
 from tilewright.isa import numerics
 
@@ -74,7 +74,7 @@ def wide_pool(b: TfliteBuilder, op: FileOp) -> None:
     made = _pooled(b, b.cast(b.value(0, PLANES), np.float64))
     if op.name == "AVERAGE_POOL_2D":
         made = half_away(b, made)
-    finish(b, Integers(b).of(made), PLANES, *clamp(b))
+    finish(b, Integers(b).of(made), PLANES, *b.clamp())
 
 
 @handles("MEAN")

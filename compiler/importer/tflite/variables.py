@@ -9,8 +9,7 @@ import numpy as np
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.graph.graph import Graph, Node, State, Tensor
 from tilewright.compiler.importer.tflite.builder import FILE, TfliteBuilder
-from tilewright.compiler.importer.tflite.handlers import handles
-from tilewright.compiler.importer.tflite.operators import import_op
+from tilewright.compiler.importer.tflite.handlers import handles, import_op
 from tilewright.compiler.importer.tflite.schema import FileModel, FileOp
 from tilewright.compiler.importer.tflite.state_table import Key, Variable, Variables
 from tilewright.compiler.onnx.onnx_ops import OPSET

@@ -1,4 +1,4 @@
-"""What operators of 16-bit activations share: limits, scaling in 32 bits, rounding, results."""
+"""What operators of 16-bit activations share: scaling in 32 bits, rounding, results."""
 
 from __future__ import annotations
 
@@ -7,26 +7,6 @@ import numpy as np
 from tilewright.compiler.graph.ops.wide import HIGHEST, LOWEST
 from tilewright.compiler.importer.tflite.builder import TfliteBuilder
 from tilewright.compiler.importer.tflite.fixed_point import Integers
-from tilewright.compiler.importer.tflite.schema import FileTensor
-
-
-def limits(b: TfliteBuilder, t: FileTensor, low: float, high: float) -> tuple[int, int]:
-    """Real limits in the steps of a 16-bit tensor, ties away from zero."""
-    scale = b.wide_scale(t)
-
-    def steps(value: float, limit: int) -> int:
-        if not np.isfinite(value):
-            return limit
-        found = np.sign(value) * np.floor(np.float64(np.float32(abs(value)) / scale) + 0.5)
-        return int(min(max(found, LOWEST), HIGHEST))
-
-    return steps(low, LOWEST), steps(high, HIGHEST)
-
-
-def clamp(b: TfliteBuilder) -> tuple[int, int]:
-    """The op's fused activation in the steps of its output."""
-    return limits(b, b.target(), *b.activation())
-
 
 # LiteRT computes on with results and shifted values as int32, without a check. Where these could be 2^31 and more, what
 # its kernels give has no meaning, and the model is refused.

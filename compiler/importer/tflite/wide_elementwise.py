@@ -10,8 +10,8 @@ from tilewright.compiler.importer.tflite.builder import TfliteBuilder
 from tilewright.compiler.importer.tflite.elementwise import operands
 from tilewright.compiler.importer.tflite.fixed_point import Integers
 from tilewright.compiler.importer.tflite.handlers import WIDE, handles
-from tilewright.compiler.importer.tflite.schema import FileOp, FileTensor
-from tilewright.compiler.importer.tflite.wide import clamp, finish, half_away, scaled
+from tilewright.compiler.importer.tflite.schema import FileOp
+from tilewright.compiler.importer.tflite.wide import finish, half_away, scaled
 from tilewright.isa.numerics import litert_multiplier
 
 #: ADD and SUB: bits by which operands are shifted left first.
@@ -23,7 +23,7 @@ def add(b: TfliteBuilder, op: FileOp) -> None:
     """Imports ADD and SUB: operands in steps of twice the larger scale and 15 bits finer, then the result's steps."""
     sa, sb, sy = (float(b.wide_scale(t)) for t in (b.source(0), b.source(1), b.target()))
     names, form = operands(b)
-    low, high = clamp(b)
+    low, high = b.clamp()
     ints = Integers(b)
     x, y = (ints.of(name) for name in names)
     powers = [_power_of_two(s) for s in (sa, sb, sy)]
@@ -64,15 +64,7 @@ def multiply(b: TfliteBuilder, op: FileOp) -> None:
     names, form = operands(b)
     ints = Integers(b)
     product = ints.mul(*(ints.of(name) for name in names))
-    finish(b, scaled(b, product, 1 << 30, *litert_multiplier(float(sa * sb / sy))), form, *clamp(b))
-
-
-def _steps(b: TfliteBuilder, t: FileTensor) -> tuple[np.float32, int]:
-    """Scale and zero point of an activation of 16 or 8 bits."""
-    if t.dtype == np.int16:
-        return b.wide_scale(t), 0
-    q = b.byte_quant(t)
-    return np.float32(q.scale), int(q.zero_point)
+    finish(b, scaled(b, product, 1 << 30, *litert_multiplier(float(sa * sb / sy))), form, *b.clamp())
 
 
 @handles("QUANTIZE", table=WIDE)
@@ -80,14 +72,14 @@ def quantize(b: TfliteBuilder, op: FileOp) -> None:
     """Imports QUANTIZE of 16 and 8 bits by a 31-bit multiplier; floats are divided, ties rounded away from zero."""
     x, y = b.source(0), b.target()
     form, ints = b.layout(0), Integers(b)
-    (sy, zy), info = _steps(b, y), np.iinfo(y.dtype)
+    (sy, zy), info = b.steps(y), np.iinfo(y.dtype)
     if x.dtype == np.float32:
         steps = b.onnx("Div", [b.value(0, form), b.constant("scale", sy, np.float32)])
         value = half_away(b, b.cast(steps, np.float64))
         bound = [b.constant("bound", v, np.float64) for v in (info.min, info.max)]
         value = ints.of(b.onnx("Clip", [value, *bound]))
     else:
-        sx, zx = _steps(b, x)
+        sx, zx = b.steps(x)
         value = ints.of(b.value(0, form))
         value = ints.sub(value, zx) if zx else value
         most = 1 << 15 if x.dtype == np.int16 else 255

@@ -13,7 +13,7 @@ from tilewright.compiler.importer.tflite.fixed_point import Integers
 from tilewright.compiler.importer.tflite.handlers import WIDE, handles
 from tilewright.compiler.importer.tflite.schema import FileOp
 from tilewright.compiler.importer.tflite.tables import RELUS
-from tilewright.compiler.importer.tflite.wide import finish, limits, scaled
+from tilewright.compiler.importer.tflite.wide import finish, scaled
 from tilewright.isa.numerics import litert_multiplier
 
 Array = np.ndarray
@@ -25,7 +25,7 @@ _OUTPUT_SCALE = 2.0**-15  # of LOGISTIC, TANH and SOFTMAX
 def relu(b: TfliteBuilder, op: FileOp) -> None:
     ratio, form = b.wide_scale(b.source(0)) / b.wide_scale(b.target()), b.layout(0)
     value = scaled(b, Integers(b).of(b.value(0, form)), -LOWEST, *litert_multiplier(float(ratio)))
-    finish(b, value, form, *limits(b, b.target(), *RELUS[op.name]))
+    finish(b, value, form, *b.clamp_of(b.target(), *RELUS[op.name]))
 
 
 @handles("LEAKY_RELU", table=WIDE)

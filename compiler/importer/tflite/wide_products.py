@@ -8,7 +8,6 @@ from tilewright.compiler.graph.ops.wide import LOWEST, MAX_PRODUCTS, QConv16, QM
 from tilewright.compiler.importer.tflite.builder import PLANES
 from tilewright.compiler.importer.tflite.byte_products import byte_weights
 from tilewright.compiler.importer.tflite.products import Products
-from tilewright.compiler.importer.tflite.wide import clamp
 from tilewright.compiler.importer.tflite.windows import Window
 from tilewright.isa import wide_numerics
 
@@ -25,7 +24,7 @@ class WideProducts(Products):
         data, factors = self._weights(window.axis)
         data = data.transpose(window.order)
         found = [wide_numerics.wide_multiplier(float(f)) for f in factors]
-        low, high = clamp(b)
+        low, high = b.clamp()
         conv = QConv16(
             kernel=tuple(window.kernel), **window.sliding,
             multipliers=tuple(m for m, _ in found), shifts=tuple(s for _, s in found), low=low, high=high,
@@ -39,7 +38,7 @@ class WideProducts(Products):
     def product(self, rows: int, out: tuple[int, ...]) -> None:
         b, (n, k) = self.b, self.b.shape(1)
         data, factors = self._weights(0)
-        low, high = clamp(b)
+        low, high = b.clamp()
         product = QMatMul16(factors=tuple(float(f) for f in factors), low=low, high=high)
         inputs = [self._rows(rows, k), self._constant(data.T), *self._bias(2, n)]
         self._check_sums(data, factors)
