@@ -114,9 +114,7 @@ def prelu(b: TfliteBuilder, op: FileOp) -> None:
     kept = ints.scaled(v, *litert_multiplier(float(ratio)))
     bent = ints.scaled(ints.mul(v, a), *litert_multiplier(float(below)))
     chosen = b.onnx("Where", [b.onnx("Less", [v, ints.constant(0)]), bent, kept])
-    info = np.iinfo(y.dtype)
-    value = ints.clamped(ints.add(chosen, int(qy.zero_point)), int(info.min), int(info.max))
-    b.cast(value, y.dtype, b.result(b.graph.tensor(value).shape, form))
+    ints.finish(ints.add(chosen, int(qy.zero_point)), form)
 
 
 @handles("MAXIMUM", "MINIMUM", wide=True)

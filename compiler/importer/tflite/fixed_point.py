@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.compiler.importer.tflite.builder import TfliteBuilder
+from tilewright.compiler.importer.tflite.builder import FILE, TfliteBuilder
 from tilewright.compiler.onnx.onnx_ops import elem_type
 
 Array = np.ndarray
@@ -106,6 +106,13 @@ class Integers:
 
     def clamped(self, x: str, low: int, high: int) -> str:
         return self.b.onnx("Clip", [x, self.constant(low), self.constant(high)])
+
+    def finish(self, x: str, form: str = FILE, low: int | None = None, high: int | None = None) -> None:
+        """Makes the op's output of integers, clipped to its type or to closer limits."""
+        info = np.iinfo(self.b.target().dtype)
+        result = self.b.result(self.b.graph.tensor(x).shape, form)
+        low, high = info.min if low is None else low, info.max if high is None else high
+        self.b.cast(self.clamped(x, int(low), int(high)), info.dtype, result)
 
     def product(self, x: str, weights: Array) -> str:
         """x [rows, K] of bytes by weights [K, N] as int64: exact in MatMulInteger's int32."""

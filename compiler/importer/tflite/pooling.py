@@ -15,7 +15,7 @@ from tilewright.compiler.importer.tflite.fixed_point import Integers
 from tilewright.compiler.importer.tflite.handlers import PLAIN, WIDE, handles
 from tilewright.compiler.importer.tflite.reduction import axes_of
 from tilewright.compiler.importer.tflite.schema import FileOp
-from tilewright.compiler.importer.tflite.wide import finish, half_away, one_scale, scaled
+from tilewright.compiler.importer.tflite.wide import half_away, one_scale, scaled
 from tilewright.compiler.importer.tflite.windows import pool_windows
 from tilewright.isa import numerics
 
@@ -74,7 +74,8 @@ def wide_pool(b: TfliteBuilder, op: FileOp) -> None:
     made = _pooled(b, b.cast(b.value(0, PLANES), np.float64))
     if op.name == "AVERAGE_POOL_2D":
         made = half_away(b, made)
-    finish(b, Integers(b).of(made), PLANES, *b.clamp())
+    ints = Integers(b)
+    ints.finish(ints.of(made), PLANES, *b.clamp())
 
 
 @handles("MEAN")
@@ -120,4 +121,4 @@ def wide_mean(b: TfliteBuilder, op: FileOp) -> None:
     x = ints.of(b.value(0, FILE))
     if axes:
         x = b.onnx("ReduceSum", [x, b.constant("axes", axes, np.int64)], {"keepdims": keep})
-    finish(b, scaled(b, x, n << 15, (multiplier << more) // n, shift - more), FILE)
+    ints.finish(scaled(b, x, n << 15, (multiplier << more) // n, shift - more))

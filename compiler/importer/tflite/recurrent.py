@@ -342,6 +342,4 @@ def integer_svdf(b: TfliteBuilder, op: FileOp) -> None:
     total = b.onnx("ReduceSum", [parts, b.constant("axes", [2], np.int64)], {"keepdims": 0})
     if b.has(3):
         total = ints.add(total, b.const(3, "bias").reshape(-1))
-    value = ints.clamped(ints.add(ints.scaled(total, *second), int(qy.zero_point)), -128, 127)
-    y = b.result((b.shape(0)[0], units))
-    b.cast(value, np.int8, y)
+    ints.finish(ints.add(ints.scaled(total, *second), int(qy.zero_point)))

@@ -1,10 +1,9 @@
-"""What operators of 16-bit activations share: scaling in 32 bits, rounding, results."""
+"""What operators of 16-bit activations share: scaling in 32 bits, rounding."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from tilewright.compiler.graph.ops.wide import HIGHEST, LOWEST
 from tilewright.compiler.importer.tflite.builder import TfliteBuilder
 from tilewright.compiler.importer.tflite.fixed_point import Integers
 
@@ -28,12 +27,6 @@ def half_away(b: TfliteBuilder, value: str) -> str:
     """Rounds float64 to nearest, ties away from zero: exact below 2^51, like the half added to a magnitude."""
     raised = b.onnx("Add", [b.onnx("Abs", [value]), b.constant("half", 0.5, np.float64)])
     return b.onnx("Mul", [b.onnx("Sign", [value]), b.onnx("Floor", [raised])])
-
-
-def finish(b: TfliteBuilder, value: str, form: str, low: int = LOWEST, high: int = HIGHEST) -> None:
-    """Makes the op's 16-bit output of integers of 64 bits."""
-    result = b.result(b.graph.tensor(value).shape, form)
-    b.cast(Integers(b).clamped(value, low, high), np.int16, result)
 
 
 def one_scale(b: TfliteBuilder, *ks: int) -> None:

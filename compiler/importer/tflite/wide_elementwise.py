@@ -11,7 +11,7 @@ from tilewright.compiler.importer.tflite.elementwise import operands
 from tilewright.compiler.importer.tflite.fixed_point import Integers
 from tilewright.compiler.importer.tflite.handlers import WIDE, handles
 from tilewright.compiler.importer.tflite.schema import FileOp
-from tilewright.compiler.importer.tflite.wide import finish, half_away, scaled
+from tilewright.compiler.importer.tflite.wide import half_away, scaled
 from tilewright.isa.numerics import litert_multiplier
 
 #: ADD and SUB: bits by which operands are shifted left first.
@@ -30,7 +30,7 @@ def add(b: TfliteBuilder, op: FileOp) -> None:
     if op.option("PotScaleInt16", True) and None not in powers:
         if b.shape(0) != b.shape(1):
             raise b.refuse("scales that are powers of two: the operands must have one shape, as LiteRT asks for")
-        finish(b, _by_powers(b, ints, x, y, [p for p in powers if p is not None]), form, low, high)
+        ints.finish(_by_powers(b, ints, x, y, [p for p in powers if p is not None]), form, low, high)
         return
     largest = 2 * max(sa, sb)
     last = largest / ((1 << _SPARE) * sy)
@@ -40,7 +40,7 @@ def add(b: TfliteBuilder, op: FileOp) -> None:
         scaled(b, ints.mul(v, 1 << _SPARE), 1 << 30, *litert_multiplier(s / largest)) for v, s in ((x, sa), (y, sb))
     )
     total = ints.add(x, y) if op.name == "ADD" else ints.sub(x, y)
-    finish(b, scaled(b, total, 1 << 30, *litert_multiplier(last)), form, low, high)
+    ints.finish(scaled(b, total, 1 << 30, *litert_multiplier(last)), form, low, high)
 
 
 def _power_of_two(scale: float) -> int | None:
@@ -64,7 +64,7 @@ def multiply(b: TfliteBuilder, op: FileOp) -> None:
     names, form = operands(b)
     ints = Integers(b)
     product = ints.mul(*(ints.of(name) for name in names))
-    finish(b, scaled(b, product, 1 << 30, *litert_multiplier(float(sa * sb / sy))), form, *b.clamp())
+    ints.finish(scaled(b, product, 1 << 30, *litert_multiplier(float(sa * sb / sy))), form, *b.clamp())
 
 
 @handles("QUANTIZE", table=WIDE)

@@ -13,7 +13,7 @@ from tilewright.compiler.importer.tflite.fixed_point import Integers
 from tilewright.compiler.importer.tflite.handlers import WIDE, handles
 from tilewright.compiler.importer.tflite.schema import FileOp
 from tilewright.compiler.importer.tflite.tables import RELUS
-from tilewright.compiler.importer.tflite.wide import finish, scaled
+from tilewright.compiler.importer.tflite.wide import scaled
 from tilewright.isa.numerics import litert_multiplier
 
 Array = np.ndarray
@@ -24,8 +24,9 @@ _OUTPUT_SCALE = 2.0**-15  # of LOGISTIC, TANH and SOFTMAX
 @handles("RELU", "RELU6", table=WIDE)
 def relu(b: TfliteBuilder, op: FileOp) -> None:
     ratio, form = b.wide_scale(b.source(0)) / b.wide_scale(b.target()), b.layout(0)
-    value = scaled(b, Integers(b).of(b.value(0, form)), -LOWEST, *litert_multiplier(float(ratio)))
-    finish(b, value, form, *b.clamp_of(b.target(), *RELUS[op.name]))
+    ints = Integers(b)
+    value = scaled(b, ints.of(b.value(0, form)), -LOWEST, *litert_multiplier(float(ratio)))
+    ints.finish(value, form, *b.clamp_of(b.target(), *RELUS[op.name]))
 
 
 @handles("LEAKY_RELU", table=WIDE)
@@ -38,7 +39,7 @@ def leaky_relu(b: TfliteBuilder, op: FileOp) -> None:
     x = ints.of(b.value(0, form))
     kept = scaled(b, x, -LOWEST, *litert_multiplier(float(sx / sy)))
     bent = scaled(b, x, -LOWEST, *litert_multiplier(float(sx * slope / sy)))
-    finish(b, b.onnx("Where", [b.onnx("Less", [x, ints.constant(0)]), bent, kept]), form)
+    ints.finish(b.onnx("Where", [b.onnx("Less", [x, ints.constant(0)]), bent, kept]), form)
 
 
 # --- LOGISTIC and TANH: the logistic function at multiples of 1/24, and straight lines between ---
@@ -83,7 +84,7 @@ def _by_table(b: TfliteBuilder, table: Array) -> None:
         raise b.refuse(f"{b.target().name!r} has scale {float(b.wide_scale(b.target())):g}; 2^-15 is accepted")
     form = b.layout(0)
     ints = Integers(b)
-    finish(b, ints.looked_up(ints.of(b.value(0, form)), table.astype(np.int16)), form)
+    ints.finish(ints.looked_up(ints.of(b.value(0, form)), table.astype(np.int16)), form)
 
 
 @handles("LOGISTIC", table=WIDE)
@@ -161,4 +162,4 @@ def softmax(b: TfliteBuilder, op: FileOp) -> None:
     product = ints.mul(e, reciprocal)
     unit = b.onnx("Gather", [ints.constant(np.maximum((np.int64(1) << np.arange(32)) >> 1, 1)), bits], {"axis": 0})
     half = b.onnx("Div", [unit, ints.constant(2)])
-    finish(b, b.onnx("Div", [ints.add(product, half), unit]), FILE, 0, HIGHEST)
+    ints.finish(b.onnx("Div", [ints.add(product, half), unit]), FILE, 0)
