@@ -3,6 +3,10 @@
 Quantised operators become `QUANTIZED_OPS` directly, data movement ONNX ops on integers. Convolutions and pools work on
 [N,C,H,W]; Transposes stand only where a tensor of rank 4 enters or leaves the graph, or an operator needs the file's
 own order. Tensors keep the names of the file.
+
+Floats, 8-bit and 16-bit activations share what an operator does with shapes: `windows` and `convolution` have the
+geometry, classes derived from `Products` the arithmetic. Functions whose arithmetic is all there is have a handler in
+each of the tables of `handlers`.
 """
 
 from __future__ import annotations

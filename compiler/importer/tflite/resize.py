@@ -28,7 +28,7 @@ def _positions(n: int, out: int, align: bool, half_pixel: bool) -> tuple[np.ndar
 
 
 def _sizes(b: TfliteBuilder) -> tuple[tuple[int, ...], list[int], bool, bool]:
-    """Shape of the image, new height and width, and whether corners are aligned, and pixels places of half a step."""
+    """Shape of the image, new height and width, and the options AlignCorners and HalfPixelCenters."""
     shape, size = b.shape(0), b.ints(1, "size")
     if len(shape) != 4 or len(size) != 2 or min(*size, *shape) < 1:
         raise b.damaged(f"{list(shape)} to {size}")
