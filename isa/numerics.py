@@ -196,6 +196,34 @@ def litert_multiplier(real: float) -> tuple[int, int]:
     return (q, shift) if shift >= -31 else (0, 0)
 
 
+#: The polynomial of degree 3 for 2**(r / 32) in glibc's expf, and the values of 2**(i / 32) that it multiplies.
+_EXPF_TERMS = tuple(
+    float.fromhex(term) / 32**power
+    for power, term in ((3, "0x1.c6af84b912394p-5"), (2, "0x1.ebfce50fac4f3p-3"), (1, "0x1.62e42ff0c52d6p-1"))
+)
+_EXPF_ROOTS = np.exp2(np.arange(32) / 32)
+_EXPF_STEPS = 32 * float.fromhex("0x1.71547652b82fep+0")  # 32 / log(2)
+
+
+def litert_exponentials(step: Any) -> Array:
+    """float32[256]: exp of -d steps of the input, d = 0..255, in LiteRT's Softmax: `expf(f32(-step * d))`.
+
+    expf is that of glibc, which rounds one value in 2,000 to its second nearest float32.
+
+    Args:
+        step: change of the exponent by one step of the input, float32.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        x = np.float32(-step) * np.arange(256, dtype=np.float32)
+        scaled = x.astype(np.float64) * _EXPF_STEPS
+        whole = np.rint(scaled)
+        number, r = np.clip(np.nan_to_num(whole), -(1 << 16), 0).astype(np.int64), scaled - whole
+        cubic, square, linear = _EXPF_TERMS
+        values = (cubic * r + square) * (r * r) + (linear * r + 1)
+        result: Array = (values * np.ldexp(_EXPF_ROOTS[number % 32], number // 32)).astype(np.float32)
+    return np.where(np.isneginf(x), np.float32(0), result)
+
+
 def litert_mean_scale(sx: Any, sy: Any, n: int) -> np.float32:
     """Spatial mean over n elements in LiteRT: `f32(f32(sx / sy) * f32(1 / n))`."""
     return np.float32((np.float32(sx) / np.float32(sy)) * (np.float32(1) / np.float32(n)))

@@ -244,16 +244,18 @@ def q_take(graph: Graph, node: Node, args: list[np.ndarray]) -> np.ndarray:
 def q_softmax(graph: Graph, node: Node, args: list[np.ndarray]) -> np.ndarray:
     qx, qy, axis = quant(graph, node.inputs[0]), quant(graph, node.outputs[0]), node.attributes["axis"]
     x = np.moveaxis(args[0].astype(np.float64), axis, -1)
-    scale = float(F32(qx.scale))
+    below, scale = x.max(-1, keepdims=True) - x, float(F32(qx.scale))
     dtype = graph.tensor(node.outputs[0]).dtype
     info, zero = np.iinfo(dtype), int(qy.zero_point)
-    if node.attributes["levels"] is None:  # correctly rounded
-        p = np.exp((x - x.max(-1, keepdims=True)) * scale)
-        value = np.clip(np.rint(p / p.sum(-1, keepdims=True) / float(F32(qy.scale))) + zero, info.min, info.max)
-        return np.moveaxis(value, -1, axis).astype(dtype)
+    if node.attributes["levels"] is None:  # LiteRT's; its expf rounds one value in 2,000 another way
+        step = F32(qx.scale) * F32(node.attributes["beta"])
+        e = np.exp(-(step * below.astype(F32)), dtype=np.float64).astype(F32)
+        steps = e * (F32(1) / (np.cumsum(e, axis=-1, dtype=F32)[..., -1:] * F32(qy.scale)))
+        rounded = np.floor(steps.astype(np.float64) + 0.5) + (zero if info.min else 0)
+        return np.moveaxis(np.clip(rounded, info.min, info.max), -1, axis).astype(dtype)
     largest = float(np.finfo(F32).max)
     shift = max(0.0, float(np.log(F32(largest) / F32(x.shape[-1]), dtype=np.float64).astype(F32)) - 5.0) / scale
-    e = np.exp((x - x.max(-1, keepdims=True) + shift) * scale).astype(F32)
+    e = np.exp((shift - below) * scale).astype(F32)
     total = np.cumsum(e, axis=-1, dtype=F32)[..., -1:]
     with np.errstate(over="ignore"):
         y = (e * F32(node.attributes["levels"])) / total

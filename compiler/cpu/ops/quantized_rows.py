@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tilewright.compiler.cpu.expr import Dynamic, Expr, Index, const, int_range, select
+from tilewright.compiler.cpu.expr import Dynamic, Expr, Index, call, const, int_range, select
 from tilewright.compiler.cpu.ops.normalization import normalised, normalised_planes, rms_normalised, scaled_by_channel
 from tilewright.compiler.cpu.ops.quantization import saturate
 from tilewright.compiler.cpu.ops.quantized import scalar
@@ -20,17 +20,14 @@ from tilewright.isa import numerics
 
 @quantized(QSoftmax)
 def q_softmax(ctx: Context, op: QSoftmax) -> None:
-    """Computes exponentials by a table of the 256 distances to the maximum: float32 equal to onnxruntime's where the op
-    has `levels`, else float64, so that the result is correctly rounded.
-    """
-    x, dtype = ctx.stored(ctx.input()), ctx.out_dtype()
-    (given, _), (sy, zy) = scalar(ctx, ctx.node.inputs[0]), scalar(ctx, ctx.node.outputs[0])
-    sx = op.step(given)
-    axis, levels = op.axis % x.rank, op.levels
-    low, high = int_range(dtype)
-    exact = levels is None
-    kind = "f64" if exact else "f32"
-    values = np.exp(-np.arange(256) * np.float64(sx)) if exact else numerics.softmax_exponentials(sx, x.shape[axis])
+    """Computes in float32 as the op says, exponentials by a table of the 256 distances to the maximum."""
+    x, y, dtype = ctx.stored(ctx.input()), ctx.graph.tensor(ctx.node.outputs[0]), ctx.out_dtype()
+    (sx, _), (sy, _) = scalar(ctx, ctx.node.inputs[0]), scalar(ctx, ctx.node.outputs[0])
+    axis, added = op.axis % x.rank, op.added(y)
+    if op.levels is None:
+        values = numerics.litert_exponentials(op.step(sx))
+    else:
+        values = numerics.softmax_exponentials(op.step(sx), x.shape[axis])
     table = ctx.constant(values)
     top = ctx.stored(reduced(ctx, x, [axis], "max", lowest(x.dtype)))
     flat = lambda idx: [Index(0) if k == axis else i for k, i in enumerate(idx)]
@@ -39,24 +36,39 @@ def q_softmax(ctx: Context, op: QSoftmax) -> None:
         d = ctx.read(top, flat(idx)).to("i64") - ctx.read(x, idx).to("i64")
         return ctx.read(table, [Index.of(Dynamic(d, 0, 255))])
 
-    e = ctx.lazy(x.shape, kind, exponential, 4)
-    total = ctx.stored(reduced(ctx, e, [axis], "add", const(0.0, kind), strict=not exact))
+    e = ctx.lazy(x.shape, "f32", exponential, 4)
+    total = ctx.stored(reduced(ctx, e, [axis], "add", const(0.0, "f32"), strict=True))
 
-    def rounded(idx: list[Index]) -> Expr:
-        return saturate(exponential(idx) / ctx.read(total, flat(idx)) / float(sy), zy, dtype, low, high)
+    def litert(idx: list[Index]) -> Expr:
+        return _litert_result(exponential(idx) * (1 / (ctx.read(total, flat(idx)) * float(sy))), added, dtype)
 
-    def scaled(idx: list[Index], factor: float, overflows: bool) -> Expr:
-        y = exponential(idx) * factor / ctx.read(total, flat(idx))
-        made = saturate(y, zy, dtype, low, high)
-        if not overflows:
-            return made
-        return select(y < const(math.inf, kind), made, const(numerics.softmax_overflow(zy, low, high), dtype))
+    def onnxruntime(idx: list[Index], factor: float) -> Expr:
+        return _onnxruntime_result(
+            exponential(idx) * factor / ctx.read(total, flat(idx)), added, dtype, float(values[0]) * factor
+        )
 
-    if levels is None:
-        ctx.define(x.shape, dtype, rounded, 8)
-        return
-    factor, overflows = levels, float(values[0]) * levels > float(np.finfo(np.float32).max)
-    ctx.define(x.shape, dtype, lambda idx: scaled(idx, factor, overflows), 8)
+    levels = op.levels
+    ctx.define(x.shape, dtype, litert if levels is None else lambda idx: onnxruntime(idx, levels), 8)
+
+
+def _litert_result(steps: Expr, added: int, dtype: str) -> Expr:
+    """Rounds float32 steps as LiteRT does, ties away from zero; what is not below 2^31 becomes the lowest integer."""
+    low, high = int_range(dtype)
+    whole = call("trunc", steps)
+    # uint8 has 1/2 added in float32, by which the number before 1/2 becomes 1
+    rounded = call("trunc", steps + 0.5) if low == 0 else select(steps - whole >= const(0.5, "f32"), whole + 1, whole)
+    most = const(float(high - added), "f32")
+    made = (select(rounded < most, rounded, most).to("i32") + added).to(dtype)
+    return select(steps < const(2.0**31, "f32"), made, const(low, dtype))
+
+
+def _onnxruntime_result(steps: Expr, added: int, dtype: str, most: float) -> Expr:
+    """Rounds float32 steps as onnxruntime does; `most` is the largest dividend, which may exceed float32."""
+    low, high = int_range(dtype)
+    made = saturate(steps, added, dtype, low, high)
+    if most <= float(np.finfo(np.float32).max):
+        return made
+    return select(steps < const(math.inf, "f32"), made, const(numerics.softmax_overflow(added, low, high), dtype))
 
 
 @quantized(QNorm)

@@ -49,6 +49,8 @@ class Softmax(NpuOp[QSoftmax]):
             return f"a row of {x.shape[-1]} elements and its result do not fit ACT"
         if x.dtype != y.dtype:
             return "input and output types differ"
+        if y.quant is not None and node.op.added(y) != int(y.quant.zero_point):
+            return f"LiteRT does not add the zero point {y.quant.zero_point} of uint8 results"
         if numerics.row_numerator(_levels(node.op, y)) is None:
             return f"probabilities times {_levels(node.op, y):g}; the NPU's factor is above 0 and has up to 18 bits"
         if float(_exponentials(node.op, x)[0]) * _levels(node.op, y) > float(np.finfo(np.float32).max):
@@ -83,5 +85,5 @@ def _exponentials(op: QSoftmax, x: Tensor) -> np.ndarray:
     factor."""
     assert x.quant is not None
     if op.levels is None:
-        return np.exp(-np.arange(256) * np.float64(op.step(x.quant.scale)))
+        return numerics.litert_exponentials(op.step(x.quant.scale))
     return numerics.softmax_exponentials(x.quant.scale, x.shape[-1])

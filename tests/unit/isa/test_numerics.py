@@ -1,5 +1,8 @@
 """The arithmetic against independent exact forms: integers as hardware would do it, and fractions."""
 
+import ctypes
+import ctypes.util
+import platform
 from fractions import Fraction
 
 import numpy as np
@@ -250,6 +253,19 @@ def test_means_that_tie():
     assert numerics.mean_may_tie(0.03, 0, 0.02, 9, -128, 127)  # 3/2 of a sum's ninth
     assert not numerics.mean_may_tie(0.02, 0, 0.02, 9, -128, 127)
     assert numerics.mean_may_tie(0.02, 0, 0.02, 65537, -128, 127)  # not looked at
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libraries round expf another way")
+def test_exponentials_of_litert_are_those_of_expf() -> None:
+    expf = ctypes.CDLL(ctypes.util.find_library("m")).expf
+    expf.argtypes, expf.restype, rounded = [ctypes.c_float], ctypes.c_float, 0
+    for step in np.exp(np.random.default_rng(0).uniform(-8, 2, 100)).astype(np.float32):
+        x = -(step * np.arange(256, dtype=np.float32))
+        got = numerics.litert_exponentials(step)
+        np.testing.assert_array_equal(got, np.array([expf(v) for v in x], np.float32))
+        rounded += np.count_nonzero(got != np.exp(x, dtype=np.float64).astype(np.float32))
+    assert rounded > 0  # not only values that any method rounds this way
+    assert np.isnan(numerics.litert_exponentials(np.float32(np.inf))[0])
 
 
 def test_row_scale_is_the_quotient_truncated() -> None:

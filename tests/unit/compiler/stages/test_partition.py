@@ -96,6 +96,15 @@ def test_softmax_the_row_unit_cannot_do(shape: tuple[int, int], levels: float, a
     assert placement.reasons.get(y) == reason
 
 
+@pytest.mark.parametrize(("zero", "reason"), [(0, None), (3, "LiteRT does not add the zero point 3 of uint8 results")])
+def test_softmax_of_uint8_as_litert_has_it(zero: int, reason: str | None) -> None:
+    net = Net()
+    quant = Quant.of(np.float32(1 / 256), zero)
+    y = net.finish("QSoftmax", [net.input((4, 4), np.uint8)], (4, 4), np.uint8, quant=quant)
+    placement = partition(net.done(net.product(y, 3)), PRESETS["base"], CompileOptions()).placement
+    assert placement.reasons.get(y) == reason
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

@@ -11,6 +11,7 @@ import pytest
 import tilewright as tw
 from tests.common.tflite_models import Model, Op, T
 from tests.unit.compiler.importer.tflite.test_operators import compare
+from tilewright.checking.litert_reference import LiteRtReference
 from tilewright.compiler.errors import UnsupportedError
 from tilewright.compiler.graph.ops.quantized_op import ROUNDS_TWICE
 from tilewright.compiler.importer.tflite import convolution
@@ -149,6 +150,44 @@ def test_softmax_of_products(dtype: str) -> None:
     for beta in (0.1, 0.5, 2.0, 3.7):
         x, y = T("x", (16, 16), dtype, 0.05, 3), T("y", (16, 16), dtype, 1 / 256, int(np.iinfo(dtype).min))
         compare(one("SOFTMAX", [x], y, ("SoftmaxOptions", {"Beta": beta}), 2), r)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_softmax_next_to_a_tie_rounds_as_sums_in_float32(dtype: str) -> None:
+    """Rows whose exact quotient lies on one side of a tie, and that of float32 in LiteRT's order on the other: of all
+    whose last element is the largest and three others are up to 64 steps below."""
+    low, step = int(np.iinfo(dtype).min), np.float32(0.0371)
+    below = np.stack([*np.indices((65, 65, 65)), np.zeros((65, 65, 65), int)], -1).reshape(-1, 4)
+    exact = np.exp(-below * np.float64(step))
+    e = np.exp(-(step * below.astype(np.float32)), dtype=np.float64).astype(np.float32)
+    inverse = np.float32(1) / (np.cumsum(e, 1, dtype=np.float32)[:, -1:] * np.float32(1 / 256))
+    other = np.rint(256 * exact / exact.sum(1, keepdims=True)) != np.floor(e * inverse + 0.5)
+    rows = low + 128 - below[other.any(1)]
+    assert len(rows) >= 5
+    compare_softmax(rows, dtype, float(step), 1 / 256, low)
+
+
+def compare_softmax(rows: np.ndarray, dtype: str, sx: float, sy: float, zy: int) -> None:
+    x, y = T("x", rows.shape, dtype, sx, 3), T("y", rows.shape, dtype, sy, zy)
+    file, inputs = one("SOFTMAX", [x], y, ("SoftmaxOptions", {"Beta": 1.0}), 2), {"x": rows.astype(dtype)}
+    with tw.Device("functional") as device:
+        got = device.run(tw.compile(file, "tiny"), inputs)["y"]
+    np.testing.assert_array_equal(got, LiteRtReference(file).run(inputs)["y"])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_softmax_of_equal_elements_rounds_a_tie_away_from_zero(dtype: str) -> None:
+    """512 of 1/2 each."""
+    compare_softmax(np.full((1, 512), 5), dtype, 0.1, 1 / 256, int(np.iinfo(dtype).min))
+
+
+@pytest.mark.parametrize(
+    ("scale", "zero"),
+    [(1 / 255, 0), (1 / 256, 9), (0.03, 255), (1e-5, 0), (1e-9, 7), (2.0**-32, 0), (1e-12, 0), (1e12, 0)],
+)
+def test_softmax_of_uint8_has_any_scale_and_adds_no_zero_point(scale: float, zero: int) -> None:
+    rows = np.random.default_rng(1).integers(0, 256, (50, 9))
+    compare_softmax(rows, "uint8", 0.05, scale, zero)
 
 
 # --- products that XNNPACK does not take ---
