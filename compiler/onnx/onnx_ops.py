@@ -8,7 +8,7 @@ follow the newest definitions, `OPSET`.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -150,27 +150,45 @@ def infer(node: Node, inputs: Sequence[Tensor | None]) -> list[tuple[tuple[int, 
     return out
 
 
-def evaluate(node: Node, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray]:
-    """Evaluates one default-domain node on numpy arrays, by onnx's reference implementation.
+class Evaluator:
+    """One default-domain node by onnx's reference implementation, made once and run for any number of inputs.
 
-    Raises:
-        CompileError: the reference implementation rejects the inputs.
+    Args:
+        proto: the node, without subgraphs.
+        version: opset version of its form.
+        inputs: arrays of the types it will have, for ops whose definition as a function depends on them.
     """
-    feeds = {n: np.asarray(a) for n, a in zip(node.inputs, inputs) if n and a is not None}
+
+    def __init__(self, proto: onnx.NodeProto, version: int = OPSET, inputs: Sequence[np.ndarray | None] = ()) -> None:
+        self._label = f"{proto.op_type} {proto.name or next(filter(None, proto.output), '')!r}"
+        make = helper.make_tensor_value_info
+        types = {n: make(n, elem_type(a.dtype), a.shape) for n, a in zip(proto.input, inputs) if n and a is not None}
+        given = [types.get(n, onnx.ValueInfoProto(name=n)) for n in dict.fromkeys(proto.input) if n]
+        graph = helper.make_graph([proto], "node", given, [onnx.ValueInfoProto(name=n) for n in proto.output if n])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=_IR_VERSION)
+        (self._node,) = self._caught(lambda: ReferenceEvaluator(model).rt_nodes_)
+
+    def __call__(self, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray]:
+        """Returns the outputs in their order.
+
+        Raises:
+            CompileError: the reference implementation rejects the inputs.
+        """
+        return [np.asarray(value) for value in self._caught(lambda: self._node.run(*inputs))]
+
+    def _caught(self, made: Callable[[], Any]) -> Any:
+        try:
+            return made()
+        except Exception as error:  # the evaluator raises many kinds; all mean the same to the user
+            raise CompileError(f"{self._label} cannot be evaluated: {' '.join(str(error).split())}") from error
+
+
+def evaluate(node: Node, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray]:
+    """Evaluates one default-domain node on numpy arrays, see `Evaluator`; unwanted outputs are empty."""
+    given = [None if a is None else np.asarray(a) for a in inputs]
     if node.op == "QuantizeLinear":  # onnxruntime divides halves in float32
-        feeds = {n: a.astype(np.float32) if a.dtype == np.float16 else a for n, a in feeds.items()}
-    make = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        [to_proto(node)],
-        "node",
-        [make(n, elem_type(a.dtype), a.shape) for n, a in feeds.items()],
-        [onnx.ValueInfoProto(name=n) for n in node.outputs if n],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=_IR_VERSION)
-    try:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            results = iter(ReferenceEvaluator(model).run(None, feeds))
-    except Exception as error:  # the evaluator raises many kinds; all mean the same to the user
-        raise CompileError(f"{node.op} {node.name!r} cannot be evaluated: {' '.join(str(error).split())}") from error
-    return [np.asarray(next(results)) if n else np.empty(0) for n in node.outputs]
+        given = [a.astype(np.float32) if a is not None and a.dtype == np.float16 else a for a in given]
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        results = Evaluator(to_proto(node), inputs=given)(given)
+    return [value if name else np.empty(0) for name, value in zip(node.outputs, results)]

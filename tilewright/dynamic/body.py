@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +18,7 @@ from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.importer.onnx.bounded import BOUNDED_OPS, bounded_form
 from tilewright.compiler.importer.onnx.part import Cut, import_part
 from tilewright.compiler.onnx.onnx_graphs import reads_of
-from tilewright.compiler.onnx.onnx_ops import attribute_value, dense_of
+from tilewright.compiler.onnx.onnx_ops import Evaluator, attribute_value, dense_of
 from tilewright.dynamic.host import HOST, HostNode
 from tilewright.dynamic.host.moves import BY_VALUE
 from tilewright.dynamic.programs import PartPrograms
@@ -106,6 +107,10 @@ class HostCall:
         looped = body.looped or node.op_type != "If"
         self.bodies = {id(g): body.inner(g, looped) for g in self.attrs.values() if isinstance(g, onnx.GraphProto)}
 
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        return Evaluator(self.node, self.version)
+
     def run(self, run: ModelRun, scope: Scope) -> Mapping[str, Value] | Block:
         values = [scope[name] if name else None for name in self.inputs]
         if self.function is None:
@@ -119,6 +124,7 @@ class HostCall:
             self.attrs,
             list(self.node.output),
             lambda graph, arguments: self.bodies[id(graph)].run(run, arguments, scope),
+            lambda arrays: self.evaluator(arrays),
         )
         found = self.function(call, values)
         results = [v if v is None or isinstance(v, list) else np.asarray(v) for v in found]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import onnx
 
 from tilewright.compiler.errors import UnsupportedError
@@ -25,6 +26,7 @@ class HostNode:
         attrs: decoded; subgraphs are GraphProtos.
         outputs: names, "" where nobody wants the output.
         body: runs a subgraph.
+        evaluate: runs the node by onnx's reference implementation.
     """
 
     op: str
@@ -34,6 +36,7 @@ class HostNode:
     attrs: dict[str, Any]
     outputs: list[str]
     body: RunBody = field(repr=False)
+    evaluate: Callable[[Sequence[np.ndarray | None]], list[np.ndarray]] = field(repr=False)
 
     def error(self, text: str) -> UnsupportedError:
         return UnsupportedError(f"{self.label}: {text}")

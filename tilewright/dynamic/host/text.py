@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -39,15 +38,6 @@ def constant(call: HostNode, values: list[Value]) -> list[Value]:
     return [strings(np.asarray(value, np.object_))]
 
 
-@host_op("StringConcat")
-def string_concat(call: HostNode, values: list[Value]) -> list[Value]:
-    try:
-        a, b = np.broadcast_arrays(_strings(call, values), _strings(call, values, 1))
-    except ValueError as error:
-        raise call.error(str(error)) from None
-    return [strings(np.add(a, b))]
-
-
 @host_op("StringSplit")
 def string_split(call: HostNode, values: list[Value]) -> list[Value]:
     """Pieces along a new last axis, filled up with empty strings, and how many there are of each."""
@@ -77,20 +67,6 @@ def string_normalizer(call: HostNode, values: list[Value]) -> list[Value]:
     stops = {fold(word) for word in attrs.get("stopwords", [])}
     kept = [change(word) for word in x.reshape(-1) if fold(word) not in stops] or [""]
     return [strings(kept).reshape((1, -1) if x.ndim == 2 else -1)]
-
-
-@host_op("RegexFullMatch")
-def regex_full_match(call: HostNode, values: list[Value]) -> list[Value]:
-    try:
-        pattern = re.compile(call.attrs.get("pattern", ""))
-    except re.error as error:
-        raise call.error(f"pattern={call.attrs['pattern']!r}: {error}") from None
-    return [_map(lambda text: pattern.fullmatch(text) is not None, _strings(call, values), np.bool_)]
-
-
-@host_op("Equal")
-def equal(call: HostNode, values: list[Value]) -> list[Value]:
-    return [np.asarray(np.equal(_strings(call, values), _strings(call, values, 1)), np.bool_)]
 
 
 @host_op("Cast", "CastLike")

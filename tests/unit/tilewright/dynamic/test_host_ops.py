@@ -239,3 +239,21 @@ def test_an_op_without_a_form_for_strings_is_named():
     feeds = {"x": np.array(["a"], np.object_)}
     with pytest.raises(tw.TilewrightError, match="Relu 'y0' takes tensors of numbers, not string 1"):
         tw.DynamicModel(node_model("Relu", {"x": np.array(["a"], np.object_)}, 1), cache=False)(feeds)
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "message"),
+    [
+        ("Reshape", [WORDS, [4, -1]], r"Reshape 'y0': \[2, 3\] does not fit the target shape \[4, -1\]"),
+        ("Expand", [WORDS, [4, 2]], "Expand 'y0' cannot be evaluated: operands could not be broadcast"),
+        ("Gather", [WORDS, [2]], "Gather 'y0' cannot be evaluated: index 2 is out of bounds for axis 0 with size 2"),
+        ("Split", [WORDS, [3, 2]], r"Split 'y0': split=\[3, 2\] does not divide dimension 0 of \[2, 3\]"),
+        ("Tile", [WORDS, [2]], r"Tile 'y0': repeats=\[2\] must be 2 counts"),
+        ("Slice", [WORDS, [0, 1], [1]], r"Slice 'y0': starts=\[0, 1\], ends=\[1\], .* differ in length"),
+        ("GatherElements", [WORDS, [[3]]], "GatherElements 'y0': index 3 is out of range for 2 elements"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_one_line(op, inputs, message):
+    feeds = {f"x{k}": np.asarray(v, np.object_ if k == 0 else None) for k, v in enumerate(inputs)}
+    with pytest.raises(tw.TilewrightError, match=message):
+        tw.DynamicModel(node_model(op, feeds, 2 if op == "Split" else 1), cache=False)(feeds)
