@@ -1,4 +1,4 @@
-"""Whether the RTL still makes the designs that the calibrations measured."""
+"""Checks that the RTL still elaborates to the designs that the calibrations measured."""
 
 from __future__ import annotations
 

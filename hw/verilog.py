@@ -87,7 +87,7 @@ def component_rtlil(component: Component, name: str) -> str:
 
 @contextlib.contextmanager
 def _no_collector() -> Iterator[None]:
-    """While this lasts no garbage is collected. Amaranth makes millions of objects that live until its end: the
+    """Switches the garbage collector off in its block. Amaranth makes millions of objects that live until its end: the
     collector would look at all of them again and again, for half of the time, and find next to nothing."""
     before = gc.isenabled()
     gc.disable()

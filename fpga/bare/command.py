@@ -1,4 +1,4 @@
-"""What the commands of the models of area and clock share with those that calibrate them."""
+"""One-line errors for the commands of area and clock, and for those that calibrate them."""
 
 from __future__ import annotations
 

@@ -1,2 +1,1 @@
-"""From the fetched instruction to the engine that runs it: FETCH, decoder, queues' front end, semaphores, loop nest,
-faults."""
+"""The path of an instruction from memory to its engine: FETCH, decoder, front ends, semaphores, loop nest, faults."""

@@ -1,4 +1,4 @@
-"""What a program makes happen: events of every instruction, counted from its loops, which depend on no value."""
+"""Counts the events of a program per instruction, from its loops; no count depends on a value."""
 
 from __future__ import annotations
 
@@ -184,7 +184,8 @@ class _Weights:
         self.share = np.ones(config.wgt_tiles)
 
     def load(self, o: Op, box: _Box, pad: Sequence[int]) -> None:
-        """What is loaded from the arena was computed: none of it is taken for 0."""
+        """Records the share of nonzero bytes of each loaded WGT tile; tiles from the arena are computed, and count as
+        nonzero."""
         if self.bytes is None:
             return
         left, right, top, bottom, fill = pad

@@ -1,4 +1,4 @@
-"""What no standard cell library has: memories on the chip, and external memory. Figures from cited tables."""
+"""Energies of on-chip SRAM and external memory, which no standard cell library has. Figures from cited tables."""
 
 from __future__ import annotations
 

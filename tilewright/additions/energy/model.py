@@ -114,7 +114,7 @@ def names(part: str) -> list[tuple[str, str]]:
 
 
 def row(part: str, config: NpuConfig, counts: np.ndarray) -> np.ndarray:
-    """What each coefficient of a part is multiplied with in a run with these events, [coefficients]."""
+    """The factor of each coefficient of a part in a run with these events, float64[coefficients]."""
     found = TERMS[part](config)
     return np.array([counts[EVENTS.index(event)] * found[event][term] for event, term in names(part)])
 
@@ -134,7 +134,7 @@ class Energy:
 
     @property
     def chip(self) -> float:
-        """Without external memory."""
+        """Energy on the chip: logic and memories, without external memory."""
         return sum(self.logic.values()) + sum(self.memories.values())
 
     @property
@@ -184,7 +184,7 @@ class EnergyModel:
 
     @property
     def measured(self) -> list[tuple[NpuConfig, str]]:
-        """Its machines, each with the digest of the design that was measured."""
+        """Machines of the calibration, each with the digest of the design that was measured."""
         return [(machine, self.designs.get(machine.name, "")) for machine in self.machines]
 
     @property
@@ -193,7 +193,7 @@ class EnergyModel:
         return designs.changed(self.measured)
 
     def beyond(self, config: NpuConfig) -> list[str]:
-        """What of a configuration no machine of the calibration comes up to: products of the array, fields."""
+        """The sizes of a configuration outside the range of the calibrated machines, as "name value"."""
         sizes = [_sizes(machine) for machine in self.machines]
         return [
             f"{name} {value}"

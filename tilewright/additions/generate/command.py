@@ -26,7 +26,7 @@ from tilewright.store.files import check_readable
 
 @dataclass
 class Generation:
-    """What was generated.
+    """Tokens of one generation, and how they compare with the reference.
 
     Attributes:
         prompt: numbers of its tokens.

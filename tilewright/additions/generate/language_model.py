@@ -167,7 +167,7 @@ class LanguageModel:
 
 
 class _Feed:
-    """What an entry point of a decoder takes and gives: token numbers, perhaps their positions, and logits."""
+    """The inputs and outputs of one decoder entry point: token numbers, perhaps their positions, and logits."""
 
     def __init__(self, name: str, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]) -> None:
         ids, *rest = token_inputs(name, [t.name for t in inputs])
@@ -187,7 +187,8 @@ class _Feed:
             )
 
     def inputs(self, tokens: Sequence[int], position: int) -> dict[str, np.ndarray]:
-        """Behind the tokens stand others, whose places in the cache nobody sees before they are overwritten."""
+        """Pads the tokens to the entry point's length. The cache rows of the padding are overwritten before they are
+        read."""
         padded = np.zeros(self.tokens, np.int64)
         padded[: len(tokens)] = tokens
         found = {self._ids.name: padded.reshape(self._ids.shape).astype(self._ids.dtype)}

@@ -14,7 +14,7 @@ from tilewright.generate.language_model import token_inputs
 
 
 class GreedyReference:
-    """What onnxruntime makes of a decoder, step by step.
+    """Greedy decoding by onnxruntime, token by token.
 
     Args:
         model: as for `LanguageModel.load`.

@@ -27,7 +27,7 @@ from tilewright.runtime.devices import Device, Runner
 
 ERROR_BYTES = 1024
 OPTIONS = ("device", "config", "claim", "effort", "threads", "cache", "model")
-"""What `load_delegate(..., options=)` may give."""
+"""Option names that `load_delegate(..., options=)` accepts."""
 
 _Words = ctypes.POINTER(ctypes.c_int32)
 _Places = ctypes.POINTER(ctypes.c_void_p)
@@ -74,7 +74,7 @@ _parts: dict[int, Part] = {}
 
 
 def alive() -> tuple[int, int, int]:
-    """How many delegates, plans and parts there are."""
+    """Returns the number of live delegates, plans and parts."""
     return len(_opened), len(_plans), len(_parts)
 
 

@@ -28,7 +28,7 @@ LOCK = threading.RLock()
 
 @dataclass(frozen=True)
 class Target:
-    """What parts are compiled for.
+    """The machine and the options that parts are compiled for.
 
     Attributes:
         cache: keep programs on disk.

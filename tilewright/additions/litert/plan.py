@@ -1,4 +1,4 @@
-"""Which nodes of LiteRT's graph to take: what our partitioner gives the NPU, and what lies between."""
+"""Chooses the nodes of LiteRT's graph to take: those our partitioner puts on the NPU, and those between them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEPT_PLANS = 16
 
 @dataclass
 class Plan:
-    """What is taken of a graph.
+    """The nodes taken of a graph, as compiled parts, with a report.
 
     Attributes:
         source: the model.
@@ -132,7 +132,7 @@ def clusters(ops: Sequence[FileOp], taken: set[int]) -> list[list[FileOp]]:
 
 
 def settle(ops: Sequence[FileOp], taken: set[int], npu: set[int]) -> tuple[set[int], list[list[int]]]:
-    """What of `taken` is worth taking, and the parts it makes: each begins and ends with work for the NPU."""
+    """The nodes of `taken` that are worth taking, and their parts: each begins and ends with work for the NPU."""
     while True:
         groups = [between(group, npu) for group in clusters(ops, taken)]
         kept = {i for group in groups for i in group}
@@ -185,7 +185,7 @@ class _Placed:
 
 
 def _place(source: Source, target: Target, found: Survey) -> _Placed:
-    """Where our partitioner puts the operators, those in which it may differ from LiteRT left out."""
+    """Places the operators by our partitioner; operators that may differ from LiteRT are left out."""
     placed = _partitioned(source, target, target.config, found)
     if not placed.differs:
         return placed

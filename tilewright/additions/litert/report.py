@@ -1,4 +1,4 @@
-"""What became of the models that LiteRT has handed to the delegate."""
+"""Reports on the models that LiteRT has handed to the delegate: nodes taken, parts, and reasons for the rest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _reports: list[Report] = []
 
 @dataclass
 class Report:
-    """What was taken of one graph.
+    """Nodes taken of one graph, and why the others were left.
 
     Attributes:
         nodes: operators of the graph.
@@ -48,5 +48,5 @@ class Report:
 
 
 def reports() -> list[Report]:
-    """What became of the graphs seen in this process, the youngest last; at most the last 64."""
+    """Reports on the last graphs seen in this process, at most 64, the latest last."""
     return list(_reports)

@@ -1,4 +1,4 @@
-"""Which nodes of onnxruntime's graph become compiled programs, and why the others do not."""
+"""Chooses the nodes of onnxruntime's graph that become compiled programs, with a reason for each of the others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SHOWN = 20
 
 @dataclass
 class Claim:
-    """What is taken of a graph.
+    """The nodes taken of a graph, as compiled programs.
 
     Attributes:
         model: the graph.

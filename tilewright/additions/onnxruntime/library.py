@@ -50,7 +50,7 @@ def _loaded() -> ctypes.CDLL:
 
 
 def reports() -> list[dict[str, object]]:
-    """What became of the graphs of the last sessions of this process, oldest first: see `Claim.describe`."""
+    """Reports on the graphs of the last sessions of this process, oldest first: see `Claim.describe`."""
     size = 0
     while True:
         text = ctypes.create_string_buffer(size)

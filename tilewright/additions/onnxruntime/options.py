@@ -1,4 +1,4 @@
-"""What a session may choose: the options of the provider, as texts."""
+"""Options of the execution provider, as a session gives them: texts."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Parts:
         return list(groups.values())
 
     def values_of(self, place: int) -> set[str]:
-        """What a node reads and makes, constants aside."""
+        """Names of the inputs and outputs of a node, constants aside."""
         node = self.nodes[place]
         return {name for name in (*node.input, *node.output) if name and name not in self._constants}
 

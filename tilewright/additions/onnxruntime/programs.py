@@ -97,7 +97,7 @@ class Loaded:
         return [found.outputs[name] for name in self.outputs], found.seconds
 
     def steps(self) -> list[str]:
-        """What each step of the program does, in a line."""
+        """One line for each step of the program: NPU or CPU, and its layers or ops."""
         found = []
         for step in self.program.steps:
             if isinstance(step, NpuStep):

@@ -71,8 +71,8 @@ def onnxruntime_session(
 
 
 def onnxruntime_report() -> str:
-    """What became of the model of the last session of this process: one line per program, and one per node that is left
-    to onnxruntime, with the reason. "" before the first."""
+    """Reports on the last session of this process: a line per program and per node left to onnxruntime. The line of a
+    node gives the reason. "" before the first session."""
     found: Any = reports()[-1:]
     lines = []
     for graph in found:

@@ -1,4 +1,4 @@
-"""What the execution provider costs: runs of a session beside `Device.run`, and making sessions from a context.
+"""Measures the overhead of the execution provider: runs of a session beside `Device.run`, and session creation.
 
 `tilewright bench --onnxruntime`. Runs alternate, so that a busy machine slows both. Seconds are those of the clock and
 of processors, in this process and the compiler process together; the overhead is that of the processors' medians.

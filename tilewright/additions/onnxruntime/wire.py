@@ -21,7 +21,7 @@ LINE = 3
 
 
 class Request(enum.IntEnum):
-    """What the provider asks for, as in `native/channel.h`."""
+    """Request codes of the provider, as in `native/channel.h`."""
 
     HELLO = 1
     CLAIM = 2

@@ -30,7 +30,7 @@ _KEPT = 16
 
 
 class Service:
-    """What the provider's requests do. Any number of threads may call it."""
+    """Serves the provider's requests. Any number of threads may call it."""
 
     def __init__(self) -> None:
         self._devices = Devices()

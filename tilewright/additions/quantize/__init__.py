@@ -1,4 +1,4 @@
-"""From a float model to a quantised one: int8 weights and activations in QDQ form.
+"""Quantises float models after training: int8 weights and activations in QDQ form.
 
 >>> import tilewright as tw
 >>> result = tw.quantize("float.onnx", "photos/")

@@ -1,4 +1,4 @@
-"""From ranges to a recipe that keeps the network's accuracy: what `quantize` does by default, step by step.
+"""Derives a recipe that keeps the network's accuracy from ranges: the steps of `quantize` by default.
 
     1. ranges of the tensors (`ranges`), with channels equalised (`equalise`) and split (`splitting`) if that makes the
        outputs better
@@ -66,7 +66,7 @@ _EASIER = 0.7  # noise to aim at, as a fraction of what it is, for outputs whose
 
 @dataclass(frozen=True)
 class Accuracy:
-    """What is done for accuracy.
+    """Options of the search for accuracy.
 
     Attributes:
         ranges: one of `ranges.METHODS`.

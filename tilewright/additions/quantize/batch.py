@@ -41,7 +41,7 @@ def write_batch(model: onnx.ModelProto, samples: Samples) -> Mapping[str, int]:
 
 
 def sentence(batches: Mapping[str, int], shapes: Mapping[str, Sequence[int]]) -> str:
-    """What to say of them; `shapes` are those of the inputs of a sample."""
+    """The note on open batch sizes for the user; `shapes` are those of the inputs of a sample."""
     sizes = ", ".join(f"{size} for input {name!r}" for name, size in batches.items())
     flags = " ".join(f"--shape {name}={','.join(['N', *map(str, shapes[name][1:])])}" for name in batches)
     return f"{OPEN_BATCH}the model leaves it open, the result has that of the samples, {sizes}; {flags} gives another"

@@ -23,7 +23,7 @@ SATURATING = {"Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid", "Tanh"}
 
 @contextlib.contextmanager
 def exposed(model: onnx.ModelProto) -> Iterator[None]:
-    """While it lasts, what the functions in `SATURATING` that write an output read are further outputs of the model."""
+    """Adds the inputs of functions in `SATURATING` that write an output to the model's outputs, within its block."""
     network, count = Network(model), len(model.graph.output)
     made = (_behind_moves(network, name) for name in network.outputs)
     behind = [node.input[0] for node in made if node is not None and node.op_type in SATURATING]
@@ -43,7 +43,7 @@ def hide(model: onnx.ModelProto, count: int) -> None:
 
 
 def _behind_moves(network: Network, name: str, moves: Collection[str] = MOVES) -> onnx.NodeProto | None:
-    """What writes the elements of a tensor, behind operators that only move them."""
+    """The node that computes a tensor's elements, found through operators that only move them."""
     node = network.producer.get(name)
     while node is not None and node.op_type in moves:
         node = network.producer.get(node.input[0])

@@ -57,7 +57,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # click 8.1 takes none
 
 @dataclass(frozen=True)
 class Pictures:
-    """What the options say of image files; see `ImageOptions`."""
+    """Options for image files; see `ImageOptions`."""
 
     mean: tuple[float, ...] | None
     std: tuple[float, ...] | None
@@ -82,7 +82,7 @@ class Pictures:
 
 @dataclass(frozen=True)
 class AccuracyOptions:
-    """What the options say of accuracy; see `tilewright.quantize.accuracy.Accuracy`."""
+    """Options for accuracy; see `tilewright.quantize.accuracy.Accuracy`."""
 
     ranges: str | None
     equalise: bool | None
@@ -111,7 +111,7 @@ class AccuracyOptions:
 
 @dataclass(frozen=True)
 class OnnxOptions:
-    """What the options say of the result, for ONNX models only."""
+    """Options for the result, of ONNX models only."""
 
     shapes: tuple[tuple[str, list[int]], ...]
     values: tuple[tuple[str, str], ...]
@@ -134,7 +134,7 @@ class OnnxOptions:
 
 @dataclass(frozen=True)
 class MetricOptions:
-    """What the options say of samples held back, and of a metric on them."""
+    """Options for samples held back, and for a metric on them."""
 
     held_back: int | None
     check: bool

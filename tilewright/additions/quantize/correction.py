@@ -37,7 +37,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Fit:
-    """What is fitted.
+    """Which corrections are fitted, and on how many samples and rows.
 
     Attributes:
         bias: bias correction.
@@ -64,8 +64,8 @@ class Fit:
 
 
 def taken(count: int, fit: Fit | None = None) -> range:
-    """Which of `count` samples weights are fitted on: half of them at most, so that others are left to judge by; all
-    where these would be too few."""
+    """Numbers of the samples that weights are fitted on. At most half of `count` are taken, so that others are left to
+    judge by; all where half would be too few."""
     most = (fit or Fit()).samples
     step = max(2, count // most) if count >= 2 * UNSEEN else 1
     return range(0, count, step)[:most]

@@ -139,7 +139,7 @@ def equalise(
 def spreads(
     model: onnx.ModelProto, samples: Samples, axes: Mapping[str, int], progress: Progress | None = None
 ) -> dict[str, Spread]:
-    """What the channels of some tensors hold, on up to `SAMPLES` samples.
+    """Measures the spread of the channels of some tensors, on up to `SAMPLES` samples.
 
     Args:
         axes: of the channels, by the names of the tensors.
@@ -369,7 +369,7 @@ class _Finder:
         return attributes_of(node).get("coordinate_transformation_mode", b"half_pixel") != b"tf_crop_and_resize"
 
     def _reshaped(self, x: str, y: str, axis: int) -> int | None:
-        """Where the channels are after a reshape that leaves them whole."""
+        """The channel axis after a reshape that leaves channels whole, or None."""
         before, after = self.network.shape(x), self.network.shape(y)
         if before is None or after is None or min([*before, *after]) < 0:
             return None

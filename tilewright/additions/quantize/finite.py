@@ -44,7 +44,7 @@ def may_be_infinite(network: Network) -> set[str]:
 
 
 def _ends(network: Network, node: onnx.NodeProto) -> bool:
-    """Its results are finite: of a Softmax, unless something looks whether they are numbers."""
+    """True if the results of a node must be finite: products, and Softmax unless IsNaN reads it."""
     if node.op_type == "Softmax":
         return all(reader.op_type != "IsNaN" for reader in network.readers.get(node.output[0], []))
     return node.op_type in PRODUCTS

@@ -12,7 +12,7 @@ MOST = 1 << 16
 
 
 class Histogram:
-    """How often values occur, in bins of one width around 0; the width doubles when a value lies outside.
+    """A histogram of values, in bins of one width around 0; the width doubles when a value lies outside.
 
     Attributes:
         counts: float32[2 * HALF], exact up to 2^24; bin i holds the values in [i - HALF, i - HALF + 1) * width.

@@ -15,7 +15,7 @@ from tilewright.quantize.layers import Kind, Layer, Network, attributes_of
 from tilewright.quantize.recipe import Range
 
 MASKED = -1000.0
-"""Where something is masked; no score is so low."""
+"""Scores at or below this value are masked; no real score is so low."""
 
 _STEPS = 512
 """Half steps of a Softmax's result in 8 bits."""
@@ -51,7 +51,7 @@ class Masks:
         return np.asarray(shown[np.broadcast_to(greatest > MASKED, value.shape)])  # without rows that are masked whole
 
     def seen(self, name: str, value: np.ndarray) -> np.ndarray | None:
-        """Where a tensor is not masked, bool; None if it is nowhere."""
+        """The unmasked elements of a tensor, bool of its shape; None if nothing is masked."""
         if (name not in self._axes and name not in self._added) or not value.size or not value.min() <= MASKED:
             return None
         return np.asarray(value > MASKED)

@@ -1,4 +1,4 @@
-"""How good a model is before and after it was quantised, by a figure its user cares about."""
+"""Judges a model before and after quantisation by a metric of the user's."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _LABELS_BYTES = 1 << 28
 Outputs = dict[str, Any]
 Run = Callable[[Sample], Outputs]
 Metric = Callable[[Sequence[Outputs], Any], float]
-"""From the outputs of all samples, in order, and the labels to a figure. Without labels given by the user, they are the
-outputs of the float model."""
+"""A function of the outputs of all samples, in order, and the labels; its result is the figure. Without labels of the
+user, labels are the outputs of the float model."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a product reads: the values under its kernel at some places, as rows of a matrix, and their second moments."""
+"""Gathers the operand rows of a product: the values under its kernel at some places, and their second moments."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Product:
         return np.ascontiguousarray(matrix[0] if self.layer.axis == 0 else matrix[0].T)
 
     def results(self, x: np.ndarray) -> int:
-        """How many places there are."""
+        """Returns the number of output places for an input."""
         return int(np.prod(self._result(x)))
 
     def places(self, x: np.ndarray, limit: int, random: np.random.Generator) -> np.ndarray:
@@ -65,7 +65,7 @@ class Product:
         return np.sort(random.choice(count, limit, replace=False)) if count > limit else np.arange(count)
 
     def rows(self, x: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """What the results at some places are products with: float32[groups, places, inputs], of memory of its own."""
+        """The operand rows of the results at some places: float32[groups, places, inputs], a copy."""
         if self.layer.op != "Conv":
             return np.asarray(x.reshape(-1, self.inputs)[places][None])
         rank = x.ndim - 2

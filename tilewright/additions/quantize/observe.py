@@ -22,7 +22,7 @@ from tilewright.quantize.memory import give_back
 from tilewright.quantize.recipe import Progress, Sample, Samples
 
 PIECE_BYTES = 16 << 20
-"""What the observed tensors of one piece may hold; a larger tensor has a piece of its own."""
+"""Bytes of observed tensors per piece; a larger tensor has a piece of its own."""
 
 _ERROR_ONLY = 3
 _LARGE_CONSTANT = 1 << 18  # bytes
@@ -125,7 +125,7 @@ def _beside(tensors: Sequence[onnx.TensorProto], place: Path) -> list[onnx.Tenso
 
 
 def first_line(error: BaseException) -> str:
-    """What happened, without onnxruntime's code in front."""
+    """The first line of an error's text, without onnxruntime's error code."""
     text = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return text.split(" : ", 3)[-1] if text.startswith("[ONNXRuntimeError]") else text
 

@@ -157,7 +157,7 @@ def all_macs(network: Network) -> float:
 
 
 class Sources:
-    """Where the noise in the outputs comes from, and which layers are kept in floats because of it.
+    """Shares of groups of layers in the noise of the outputs, and the choice of layers to keep in floats.
 
     Args:
         groups: of layers.
@@ -228,7 +228,7 @@ class Sources:
         return np.asarray(sum((self.noise[name] for name in sorted(names)), np.zeros(1)))
 
     def _gain(self, total: np.ndarray) -> np.ndarray:
-        """What was measured of the whole network over the sum of its parts."""
+        """Measured noise of the whole network over the sum of its parts, float64[outputs]."""
         parts = self._sum(self.noise.keys() - self._gone(self.kept))
         return np.where(parts > 0, total / np.maximum(parts, 1e-30), 0.0)
 
@@ -239,7 +239,7 @@ class Sources:
 
 
 def sources(recipe: Recipe, samples: Samples, progress: Progress | None = None) -> Sources:
-    """What each group of layers about which the recipe says nothing adds, measured on up to `PROBES` samples.
+    """Measures the noise that each group of layers not fixed by the recipe adds, on up to `PROBES` samples.
 
     Noise is measured of tensors and weights in the order of the network: of stretches first, then of the halves of
     those that make most, as far as `_WORK` goes.

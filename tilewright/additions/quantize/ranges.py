@@ -65,7 +65,7 @@ def find(
 def histograms(
     model: onnx.ModelProto, samples: Samples, progress: Progress | None = None, masks: Masks | None = None
 ) -> dict[str, Histogram]:
-    """How the values of each tensor at the border of a layer are spread.
+    """Collects a histogram of each tensor at the border of a layer.
 
     Args:
         masks: what is masked is taken as `Masks.unmasked` says.

@@ -1,4 +1,4 @@
-"""What decides a quantised model: the float model, ranges of its tensors, the precision of each layer, its weights."""
+"""The recipe of a quantised model: the float model, ranges of tensors, the precision of each layer, weights."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Range:
 
 
 class Precision(enum.Enum):
-    """How a layer computes: 8-bit activations (the NPU), 16-bit ones, or floats."""
+    """Precision of a layer: 8-bit activations (on the NPU), 16-bit ones, or floats."""
 
     INT8 = "int8"
     INT16 = "int16"

@@ -17,7 +17,7 @@ LIMIT = 127
 """Greatest quantised weight; -128 is left out, so that scales are symmetric."""
 
 DAMPING = 0.01
-"""What is added to the diagonal of the moments, as a fraction of its mean."""
+"""Damping on the diagonal of the moments, as a fraction of its mean."""
 
 _BLOCK = 128
 _LARGE = 512  # inputs from which on moments are worked on in place
@@ -198,7 +198,7 @@ def _substitute(factor: np.ndarray, rows: np.ndarray) -> None:
 
 
 def _restore(matrix: np.ndarray, diagonal: np.ndarray) -> None:
-    """What `_factor` was given: the part above the diagonal is still there."""
+    """Restores the matrix that `_factor` overwrote, from the part above the diagonal."""
     for start in range(0, len(matrix), _BLOCK):
         stop = min(start + _BLOCK, len(matrix))
         square = np.triu(matrix[start:stop, start:stop], 1)

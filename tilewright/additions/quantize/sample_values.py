@@ -39,5 +39,5 @@ def converted(value: np.ndarray, dtype: np.dtype, what: str) -> np.ndarray:
 
 
 def place(bad: np.ndarray) -> str:
-    """Where the first bad value is, for messages. bool[...]"""
+    """The position of the first bad value, as text for messages. bool[...]"""
     return f" at {np.argwhere(bad)[0].tolist()}" if bad.ndim else ""

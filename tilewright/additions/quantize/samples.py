@@ -26,7 +26,7 @@ HELD_BACK_SHARE = 4
 MOST_HELD_BACK = 32
 
 Data = str | Path | np.ndarray | Mapping[str, Any] | Iterable[Mapping[str, Any]]
-"""What `samples_of` takes."""
+"""Kinds of data that `samples_of` accepts."""
 
 
 class ArraySamples:
@@ -143,7 +143,7 @@ class Runs:
 
 
 def numbered(index: int, count: int) -> str:
-    """Which sample of how many, for messages."""
+    """The number of a sample among so many, as text for messages."""
     return f"sample {index + 1} of {count} (index {index})"
 
 
@@ -198,7 +198,7 @@ class Subset:
 
 
 def which(samples: Samples, index: int) -> str:
-    """Which of the given samples one of these is, for messages."""
+    """The number of a sample in the data given by the user, as text for messages."""
     if isinstance(samples, Subset):
         return which(samples.samples, samples.indices[index])
     return f"calibration {numbered(index, len(samples))}"

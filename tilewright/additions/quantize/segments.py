@@ -166,7 +166,7 @@ def _alive(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> list[list
 def _ends(
     nodes: Sequence[onnx.NodeProto], alive: Sequence[Sequence[str]], sizes: Mapping[str, int], count: int
 ) -> list[int]:
-    """Where segments end: so that each writes about as much, and where few bytes are alive."""
+    """End positions of segments: each writes about as many bytes, and few bytes are live at its end."""
     written = np.cumsum([sum(sizes.get(name, 1) for name in node.output) for node in nodes])
     found: list[int] = []
     for number in range(1, count):

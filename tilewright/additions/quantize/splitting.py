@@ -32,7 +32,7 @@ MOST = 4
 
 @dataclass
 class Place:
-    """Where a split is possible.
+    """A place in the model where channels can be split.
 
     Attributes:
         product: the Conv that writes the channels.

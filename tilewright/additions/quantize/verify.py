@@ -32,7 +32,7 @@ MODEL, SAMPLE, RESULT = "model.onnx", "sample.pickle", "result.pickle"
 
 @dataclass(frozen=True)
 class Verified:
-    """What running a quantised model both ways has shown.
+    """Results of a quantised model run by our compiler and by onnxruntime.
 
     Attributes:
         report: our compiler's outputs beside those of onnxruntime.

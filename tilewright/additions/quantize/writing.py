@@ -160,7 +160,7 @@ class _Writer:
         return np.dtype(np.int16) if self.precision[layer.name] is Precision.INT16 else self.int8
 
     def _ranges(self) -> dict[str, Range]:
-        """Of every tensor at the border of a quantised layer; tensors that share their quantisation have one range."""
+        """Ranges of the tensors at the border of quantised layers; tensors that share quantisation have one range."""
         found: dict[str, Range] = {}
         names = {name for layer in self.layers for name in [*layer.inputs, *layer.outputs]}
         for name in sorted(names):

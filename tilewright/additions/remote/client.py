@@ -32,7 +32,7 @@ _OPTIONS = ("token-file", "ca", "name")
 
 
 class RemoteError(TilewrightError):
-    """There is no server, the connection broke, or the server refuses the request."""
+    """Raised where no server answers, the connection breaks, or the server refuses the request."""
 
 
 class _NoPlace(RemoteError):
@@ -179,7 +179,7 @@ class RemoteDevice(TakesLaunches):
             )
 
     def _connect(self, address: Address, seconds: float) -> pb.Welcome:
-        """What the server says of itself. Raises `RemoteError`."""
+        """Connects and returns the server's welcome message. Raises `RemoteError`."""
         self._requests: queue.SimpleQueue[pb.Request | None] = queue.SimpleQueue()
         self._channel = _channel(address)
         try:
@@ -301,7 +301,7 @@ class RemoteDevice(TakesLaunches):
         return pb.Region(sha256=block.sha256, size=region.size)
 
     def _send_dirty(self, start: int, block: _Block) -> None:
-        """What the server's arena lacks."""
+        """Sends the modified bytes of a block that the server's arena does not have yet."""
         for offset, nbytes in block.dirty:
             for at in range(offset, offset + nbytes, PIECE_BYTES):
                 data = self._memory.view(start + at, min(PIECE_BYTES, offset + nbytes - at)).tobytes()

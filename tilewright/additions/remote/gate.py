@@ -32,7 +32,8 @@ _LONGEST_FOLDER = 80
 
 
 def peer_of(host: str) -> str:
-    """What stands for one client machine: an IPv4 address, or a network of 64 bits, of which one has all addresses."""
+    """The key of a client machine: an IPv4 address, or an IPv6 /64 network, all of whose addresses one client may
+    have."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -130,7 +131,7 @@ class Gate:
 
     @contextlib.contextmanager
     def stream(self, connection: Connection) -> Iterator[None]:
-        """While a stream of the connection is let in, the connection stays."""
+        """Counts a stream of the connection within its block; a connection with streams is not closed."""
         with self._lock:
             connection.streams += 1
         try:

@@ -1,4 +1,4 @@
-"""What both ends of a remote device must agree on besides remote.proto."""
+"""Constants of the remote protocol that both ends must agree on besides remote.proto."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ class Server:
         self.shared.close()
 
     def wait(self) -> None:
-        """Until `stop` by another thread or a signal."""
+        """Waits until another thread or a signal calls `stop`."""
         self._server.wait_for_termination()
 
     def _session(self, requests: Iterator[pb.Request], context: Any) -> Iterator[pb.Response]:

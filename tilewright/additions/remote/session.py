@@ -34,7 +34,7 @@ log = logging.getLogger("tilewright.serve")
 
 
 class Server(Protocol):
-    """What a session needs of its server, see `tilewright.remote.server.Server`."""
+    """The part of `tilewright.remote.server.Server` that a session needs."""
 
     shared: SharedDevice
     sessions: Sessions
@@ -278,7 +278,7 @@ class _Run:
         return self._done.result()
 
     def end(self) -> None:
-        """Its client is gone, or has all answers; what cannot be interrupted ends by itself."""
+        """Ends the session once its client is gone or has all answers; waits for what cannot be interrupted."""
         self._gone.set()
         wait([self._done])
 

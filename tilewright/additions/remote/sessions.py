@@ -26,7 +26,7 @@ _UNREAD_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Limits:
-    """What clients may have of the server.
+    """Limits on what clients may use of the server.
 
     Attributes:
         clients: connected at a time.
@@ -42,7 +42,7 @@ class Limits:
 
 
 class Pace:
-    """Whose move it is on a stream, and since when.
+    """Which side of a stream waits for the other, and since when.
 
     Attributes:
         idle: since when the server waits for a request, None while it answers one.
@@ -55,7 +55,7 @@ class Pace:
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """While a request is answered the client is not idle."""
+        """Marks the client as not idle within its block, in which a request is answered."""
         self.idle = None
         try:
             yield
@@ -64,7 +64,7 @@ class Pace:
 
     @contextmanager
     def sending(self) -> Iterator[None]:
-        """While an answer is under way, it is for the client to take it."""
+        """Marks an answer as unread within its block, until the client has taken it."""
         self.unread = time.monotonic()
         try:
             yield
@@ -123,7 +123,7 @@ class Sessions:
 
     @property
     def present(self) -> int:
-        """How many are connected."""
+        """Number of connected clients."""
         return len(self.clients)
 
     @property

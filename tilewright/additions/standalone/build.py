@@ -1,4 +1,4 @@
-"""From a model to the image of a board without a host, and what goes with it."""
+"""Builds the image of a board without a host from a model, and the files beside it."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Line(Protocol):
     def send(self, data: bytes) -> None: ...
 
     def receive(self) -> bytes:
-        """What came since the last call. Raises `UsageError` when nothing comes any more."""
+        """Bytes received since the last call. Raises `UsageError` when the line is closed."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Client:
         return lines
 
     def command(self, text: str) -> list[str]:
-        """What the board answers, without `m-ready`."""
+        """Sends a command; returns the board's lines, without `m-ready`."""
         self._echo(f"> {text}%")
         self._line.send(f"{text}%".encode())
         return self.wait()[:-1]

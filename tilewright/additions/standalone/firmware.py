@@ -28,7 +28,7 @@ _NO_NPU = "0" * 16
 
 
 def boot_program(place: image.Place) -> bytes:
-    """What the core starts with. Raises `UsageError` without a C compiler."""
+    """Builds the boot program of the core. Raises `UsageError` without a C compiler."""
     with temporary.Folder() as scratch:
         folder = Path(scratch)
         write_map(folder)
@@ -142,7 +142,7 @@ def compiled(
 
 
 def _lack(program: Program, error: MissingSymbols) -> str:
-    """Which ops want what the core does not have."""
+    """The error text for symbols that the core's library lacks, with the CPU ops that want them."""
     for step in program.steps:
         wanted = error.wanted.get(f"network_{step.section}.o") if isinstance(step, CpuStep) else None
         if wanted and isinstance(step, CpuStep):

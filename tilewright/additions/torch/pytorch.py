@@ -199,7 +199,7 @@ def _array(value: Any) -> np.ndarray:
 
 
 def _first_line(error: Exception) -> str:
-    """What happened; torch's exporter wraps the cause in pages of advice."""
+    """Type and first line of the root cause; torch's exporter wraps it in pages of advice."""
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__

@@ -39,7 +39,7 @@ _OWN_OPTIONS = ("config", "device", "strict")
 
 @dataclass
 class GraphReport:
-    """What became of one graph, for one set of shapes.
+    """The result of compiling one graph for one set of shapes.
 
     Attributes:
         nodes: operations in torch's graph.
@@ -60,14 +60,14 @@ class GraphReport:
 
 
 def graphs() -> list[GraphReport]:
-    """What became of every graph that is alive, in the order of their first calls."""
+    """Reports on all live graphs, in the order of their first calls."""
     return [report for graph in list(_graphs) for report in graph.reports]
 
 
 def backend(
     graph: torch.fx.GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None
 ) -> Callable[..., Any]:
-    """What torch calls for every graph; found under the name "tilewright".
+    """The backend of `torch.compile`, registered under the name "tilewright"; torch calls it for every graph.
 
     Args:
         options: as given to `torch.compile`: `config` ("base"), `device` ("functional", any name for `Device`, or a
@@ -213,7 +213,7 @@ def _is_constant(value: torch.Tensor) -> bool:
 
 
 def _key(value: Any) -> Any:
-    """What a compiled graph depends on: constants as they are now, shapes and types of inputs, numbers."""
+    """The cache key of a compiled graph's argument: identity of constants, shapes and types of inputs, numbers."""
     import torch
 
     if not _is_tensor(value):
