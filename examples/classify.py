@@ -1,4 +1,4 @@
-"""What is on a picture: a trained ImageNet MobileNetV2 (TFLite, int8) on the simulators.
+"""Classifies a picture with a trained ImageNet MobileNetV2 (TFLite, int8) on the simulators.
 
 `python examples/classify.py IMAGE [--backend functional|cycle|rtl] [--model FILE]`; `--backend` may be repeated. The
 model and `labels.txt` beside it are those of imagenet/ in $TILEWRIGHT_MODELS unless another is named.

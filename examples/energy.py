@@ -41,7 +41,7 @@ def say(energy: Energy) -> str:
 
 
 def array() -> None:
-    """Which array for these networks?"""
+    """Compares arrays for these networks."""
     configs = [PRESETS[name] for name in ("tiny", "small", "base")]
     print("|".join(["network", *(f"{c.name}, {c.block_in} x {c.block_out}" for c in configs)]))
     for network in NETWORKS:
@@ -50,7 +50,7 @@ def array() -> None:
 
 
 def window() -> None:
-    """What does the depthwise window buy?"""
+    """Compares a machine with and without the depthwise window."""
     for depthwise in (1, 0):
         _, counters, energy = run("ds_cnn", PRESETS["small"].with_(depthwise=depthwise))
         print(f"ds_cnn on small, depthwise = {depthwise}: {say(energy)} uJ, {counters.cycles:,} cycles")
@@ -65,7 +65,7 @@ def weight_bytes(program: Program) -> int:
 
 
 def int4() -> None:
-    """How much would int4 save?"""
+    """Estimates the savings of int4 weights."""
     model = load()
     for network in NETWORKS:
         for name in ("small", "base"):

@@ -1,4 +1,4 @@
-"""From a PyTorch module to the NPU: the trained digits network, exported, quantised and run on the simulated NPU.
+"""Exports a PyTorch module, the trained digits network, quantises it and runs it on the simulated NPU.
 
 Needs PyTorch: pip install -c .ci/torch.txt -e '.[test,torch]' (or make test-torch). Every one of the 360 held-back
 images runs in torch, as float program, as int8 program, and the int8 model in onnxruntime.

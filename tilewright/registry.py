@@ -35,7 +35,7 @@ class LazyCommand:
 
 @dataclass(frozen=True, kw_only=True)
 class Addition:
-    """What a package adds to the core.
+    """The names, commands, devices and services that a package adds to the core.
 
     Attributes:
         purpose: what it is for.
@@ -158,7 +158,7 @@ def devices() -> list[Any]:
 
 
 def service(name: str) -> Any:
-    """What an addition does for the core under this name.
+    """The service that an addition provides to the core under this name.
 
     Raises:
         UsageError: the addition is not part of this installation.

@@ -39,7 +39,7 @@ DEVICES = ("functional", "cycle", "rtl")
 
 @dataclass
 class Row:
-    """What one network did on one configuration. Speeds are those of the NPU steps.
+    """Results of one network on one configuration. Speeds are those of the NPU steps.
 
     Attributes:
         cycles: of the RTL.

@@ -111,7 +111,7 @@ def place_memory(
 
 @dataclass
 class _Lives:
-    """From which position in the order of work to which one every buffer is needed; `end` is after the last."""
+    """Lifetimes of buffers: positions, in execution order, of first and last use; `end` is after the last."""
 
     graph: Graph
     partition: Partition

@@ -142,7 +142,7 @@ def _by_channel(graph: Graph) -> dict[str, str]:
 
 
 def _of_passes(graph: Graph) -> dict[str, str]:
-    """What passes say of the ops that they leave in floats, by name."""
+    """Reasons of passes for ops that they leave in floats, by name of the op."""
     found = {}
     for node in graph.nodes if graph.floats else ():
         reason = next((graph.floats[name] for name in node.origin if name in graph.floats), "")

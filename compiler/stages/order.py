@@ -112,7 +112,7 @@ def _ends_step(task: Task, inexact: Collection[str]) -> bool:
 
 
 def reads_elsewhere(steps: Sequence[Step]) -> list[set[str]]:
-    """For every step, the names that other steps read."""
+    """Names that other steps read, for each step."""
     own = [{name for task in step.tasks for name in reads_of(task)} for step in steps]
     readers = Counter(name for names in own for name in names)
     return [set(readers) - {name for name in names if readers[name] == 1} for names in own]

@@ -65,7 +65,7 @@ def scores(run: Run, images: np.ndarray, batch: int, step: Callable[[int], objec
 
 
 def equal_rows(a: np.ndarray, b: np.ndarray) -> int:
-    """How many images have the same bytes in both sets of scores."""
+    """Number of images with the same bytes in both sets of scores."""
     return int(np.sum([x.tobytes() == y.tobytes() for x, y in zip(a, b, strict=True)]))
 
 

@@ -1,4 +1,4 @@
-"""What tests build with: models, programs, boards, waiting, what they need.
+"""Helpers of several tests: models, programs, boards, waiting, and tools that a test may need.
 
 What they compare with is in `tests/reference`.
 """

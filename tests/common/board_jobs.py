@@ -31,7 +31,7 @@ class Job:
         device.write(self.places[0], to_bytes(ops))
 
     def run(self, data: bytes = b"", **options: float) -> bytes:
-        """What the program leaves in its output."""
+        """Runs the program on these bytes; returns its output."""
         if data:
             self.device.write(self.places[1], data)
         self.counters: Counters = self.device.run(self.regions, 0, 0, self.count, **options)  # type: ignore[arg-type]
@@ -87,7 +87,7 @@ def at_command(device: BoardDevice, name: str, then: Callable[[Callable[[], None
 
 
 def state(device: BoardDevice) -> str:
-    """What STATUS says of a board."""
+    """The state of a board, from its register STATUS."""
     return state_of(device.transport.read_registers(REGISTER["STATUS"].offset, 1)[0])
 
 

@@ -40,7 +40,7 @@ def compiler(host: str) -> str:
 
 
 def launcher(host: str) -> list[str] | None:
-    """What a program of that host is started with; None if it cannot run here."""
+    """The command that programs of that host are started with; None if they cannot run here."""
     processor = HOSTS[host][0]
     if platform.machine() == processor:
         return []

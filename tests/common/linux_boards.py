@@ -144,7 +144,7 @@ class Way:
     root: Path
 
     def make(self) -> None:
-        """What Linux shows of the board."""
+        """Makes the files by which Linux shows the board."""
         if self.kind != "socket":
             {"uio": make_uio, "pcie": make_pcie}[self.kind](self.root)
 
@@ -154,6 +154,6 @@ class Way:
         return {"uio": uio, "pcie": pcie}[self.kind](self.root, wire or Wire(self.root / SOCKET))
 
     def open_elsewhere(self) -> Transport:
-        """In a process that has no model of the caches yet."""
+        """Opens the board as a process that has no model of the caches yet."""
         dma.write_attribute = caches(self.root, [])
         return self.open()

@@ -1,5 +1,5 @@
-"""What some tests need besides the package. A test without it is skipped by `skip`, and the end of the run says what
-was not tested and which command brings what is missing (`tests/conftest.py`)."""
+"""Tools and files that some tests need besides the package. A test without them is skipped by `skip`, and the end of
+the run says what was not tested and which command brings what is missing (`tests/conftest.py`)."""
 
 from __future__ import annotations
 

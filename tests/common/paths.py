@@ -1,4 +1,4 @@
-"""Where the checkout lies, so that a test may move without counting folders."""
+"""Paths of the checkout, so that a test may move without counting folders."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ ADDITIONS = tuple(sorted(name for name, folder in LINKS.items() if name != folde
 
 
 def source_name(path: str) -> str:
-    """Where a module lies in the repository, from the path it was imported by, which may lead over a link."""
+    """The path of a module in the repository, from the path it was imported by, which may lead over a link."""
     name = path.removeprefix(f"{ROOT}/")
     package, _, rest = name.partition("/")
     link, _, below = rest.partition("/")

@@ -27,7 +27,7 @@ MEMORY_BYTES = 1 << 18
 
 
 class SlowMemory:
-    """What an `AxiSlave` reads and writes: now and then it takes some cycles, and it refuses accesses to `bad`."""
+    """The memory behind an `AxiSlave`: now and then it takes some cycles, and it refuses accesses to `bad`."""
 
     def __init__(self, clock: Any, rng: random.Random) -> None:
         self.data = bytearray(MEMORY_BYTES)

@@ -47,7 +47,7 @@ def simulate(name: str, verilog: str, top: str, test_module: str, **settings: ob
     from cocotb_tools.runner import Verilator  # needs the environment
 
     class PortsOnly(Verilator):
-        """Without --public-flat-rw, which makes every signal visible, slow to build and slow to run."""
+        """Verilator without --public-flat-rw, which makes every signal visible, slow to build and slow to run."""
 
         def _build_command(self):  # type: ignore[no-untyped-def]
             commands = super()._build_command()

@@ -70,8 +70,8 @@ async def anywhere(dut: Any) -> None:
 
 @cocotb.test()
 async def the_bus_is_reset(dut: Any) -> None:
-    """In mid-burst, both ways: nothing of the old bursts comes out afterwards, memory outside them keeps its bytes, and
-    the chip sees nothing wrong."""
+    """Resets the bus in mid-burst, both ways. Nothing of the old bursts comes out afterwards, memory outside them keeps
+    its bytes, and the chip sees nothing wrong."""
     axi, port, rng = await start(dut, master_reset="bus_reset")
     data = rng.randbytes(4096)
     await axi.write(0, data)
@@ -122,11 +122,11 @@ async def speed(dut: Any) -> None:
         return await task
 
     async def latency(address: int) -> int:
-        """From the handshake on AR to the first beat."""
+        """Cycles from the handshake on AR to the first beat."""
         return await until(axi.read(address, BUS_BYTES), [dut.axi_arvalid, dut.axi_arready], dut.axi_rvalid)
 
     async def answer(address: int) -> int:
-        """From the handshake on W to the response."""
+        """Cycles from the handshake on W to the response."""
         return await until(axi.write(address, bytes(BUS_BYTES)), [dut.axi_wvalid, dut.axi_wready], dut.axi_bvalid)
 
     hits, misses, answers = [], [], []

@@ -57,7 +57,7 @@ def test_base() -> None:
 
 
 def stop_of(device: Device, words: bytes) -> tuple[object, ...] | Counters:
-    """How a run of raw words ends: its error or its counters."""
+    """Runs raw words; returns the error or the counters."""
     device.free_all()
     base = device.allocate(3 << 13)
     device.write(base, words)
@@ -119,7 +119,7 @@ LACKING = [
 
 @pytest.mark.parametrize("operation", LACKING, ids=lambda o: o.name)
 def test_units_the_machine_lacks(operation: Op) -> None:
-    """Without window and tables, all three devices stop at the same place with the same error, or at END."""
+    """All three devices, without window and tables, stop at the same place with the same error, or at END."""
     devices = trio("bare")
     words = to_bytes([op("VECTOR_POST", zp=3), operation, op("END")])
     functional, cycle, rtl = (stop_of(d, words) for d in (devices.functional, devices.cycle, devices.rtl))

@@ -82,7 +82,7 @@ def test_deadlock_and_timeout(rtl: RtlDevice) -> None:
 
 
 def test_random_bits_stay_inside_the_windows(rtl: RtlDevice) -> None:
-    """Whatever runs: memory outside the writable region keeps its contents, the run ends, the next one works."""
+    """Random bits never change memory outside the writable region; the run ends, and the next one works."""
     rng = random.Random(11)
     codes = set()
     for trial in range(150):

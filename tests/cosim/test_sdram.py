@@ -68,7 +68,7 @@ VIOLATIONS = {
 
 
 def test_the_model_of_the_chip_finds_violations() -> None:
-    """What the controller is held against is not blind: every rule of sdram_chip.sv, broken once."""
+    """The model of the chip that the controller is tested with detects each violation of sdram_chip.sv's rules."""
     settings = {"cases": json.dumps(VIOLATIONS), "cocotb_log_level": "ERROR"}
     simulate("sdram_chip", MODEL.read_text(), "sdram_chip", "tests.cosim.sdram_chip_bench", **settings)
 
@@ -81,7 +81,7 @@ def test_clocks_out_of_reach(hz: int) -> None:
 
 @pytest.mark.parametrize("mhz", range(17, 134, 4))
 def test_cycles_of_the_data_sheet(mhz: int) -> None:
-    """Whatever the clock, no time in ns is cut short, and data is at the pins while the input registers catch it."""
+    """No time in ns is cut short at any clock, and data is at the pins while the input registers catch it."""
     t, chip, ns = SdramCycles.of(SDRAM_32M, mhz * 1_000_000), SDRAM_32M, 1000 / mhz
     for cycles, least in (
         (t.activate_to_column, chip.activate_to_column), (t.precharge, chip.precharge), (t.refresh, chip.refresh),

@@ -37,7 +37,7 @@ class Timeline:
 
 
 def beats(config: NpuConfig, rows: int, low: int = 0) -> int:
-    """Of one run of ACT rows that starts `low` bytes into a beat."""
+    """Bus beats of one run of ACT rows that starts `low` bytes into a beat."""
     return -(-(rows * config.block_in + low) // config.bus_bytes)
 
 

@@ -20,7 +20,7 @@ BASE, SIZE = 0x43C0_0000, 4096
 
 
 class ZynqBench(Bench):
-    """As `Bench`, with the ports of `ZynqSystem`."""
+    """A `Bench` with the ports of `ZynqSystem`."""
 
     def __init__(self, dut: Any, config: NpuConfig, memory: SlowMemory | None = None) -> None:
         self.dut, self.config = dut, config
@@ -122,7 +122,7 @@ async def registers_by_bursts(dut: Any) -> None:
 
 @cocotb.test()
 async def refused_accesses(dut: Any) -> None:
-    """What registers cannot do is an error and changes nothing; the next access works."""
+    """Accesses that registers cannot serve are errors and change nothing; the next access works."""
     bench = await ZynqBench.start(dut, config_from_environment())
     master = bench.registers
     watchdog = BASE + REGISTER["WATCHDOG"].offset

@@ -1,4 +1,4 @@
-"""What is measured of one network: does it import, are its outputs equal, what runs on the NPU, how long it takes."""
+"""Measures one network: whether it imports, whether its outputs are equal, what runs on the NPU, how long it takes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RUNS = 5  # timed, alternating with the reference
 
 @dataclass
 class Row:
-    """What was found of one network.
+    """Measurements of one network.
 
     Attributes:
         network, numbers: see `Network`.

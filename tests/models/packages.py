@@ -23,7 +23,7 @@ _PLATFORM = [
 
 
 def folder() -> Path:
-    """Where the wheels are."""
+    """The folder of wheels."""
     return cache_folder() / "packages"
 
 

@@ -1,5 +1,5 @@
-"""What `tilewright quantize` makes of a float network: does the file load, how far are its outputs, what runs where,
-and what did it take."""
+"""Measures `tilewright quantize` on a float network: whether the file loads, the error of its outputs, what runs where,
+and its cost."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def read_text(scores: np.ndarray) -> list[int]:
 
 
 def sure(scores: np.ndarray) -> np.ndarray:
-    """Where the best class is at least twice as probable as the next.
+    """True where the best class is at least twice as probable as the next, bool[...] without the last axis.
 
     Args:
         scores: probabilities, or what a Softmax makes such of, along the last axis.

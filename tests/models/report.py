@@ -29,7 +29,7 @@ def line(row: Row, quantised_only: bool = False) -> str:
 
 
 def _quantised(row: Row) -> str:
-    """What became of a float network that was quantised."""
+    """One cell of the table: the quantised form of a float network."""
     found = row.quantised
     if not found:
         return ""

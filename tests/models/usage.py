@@ -1,4 +1,4 @@
-"""What a command needs: time, processor time and memory."""
+"""Measures a command: seconds, processor seconds and bytes of memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM"
 
 @dataclass(frozen=True)
 class Usage:
-    """What a command needed.
+    """Resources that a command used.
 
     Attributes:
         code: its exit code.

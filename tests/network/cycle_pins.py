@@ -21,7 +21,7 @@ CASES = [
 
 
 def cycles(network: str, config: str) -> int:
-    """What a run takes with the default memory timing."""
+    """Cycles of a run with the default memory timing."""
     model = DIGITS if network == "digits" else zoo.build_quantized(network, **zoo.ZOO[network].small)
     program = tw.compile(model, config, cache=False)
     with tw.Device("cycle", functional=False) as device:

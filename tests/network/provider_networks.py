@@ -28,7 +28,7 @@ REFERENCE = ("mobilenet_v2_qdq", "mobilenet_v2_qoperator_u8", "resnet18_qdq", "v
 
 @dataclass
 class Row:
-    """What became of a network.
+    """Results of a network under the execution provider.
 
     Attributes:
         nodes, taken: of onnxruntime's graph, and of the programs.
@@ -67,7 +67,7 @@ def row(name: str, model: onnx.ModelProto, seed: int = 1) -> Row:
 
 
 def models_folder() -> Path:
-    """Of the reference models."""
+    """The folder of the reference models."""
     return Path(os.environ.get("TILEWRIGHT_MODELS") or ROOT.parent / "shared" / "models")
 
 

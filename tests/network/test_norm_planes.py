@@ -61,7 +61,8 @@ def samples(shape: Shape, rng: np.random.Generator, dtype: type) -> np.ndarray:
 def compare(
     shape: Shape, groups: int, seed: int, dtype: type = np.int8, config: NpuConfig | None = None, device: str = ""
 ) -> tuple[int, int, int]:
-    """How many results of the norm there are, how many differ from onnxruntime's by one, and by more."""
+    """Number of results of the norm, of those that differ from onnxruntime's by one, and of those that differ by
+    more."""
     import onnxruntime
 
     rng = np.random.default_rng(seed)
@@ -116,7 +117,7 @@ def test_the_program_says_so() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("shape", "groups"), [((2, 20, 7, 9), 20), ((1, 40, 8, 8), 8)])
 def test_rtl_is_the_cycle_simulator(shape: Shape, groups: int) -> None:
-    """On the machine with the row unit that other tests build as well."""
+    """RTL and cycle-level simulator agree, on the machine with the row unit that other tests build as well."""
     rng, config = np.random.default_rng(5), CONFIGS["wide_bus"]
     program = tw.compile(network(shape, groups, rng), config)
     runs = []

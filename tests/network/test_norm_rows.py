@@ -68,7 +68,8 @@ def compare(
     config: NpuConfig | None = None,
     nearly_constant: bool = False,
 ) -> tuple[int, int, int]:
-    """How many results of the norm there are, how many differ from onnxruntime's by one, and by more."""
+    """Number of results of the norm, of those that differ from onnxruntime's by one, and of those that differ by
+    more."""
     rng = np.random.default_rng(seed)
     model = network(n, rows, rng, centred, epsilon, dtype)
     x = samples(n, rows, rng, dtype, nearly_constant)

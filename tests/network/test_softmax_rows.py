@@ -41,7 +41,7 @@ def attention(n: int, rows: int, scale: float, levels: int) -> onnx.ModelProto:
 
 
 def compare(n: int, rows: int, scale: float, levels: int, spread: float, seed: int) -> tuple[int, int]:
-    """How many results of the Softmax there are, and how many differ from onnxruntime's."""
+    """Number of results of the Softmax, and of those that differ from onnxruntime's."""
     model = attention(n, rows, scale, levels)
     x = np.clip(np.random.default_rng(seed).normal(0, spread, (rows, n)), -128, 127).astype(np.int8)
     options = onnxruntime.SessionOptions()

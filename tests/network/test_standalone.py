@@ -114,7 +114,7 @@ def litert(path: str, value: np.ndarray) -> bytes:
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["kws_dscnn", "resnet8"])
 def test_mlperf_tiny(name: str, models_dir: Path) -> None:
-    """In the SDRAM of the board: boot, constants, activations, code and data of the core."""
+    """Boot, constants, activations, code and data of the core all lie in the SDRAM of the board."""
     path = models_dir / "mlperf_tiny" / f"{name}_int8.tflite"
     program = standalone.compiled(path, "tiny")
     (info,) = program.inputs

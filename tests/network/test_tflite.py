@@ -55,7 +55,7 @@ def test_bytes_and_file_give_the_same(models_dir: Path) -> None:
     ids=["keyword spotting", "all"],
 )
 def test_mlperf_tiny(files: list[str], models_dir: Path, tmp_path: Path) -> None:
-    """What is in the folder is measured."""
+    """Every file in the folder is measured."""
     for file in (*files, "kws_inputs.npz"):
         shutil.copy(models_dir / "mlperf_tiny" / file, tmp_path)
     entries = measure(tmp_path)
@@ -66,7 +66,7 @@ def test_mlperf_tiny(files: list[str], models_dir: Path, tmp_path: Path) -> None
 
 @pytest.mark.long
 def test_mlperf_tiny_with_16_bits(models_dir: Path) -> None:
-    """On the NPU in about twice the cycles of bytes, with the real inputs recognised as often."""
+    """Networks of 16 bits take about twice the cycles of bytes, and recognise the real inputs as often."""
     config = preset("base").with_(wide_results=1)
     eight = measure(models_dir / "mlperf_tiny", config)
     sixteen = measure(models_dir / "mlperf_tiny", config, activation="int16")

@@ -89,7 +89,7 @@ def test_vit(models_dir: Path) -> None:
 
 @pytest.mark.network
 def test_movenet() -> None:
-    """As TFLite: every tensor is LiteRT's. ArgMax stays on the CPU, where the network ends."""
+    """Every tensor is LiteRT's, as TFLite. ArgMax stays on the CPU, where the network ends."""
     model = movenet(64)
     program = tw.compile(model, preset("base"))
     (ends,) = ends_of(program)

@@ -105,7 +105,7 @@ def test_no_more_than_twice_the_cycles_of_bytes() -> None:
 
 
 def cycles(config: NpuConfig, x: tuple[int, int, int], o: int, k: int) -> tuple[int, int]:
-    """Of a convolution with results of 16 bits, and of one of bytes."""
+    """Cycles of a convolution with results of 16 bits, and of one of bytes."""
     conv, expected = convolution(config, x, o, k)
     device: Device = CycleDevice(config)
     (got, sixteen), (_, eight) = conv.run(device), conv.run(device, sixteen=False)

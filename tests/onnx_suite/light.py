@@ -25,8 +25,8 @@ FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 NAMES = tuple(sorted(p.stem.removeprefix("light_") for p in FOLDER.glob("light_*.onnx")))
 
 TOLERANCE = 2e-5
-"""Of the largest difference, relative to the largest element. Both sides compute in float32 and sum up to 25088
-products in different orders: the rounding of one sum is about sqrt(25088) * 2^-24 = 1e-5. Softmax hands absolute
+"""Tolerance of the largest difference, relative to the largest element. Both sides compute in float32 and sum up to
+25088 products in different orders: the rounding of one sum is about sqrt(25088) * 2^-24 = 1e-5. Softmax hands absolute
 differences on, so its output is measured by the largest element of its input."""
 
 

@@ -37,7 +37,7 @@ GOOD = ("pass", "excluded", "dynamic")
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one test.
+    """The result of one test.
 
     Attributes:
         status: one of `STATUSES`: a wrong answer is "fail", a model that was not compiled or not run "error", one that
@@ -85,7 +85,7 @@ class _AheadRep:
         return rep.run([value for name, value in feeds.items() if name not in constants])
 
     def _sources(self, tensors: Iterable[str]) -> set[str]:
-        """Those of `tensors` and what they are computed from."""
+        """Names of `tensors`, and of all tensors they are computed from."""
         makers = {name: node for node in self.model.graph.node for name in node.output}
         found, stack = set(), list(tensors)
         while stack:

@@ -42,7 +42,7 @@ def test_sample(tests: suite.Tests, first: int) -> None:
 
 
 def test_sample_through_onnxruntime() -> None:
-    """With the execution provider, which takes most of it."""
+    """The execution provider takes most of the sample, and passes it."""
     both = provider.load()
     names = chosen(both[0])[::4]
     died = lambda name, reason: suite.Result(both[0][name][0], name, "error", reason, SECONDS)

@@ -1,4 +1,4 @@
-"""What results are compared with: independent forms of quantised ops, random models of each, golden values.
+"""References that results are compared with: independent forms of quantised ops, random models of each, golden values.
 
 What tests build with is in `tests/common`.
 """

@@ -117,7 +117,7 @@ def mat_mul(m: Model, i: int) -> None:
 
 @case
 def mat_mul_and_bias(m: Model, i: int) -> None:
-    """As torch writes a linear layer of rows; onnxruntime makes one integer product of it, with an int32 bias."""
+    """A linear layer of rows as torch writes it; onnxruntime makes one integer product of it, with an int32 bias."""
     x, w = m.input([(2, 5, 16), (2, 3, 5, 16), (1, 7, 16)][i % 3]), m.weights((16, 8), axis=[None, 1][i % 2])
     bias = m.bias(8, x, w) if i // 2 % 2 else m.const(m.rng.normal(size=8), np.float32)
     pair = [m.op("MatMul", x, w), bias]
@@ -303,7 +303,7 @@ def resize_nearest(m: Model, i: int) -> None:
 
 @case
 def resize_linear(m: Model, i: int) -> None:
-    """With a scale that is a power of two, onnxruntime's floats are exact until the last rounding."""
+    """A linear Resize. Its scale is a power of two, so that onnxruntime's floats are exact until the last rounding."""
     same = {"scale": 2.0 ** -(i % 7), "zero": m.zero()}
     x = m.input((1, 3, 4, 5), **same)  # type: ignore[arg-type]
     scales = m.const([1, 1, *m.rng.choice([1, 2, 4, 8], 2)], np.float32)

@@ -265,7 +265,7 @@ def q_softmax(graph: Graph, node: Node, args: list[np.ndarray]) -> np.ndarray:
 
 
 def q_norm(graph: Graph, node: Node, xs: list[np.ndarray]) -> np.ndarray:
-    """In float64: not what float32 gives for the few results that lie next to a tie."""
+    """The norm in float64: float32 gives other results for the few that lie next to a tie."""
     qx, qy, x = quant(graph, node.inputs[0]), quant(graph, node.outputs[0]), xs[0].astype(np.float64)
     real = (x - float(qx.zero_point)) * float(F32(qx.scale))
     if node.attributes["centred"]:
@@ -278,7 +278,7 @@ def q_norm(graph: Graph, node: Node, xs: list[np.ndarray]) -> np.ndarray:
 
 
 def q_plane_norm(graph: Graph, node: Node, xs: list[np.ndarray]) -> np.ndarray:
-    """In float64, as q_norm."""
+    """The norm of planes in float64, as q_norm."""
     qx, qy, x = quant(graph, node.inputs[0]), quant(graph, node.outputs[0]), xs[0].astype(np.float64)
     real = ((x - float(qx.zero_point)) * float(F32(qx.scale))).reshape(x.shape[0], node.attributes["groups"], -1)
     real = real - real.mean(-1, keepdims=True)

@@ -261,7 +261,7 @@ def random_quantized_graph(seed: int, nodes: int | None = None, later: bool = Tr
 
 
 def _outputs(b: Builder) -> None:
-    """What nobody reads, and seldom what is read; as floats or as integers."""
+    """Makes outputs of tensors without a reader, and of few others; as floats or as integers."""
     read = {name for node in b.model.nodes for name in node.input}
     fed = {i.name for i in b.model.inputs}
     sources: dict[str, Any] = {n.output[0]: n for n in b.model.nodes}

@@ -1,4 +1,4 @@
-"""What a run says of skipped tests."""
+"""The summary of skipped tests at the end of a run."""
 
 import pytest
 

@@ -37,7 +37,7 @@ def circles(arrows: dict[str, set[str]]) -> list[list[str]]:
 
 
 def reachable(arrows: dict[str, set[str]], start: str) -> set[str]:
-    """Where arrows lead from a name, itself included."""
+    """Names that arrows lead to from a name, itself included."""
     found, new = {start}, [start]
     while new:
         new = [to for to in arrows[new.pop()] if to not in found] + new
@@ -79,7 +79,7 @@ def test_folders_import_in_one_direction(graph: grimp.ImportGraph) -> None:
 
 
 def includes(sources: list[Path]) -> dict[str, set[str]]:
-    """Which C and C++ files include which, of any folder: the file beside, else every one that the name may mean."""
+    """Included C and C++ files of each file, of any folder: the file beside, else every one that the name may mean."""
     arrows: dict[str, set[str]] = {}
     for path in sources:
         arrows[str(path)] = set()

@@ -31,15 +31,18 @@ def test_mypy() -> None:
     check("mypy")
 
 
-#: Folders of the product whose docstrings all name their subject.
+#: Folders whose docstrings all name their subject.
 SENTENCES = (
-    *("common", "isa", "simulator", "driver", "fpga"),
-    *(f"compiler/{name}" for name in ("cpu", "importer", "passes", "graph", "onnx", "llvm", "*.py")),
+    *("common", "isa", "simulator", "driver", "hw", "fpga", "compiler", "tilewright", "verification", "calibration"),
+    *("examples", "tests"),
 )
 #: Folders in them that do not.
-FRAGMENTS = ("fpga/bridge",)
-#: Beginnings of a docstring without a subject: "Of ACT.", "Those of the op.", "It writes.", "As it is."
-DANGLING = re.compile(r"(Of|Those|That of|They|As it (is|stands)|As they (are|stand)|It [a-z]+)\b")
+FRAGMENTS = ("compiler/npu", "tests/unit/compiler/npu")
+#: Beginnings of a docstring without a subject: "Of ACT.", "It writes.", "As it is.", "What was found."
+DANGLING = re.compile(
+    r"(Of|Those|These|This|That|They|It|Its|What|Whatever|Where|Which|How|When|While|Until|So|Same|Also|Then"
+    r"|As|At|Before|After|Behind|By|For|From|In|Like|On|To|With|Without)\b"
+)
 
 
 def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -55,9 +58,9 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 @pytest.mark.medium
 def test_docstrings_name_their_subject() -> None:
-    paths = [p for name in SENTENCES for p in ([*ROOT.glob(name)] if "*" in name else (ROOT / name).rglob("*.py"))]
-    checked = [p for p in paths if not any(p.is_relative_to(ROOT / name) for name in FRAGMENTS)]
-    assert len(checked) > 300
+    paths = [path for name in SENTENCES for path in (ROOT / name).rglob("*.py")]
+    checked = [path for path in paths if not any(path.is_relative_to(ROOT / name) for name in FRAGMENTS)]
+    assert len(checked) > 1200
     assert not [
         f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"
         for path in checked

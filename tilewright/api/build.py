@@ -1,4 +1,4 @@
-"""From a model to a program: the importer, the compiler, and what the program's user needs to know besides."""
+"""Builds a program from a model: the importer, the compiler, and sections for the program's user."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def builder(
     progress: Callable[[str, float], None] | None = None,
     compared_by: Measure | None = None,
 ) -> Build:
-    """What compiles a model, as often as it is called, with the schedules a scheduler gives.
+    """Returns a function that compiles a model, once per call, with the schedules of the scheduler it is given.
 
     Args:
         compared_by: cost of schedules, which efforts 2 and 3 compare; by default cycles with the memory of the options.

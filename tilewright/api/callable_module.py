@@ -19,7 +19,7 @@ class CallableModule(ModuleType):
         return getattr(self, self.__name__.rpartition(".")[2])
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
-        """What the function gives."""
+        """Calls the function of the module's name."""
         return self._function()(*arguments, **options)
 
     @property

@@ -143,5 +143,5 @@ def _has_open_batch(program: Program) -> bool:
 
 
 def _compared_by(objective: Objective) -> str:
-    """What a kept program depends on where schedules are not compared by cycles."""
+    """The part of a cached program's key that names the objective; "" for cycles."""
     return "" if objective is Objective.CYCLES else f"{objective} {compiler_digest(objective)}"

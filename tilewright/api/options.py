@@ -79,7 +79,7 @@ class ProgramOptions(CompileOptions):
 
     @property
     def compiler(self) -> CompileOptions:
-        """What the compiler of a graph is asked for."""
+        """The options that go to the compiler of a graph."""
         return CompileOptions(**{each.name: getattr(self, each.name) for each in fields(CompileOptions)})
 
     def check_entries(self) -> None:
@@ -105,7 +105,7 @@ class ProgramOptions(CompileOptions):
         return found
 
     def key(self) -> list[Any]:
-        """What of the choices decides the program, for the key of the program cache; not the content of the log."""
+        """The options that decide the program's bytes, for the key of the program cache; not the content of the log."""
         constants = {n: (str(np.asarray(v).dtype), np.asarray(v).tolist()) for n, v in (self.constants or {}).items()}
         states = dict(self.states) if isinstance(self.states, Mapping) else self.states
         entries = [(n, {k: list(v) for k, v in shapes.items()}) for n, shapes in (self.entries or {}).items()]

@@ -61,7 +61,7 @@ def compare(
 
 @dataclass
 class Rule:
-    """How the tensors of one check are compared.
+    """The rule by which the tensors of one check are compared.
 
     Attributes:
         given: the user's tolerance, None for the default by type and length of the network.

@@ -55,7 +55,7 @@ class LiteRtReference:
 
     @property
     def _kernels(self) -> str:
-        """What is not the default of the interpreter, for messages; known after the first run."""
+        """Settings of the interpreter that differ from its defaults, for messages; known after the first run."""
         if self.by_reference_kernels:
             return ", reference kernels"
         return ", without XNNPACK, which cannot be prepared" if self._without_delegate else ""
@@ -95,7 +95,7 @@ class LiteRtReference:
         return not any(self.file.tensors[i].quant is not None for op in self.file.ops for i in op.outputs)
 
     def roundings(self) -> Roundings:
-        """What of the model rounds floats."""
+        """The float roundings of the model."""
         return tflite_roundings(self.file)
 
     def downstream(self, sources: Mapping[str, str]) -> dict[str, list[str]]:

@@ -165,7 +165,7 @@ def rule_of(
     expected: Mapping[str, np.ndarray],
     given: Tolerance | None,
 ) -> Rule:
-    """How outputs of a run are compared; `expected` are those of the reference."""
+    """The rule for comparing outputs of a run with `expected`, those of the reference."""
     measured = Conditioning(reference.run, inputs, expected) if reference.floats_only() else None
     return Rule(given, reference.roundings(), measured)
 
@@ -251,8 +251,8 @@ def _unproven(
     expected: np.ndarray,
     inputs: Mapping[str, np.ndarray],
 ) -> int | None:
-    """How many elements of a border differ although the float they are rounded from is not next to a tie; None where
-    the reference does not show these floats."""
+    """Number of differing elements of a border whose float is not next to a tie. None where the reference does not show
+    the floats that are rounded."""
     names = reference.floats_of(info.name) if row.mismatches and not row.note else []
     floats = reference.intermediates(names, inputs)[0] if names else {}
     return next((away_from_ties(info, got, expected, floats[n]) for n in names if n in floats), None)

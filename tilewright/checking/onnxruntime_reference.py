@@ -32,7 +32,7 @@ from tilewright.store.files import check_readable, is_tflite
 
 _SEVERITY_FATAL = 4  # errors are raised, too
 NEAR = 1e-6
-"""What the fusion of scales and biases may change, as a share of a tensor's largest magnitude."""
+"""Error allowed to the fusion of scales and biases, relative to a tensor's largest magnitude."""
 #: What an added output may change in the optimised graph: ops that compute nothing.
 _MOVES = frozenset(
     ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "QuantizeLinear", "DequantizeLinear")
@@ -154,7 +154,7 @@ class Reference:
         return not any(word in op for op in ops for word in ("Quant", "QLinear", "Integer"))
 
     def roundings(self) -> Roundings:
-        """What of the model rounds floats."""
+        """The float roundings of the model."""
         return onnx_roundings(self.proto)
 
     def downstream(self, sources: Mapping[str, str]) -> dict[str, list[str]]:
@@ -283,7 +283,7 @@ def reference_of(model: str | Path | bytes | onnx.ModelProto) -> Reference | Lit
 
 
 def near(a: np.ndarray, b: np.ndarray) -> bool:
-    """Same type and shape, and floats equal but for rounding."""
+    """True for tensors of the same type and shape whose floats are equal but for rounding."""
     if a.dtype.kind != "f" or a.dtype != b.dtype or a.shape != b.shape:
         return same_bytes(a, b)
     largest = np.max(np.abs(b), initial=0.0, where=np.isfinite(b))
@@ -291,7 +291,7 @@ def near(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def same_bytes(a: np.ndarray, b: np.ndarray) -> bool:
-    """Same type, shape and bytes."""
+    """True for tensors of the same type, shape and bytes."""
     return a.dtype == b.dtype and a.shape == b.shape and np.array_equal(_bytes(a), _bytes(b))
 
 

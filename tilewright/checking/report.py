@@ -1,4 +1,4 @@
-"""What a check found: rows per tensor, totals, and the text and JSON forms."""
+"""Results of a check: rows per tensor, totals, and the text and JSON forms."""
 
 from __future__ import annotations
 

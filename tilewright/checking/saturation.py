@@ -1,6 +1,6 @@
-"""Where onnxruntime's sums of uint8 times int8 are not exact: x86 processors without VNNI add pairs in 16 bits, which
-saturate. With `session.x64quantprecision` it takes exact kernels for constant weights behind uint8 activations; with
-int8 activations, which are exact anyway, the same setting would end the fusion to integers."""
+"""Finds models for which onnxruntime's sums of uint8 times int8 are not exact: x86 processors without VNNI add pairs in
+16 bits, which saturate. With `session.x64quantprecision` it takes exact kernels for constant weights behind uint8
+activations; with int8 activations, which are exact anyway, the same setting would end the fusion to integers."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ NEAR_TIE = 0.01
 
 
 def away_from_ties(info: TensorInfo, got: np.ndarray, expected: np.ndarray, floats: np.ndarray) -> int | None:
-    """How many elements differ although the reference's float is not next to the tie between the two integers.
+    """Number of differing elements whose float is not next to the tie between the two integers.
 
     Args:
         info: of the quantised tensor.

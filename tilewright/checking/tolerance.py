@@ -1,4 +1,4 @@
-"""How far floats may differ from the reference: rounding, and no more.
+"""The difference allowed between floats and the reference: rounding, and no more.
 
 Two correct programs add the same products in another order and so round differently. A sum of n products is off by
 about `sqrt(n) * u` of its terms, u being the unit roundoff of the type (Higham and Mary, "A new approach to
@@ -50,7 +50,7 @@ _HALVES = ("float16", "bfloat16")
 
 @dataclass(frozen=True)
 class Roundings:
-    """What of a network makes rounding errors.
+    """Counts of the operations of a network that round.
 
     Attributes:
         terms: of all its sums of products, one sum per layer; other operators count one.
@@ -78,7 +78,7 @@ class Roundings:
         return max(LEAST[half or dtype], LAMBDA * math.sqrt(variance))
 
     def steps(self) -> float:
-        """How many steps a tensor of 16 bits may be off."""
+        """Allowed difference of a 16-bit tensor, in quantisation steps."""
         return math.ceil(LAMBDA * math.sqrt(self.sixteen))
 
 
@@ -89,7 +89,7 @@ def roundoff(dtype: str) -> float:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What `--tolerance` says: an element passes if one of the limits allows its difference.
+    """Limits of `--tolerance`: an element passes if one of them allows its difference.
 
     Attributes:
         absolute: difference.
@@ -167,7 +167,7 @@ def default_tolerance(roundings: Roundings, dtype: str, name: str = "") -> Toler
 
 @dataclass
 class Conditioning:
-    """How much a float network amplifies rounding, measured on the reference.
+    """Amplification of rounding by a float network, measured on the reference.
 
     Its float inputs are moved by a few units in the last place, at random: no program can be asked to be more exact
     than the network's answer to its own input. Only networks without quantised operators are measured: in others a

@@ -1,4 +1,4 @@
-"""What of Tilewright works on this machine, and which command brings what is missing."""
+"""Reports which parts of Tilewright work on this machine, and which command installs what is missing."""
 
 from __future__ import annotations
 

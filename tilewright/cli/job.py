@@ -153,7 +153,7 @@ class Job:
 
     @property
     def entry_program(self) -> Program | DynamicModel:
-        """What is run of the program: of several entry points one."""
+        """The program that runs: one entry point of several, or the whole."""
         return self.program.entry(self.entry) if isinstance(self.program, Program) else self.program
 
     def run(self, timeline: Path | None = None) -> None:
@@ -187,7 +187,7 @@ class Job:
 
 
 def _clock_and_memory(request: Request, backend: str) -> tuple[Clock | None, MemoryTiming]:
-    """What the request says of the clock and the memory. Raises `UsageError` for a memory that changes nothing."""
+    """Clock and memory timing of a request. Raises `UsageError` for a memory that changes nothing."""
     if not request.is_program or not request.names_memory:
         return request.clock_and_memory(request.machine)
     if backend not in _TIMED:

@@ -33,7 +33,7 @@ _memory_option = click.option("--memory", metavar="bram|sdram", help="Another me
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryOptions:
-    """What the options of this file, and --clock, say of the clock of the NPU and the memory beside it.
+    """Options for the clock of the NPU, in MHz, and for its external memory.
 
     Attributes:
         clock_mhz: of the NPU.

@@ -56,6 +56,6 @@ def open_standard_streams() -> None:
 
 @contextlib.contextmanager
 def printed() -> Iterator[Printed]:
-    """While this lasts, standard output is a `Printed`."""
+    """Replaces standard output by a `Printed` within its block."""
     with contextlib.redirect_stdout(Printed(sys.stdout)) as output:
         yield output

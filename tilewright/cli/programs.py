@@ -111,7 +111,7 @@ def cpu_ops(program: Program) -> list[str]:
 
 
 def npu_turns(program: Program) -> int:
-    """How often the NPU is started in a run: 1 if nothing between its first and its last layer leaves it."""
+    """Number of NPU starts in a run: 1 if nothing between its first and its last layer leaves the NPU."""
     return sum(isinstance(step, NpuStep) for step in program.steps)
 
 

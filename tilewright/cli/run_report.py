@@ -1,4 +1,4 @@
-"""What `tilewright run` says of a run: JSON and tables."""
+"""Reports of `tilewright run`: JSON and tables."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def show(result: dict[str, Any], report: CheckReport | None) -> None:
 
 
 def _totals(model: DynamicModel) -> dict[str, Any]:
-    """As `programs.totals`, of the programs of the last run together."""
+    """Sums `programs.totals` over the programs of the last run."""
     parts = [programs.totals(program) for program in model.ran]
     summed = ("macs", "npu_macs", "cpu_ops", "npu_turns", "instructions", "constant_bytes", "compile_seconds")
     found: dict[str, Any] = {"model": model.name, "config": model.config.name, "programs": len(parts)}

@@ -1,4 +1,4 @@
-"""What commands write: tables and progress for people, JSON for programs."""
+"""Output of commands: tables and progress for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def table_console() -> Console:
 
 
 class Working:
-    """What is being done, on standard error: on a terminal a progress line when it takes longer than two seconds, else
-    a line every 30 s (`Heartbeat`).
+    """Progress on standard error. On a terminal it is a progress line if work takes longer than two seconds, else a
+    line every 30 s (`Heartbeat`).
 
     Parameters:
         text: what is being done.
@@ -91,7 +91,7 @@ class Working:
         self.fraction(text, done)
 
     def update(self, text: str, done: float | None = None, total: float | None = None) -> None:
-        """What is being done now, and how much of it."""
+        """Shows the current text, and the fraction done."""
         stage, before = text.partition(":")[0], self._stage
         self._stage = stage
         if self._heart is not None:
@@ -114,7 +114,7 @@ class Notes:
 
 @contextlib.contextmanager
 def stdout_for_json(json_path: str | None) -> Iterator[None]:
-    """While standard output is kept for JSON, whatever else prints goes to standard error."""
+    """Keeps standard output for JSON within its block: whatever else prints goes to standard error."""
     with contextlib.redirect_stdout(sys.stderr) if json_path == "-" else contextlib.nullcontext():
         yield
 

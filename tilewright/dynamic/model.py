@@ -101,7 +101,7 @@ class DynamicModel(Shown):
         return self.run(self._runner, inputs).outputs  # type: ignore[return-value]
 
     def save(self, path: str | Path) -> None:
-        """There is no program to save.
+        """Refuses: a dynamic model has no program to save.
 
         Raises:
             UsageError: says what `tilewright.compile_program` needs to make one.

@@ -113,7 +113,7 @@ def check_values(model: str, signatures: Sequence[Signature], inputs: Mapping[st
 
 
 def misfits(signature: Signature, kind: str, shape: tuple[int, ...], sizes: dict[str, tuple[int, str]]) -> list[str]:
-    """What is wrong with a tensor of type `kind`; `sizes` holds named dimensions met so far."""
+    """Errors of a tensor of type `kind` against its signature; `sizes` holds named dimensions met so far."""
     if kind != signature.dtype:
         return [f"input {signature.name!r} must be {signature.dtype}, not {kind}"]
     if not signature.shape:  # as for onnxruntime, a scalar may also stand for any shape

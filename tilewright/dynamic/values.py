@@ -1,4 +1,4 @@
-"""What flows between the parts of a dynamic model."""
+"""Values that flow between the parts of a dynamic model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def strings(value: Any) -> np.ndarray:
 
 
 def as_value(value: Any) -> Value:
-    """What a caller hands in, as a `Value`; lists are sequences."""
+    """Converts an argument of a caller to a `Value`; lists are sequences."""
     if value is None:
         return None
     if isinstance(value, list | tuple):

@@ -26,7 +26,7 @@ class Clock:
         return cycles / self.mhz / 1e3
 
     def describe(self, cycles: int) -> dict[str, Any]:
-        """What reports say of a run of so many cycles."""
+        """The fields of reports on a run of so many cycles: MHz, milliseconds, inferences per second."""
         ms = self.milliseconds(cycles)
         return {
             "clock_mhz": self.mhz,
@@ -50,7 +50,7 @@ def show(milliseconds: float) -> str:
 
 
 def _points() -> Iterator[tuple[NpuConfig, Clock]]:
-    """What the open flows build, with the clocks they reach."""
+    """Configurations that the open flows build, with the clocks they reach."""
     boards: list[Board] = [*BOARDS.values(), *ZYNQ_BOARDS.values()]
     for board in boards:
         for name, point in board.points.items():
@@ -74,7 +74,7 @@ def at_board(
 
 
 def asked(mhz: float | None) -> Clock | None:
-    """What the option --clock says, None where it is not given."""
+    """The clock of the option --clock, None where it is not given."""
     return None if mhz is None else Clock(mhz, "--clock")
 
 

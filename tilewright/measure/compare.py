@@ -36,7 +36,7 @@ class Pair:
 
     @property
     def changes(self) -> dict[str, int]:
-        """Where the difference in cycles comes from: the bound, and each loss. Sums up to cycles of b minus a."""
+        """The difference in cycles by cause: the bound, and each loss. Sums up to cycles of b minus a."""
         found = {"bound": self.bounds[1] - self.bounds[0]}
         for key in LOSSES:
             found[key] = sum(row.losses[key] for row in self.b) - sum(row.losses[key] for row in self.a)

@@ -1,4 +1,4 @@
-"""What `tilewright bench --cpu` measures: the zoo's float networks and small models, some with numpy's form."""
+"""Cases of `tilewright bench --cpu`: the zoo's float networks and small models, some with numpy's form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the CPU does before the first, between and behind the last turns of the NPU, op by op, and why."""
+"""Lists the CPU ops before the first, between and behind the last turns of the NPU, each with its reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a program's cycles go: bounds, cycles and losses per layer, from a traced run of the cycle-level simulator."""
+"""Explains a program's cycles: bounds, cycles and losses per layer, from a traced run of the cycle-level simulator."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Explanation(Shown):
 
     @property
     def ends(self) -> list[Ends]:
-        """What the CPU does around the turns of the NPU: of each entry point where there are some."""
+        """CPU ops around the turns of the NPU, for each entry point that has some."""
         return ends_of(self.program)
 
     @property

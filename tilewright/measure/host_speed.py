@@ -52,7 +52,7 @@ class Measured:
 
 
 def model_file() -> Path:
-    """Where the numbers of machines are kept, by processor."""
+    """The file with the fitted models of machines, by processor."""
     return cache_folder() / "host-models.json"
 
 

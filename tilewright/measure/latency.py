@@ -1,4 +1,4 @@
-"""How long an inference takes from end to end: the NPU's cycles, and between them the CPU steps and the border.
+"""Latency of an inference from end to end: the NPU's cycles, and between them CPU steps and border conversions.
 
 NPU and CPU take turns: the runtime waits for each before it starts the next, so times add up.
 """
@@ -18,7 +18,7 @@ from tilewright.measure.clock import Clock, show
 
 @dataclass(frozen=True)
 class Latency:
-    """Where the time of an inference goes, as far as it is known.
+    """The parts of an inference's latency, as far as they are known.
 
     Attributes:
         cycles: of the NPU.

@@ -104,7 +104,7 @@ def figure(found: Explanation) -> Figure:
 
 
 def _lifts(places: Iterable[Sequence[float]]) -> list[float]:
-    """How far above its place (x, y) in points each number goes, so that none lies on another."""
+    """Points to raise each number above its place (x, y), so that no two overlap."""
     taken: list[tuple[float, float]] = []
     lifts = []
     for px, py in places:

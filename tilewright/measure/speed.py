@@ -32,7 +32,7 @@ MODEL_FILE = "resnet18_qdq.onnx"
 
 
 def speed_model(model: str | Path | None = None) -> tuple[str, onnx.ModelProto, onnx.ModelProto | None]:
-    """What to call the model, the model, and its form with uint8 activations (None for a model of one's own)."""
+    """Name of the model, the model, and its form with uint8 activations (None for a model of one's own)."""
     if model is not None:
         return Path(model).stem, load_model(model), None
     fastest = zoo.build_quantized("resnet18", activation="uint8")

@@ -25,7 +25,7 @@ def _imported(module: str, name: str) -> Any:
 
 
 def _simulator(module: str, name: str) -> Callable[..., isa_device.Device]:
-    """How a device in this machine is made: the class of that name, which takes a configuration and options."""
+    """A factory of a simulator: the class of that name, which takes a configuration and options."""
     return lambda config, address, **options: _imported(module, name)(config, **options)
 
 
@@ -63,7 +63,7 @@ def find(name: str) -> tuple[Backend, str]:
 
 
 def _why_not(name: str, stem: str, found: Backend | None, addressed: bool) -> str:
-    """What is wrong with a device's name."""
+    """The error text for a device name that has no backend here."""
     if found is not None and not found.available:
         return f"device {name!r} needs the Python module {found.module.partition('.')[0]}, which is not installed"
     if found is not None and found.scheme:

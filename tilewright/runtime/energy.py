@@ -1,4 +1,4 @@
-"""What the core asks a model of energy; `tilewright.energy` is the one there is."""
+"""The interface between the core and a model of energy; `tilewright.energy` implements it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Energy(Protocol):
 
 
 class EnergyModel(Protocol):
-    """What an event costs on each machine.
+    """A calibrated model of the energy of events, in picojoules, for each machine.
 
     Attributes:
         technology: name of the process.

@@ -203,7 +203,7 @@ class Executor:
         return regions
 
     def _entry(self, name: str | None) -> Program:
-        """What a run of an entry point does."""
+        """The program of an entry point, made on first use."""
         if name not in self._entries:
             self._entries[name] = self.program.entry(name)
         return self._entries[name]
@@ -254,7 +254,7 @@ class Executor:
         self._ended = False
 
     def _begin_run(self) -> None:
-        """What the last run has made of the states is what this one begins with; those changed in place are there."""
+        """Copies the states of the last run to the inputs of this one; those changed in place are there."""
         states = self.program.states if self._ended else []
         moved = [(s.begin, self.get(s.end)) for s in states if not self._same_place(s.begin, s.end)]
         for info, value in moved:

@@ -109,7 +109,7 @@ class Forcing:
         self.executor.put(info, data.view(dtype_of(info)).reshape(info.shape))
 
     def prepare(self) -> None:
-        """Before the run: fills every forced buffer with marked bytes."""
+        """Fills every forced buffer with marked bytes, before the run."""
         random = np.random.default_rng(0)
         for name, value in self.values.items():
             self.fill[name] = value ^ random.choice(_MARKS, value.size)

@@ -27,7 +27,7 @@ _DEVIATION = np.array([0.229, 0.224, 0.225], np.float32)
 
 @dataclass(frozen=True)
 class ImageOptions:
-    """How an image becomes an input.
+    """Conversion of an image to an input.
 
     Attributes:
         fit: "crop" (scale the shorter side, cut the middle), "stretch", or "pad" (scale the longer side, black bars).

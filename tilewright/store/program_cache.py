@@ -32,7 +32,7 @@ DISK_BYTES = 1 << 30  # above this the programs not used for longest are deleted
 
 
 def directory() -> Path:
-    """Where programs are kept."""
+    """The folder of cached programs."""
     return store.cache_folder() / "programs"
 
 

@@ -1,4 +1,4 @@
-"""Whose programs may run code on this machine.
+"""Trust in programs: whose programs may run code on this machine.
 
 The CPU kernels of a program are native code: whoever runs a program file runs what its maker put into it. So programs
 are signed when they are compiled, with a key that is made for the user on first use, and kernels of a program run only
@@ -32,7 +32,7 @@ OWN, PUBLIC, TRUSTED = "own.pem", "own.pub", "trusted"
 
 
 def folder() -> Path:
-    """Where the keys are."""
+    """The folder of keys."""
     named = os.environ.get("TILEWRIGHT_KEYS")
     return Path(named) if named else store.user_folder("XDG_CONFIG_HOME", ".config") / "keys"
 

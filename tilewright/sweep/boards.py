@@ -1,4 +1,4 @@
-"""What a space says of single boards: `board = NAME`, and a table `[boards.NAME]` over the rest of the space."""
+"""Spaces over single boards: `board = NAME`, and a table `[boards.NAME]` over the rest of the space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sweep came to, and how far it is."""
+"""Result and progress of a sweep."""
 
 from __future__ import annotations
 

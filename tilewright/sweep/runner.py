@@ -81,7 +81,7 @@ class Sweep:
     # Tasks of a point.
 
     def tasks(self, point: Point) -> list[Task]:
-        """What has to be known about a point, largest network first."""
+        """Tasks of a point: cycles of each network, the largest first, then synthesis."""
         config, timing = point.config.to_dict(), asdict(point.timing)
         found = []
         job: dict[str, Any]

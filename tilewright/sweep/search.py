@@ -1,4 +1,4 @@
-"""Which points to look at: the whole grid, a random sample, or a search for the Pareto front by Optuna's NSGA-II.
+"""Chooses points of the space: the whole grid, a random sample, or Optuna's NSGA-II searching the Pareto front.
 
 A search proposes generations of assignments and receives the evaluation of each. Its choices depend on the space, the
 seed and the results only, not on the order they arrive in, so the same sweep makes the same choices again: one that was
@@ -21,7 +21,7 @@ _STALE_GENERATIONS = 10
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a point came to, for the search.
+    """The evaluation of a point, for the search.
 
     Attributes:
         counts: it was evaluated, so it takes a point of the budget.

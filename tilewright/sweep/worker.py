@@ -1,4 +1,4 @@
-"""What a worker does with one task: compile and clock a network, count cells, or compare with the RTL.
+"""Runs one task of a sweep: compile and clock a network, count cells, or compare with the RTL.
 
 Tasks and results are plain dictionaries, so that any Dask worker with this version of Tilewright can take them. An
 exception becomes a result with state "failed" and its text; only the death of the process is left to Dask.

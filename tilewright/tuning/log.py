@@ -32,7 +32,7 @@ ENVIRONMENT = "TILEWRIGHT_TUNING"
 
 @dataclass(frozen=True)
 class Finding:
-    """What a search found for one program.
+    """The result of tuning one program.
 
     Attributes:
         model, config: names, for people.

@@ -1,4 +1,4 @@
-"""What a search makes small: cycles, energy, or the product of both."""
+"""Objectives that a search minimises: cycles, energy, or the product of both."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ IN_CYCLES, IN_MICROJOULES = Cost(), Cost(0, 1)
 
 
 class Objective(StrEnum):
-    """What is to be small, by its name on the command line."""
+    """The quantity to minimise, by its name on the command line."""
 
     CYCLES = "cycles"
     ENERGY = "energy"
@@ -66,7 +66,7 @@ class Objective(StrEnum):
         return {"cycles": "cycles", "energy": "µJ", "energy-delay": "µJ·cycles"}[self]
 
     def figure(self, of: Figures) -> float:
-        """What is to be small, in `unit`."""
+        """The quantity to minimise, in `unit`."""
         match self:
             case Objective.CYCLES:
                 return of.cycles
@@ -90,8 +90,7 @@ class Objective(StrEnum):
                 return Cost(start.microjoules / 2, start.cycles / 2, timing)
 
     def measure(self, plain: Callable[[], Program], timing: MemoryTiming) -> Callable[[NpuConfig, bytes, int], float]:
-        """What a compile for a memory compares schedules by; `plain` makes the program without it, whose figures a
-        product needs.
+        """The cost of schedules in a compile for a memory; `plain` makes the program whose figures a product needs.
 
         Raises:
             BuildError: no C++ compiler for the simulator.

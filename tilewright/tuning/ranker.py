@@ -1,4 +1,4 @@
-"""Which move to try first: a linear model of the gain, learned while the search runs."""
+"""Orders moves by a linear model of their gain, learned while the search runs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Ranker:
         return float(self._features(move, cost) @ self._weights) * cost
 
     def learn(self, move: Move, cost: float, gained: float) -> None:
-        """What a move gained in truth; a move that did not fit counts as a loss of a tenth."""
+        """Learns the measured gain of a move; a move that did not fit counts as a loss of a tenth."""
         relative = -0.1 if math.isinf(gained) else max(-0.5, min(0.5, gained / max(cost, 1e-9)))
         features = self._features(move, cost)
         self._moments += np.outer(features, features)

@@ -33,7 +33,7 @@ _NEAR = 1.06
 
 @dataclass
 class Tuned:
-    """What the search for a faster schedule of one step came to.
+    """Result of the search for a faster schedule of one step.
 
     Attributes:
         default, best: decisions of the compiler, and the best ones.
@@ -114,8 +114,8 @@ class _Search:
         return self.found
 
     def _starts(self, known: Decisions | None) -> Iterator[tuple[float, Decisions]]:
-        """Where to search from, with cost: what is known and the policies, the best first; then the best one found,
-        with random changes, until they fail to fit."""
+        """Start points of the search, with their cost. First come the known decisions and the policies, the best first;
+        then random changes of the best one found, until they fail to fit."""
         starts = [self.found.default] + ([known] if known is not None else [])
         options = policies(3)[1:]
         jobs = self.evaluator.jobs

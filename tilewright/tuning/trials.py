@@ -138,14 +138,14 @@ class Evaluator:
         return [self._known[key] for key in keys]
 
     def defaults(self, options: Sequence[Policy]) -> list[Decisions]:
-        """What the compiler decides under some policies."""
+        """Decisions of the compiler under some policies."""
         if self._pool is not None and len(options) > 1:
             return list(self._pool.map(_default, options))
         return [decisions_of(make_schedule(self.step, policy)) for policy in options]
 
 
 def _key(decisions: Decisions, span: Span | None) -> Hashable:
-    """What the answer depends on: the decisions within the span, and everything that stays in ACT (it may be alive)."""
+    """The cache key of a measurement: the decisions within the span, and all that stays in ACT (it may be alive)."""
     if span is None:
         return decisions
     first, end = span

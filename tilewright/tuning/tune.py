@@ -24,7 +24,7 @@ _CHECKPOINT = 60.0
 
 @dataclass
 class TuneResult:
-    """What the search for better schedules of a program came to.
+    """Result of the search for better schedules of a program.
 
     Attributes:
         program: with the best schedules.

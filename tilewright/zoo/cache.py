@@ -16,7 +16,7 @@ from tilewright.common.store import cache_folder, find_sealed, keep_sealed
 
 
 def folder() -> Path:
-    """Where models are kept: $TILEWRIGHT_CACHE, or the user's cache folder."""
+    """The folder of models: in $TILEWRIGHT_CACHE, or the user's cache folder."""
     return cache_folder() / "zoo"
 
 

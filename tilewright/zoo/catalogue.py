@@ -33,8 +33,8 @@ class ZooEntry:
     small: Mapping[str, object] = field(default_factory=dict)
     """Parameters that make it small enough for quick tests."""
     quantise: Callable[..., onnx.ModelProto] | None = None
-    """For models whose inputs are no images: from the float model, the type of the activations, the number of
-    calibration inputs and their seed to the quantised one, in QDQ form. None: see `zoo.quantization.quantize`."""
+    """Quantises models whose inputs are no images. Takes the float model, the type of the activations, the number of
+    calibration inputs and their seed; returns the model in QDQ form. None: see `zoo.quantization.quantize`."""
 
     @property
     def summary(self) -> str:
@@ -102,7 +102,7 @@ def build(name: str, *, cache: bool = True, **params: object) -> onnx.ModelProto
 
 
 def _accepted(key: str, default: object, value: object) -> str:
-    """What a parameter with this default takes, if the value is none of it."""
+    """Values accepted for a parameter with this default, as text; "" if the value is one of them."""
     whole = lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= (0 if key == "seed" else 1)
     if isinstance(default, bool):
         return "" if isinstance(value, bool) else "True or False"

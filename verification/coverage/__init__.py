@@ -1,2 +1,2 @@
-"""What the tests of the RTL cover: lines and toggles by Verilator (`points.py`), and what the instruction table says
-there is to cover (`functional.py`); `waivers.toml` says what need not be covered, and why."""
+"""Coverage of the RTL by its tests: lines and toggles by Verilator (`points.py`), bins of the instruction table
+(`functional.py`). `waivers.toml` lists what need not be covered, and why."""

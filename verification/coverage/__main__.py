@@ -1,4 +1,4 @@
-"""What the trials of `verification.trials.trial` cover of the RTL.
+"""Measures the RTL coverage of the trials of `verification.trials.trial`.
 
 python -m verification.coverage --programs 200 --page build/signoff/coverage.md --json build/signoff/coverage.json
 """

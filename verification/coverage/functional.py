@@ -1,4 +1,4 @@
-"""What the instruction table says there is to cover."""
+"""Functional bins of the instruction table."""
 
 from __future__ import annotations
 

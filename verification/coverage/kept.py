@@ -1,4 +1,4 @@
-"""What trials have covered so far, kept in a file, so that a run that was ended goes on."""
+"""Keeps the coverage of finished trials in a file, so that an interrupted run can go on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from verification.trials.trial import Trial
 
 @dataclass
 class Kept:
-    """What some trials have covered on one machine.
+    """Coverage of some trials on one machine.
 
     Attributes:
         machine: fingerprint of its configuration, and digest of its RTL.

@@ -47,7 +47,7 @@ class Point:
 
     @property
     def unit(self) -> str:
-        """What a table has a row for: the part of the core, or what stands beside the core."""
+        """The row of the point in tables: the part of the core, or what stands beside the core."""
         return ".".join(self.place.split(".")[:2])
 
     @property

@@ -38,7 +38,7 @@ class Pin(NamedTuple):
 
 @dataclass(frozen=True)
 class Next:
-    """What comes into a bit that keeps a state: `value` with the clock, 1 at once where `set_now`."""
+    """Next value of a register bit: `value` with the clock, 1 at once where `set_now`."""
 
     value: int
     clock: int
@@ -47,7 +47,7 @@ class Next:
 
 @dataclass(frozen=True)
 class Written:
-    """What is written to a column of a memory, and where."""
+    """A write port of a memory column: enable, address and data."""
 
     enable: int
     address: tuple[int, ...]

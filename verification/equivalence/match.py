@@ -1,4 +1,4 @@
-"""Which bits of a netlist keep the states of which registers of the design: a guess, which the proof then is about.
+"""Matches registers of the design with bits of a netlist. A match is a guess, which the proof then checks.
 
 Yosys keeps names, so most registers are found by theirs. Of the others some are constants or equal to a register that
 has been found, and some have only lost their name.
@@ -30,7 +30,7 @@ from verification.mutants.gates import FALSE, TRUE
 
 @dataclass
 class Matched:
-    """What stands for what.
+    """Correspondence between design and netlist.
 
     Attributes:
         partner: of a register of the design, a bit of the netlist or a constant.
@@ -127,7 +127,7 @@ def _without_name(found: Matched) -> None:
 
 
 class _Cycle(NamedTuple):
-    """What bits of the design are, and what registers will be."""
+    """Values of the design's bits in one cycle, and of its registers in the next."""
 
     here: Literals
     following: Literals
@@ -192,8 +192,8 @@ def _never(gates: Sweep, literal: int) -> bool:
 
 
 def _columns(found: Matched, bits: Mapping[str, Bit]) -> None:
-    """Which column of its memory each pin of a cell is, by the names of what is read; of those that have lost theirs,
-    by the names of what is written, or the order in which yosys cuts what is not constant."""
+    """Finds the memory column of each pin of a cell by the names of what is read. Pins without a name are found by what
+    is written, or by the order in which yosys cuts what is not constant."""
     by_bit: dict[Bit, list[Column]] = defaultdict(list)
     by_input: dict[Bit, list[Column]] = defaultdict(list)
     names: dict[Bit, list[str]] = defaultdict(list)

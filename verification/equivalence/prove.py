@@ -20,7 +20,7 @@ KINDS = REGISTER, COLUMN, OUTPUT = "registers", "memory columns", "outputs"
 
 @dataclass(frozen=True)
 class End:
-    """What must be equal for a part to be the same.
+    """An end of a part, whose literals must be equal in design and netlist for the part to be the same.
 
     Attributes:
         kind: a register, a column of a memory in one of its cells, or what is given to the outside.
@@ -37,7 +37,7 @@ class End:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What of a design is proved.
+    """Ends of a design that are proved, and those that are not.
 
     Attributes:
         proved, failed: ends.

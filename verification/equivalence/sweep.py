@@ -1,4 +1,4 @@
-"""Which bits of two netlists are equal, whatever their inputs: found by random values, proved by a solver.
+"""Finds bits of two netlists that are equal for all inputs: candidates by random values, proved by a solver.
 
 The nodes of the first netlist are there before the second is made. Each new node of the second is looked for among
 those of the first that had the same value for all inputs tried; where the solver says that the two can never differ,

@@ -51,8 +51,8 @@ def registers(module: Module, domain: str = "sync") -> dict[str, Signal]:
 
 @dataclass(frozen=True)
 class Property:
-    """What holds in every cycle, in words. `fault` must make it fail; None where all it is about is tied, which leaves
-    no driver to cut."""
+    """A statement that holds in every cycle. `fault` must make it fail; None where all it is about is tied, which
+    leaves no driver to cut."""
 
     name: str
     statement: str

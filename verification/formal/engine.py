@@ -1,4 +1,4 @@
-"""From a bench to a verdict: Amaranth -> RTLIL -> Yosys -> SMT-LIB -> smtbmc with Bitwuzla."""
+"""Runs a bench to its verdict: Amaranth -> RTLIL -> Yosys -> SMT-LIB -> smtbmc with Bitwuzla."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a proof is, and how it is done."""
+"""A proof: its bench and depth, and how it is run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Proof:
 
     @functools.cached_property
     def properties(self) -> tuple[Property, ...]:
-        """What the bench states, in the order in which it does."""
+        """Properties that the bench states, in its order."""
         return tuple(self.bench(None).properties.values())
 
     @property

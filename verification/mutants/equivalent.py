@@ -35,7 +35,7 @@ GATES = "techmap\nsimplemap\ndffunmap\nopt_expr\nopt_clean\n"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found out about a fault.
+    """Verdict on a fault: equivalent or not.
 
     Attributes:
         equivalent: it is proved that it changes nothing.

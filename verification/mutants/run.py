@@ -58,7 +58,7 @@ class Found:
 
     @property
     def reviewed(self) -> str:
-        """What somebody has found out about it, who has looked into it: why no trial finds it; "" if nobody has."""
+        """The reviewer's reason why no trial finds the fault; "" if nobody has looked into it."""
         return reviewed().get((self.fault.mode, self.fault.place), "")
 
     def waived(self, waivers: Iterable[Waiver]) -> str:

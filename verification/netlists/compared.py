@@ -57,7 +57,7 @@ _KEPT = ("TRELLIS_FF", "DP16KD", "MULT18X18D")
 
 
 def differences(module: Module, configuration: Configuration) -> Iterator[str]:
-    """What is not the same, a line each: first the cell.
+    """Differences between a netlist and its configuration, a line each: first the cell.
 
     Args:
         module: of a netlist after routing, every cell with its place.

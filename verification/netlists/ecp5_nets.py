@@ -61,7 +61,7 @@ class Nets:
 
     @property
     def count(self) -> int:
-        """How many there are, constants included."""
+        """Number of nets, constants included."""
         return self._next
 
     def net(self, source: Source) -> int:

@@ -178,7 +178,7 @@ class NetlistLine(Owner):
 
     @property
     def sdram_commands(self) -> dict[str, int]:
-        """How many commands the SDRAM has had since the start, by name."""
+        """Number of SDRAM commands since the start, by name."""
         numbered = enumerate(COMMANDS if self._has_sdram else ())
         return {name: int(self._library.tw_netlist_commands(self._handle, number)) for number, name in numbered}
 

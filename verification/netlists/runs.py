@@ -109,7 +109,7 @@ class Recorder:
 
 @dataclass
 class Recording:
-    """What a driver sent, and what it was answered.
+    """Bytes that a driver sent, and the answers.
 
     Attributes:
         longest: cycles of the longest run.

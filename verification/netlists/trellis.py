@@ -46,7 +46,7 @@ def _database() -> Path:
 
 @dataclass
 class Kind:
-    """What the database says of one type of tile.
+    """The entry of one type of tile in the database.
 
     Attributes:
         joined: wires that drive a wire without a switch, by the name of the wire.
@@ -110,7 +110,7 @@ def _split(name: str) -> tuple[int, int, str]:
 
 
 class Configuration:
-    """What a configuration says.
+    """An FPGA configuration, read from a file.
 
     Attributes:
         device: for example LFE5U-85F.

@@ -1,5 +1,4 @@
-"""Runs with what they read and write, assembled as they are; and what an access touches, said without the code that is
-tested."""
+"""Assembles runs with the accesses they declare; derives memory accesses of a program without the code that is tested."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def random_timing(rng: random.Random) -> MemoryTiming:
 
 @dataclass
 class Outcome:
-    """What one device did: counters or an error, the memory afterwards, when instructions started and ended."""
+    """Results of one device: counters or an error, memory afterwards, times at which instructions started and ended."""
 
     counters: Counters | None
     error: DeviceError | None

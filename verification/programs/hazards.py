@@ -73,8 +73,8 @@ def meet(a: Accesses, b: Accesses) -> bool:
 
 
 def check_order(runs: list[Run], ops: list[Op]) -> None:
-    """Whatever order the semaphores allow, an instruction starts after all that it conflicts with have ended; and it
-    waits for nothing that has surely ended when the one before it of its engine starts.
+    """Checks that conflicting instructions never overlap, whatever order the semaphores allow, and that no wait is
+    superfluous. A wait is superfluous for what has surely ended when the instruction before it of its engine starts.
 
     Engines start and end their instructions in order; the n-th wait of a semaphore takes its n-th signal.
     """

@@ -1,4 +1,4 @@
-"""If and Loop."""
+"""Random graphs with If and Loop."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Fault:
 
     @property
     def name(self) -> str:
-        """What no change of another line changes."""
+        """A name for the fault that changes of other lines do not change."""
         name = f"{self.path.name} {self.code.strip()} {self.column} {self.what}"
         return name if self.number == 1 else f"{name} #{self.number}"
 

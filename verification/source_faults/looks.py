@@ -1,4 +1,4 @@
-"""What looks for faults in the sources, each in a fraction of a second or few.
+"""Checks that detect faults in the sources, each in a fraction of a second or few.
 
 For the compiler: its golden texts, layers of every kind against the numpy reference, random quantised graphs against
 onnxruntime, pinned cycles of networks. For the simulators: random programs and such that stop, against the definition

@@ -50,7 +50,7 @@ class Fault:
 
     @property
     def name(self) -> str:
-        """What no change of another function changes."""
+        """A name for the fault that changes of other functions do not change."""
         return f"{self.path.relative_to(ROOT)} {self.function} {self.index} {self.what}"
 
     @property
@@ -147,7 +147,7 @@ def put_in(fault: Fault) -> None:
 
 
 def forget(package: str = "") -> None:
-    """What `functools` keeps of the functions of a package, or of all."""
+    """Clears the `functools` caches of the functions of a package, or of all."""
     for kept in gc.get_objects():
         if isinstance(kept, functools._lru_cache_wrapper) and kept.__module__.startswith(package):
             kept.cache_clear()

@@ -149,7 +149,7 @@ def _crowd(seed: int, config: NpuConfig) -> list[Op]:
 
 
 def _ties(config: NpuConfig, mode: Rounding) -> Iterator[Run]:
-    """What lies beside a tie, the same in all lanes."""
+    """Runs with values beside a tie, the same in all lanes."""
     pairs = np.array(beside_ties(), np.int64)
     for first in range(0, len(pairs), config.prm_rows):
         rows = np.repeat(pairs[first : first + config.prm_rows, None], config.block_in, axis=1)

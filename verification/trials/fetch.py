@@ -65,7 +65,7 @@ class Run:
     timing: MemoryTiming = _NEAR
 
     def launch(self, device: Device) -> Launch:
-        """What the device is asked for when its memory holds what the run needs."""
+        """Writes program and data to a device's memory, and returns the launch."""
         device.free_all()
         base = device.allocate(2 * _DATA + 2 * FETCH_BURST_BYTES + len(self.words) + 64)
         data = np.random.default_rng(0).integers(0, 256, 2 * _DATA, np.uint8)
@@ -88,7 +88,7 @@ class Run:
         return Launch(regions, PROGRAM, 0, length, self.watchdog, self.timeout)
 
     def expected(self, config: NpuConfig) -> tuple[object, ...]:
-        """What the simulator says: the cycles, or code, engine, instruction and address of an error."""
+        """The simulator's result: the cycles, or code, engine, instruction and address of an error."""
         clock = self._clock(config, self.timeout)
         if clock.error is None:
             return ("cycles", clock.counters.cycles)
@@ -116,7 +116,7 @@ class Host:
         self._values: dict[str, int] = {}
 
     def found(self, run: Run) -> tuple[object, ...]:
-        """What the RTL does: as `Run.expected`."""
+        """The RTL's result, in the form of `Run.expected`."""
         device = self.device
         device.timing = run.timing
         values = run_values(run.launch(device))

@@ -43,8 +43,8 @@ def _access(device: RtlDevice, offset: int, value: int | None = None) -> int:
 
 
 def _holes(make: Make) -> str:
-    """Where no register is, 0 is read. What is written there, or to what can only be read, changes nothing: neither
-    what the host reads nor what the machine does."""
+    """Offsets without a register read 0. Writes there, or to read-only registers, change nothing: neither what the host
+    reads nor what the machine does."""
     device, rng = make(0), random.Random("holes")
     named = {r.offset: r for r in REGISTERS}
     empty = [offset for offset in range(0, REGISTER_SPACE, 4) if offset not in named]
@@ -96,8 +96,8 @@ def _answers(make: Make) -> str:
 
 
 def _cleared(make: Make) -> str:
-    """After a reset of the whole machine, the bus waits for a cycle for each word that is cleared. A host that begins
-    at once comes so late that what is random about the bus is other than for one that begins behind that time."""
+    """The bus waits a cycle for each word that is cleared after a reset of the whole machine. A host that begins at
+    once comes so late that what is random about the bus is other than for one that begins behind that time."""
     device = make(0)
     ops = [
         op("LOAD_DIM", level=0, count=30, mem_stride=12, row_stride=1),
@@ -141,7 +141,7 @@ def _early() -> Iterator[Run]:
 
 
 def _halted(run: Run, make: Make) -> str:
-    """After an error nothing is read, written or counted any more."""
+    """Nothing is read, written or counted any more after an error."""
     device = make(0)
     device.timing = run.timing
     if not device.start(run_values(run.launch(device))):
@@ -158,8 +158,8 @@ def _halted(run: Run, make: Make) -> str:
 
 
 def _strobes(config: NpuConfig, number: int) -> Trial:
-    """What the debug strobes say of a random program: as many steps of each engine as the simulator counts, and FETCH
-    dispatches one instruction after the other and ends with the last."""
+    """Debug strobes of a random program agree with the simulator: steps of each engine, and FETCH dispatches one
+    instruction after the other and ends with the last."""
     program = generate(number, config, instructions=30, max_steps=60)
     timing = random_timing(random.Random(f"strobes {number}"))
 

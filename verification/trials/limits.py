@@ -86,7 +86,7 @@ def syncs(number: int) -> list[Op]:
 
 
 def _copy() -> list[Op]:
-    """What is read goes through ACT and is written."""
+    """A program that copies its input through ACT to its output."""
     return [op("LOAD", region=1, count=9, signal0=1), op("STORE", region=2, count=9, wait0=1), op("END")]
 
 

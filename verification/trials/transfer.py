@@ -319,8 +319,8 @@ def _at_once(config: NpuConfig, number: int) -> Trial:
 
 
 def _plain(counters: Counters, device: RtlDevice | CycleDevice, regions: Sequence[Region]) -> tuple[object, ...]:
-    """What a run must have done. Those who work are left out: the first cycle, in which the core is still in reset, may
-    be counted for one that was about to make a step."""
+    """Cycles, bytes moved and memory of a run. Counters of busy engines are left out: the first cycle, in which the
+    core is still in reset, may be counted for one that was about to make a step."""
     bytes_moved = counters.bytes_read, counters.bytes_written
     return counters.cycles, *bytes_moved, device.read(regions[2].base, SIZE).tobytes()
 

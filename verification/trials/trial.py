@@ -135,7 +135,7 @@ def _program(config: NpuConfig, seed: int, size: tuple[int, int], *, moved: bool
 
 @dataclass(frozen=True)
 class Place:
-    """Where in the address space a program runs, which must not change anything.
+    """The place of a program in the address space, which must not change anything.
 
     Attributes:
         origin: address of the memory's first byte.

@@ -217,7 +217,7 @@ def _stops(config: NpuConfig, make: Make) -> str:
 
 
 def _stop(config: NpuConfig, make: Make, ops: list[Op], engine: str) -> str:
-    """How the steps of an engine until an error differ from what they should be."""
+    """The difference in an engine's steps until an error, as text; "" for none."""
     model, device = CycleDevice(config), make(0)
     regions = [prepare(on) for on in (model, device)]
     for on, where in zip((model, device), regions, strict=True):
@@ -238,8 +238,7 @@ def _stop(config: NpuConfig, make: Make, ops: list[Op], engine: str) -> str:
 def _left(
     config: NpuConfig, make: Make, before: Run, stopped: Iterator[tuple[Run, list[Op]]], after: Run, rows: int
 ) -> str:
-    """What is in the first rows after a run that was stopped is in each of them what was there before, or what the
-    whole run makes.
+    """Checks that each of the first rows after a stopped run is what was there before, or what the whole run makes.
 
     Args:
         before: what makes the rows what they are before the run.

@@ -80,7 +80,7 @@ def matmul(case: Case) -> None:
 
 
 def _product(case: Case, x: str, second: int | str) -> str:
-    """By constant weights with so many columns, or by another tensor."""
+    """Adds a product by constant weights with so many columns, or by another tensor."""
     shape, dtype = case.graph.tensor(x).shape, case.dtype()
     if isinstance(second, int):
         inputs, columns = [x, case.weights((shape[-1], second), second, 1), *case.bias(second)], second

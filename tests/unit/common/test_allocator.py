@@ -59,7 +59,7 @@ def test_host_memory_gives_zeroed_places() -> None:
 
 
 def test_host_memory_without_room() -> None:
-    """What this machine cannot give is refused in one line, and its place is free again."""
+    """A size that this machine cannot give is refused in one line, and its place is free again."""
     memory = HostMemory(256)
     first = memory.allocate(100)
     with pytest.raises(MemoryFull, match="this machine has no memory for"):

@@ -28,7 +28,7 @@ def test_folder(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_digest(tmp_path: Path) -> None:
-    """It follows every source below the patterns, and nothing else."""
+    """The digest follows every source below the patterns, and nothing else."""
     (tmp_path / "isa" / "sub").mkdir(parents=True)
     (tmp_path / "isa" / "a.py").write_text("1")
 
@@ -135,7 +135,7 @@ class TestWriting:
             store.write_atomically("/dev/full", b"1")
 
     def test_descriptors(self, tmp_path: Path) -> None:
-        """As /dev/stdout where the output goes to a file: that stays, and what comes after is in it."""
+        """A descriptor of a file, such as /dev/stdout, keeps what was written before, and what comes after."""
         with open(tmp_path / "out", "ab") as out:
             out.write(b"1")
             out.flush()

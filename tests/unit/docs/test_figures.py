@@ -242,7 +242,7 @@ def test_points_of_example_sweeps() -> None:
 
 
 def test_pages_agree() -> None:
-    """What takes hours to measure is said once more in other pages: with the same figures."""
+    """Figures that take hours to measure are the same on every page that names them."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     suite = table("docs/onnx.md")["all"]
     assert f"{int(suite[1]):,} of {int(suite[0]):,} pass, {int(suite[0]) - int(suite[1])} excluded" in readme

@@ -1,4 +1,4 @@
-"""What the documentation names exists: files, modules, links, commands, `make` targets."""
+"""Checks that what the documentation names exists: files, modules, links, commands, `make` targets."""
 
 from __future__ import annotations
 

@@ -62,7 +62,8 @@ def test_sentences_and_paragraphs(page: Page) -> None:
 
 
 def test_words_in_all() -> None:
-    """What a user or contributor reads, without references and records: `docs/isa.md`, `docs/verification`."""
+    """Pages for users and contributors stay below `ALL` words; references and records, `docs/isa.md` and
+    `docs/verification`, are left out."""
     counted = {p.path: len(text_of(p).split()) for p in TO_READ if p.path.parent == Path("docs")}
     assert sum(counted.values()) < ALL, counted
 

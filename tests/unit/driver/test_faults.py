@@ -1,4 +1,4 @@
-"""What goes wrong with boards, on every transport to an AXI bus: the Verilated NPU behind a socket, UIO and PCIe.
+"""Faults of boards, on every transport to an AXI bus: the Verilated NPU behind a socket, UIO and PCIe.
 
 Each test breaks something, wants one clear error, and then a run with the right bytes. The serial line has faults of
 its own (transport/test_serial.py).
@@ -297,7 +297,7 @@ def test_a_dma_channel_that_fails(
 
 
 def test_an_interrupt_file_that_fails(tmp_path: Path) -> None:
-    """As a UIO device does whose driver was unbound."""
+    """An interrupt file fails as that of a UIO device whose driver was unbound."""
     file = tmp_path / "uio0"
     file.symlink_to("/dev/full")
     interrupt = ReadableInterrupt(file, UIO_REARM)

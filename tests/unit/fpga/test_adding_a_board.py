@@ -18,7 +18,7 @@ from tilewright.isa.config import preset
 
 @pytest.fixture(autouse=True)
 def added(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the line in `fpga/boards/__init__.py` does."""
+    """Adds the board, as the line in `fpga/boards/__init__.py` does."""
     monkeypatch.setitem(BOARDS, BOARD.name, BOARD)
 
 

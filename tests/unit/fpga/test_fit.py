@@ -1,4 +1,4 @@
-"""What cannot fit on a board is refused before synthesis, and nothing that was built is."""
+"""Configurations that cannot fit on a board are refused before synthesis, and none that was built is."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_each_kind_of_gap(pair: Pair, message: str) -> None:
 
 @pytest.mark.slow
 def test_a_connection_forgotten_in_the_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without one `connect`, here the first, the ports of both sides are named, and no others."""
+    """The ports of both sides of a missing `connect`, here the first, are named, and no others."""
     made: list[object] = []
 
     def all_but_the_first(m: Module, one: object, other: object) -> None:

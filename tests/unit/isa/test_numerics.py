@@ -230,7 +230,7 @@ def test_quantize_and_scales() -> None:
 
 @pytest.mark.parametrize("taps", [3, 9, 25, 49])
 def test_means_that_cannot_tie_do_not_depend_on_the_order(taps):
-    """Where `mean_may_tie` says no, sums of floats in any order round as the integer sum does."""
+    """Sums of floats in any order round as the integer sum does where `mean_may_tie` is false."""
     rng = np.random.default_rng(taps)
     checked = 0
     for _ in range(60):

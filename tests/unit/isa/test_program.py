@@ -196,7 +196,7 @@ def test_types_there_are_none_of(dtype: str) -> None:
 
 
 def test_types_of_small_numbers() -> None:
-    """Those that pass are those that a runtime finds."""
+    """Types that pass the check are those that a runtime finds."""
     for dtype, size in program_check._OTHER_TYPES.items():
         info = TensorInfo("x", (4,), dtype, "")
         program_check.check_tensor(info, {})

@@ -1,4 +1,4 @@
-"""What `MemoryTiming` takes."""
+"""Values that `MemoryTiming` accepts."""
 
 from __future__ import annotations
 

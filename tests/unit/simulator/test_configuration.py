@@ -1,4 +1,4 @@
-"""What configuration holds, after a reset and from one instruction to the next; and SYNC."""
+"""Configuration after a reset and from one instruction to the next; and SYNC."""
 
 import numpy as np
 

@@ -106,7 +106,7 @@ def test_a_timeout_of_just_enough_cycles() -> None:
 
 @pytest.mark.parametrize("latency", [20, 300])
 def test_a_burst_that_is_asked_for_is_progress(latency: int) -> None:
-    """From the request to the first beat, `latency` cycles later, nothing else is (docs/machine.md)."""
+    """Only the request of a burst is progress until its first beat, `latency` cycles later (docs/machine.md)."""
     device, ops = CycleDevice(TINY, MemoryTiming(read_latency=latency)), [op("LOAD", region=1, count=1)]
     assert run(device, ops, watchdog=latency)
     with pytest.raises(DeviceError) as info:

@@ -325,7 +325,7 @@ def test_what_a_bus_of_few_address_bits_cannot_say(path: str, bits: int) -> None
 
 
 def test_offsets_are_as_wide_as_addresses(path: str) -> None:
-    """What goes below 0, or is above the last address, is an offset in the region again."""
+    """Addresses below 0, or above the last address, wrap to offsets in the region."""
     config = TINY.with_(axi_address_bits=20)
     rows, offsets = 3, (40 + (1 << 20), 40 - (1 << 24) & 0xFFFFFFFF, 40 + (7 << 20))
     for offset in offsets:

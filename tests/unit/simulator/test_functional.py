@@ -85,8 +85,8 @@ def test_trace_sees_every_instruction_in_order() -> None:
 
 @pytest.mark.parametrize("path", ["fast", "reference"])
 def test_a_full_queue_keeps_all_in_order(path: str) -> None:
-    """As many loads as a queue holds wait for the first of them, three times over: its ring goes round. Each writes a
-    row and, for the next one to write over, that behind it."""
+    """Loads that fill a queue wait for the first of them, three times over, so that its ring wraps. Each writes a row
+    and, for the next one to write over, the row behind it."""
     b, depth = Bench(TINY, path), TINY.queue_depth
     count = 3 * depth
     b.data[: 8 * count] = np.arange(8 * count) % 251 - 125

@@ -78,7 +78,7 @@ def test_counters_are_equal() -> None:
 )
 @pytest.mark.parametrize("config", [CONFIGS[4], pytest.param(CONFIGS[6], marks=pytest.mark.long)], ids=lambda c: c.name)
 def test_every_instruction_set(config: NpuConfig, flags: tuple[str, ...]) -> None:
-    """Without VNNI, without any intrinsics, and with undefined behaviour ending the process."""
+    """Programs run equally without VNNI, without any intrinsics, and with undefined behaviour ending the process."""
     for seed in range(3):
         program = generate(seed, config)
         reference = FunctionalDevice(config, "reference")

@@ -55,7 +55,7 @@ def test_vector_wide_has_biases_of_42_bits(path: str) -> None:
 
 
 def test_vector_wide_without_a_second_row(path: str) -> None:
-    """With `reduce` 0 a row is a sum; where limits cross, the upper one holds."""
+    """A row is a sum with `reduce` 0; where limits cross, the upper one holds."""
     b = bench(path, SIXTEEN)
     b.pads.acc[4:8] = [-(1 << 31), (1 << 31) - 1, 1000, -1000]
     b.pads.prm[0, :, 0] = 24

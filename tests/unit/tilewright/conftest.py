@@ -86,7 +86,7 @@ def make_program(keep: str = "outputs", config: NpuConfig = PRESETS["base"]) -> 
 
 
 def good_kernels() -> Kernels:
-    """What the steps compute, on numpy views of their buffers."""
+    """Kernels of the steps, on numpy views of their buffers."""
 
     def f1(x: np.ndarray, one: np.ndarray, b: np.ndarray) -> None:
         real = x.view(np.int8) * np.float32(SCALE) + one[:4].view(np.float32)

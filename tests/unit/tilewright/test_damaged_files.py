@@ -54,7 +54,7 @@ def test_once_not_refused(kind: str, seed: int, tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_process_that_hears_no_alarm_is_ended(tmp_path: Path) -> None:
-    """As in C code that never returns: only what has been at its file for too long."""
+    """Only the process that has been at its file for too long is killed, as in C code that never returns."""
     context = multiprocessing.get_context("spawn")
     processes = [context.Process(target=time.sleep, args=(1000,), daemon=True) for _ in range(2)]
     for process, age in zip(processes, (0, HANG + 60), strict=True):

@@ -53,7 +53,7 @@ def float_model(tmp_path: Path) -> Path:
 
 
 def short(thing: Any) -> None:
-    """Its text is one line, its table a page."""
+    """Asserts that its text is one line and its HTML a table."""
     text = repr(thing)
     assert text.isprintable() and len(text) < LONGEST and text.startswith(type(thing).__name__.replace("Runner", "Dev"))
     assert thing._repr_html_().startswith("<table>")
@@ -117,7 +117,7 @@ def test_quantize_is_the_command(float_model: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_sweep(tmp_path: Path) -> None:
-    """In a process of its own: the cluster starts others."""
+    """A sweep works in a process of its own: the cluster starts others."""
     space = tmp_path / "space.toml"
     space.write_text('base = "tiny"\n[axes]\nqueue_depth = [4, 16]\n[objective]\nminimise = ["cycles"]\n')
     script = (

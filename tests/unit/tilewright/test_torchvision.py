@@ -36,7 +36,7 @@ def images(count: int) -> torch.Tensor:
 
 
 def quantised(name: str) -> Any:
-    """As docs/pytorch.md does it."""
+    """Quantises a network of torchvision as docs/pytorch.md does it."""
     exported = torch.export.export(seeded(name), (images(1),)).module()
     quantiser = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
     prepared = prepare_pt2e(exported, quantiser)
@@ -47,7 +47,7 @@ def quantised(name: str) -> Any:
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "shufflenet_v2_x0_5", "squeezenet1_1"])
 def test_floats(name: str) -> None:
-    """In one graph, with torch's results."""
+    """The network runs in one graph, with torch's results."""
     module, image, before = seeded(name), images(1), len(graphs())
     with torch.inference_mode():
         expected = module(image)

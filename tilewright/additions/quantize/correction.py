@@ -37,7 +37,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Fit:
-    """Which corrections are fitted, and on how many samples and rows.
+    """Options of the corrections: which are fitted, and on how many samples and rows.
 
     Attributes:
         bias: bias correction.

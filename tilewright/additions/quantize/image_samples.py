@@ -17,7 +17,7 @@ from tilewright.runtime.images import open_image, scaled
 
 @dataclass(frozen=True)
 class ImageOptions:
-    """How images are converted to inputs: value = (pixel - mean) / std.
+    """Conversion of images to inputs: value = (pixel - mean) / std.
 
     Attributes:
         mean, std: one number, or one for each channel. In units of 0..1 if all are at most 1, else of 0..255.

@@ -42,7 +42,7 @@ class Limits:
 
 
 class Pace:
-    """Which side of a stream waits for the other, and since when.
+    """The side of a stream that waits for the other, and since when.
 
     Attributes:
         idle: since when the server waits for a request, None while it answers one.

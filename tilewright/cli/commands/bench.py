@@ -23,7 +23,7 @@ _OF_MODE = {"write": "--host", "cycles": "--onnxruntime", "only": "--cpu", "thre
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """What is measured, as the options say it.
+    """Options of `tilewright bench`.
 
     Attributes:
         cpu, provider, host_model: flags, of which one at most chooses another mode than the speed of the simulator.

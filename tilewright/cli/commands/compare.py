@@ -112,7 +112,7 @@ Side = tuple[Path, str | None]
 
 
 def _sides(a: str, b: str, models: tuple[Path, ...], config: str | None) -> list[tuple[Side, Side]]:
-    """What to run on each side, and for which configuration."""
+    """The programs or models to run on each side, with their configurations."""
     kinds = [_is_config(a), _is_config(b)]
     if kinds[0] != kinds[1]:
         one, other = (a, b) if kinds[0] else (b, a)

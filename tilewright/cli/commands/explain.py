@@ -123,7 +123,7 @@ def table(found: Explanation, width: int) -> Table:
 
 
 def cpu_table(found: Latency, width: int) -> Table:
-    """What the CPU does, kernel by kernel, the longest first, with the share of the whole latency."""
+    """A table of CPU kernels, the longest first: milliseconds, and the share of the whole latency."""
     title = f"on the CPU, by a model of {found.host.name} at {found.host.mhz:g} MHz ({found.host.source})"
     shown = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for heading in ("nodes", "ops", "step", "ms", "share"):

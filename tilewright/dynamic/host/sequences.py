@@ -61,7 +61,8 @@ def length(call: HostNode, values: list[Value]) -> list[Value]:
 
 @host_op("SplitToSequence")
 def split(call: HostNode, values: list[Value]) -> list[Value]:
-    """Without sizes every slice is one element long, and loses the axis with keepdims=0."""
+    """Splits a tensor along an axis. Without sizes every slice is one element long, and loses the axis with
+    keepdims=0."""
     data, axis = np.asarray(values[0]), int(call.attrs.get("axis", 0))
     size = data.shape[axis]
     given = values[1] if len(values) > 1 else None

@@ -1,4 +1,4 @@
-"""What the report shows of a sweep, read from its database."""
+"""Data of a sweep's report, read from its database."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class SweepData:
 
     @property
     def quantities(self) -> list[Quantity]:
-        """What fronts are drawn over: latency, area, bandwidth, on-chip memory."""
+        """Quantities that fronts are drawn over: latency, area, energy, bytes moved, on-chip memory."""
         able = [
             self.latency,
             Quantity("lut", "LUT"),

@@ -166,7 +166,7 @@ def _inside_table(inside: Inside) -> dict[str, Any]:
 
 
 def _title(data: SweepData) -> str:
-    """What is swept over what; the sweep's id is among the facts."""
+    """The page's title: networks and axes of the sweep; its id is among the facts."""
     axes, networks = list(data.varied), list(data.networks)
     shown = [f"{', '.join(some[:3])}{' and more' if len(some) > 3 else ''}" for some in (axes, networks)]
     return f"Sweep of {shown[0] or 'one point'} over {shown[1]}"

@@ -104,7 +104,7 @@ def _figure(width: float, height: float) -> Iterator[Figure]:
 
 
 def _spot(axes: Axes, x: float, y: float, text: str, radius: float = 8.0) -> Spot:
-    """After the figure was laid out."""
+    """A spot at a data point, in pixels; call it after the figure was laid out."""
     px, py = axes.transData.transform((x, y))
     figure = axes.get_figure()
     assert figure is not None
@@ -155,7 +155,7 @@ def front_plot(data: SweepData, x: Quantity, y: Quantity, chosen: Sequence[int])
 
 
 def sensitivity_plot(data: SweepData, quantity: Quantity) -> Plot | None:
-    """What every axis does to a quantity, all else equal; None where no axis varies."""
+    """A plot of each axis's effect on a quantity, all else equal; None where no axis varies."""
     axes_varied = data.varied
     if not axes_varied:
         return None
@@ -188,7 +188,7 @@ def sensitivity_plot(data: SweepData, quantity: Quantity) -> Plot | None:
 
 
 def timeline_plot(found: Explanation, name: str) -> Plot:
-    """When each engine worked, and which layer was under way."""
+    """A timeline of the engines and of the layers they work on, in cycles."""
     total = max(1, found.cycles)
     tracks: dict[str, list[tuple[float, float]]] = {track: [] for track in _ENGINES}
     ops = found.program.ops()

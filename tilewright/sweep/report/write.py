@@ -93,7 +93,7 @@ def write_report(
 
 
 def _chosen(data: SweepData, point: int | None, against: int | None) -> tuple[int, int | None]:
-    """Both points by number; the front's two ends unless others are asked for."""
+    """Numbers of both points; the front's two ends unless others are asked for."""
     last = f"objective{len(data.space.objectives) - 1}"
     ends = data.front or [data.points[0]["number"]]
     first = ends[0] if point is None else data.point(point)["number"]

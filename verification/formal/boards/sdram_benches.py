@@ -47,7 +47,7 @@ class Age:
 
 
 class Pins:
-    """What the chip sees in this cycle."""
+    """Signals at the SDRAM's pins in this cycle."""
 
     def __init__(self, c: SdramController) -> None:
         code = Cat(c.sdram_we, c.sdram_cas, c.sdram_ras)
@@ -62,7 +62,7 @@ class Pins:
 
 
 class Inside:
-    """What `SdramController` has inside, for invariants: its registers under the names that `_rows` gives them."""
+    """Registers inside `SdramController`, for invariants, under the names that `_rows` gives them."""
 
     def __init__(self, c: SdramController) -> None:
         def shown(m: Any, state: Any, for_columns: Any, command: Any, *parts: Any) -> None:
@@ -249,7 +249,7 @@ def _invariants_of_start(
     b: Bench, c: SdramController, i: Inside, elapsed: Signal, top: int, all_closed: Value, has_mode: Value,
     refreshes: Value,
 ) -> None:  # fmt: skip
-    """What the controller does from power-on until it has loaded the mode."""
+    """Invariants of the controller from power-on until it has loaded the mode."""
     t, p, state, starting, left = c.cycles, Pins(c), i.state, i.register["starting"], i.register["left"]
     tick, due, working, wanted = i.refresh.tick, i.refresh.due, i.refresh.working, i.refresh.start_refreshes
     begun, every = state == _S.REFRESH, c.chip.start_refreshes

@@ -62,7 +62,7 @@ def legal_burst(config: NpuConfig, address: Value, beats: Value) -> Value:
 
 
 def spans_within(b: Bench, config: NpuConfig, walker: BurstWalker, base: Any, end: Any, allowed: Any) -> None:
-    """What makes the window inductive: the beats a stage still has to ask for lie in the region of its run.
+    """States that the beats a stage still has to ask for lie in the region of its run: makes the window inductive.
     `base`, `end` and `allowed` take the tag of the stage."""
     inner = probes(walker)
     box, rest = inner.box, inner.rest
@@ -126,7 +126,7 @@ def _regions(b: Bench, part: Any) -> tuple[dict[str, Any], list[Any], list[Any],
 
 
 def instructions(b: Bench, part: Any, engine: str, c: NpuConfig = SMALL) -> None:
-    """What the front end and the decoder guarantee: legal instructions of this engine, started when it is ready."""
+    """Assumes what front end and decoder guarantee: legal instructions of this engine, started when it is ready."""
     control = part.control
     b.m.submodules.decoder = decoder = Decoder(c)
     b.m.d.comb += decoder.word.eq(control.word)

@@ -123,8 +123,8 @@ def _counts(b: Bench, steps: Any, cycles: int) -> Value:
 
 
 def gemm_window(only: str | None, c: NpuConfig = SQUARE) -> Bench:
-    """What the array is given for a step. Of the window's vectors the solver marks one at a time: where it is follows
-    from the pushes since then."""
+    """States which window vectors the array is given for a step. The solver marks one vector at a time: its place
+    follows from the pushes since then."""
     b = Bench(only)
     gemm, steps, good = _gemm(b, c)
     lanes = c.dw_lanes

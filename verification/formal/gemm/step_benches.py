@@ -94,7 +94,7 @@ def _cut_nest(b: Bench, nest: Any) -> PlainNest:
 
 
 def _front_end(b: Bench, c: NpuConfig, control: Any) -> None:
-    """What the front end and the decoder guarantee: see `front_end`."""
+    """Assumes what front end and decoder guarantee: see `front_end`."""
     b.m.submodules.decoder = decoder = Decoder(c)
     b.m.d.comb += decoder.word.eq(control.word)
     (name,) = (i.name for i in instructions_of(Engine.GEMM, configures=True))

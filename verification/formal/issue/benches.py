@@ -31,7 +31,7 @@ def _of(q: _Queue) -> str:
 
 
 def _first_in_first_out(b: Bench, q: _Queue, entries: list[tuple[Value, Value]], output: str, *, late: bool) -> None:
-    """What every queue does, beside a list that shifts when its oldest entry leaves.
+    """States that a queue equals a list that shifts when its oldest entry leaves.
 
     Args:
         entries: (held, entry) of the queue, oldest first.

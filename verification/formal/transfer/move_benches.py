@@ -26,7 +26,7 @@ MOVES_WIDE = MOVES.with_(name="formal_moves_64", axi_data_bits=64)
 
 
 class Turn(enum.IntEnum):
-    """When an instruction comes: before the one that is followed, it, after it."""
+    """Position of an instruction relative to the one that is followed: before it, itself, after it."""
 
     EARLIER = 0
     IT = 1
@@ -99,7 +99,7 @@ def dims(b: Bench, control: Any, name: str) -> list[dict[str, Signal]]:
 
 
 def assume_readiness(b: Bench, walker: Any) -> None:
-    """What `walker_runs` says of the readiness of a walker that was cut out."""
+    """Assumes `walker_runs` for the readiness of a walker that was cut out."""
     first = ~b.past(C(1), "begun")
     b.assume(implies(first | b.past(walker.ready_next | (walker.ready & ~walker.start), "was_ready"), walker.ready))
 

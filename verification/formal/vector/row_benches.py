@@ -40,14 +40,14 @@ def unit(b: Bench, part: Any) -> Module:
 
 
 def inputs(b: Bench, part: Any, *names: str) -> dict[str, Signal]:
-    """These ports, free."""
+    """Connects these ports to free inputs, and returns them by name."""
     made = {name: b.free(getattr(part, name).shape(), name) for name in names}
     b.m.d.comb += [getattr(part, name).eq(value) for name, value in made.items()]
     return made
 
 
 class Load:
-    """What a unit was loaded with.
+    """A load of a unit, by its age in cycles.
 
     Attributes:
         since: cycles since then, up to `most` and one more.

@@ -56,7 +56,7 @@ def control(only: str | None, c: NpuConfig) -> Bench:
         return b.past(value, f"{name}_{stage}_after", stage)
 
     def step(stage: int, *functions: str, also: Any = 1) -> Value:
-        """There is a step of one of these functions, so many cycles ago."""
+        """True if a step of one of these functions started so many cycles ago."""
         name = "_".join(functions)
         of = reduce(lambda x, y: x | y, (flags[f] for f in functions)) & also
         return b.past(right & b.past(of, f"{name}_{stage}_of"), f"{name}_{stage}_right", stage - 1)

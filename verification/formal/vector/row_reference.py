@@ -1,5 +1,4 @@
-"""What `tilewright.isa.row_norm` and `tilewright.isa.numerics.row_scale` say of numbers, for the solver: the same loops
-over values.
+"""Solver form of `tilewright.isa.row_norm` and `tilewright.isa.numerics.row_scale`: the same loops over values.
 
 `tests/unit/verification/formal/test_row_reference.py` compares them with `isa`. A product is the sum of those of the
 digits that the multipliers of the row unit have.
@@ -93,7 +92,7 @@ class Reference:
         return self.wire(Mux(empty, radicand << 2, radicand), len(radicand)), self.wire(exponent + empty, EXPONENT_BITS)
 
     def shifted(self, radicand: Value) -> State:
-        """After all steps."""
+        """Returns the radicand after all shifts, and the number of shifts by two bits."""
         return self._repeated(SHIFTS, self.shift_step, (radicand, C(0, EXPONENT_BITS)))
 
     def root_step(self, state: State) -> State:

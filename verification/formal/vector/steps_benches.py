@@ -67,7 +67,7 @@ class _Loops:
 
 
 def _instructions(b: Bench, part: Any, config: NpuConfig) -> None:
-    """What the front end and the decoder guarantee: `front_end`, and the limits of the instruction table."""
+    """Assumes what front end and decoder guarantee: `front_end`, and the limits of the instruction table."""
     control = part.control
     word = control.word
     b.assume(~(part.configures_loop & control.start))
@@ -140,8 +140,8 @@ def _dividing(b: Bench, part: Any, module: Module, now: _Now, config: NpuConfig)
 
 
 def _kept(b: Bench, part: Any, now: _Now, norms: _Since, config: NpuConfig) -> None:
-    """What a ROW before has kept is there in the cycle in which it is asked for, if `running` is 1 until the signals of
-    an instruction are given, as `vector`: `retire` says."""
+    """States that values kept by an earlier ROW are there in the cycle in which they are read. It holds if `running` is
+    1 until the signals of an instruction are given, as `vector`: `retire` says."""
     moments = now.runs(RowFunction.MOMENTS, RowFunction.POWER)
     sums, maximum, exp, norm = (
         now.runs(f) for f in (RowFunction.EXP_SUM, RowFunction.MAXIMUM, RowFunction.EXP, RowFunction.NORM)

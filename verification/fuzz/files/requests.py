@@ -1,4 +1,4 @@
-"""What clients of `tilewright serve` say: a stream of requests, with fields, bytes or whole requests changed.
+"""Makes requests to `tilewright serve`: a stream of them, with fields, bytes or whole requests changed.
 
 The file is the stream, each request behind its length. The server's session is given the requests as gRPC would give
 them; those that are no request end a stream there, and are left out here. However a stream ends, the server must have
@@ -111,7 +111,7 @@ def _change(rng: random.Random, message: Message) -> None:
 
 
 class _Context:
-    """What a session asks of gRPC."""
+    """The methods of a gRPC context that a session calls."""
 
     def peer(self) -> str:
         return "fuzz"

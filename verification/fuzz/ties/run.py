@@ -83,7 +83,7 @@ class Batch:
 
 @dataclass
 class Result:
-    """What some batches gave.
+    """Counts and faults of some batches.
 
     Attributes:
         operators: that ran and were compared.

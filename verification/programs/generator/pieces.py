@@ -16,7 +16,7 @@ from verification.programs.order import Order
 
 
 class Pieces(Order):
-    """What random instructions are made of, and what configures them.
+    """Random operands, and the configuring instructions that set them.
 
     Args:
         seed: of all that is random.

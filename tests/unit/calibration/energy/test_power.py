@@ -46,7 +46,7 @@ def test_what_is_no_library_is_one_line(tmp_path: Path, wrong: str) -> None:
 
 @pytest.mark.medium
 def test_odd_libraries_are_one_line_or_a_library(tmp_path: Path) -> None:
-    """Whatever piece of the small library is missing or another word: never another exception."""
+    """A library with any piece missing or replaced by another word loads, or is refused in one line."""
     pieces = re.findall(r'"[^"]*"|[\w.]+|[^\w\s]', small_library.text())
     refused = 0
     for n in range(len(pieces)):

@@ -94,7 +94,7 @@ def test_kept_builds_are_not_repeated(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.long
 def test_model_against_a_placement() -> None:
-    """As the RTL is today: a change that moves the clock by more asks for a new fit."""
+    """The fit agrees with a placement of today's RTL: a change that moves the clock by more asks for a new fit."""
     config = PRESETS["nano"]
     found = placement.place(config, "ecp5").mhz
     assert fmax.load("ecp5").placed_mhz(config) == pytest.approx(found, rel=BAR), "python -m calibration.fmax"

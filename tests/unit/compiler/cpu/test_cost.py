@@ -68,7 +68,7 @@ def _product(m: int, k: int, n: int, target: Target) -> Segment:
 
 
 def test_multiplications_of_a_product() -> None:
-    """In whole register tiles every fused multiply-add of a vector is one operation."""
+    """Every fused multiply-add of a vector counts as one operation, in whole register tiles."""
     target = HOSTS["x86_64-linux"]  # 8 lanes
     one, two = (sum(c.work.vector for c in _product(24, k, 64, target).costs) for k in (64, 128))
     assert two - one == 24 * 64 * 64 / 8

@@ -94,7 +94,7 @@ def test_unary(op: str) -> None:
 
 
 def test_celu_of_nothing() -> None:
-    """With alpha 0 it is what it tends to, Relu; onnxruntime's formula divides 0 by 0."""
+    """Celu with alpha 0 is its limit, Relu; onnxruntime's formula divides 0 by 0."""
     node = helper.make_node("Celu", ["x"], ["y"], alpha=0.0)
     x = np.array([-np.inf, -2, -1e-30, 0, 1e-30, 3], np.float32)
     model = onnx_models.model_of([node], {"x": (1, [6])}, {"y": (1, [6])})
@@ -150,7 +150,7 @@ def test_binary(op: str, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8"])
 @pytest.mark.parametrize("op", ["Div", "Mod"])
 def test_integers_divided_by_what_processors_stop_at(op: str, dtype: str) -> None:
-    """By zero, and the least integer by -1: onnxruntime ends the run, or the process."""
+    """Division by zero, and of the least integer by -1, has a result: onnxruntime ends the run, or the process."""
     low = np.iinfo(dtype).min
     a, b = np.array([5, 7, low, -7 if low else 7], dtype), np.array([0, 2, -1 if low else 1, 3], dtype)
     model = onnx_models.model_of([helper.make_node(op, ["a", "b"], ["y"])], {"a": a, "b": b}, ["y"], {}, opset=17)

@@ -126,7 +126,7 @@ def test_blocks_of_irregular_rows() -> None:
 
 @pytest.mark.parametrize("skipped", [0, 2])
 def test_a_stretch_of_bytes_is_computed_by_its_reader(skipped: int) -> None:
-    """Of one channel block, or several of planes of one element; what follows reads it without a copy."""
+    """Bytes of one channel block, or of several planes of one element, are unpacked by their reader, without a copy."""
     shape, tables = unblocked(1, 40 - skipped, 1, 1, 16)
     x = data(1, 3, 1, 1, 16)
     graph = Graph("r")

@@ -14,7 +14,7 @@ N = helper.make_node
 
 
 def same(nodes: list, x: np.ndarray, **constants: np.ndarray) -> np.ndarray:
-    """What both make of `x`, which has to be equal in every bit."""
+    """Asserts that onnxruntime and our kernels make the same bits of `x`, and returns them."""
     model = onnx_models.model_of(nodes, {"x": x}, ["y"], constants, opset=17)
     (expected,) = onnx_models.run(model, {"x": x}).values()
     with tw.Device("functional") as device:

@@ -113,7 +113,7 @@ def test_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_tuning_finds_what_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a bad default, measurement finds a good schedule, and the log line says so."""
+    """Measurement finds a good schedule where the default is bad, and the log line says so."""
     monkeypatch.setattr(GemmSchedule, "default", staticmethod(lambda target: GemmSchedule(rows=1, vectors=1)))
     n = helper.make_node
     constants = {"m": RNG.standard_normal((256, 256)).astype(np.float32)}

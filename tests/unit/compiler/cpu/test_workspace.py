@@ -61,7 +61,7 @@ def test_narrowed_rows(width: int, source: str, kind: str) -> None:
 
 
 def test_neighbour_of_narrowed_rows() -> None:
-    """What lies right behind rows that end in such an element keeps its first one."""
+    """The buffer right behind rows that end in such an element keeps its first element."""
     n = helper.make_node
     nodes = [
         n("CumSum", ["a", "axis"], ["before"]),
@@ -126,7 +126,7 @@ def test_wrong_plans_are_refused(monkeypatch: pytest.MonkeyPatch, planner: objec
 
 
 def test_too_many_in_place_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also a result in the place of an operand that is read later."""
+    """The check refuses a result in the place of an operand that is read later."""
     compile_chain()
 
     def greedy(stages: Sequence[object], life: dict[Buffer, list[int]]) -> dict[Buffer, Buffer]:
@@ -165,7 +165,7 @@ def test_proof() -> None:
 
 
 def test_accesses() -> None:
-    """What a function does to its parameters, also through pointers into them and through functions that it calls."""
+    """Reads and writes of a function's parameters are found through derived pointers and called functions."""
     inner = "define void @in(ptr noalias %a, i64 %n, ptr %b) #0 {\n  store i8 1, ptr %b\n  ret void\n}"
     outer = "\n".join(
         [

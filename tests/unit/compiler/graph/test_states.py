@@ -73,7 +73,8 @@ def test_cache_is_bytes_in_one_place(program: Program) -> None:
 
 @pytest.mark.medium
 def test_step_by_step_as_onnxruntime(decoder: onnx.ModelProto, program: Program) -> None:
-    """Also round the end of the cache, in two streams that take turns and with another program in between."""
+    """Steps equal onnxruntime's past the end of the cache, in two streams that take turns and with another program in
+    between."""
     reference, other = ByOnnxruntime(decoder), tw.compile_program("examples/digits/digits_int8.onnx", "tiny")
     random = np.random.default_rng(0)
     with tw.Device("functional") as device:
@@ -138,7 +139,7 @@ def test_what_cannot_be_a_state() -> None:
 
 @pytest.mark.parametrize("axis", [-2, 1])
 def test_more_new_rows_than_a_cache_has(axis: int) -> None:
-    """They would overwrite each other, in no order that ONNX defines."""
+    """New rows beyond the cache are refused: they would overwrite each other, in no order that ONNX defines."""
     nodes = [
         helper.make_node("TensorScatter", ["past", "x"], ["put"], axis=axis),
         helper.make_node("Identity", ["put"], ["present"]),

@@ -1,4 +1,4 @@
-"""What ONNX's checker refuses or leaves open, and onnxruntime runs."""
+"""Models that ONNX's checker refuses or leaves open, and onnxruntime runs."""
 
 from __future__ import annotations
 

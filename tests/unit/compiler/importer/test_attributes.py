@@ -53,7 +53,7 @@ def damaged() -> Iterator[tuple[str, onnx.ModelProto]]:
 
 
 def outcome(model: onnx.ModelProto) -> str:
-    """What is wrong with compiling it, in a process of its own, which libraries may bring down."""
+    """Compiles in a process of its own, which libraries may bring down; returns what went wrong, "" for nothing."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:

@@ -1,4 +1,4 @@
-"""What a small model may ask of the compiler: limits with the node, the value and what is accepted."""
+"""Limits on what a small model may ask of the compiler, named with the node, the value and what is accepted."""
 
 import contextlib
 from collections.abc import Sequence

@@ -63,7 +63,7 @@ def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
 @pytest.mark.medium
 @pytest.mark.parametrize("length", [1, 2, 7, 60, 1000, 1537])
 def test_dft(length: int) -> None:
-    """Also lengths that are split, that are prime, and inputs shorter and longer than the transform."""
+    """DFT of lengths that are split or prime, and of inputs shorter and longer than the transform."""
     rng = np.random.default_rng(length)
     for n, inverse, onesided, parts in ((length, 0, 0, 2), (length, 1, 0, 2), (length + 3, 0, 1, 1), (length, 0, 0, 1)):
         x = normal(rng, 2, max(n - 2, 1) if parts == 2 else n, parts)

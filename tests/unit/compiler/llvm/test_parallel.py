@@ -21,7 +21,7 @@ def functions(count: int) -> list[Job]:
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
-    """What is compiled by this process."""
+    """Jobs that are compiled by this process."""
     jobs: list[Job] = []
     monkeypatch.setattr(parallel, "emit", lambda job: jobs.append(job) or emit(job))
     monkeypatch.setattr(parallel, "processors", lambda: 2)

@@ -1,4 +1,4 @@
-"""What nodes with branches and bodies read from the graphs around them."""
+"""Names that nodes with branches and bodies read from the graphs around them."""
 
 import onnx
 

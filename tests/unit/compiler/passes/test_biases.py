@@ -149,7 +149,8 @@ def test_products_whose_result_is_float(op: str, tail: str, shape: tuple[int, ..
 @pytest.mark.parametrize("activation", ["", "Relu", "Clip"])
 @pytest.mark.parametrize("shape", [(9, 12), (2, 9, 12)], ids=["rows", "more"])
 def test_float_bias_of_a_product(shape: tuple[int, ...], activation: str, zero: int) -> None:
-    """It is rounded to steps of the sums, but not behind a product of more dimensions that goes to a Relu or Clip."""
+    """A float bias is rounded to steps of the sums, but not behind a product of more dimensions that goes to a Relu or
+    Clip."""
     m = Model(np.uint8, seed=5)
     x = m.input(shape, 0.075, 129)
     w = m.op("DequantizeLinear", m.const(m.rng.integers(-3, 4, (12, 8)), np.int8), m.const(0.25, np.float32),

@@ -142,7 +142,7 @@ def low_rank(n: Net) -> str:
 
 
 def channels_last(n: Net) -> str:
-    """As exported from frameworks with channels last: every layer between two transposes."""
+    """A network exported with channels last: every layer between two transposes."""
     y = n.op("Transpose", n.op("Conv", "x", n.r(6, 4, 3, 3)), perm=[0, 2, 3, 1])
     y = n.op("Relu", n.op("Add", n.op("Mul", y, n.r(6)), n.r(1, 1, 1, 6)))
     y = n.op("Conv", n.op("Transpose", y, perm=[0, 3, 1, 2]), n.r(2, 6, 1, 1))

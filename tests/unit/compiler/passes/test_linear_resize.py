@@ -1,4 +1,4 @@
-"""Which linear Resize becomes integers, and what is said of the others."""
+"""Linear Resize as integers, and the reasons where it stays in floats."""
 
 from __future__ import annotations
 

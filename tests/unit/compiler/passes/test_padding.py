@@ -20,7 +20,7 @@ PADS = [0, 0, 1, 2, 0, 0, 2, 1]
 def test_another_scale_behind(
     before: tuple[float, int], after: tuple[float, int], value: float | None, dtype: type
 ) -> None:
-    """Also values that are ties, out of range or infinite, in front of another move and behind a product."""
+    """Padding values may be ties, out of range or infinite, in front of another move and behind a product."""
     offset = 128 if dtype == np.uint8 else 0
     m = Model(dtype, seed=1)
     x = m.input((1, 3, 4, 4), before[0], before[1] + offset)
@@ -33,7 +33,7 @@ def test_another_scale_behind(
 
 @pytest.mark.parametrize("scale", [0.05, 0.031])
 def test_least_value_in_front_of_max_pool(scale: float) -> None:
-    """Of the same scale everything stays integer, though no integer is -infinity."""
+    """Everything of the same scale stays integer, though no integer is -infinity."""
     m = Model(np.int8, seed=2)
     x = m.input((1, 3, 6, 6), 0.05, -4)
     y = m.op("Pad", x, m.const([0, 0, 1, 1, 0, 0, 1, 1]), m.const(-np.inf, np.float32))

@@ -104,7 +104,7 @@ def test_heads_of_attention(split: str) -> None:
 
 @pytest.mark.medium
 def test_a_tensor_concatenated_with_itself() -> None:
-    """Its channels are no multiple of the block, so the second copy cannot follow the first on the NPU."""
+    """The second copy cannot follow the first on the NPU: the channels are no multiple of the block."""
     m = Model(np.int8, seed=1)
     x = m.input((1, 6, 5, 5), 0.05, 3)
     m.output(m.requantized(m.op("Concat", x, x, axis=1), 0.04, 1))

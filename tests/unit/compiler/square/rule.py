@@ -1,4 +1,4 @@
-"""Where QSquare comes from. In the compiler this file would be `compiler/passes/integer_rules/square.py`."""
+"""Makes QSquare of float ops. In the compiler this file would be `compiler/passes/integer_rules/square.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tensors may be off by a step."""
+"""Tensors that may be off by a step."""
 
 from __future__ import annotations
 

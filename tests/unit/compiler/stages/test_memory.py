@@ -31,7 +31,7 @@ def three_layers() -> Net:
 
 @pytest.mark.parametrize("keep", ["outputs", "all"])
 def test_buffers(keep: str) -> None:
-    """What stays on the chip has no place in memory; with all tensors kept, none share one."""
+    """Buffers that stay on the chip have no place in memory; with all tensors kept, none share one."""
     program = compile_graph(three_layers().graph, TINY, CompileOptions(keep=keep))
     arena = [buffer for buffer in program.buffers if buffer.space == "arena"]
     assert len(arena) == (4 if keep == "all" else 2)

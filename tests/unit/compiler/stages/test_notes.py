@@ -88,7 +88,7 @@ def test_commands_show_them(command: str, tmp_path, capsys: pytest.CaptureFixtur
     ],
 )
 def test_single_ops_between_bytes_say_why(op: str, reason: str) -> None:
-    """Of an op behind layers of the NPU; what the NPU runs says nothing, and none of it is wrong."""
+    """Notes name single ops behind layers of the NPU; they say nothing of what the NPU runs, and nothing wrong."""
     m = Model(np.uint8, seed=3)
     x = m.input((1, 8, 5, 5), 0.05)
     parts = [m.requantized(m.op("Conv", x, m.weights((16, 8, 1, 1))), 0.5, 0) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""What does not fit in the addresses of a machine is refused."""
+"""Programs that do not fit in the addresses of a machine are refused."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_processes_of_the_search_say_what_they_leave_out() -> None:
 
 
 def test_no_schedule_makes_a_program_that_runs() -> None:
-    """That is an internal fault, not a mistake of the user."""
+    """A step that no schedule can run is an internal fault, not a mistake of the user."""
     with (
         pytest.warns(RuntimeWarning, match="left out"),
         pytest.raises(RuntimeError, match=r"no schedule makes a program that runs: SEMAPHORE_OVERFLOW: GEMM at"),

@@ -63,7 +63,7 @@ NEAR = {"small": 0.03, "digits": 0.005}
 
 
 def check_cycles(runner: tw.Runner, network: str, program: Program, timing: MemoryTiming) -> None:
-    """What a run on the SoC took against the cycle-level simulator with the rule for its memory."""
+    """Cycles of a run on the SoC agree with the cycle-level simulator with the rule for its memory."""
     by_rule = run_npu_steps(program, CycleDevice(program.config, timing, functional=False)).cycles
     assert runner.counters is not None and runner.counters.cycles == pytest.approx(by_rule, rel=NEAR[network])
 
@@ -264,7 +264,7 @@ class BadLine:
 
 @pytest.mark.parametrize("seed, rate", [(1, 1 / 1000), pytest.param(2, 1 / 300, marks=pytest.mark.long)])
 def test_a_bad_line(seed: int, rate: float) -> None:
-    """Whatever happens on the line, a job that ends has its bytes, and one that does not says why."""
+    """A job over a noisy line ends with its bytes, or says why it does not."""
     there, back = BadLine(seed, rate), BadLine(seed + 100, rate)
     done = 0
     with make_board(to_board=there, to_host=back) as board:

@@ -135,7 +135,7 @@ class Host:
         self.received = bytearray()
 
     def answers(self, cycles: int = 4000) -> list[Response]:
-        """What comes until the line is quiet for so long."""
+        """Responses until the line is quiet for so many cycles."""
         found = bytearray()
         while True:
             more = self.line.run(cycles)

@@ -53,7 +53,7 @@ SIDE = """
 
 
 def ports(kind: str, bits: int) -> str:
-    """So many ports of a kind, the highest first."""
+    """Names of so many ports of a kind, the highest first."""
     return ", ".join(f"{kind}{n}" for n in reversed(range(bits)))
 
 
@@ -63,7 +63,7 @@ def model() -> str:
 
 
 def memory_model(block: dict) -> str:
-    """Of a block of a netlist, whose ports and parameters it takes."""
+    """A Verilog model of a block RAM, with the ports and parameters of this cell of a netlist."""
     sides = []
     for x in "AB":
         address, data, outputs = ports(f"AD{x}", 14), ports(f"DI{x}", 18), ports(f"DO{x}", 18)

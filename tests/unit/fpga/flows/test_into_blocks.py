@@ -1,4 +1,4 @@
-"""Which memories go into block RAMs that would be free."""
+"""Memories that go into block RAMs that would be free."""
 
 from __future__ import annotations
 

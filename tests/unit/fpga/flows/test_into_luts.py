@@ -1,4 +1,4 @@
-"""What becomes LUTs where DSP blocks or block RAMs are short, and that products of LUTs are products."""
+"""Products and memories become LUTs where DSP blocks or block RAMs are short, and compute the same."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def room(dsp: int, bram: int, lut: int = 10_000) -> Capacity:
 
 
 def test_blocks_of_a_multiplier() -> None:
-    """As many as `mul2dsp` of yosys makes: parts of 18 bits, of signed factors 17 and a sign."""
+    """A multiplier takes as many DSP blocks as by yosys' `mul2dsp`: parts of 18 bits, of signed factors 17 and a
+    sign."""
     for bits, signed_parts, parts in [(8, 1, 1), (18, 1, 1), (19, 2, 2), (35, 2, 2), (36, 3, 2), (37, 3, 3)]:
         assert Multiplier("m", bits, 8, True).dsps == Multiplier("m", 8, bits, True).dsps == signed_parts
         assert Multiplier("m", bits, 8, False).dsps == parts
@@ -97,7 +98,7 @@ MEMORIES = ((32, 64), (32, 512), (72, 512))  # bits, rows
 
 
 def test_what_is_more_than_all_luts_stays() -> None:
-    """It does not fit then, and the counts say of which block there are too few."""
+    """A product larger than all LUTs stays in DSP blocks, and the counts say which block is short."""
     products, memories = [Multiplier(f"m{n}", 10, 10, True) for n in range(3)], [Memory("s", 512, 36, 1)]
     assert choose(products, memories, room(1, 0, 1152)) == IntoLuts(tuple(products[:2]), tuple(memories))
     assert choose(products, memories, room(1, 0, 1151)) == IntoLuts(tuple(products[:2]))

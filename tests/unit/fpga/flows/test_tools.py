@@ -1,4 +1,4 @@
-"""What a tool that fails says."""
+"""Error messages of tools that fail."""
 
 from __future__ import annotations
 

@@ -67,7 +67,8 @@ def test_routing_that_does_not_end(tmp_path: Path, late: str, passes: str) -> No
 
 
 def test_wires_used_twice_that_stay(tmp_path: Path) -> None:
-    """It ends where many stay, however their number goes up and down; a few may stay for long."""
+    """The router is stopped where many overused wires stay, however their number goes up and down; a few may stay for
+    long."""
     line = "Info:     iter={} wires=9 overused={} overuse=1 archfail=NA"
     watch = Watch(tmp_path / "top.tim", 20)
     for number in range(1, 30):

@@ -51,7 +51,7 @@ class FlashAlone(Elaboratable):
 
 @pytest.mark.long
 def test_the_pins_of_the_flash_memory(tmp_path: Path) -> None:
-    """Its clock goes through the FPGA's own, the other pins are where the board has them."""
+    """The flash memory's clock goes through the FPGA's own; its other pins are where the board has them."""
     board = standalone_board("ulx3s_85f", b"")
     flow = board.flow()
     flow.generate(FlashAlone(board), tmp_path)

@@ -130,7 +130,7 @@ def test_tcl_without_board_files_and_with_a_missed_clock(exported: tuple[ZynqBoa
 
 @pytest.mark.parametrize("config", [TINY, TINY.with_(name="wide", axi_address_bits=40)], ids=lambda c: c.name)
 def test_wrapper(config: NpuConfig, tmp_path: Path) -> None:
-    """It elaborates around the NPU, all its pins but the debug strobes are there, each with its interface."""
+    """The wrapper elaborates around the NPU; all its pins but the debug strobes are there, each with its interface."""
     text = export.wrapper(config)
     (tmp_path / "npu_core.v").write_text(text)
     (tmp_path / "npu.v").write_text(verilog_of(config))

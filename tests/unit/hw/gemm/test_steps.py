@@ -25,7 +25,7 @@ def columns(config: NpuConfig) -> int:
 
 
 def indices(loops: list[Op]) -> Iterator[tuple[int, ...]]:
-    """Of every step, level 0 first, which is the fastest."""
+    """Loop indices of every step, level 0 first, which is the fastest."""
     for index in itertools.product(*(range(loop["count"]) for loop in reversed(loops))):
         yield index[::-1]
 

@@ -83,7 +83,7 @@ def test_a_run() -> None:
 
 
 def test_what_the_core_did_before_does_not_count() -> None:
-    """In the first cycle of a run the core may still show an error or an end."""
+    """The core may still show an error or an end of the run before in the first cycle of a run."""
 
     async def bench(host: Host) -> None:
         host.ctx.set(host.dut.core.finished, 1)
@@ -121,7 +121,7 @@ def test_an_error_waits_for_the_bus() -> None:
 
 
 def test_soft_reset() -> None:
-    """It waits for the bus, too, clears the error, and lets the next run begin."""
+    """A soft reset waits for the bus, too, clears the error, and lets the next run begin."""
 
     async def bench(host: Host) -> None:
         await host.start()
@@ -144,7 +144,7 @@ def test_soft_reset() -> None:
 
 
 def test_watchdog() -> None:
-    """It counts cycles without progress, and names the engine that waits for a semaphore."""
+    """The watchdog counts cycles without progress, and names the engine that waits for a semaphore."""
 
     async def bench(host: Host) -> None:
         waiting = host.dut.core.waiting
@@ -170,7 +170,7 @@ def test_watchdog() -> None:
 
 
 def test_timeout() -> None:
-    """It counts all cycles of a run, and names the next instruction."""
+    """The timeout counts all cycles of a run, and names the next instruction."""
 
     async def bench(host: Host) -> None:
         host.ctx.set(host.dut.core.progress, 1)
@@ -190,7 +190,7 @@ def test_timeout() -> None:
 
 
 def test_interrupts_that_are_not_enabled() -> None:
-    """They are noted, and not given."""
+    """Interrupts that are not enabled are noted in IRQ_STATUS, and not raised."""
 
     async def bench(host: Host) -> None:
         await host.start()

@@ -29,7 +29,7 @@ SYNC = op("LOAD_SYNC")
 
 @dataclass
 class Run:
-    """What FETCH did: (pc, engine, word) of what it dispatched, beats it read, its error."""
+    """A run of FETCH: (pc, engine, word) of each dispatched instruction, beats read, and the error."""
 
     dispatched: list[tuple[int, int, int]] = field(default_factory=list)
     read: list[int] = field(default_factory=list)
@@ -101,7 +101,7 @@ def fetch(
 
 
 def dispatched(ops: list[Op]) -> list[tuple[int, int, int]]:
-    """What has to be dispatched of a program."""
+    """The dispatches expected of a program: (pc, engine, word) of each."""
     return [(pc, o.instruction.engine, o.encode()) for pc, o in enumerate(ops) if o.name != "END"]
 
 
@@ -119,7 +119,7 @@ def test_a_program(name: str, offset: int) -> None:
 
 
 def test_an_end_in_the_middle() -> None:
-    """What lies behind END may be read, but is never dispatched."""
+    """Instructions behind END may be read, but are never dispatched."""
     run = fetch(TINY, to_bytes([SYNC, op("END"), SYNC, SYNC]), length=4)
     assert run.dispatched == dispatched([SYNC]) and run.ended
 
@@ -140,7 +140,7 @@ def test_errors() -> None:
 
 
 def test_a_program_beyond_its_region() -> None:
-    """It is not begun, and nothing is read."""
+    """A program beyond its region is not begun, and nothing is read."""
     image = to_bytes([SYNC, SYNC, op("END")])
     for settings in ({"size": len(image) - 1}, {"offset": 16}, {"offset": 1 << 16}):
         run = fetch(TINY, image, length=3, **settings)

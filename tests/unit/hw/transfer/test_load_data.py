@@ -149,7 +149,7 @@ def test_boxes(name: str) -> None:
 
 
 def test_a_row_beyond_the_memory() -> None:
-    """What lies inside is written, the rest is an error, and the instruction is never complete."""
+    """Rows inside the memory are written, the rest is an error, and the instruction is never complete."""
     values = dict.fromkeys(descriptor_layout(TINY).members, 0)
     values |= {"target": Memory.ACT, "row": 62, "count": 4, "count0": 1, "count1": 1, "one": 1, "only": 1, "pc": 9}
     box = walk(TINY, values, random.Random(1))

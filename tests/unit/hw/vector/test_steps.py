@@ -30,7 +30,7 @@ def columns(config: NpuConfig) -> int:
 
 
 def steps_of(loops: list[Op], run: Op, pc: int) -> list[Step]:
-    """Of one instruction."""
+    """Steps of one instruction."""
     source = Source(run["source"])
     levels = run["reduce"] if source in (Source.SUM, Source.MAX) else 0
     found: list[Step] = []

@@ -62,7 +62,8 @@ def test_threads_and_program_file(model: onnx.ModelProto, tmp_path: Path) -> Non
 
 
 def test_a_thread_that_comes_late_leaves_memory_alone(model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one would write when the others are done with a kernel may lie where they have another kernel's data."""
+    """A thread that starts late writes nothing: the others may be done with the kernel, and its memory may be
+    another's."""
     native = NativeModel(model, threads=2)
     arena = native.segment.memory.arena  # the counters lie behind it
     entry_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)

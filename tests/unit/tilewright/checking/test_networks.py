@@ -112,7 +112,7 @@ def test_runs_are_repeatable_and_independent(resnet8):
 
 
 MOVES = [[], [("Transpose", {"perm": [0, 1, 3, 2]})], [("Transpose", {"perm": [0, 2, 3, 1]})] * 3]
-"""What lies between the float ops and the border; the compiler moves integers there, and quantises before."""
+"""Moves between the float ops and the border; the compiler moves integers there, and quantises before."""
 
 
 def float_border(moves: list[tuple[str, dict[str, list[int]]]] | None = None) -> onnx.ModelProto:

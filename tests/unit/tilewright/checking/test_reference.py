@@ -1,4 +1,4 @@
-"""How onnxruntime is asked: which integer kernels, and what where its own graph of the model fails."""
+"""Settings of onnxruntime as reference: its integer kernels, and a run without graph optimisations if they fail."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("keep", ["outputs", "all"])
 def test_a_graph_onnxruntime_cannot_run(case: str, keep: str) -> None:
-    """It makes one of the model that fails; the model as it is does not, and the report says which was run."""
+    """onnxruntime's optimised graph of the model fails; the model as it is does not, and the report says which was
+    run."""
     model, shape = CASES[case]
     report = tw.check(model, {"x": draw(*shape)}, config="tiny", keep=keep)
     assert report.ok and report.reference.endswith("without graph optimisations")

@@ -87,7 +87,7 @@ def test_scale_of_a_pair_in_tflite(tmp_path: Path, op: str, where: str) -> None:
 
 @pytest.mark.parametrize("op", ["Add", "Mul", "Softmax", "Relu", "Sigmoid"])
 def test_largest_scale_in_onnx(tmp_path: Path, op: str) -> None:
-    """It is a float32 like any other: the bytes of onnxruntime, and not a word of overflow."""
+    """The largest scale is a float32 like any other: the bytes of onnxruntime, and no warning of overflow."""
     m = Model(np.int8, seed=1)
     x = m.input((1, 4, 6, 6), 3e38, 3)
     y = m.op(op, x, m.input((1, 4, 6, 6), 0.1, 0)) if op in ("Add", "Mul") else m.op(op, x)

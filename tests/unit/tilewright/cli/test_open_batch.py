@@ -60,7 +60,7 @@ def test_the_commands_say_it(model: str, run: Any) -> None:
 
 
 def test_arrays_say_the_batch(model: str, run: Any) -> None:
-    """Also where the program of one element is in the cache already."""
+    """Input arrays set the batch, even where the program of one element is in the cache already."""
     run("compile", model, "-o", "a.twp")
     np.save("four.npy", np.ones((4, 3, 8, 8), np.float32))
     found = json.loads(run("run", model, "--input", "four.npy", "--check", "--json", "-"))

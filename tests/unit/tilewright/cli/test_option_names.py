@@ -99,7 +99,7 @@ def options(name: str) -> set[str]:
 
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:
-    """What the module raises, prints or returns: its strings but docstrings, and but what declares options."""
+    """Strings that the module raises, prints or returns: all but docstrings and declarations of options."""
     source = path.read_text(encoding="utf-8")
     if not _OPTION.search(source):  # most modules
         return

@@ -43,7 +43,7 @@ def test_success(program_file):
 
 @pytest.mark.medium
 def test_a_warning_is_one_line(program_file, tmp_path):
-    """Of Python it is two, with a place in the code."""
+    """A warning is one line; Python's own would be two, with a place in the code."""
     result = tilewright("run", program_file, env={"CXX": "no-such-compiler", "TILEWRIGHT_CACHE": str(tmp_path / "new")})
     assert result.returncode == 0, result.stderr
     assert result.stderr.startswith("warning: no C++ compiler: no-such-compiler not found")
@@ -106,7 +106,7 @@ def test_running_needs_neither_onnx_nor_onnxruntime(program_file):
 @pytest.mark.medium
 @pytest.mark.parametrize("closed", ["stdout", "all three"])
 def test_streams_that_are_closed(closed, program_file, tmp_path):
-    """What is opened next does not get their numbers, and so none of what is printed."""
+    """Files that are opened next do not get the descriptors of closed streams, and so none of what is printed."""
     output = tmp_path / "result.json"
 
     def close():

@@ -153,7 +153,7 @@ def test_temporary_files_go_with_the_process(where: str, number: signal.Signals,
 
 
 def test_ignored_signals_stay_ignored(tmp_path: Path) -> None:
-    """As under nohup."""
+    """A signal that is ignored at the start, as SIGHUP under nohup, stays ignored."""
     command = subprocess.Popen(
         [sys.executable, "-c", SCRATCH, str(tmp_path), "python"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
@@ -167,7 +167,7 @@ def test_ignored_signals_stay_ignored(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_where_ctrl_c_is_ignored_the_others_are_heard(tmp_path: Path, number: signal.Signals) -> None:
-    """As of what a script starts in the background."""
+    """Other signals end a command whose SIGINT is ignored, as a script's background commands have it."""
     command = subprocess.Popen(
         [sys.executable, "-c", SCRATCH, str(tmp_path), "python"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),

@@ -1,4 +1,4 @@
-"""How often a run starts the NPU, as `run` and `compile` say it."""
+"""Number of NPU starts in a run, as `run` and `compile` report it."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_a_branch_that_is_not_taken_need_not_fit(run):
 
 
 def test_dimensions_named_alike_by_a_question_mark_are_independent(run):
-    """As Paddle's exporter writes them."""
+    """Dimensions all named "?", as Paddle's exporter writes them, are independent."""
     model = write("open", "open (float[n, 3, h, w] x, float[k] y) => (float[n, 3, h, w] z) { z = Mul (x, y) }")
     proto = onnx.load(model)
     for value in proto.graph.input:

@@ -105,8 +105,8 @@ def test_tokens_on_rtl(model_file: Path) -> None:
 
 @pytest.mark.long
 def test_a_thousand_tokens(tmp_path: Path) -> None:
-    """Of the zoo's micro llama, from several prompts: onnxruntime's choice each time, and functional and cycle-level
-    simulator alike to the bit. Norms are rounded from floats: a tie may flip, so that later logits are not equal."""
+    """The zoo's micro llama makes onnxruntime's choice of each token, from several prompts; functional and cycle-level
+    simulator agree in every bit. Norms are rounded from floats: a tie may flip, so that later logits are not equal."""
     path = tmp_path / "micro_llama.onnx"
     onnx.save(zoo.build_quantized("micro_llama"), path)
     language = LanguageModel.load(path)
@@ -125,8 +125,8 @@ def test_a_thousand_tokens(tmp_path: Path) -> None:
 @pytest.mark.cosim
 @pytest.mark.long
 def test_twenty_tokens_on_rtl(tmp_path: Path) -> None:
-    """Of the zoo's micro llama on the reference machine: the RTL's logits and cycles are those of the cycle-level
-    simulator, the tokens onnxruntime's choice."""
+    """The RTL's logits and cycles of the zoo's micro llama are those of the cycle-level simulator, the tokens
+    onnxruntime's choice."""
     path = tmp_path / "micro_llama.onnx"
     onnx.save(zoo.build_quantized("micro_llama"), path)
     language = LanguageModel.load(path)
@@ -255,7 +255,7 @@ def copy_of(language: LanguageModel) -> Program:
 
 
 def test_context_by_the_size_of_the_cache(language: LanguageModel) -> None:
-    """Where the metadata do not say how many positions there are."""
+    """The cache's size is the context where the metadata do not say how many positions there are."""
     program = copy_of(language)
     del program.metadata["context"]
     for state in program.states:  # [1, heads, 16, depth]
@@ -268,7 +268,7 @@ def test_context_by_the_size_of_the_cache(language: LanguageModel) -> None:
 
 
 def test_logits_of_the_last_token_only(language: LanguageModel) -> None:
-    """They would be those behind the tokens that fill up the run of a prompt."""
+    """Logits of the last token alone are refused: they would be those of the padding behind a prompt."""
     program = copy_of(language)
     prefill = next(entry for entry in program.entries if entry.name == PREFILL)
     prefill.outputs[0].shape = (1, 1, 96)
@@ -282,7 +282,7 @@ def test_logits_of_the_last_token_only(language: LanguageModel) -> None:
 
 
 def test_run_of_an_entry_point(program_file: Path) -> None:
-    """What a run is said to be, and how long it takes, is of the entry point alone."""
+    """Name and cycles of a run are those of the entry point alone."""
 
     def run(*options: str) -> Result:
         return CliRunner().invoke(cli, ["run", str(program_file), *options], prog_name="tilewright")

@@ -72,7 +72,7 @@ class Network:
         return self
 
     def reshape(self, shape: Sequence[int], target: str = "") -> Network:
-        """To a constant shape, or to what the tensor `target` says when it runs."""
+        """Adds a RESHAPE to a constant shape, or to the value of the tensor `target` at run time."""
         x = self.last
         target = target or self._constant(np.asarray(shape), "int32")
         self.ops.append(Op("RESHAPE", [x.name, target], [self._result(shape)], ("ReshapeOptions", {})))

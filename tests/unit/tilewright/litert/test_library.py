@@ -101,7 +101,7 @@ def test_everything_that_can_be_compiled() -> None:
 @pytest.mark.parametrize("signature", [(), (-1, -1, -1, 8)])
 @pytest.mark.parametrize("network", [networks.whole, networks.cut])
 def test_resized_inputs(network: Any, signature: Sequence[int]) -> None:
-    """Before the first allocation, and again and again after it."""
+    """Inputs are resized before the first allocation, and again and again after it."""
     data = network(signature)
     plain, ours = opened(data, None), opened(data, [delegate()])
     for shape in ((2, 8, 8, 8), (1, 8, 8, 8), (1, 6, 9, 8), (3, 6, 9, 8)):
@@ -209,7 +209,7 @@ def test_models_that_stay_with_litert() -> None:
 
 
 def test_a_model_without_constants_by_its_file(tmp_path: Path) -> None:
-    """Its memory is not found from a tensor, so the user says which file it is."""
+    """A model without constants is found by its file, which the user names: no tensor leads to its memory."""
     data = networks.without_constants()
     path = tmp_path / "model.tflite"
     path.write_bytes(data)

@@ -1,4 +1,4 @@
-"""Which operators are taken: parts as LiteRT forms them, cut back to what the NPU gains from."""
+"""The choice of operators: parts as LiteRT forms them, cut back to what the NPU gains from."""
 
 from __future__ import annotations
 

@@ -247,7 +247,7 @@ def test_sessions_of_a_fork() -> None:
 
 
 def test_onnxruntime_knows_what_runs_where(tmp_path: Path) -> None:
-    """Its own interface: the device, the nodes of the graph it runs."""
+    """onnxruntime's own interface shows the device and the nodes of the graph it runs."""
     assert [device.ep_name for device in register()] == [PROVIDER]
     optimised = tmp_path / "optimised.onnx"
     options = quiet()

@@ -1,4 +1,4 @@
-"""What tests of the quantiser share: a float model is optimised once in a session, and in the process of the tests."""
+"""Fixtures of the quantiser's tests: a float model is optimised once in a session, and in the process of the tests."""
 
 from __future__ import annotations
 

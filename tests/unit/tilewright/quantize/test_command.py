@@ -41,7 +41,7 @@ def digits(tmp_path: Path) -> Path:
 @pytest.mark.medium
 @pytest.mark.parametrize("form", ["qdq", "qoperator"])
 def test_result_runs(digits: Path, form: str) -> None:
-    """What is written has been run by both."""
+    """Both runtimes have run the file that is written."""
     model, output = DIGITS / "digits_float.onnx", digits / "int8.onnx"
     result = run(model, "--calibration", digits / "images.npy", "-o", output, "--json", "-", "--form", form)
     assert result.exit_code == 0, result.output

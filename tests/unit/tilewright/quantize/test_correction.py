@@ -122,7 +122,7 @@ def test_what_is_before_a_change_is_taken_over(plain: Recipe, monkeypatch: pytes
 
 
 def test_few_places_say_nothing_of_many_inputs() -> None:
-    """Of 16 inputs and one place a sample: rounded to the nearest, the mean corrected."""
+    """A product of 16 inputs and one place a sample is rounded to the nearest, and its mean corrected."""
     model, samples = networks.deep(depth=1), networks.samples(3)
     recipe = Recipe(model, ranges.find(model, samples, "minmax"))
     few, many = (correct(recipe, samples, Fit(few=few)).weights["gemm"] for few in (4, 8))

@@ -81,7 +81,7 @@ def test_samples_that_are_no_numbers(form: Callable[..., Any], what: str, bad: f
 
 
 def test_whatever_sample_it_is() -> None:
-    """Those that are held back, too; by the short form as well."""
+    """NaN and infinity are found in every sample, also in those held back, and by the short form as well."""
     for at in range(8):
         with pytest.raises(UsageError, match=rf"sample {at + 1} of 8 \(index {at}\) has nan"):
             quantize(products(), data(np.nan, at).astype(np.float32), check=False)
@@ -99,7 +99,7 @@ def test_integers_that_do_not_fit() -> None:
 
 @pytest.mark.parametrize("at", range(4))
 def test_a_model_that_overflows(at: int) -> None:
-    """Of a sample within the limits, calibrated with or held back."""
+    """A model that overflows on a sample within the limits is refused, whether that is calibrated with or held back."""
     x = data(0.0)[:4].astype(np.float32)
     x[at] *= 1e18
     with pytest.raises(
@@ -109,7 +109,7 @@ def test_a_model_that_overflows(at: int) -> None:
 
 
 def test_infinite_values_that_are_meant() -> None:
-    """What comes of a mask may be infinite, up to the Softmax or product behind it."""
+    """Values behind a mask may be infinite, up to the Softmax or product behind it."""
     node = helper.make_node
     nodes = [
         node("MatMul", ["x", "w"], ["s"], "s"), node("Add", ["s", "mask"], ["a"], "a"),

@@ -10,7 +10,7 @@ from tilewright.quantize.observe import copied, light, run, session
 
 
 def test_large_constants_beside_the_model() -> None:
-    """Of both kinds, in the model and handed on; the given model stays, and its copy is the same."""
+    """Large constants work in the model and beside it; the given model stays, and its copy is the same."""
     random = np.random.default_rng(0)
     a, b, c = (random.normal(size=(300, 300)).astype(np.float32) for _ in range(3))
     small = np.arange(300, dtype=np.float32)

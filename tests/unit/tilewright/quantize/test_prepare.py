@@ -69,7 +69,7 @@ def test_batch_norm_is_folded(node: Any, shape: list[int], constants: dict[str, 
 @pytest.mark.medium
 @pytest.mark.parametrize("shape", [[1, 4, 5, 5], [1, 4, 5], [3, 4]])
 def test_batch_norm_alone(shape: list[int]) -> None:
-    """Behind no product it is a depthwise Conv, which the machine has."""
+    """A BatchNormalization behind no product is a depthwise Conv, which the machine has."""
     nodes = [
         helper.make_node("BatchNormalization", ["x", "s", "b", "m", "v"], ["n"]),
         helper.make_node("Relu", ["n"], ["y"]),
@@ -197,7 +197,7 @@ def test_shared_weights() -> None:
 
 
 def test_another_network_is_noticed() -> None:
-    """Where preparing changed the results, the message says what to do."""
+    """The message says what to do where preparing changed the results."""
     model = lambda op: model_of([helper.make_node(op, ["x"], ["y"])], {"x": [1, 8]}, ["y"], opset=12)
     sample = {"x": weights(1, 8)}
     require_same(model("Relu"), model("Relu"), sample)

@@ -86,7 +86,7 @@ def network(last: str) -> onnx.ModelProto:
 @pytest.mark.medium
 @pytest.mark.parametrize("last, least", [("Sigmoid", -30.0), ("HardSwish", -8.0)])
 def test_error_behind_a_function(last: str, least: float) -> None:
-    """What a function makes nearly constant need not be held: the values reach to about -100."""
+    """Values that a function makes nearly constant need not be in the range: they reach to about -100."""
     samples = Samples({"x": (RANDOM.normal(size=(1, 8)) * 12).astype(np.float32)} for _ in range(400))
     found = ranges.find(network(last), samples, "mse")
     assert ranges.find(network(last), samples, "minmax")["a"].low < 2 * least

@@ -17,7 +17,7 @@ def mixed(count: int, inputs: int) -> np.ndarray:
 
 @pytest.mark.medium
 def test_products_differ_less() -> None:
-    """On other inputs of the same kind the result is far nearer than with nearest rounding."""
+    """Products with other inputs of the same kind are far nearer than with nearest rounding."""
     weights, directions = RANDOM.normal(size=(1, 16, 200)), RANDOM.normal(size=(4, 200))
     seen, others = (
         RANDOM.normal(size=(2000, 4)) @ directions + 0.1 * RANDOM.normal(size=(2000, 200)) for _ in range(2)

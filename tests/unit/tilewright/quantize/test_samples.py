@@ -58,7 +58,7 @@ def test_shapes(tmp_path: Path, sizes: Any, shape: Any, expected: Any, kind: str
 
 
 def test_state_and_rate() -> None:
-    """What has one value serves for all samples."""
+    """An input with one value serves for all samples."""
     inputs = {"x": Input(F, (None, 8)), "state": Input(F, (2, None, 4)), "sr": Input(np.dtype(np.int64), ())}
     samples = samples_of({"x": numbers(5, 8), "state": numbers(2, 1, 4), "sr": np.array(16000)}, inputs)
     assert len(samples) == 5

@@ -16,7 +16,7 @@ from tilewright.quantize.writing import write
 
 @pytest.mark.slow
 def test_a_process_of_its_own() -> None:
-    """What it finds, what it says while it works, and what it refuses."""
+    """Verification in a process of its own has a report, shows progress, and refuses inputs that do not fit."""
     model, samples = networks.deep(depth=2), networks.samples(2)
     written = write(Recipe(model, ranges.find(model, samples, "minmax")))
     said: list[tuple[str, float]] = []

@@ -1,4 +1,4 @@
-"""What is quantised, with which parameters, and that both runtimes load and run it to the same bytes."""
+"""Quantised tensors and their parameters, and files that both runtimes load and run to the same bytes."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_chain_is_one_layer() -> None:
 
 
 def test_ends_stay_float() -> None:
-    """What stands before the first product and after the last one: no quantisation of boxes beside scores."""
+    """Ops before the first product and after the last one stay float: no quantisation of boxes beside scores."""
     nodes = [
         node("Mul", "x half", "n"),
         node("Conv", "n w", "a"),

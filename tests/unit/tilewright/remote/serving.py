@@ -110,7 +110,7 @@ class Stream:
         return self.next()
 
     def leave(self) -> None:
-        """Without a word."""
+        """Closes the connection without ending the stream."""
         self._channel.close()
 
 

@@ -75,7 +75,7 @@ def test_every_piece_of_an_answer_has_its_own_time() -> None:
 
 
 def test_an_answer_counts_as_memory() -> None:
-    """As much of an arena is read ahead of the client as all clients together may have."""
+    """Bytes of answers read ahead of the clients count as their memory, and are limited for all clients together."""
     with serving(total_bytes=13 * MIB, send_seconds=HANG) as (server, _):
         streams = [Stream(server) for _ in range(3)]
         for stream in streams:
@@ -112,7 +112,7 @@ def test_memory_of_clients_that_do_not_read_is_given_back(program, inputs, expec
     "greeting", [b"", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", b"\x16\3\1", b"GET /"]
 )
 def test_connections_without_a_stream(greeting: bytes, program, inputs, expected) -> None:
-    """They take few places of the server's, and a client gets in while they come."""
+    """Connections without a stream take few of the server's places, and a client gets in while they come."""
     with serving(handshake_seconds=HANG) as (server, _):
         kept: list[socket.socket] = []
         ended = threading.Event()

@@ -1,4 +1,4 @@
-"""What one client can do to others."""
+"""Effects of one client on others."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_idle_clients_are_sent_away_in_the_end() -> None:
 
 @pytest.mark.medium
 def test_no_run_goes_on_for_ever(program, inputs, expected) -> None:
-    """Whatever the client asks for: a program of hours ends, and the next client has its turn."""
+    """A program of hours ends, whatever the client asks for, and the next client has its turn."""
     image = assemble(
         "VECTOR_LOOP count=65535\nVECTOR_LOOP level=1 count=65535\nVECTOR_LOOP level=2 count=200\nVECTOR\nEND\n"
     )

@@ -1,4 +1,4 @@
-"""What a board may say: every line is looked at before it is believed."""
+"""Answers of a board: every line is checked before it is believed."""
 
 from __future__ import annotations
 

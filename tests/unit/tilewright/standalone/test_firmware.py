@@ -147,7 +147,7 @@ def test_sizes() -> None:
 
 @pytest.mark.slow
 def test_ops_that_want_what_the_core_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without its expansions the compiler calls functions that no library has."""
+    """The compiler calls functions that no library has if its expansions are switched off."""
     standalone.require("ziglang")
     monkeypatch.setattr(emitter, "expand", lambda *arguments: None)
     nodes = [helper.make_node("Max", ["x", "half"], ["y"])]

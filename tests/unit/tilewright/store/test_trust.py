@@ -105,7 +105,7 @@ def test_a_program_without_kernels_needs_no_trust(keys: Path) -> None:
 
 @pytest.mark.slow
 def test_keys_of_others(keys: Path, tmp_path: Path) -> None:
-    """What one user compiles runs for another one who trusts the key, until they do not any more."""
+    """A program compiled by one user runs for another one who trusts the key, until they do not any more."""
     path = str(tmp_path / "net.twp")
     ada = tmp_path / "ada"
     assert with_keys_of(ada, "compile", str(MODEL), "-o", path).returncode == 0
@@ -170,7 +170,7 @@ def test_a_damaged_key_is_said(content: bytes, keys: Path, tmp_path: Path) -> No
 
 @pytest.mark.medium
 def test_a_signature_is_over_all_that_the_file_says(keys: Path, tmp_path: Path) -> None:
-    """Whatever is changed in the manifest but the time of compilation, and the program is not that of its maker."""
+    """Any change of the manifest but of the time of compilation breaks the signature."""
     program = tw.compile_program(MODEL, "tiny")
     raw = program.to_bytes()
     length = int.from_bytes(raw[12:16], "little")
@@ -209,7 +209,7 @@ def test_a_signature_of_an_older_form(keys: Path, tmp_path: Path) -> None:
 
 @pytest.mark.medium
 def test_a_signature_outlives_the_file(keys: Path, tmp_path: Path) -> None:
-    """Also where a number is an integer in memory and none in the field that is read."""
+    """A signature holds even where a number is an integer in memory and none in the field that is read."""
     program = tw.compile_program(MODEL, "tiny")
     program.host_work[0].work = {"vector": 5, "scalar": 0.5}
     program.input_ranges = {program.inputs[0].name: (-1, np.float32(1.0).item())}
@@ -218,7 +218,7 @@ def test_a_signature_outlives_the_file(keys: Path, tmp_path: Path) -> None:
 
 
 def paths(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Where the values of a JSON document are."""
+    """Paths of the values of a JSON document."""
     if isinstance(value, dict):
         return [at, *(p for k, v in value.items() for p in paths(v, (*at, k)))]
     if isinstance(value, list):

@@ -140,7 +140,7 @@ def test_effect_of_an_axis(folder: Path) -> None:
 
 
 def test_spots_lie_on_their_marks(folder: Path) -> None:
-    """In the picture, a spot is where matplotlib drew the point."""
+    """A spot in the picture is where matplotlib drew the point."""
     data = data_of(folder)
     plot = front_plot(data, *data.quantities[:2], [])
     assert len(plot.spots) == len(data.points)

@@ -1,4 +1,4 @@
-"""What a sweep stores: cycles as the devices count them, failures, reuse, metrics."""
+"""Stored results of a sweep: cycles as the devices count them, failures, reuse, metrics."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_times_at_a_given_clock(networks: list[Network], tmp_path: Path) -> None
 
 @pytest.mark.medium
 def test_times_by_the_model_of_the_clock(networks: list[Network], tmp_path: Path) -> None:
-    """Without a word about the clock: that of the family's model, for each configuration its own."""
+    """The clock is that of the family's model, for each configuration its own, unless one is given."""
     table = {"base": "tiny", "axes": {"vector_passes": [1, 4]}, "constraints": ["microseconds_autoencoder > 0"]}
     space = parse_space(table, ["autoencoder"])
     _, points, run = sweep(space, [networks[1]], tmp_path)
@@ -249,7 +249,7 @@ def test_damaged_events_are_one_line(tmp_path: Path, events: str | None) -> None
 
 @pytest.mark.slow
 def test_energy_is_that_of_explain(networks: list[Network], tmp_path: Path) -> None:
-    """Of a network on one machine, weighted; and it is an objective like others."""
+    """Energy of a network on one machine is that of explain, weighted; and it is an objective like others."""
     (tmp_path / "space.toml").write_text(
         'base = "tiny"\n[axes]\nqueue_depth = [16]\n'
         '[objective]\nminimise = ["microjoules", "lut"]\nweights = {segmentation = 2}\n',

@@ -44,7 +44,7 @@ def results(folder: Path) -> int:
 
 
 def wait_for(count: int, folder: Path, command: subprocess.Popen[str]) -> None:
-    """Until the sweep has so many results."""
+    """Waits until the sweep has so many results."""
 
     def there() -> bool:
         assert command.poll() is None, command.communicate()

@@ -142,7 +142,7 @@ def test_mistakes() -> None:
 
 
 def test_exported_program_with_open_sizes() -> None:
-    """It says itself what is open."""
+    """An exported program carries its open sizes."""
     module = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(512, 4)).eval()
     batch = ({0: torch.export.Dim("batch")},)
     program = tw.from_torch(

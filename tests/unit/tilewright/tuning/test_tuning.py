@@ -119,7 +119,7 @@ def test_later_compiles_use_the_log(log: Path) -> None:
 
 
 def test_a_log_of_another_compiler_never_makes_slower(log: Path, tmp_path: Path) -> None:
-    """Its numbers are not believed: both programs are measured."""
+    """Figures in the log are not believed: both programs are measured."""
     values = json.loads(log.read_text())
     values |= {"compiler": "another"}
     path = tmp_path / "log.jsonl"
@@ -165,7 +165,7 @@ def test_joined_logs_give_the_best(log: Path, tmp_path: Path) -> None:
 
 
 def test_logs_without_an_objective_are_of_cycles(log: Path, tmp_path: Path) -> None:
-    """As all were before there was a choice."""
+    """Lines without an objective are of cycles, as all were before there was a choice."""
     values = json.loads(log.read_text())
     assert (values["objective"], values["unit"], values["figure"]) == ("cycles", "cycles", values["cycles"])
     for name in ("objective", "unit", "default_figure", "figure"):
@@ -308,7 +308,8 @@ def test_mistakes(tmp_path: Path) -> None:
 
 
 def test_a_memory_has_findings_of_its_own(tmp_path: Path) -> None:
-    """What is found beside a slow memory is faster there, by the cycles of a run, and is not used beside another."""
+    """A schedule found for a slow memory is faster there, by the cycles of a run, and is not used for another
+    memory."""
     path = tmp_path / "log.jsonl"
     slow = "--interval", 3
     found = json.loads(invoke("tune", MODEL, *slow, "--budget", 4, "--jobs", 1, "--log", path, "--json", "-").stdout)

@@ -29,7 +29,7 @@ def turn(x: np.ndarray, position: int) -> np.ndarray:
 
 
 def logits(weights: Weights, tokens: list[int]) -> np.ndarray:
-    """Of every token, each with the last `window` tokens in view, in float64."""
+    """Logits of every token, each with the last `window` tokens in view, in float64."""
     keys: list[list[np.ndarray]] = [[] for _ in weights.layers]
     values: list[list[np.ndarray]] = [[] for _ in weights.layers]
     found = []
@@ -72,7 +72,7 @@ def step_by_step(model: onnx.ModelProto, tokens: list[int], first: int) -> np.nd
 @pytest.mark.medium
 @pytest.mark.parametrize("first", [1, 5])
 def test_values_are_those_of_the_formulas(first: int) -> None:
-    """Also behind the end of the cache, where the first tokens are forgotten."""
+    """Logits equal the formulas also past the end of the cache, where the first tokens are forgotten."""
     weights = Weights.random(SHAPE, 3)
     tokens = np.random.default_rng(1).integers(10, size=20).tolist()
     got = step_by_step(decoder("small", SHAPE, weights), tokens, first)

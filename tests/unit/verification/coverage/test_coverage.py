@@ -1,4 +1,4 @@
-"""How coverage is counted: points of Verilator, waivers, the bins of the instruction table."""
+"""Counting of coverage: points of Verilator, waivers, the bins of the instruction table."""
 
 from __future__ import annotations
 

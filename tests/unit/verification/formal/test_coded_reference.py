@@ -1,5 +1,4 @@
-"""What proofs take for the rule of `tilewright.isa.codes` against `tilewright.isa.codes`: in every cycle of streams of
-all kinds."""
+"""Compares the proofs' form of the code rule with `tilewright.isa.codes`, in every cycle of streams of all kinds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of faults it is proved that they change nothing only where they do not."""
+"""Faults are proved to change nothing only where they do not."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ DATA_BITS, ADDRESS_BITS, NEXT_BITS = 4, 11, 10
 
 @dataclass(frozen=True)
 class Step:
-    """What the player does in one cycle.
+    """Commands and data of the player in one cycle.
 
     Attributes:
         command: RAS, CAS and WE, 1 where asserted.

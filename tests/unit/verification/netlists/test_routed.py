@@ -1,4 +1,4 @@
-"""What is in a bitstream is the machine: the driver's bytes, and those of the RTL, after placement and routing."""
+"""The machine in a bitstream gives the driver's bytes, and those of the RTL, after placement and routing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests keep of designs for boards."""
+"""Builds of designs for boards that tests keep."""
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -105,7 +105,7 @@ def test_summary(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.medium
 def test_going_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is found or explained is not looked for again, in the same sources; what is left open is."""
+    """Faults found or explained are not tried again in the same sources; those left open are."""
     python = [python_faults.Fault(PYTHON[0], "f", index, 7, "1 -> 2") for index in range(3)]
     cpp = cpp_faults.Fault(CPP[0], 3, "x + 1", 4, "1", "2")
     some = [Found(python[0], "golden x", "", 0.4, 9), Found(python[1], "", "", 2.0, 8), Found(cpp, "", "", 1.2, 5)]

@@ -1,4 +1,4 @@
-"""What `docs/compiler.md` says of the quantised ops is what the compiler has."""
+"""Compares the table of quantised ops in `docs/compiler.md` with the compiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What onnxruntime's `quantize_dynamic` writes, and what onnxruntime makes of it, equal to onnxruntime in every bit."""
+"""Models by onnxruntime's `quantize_dynamic`, and onnxruntime's optimised forms of them, equal it in every bit."""
 
 from __future__ import annotations
 

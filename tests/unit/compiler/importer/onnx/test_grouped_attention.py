@@ -93,7 +93,7 @@ def test_what_scores_are(fixed: bool) -> None:
 
 @pytest.mark.medium
 def test_positions() -> None:
-    """Those of a prompt count on from the first one; RoPE of a part of each head."""
+    """Positions of a prompt count on from the first one; RoPE turns a part of each head."""
     nodes, r = Nodes(), np.random.default_rng(4)
     add(nodes, PROMPT, r, rotary=8, positions=np.array([[2, 0, 1, 1, 3], [0, 1, 2, 3, 4]]))
     add(nodes, TOKEN, r, rotary=8, positions=np.array([[3], [8]]))

@@ -70,7 +70,7 @@ def test_an_lstm_of_bytes_is_one_kernel_and_says_why_it_is_on_the_cpu() -> None:
 @pytest.mark.parametrize("both", [False, True])
 @pytest.mark.parametrize("activation", [4, 1])
 def test_float_lstm(activation: int, both: bool) -> None:
-    """Those that are one ONNX node, and those that are unrolled (without an input gate)."""
+    """LSTMs equal LiteRT's where they are one ONNX node, and where they are unrolled (without an input gate)."""
     for peepholes in (False, True):
         for coupled in (False, True):
             r = np.random.default_rng(activation)
@@ -139,7 +139,8 @@ def test_computed_output_shape_says_why_it_may_be_a_step_off() -> None:
 
 @pytest.mark.parametrize("op", ["MUL", "DEQUANTIZE", "TANH"])
 def test_operators_numbered_in_the_younger_field_alone(op: str) -> None:
-    """As ai-edge-quantizer writes them: `deprecated_builtin_code` is 0, which alone would be ADD."""
+    """Operators are read from the newer field, as ai-edge-quantizer writes them: `deprecated_builtin_code` is 0, which
+    alone would be ADD."""
     x, kind = T("x", (1, 4, 4, 3), "int8", 0.1, 3), "float32" if op == "DEQUANTIZE" else "int8"
     y = T("y", (1, 4, 4, 3), kind, None if kind == "float32" else 1 / 128, 0)
     options = ("MulOptions", {}) if op == "MUL" else None

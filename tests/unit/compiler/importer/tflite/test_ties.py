@@ -266,7 +266,7 @@ def test_products_of_mixed_types() -> None:
 def test_products_that_round_twice_say_so_where_they_are_outputs(
     cpu_only: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With any other reason an output must be equal, wherever it is made."""
+    """An output with any other reason must be equal, wherever it is made."""
     tensors = [T("a", (4, 40, 32), "int8", 0.05, 3), T("b", (4, 32, 48), "int8", 0.02, -5)]
     y = T("y", (4, 40, 48), "int8", 0.3, 7)
     data = one("BATCH_MATMUL", tensors, y, ("BatchMatMulOptions", {}), 2)

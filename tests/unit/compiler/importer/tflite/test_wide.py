@@ -112,13 +112,13 @@ def test_largest_sums() -> None:
 
 
 def test_a_network_of_bytes_beside() -> None:
-    """Where operators compute bytes too, the default kernels are the reference."""
+    """The default kernels are the reference where operators compute bytes too."""
     data = unary("TANH", T("x", (1, 4), "int8", 0.1), T("y", (1, 4), "int8", 1 / 128), version=2)
     assert not LiteRtReference(data).by_reference_kernels
 
 
 def test_moves_of_bytes_beside() -> None:
-    """Behind a RESHAPE of bytes the reference kernels are right, behind a QUANTIZE of bytes the default ones."""
+    """The reference kernels are right behind a RESHAPE of bytes, the default ones behind a QUANTIZE of bytes."""
     shape = T("s", (1,), "int32", data=np.array([64]))
     tensors = [T("x", (8, 8), "int8", 0.05), shape, T("f", (64,), "int8", 0.05), T("y", (64,), "int16", 0.001)]
     last = Op("QUANTIZE", ["f"], ["y"], ("QuantizeOptions", {}), 3)

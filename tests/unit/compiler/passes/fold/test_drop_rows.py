@@ -86,7 +86,8 @@ def products(graph: Graph) -> list[int]:
     ],
 )
 def test_the_last_block_makes_the_rows_that_are_read(op: str, places: tuple[int, ...], outputs: int) -> None:
-    """Its products but those of keys and values; where something else reads them, all of what is between."""
+    """The last block computes only the rows that are read, but for keys and values; all rows where something else reads
+    them."""
     net = Random()
     x = net.input((1, TOKENS, WIDTH), np.int8)
     y = block(net, block(net, x))

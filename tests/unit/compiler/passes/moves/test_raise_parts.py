@@ -30,7 +30,8 @@ def parts(m: Model, packed: str, op: str) -> list[str]:
 
 
 def attention(dtype: type, op: str, between: bool, heads: int = 3, depth: int = 16, batch: int = 1) -> Model:
-    """As timm exports it; with quantisers between the moves, as onnxruntime's quantisation writes it, or without."""
+    """Attention as timm exports it; with quantisers between the moves, as onnxruntime's quantisation writes it, or
+    without."""
     width, zero = heads * depth, 3 if dtype == np.int8 else 131
     m = Model(dtype, 3)
     again = (lambda x: m.requantized(x, 0.02, zero)) if between else lambda x: x

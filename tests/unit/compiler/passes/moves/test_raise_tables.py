@@ -30,7 +30,7 @@ def test_not_where_the_moved_tensor_is_read_twice() -> None:
 
 
 def test_not_where_nothing_could_apply_it() -> None:
-    """Behind a graph input, and behind another table."""
+    """A table stays behind a graph input, and behind another table."""
     net = Net()
     a = net.table(net.reshape(net.input((3, 8), np.int8), 24))
     b = net.table(net.reshape(net.table(net.input((3, 8), np.int8)), 24))

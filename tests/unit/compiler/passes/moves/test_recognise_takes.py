@@ -1,4 +1,4 @@
-"""Which movement becomes QTake, and with which places."""
+"""Recognition of movement as QTake, and the indices it takes."""
 
 from __future__ import annotations
 

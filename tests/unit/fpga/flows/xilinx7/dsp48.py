@@ -1,5 +1,5 @@
-"""What a DSP48E1 does, from the bits in the frames alone: by the database's names, and what the vendor's user guide of
-the block (UG479) says of them.
+"""Decodes the function of a DSP48E1 from the bits in the frames alone: by the database's names, and by the vendor's
+user guide of the block (UG479).
 
 What their inputs are is known from the flow: nothing is routed to OPMODE[5:0], ALUMODE[1:0] and CARRYIN, which read 1
 then; the others have a multiplexer with constants, of which one must be selected: such an input is `None` else.
@@ -31,7 +31,7 @@ class Block:
 
     @property
     def adds(self) -> str:
-        """What Z is."""
+        """The operand on multiplexer Z, "unknown" if its select bits are."""
         high = self.opmode[4:]
         return "unknown" if None in high else ADDS[sum(int(bit or 0) << n for n, bit in enumerate(high))]
 

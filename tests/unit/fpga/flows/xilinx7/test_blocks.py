@@ -1,4 +1,4 @@
-"""What is added to nextpnr's FASM of DSP blocks and block RAMs."""
+"""Features added to nextpnr's FASM of DSP blocks and block RAMs."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def added(text: str, widths: dict[str, dict[str, int]] | None = None) -> list[st
 
 
 def test_constants_of_a_dsp_block() -> None:
-    """For a 0 the tie to ground and no inverter, for a 1 the tie to the supply and no inverter: what the vendor's tool
-    was measured to write for each of the eight inputs."""
+    """Constant inputs get a tie to ground for a 0 and to the supply for a 1, without an inverter. The vendor's tool was
+    measured to write this for each of the eight inputs."""
     expected = []
     for bus, n in BUSES:
         expected += [f"DSP_R_X9Y5.DSP_1_{bus}{n}.DSP_GND_R", f"DSP_R_X9Y5.DSP48.DSP_1.ZIS_{bus}_INVERTED[{n}]"]
@@ -66,7 +66,7 @@ def test_ports_of_one_and_nine_bits() -> None:
 
 
 def test_clocks_of_output_registers() -> None:
-    """As the clock of the port; without a register, or with an inverted clock, nothing."""
+    """An output register has the clock of its port; without a register, or with an inverted clock, nothing is added."""
     half = "BRAM_R_X8Y5.RAMB18_Y1."
     clocks = f"{half}ZINV_CLKARDCLK\n{half}ZINV_CLKBWRCLK\n"
     assert added(clocks) == []
