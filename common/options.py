@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from tilewright.common.text import meant
+from tilewright.common.text import suggest
 
 Options = TypeVar("Options")
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -28,7 +28,7 @@ def collect(kind: type[Options], given: Mapping[str, Any], function: str, base: 
     known = [field.name for field in dataclasses.fields(kind) if field.init]  # type: ignore[arg-type]
     for name in given:
         if name not in known:
-            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{meant(name, known)}")
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{suggest(name, known)}")
     return kind(**given) if base is None else dataclasses.replace(base, **given)  # type: ignore[type-var]
 
 

@@ -33,7 +33,7 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
 
 
-def meant(name: str, known: Iterable[str]) -> str:
+def suggest(name: str, known: Iterable[str]) -> str:
     """The hint after an unknown name in a message: " (did you mean base?)" for "bsae", "" where no name is near."""
     import difflib  # only mistakes need it
 
@@ -42,6 +42,6 @@ def meant(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {' or '.join(by_lower[n] for n in near)}?)" if near else ""
 
 
-def drawn(text: str) -> str:
+def mathtext_escaped(text: str) -> str:
     """`text` escaped so that Matplotlib shows it unchanged: between two dollar signs it would be a formula."""
     return printable(text).replace("$", r"\$")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilewright.common.errors import UsageError
-from tilewright.common.text import meant
+from tilewright.common.text import suggest
 from tilewright.isa.program_check import MAX_THREADS
 from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 
@@ -98,5 +98,5 @@ def _check_passes(names: tuple[str, ...]) -> None:
     for name in names:
         if name not in known and name != "all":
             raise UsageError(
-                f"unknown pass {name!r}{meant(name, (*known, 'all'))}; the passes are {', '.join(known)} (or all)"
+                f"unknown pass {name!r}{suggest(name, (*known, 'all'))}; the passes are {', '.join(known)} (or all)"
             )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.common.text import meant
+from tilewright.common.text import suggest
 from tilewright.driver.errors import TransportError
 from tilewright.driver.transport.base import Transport
 from tilewright.driver.transport.pcie import PcieTransport
@@ -76,7 +76,7 @@ def open_transport(address: str) -> Transport:
         key, _, text = part.partition("=")
         if key not in kind.options:
             raise TransportError(
-                f"{name}: unknown option {key!r}{meant(key, kind.options)}; options: {', '.join(kind.options)}"
+                f"{name}: unknown option {key!r}{suggest(key, kind.options)}; options: {', '.join(kind.options)}"
             )
         try:
             options[key] = kind.options[key](text)

@@ -239,14 +239,14 @@ class BoardDevice(TakesLaunches):
     def write(self, address: int, data: bytes | np.ndarray) -> None:
         flat = np.frombuffer(data, np.uint8) if not isinstance(data, np.ndarray) else data.reshape(-1).view(np.uint8)
         self._check(address, flat.size)
-        with self._mutex, self._watched():
+        with self._mutex, self._closing_on_failure():
             self._zero_around(address, address + flat.size)
             if flat.size:
                 self.transport.write(address, flat)
 
     def read(self, address: int, nbytes: int) -> np.ndarray:
         self._check(address, nbytes)
-        with self._mutex, self._watched():
+        with self._mutex, self._closing_on_failure():
             self._zero()
             return self.transport.read(address, nbytes)
 
@@ -274,7 +274,7 @@ class BoardDevice(TakesLaunches):
         """
         check_run(self.config, launch)
         limit = self.seconds if seconds is None else seconds
-        with self._mutex, self._watched():
+        with self._mutex, self._closing_on_failure():
             self._recover()
             self._zero()
             values = run_values(launch)
@@ -297,8 +297,8 @@ class BoardDevice(TakesLaunches):
                     self.transport.from_device(r.base, r.base + r.size)
             values = _read_all(self.transport)
             if not finished:
-                raise self._given_up(values, limit)
-            status = fields("STATUS", self._present(values["STATUS"]))
+                raise self._timeout_error(values, limit)
+            status = fields("STATUS", self._checked_status(values["STATUS"]))
             if status["ERROR"]:
                 error = self._error(values, launch.region, launch.program_offset)
                 self.reset()
@@ -311,9 +311,9 @@ class BoardDevice(TakesLaunches):
         self.transport.write_registers(REGISTER["CONTROL"].offset, [mask("CONTROL", name)])
 
     def _status(self) -> int:
-        return self._present(self.transport.read_registers(REGISTER["STATUS"].offset, 1)[0])
+        return self._checked_status(self.transport.read_registers(REGISTER["STATUS"].offset, 1)[0])
 
-    def _present(self, status: int) -> int:
+    def _checked_status(self, status: int) -> int:
         """Checks the value of STATUS and returns it. Raises where it is all ones, like that of a card that fell off its
         bus: it would look busy.
         """
@@ -341,7 +341,7 @@ class BoardDevice(TakesLaunches):
             return error_of(values)
         return error_of(values, word)
 
-    def _given_up(self, values: dict[str, int], seconds: float) -> DeviceError:
+    def _timeout_error(self, values: dict[str, int], seconds: float) -> DeviceError:
         cycles = values["CYCLES_LO"] | values["CYCLES_HI"] << 32
         text = f"TIMEOUT: the NPU is still busy after {seconds:g} s and {cycles:,} cycles"
         try:
@@ -358,7 +358,7 @@ class BoardDevice(TakesLaunches):
         """
         with self._mutex:
             self._command("SOFT_RESET")
-            if self._quiet() or (self.transport.hard_reset() and self._quiet()):
+            if self._wait_until_idle() or (self.transport.hard_reset() and self._wait_until_idle()):
                 return
             raise DeviceError(
                 f"{self.transport.name}: the reset does not end, the bus does not answer the NPU; "
@@ -366,11 +366,13 @@ class BoardDevice(TakesLaunches):
                 ErrorCode.WATCHDOG,
             )
 
-    def _quiet(self) -> bool:
-        return _until(lambda: not self._status() & mask("STATUS", "BUSY", "RESETTING", "ERROR"), self.reset_seconds)
+    def _wait_until_idle(self) -> bool:
+        return _wait_until(
+            lambda: not self._status() & mask("STATUS", "BUSY", "RESETTING", "ERROR"), self.reset_seconds
+        )
 
     @contextlib.contextmanager
-    def _watched(self) -> Iterator[None]:
+    def _closing_on_failure(self) -> Iterator[None]:
         """Closes the device after a failure of the link, when the board's state is no longer known."""
         if self.closed:
             raise TransportError(f"{self.transport.name}: the device is closed")
@@ -393,7 +395,7 @@ class BoardDevice(TakesLaunches):
         self.close()
 
 
-def _until(condition: Callable[[], bool], seconds: float) -> bool:
+def _wait_until(condition: Callable[[], bool], seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() >= deadline:

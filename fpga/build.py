@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from tilewright.common.text import meant
+from tilewright.common.text import suggest
 from tilewright.fpga.board import BLOCK_RAM, SDRAM, Board, Point
 from tilewright.fpga.boards import BOARDS
 from tilewright.fpga.errors import FpgaError
@@ -22,7 +22,7 @@ def board_named(name: str) -> Board:
     """The board of this name. Raises `FpgaError` listing the boards."""
     boards: dict[str, Board] = {**BOARDS, **ZYNQ_BOARDS}
     if name not in boards:
-        raise FpgaError(f"unknown board {name!r}{meant(name, boards)}; boards: {', '.join(boards)}")
+        raise FpgaError(f"unknown board {name!r}{suggest(name, boards)}; boards: {', '.join(boards)}")
     return boards[name]
 
 

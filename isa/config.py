@@ -11,7 +11,7 @@ from typing import Any
 from tilewright.common.documents import read_document
 from tilewright.common.errors import TilewrightError
 from tilewright.common.shown import Shown
-from tilewright.common.text import ACCEPTED, MAX_NAME, is_plain, meant, plain
+from tilewright.common.text import ACCEPTED, MAX_NAME, is_plain, plain, suggest
 
 #: Memories are described in rows; a row address in an instruction has this many bits in any configuration.
 ROW_BITS = 18
@@ -373,7 +373,7 @@ class NpuConfig(Shown):
         path = Path(source)
         if path.suffix not in (".json", ".toml"):
             raise ConfigError(
-                f"unknown configuration {str(source)!r}{meant(str(source), PRESETS)}; "
+                f"unknown configuration {str(source)!r}{suggest(str(source), PRESETS)}; "
                 f"presets: {', '.join(PRESETS)}; or give a .json or .toml file"
             )
         try:
@@ -393,7 +393,7 @@ class NpuConfig(Shown):
 def _with_known_fields(field: str) -> str:
     """The text that names an unknown field and the known ones, for messages."""
     known = [f.name for f in fields(NpuConfig)]
-    return f"{field!r}{meant(field, known)}; known: {', '.join(known)}"
+    return f"{field!r}{suggest(field, known)}; known: {', '.join(known)}"
 
 
 PRESETS: dict[str, NpuConfig] = {
@@ -431,5 +431,5 @@ PRESETS: dict[str, NpuConfig] = {
 def preset(name: Any) -> NpuConfig:
     """A named preset. Raises `ConfigError` listing the names."""
     if not isinstance(name, str) or name not in PRESETS:
-        raise ConfigError(f"unknown preset {name!r}{meant(str(name), PRESETS)}; presets: {', '.join(PRESETS)}")
+        raise ConfigError(f"unknown preset {name!r}{suggest(str(name), PRESETS)}; presets: {', '.join(PRESETS)}")
     return PRESETS[name]

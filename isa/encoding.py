@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tilewright.common.errors import TilewrightError
-from tilewright.common.text import meant
+from tilewright.common.text import suggest
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.error_codes import ErrorCode
 from tilewright.isa.fields import HEADER, INSTRUCTION_BYTES, Field
@@ -85,11 +85,11 @@ def op(name: str, **values: int) -> Op:
     """
     instruction = BY_NAME.get(name)
     if instruction is None:
-        raise EncodingError(f"unknown instruction {name!r}{meant(name, BY_NAME)}; known: {', '.join(BY_NAME)}")
+        raise EncodingError(f"unknown instruction {name!r}{suggest(name, BY_NAME)}; known: {', '.join(BY_NAME)}")
     if not _SETTABLE[name].issuperset(values):
         key = next(key for key in values if key not in _SETTABLE[name])
         known = ", ".join(f for f in instruction.by_name if f != "opcode")
-        raise EncodingError(f"{name} has no field {key!r}{meant(key, _SETTABLE[name])}; known: {known}")
+        raise EncodingError(f"{name} has no field {key!r}{suggest(key, _SETTABLE[name])}; known: {known}")
     return Op(instruction, {k: int(v) for k, v in values.items()})
 
 

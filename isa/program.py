@@ -23,7 +23,7 @@ import numpy as np
 from tilewright.common.errors import TilewrightError
 from tilewright.common.shown import Shown, listed
 from tilewright.common.store import opened, read, write_atomically
-from tilewright.common.text import meant
+from tilewright.common.text import suggest
 from tilewright.common.typed import convert, from_json
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.encoding import Op, from_bytes
@@ -162,7 +162,7 @@ class Program(Shown):
         found = next((e for e in self.entries if e.name == name), None)
         if found is None:
             there = f"it has {', '.join(e.name for e in self.entries)}" if self.entries else "it has none"
-            hint = meant(name or "", [e.name for e in self.entries])
+            hint = suggest(name or "", [e.name for e in self.entries])
             raise ProgramError(f"{self.name} has no entry point {name!r}{hint}: {there}" if name else
                                f"{self.name} has several entry points, name one: {there}")  # fmt: skip
         first, end = found.first_step, found.first_step + found.step_count
@@ -367,38 +367,38 @@ def _from_manifest(manifest: Any, body: memoryview) -> Program:
     if config.fingerprint != manifest["fingerprint"]:
         raise ValueError(f"fingerprint {manifest['fingerprint']} is not that of its configuration {config.fingerprint}")
 
-    def the(kind: Any, name: str) -> Any:
+    def typed(kind: Any, name: str) -> Any:
         return convert(kind, manifest[name], name)
 
-    options = the(_Options, "options")
+    options = typed(_Options, "options")
     steps: list[NpuStep | CpuStep] = []
-    for number, step in enumerate(the(list[dict[str, Any]], "steps")):
+    for number, step in enumerate(typed(list[dict[str, Any]], "steps")):
         kind: type[NpuStep | CpuStep] = NpuStep if step.get("kind") == "npu" else CpuStep
         steps.append(from_json(kind, step, f"steps[{number}]"))
     return Program(
-        name=the(str, "name"),
+        name=typed(str, "name"),
         config=config,
         instructions=sections.pop("instructions"),
         constants=sections.pop("constants"),
-        arena_bytes=the(int, "arena_bytes"),
-        host_bytes=the(int, "host_bytes"),
-        buffers=the(list[Buffer], "buffers"),
-        inputs=the(list[TensorInfo], "inputs"),
-        outputs=the(list[TensorInfo], "outputs"),
-        tensors=the(list[TensorInfo], "tensors"),
+        arena_bytes=typed(int, "arena_bytes"),
+        host_bytes=typed(int, "host_bytes"),
+        buffers=typed(list[Buffer], "buffers"),
+        inputs=typed(list[TensorInfo], "inputs"),
+        outputs=typed(list[TensorInfo], "outputs"),
+        tensors=typed(list[TensorInfo], "tensors"),
         steps=steps,
-        layers=the(list[Layer], "layers"),
+        layers=typed(list[Layer], "layers"),
         sections=sections,
-        compiler=the(str, "compiler"),
+        compiler=typed(str, "compiler"),
         keep_all=options.keep == "all",
         host=HostFacts(options.host, options.host_features, options.threads),
         input_ranges=options.input_ranges,
-        notes=the(list[str], "notes"),
+        notes=typed(list[str], "notes"),
         metadata=convert(dict[str, str], manifest.get("metadata", {}), "metadata"),
         states=convert(list[StateInfo], manifest.get("states", []), "states"),
         entries=convert(list[EntryPoint], manifest.get("entries", []), "entries"),
         host_work=convert(list[KernelWork], manifest.get("host_work", []), "host_work"),
-        compile_seconds=the(float, "compile_seconds"),
+        compile_seconds=typed(float, "compile_seconds"),
         signature=convert(str, manifest.get("signature", ""), "signature"),
         trusted=False,
     )

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tilewright.common.text import meant
+from tilewright.common.text import suggest
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.graph.graph import Graph, Node, State
 
@@ -51,7 +51,7 @@ def declare_states(graph: Graph, pairs: Mapping[str, str]) -> None:
         for name, names, kind in ((past, graph.inputs, "input"), (present, graph.outputs, "output")):
             if name not in names:
                 raise CompileError(
-                    f"state {past!r}: there is no {kind} {name!r}{meant(name, names)}; there are {', '.join(names)}"
+                    f"state {past!r}: there is no {kind} {name!r}{suggest(name, names)}; there are {', '.join(names)}"
                 )
         before, after = graph.tensor(past), graph.tensor(present)
         if (before.shape, before.dtype) != (after.shape, after.dtype):

@@ -25,7 +25,7 @@ from typing import Any
 
 import onnx
 
-from tilewright.common.text import meant
+from tilewright.common.text import suggest
 from tilewright.compiler.errors import CompileError, StagingError
 from tilewright.compiler.graph.graph import Graph, Tensor
 from tilewright.compiler.importer.onnx import (  # noqa: F401  (they fill the handler table)
@@ -55,7 +55,7 @@ from tilewright.compiler.importer.onnx.builder import OnnxBuilder
 from tilewright.compiler.importer.onnx.extras import gradient, machine_learning, preview, signal, training  # noqa: F401
 from tilewright.compiler.importer.onnx.handlers import HANDLERS
 from tilewright.compiler.importer.onnx.inputs import batch_note, fixed_value, input_shapes
-from tilewright.compiler.importer.onnx.loader import load, one_line, opset_of, reported, source_name
+from tilewright.compiler.importer.onnx.loader import import_errors, load, one_line, opset_of, source_name
 from tilewright.compiler.limits import check_shape
 from tilewright.compiler.onnx.onnx_ops import OPSET, numpy_dtype
 
@@ -87,7 +87,7 @@ def import_onnx(
         CompileError: damaged or inconsistent model. UnsupportedError: a valid model that is not supported.
     """
     name = source_name(source)
-    with reported(name):
+    with import_errors(name):
         model = load(source, name)
         return _build(model, name, dict(shapes or {}), dict(constants or {}), staged, batch)
 
@@ -112,7 +112,7 @@ def _build(
     infos = {i.name: i for i in model.graph.input}
     for key, value in constants.items():
         if key not in infos or key in graph.tensors:
-            raise CompileError(f"a value is given for {key!r}, which is no input of the model{meant(key, infos)}")
+            raise CompileError(f"a value is given for {key!r}, which is no input of the model{suggest(key, infos)}")
         array = fixed_value(infos[key], value)
         graph.add(Tensor(key, tuple(array.shape), array.dtype, array))
     inputs = [i for i in model.graph.input if i.name not in graph.tensors]

@@ -77,8 +77,8 @@ class _Shared:
             )
         elif _kind(known.begin) != _kind(state.begin):
             raise CompileError(
-                f"entry point {entry!r} keeps state {state.name!r} as {_shown(state.begin)}, another one as "
-                f"{_shown(known.begin)}"
+                f"entry point {entry!r} keeps state {state.name!r} as {_described(state.begin)}, another one as "
+                f"{_described(known.begin)}"
             )
         return begin, begin
 
@@ -91,7 +91,7 @@ def _kind(t: TensorInfo) -> tuple[object, ...]:
     return t.dtype, tuple(t.shape), t.scale, t.zero_point
 
 
-def _shown(t: TensorInfo) -> str:
+def _described(t: TensorInfo) -> str:
     scale = "" if t.scale is None else f" of scale {t.scale:g} and zero point {t.zero_point}"
     return f"{t.dtype}{list(t.shape)}{scale}"
 

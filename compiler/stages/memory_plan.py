@@ -17,7 +17,7 @@ class _Life:
     first: int
     last: int
 
-    def meets(self, other: _Life) -> bool:
+    def overlaps(self, other: _Life) -> bool:
         return self.first <= other.last and other.first <= self.last
 
 
@@ -46,7 +46,7 @@ class MemoryPlan:
         placed: list[tuple[int, int, _Life]] = []  # offset, end, life
         for name, life in sorted(self._lives.items(), key=lambda item: (-item[1].nbytes, item[1].first)):
             at = 0
-            for start, end, _ in sorted((p for p in placed if p[2].meets(life)), key=lambda p: p[:2]):
+            for start, end, _ in sorted((p for p in placed if p[2].overlaps(life)), key=lambda p: p[:2]):
                 if at + life.nbytes <= start:
                     break
                 at = max(at, end)
@@ -74,7 +74,7 @@ class MemoryPlan:
             at, life = self.offsets[name], self._lives[name]
             open_ = [other for other in open_ if self.offsets[other] + self._lives[other].nbytes > at]
             for other in open_:
-                if life.meets(self._lives[other]):
+                if life.overlaps(self._lives[other]):
                     raise CompileError(f"{memory} broken: {name!r} and {other!r} share bytes while both are needed")
             if at < 0 or at + life.nbytes > self.size:
                 raise CompileError(f"{memory} broken: {name!r} lies outside its {self.size} bytes")

@@ -82,7 +82,7 @@ def _searched(problem: StepProblem, effort: int, progress: Callable[[float], Non
         best = min(_refined(problem, *search(problem, 1), 1), best, key=attrgetter("cost"))
     if best.cost == math.inf:  # no schedule of the search makes a program that runs
         plain = Schedule.plain(problem.layers)
-        problem.measured_by(_or_fault(problem.measure)).cost(plain)
+        problem.measured_by(_internal_fault_on_stop(problem.measure)).cost(plain)
         return plain
     return best.schedule
 
@@ -115,7 +115,7 @@ def _part(progress: Callable[[float], None], number: int, count: int) -> Callabl
     return lambda fraction: progress((number + fraction) / count)
 
 
-def _or_fault(measure: Measure) -> Measure:
+def _internal_fault_on_stop(measure: Measure) -> Measure:
     """A cost function with which a program that the machine stops is an internal fault."""
 
     def measured(config: NpuConfig, image: bytes, arena_bytes: int) -> float:

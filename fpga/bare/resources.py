@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tilewright.common import temporary
-from tilewright.common.text import meant
+from tilewright.common.text import suggest
 from tilewright.fpga.bare.clock import place_and_route
 from tilewright.fpga.bare.designs import TOP, rtlil_of
 from tilewright.fpga.bare.kept import cache_file, read_json, run_named, tool_version, write_json
@@ -70,7 +70,7 @@ FAMILIES: dict[str, Family] = {
 def family_named(name: str) -> Family:
     """The family of this name. Raises `FpgaError` listing the families."""
     if name not in FAMILIES:
-        raise FpgaError(f"unknown FPGA family {name!r}{meant(name, FAMILIES)}; there are {', '.join(FAMILIES)}")
+        raise FpgaError(f"unknown FPGA family {name!r}{suggest(name, FAMILIES)}; there are {', '.join(FAMILIES)}")
     return FAMILIES[name]
 
 

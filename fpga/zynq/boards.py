@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tilewright.common.text import meant
+from tilewright.common.text import suggest
 from tilewright.fpga.board import Board, Design, Point
 from tilewright.fpga.cells import Capacity
 from tilewright.fpga.errors import FpgaError
@@ -144,5 +144,5 @@ ZYNQ_BOARDS: dict[str, ZynqBoard] = {
 def zynq_board_named(name: str) -> ZynqBoard:
     """The board of this name. Raises `FpgaError` listing the boards."""
     if name not in ZYNQ_BOARDS:
-        raise FpgaError(f"unknown Zynq board {name!r}{meant(name, ZYNQ_BOARDS)}; boards: {', '.join(ZYNQ_BOARDS)}")
+        raise FpgaError(f"unknown Zynq board {name!r}{suggest(name, ZYNQ_BOARDS)}; boards: {', '.join(ZYNQ_BOARDS)}")
     return ZYNQ_BOARDS[name]

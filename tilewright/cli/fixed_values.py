@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from tilewright.cli.input_files import read_value
-from tilewright.common.text import meant
+from tilewright.common.text import suggest
 from tilewright.errors import UsageError
 from tilewright.store.files import open_arrays
 
@@ -55,7 +55,7 @@ def parse(model: Path, values: tuple[tuple[str, str], ...]) -> dict[str, np.ndar
     found: dict[str, np.ndarray] = {}
     for name, text in values:
         if name not in known:
-            raise UsageError(f"--value {name}: no such input{meant(name, known)}; inputs: {', '.join(known)}")
+            raise UsageError(f"--value {name}: no such input{suggest(name, known)}; inputs: {', '.join(known)}")
         if name in found:
             raise UsageError(f"--value {name} is given twice")
         found[name] = _array(known[name], text)

@@ -18,7 +18,7 @@ from tilewright.cli.printed import Printed, open_standard_streams, printed
 from tilewright.common import interrupts
 from tilewright.common.errors import TilewrightError
 from tilewright.common.quiet import warnings_in_a_line
-from tilewright.common.text import meant
+from tilewright.common.text import suggest
 from tilewright.registry import LazyCommand, load
 
 MISMATCH, MISTAKE, FAULT = 1, 2, 3
@@ -83,7 +83,7 @@ class Group(click.Group):
         except click.UsageError as error:
             if self.get_command(ctx, args[0]) is not None or args[0].startswith("-"):
                 raise
-            hint = meant(args[0], self.list_commands(ctx))
+            hint = suggest(args[0], self.list_commands(ctx))
             raise click.UsageError(f"No such command {args[0]!r}{hint}", ctx) from error
 
 

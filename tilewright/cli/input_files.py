@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tilewright.common.errors import TilewrightError
-from tilewright.common.text import meant
+from tilewright.common.text import suggest
 from tilewright.errors import InputError, UsageError
 from tilewright.isa.program import Program, TensorInfo
 from tilewright.runtime.images import ImageOptions, image_input
@@ -136,7 +136,7 @@ def _arrays(
     if not equals or (name not in names and Path(text).is_file()):
         name, path = "", text
     if name and name not in names:
-        raise UsageError(f"unknown input {name!r}{meant(name, names)}; inputs: {', '.join(names)}")
+        raise UsageError(f"unknown input {name!r}{suggest(name, names)}; inputs: {', '.join(names)}")
     if not path:
         raise UsageError(f"input {text!r} names no file")
     is_image = Path(path).suffix.lower() in IMAGE_SUFFIXES

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jinja2 import Environment, StrictUndefined
 
-from tilewright.common.text import drawn
+from tilewright.common.text import mathtext_escaped
 from tilewright.errors import UsageError
 from tilewright.measure.explain import Explanation
 from tilewright.measure.labels import short_name
@@ -83,7 +83,7 @@ def figure(found: Explanation) -> Figure:
     worst = above[-_LABELS:][::-1]
     if worst:
         lines = [f"{number} {_about(rows[i])}" for number, i in enumerate(worst, 1)]
-        text = drawn("\n".join(["most cycles above the bound", *lines]))
+        text = mathtext_escaped("\n".join(["most cycles above the bound", *lines]))
         below.text(0, 1, text, transform=below.transAxes, ha="left", va="top", fontsize=_FONT)
     axes.grid(True, which="major", linewidth=0.4, alpha=0.6)
     if rows:
@@ -92,7 +92,7 @@ def figure(found: Explanation) -> Figure:
             mark.set_sizes([40])
     utilization = found.bound / max(1, found.cycles)
     title = f"{found.program.name} on {config.name}: {found.cycles:,} cycles, utilisation {utilization:.0%}"
-    axes.set_title(drawn(title), fontsize=11, loc="left")
+    axes.set_title(mathtext_escaped(title), fontsize=11, loc="left")
     shown.draw_without_rendering()  # lays it out, so that places are known
     places: list[list[float]] = (axes.transData.transform(np.column_stack([x, y])[worst]) * 72 / shown.dpi).tolist()
     for number, (i, lift) in enumerate(zip(worst, _lifts(places)), 1):

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from tilewright import registry
-from tilewright.common.text import meant
+from tilewright.common.text import suggest
 from tilewright.errors import UsageError
 from tilewright.isa import device as isa_device
 from tilewright.isa.config import NpuConfig
@@ -72,7 +72,7 @@ def _why_not(name: str, stem: str, found: Backend | None, addressed: bool) -> st
     if found is not None and addressed:
         return f"device {stem!r} takes no address: give {stem!r}, not {name!r}"
     there = ", ".join(f"{b.name}://ADDRESS" if b.scheme else b.name for b in BACKENDS.values() if b.available)
-    hint = meant(stem, [b.name for b in BACKENDS.values() if b.available])
+    hint = suggest(stem, [b.name for b in BACKENDS.values() if b.available])
     return f"unknown device {name!r}{hint}; available: {there or 'none'}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.common.text import meant
+from tilewright.common.text import suggest
 from tilewright.fpga.build import board_named
 from tilewright.fpga.cells import Capacity
 from tilewright.fpga.errors import FpgaError
@@ -34,7 +34,7 @@ def choose_board(table: dict[str, Any], board: str | None) -> dict[str, Any]:
         unknown = sorted(set(own) - set(KEYS))
         if unknown:
             raise SpaceError(
-                f"unknown key {unknown[0]!r} in [boards.{one}]{meant(unknown[0], KEYS)}; known: {', '.join(KEYS)}"
+                f"unknown key {unknown[0]!r} in [boards.{one}]{suggest(unknown[0], KEYS)}; known: {', '.join(KEYS)}"
             )
     chosen = {key: value for key, value in table.items() if key != "boards"}
     if name is None:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 
 import simpleeval
 
-from tilewright.common.text import meant
+from tilewright.common.text import suggest
 from tilewright.errors import UsageError
 
 FUNCTIONS = {"min": min, "max": max, "abs": abs, "log2": math.log2, "sqrt": math.sqrt, "ceil": math.ceil,
@@ -48,7 +48,7 @@ class Expression:
         unknown = sorted(self.names - set(known))
         if unknown:
             raise SpaceError(
-                f"{where}: unknown name {unknown[0]!r} in {self.text!r}{meant(unknown[0], known)}; "
+                f"{where}: unknown name {unknown[0]!r} in {self.text!r}{suggest(unknown[0], known)}; "
                 f"known: {', '.join(sorted(known))}"
             )
         body = tree.body

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from onnx import helper
 
 from tilewright.common import store
-from tilewright.common.text import meant
+from tilewright.common.text import suggest
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.importer.onnx.inputs import batch_note, input_shapes
 from tilewright.compiler.onnx.external_data import read_model
@@ -90,7 +90,7 @@ def _resolve(text: str, shapes: Mapping[str, Sequence[int]], used: set[str]) -> 
     name, _, settings = text.partition(":")
     if name not in ZOO:
         raise UsageError(
-            f"no model file and no network of the zoo: {text!r}{meant(name, ZOO)}; the zoo has {', '.join(ZOO)}"
+            f"no model file and no network of the zoo: {text!r}{suggest(name, ZOO)}; the zoo has {', '.join(ZOO)}"
         )
     try:
         return Network(text, build_quantized(name, **_parameters(settings)).SerializeToString())

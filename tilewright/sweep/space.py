@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.common.documents import read_document
-from tilewright.common.text import meant
+from tilewright.common.text import suggest
 from tilewright.fpga import fmax
 from tilewright.isa.config import ConfigError, NpuConfig
 from tilewright.isa.timing import MemoryTiming
@@ -295,7 +295,7 @@ def _known(table: dict[str, Any], accepted: Iterable[str], where: str) -> None:
     unknown = sorted(set(table) - set(accepted))
     if unknown:
         raise SpaceError(
-            f"unknown key {unknown[0]!r} in {where}{meant(unknown[0], accepted)}; known: {', '.join(accepted)}"
+            f"unknown key {unknown[0]!r} in {where}{suggest(unknown[0], accepted)}; known: {', '.join(accepted)}"
         )
 
 
@@ -347,7 +347,7 @@ def _axis_values(value: Any, where: str) -> tuple[int, ...]:
 def _weights(table: dict[str, Any], networks: tuple[str, ...]) -> dict[str, float]:
     for name, weight in table.items():
         if networks and name not in networks:
-            hint = meant(name, networks)
+            hint = suggest(name, networks)
             raise SpaceError(
                 f"[objective] weights: no network {name!r} is swept{hint}; there are {', '.join(networks)}"
             )

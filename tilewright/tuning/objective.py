@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from tilewright.common.text import meant
+from tilewright.common.text import suggest
 from tilewright.errors import UsageError
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.encoding import Op, from_bytes
@@ -57,7 +57,7 @@ class Objective(StrEnum):
     def named(name: str) -> Objective:
         """Raises `UsageError` listing the names."""
         if name not in list(Objective):
-            raise UsageError(f"unknown objective {name!r}{meant(name, Objective)}; there are {', '.join(Objective)}")
+            raise UsageError(f"unknown objective {name!r}{suggest(name, Objective)}; there are {', '.join(Objective)}")
         return Objective(name)
 
     @property

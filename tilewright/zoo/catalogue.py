@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import onnx
 
 from tilewright import registry
-from tilewright.common.text import meant
+from tilewright.common.text import suggest
 from tilewright.zoo.cache import cached
 from tilewright.zoo.dense_prediction import autoencoder, segmentation
 from tilewright.zoo.detection import detector
@@ -79,7 +79,7 @@ ZOO: dict[str, ZooEntry] = {
 def entry(name: str) -> ZooEntry:
     """The entry of that name; ValueError lists the names there are."""
     if name not in ZOO:
-        raise ValueError(f"no network {name!r} in the zoo{meant(name, ZOO)}; there are {', '.join(sorted(ZOO))}")
+        raise ValueError(f"no network {name!r} in the zoo{suggest(name, ZOO)}; there are {', '.join(sorted(ZOO))}")
     return ZOO[name]
 
 
@@ -89,7 +89,7 @@ def build(name: str, *, cache: bool = True, **params: object) -> onnx.ModelProto
     unknown = params.keys() - found.parameters.keys()
     if unknown:
         known, wrong = ", ".join(found.parameters), sorted(unknown)
-        hint = meant(wrong[0], found.parameters)
+        hint = suggest(wrong[0], found.parameters)
         raise ValueError(f"{name} has no parameter {', '.join(wrong)}{hint}; it has {known}")
     for parameter, value in params.items():
         accepted = _accepted(parameter, found.parameters[parameter], value)

@@ -63,11 +63,11 @@ class Sharing:
         self.busy = False
         self.nbytes = 0
         self._ends: list[tuple[Region, int]] = []  # with how many parts are done at the end
-        # Where it is counted how many threads are inside `everyone`, less _CLOSED for each that has finished.
+        # Where it is counted how many threads are inside `all_threads`, less _CLOSED for each that has finished.
         self._gates: list[int] = []
 
     @property
-    def wanted(self) -> bool:
+    def is_parallel(self) -> bool:
         """True if there are several threads and the work has not been shared yet."""
         return self.threads > 1 and not self.busy
 
@@ -75,20 +75,20 @@ class Sharing:
         """Allocates the counters of work in `turns` parts that is done `times` times."""
         apart = -(-8 * times // LINE) * LINE
         found = Region(self.nbytes, turns, apart)
-        if self.wanted:
+        if self.is_parallel:
             self.nbytes += LINE + self.threads * apart
             self._ends.append((found, turns * times))
         return found
 
     @contextmanager
-    def taken(self, region: Region, time: Number = 0) -> Iterator[Operand]:
+    def parallel_loop(self, region: Region, time: Number = 0) -> Iterator[Operand]:
         """Writes the loop over the parts that this thread takes.
 
         It begins with a share of its own, the same one every time, whose data its caches may still hold, and goes on
         with the remaining parts of the others.
         """
         w, turns = self.writer, region.turns
-        if not self.wanted:
+        if not self.is_parallel:
             with w.loop(0, turns) as i:
                 yield i
             return
@@ -115,11 +115,11 @@ class Sharing:
 
     def wait(self, region: Region, least: Number) -> None:
         """Waits until `least` parts of a region are done."""
-        if self.wanted:
+        if self.is_parallel:
             wait_for(self.writer, self.writer.at("i8", self.counters, region.offset), least)
 
     def finish(self) -> None:
-        """Waits, at the function's end, until all parts of all regions are done and no thread is inside `everyone`."""
+        """Waits at the function's end until all parts of all regions are done and no thread is in `all_threads`."""
         for region, parts in self._ends:
             self.wait(region, parts)
         for offset in self._gates:
@@ -136,7 +136,7 @@ class Sharing:
             within: the loops around it, each with its variable and extent.
         """
         w = self.writer
-        if not self.wanted:
+        if not self.is_parallel:
             with w.loop(0, extent, step) as i:
                 yield i
             return
@@ -145,7 +145,7 @@ class Sharing:
         time: Number = 0
         for i, n in within:
             time = w.add(w.mul(time, n), i)
-        with self.taken(self.region(pieces, math.prod(n for _, n in within)), time) as piece:
+        with self.parallel_loop(self.region(pieces, math.prod(n for _, n in within)), time) as piece:
             ends = []
             for k in (piece, w.add(piece, 1, "nuw nsw")):
                 share = w.udiv(w.mul(k, turns, "nuw nsw"), pieces)
@@ -154,9 +154,9 @@ class Sharing:
                 yield i
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def single_thread(self) -> Iterator[None]:
         """Lets one thread only run the block, the first that comes, unless this is a thread's part already."""
-        if not self.wanted:
+        if not self.is_parallel:
             yield
             return
         w, region = self.writer, self.region(1)
@@ -170,11 +170,11 @@ class Sharing:
         self.busy = False
 
     @contextmanager
-    def everyone(self) -> Iterator[None]:
+    def all_threads(self) -> Iterator[None]:
         """Lets every thread run the whole block that comes here before one has finished it: a later one would overwrite
         memory that the others may have reused by then.
         """
-        if not self.wanted:
+        if not self.is_parallel:
             yield
             return
         w, offset = self.writer, self.nbytes

@@ -14,7 +14,7 @@ from tilewright.compiler.cpu.ir.types import llvm_type
 from tilewright.compiler.cpu.ir.writer import Number
 from tilewright.compiler.cpu.loops.function import Function
 from tilewright.compiler.cpu.loops.lanes import lanes_for, over_lanes
-from tilewright.compiler.cpu.loops.streaming import either_way, streams
+from tilewright.compiler.cpu.loops.streaming import emit_past_caches, streams
 from tilewright.compiler.cpu.loops.transpose import emit_transpose
 
 ACC_TILE = 2048  # elements of an in-cache accumulator row
@@ -35,7 +35,7 @@ def emit_assign(f: Function, what: Assignment, bounds: Bounds | None = None) -> 
         merged, (merged_body,), merged_offset = merge(what.variables, [what.body], what.offset)
         what = Assignment(merged, merged_body, what.buffer, merged_offset)
     variables, body, buffer, offset = what
-    if f.sharing.wanted:
+    if f.sharing.is_parallel:
         _divide(f, what, bounds)
         return
     folds = [e for e in walk(body) if e.op == "reduce"]
@@ -59,7 +59,7 @@ def emit_assign(f: Function, what: Assignment, bounds: Bounds | None = None) -> 
 
     operations = sum(e.op not in ("const", "load") for e in set(walk(body)))
     if bounds is None and operations <= STREAM_OPERATIONS and streams(f, buffer, offset, lane, lanes):
-        either_way(f, buffer, nest)
+        emit_past_caches(f, buffer, nest)
     else:
         nest()
 
@@ -70,7 +70,7 @@ def _divide(f: Function, what: Assignment, bounds: Bounds | None) -> None:
     longest = max(variables, key=lambda v: v.extent, default=None)
     block = next((b for b in _BLOCKS if longest is not None and longest.extent % b == 0), 0)
     if longest is None or bounds is not None or longest.extent < 2 or (not block and longest is variables[-1]):
-        with f.sharing.alone():
+        with f.sharing.single_thread():
             emit_assign(f, what, bounds)
         return
     if block and longest.extent > block:
@@ -91,7 +91,7 @@ def emit_rows(f: Function, outer: list[Var], parts: list[Assignment]) -> None:
         if buffer.role == "local":
             f.locals[buffer] = f.alloca(llvm_type(buffer.dtype, True), buffer.size)
     longest = max(outer, key=lambda v: v.extent, default=None)
-    with f.loops(outer, divide=longest) if longest is not None else f.sharing.alone():
+    with f.loops(outer, divide=longest) if longest is not None else f.sharing.single_thread():
         for part in parts:
             emit_assign(f, part)
 

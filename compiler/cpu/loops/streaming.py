@@ -11,7 +11,7 @@ LINE = 64  # bytes of a cache line
 STREAM_BYTES = 16 << 20  # results from this size on are not worth keeping in caches
 
 
-def either_way(f: Emitter, buffer: Buffer, nest: Callable[[], None]) -> None:
+def emit_past_caches(f: Emitter, buffer: Buffer, nest: Callable[[], None]) -> None:
     """Writes `nest` with stores past the caches where `buffer` starts at a cache line, else with plain ones."""
     address = f.convert("ptrtoint", f.pointer(buffer), "i64")
     aligned = f.icmp("eq", f.and_(address, LINE - 1), 0)

@@ -9,7 +9,7 @@ from tilewright.compiler.cpu.ir.types import llvm_type, vector
 from tilewright.compiler.cpu.ir.writer import Operand, Writer
 from tilewright.compiler.cpu.loops.function import Function
 from tilewright.compiler.cpu.loops.lanes import VECTOR_TYPES, first_lanes
-from tilewright.compiler.cpu.loops.streaming import either_way, streams
+from tilewright.compiler.cpu.loops.streaming import emit_past_caches, streams
 
 SQUARE = 16  # most elements of a side of a block
 
@@ -69,7 +69,7 @@ def emit_transpose(f: Function, what: Assignment) -> bool:
                                 _block(f, Side(source, at, row, rows), Side(buffer, offset, lane, columns), n)
 
     if streams(f, buffer, offset, lane, n):
-        either_way(f, buffer, nest)
+        emit_past_caches(f, buffer, nest)
     else:
         nest()
     return True

@@ -234,7 +234,7 @@ class Job:
                 first_b = f.add(f.index(direct.base(d.batch)), start)
             for variables, body, k in pieces:
                 offset = k * self.ldb + Index.of(rr) * cols + Index.of(cc)
-                with f.sharing.everyone():  # each thread has a `packed` of its own
+                with f.sharing.all_threads():  # each thread has a `packed` of its own
                     _nest(f, Assignment(variables, body, self.packed, offset), block)
             done = 0
             for tiles, size in self.gemm.tiles(d.m.extent, self.target):

@@ -26,7 +26,7 @@ from tilewright.compiler.cpu.ops.convolution import (
 from tilewright.compiler.cpu.ops.matmul import batch_index, split_matmul
 from tilewright.compiler.cpu.ops.movement import pad_constant
 from tilewright.compiler.cpu.ops.rules import op
-from tilewright.compiler.cpu.ops.transposed import by_phases, spread_out, transpose_window, turned_weights
+from tilewright.compiler.cpu.ops.transposed import by_phases, dilated_input, flipped_weights, transpose_window
 from tilewright.compiler.cpu.stages.context import CHEAP, Context
 from tilewright.compiler.cpu.stages.value import Value
 
@@ -375,13 +375,13 @@ def transposed_sums_integer(
     kernel = data.shape[2:]
     w = transpose_window(ctx, x.shape[2:], kernel, shape)
     strides = ctx.ints("strides", [1] * n) or [1] * n
-    d = turned_weights(data, groups)
+    d = flipped_weights(data, groups)
     convolve = lambda part, window, sub: conv_sums(
         ctx, x, Value(part.shape, "i8"), part, fixed(zx), zw, window, sub, groups
     )
     y = by_phases(ctx, x, d, shape, "i32", convolve)
     if y is not None:
         return y
-    spread = spread_out(ctx, x, w, strides, shape, const(zx, x.dtype))
+    spread = dilated_input(ctx, x, w, strides, shape, const(zx, x.dtype))
     flat = Window(w.kernel, w.strides, w.dilations, [0] * n, [0] * n)
     return conv_sums(ctx, spread, Value(d.shape, "i8"), d, fixed(zx), zw, flat, shape, groups)

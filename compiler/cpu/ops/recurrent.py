@@ -171,7 +171,7 @@ class Direction:
         small = sum(p.work for p in self.products) < SHARED_WORK or self.dtype != "f32"
         with contextlib.ExitStack() as nest:
             if small:
-                nest.enter_context(f.sharing.alone())
+                nest.enter_context(f.sharing.single_thread())
             regions = [f.sharing.region(product.blocks, self.steps) for product in self.products]
             step = nest.enter_context(f.loop(0, self.steps))
             f.variables[self.t], f.variables[self.now] = step, f.and_(step, 1)
@@ -179,7 +179,7 @@ class Direction:
             for number, phase in enumerate(phases):
                 before = regions[number - 1]
                 f.sharing.wait(before, f.mul(f.add(step, 1) if number else step, before.turns))
-                blocks = f.sharing.taken(regions[number], step)
+                blocks = f.sharing.parallel_loop(regions[number], step)
                 phase.product.emit(f, phase.state, phase.at, functools.partial(phase.follow, f), blocks)
 
     # Parts of expressions.
@@ -365,9 +365,9 @@ def recurrent(ctx: Context) -> None:
     ctx.assign_all([a for part in parts for a in part.start()])
 
     def emit(f: Function) -> None:
-        each = f.sharing.wanted and f.module.threads == directions  # a thread for each direction: they need not meet
+        each = f.sharing.is_parallel and f.module.threads == directions  # a thread for each direction: they need not meet
         for part in parts:
-            with f.sharing.alone() if each else contextlib.nullcontext():
+            with f.sharing.single_thread() if each else contextlib.nullcontext():
                 part.emit(f)
 
     sums = [p.sums for part in parts for p in part.products]

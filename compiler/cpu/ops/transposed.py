@@ -50,7 +50,7 @@ def transpose_window(ctx: Context, x_spatial: Sequence[int], kernel: Sequence[in
     return Window(list(kernel), [1] * n, list(dilations), first, [0] * n)
 
 
-def turned_weights(data: np.ndarray, groups: int) -> np.ndarray:
+def flipped_weights(data: np.ndarray, groups: int) -> np.ndarray:
     """Converts weights [C, O/group, kernel] of a transposed convolution to [O, C/group, flipped kernel]."""
     inputs, outputs, *kernel = data.shape
     grouped = data.reshape(groups, inputs // groups, outputs, *kernel).swapaxes(1, 2)
@@ -67,7 +67,7 @@ def transposed_sums(
     strides = ctx.ints("strides", [1] * n) or [1] * n
     cg, mg = x.shape[1] // groups, weights.shape[1]
     dense = x.dtype == "f32" and not (cg * mg <= 4 and groups > 1)
-    d = None if data is None else turned_weights(data, groups)
+    d = None if data is None else flipped_weights(data, groups)
     if d is not None and dense:
         y = by_phases(
             ctx,
@@ -79,7 +79,7 @@ def transposed_sums(
         )
         if y is not None:
             return y
-    spread = spread_out(ctx, x, w, strides, shape, fill)
+    spread = dilated_input(ctx, x, w, strides, shape, fill)
     flat = Window(w.kernel, w.strides, w.dilations, [0] * n, [0] * n)
     if d is not None:
         flipped = ctx.constant(d, stem="weights")
@@ -159,7 +159,7 @@ def by_phases(
     return out
 
 
-def spread_out(ctx: Context, x: Value, w: Window, strides: Sequence[int], shape: Sequence[int], fill: Expr) -> Value:
+def dilated_input(ctx: Context, x: Value, w: Window, strides: Sequence[int], shape: Sequence[int], fill: Expr) -> Value:
     """`x` with strides - 1 fill elements between its elements and the window's border around it."""
     first = [max(b, 0) for b in w.begin]
     skip = [max(-b, 0) for b in w.begin]  # pads beyond the kernel's reach crop the input

@@ -84,7 +84,7 @@ def counter_bytes(module: Module, steps: Sequence[Call | Poison]) -> int:
 def _fill(w: Writer, spans: Sequence[Span], counters: Operand) -> int:
     """Writes poison; returns the bytes of its counters."""
     sharing = Sharing(w, counters)
-    with sharing.alone():
+    with sharing.single_thread():
         for start, end in spans:
             with w.loop(start, end) as i:
                 w.do(f"store volatile i8 {POISON}, ptr {w.at('i8', _WORKSPACE, i)}")

@@ -100,7 +100,7 @@ class KernelStage:
 
     def emit(self, into: Emission) -> Call:
         f = Function(into.module, homes=into.homes)
-        with contextlib.nullcontext() if self.threaded else f.sharing.alone():
+        with contextlib.nullcontext() if self.threaded else f.sharing.single_thread():
             self.write(f)
         return Call(f.define("kernel"), list(f.params))
 

@@ -20,7 +20,7 @@ from tilewright.compiler.importer.onnx.attention_core import (
 from tilewright.compiler.importer.onnx.builder import OnnxBuilder
 from tilewright.compiler.importer.onnx.handlers import handles
 from tilewright.compiler.importer.onnx.onnx_node import OnnxNode
-from tilewright.compiler.importer.onnx.rotary import counted, rotated
+from tilewright.compiler.importer.onnx.rotary import consecutive_positions, rotated
 
 _CPU_LEAVES_OUT = {12: "k_scale", 13: "v_scale", 14: "q_norm_weight", 15: "k_norm_weight"}
 
@@ -129,9 +129,9 @@ def _rotated(builder: OnnxBuilder, node: OnnxNode, q: str, k: str, lengths: _Len
         raise CompileError(f"{node.label}: do_rotary=1 needs cos_cache and sin_cache")
     if given and lengths.prompt:
         first = builder.emit("Slice", [shaped(builder, given, [-1]), *(builder.ints("bound", [n]) for n in (0, 1, 0))])
-        positions = counted(builder, first, lengths.batch, lengths.new)
+        positions = consecutive_positions(builder, first, lengths.batch, lengths.new)
     else:
-        positions = given or counted(builder, lengths.past, lengths.batch, lengths.new)
+        positions = given or consecutive_positions(builder, lengths.past, lengths.batch, lengths.new)
     interleaved = bool(node.attrs.get("rotary_interleaved", 0))
     turn = lambda x: rotated(builder, node, x, cos, sin, positions, interleaved)
     return turn(q), turn(k)

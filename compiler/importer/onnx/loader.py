@@ -33,7 +33,7 @@ def one_line(error: BaseException | str) -> str:
 
 
 @contextlib.contextmanager
-def reported(name: str) -> Iterator[None]:
+def import_errors(name: str) -> Iterator[None]:
     """Turns every error of an import in the block into a one-line CompileError that begins with the model's name."""
     try:
         yield

@@ -16,7 +16,7 @@ from tilewright.compiler.errors import StagingError
 from tilewright.compiler.graph.graph import Graph, Tensor
 from tilewright.compiler.importer.onnx.builder import OnnxBuilder, deciding
 from tilewright.compiler.importer.onnx.handlers import HANDLERS, handles
-from tilewright.compiler.importer.onnx.loader import reported
+from tilewright.compiler.importer.onnx.loader import import_errors
 from tilewright.compiler.importer.onnx.onnx_node import OnnxNode
 from tilewright.compiler.limits import check_shape
 from tilewright.compiler.onnx.onnx_ops import OPSET
@@ -71,7 +71,7 @@ def import_part(
     made: dict[str, int] = {}
     for index, proto in enumerate(nodes):
         try:
-            with reported(name):
+            with import_errors(name):
                 builder.node(proto)
         except StagingError as error:
             raise Cut(index, deciding(graph, error.tensors, {*graph.inputs, *made}), str(error)) from error
@@ -86,7 +86,7 @@ def import_part(
     return graph
 
 
-def _left_to_the_host(builder: OnnxBuilder, node: OnnxNode) -> None:
+def _pass_to_host(builder: OnnxBuilder, node: OnnxNode) -> None:
     if not all(name in builder.graph.tensors and builder.const(name) is not None for name in node.inputs if name):
         raise StagingError(f"{node.label} runs on the host; a compiled program does not have it")
     builder.passthrough(node)
@@ -104,4 +104,4 @@ for _domain, _ops in {
     ),
     "ai.onnx.ml": ("CategoryMapper", "LabelEncoder"),
 }.items():
-    handles(*_ops, domain=_domain)(_left_to_the_host)
+    handles(*_ops, domain=_domain)(_pass_to_host)

@@ -59,7 +59,7 @@ def multinomial(builder: OnnxBuilder, node: OnnxNode) -> None:
     # The last sum is 1 but for rounding, and no number is 1.
     below = builder.emit("GreaterOrEqual", [builder.constant("uniform", samples), sums])
     below = builder.emit("Cast", [below], attrs={"to": elem_type(np.dtype(np.int32))})
-    counted = builder.emit("ReduceSum", [below, builder.ints("axes", [2])], attrs={"keepdims": 0})
+    consecutive_positions = builder.emit("ReduceSum", [below, builder.ints("axes", [2])], attrs={"keepdims": 0})
     last = builder.constant("last", builder.shape(node.input(0))[1] - 1, np.int32)
-    clipped = builder.emit("Min", [counted, last])
+    clipped = builder.emit("Min", [consecutive_positions, last])
     builder.emit("Cast", [clipped], [node.output(0)], {"to": elem_type(dtype)})

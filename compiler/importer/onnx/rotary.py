@@ -30,7 +30,7 @@ def rotated(builder: OnnxBuilder, node: OnnxNode, x: str, cos: str, sin: str, po
     return cast(builder, builder.emit("RotaryEmbedding", inputs, attrs=attrs), dtype)
 
 
-def counted(builder: OnnxBuilder, first: str, batch: int, length: int) -> str:
+def consecutive_positions(builder: OnnxBuilder, first: str, batch: int, length: int) -> str:
     """Positions [batch, length] that count on from `first`, one for all rows or one per row."""
     steps = builder.ints("steps", range(length))
     column = shaped(builder, cast(builder, first, np.int64), [-1, 1])
@@ -52,6 +52,6 @@ def rotary_embedding(builder: OnnxBuilder, node: OnnxNode) -> None:
     batch, length = shape[0], builder.shape(x)[2]
     positions = node.input(1)
     if len(builder.shape(positions)) < 2:
-        positions = counted(builder, positions, batch, length)
+        positions = consecutive_positions(builder, positions, batch, length)
     y = rotated(builder, node, x, cos, sin, positions, bool(node.attrs.get("interleaved", 0)))
     builder.bind(joined(builder, y) if len(shape) == 3 else y, node.output(0))

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tilewright.common import store
-from tilewright.common.text import meant
+from tilewright.common.text import suggest
 from tilewright.compiler.errors import CompileError, UnsupportedError
 from tilewright.compiler.graph.graph import Graph, Node, Tensor
 from tilewright.compiler.importer.onnx.loader import one_line
@@ -106,7 +106,7 @@ def _build(model: FileModel, name: str, shapes: dict[str, Sequence[int]]) -> Tfl
     names = {t.name for t in inputs}
     for key in shapes:
         if key not in names:
-            raise CompileError(f"a shape is given for {key!r}, which is no input of the model{meant(key, names)}")
+            raise CompileError(f"a shape is given for {key!r}, which is no input of the model{suggest(key, names)}")
     b = TfliteBuilder(graph, model, checked=not shapes)
     for t in inputs:
         add_input(b, t, shapes.get(t.name))

@@ -123,7 +123,7 @@ def _results(b: TfliteBuilder, kept: int, corners: list[str], boxes: str, values
     count = b.graph.tensor(values).size
     there = b.cast(b.onnx("Greater", [values, b.constant("gone", _GONE, np.float32)]), np.float32)
 
-    def shown(name: str, k: int, shape: list[int]) -> None:
+    def emit_result(name: str, k: int, shape: list[int]) -> None:
         pads = [0] * len(shape) + [0, kept - count, *[0] * (len(shape) - 2)]
         full = b.reshaped(name, [1, count, *shape[2:]])
         full = b.onnx("Pad", [full, b.constant("pads", pads, np.int64)])

@@ -211,11 +211,11 @@ def strided_slice(b: TfliteBuilder, op: FileOp) -> None:
     masks = {name: op.option(f"{name}Mask", 0) for name in ("Begin", "End", "Ellipsis", "NewAxis", "ShrinkAxis")}
     count = len(begin)
 
-    def marked(name: str, i: int) -> bool:
+    def mask_bit(name: str, i: int) -> bool:
         return bool(masks[name] >> i & 1)
 
-    ellipsis = [i for i in range(count) if marked("Ellipsis", i)]
-    added = [i for i in range(count) if marked("NewAxis", i) and i not in ellipsis]
+    ellipsis = [i for i in range(count) if mask_bit("Ellipsis", i)]
+    added = [i for i in range(count) if mask_bit("NewAxis", i) and i not in ellipsis]
     rest = len(shape) - (count - len(ellipsis) - len(added))
     if not count == len(end) == len(strides) or 0 in strides or rest < 0 or len(ellipsis) > 1:
         raise b.damaged(f"begin {begin}, end {end}, strides {strides} of {list(shape)}")
@@ -238,13 +238,13 @@ def strided_slice(b: TfliteBuilder, op: FileOp) -> None:
             final.append(1)
             continue
         n = shape[axis]
-        if marked("ShrinkAxis", i):
+        if mask_bit("ShrinkAxis", i):
             start = begin[i] + n if begin[i] < 0 else begin[i]
             stop, step = start + 1, 1
             if not 0 <= start < n:
                 raise b.damaged(f"index {begin[i]} of axis {axis} of {list(shape)}")
         else:
-            limits = (None if marked("Begin", i) else begin[i], None if marked("End", i) else end[i])
+            limits = (None if mask_bit("Begin", i) else begin[i], None if mask_bit("End", i) else end[i])
             start, stop, step = slice(*limits, strides[i]).indices(n)
             final.append(len(range(start, stop, step)))
         starts.append(start)

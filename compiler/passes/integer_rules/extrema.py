@@ -35,13 +35,13 @@ def extremum(site: Site) -> list[Node] | None:
             names.append(tensor.name)
             continue
         table = np.arange(256, dtype=np.uint8) if table is None else table
-        name = _like(site, f"{tensor.name}.requantized", tensor.shape)
+        name = _add_result(site, f"{tensor.name}.requantized", tensor.shape)
         before.append(Node.of(QLut(table=table.tobytes()), [tensor.name], [name], name))
         names.append(name)
     made, *others = names
     for other in others[:-1]:
         shape = np.broadcast_shapes(site.graph.tensor(made).shape, site.graph.tensor(other).shape)
-        name = _like(site, f"{site.out.name}.part", shape)
+        name = _add_result(site, f"{site.out.name}.part", shape)
         before.append(Node(site.node.op, [made, other], [name], {}, name))
         made = name
     return [*before, site.make_onnx(site.node.op, [made, others[-1]])]
@@ -53,7 +53,7 @@ def _quantized(site: Site, values: np.ndarray) -> str:
     return site.graph.constant(f"{site.out.name}.operand", integers, site.out_quant)
 
 
-def _like(site: Site, stem: str, shape: tuple[int, ...]) -> str:
+def _add_result(site: Site, stem: str, shape: tuple[int, ...]) -> str:
     name = site.graph.unique(stem)
     site.graph.add(Tensor(name, shape, site.out.dtype, None, site.out_quant))
     return name

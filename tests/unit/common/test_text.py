@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.common.text import MAX_NAME, drawn, is_plain, meant, plain, printable
+from tilewright.common.text import MAX_NAME, is_plain, mathtext_escaped, plain, printable, suggest
 
 
 @pytest.mark.medium
@@ -33,12 +33,12 @@ def test_nothing_that_a_terminal_acts_upon_is_left(text: str) -> None:
 
 @given(st.text())
 def test_formulas_are_text(text: str) -> None:
-    assert drawn(text).count("$") == drawn(text).count(r"\$") == text.count("$")
+    assert mathtext_escaped(text).count("$") == mathtext_escaped(text).count(r"\$") == text.count("$")
 
 
 def test_what_was_meant() -> None:
     known = ["base", "small", "resnet8", "resnet18"]
-    assert meant("bsae", known) == " (did you mean base?)"
-    assert meant("BASE", known) == " (did you mean base?)"
-    assert meant("resnet", known).startswith(" (did you mean resnet8 or resnet18")
-    assert meant("x", known) == meant("", known) == meant("base", []) == ""
+    assert suggest("bsae", known) == " (did you mean base?)"
+    assert suggest("BASE", known) == " (did you mean base?)"
+    assert suggest("resnet", known).startswith(" (did you mean resnet8 or resnet18")
+    assert suggest("x", known) == suggest("", known) == suggest("base", []) == ""

@@ -15,7 +15,7 @@ from typing import Any
 
 from tilewright.common import store
 from tilewright.common.errors import TilewrightError
-from tilewright.common.text import meant
+from tilewright.common.text import suggest
 from tilewright.compiler.options import CompileOptions
 from tilewright.errors import UsageError
 from tilewright.isa.config import NpuConfig
@@ -92,7 +92,7 @@ def open_delegate(options: Mapping[str, str]) -> _Opened:
     """
     unknown = [name for name in options if name not in OPTIONS]
     if unknown:
-        raise UsageError(f"unknown option {unknown[0]!r}{meant(unknown[0], OPTIONS)}; accepted: {', '.join(OPTIONS)}")
+        raise UsageError(f"unknown option {unknown[0]!r}{suggest(unknown[0], OPTIONS)}; accepted: {', '.join(OPTIONS)}")
     name = options.get("device", "functional")
     config = NpuConfig.load(options["config"] if "config" in options else preset_of(name) or "base")
     chosen = CompileOptions(effort=_integer(options, "effort", 1), threads=_integer(options, "threads", 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from tilewright.common.text import meant
+from tilewright.common.text import suggest
 from tilewright.errors import UsageError
 
 
@@ -37,7 +37,7 @@ class Options:
             name, _, value = line.partition("\t")
             if name not in known:
                 raise UsageError(
-                    f"unknown option {name!r} of the provider{meant(name, known)}; there are: {', '.join(known)}"
+                    f"unknown option {name!r} of the provider{suggest(name, known)}; there are: {', '.join(known)}"
                 )
             found[name] = _integer(name, value) if known[name] == "int" else value
         options = Options(**found)  # type: ignore[arg-type]

@@ -95,8 +95,8 @@ class Finite:
         writers: the node that writes a tensor, by name.
     """
 
-    def __init__(self, meant: Iterable[str], writers: Mapping[str, onnx.NodeProto]) -> None:
-        self._meant, self._writers = set(meant), writers
+    def __init__(self, suggest: Iterable[str], writers: Mapping[str, onnx.NodeProto]) -> None:
+        self._meant, self._writers = set(suggest), writers
 
     @classmethod
     def of(cls, network: Network) -> Finite:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.common.text import meant
+from tilewright.common.text import suggest
 from tilewright.errors import UsageError
 from tilewright.quantize.layers import Kind, Layer, Network
 from tilewright.quantize.recipe import Precision, Progress, Recipe, Samples
@@ -67,7 +67,9 @@ def by_patterns(network: Network, keep_float: Sequence[str], int16: Sequence[str
             ]
             if not named:
                 nodes = ", ".join(layer.name for layer in network.layers[:5])
-                hint = meant(pattern, {x for layer in network.layers for n in layer.nodes for x in (n.name, n.op_type)})
+                hint = suggest(
+                    pattern, {x for layer in network.layers for n in layer.nodes for x in (n.name, n.op_type)}
+                )
                 raise UsageError(
                     f"no layer that can be quantised has a node {pattern!r}{hint}; the first ones are {nodes}"
                 )

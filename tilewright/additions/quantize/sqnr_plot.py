@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from tilewright.common.text import drawn
+from tilewright.common.text import mathtext_escaped
 from tilewright.quantize.sqnr import Report
 
 _STYLE: Any = {
@@ -34,7 +34,7 @@ def picture(report: Report, kind: str) -> bytes:
             at = [i for i, row in enumerate(rows) if row.precision == precision]
             if at:
                 axes.barh(at, [rows[i].sqnr for i in at], color=colour, label=precision)
-        axes.set_yticks(range(len(rows)), [drawn(_short(f"{row.op} {row.layer}")) for row in rows])
+        axes.set_yticks(range(len(rows)), [mathtext_escaped(_short(f"{row.op} {row.layer}")) for row in rows])
         axes.invert_yaxis()
         for decibels in report.outputs.values():
             axes.axvline(decibels, color="#c4451c", linewidth=0.8, linestyle="--")

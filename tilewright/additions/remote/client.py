@@ -17,7 +17,7 @@ import grpc
 import numpy as np
 
 from tilewright.common.errors import TilewrightError
-from tilewright.common.text import meant
+from tilewright.common.text import suggest
 from tilewright.common.version import tilewright_version
 from tilewright.errors import ConfigMismatchError, UsageError
 from tilewright.isa.config import NpuConfig
@@ -72,7 +72,7 @@ class Address:
         unknown = sorted(set(options) - set(_OPTIONS))
         if unknown:
             raise UsageError(
-                f"unknown option {unknown[0]!r} of a remote device{meant(unknown[0], _OPTIONS)}; "
+                f"unknown option {unknown[0]!r} of a remote device{suggest(unknown[0], _OPTIONS)}; "
                 f"options: {', '.join(_OPTIONS)}"
             )
         held = os.environ.get(TOKEN_VARIABLE)

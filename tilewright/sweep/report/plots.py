@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tilewright.common.text import drawn
+from tilewright.common.text import mathtext_escaped
 from tilewright.isa.instructions import Engine
 from tilewright.measure.axes import Prefixed, number_text, scale
 from tilewright.measure.explain import Explanation
@@ -132,7 +132,7 @@ def front_plot(data: SweepData, x: Quantity, y: Quantity, chosen: Sequence[int])
     others = [n for n in at if n not in front and n not in refused]
     with _figure(6.2, 4.3) as figure:
         axes = figure.subplots()
-        axes.set(xlabel=drawn(x.label), ylabel=drawn(y.label))
+        axes.set(xlabel=mathtext_escaped(x.label), ylabel=mathtext_escaped(y.label))
         for numbers, colour, label in (
             (refused, _REFUSED, "breaks a constraint"), (others, _OTHER, "beaten"), (front, _FRONT, "front"),
         ):  # fmt: skip
@@ -169,8 +169,8 @@ def sensitivity_plot(data: SweepData, quantity: Quantity) -> Plot | None:
             place.fill_between(where, found.low, found.high, color=_OTHER, alpha=0.45, linewidth=0)
             place.plot(where, found.middle, color=_FRONT, marker="o", markersize=4)
             place.axhline(1.0, color="black", linewidth=0.6)
-            place.set_xticks(where, [drawn(number_text(v)) for v in found.values], fontsize=9)
-            place.set_title(drawn(name), fontsize=10)
+            place.set_xticks(where, [mathtext_escaped(number_text(v)) for v in found.values], fontsize=9)
+            place.set_title(mathtext_escaped(name), fontsize=10)
         for place in list(grid.flat)[len(axes_varied) :]:
             place.set_visible(False)
     spots = []
