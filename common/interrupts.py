@@ -62,8 +62,8 @@ def _handled(handler: Callable[[int, FrameType | None], None], only_usual: bool)
 
 @contextlib.contextmanager
 def end_at_once() -> Iterator[None]:
-    """Within the block a signal ends the process, with one line and its status. For imports only: nothing is cleaned up
-    but the files of `tilewright.common.temporary`.
+    """Makes a signal in the block end the process, with one line and its status. For imports only: nothing is cleaned
+    up but the files of `tilewright.common.temporary`.
 
     Does nothing outside of the main thread, and where Ctrl-C is not Python's own affair. Where SIGINT is ignored, as in
     a script's background process, the other signals are still handled.
@@ -82,7 +82,7 @@ def _end(number: int, frame: FrameType | None = None, before: str = "") -> None:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Within the block a signal raises KeyboardInterrupt, or ends the process where that cannot be raised in time.
+    """Makes a signal in the block raise KeyboardInterrupt, or end the process where that cannot be raised in time.
 
     Only the main thread of a process receives signals; elsewhere, and where another handler of SIGINT is installed,
     nothing changes.

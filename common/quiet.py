@@ -39,7 +39,7 @@ def line_of(message: Warning | str, *place: Any, **more: Any) -> str:
 
 @contextlib.contextmanager
 def warnings_in_a_line() -> Iterator[None]:
-    """Within the block Python warnings are written as one line by `line_of`."""
+    """Makes Python write warnings in the block as one line, by `line_of`."""
     before, warnings.formatwarning = warnings.formatwarning, line_of
     try:
         yield

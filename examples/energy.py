@@ -84,7 +84,7 @@ def int4() -> None:
 
 
 def published() -> None:
-    """Beside published figures."""
+    """Compares our energies with published figures."""
     for network, uj, other in PUBLISHED:
         _, counters, energy = run(network, PRESETS["base"])
         factor = OSU018.factor(other)

@@ -59,7 +59,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Just above pytest's closing line: what was not tested, and how to get what it needs."""
+    """Writes, above pytest's closing line, what was not tested and how to get what it needs."""
     reports = {report.nodeid: report for report in terminalreporter.stats.get("skipped", ())}
     for line in needs.summary(r.longrepr[2] for r in reports.values() if isinstance(r.longrepr, tuple)):
         terminalreporter.write_line(line, yellow=True)

@@ -54,7 +54,7 @@ class Wire:
             self.link.write_registers(offset, [value])
 
     def fall(self) -> None:
-        """Off its bus."""
+        """Makes the board fall off its bus: reads are all ones from now on."""
         self.dead = True
 
     def wait(self, seconds: float) -> bool:

@@ -106,8 +106,8 @@ def test_channels_that_prm_does_not_hold_at_once() -> None:
 
 @pytest.mark.parametrize(("n", "epsilon"), [(2, 1e-3), (3, 1e-5), (13, 1e-3), (192, 1e-5), (192, 1e-12)])
 def test_rows_that_are_nearly_constant(n: int, epsilon: float) -> None:
-    """There the fraction of epsilon counts, and that a row of equal elements adds nothing to the bias. Equal rows have
-    equal ties, so those that differ come together."""
+    """Rows of nearly equal elements test the fraction of epsilon, and that a row of equal ones adds nothing to the
+    bias. Equal rows have equal ties, so those that differ come together."""
     total = [compare(n, 60, seed, True, epsilon, nearly_constant=True) for seed in range(4)]
     elements, by_one, by_more = np.sum(total, axis=0)
     assert elements == 240 * n and by_one <= elements * 1e-3 and by_more == 0

@@ -65,7 +65,7 @@ def test_modules_import_in_one_direction(graph: grimp.ImportGraph) -> None:
 
 @pytest.mark.medium
 def test_folders_import_in_one_direction(graph: grimp.ImportGraph) -> None:
-    """Within a folder its modules and folders, each taken as a whole, have an order."""
+    """Modules and folders of a folder, each taken as a whole, have an order."""
     found = {}
     for folder in graph.modules:
         children = graph.find_children(folder)

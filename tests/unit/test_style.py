@@ -40,8 +40,9 @@ SENTENCES = (
 FRAGMENTS = ("compiler/npu", "tests/unit/compiler/npu")
 #: Beginnings of a docstring without a subject: "Of ACT.", "It writes.", "As it is.", "What was found."
 DANGLING = re.compile(
-    r"(Of|Those|These|This|That|They|It|Its|What|Whatever|Where|Which|How|When|While|Until|So|Same|Also|Then"
-    r"|As|At|Before|After|Behind|By|For|From|In|Like|On|To|With|Without)\b"
+    r"(Of|Those|These|This|That|They|It|Its|Their|There|What|Whatever|Where|Which|How|When|While|Until|Unless|So|Same|Also"
+    r"|And|But|Not|Then|Once|As|At|After|Against|Around|Before|Behind|Below|Beside|Between|By|For|From|In|Into|Just|Like"
+    r"|Off|On|Over|Since|To|With|Within|Without)\b"
 )
 
 

@@ -76,7 +76,7 @@ class Working:
 
     @property
     def seconds(self) -> float:
-        """Since the start, above 0."""
+        """Seconds since the start, above 0."""
         return max(time.monotonic() - self._start, 1e-9)
 
     def fraction(self, text: str, done: float) -> None:

@@ -1,4 +1,4 @@
-"""Between a tensor as the model has it and the bytes of its buffer, which may be channel-blocked.
+"""Converts between tensors as the model has them and the bytes of their buffers, which may be channel-blocked.
 
 Blocked buffers have the shape [N, ceil(C / block), H, W, block]; lanes beyond C hold whatever the machine left there.
 Tensors of 16 bits have the blocks of their high bytes and behind them those of their low bytes less 128.

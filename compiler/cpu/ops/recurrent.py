@@ -365,7 +365,8 @@ def recurrent(ctx: Context) -> None:
     ctx.assign_all([a for part in parts for a in part.start()])
 
     def emit(f: Function) -> None:
-        each = f.sharing.is_parallel and f.module.threads == directions  # a thread for each direction: they need not meet
+        # A thread for each direction: they need not synchronise.
+        each = f.sharing.is_parallel and f.module.threads == directions
         for part in parts:
             with f.sharing.single_thread() if each else contextlib.nullcontext():
                 part.emit(f)

@@ -69,5 +69,5 @@ def test_registers() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("config", [PRESETS["nano"], VARIANTS["serial"]], ids=lambda config: config.name)
 def test_npu(config: Any) -> None:
-    """But for what a timeline is made of, which is no part of the bus."""
+    """The NPU has no combinational path but those of the debug strobes, which are no part of the bus."""
     assert {(output, other) for output, other in paths(Npu(config)) if not output.startswith("dbg_")} == set()

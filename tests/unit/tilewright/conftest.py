@@ -137,7 +137,7 @@ class LinkedDevice:
 
 @pytest.fixture(scope="module")
 def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Within a test file, what was compiled before with the same options is taken from a program cache of its own."""
+    """Programs compiled before in a test file, with the same options, are taken from a program cache of its own."""
     folder = tmp_path_factory.mktemp("programs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TILEWRIGHT_PROGRAM_CACHE", "on")

@@ -206,7 +206,7 @@ class Session:
         return _ANSWER_BYTES
 
     def _turn(self) -> Iterator[None]:
-        """Once, with the turn."""
+        """Runs its block once, when this session has the turn."""
         turns = self.shared.turns
         ticket = turns.enter()
         try:

@@ -65,7 +65,7 @@ class _Memory:
         return synchroniser(b, part, name, edge, moves, becomes, init)
 
     def put_in(self, b: Bench) -> None:
-        """Into the bench, when all is replaced that has to be."""
+        """Puts the memory into the bench, once all of its submodules are replaced."""
         b.part("memory", clocked(self.memory, self.module, sync=self.near, memory=self.far))
 
 

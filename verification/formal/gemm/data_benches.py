@@ -201,7 +201,7 @@ def gemm_window(only: str | None, c: NpuConfig = SQUARE) -> Bench:
 
 
 def _in_fours(terms: list[Value]) -> Value:
-    """Their sum. The order makes no difference to the value, but to the solver."""
+    """The sum of terms. The order makes no difference to the value, but to the solver."""
     sums = [reduce(add, terms[n : n + 4]) for n in range(0, len(terms), 4)]
     return reduce(add, sums)
 

@@ -211,7 +211,7 @@ def test_quantize(dtype: str, axis: int | None) -> None:
 @pytest.mark.parametrize("scale", [1.0, 1 / 3, 0.0375644, 1.3 * 2.0**-59, np.nextafter(np.float32(2), np.float32(0))])
 @pytest.mark.parametrize("zero", [np.int8(-5), np.uint8(128)])
 def test_quantize_as_by_division(scale: float, zero: np.int8 | np.uint8) -> None:
-    """Around every tie and every step, and any bits at all: without a division the same as with one."""
+    """Values around every tie and every step, and any bits at all, are quantised without a division as with one."""
     steps = (np.arange(-600, 600) * np.float32(0.5) * np.float32(scale)).astype(np.float32)
     near = (steps.view(np.int32)[:, None] + np.arange(-4, 5)).astype(np.int32).view(np.float32).reshape(-1)
     any_bits = R.integers(0, 1 << 32, 20_000, dtype=np.uint32).view(np.float32)

@@ -105,7 +105,8 @@ def test_lstm_activations(names: list[str]) -> None:
 
 @pytest.mark.parametrize("op", ["RNN", "GRU"])
 def test_clip(op: str) -> None:
-    """Not LSTM: onnxruntime keeps a clipped cell state where the standard clips inputs of activations only."""
+    """RNN and GRU clip as onnxruntime does. LSTM is left out: onnxruntime keeps a clipped cell state where the standard
+    clips inputs of activations only."""
     check(op, 7, clip=0.3)
 
 

@@ -38,7 +38,7 @@ def test_written_out(width: int, rows: int) -> None:
 
 
 def test_another_root_stays_as_it_is() -> None:
-    """Not of the values themselves, or over another axis."""
+    """A root of other values, or over another axis, is no RMS norm."""
     model = written_out(16, 4)
     model.graph.node[0].op_type = "Mul"
     model.graph.node[0].input[1] = "scale"

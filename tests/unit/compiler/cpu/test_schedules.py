@@ -189,7 +189,8 @@ def chain(last: str) -> tuple[Graph, dict[str, np.ndarray], np.ndarray]:
 
 @pytest.mark.parametrize(("last", "tensors"), [("x", 2), ("a", 3), ("e", 2)])
 def test_results_take_the_memory_of_operands(last: str, tensors: int) -> None:
-    """Unless the operand is read again; the arena is as small as the tensors in use at one time."""
+    """Results take the memory of operands that are not read again; the arena is as small as the tensors in use at one
+    time."""
     graph, feeds, want = chain(last)
     segment = compile_segment(graph, graph.nodes, graph.inputs, graph.outputs, "s")
     np.testing.assert_allclose(execute(segment, graph, feeds)[0], want, rtol=1e-4, atol=1e-5)

@@ -95,7 +95,7 @@ def ulps(got: np.ndarray, want: np.ndarray) -> float:
     ids=lambda v: v if isinstance(v, str) else "",
 )
 def test_accuracy(op: str, exact, low: float, high: float, limit: float) -> None:  # type: ignore[no-untyped-def]
-    """Against float64, over the whole range and close to zero."""
+    """Errors against float64 stay below the limit in ulps, over the whole range and close to zero."""
     spread = np.linspace(low, high, 40001) if low < 0 else np.geomspace(low, high, 40001)
     near = np.concatenate([-np.geomspace(1e-30, 1, 4000), np.geomspace(1e-30, 1, 4000)]) if low < 0 else spread
     x = np.concatenate([spread, near]).astype(np.float32)

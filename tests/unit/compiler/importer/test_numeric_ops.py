@@ -228,7 +228,7 @@ def test_casts_to_small_floats(source: type, saturate: int) -> None:
 
 
 def test_doubles_are_rounded_once() -> None:
-    """Just above a tie; rounded to float32 first, it would be one. (ml_dtypes does so.)"""
+    """A double just above a tie rounds up; rounded to float32 first, it would be a tie. (ml_dtypes does so.)"""
     x = np.array([1 + 2**-4 + 2**-40, -1 - 2**-4 - 2**-40])
     (y,) = backend.run_model(model_of("Cast", {"x": x}, opset=25, to=TensorProto.FLOAT8E4M3FN), [x])
     np.testing.assert_array_equal(y.astype(np.float64), [1.125, -1.125])

@@ -41,7 +41,7 @@ def test_float_ties(op: str, ending: str, dtype: type, cpu_only: bool) -> None:
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 @pytest.mark.parametrize("constant", [None, 0, 1])
 def test_differences_stay_on_the_npu(constant: int | None, dtype: type) -> None:
-    """Between two convolutions, of tensors of two scales or with a constant on either side."""
+    """A Sub between two convolutions, of tensors of two scales or with a constant on either side, runs on the NPU."""
     m = Model(dtype, seed=2)
     least = int(np.iinfo(dtype).min)
     x = m.input((1, 8, 9, 9), 0.05, least + 100)

@@ -105,7 +105,7 @@ def test_a_graph_onnxruntime_cannot_run(case: str, keep: str) -> None:
 
 @pytest.mark.medium
 def test_borders_without_optimisations() -> None:
-    """Beside such an op a product is one of floats, which may round a tie otherwise; a wrong step is still seen."""
+    """A product beside such an op is one of floats, which may round a tie otherwise; a wrong step is still seen."""
     weights = np.random.default_rng(1).integers(-128, 128, (8, 16)).astype(np.int8)
     model = between("Gemm", [300, 16], np.int8(3), {"w": weights, "ws": F32(0.02), "wz": np.int8(0)}, True, transB=1)
     pool = copy.deepcopy(CASES["dilated pool"][0]).graph

@@ -89,7 +89,7 @@ _CASES = {
 
 @pytest.mark.parametrize("case", _CASES)
 def test_the_function_stays(case: str) -> None:
-    """And where channels differ, weights change."""
+    """The function stays the same, and weights change where channels differ."""
     lines, shapes, count = _CASES[case]
     model, samples = _model(lines, _FIRST | shapes, spread=30.0), networks.samples(3)
     assert len(sets(Network(model))) == count

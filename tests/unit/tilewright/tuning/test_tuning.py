@@ -332,7 +332,7 @@ def test_a_clock_needs_a_board(tmp_path: Path) -> None:
 
 
 def test_the_commands_say_that_schedules_are_tuned(log: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """And two machines are compared with like schedules: the log has none for `small`."""
+    """Reports name tuned schedules. Two machines are compared with like schedules: the log has none for `small`."""
     plain = json.loads(invoke("run", MODEL, "--backend", "cycle", "--json", "-").stdout)
     assert plain["tuned"] is False
     monkeypatch.setenv("TILEWRIGHT_TUNING", str(log))

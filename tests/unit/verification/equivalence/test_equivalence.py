@@ -130,7 +130,7 @@ def test_a_design_and_its_netlist_are_equal(netlists: Netlists) -> None:
 
 @pytest.mark.medium
 def test_clocks_pads_and_registers_in_pins(tmp_path: Path) -> None:
-    """Once a register has the other clock, it is no more the same."""
+    """Clocks, pads and registers in pins are proved equal; a register with the other clock is not."""
     gates, module = synthesised(Clocks(), tmp_path)
     found = verdict((gates, module))
     registers = {end.name for end in found.proved if end.kind == "registers"}

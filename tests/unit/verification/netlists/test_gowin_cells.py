@@ -140,7 +140,7 @@ def test_the_same(module: Netlist, expected: str) -> None:
 
 
 def test_cells(module: Netlist) -> None:
-    """There is one of each kind, with what the flow does to them."""
+    """The netlist has one cell of each kind, with what the flow does to them."""
     kinds = Counter(cell["type"] for cell in module["cells"].values())
     assert {"LUT4", "DFFE", "RAM16SDP4", "SDPX9B", "DPX9B", "DPB", "MULT9X9", "MULT18X18", "rPLL"} <= kinds.keys(), (
         kinds

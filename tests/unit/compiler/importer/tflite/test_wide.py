@@ -129,7 +129,7 @@ def test_moves_of_bytes_beside() -> None:
 
 
 def test_factors_that_are_nothing() -> None:
-    """Below 2^-32 a factor is 0, also beside one that is not."""
+    """A factor below 2^-32 is 0, also beside one that is not."""
     x, y = T("x", (300,), "int16", 1e-9), T("y", (300,), "int16", 1e9)
     compare(unary("LEAKY_RELU", x, y, ("LeakyReluOptions", {"Alpha": 0.1}), 2), np.random.default_rng(0))
     axes, mean = (

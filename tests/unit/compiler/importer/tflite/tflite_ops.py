@@ -80,7 +80,7 @@ def pool_case(op: str, r: Random, dtype: str) -> bytes:
 
 
 def reduce_case(op: str, r: Random, dtype: str) -> bytes:
-    """Over any axes, with one scale or two."""
+    """A reduction over any axes, with one scale or two."""
     rank, keep = int(r.integers(1, 5)), bool(r.integers(2))
     shape = [int(v) for v in r.integers(1, 9, rank)]
     axes = sorted(r.choice(rank, int(r.integers(1, rank + 1)), replace=False).tolist())

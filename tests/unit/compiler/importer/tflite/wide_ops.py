@@ -133,7 +133,7 @@ def softmax_case(op: str, r: Random) -> bytes:
 
 
 def quantize_case(op: str, r: Random) -> bytes:
-    """Into 16 bits and out of them."""
+    """A QUANTIZE into 16 bits or out of them."""
     small = str(r.choice(["int8", "uint8", "float32", "int16"]))
     out = bool(r.integers(2)) and small in ("int8", "int16")
     wide = T("x" if out else "y", (1, 64, 64, 16), "int16", scale(r))

@@ -165,7 +165,8 @@ def check_products(root: Path, directory: Path) -> None:
 
 
 def test_a_lut_behind_each_output_of_ps7() -> None:
-    """But for clocks, and outputs that nothing reads. What was read stays the name of the net behind it."""
+    """Every output but clocks, and those that nothing reads, gets a LUT. What was read stays the name of the net behind
+    it."""
     cells = {
         "ps7": {
             "type": "PS7",
