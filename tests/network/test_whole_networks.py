@@ -19,7 +19,7 @@ from tests.common.movenet import movenet
 from tilewright import zoo
 from tilewright.isa.config import preset
 from tilewright.isa.program import Program
-from tilewright.measure.ends import CpuOp, counted, ends_of
+from tilewright.measure.ends import CpuOp, ends_of, kinds_with_reasons
 from tilewright.runtime.cost import program_cycles
 
 #: Ops at the two ends: the picture into blocks and the results out of them, and what a network begins or ends with.
@@ -116,7 +116,7 @@ def main() -> None:
     for name, model in models.items():
         program = tw.compile(model(), preset("base"))
         (ends,) = ends_of(program)
-        places = " | ".join(counted(ops) for ops in (ends.front, ends.between, ends.behind))
+        places = " | ".join(kinds_with_reasons(ops) for ops in (ends.front, ends.between, ends.behind))
         print(f"| {name} | {ends.turns} | {places} | {program_cycles(program):,} |", flush=True)
 
 

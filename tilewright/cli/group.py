@@ -35,7 +35,7 @@ def one_line(text: str) -> str:
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
 
 
-def _say(text: str) -> None:
+def _print_error(text: str) -> None:
     with contextlib.suppress(OSError):  # nobody listens
         click.echo(f"tilewright: error: {one_line(text)}", err=True)
 
@@ -121,7 +121,7 @@ class Cli(Group):
         given = list(sys.argv[1:] if args is None else args)
 
         def say(text: str, code: int) -> int:
-            _say(text)
+            _print_error(text)
             if json_on_stdout(given) and not output.used:
                 try:
                     print(json.dumps({"error": one_line(text), "exit_code": code}, indent=2), file=output, flush=True)
@@ -177,7 +177,7 @@ def _flushed() -> int:
         _to_nowhere()
         return UNREAD
     except OSError as error:
-        _say(f"cannot write to standard output: {error.strerror or error}")
+        _print_error(f"cannot write to standard output: {error.strerror or error}")
         _to_nowhere()
         return MISTAKE
     return 0

@@ -64,9 +64,9 @@ class MemoryOptions:
             raise UsageError(f"--memory {self.memory} is one of a board's: it is for --board, which is not given")
         if self.clock_mhz is not None or self.board is not None:
             from tilewright.fpga.board import MEMORIES  # the RTL of all boards: half a second
-            from tilewright.measure.clock import Clock, asked, at_board
+            from tilewright.measure.clock import Clock, at_board, clock_option
 
-            clock = asked(self.clock_mhz)
+            clock = clock_option(self.clock_mhz)
             if self.board is not None:
                 if self.memory is not None and self.memory not in MEMORIES:
                     raise UsageError(f"--memory must be {' or '.join(MEMORIES)}, not {self.memory!r}")

@@ -148,7 +148,7 @@ class CompiledNodes:
         self._content = body.digest(nodes, [n for n in self.names if n not in self.reads])
         self._pinned: dict[Hashable, set[str]] = {}
         self._blocks: dict[Hashable, Block] = {}
-        self._ways: dict[tuple[int, str], Block] = {}
+        self._replacements: dict[tuple[int, str], Block] = {}
         self._strings = [n for n in self.names if n not in self.reads and not is_number(body.constant(n))]
 
     def run(self, run: ModelRun, scope: Scope) -> Mapping[str, Value] | Block:
@@ -202,11 +202,11 @@ class CompiledNodes:
         if standard and node.op_type in BOUNDED_OPS:
             bounded = bounded_form(node)
             crop = lambda: [HostCall(body, node, bounded)]
-            return self._way(cut.node, "bounded", [bounded], crop, cut.node + 1)
+            return self._replacement(cut.node, "bounded", [bounded], crop, cut.node + 1)
         by_host = standard and (node.op_type in _CONTROL or (body.looped and node.op_type in BY_VALUE))
         if cut.names and not by_host:
             if not values.keys() >= set(cut.names):
-                return self._way(cut.node, "before", [], lambda: [], cut.node)
+                return self._replacement(cut.node, "before", [], lambda: [], cut.node)
             large = [n for n in cut.names if values[n].size > _MOST_PINNED]
             if large or pinned.issuperset(cut.names):
                 raise UnsupportedError(cut.reason)
@@ -217,19 +217,19 @@ class CompiledNodes:
         return self._by_host(cut.node)
 
     def _by_host(self, index: int) -> Block:
-        return self._way(index, "host", [], lambda: [HostCall(self.body, self.nodes[index])], index + 1)
+        return self._replacement(index, "host", [], lambda: [HostCall(self.body, self.nodes[index])], index + 1)
 
-    def _way(
+    def _replacement(
         self, index: int, kind: str, more: list[onnx.NodeProto], middle: Callable[[], Sequence[Item]], rest: int
     ) -> Block:
         """Items instead of this part: the nodes before `index` and `more`, `middle`, the nodes from `rest` on."""
-        found = self._ways.get((index, kind))
+        found = self._replacements.get((index, kind))
         if found is None:
             before, after = [*self.nodes[:index], *more], self.nodes[rest:]
             items: list[Item] = [CompiledNodes(self.body, before)] if before else []
             items += middle()
             items += [CompiledNodes(self.body, after)] if after else []
-            found = self._ways[index, kind] = Block(items, self.writes)
+            found = self._replacements[index, kind] = Block(items, self.writes)
         return found
 
 

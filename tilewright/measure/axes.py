@@ -22,7 +22,7 @@ _FACTORS = {"G": 1e9, "M": 1e6, "k": 1e3}
 _ROUNDED = 0.05
 
 
-def _tell(labels: Sequence[str], values: Sequence[float]) -> bool:
+def _are_distinct(labels: Sequence[str], values: Sequence[float]) -> bool:
     """Whether labels differ where values do, and say what they are: 12k is not 12,500 beside 15k."""
     ordered = sorted(set(values))
     if len(set(labels)) < len(ordered):
@@ -46,13 +46,13 @@ class Prefixed(Formatter):
     def format_ticks(self, values: Sequence[float]) -> list[str]:
         """All labels of an axis."""
         plain = [number_text(value) for value in values]
-        if _tell(plain, values):
+        if _are_distinct(plain, values):
             return plain
         largest = max(abs(value) for value in values)
         factor, letter = next(((f, x) for x, f in _FACTORS.items() if largest >= f), (1.0, ""))
         for digits in range(12):
             found = [f"{value / factor:.{digits}f}{letter}" for value in values]
-            if _tell(found, values):
+            if _are_distinct(found, values):
                 return found
         return plain
 

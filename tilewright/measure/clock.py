@@ -73,7 +73,7 @@ def at_board(
     return point.clock_mhz, board.memory_timing(config, point)
 
 
-def asked(mhz: float | None) -> Clock | None:
+def clock_option(mhz: float | None) -> Clock | None:
     """The clock of the option --clock, None where it is not given."""
     return None if mhz is None else Clock(mhz, "--clock")
 

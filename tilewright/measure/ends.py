@@ -63,10 +63,10 @@ class Ends:
             ("behind its last turn", self.behind),
         )  # fmt: skip
         name = f"{self.entry}: " if self.entry else ""
-        return [f"{name}{place}: {counted(ops)}" for place, ops in places if ops] if self.turns else []
+        return [f"{name}{place}: {kinds_with_reasons(ops)}" for place, ops in places if ops] if self.turns else []
 
 
-def counted(ops: Sequence[CpuOp]) -> str:
+def kinds_with_reasons(ops: Sequence[CpuOp]) -> str:
     """Ops with the number and the reason of each kind."""
     kinds = Counter((op.op, op.reason) for op in ops)
     return ", ".join(f"{n} {op} ({reason})" for (op, reason), n in kinds.items())

@@ -121,14 +121,14 @@ class Runner(Shown):
             self._close_device()
             self._device = self._make(self._pinned or program.config)
         if getattr(self._device, "keeps_programs", False):
-            self._executor = self._beside(program)
+            self._executor = self._resident(program)
         else:
             self._unload_all()  # their memory is given back
             self._executor = Executor(program, self._device, states=self._taken(program))
             self._held[id(program)] = self._executor
         return self._executor
 
-    def _beside(self, program: Program) -> Executor:
+    def _resident(self, program: Program) -> Executor:
         """The program in a device that keeps several; those used longest ago make room. Equal programs, say of the same
         file loaded twice, are there once."""
         assert self._device is not None
@@ -153,7 +153,7 @@ class Runner(Shown):
             return found
         same = self._device is not None and self._device.config.fingerprint == program.config.fingerprint
         if same and keeps:
-            return self._beside(program)
+            return self._resident(program)
         if not same or program.footprint + sum(e.program.footprint for e in self._held.values()) > HELD_BYTES:
             return self.load(program)
         assert self._device is not None

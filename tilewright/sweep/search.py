@@ -115,7 +115,7 @@ def _pareto(space: Space, evaluate: Evaluate) -> None:
 def pareto_front(rows: list[tuple[float, ...]]) -> list[int]:
     """Indices of the rows no other row beats: none is at most as large everywhere and smaller somewhere."""
 
-    def beaten(row: tuple[float, ...]) -> bool:
+    def dominated(row: tuple[float, ...]) -> bool:
         return any(other != row and all(a <= b for a, b in zip(other, row)) for other in rows)
 
-    return [n for n, row in enumerate(rows) if not beaten(row)]
+    return [n for n, row in enumerate(rows) if not dominated(row)]

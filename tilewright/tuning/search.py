@@ -170,7 +170,7 @@ class _Search:
                 gains.append(gain)
             self._report()
             better = [m for gain, m in sorted(zip(gains, now), key=lambda pair: -pair[0]) if gain > 0]
-            for some in (_together(better), better[:1], better[1:2]):
+            for some in (_independent_moves(better), better[:1], better[1:2]):
                 if some:
                     joined = _with_tiles(some)
                     (whole,) = self.evaluator.costs([(joined, None)])
@@ -198,7 +198,7 @@ def _window(at: Decisions, move: Move) -> Span:
     return before, after
 
 
-def _together(moves: list[Move]) -> list[Move]:
+def _independent_moves(moves: list[Move]) -> list[Move]:
     """The first move, and the first of the tiles for each other layer apart from it."""
     found: list[Move] = []
     for move in moves:

@@ -56,7 +56,7 @@ def figures_of(step: StepProblem, decisions: Decisions) -> Figures:
 _step: StepProblem | None = None
 
 
-class _Handed:
+class _InheritedFile:
     """A value for processes that are started, in a file without a name whose descriptor they get. Among their arguments
     it would be more than a pipe holds: a process whose parent ends meanwhile would report half a pickle."""
 
@@ -66,10 +66,10 @@ class _Handed:
         self.file.flush()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _received, (multiprocessing.reduction.DupFd(self.file.fileno()),)
+        return _read_inherited, (multiprocessing.reduction.DupFd(self.file.fileno()),)
 
 
-def _received(handle: Any) -> Any:
+def _read_inherited(handle: Any) -> Any:
     with open(handle.detach(), "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         return pickle.loads(data)
 
@@ -114,7 +114,7 @@ class Evaluator:
         self._pool: ProcessPoolExecutor | None = None
         if jobs > 1:
             context = multiprocessing.get_context("spawn")
-            handed: Any = _Handed(step)  # what arrives is the step
+            handed: Any = _InheritedFile(step)  # what arrives is the step
             self._pool = ProcessPoolExecutor(jobs, context, initializer=_start, initargs=(handed,))
 
     def close(self) -> None:

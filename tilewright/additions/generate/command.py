@@ -15,7 +15,7 @@ from tilewright.cli.terminal import Working, stdout_for_json
 from tilewright.errors import UsageError
 from tilewright.generate import DECODE, PREFILL, GreedyReference, LanguageModel, Step
 from tilewright.isa.program import Program
-from tilewright.measure.clock import asked, clock_of
+from tilewright.measure.clock import clock_of, clock_option
 from tilewright.measure.latency import Latency, latency
 from tilewright.runtime.backends import preset_of
 from tilewright.runtime.cost import run_npu_steps
@@ -180,7 +180,7 @@ def _speed(language: LanguageModel, name: str, made: Generation, clock_mhz: floa
     cycles = next(step.cycles for step in reversed(made.steps) if step.entry == name)
     if cycles is None:
         cycles = run_npu_steps(entry, CycleDevice(entry.config, functional=False)).cycles or 0
-    return latency([entry], cycles, clock_of(entry.config, asked(clock_mhz)))
+    return latency([entry], cycles, clock_of(entry.config, clock_option(clock_mhz)))
 
 
 def _summary(language: LanguageModel, runner: Runner, made: Generation, speeds: dict[str, Latency]) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def _integer(options: Mapping[str, str], name: str, otherwise: int) -> int:
 
 
 def _open(names: Any, values: Any, count: int, error: int) -> int:
-    with _told(error):
+    with _errors_to(error):
         given = {names[i].decode(): values[i].decode() for i in range(count)}
         opened = open_delegate(given)
         return _numbered(_opened, opened)
@@ -132,7 +132,7 @@ def _open(names: Any, values: Any, count: int, error: int) -> int:
 
 
 def _close(number: int) -> None:
-    with _told(None):
+    with _errors_to(None):
         opened = _opened.pop(number, None)
         if opened is not None:
             with opened.lock:
@@ -174,7 +174,7 @@ def _forget(number: int) -> None:
 
 
 def _part(number: int, lists: Any, words: int, error: int) -> int:
-    with _told(error):
+    with _errors_to(error):
         plan, opened = _plans[number]
         nodes, inputs, outputs = _lists(lists[:words])
         piece = plan.pieces.get(tuple(sorted(nodes)))
@@ -191,7 +191,7 @@ def _release(number: int) -> None:
 
 
 def _shape(number: int, tensors: Any, words: int, result: Any, room: int, error: int) -> int:
-    with _told(error):
+    with _errors_to(error):
         found = _parts[number].shape(_shapes(tensors, words))
         flat = [word for shape in found for word in (len(shape), *shape)]
         if len(flat) > room:
@@ -203,7 +203,7 @@ def _shape(number: int, tensors: Any, words: int, result: Any, room: int, error:
 
 
 def _run(number: int, places: Any, sizes: Any, count: int, error: int) -> int:
-    with _told(error):
+    with _errors_to(error):
         _parts[number].run([place or 0 for place in places[:count]], sizes[:count])
         return 1
     return 0
@@ -219,7 +219,7 @@ def _numbered(table: dict[int, Any], value: Any) -> int:
 
 
 @contextlib.contextmanager
-def _told(error: int | None) -> Iterator[None]:
+def _errors_to(error: int | None) -> Iterator[None]:
     """Writes an exception's line to the library's buffer, of ERROR_BYTES."""
     try:
         yield

@@ -88,7 +88,7 @@ def _make(source: Source, target: Target, nodes: Sequence[SeenNode], shapes: Sha
         placed.npu = set(taken)
     failed: dict[int, str] | None = None
     while failed is None or failed:
-        taken, groups = settle(here, taken, placed.npu)
+        taken, groups = worthwhile_parts(here, taken, placed.npu)
         failed = _compile(plan, target, groups, shapes)
         taken -= failed.keys()
         why |= failed
@@ -131,7 +131,7 @@ def clusters(ops: Sequence[FileOp], taken: set[int]) -> list[list[FileOp]]:
     return found
 
 
-def settle(ops: Sequence[FileOp], taken: set[int], npu: set[int]) -> tuple[set[int], list[list[int]]]:
+def worthwhile_parts(ops: Sequence[FileOp], taken: set[int], npu: set[int]) -> tuple[set[int], list[list[int]]]:
     """The nodes of `taken` that are worth taking, and their parts: each begins and ends with work for the NPU."""
     while True:
         groups = [between(group, npu) for group in clusters(ops, taken)]

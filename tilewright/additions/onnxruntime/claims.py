@@ -98,7 +98,7 @@ def claim(
             found.reasons.setdefault(i, reason)
     done: set[tuple[int, ...]] = set()
     while True:
-        groups = [g for g in parts.together(found.reasons) if tuple(g) not in done]
+        groups = [g for g in parts.groups(found.reasons) if tuple(g) not in done]
         if not groups:
             break
         for group in groups:

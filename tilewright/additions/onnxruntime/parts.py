@@ -49,7 +49,7 @@ class Parts:
                 return f"the shape of {name!r} is not known before the model runs"
         return ""
 
-    def together(self, left: Collection[int]) -> list[list[int]]:
+    def groups(self, left: Collection[int]) -> list[list[int]]:
         """The nodes but those `left`, as groups that can each become one node: connected, with no way out of a group
         and back into it. Every group in the order of the model."""
         depth: list[int] = []

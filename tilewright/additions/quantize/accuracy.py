@@ -27,7 +27,7 @@ from tilewright.quantize import classes, correction, precision, ranges
 from tilewright.quantize.equalise import equalise
 from tilewright.quantize.layers import Network
 from tilewright.quantize.masks import Masks
-from tilewright.quantize.memory import give_back
+from tilewright.quantize.memory import trim_heap
 from tilewright.quantize.observe import run, session
 from tilewright.quantize.recipe import Progress, Recipe, Sample, Samples
 from tilewright.quantize.samples import Subset
@@ -118,11 +118,11 @@ def tune(recipe: Recipe, samples: Samples, wanted: Accuracy, progress: Progress 
     """
     asked = precision.by_patterns(Network(recipe.model), wanted.keep_float, wanted.int16)
     outputs = len(recipe.model.graph.output)
-    with classes.exposed(recipe.model):
+    with classes.extra_outputs(recipe.model):
         plain = replace(recipe, precision={**recipe.precision, **asked})
         found = _tuned(plain, samples, wanted, progress)
     if found.model is not recipe.model:
-        classes.hide(found.model, outputs)
+        classes.drop_outputs(found.model, outputs)
     return found
 
 
@@ -193,7 +193,7 @@ class Judge:
 
     def __init__(self, model: onnx.ModelProto, samples: Samples) -> None:
         network = Network(model)
-        seen = correction.taken(len(samples))
+        seen = correction.fit_samples(len(samples))
         chosen = [i for i in range(len(samples)) if i not in seen]
         if len(chosen) < correction.UNSEEN:
             chosen = list(range(len(samples)))
@@ -229,7 +229,7 @@ class Judge:
             clear += classes.positions(real, found, self._classes)
             del real, found
         del running
-        give_back()
+        trim_heap()
         flips = clear[:, 1] / np.maximum(clear[:, 0], 1)
         return Measured(recipe, np.array([10 ** (-one.decibels / 10) for one in total]), flips)
 

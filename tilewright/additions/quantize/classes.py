@@ -22,7 +22,7 @@ SATURATING = {"Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid", "Tanh"}
 
 
 @contextlib.contextmanager
-def exposed(model: onnx.ModelProto) -> Iterator[None]:
+def extra_outputs(model: onnx.ModelProto) -> Iterator[None]:
     """Adds the inputs of functions in `SATURATING` that write an output to the model's outputs, within its block."""
     network, count = Network(model), len(model.graph.output)
     made = (_behind_moves(network, name) for name in network.outputs)
@@ -34,10 +34,10 @@ def exposed(model: onnx.ModelProto) -> Iterator[None]:
     try:
         yield
     finally:
-        hide(model, count)
+        drop_outputs(model, count)
 
 
-def hide(model: onnx.ModelProto, count: int) -> None:
+def drop_outputs(model: onnx.ModelProto, count: int) -> None:
     """Leaves the first outputs only."""
     del model.graph.output[count:]
 

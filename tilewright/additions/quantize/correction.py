@@ -63,7 +63,7 @@ class Fit:
     few: int = 8
 
 
-def taken(count: int, fit: Fit | None = None) -> range:
+def fit_samples(count: int, fit: Fit | None = None) -> range:
     """Numbers of the samples that weights are fitted on. At most half of `count` are taken, so that others are left to
     judge by; all where half would be too few."""
     most = (fit or Fit()).samples
@@ -90,7 +90,7 @@ def correct(
     chosen = writing.quantised_layers(network, made)
     products = [x for x in network.layers if x.kind is Kind.PRODUCT and x.weights]
     products = [x for x in products if chosen.get(x.name) is not Precision.INT16]
-    inputs: list[Sample] = [samples[i] for i in taken(len(samples), fit)]
+    inputs: list[Sample] = [samples[i] for i in fit_samples(len(samples), fit)]
     written = writing.write(made)
     same = set() if known is None else _same_before(written, writing.write(replace(known, weights={})))
     real, quantised = Stepper(recipe.model, inputs), Stepper(written, inputs)

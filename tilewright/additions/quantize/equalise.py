@@ -254,7 +254,7 @@ class _Finder:
                 by_root[self.groups.find(name)].readers.append(reader)
         return [one for one in by_root.values() if not one.fixed and one.writers and one.readers]
 
-    def _own(self, name: str) -> bool:
+    def _is_own_constant(self, name: str) -> bool:
         """Whether only one node reads a float constant."""
         held = self.network.constants.get(name)
         return held is not None and self.network.is_float(name) and len(self.network.readers[name]) == 1
@@ -263,11 +263,11 @@ class _Finder:
         """Products and normalisations with constants of their own."""
         if node.op_type == "LayerNormalization":
             return self._normalisation(node)
-        if node.op_type not in ("Conv", "ConvTranspose", "Gemm", "MatMul") or not self._own(node.input[1]):
+        if node.op_type not in ("Conv", "ConvTranspose", "Gemm", "MatMul") or not self._is_own_constant(node.input[1]):
             return False
         attributes, rank = attributes_of(node), len(self.network.constants[node.input[1]].dims)
         biases = [name for name in node.input[2:] if name]
-        if not all(self._own(name) for name in biases):
+        if not all(self._is_own_constant(name) for name in biases):
             return False
         groups = int(attributes.get("group", 1))  # type: ignore[call-overload]
         weights, x, y = node.input[1], node.input[0], node.output[0]
@@ -298,7 +298,7 @@ class _Finder:
         shape = self.network.shape(node.input[0])
         last = attributes_of(node).get("axis", -1) in (-1, len(shape or []) - 1)
         constants = [name for name in node.input[1:] if name]
-        if not last or len(node.output) > 1 or not all(self._own(name) for name in constants):
+        if not last or len(node.output) > 1 or not all(self._is_own_constant(name) for name in constants):
             return False
         if any(len(self.network.constants[name].dims) != 1 for name in constants):
             return False

@@ -49,15 +49,15 @@ class _Folder:
             product = self._product(node)
             if product is not None:
                 name = node.output[0]
-                while (found := self._behind(name, product.axis)) is not None:
+                while (found := self._affine_reader(name, product.axis)) is not None:
                     after, affine = found
                     if not product.apply(affine):
                         break
                     name = after.output[0]
                     gone.add(name)
                 nodes += product.nodes(self, name)
-            elif node.op_type == "BatchNormalization" and self._normal(node) is not None:
-                nodes += self._alone(node)
+            elif node.op_type == "BatchNormalization" and self._batch_norm(node) is not None:
+                nodes += self._as_depthwise(node)
             else:
                 nodes.append(node)
         del self.model.graph.node[:]
@@ -83,14 +83,14 @@ class _Folder:
 
     # -- what is folded -----------------------------------------------------------------------------------------------
 
-    def _behind(self, name: str, axis: int) -> tuple[onnx.NodeProto, _Affine] | None:
+    def _affine_reader(self, name: str, axis: int) -> tuple[onnx.NodeProto, _Affine] | None:
         """The scale and shift that is all that reads the tensor, whose channels are on `axis` (from the end if < 0)."""
         node = self.network.sole_reader(name)
         shape = self.network.shape(name)
         if node is None or shape is None or node.domain not in ("", "ai.onnx"):
             return None
         if node.op_type == "BatchNormalization":
-            affine = self._normal(node) if axis == 1 or len(shape) == 2 else None
+            affine = self._batch_norm(node) if axis == 1 or len(shape) == 2 else None
             return (node, affine) if affine is not None else None
         if node.op_type not in ("Mul", "Div", "Add", "Sub") or len(node.input) != 2:
             return None
@@ -110,7 +110,7 @@ class _Folder:
             return node, _Affine(one, values)
         return node, _Affine(one, -values) if first else _Affine(-one, values)
 
-    def _normal(self, node: onnx.NodeProto) -> _Affine | None:
+    def _batch_norm(self, node: onnx.NodeProto) -> _Affine | None:
         """A BatchNormalization of inference with constants."""
         values = [self.network.constant(name) for name in node.input[1:5]]
         attributes = attributes_of(node)
@@ -122,8 +122,8 @@ class _Folder:
         wide = scale / np.sqrt(variance + float(attributes.get("epsilon", 1e-5)))  # type: ignore[arg-type]
         return _Affine(wide, bias - mean * wide)
 
-    def _alone(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-        affine = self._normal(node)
+    def _as_depthwise(self, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+        affine = self._batch_norm(node)
         shape = self.network.shape(node.input[0])
         assert affine is not None
         if shape is None:

@@ -39,7 +39,7 @@ def resident() -> int:
         return 0
 
 
-def give_back() -> None:
+def trim_heap() -> None:
     """Hands freed memory back, if the process has grown: tensors of many sizes come and go here, and glibc keeps what
     lies between those that stay, which is more than what is in use. Call it where large tensors were dropped."""
     global _least

@@ -17,7 +17,7 @@ from tilewright.quantize.accuracy import Accuracy, tune
 from tilewright.quantize.batch import sentence, write_batch
 from tilewright.quantize.finite import require_finite, require_single
 from tilewright.quantize.layers import Network, require_products
-from tilewright.quantize.memory import give_back
+from tilewright.quantize.memory import trim_heap
 from tilewright.quantize.metric import Comparison, compare, read_labels
 from tilewright.quantize.model_inputs import inputs_of
 from tilewright.quantize.observe import runner
@@ -137,7 +137,7 @@ def quantize_onnx(model: str | Path | onnx.ModelProto, data: Data, **options: An
     require_single(given)
     inputs_of(given)
     prepared = prepare(given)
-    give_back()
+    trim_heap()
     samples = samples_of(data, inputs_of(prepared), o.images, o.values or ())
     calibration, held = split(samples, o.held_back)
     require_same(given, prepared, held[0])

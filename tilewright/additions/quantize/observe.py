@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tilewright.common import temporary
 from tilewright.compiler.onnx.onnx_graphs import reads_of
 from tilewright.errors import UsageError
-from tilewright.quantize.memory import give_back
+from tilewright.quantize.memory import trim_heap
 from tilewright.quantize.recipe import Progress, Sample, Samples
 
 PIECE_BYTES = 16 << 20
@@ -70,7 +70,7 @@ def session(
         with temporary.Folder(prefix="tilewright-quantize-", ignore_errors=True) as folder:
             small = [x for x in held if x.name not in large]
             place = Path(folder) / "model.onnx"
-            light = _with_constants(model, [*small, *_beside([x for x in held if x.name in large], place)])
+            light = _with_constants(model, [*small, *_in_data_file([x for x in held if x.name in large], place)])
             if not large:
                 return create(light.SerializeToString())
             place.write_bytes(light.SerializeToString())
@@ -110,7 +110,7 @@ def without_constants(model: onnx.ModelProto) -> onnx.ModelProto:
     return found
 
 
-def _beside(tensors: Sequence[onnx.TensorProto], place: Path) -> list[onnx.TensorProto]:
+def _in_data_file(tensors: Sequence[onnx.TensorProto], place: Path) -> list[onnx.TensorProto]:
     """The tensors with their data in a file beside the model, which onnxruntime maps: it copies what is in a model,
     two times while it loads."""
     found = []
@@ -194,7 +194,7 @@ class Observer:
             for name in piece.observed:
                 yield name, found.pop(name)
             found.clear()
-            give_back()
+            trim_heap()
 
     def _model_of(self, piece: _Piece, feeds: Mapping[str, Any]) -> onnx.ModelProto:
         return part_of(self.model, piece.nodes, feeds, list(dict.fromkeys([*piece.observed, *piece.kept])))

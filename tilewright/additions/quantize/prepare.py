@@ -24,7 +24,7 @@ from tilewright.compiler.onnx.onnx_graphs import sort_model
 from tilewright.errors import UsageError
 from tilewright.quantize.branches import inline_branches
 from tilewright.quantize.fold import fold
-from tilewright.quantize.memory import give_back
+from tilewright.quantize.memory import trim_heap
 from tilewright.quantize.observe import copied, first_line, light, run, session
 from tilewright.quantize.opset import opset_of, upgrade
 from tilewright.quantize.recipe import Sample
@@ -120,9 +120,9 @@ def require_same(given: onnx.ModelProto, prepared: onnx.ModelProto, sample: Samp
     if random:
         return
     wanted = run(session(given), sample)
-    give_back()
+    trim_heap()
     found = run(session(prepared), sample)
-    give_back()
+    trim_heap()
     for name, value in wanted.items():
         if not isinstance(value, np.ndarray) or value.dtype != np.float32 or not value.size:
             continue

@@ -16,7 +16,7 @@ import onnx
 from onnx import numpy_helper
 
 from tilewright.compiler.onnx.onnx_graphs import reads_of
-from tilewright.quantize.memory import give_back
+from tilewright.quantize.memory import trim_heap
 from tilewright.quantize.observe import part_of, run, session, tensor_bytes
 from tilewright.quantize.recipe import Sample
 from tilewright.quantize.stepping import Values
@@ -83,7 +83,7 @@ class Segments:
         values = {**sample, **switches, **{name: self._values.get(number, name) for name in needed}}
         for index in range(first, count):
             self._advance(index, not self._segments[index].switches.isdisjoint(on), values)
-        give_back()
+        trim_heap()
         return {name: self._output(name, values) for name in self._outputs}
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ class Segments:
             self._advance(index, not segment.switches.isdisjoint(self._base), values)
             for name in segment.results:
                 self._values.put(len(self._known), name, values[name])
-            give_back()
+            trim_heap()
         self._known.append(sample)
         return len(self._known) - 1
 

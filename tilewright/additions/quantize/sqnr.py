@@ -18,7 +18,7 @@ import onnx
 
 from tilewright.quantize.layers import Network
 from tilewright.quantize.masks import Masks
-from tilewright.quantize.memory import give_back
+from tilewright.quantize.memory import trim_heap
 from tilewright.quantize.observe import Observer
 from tilewright.quantize.recipe import Precision, Progress, Recipe, Samples
 from tilewright.quantize.sample_values import LARGEST
@@ -144,14 +144,14 @@ def measure(recipe: Recipe, written: onnx.ModelProto, samples: Samples, progress
                 continue
             sample = samples[index * len(samples) // count]
             pair = pair or [Observer(m, list(noise) if layers else outputs, sample) for m in (recipe.model, written)]
-            for name, a, b in _together(pair, sample):
+            for name, a, b in _paired_values(pair, sample):
                 if isinstance(a, np.ndarray) and a.dtype.kind in "fiu" and a.shape == b.shape:
                     noise[name].add(a, b, masks.seen(name, a))
             done += 1
             if progress is not None:
                 progress("comparing with the float model", done / count)
         del pair
-        give_back()
+        trim_heap()
     found = {name: x.decibels for name, x in noise.items()}
     precision = quantised_layers(network, recipe)
     rows = []
@@ -165,7 +165,7 @@ def measure(recipe: Recipe, written: onnx.ModelProto, samples: Samples, progress
     return Report({name: found[name] for name in network.outputs if name in found}, rows, count)
 
 
-def _together(pair: list[Observer], sample: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+def _paired_values(pair: list[Observer], sample: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """Name and values of tensors in both models. The two come in nearly the same order; few have to wait."""
     waiting: list[dict[str, Any]] = [{}, {}]
     walks = [observer.values(sample) for observer in pair]

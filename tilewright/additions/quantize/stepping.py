@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 from tilewright.common import temporary
 from tilewright.compiler.onnx.onnx_graphs import reads_of
-from tilewright.quantize.memory import give_back
+from tilewright.quantize.memory import trim_heap
 from tilewright.quantize.observe import part_of, run, session
 from tilewright.quantize.recipe import Sample
 
@@ -135,7 +135,7 @@ class Stepper:
             for name in read:
                 if self._last[name] < index and name not in self.keep:
                     self.values.drop(sample, name)
-            give_back()
+            trim_heap()
         for name in self._changed.intersection(reads_of(nodes)):  # nothing reads it again
             self._changed.remove(name)
             del self.constants[name]

@@ -17,7 +17,7 @@ from tilewright.api.compilation import compile
 from tilewright.checking.model import check
 from tilewright.errors import TilewrightError, UsageError
 from tilewright.isa.program import Program
-from tilewright.quantize.memory import give_back, separate_blocks
+from tilewright.quantize.memory import separate_blocks, trim_heap
 from tilewright.quantize.observe import run, session
 from tilewright.quantize.recipe import Progress, Sample
 from tilewright.quantize.verify import MODEL, RESULT, SAMPLE, Verified
@@ -30,14 +30,14 @@ def verify_here(model: onnx.ModelProto, sample: Sample, progress: Progress | Non
     for name, value in run(session(model), sample).items():
         if isinstance(value, np.ndarray) and value.dtype.kind == "f" and np.isnan(value).any():
             raise UsageError(f"the quantised model gives NaN in output {name!r}")
-    give_back()
+    trim_heap()
     shapes = {name: list(value.shape) for name, value in sample.items()}
     try:
         compiling = lambda stage, done: report(f"compiling: {stage}", done)
         program = compile(model, "base", shapes, effort=0, cache=False, progress=compiling)
         report("running the result: Tilewright, beside onnxruntime", 0.9)
         found = check(model, sample, program=program)
-        give_back()
+        trim_heap()
     except TilewrightError as error:
         raise UsageError(f"the quantised model does not run in Tilewright: {error}") from error
     macs = (program.npu_macs, program.macs) if isinstance(program, Program) else (0, 0)

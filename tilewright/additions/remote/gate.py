@@ -201,14 +201,14 @@ class Gate:
 
     async def _through(self, client: socket.socket, server: socket.socket, first: bytes) -> None:
         """Bytes both ways, until one end is closed."""
-        ways = [asyncio.ensure_future(self._pump(client, server, first)),
+        directions = [asyncio.ensure_future(self._pump(client, server, first)),
                 asyncio.ensure_future(self._pump(server, client))]  # fmt: skip
         try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
+            for direction in directions:
+                direction.cancel()
+            await asyncio.gather(*directions, return_exceptions=True)
 
     async def _pump(self, source: socket.socket, target: socket.socket, data: bytes = b"") -> None:
         data = data or await self._loop.sock_recv(source, _CHUNK)

@@ -287,11 +287,11 @@ class _Run:
             while not self._turns.wait(self._ticket, _LOOK):
                 if self._gone.is_set():
                     raise Refusal("nobody waits for the run any more")
-            return self._watched(parts, sizes, launch)
+            return self._run_with_limits(parts, sizes, launch)
         finally:
             self._turns.leave(self._ticket)
 
-    def _watched(self, parts: list[RegionSource], sizes: list[int], launch: Launch) -> Counters:
+    def _run_with_limits(self, parts: list[RegionSource], sizes: list[int], launch: Launch) -> Counters:
         """Runs, and interrupts what takes too long or has no client any more."""
         shared, longest = self._server.shared, self._server.longest_seconds
         self.started = started = time.monotonic()

@@ -100,7 +100,7 @@ class Client:
             values = []
         if len(laps) != 2 or not values:
             raise UsageError(
-                f"the board's answer to infer must have two laps and one line of numbers, not {_shown(lines)}"
+                f"the board's answer to infer must have two laps and one line of numbers, not {_excerpt(lines)}"
             )
         return Timed((laps[1] - laps[0]) % (1 << 32), tuple(values))
 
@@ -126,6 +126,6 @@ class Client:
         return {t.name: a.view(dtype_of(t)).reshape(t.shape) for t, a in zip(tensors, arrays, strict=True)}
 
 
-def _shown(lines: Sequence[str]) -> str:
+def _excerpt(lines: Sequence[str]) -> str:
     text = " | ".join(lines)
     return text if len(text) <= 200 else f"{text[:197]}..."

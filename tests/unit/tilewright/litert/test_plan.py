@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.compiler.importer.tflite.schema import FileOp
-from tilewright.litert.plan import between, clusters, settle
+from tilewright.litert.plan import between, clusters, worthwhile_parts
 
 
 def ops(*wires: tuple[list[int], list[int]]) -> list[FileOp]:
@@ -43,6 +43,6 @@ def test_parts_begin_and_end_with_work_for_the_npu() -> None:
 
 
 def test_parts_without_work_for_the_npu_go() -> None:
-    assert settle(CHAIN, {0, 1, 3, 4}, {1}) == ({1}, [[1]])
-    assert settle(CHAIN, {0, 1, 2, 3, 4}, {0, 4}) == ({0, 1, 2, 3, 4}, [[0, 1, 2, 3, 4]])
-    assert settle(CHAIN, {0, 1, 2}, set()) == (set(), [])
+    assert worthwhile_parts(CHAIN, {0, 1, 3, 4}, {1}) == ({1}, [[1]])
+    assert worthwhile_parts(CHAIN, {0, 1, 2, 3, 4}, {0, 4}) == ({0, 1, 2, 3, 4}, [[0, 1, 2, 3, 4]])
+    assert worthwhile_parts(CHAIN, {0, 1, 2}, set()) == (set(), [])

@@ -16,7 +16,7 @@ from tilewright.fpga.errors import FpgaError
 from tilewright.fpga.zynq.boards import ZYNQ_BOARDS
 from tilewright.isa.config import preset
 from tilewright.isa.timing import MemoryTiming
-from tilewright.measure.clock import Clock, asked, at_board, clock_of, show
+from tilewright.measure.clock import Clock, at_board, clock_of, clock_option, show
 
 pytestmark = pytest.mark.usefixtures("compiled_once")
 
@@ -62,7 +62,7 @@ def test_a_preset_runs_as_fast_as_on_its_fastest_board() -> None:
 def test_a_machine_on_no_board_has_no_time() -> None:
     other = preset("base").with_(queue_depth=7)
     assert clock_of(other) is None
-    assert clock_of(other, asked(40.0)) == Clock(40.0, "--clock")
+    assert clock_of(other, clock_option(40.0)) == Clock(40.0, "--clock")
     assert clock_of(preset("base").with_(name="other name")) == clock_of(preset("base")), "a name changes nothing"
 
 

@@ -49,7 +49,7 @@ def test_groups_can_be_one_node() -> None:
     sizes = []
     for seed in range(300):
         parts, left = random_graph(seed)
-        groups = parts.together(left)
+        groups = parts.groups(left)
         assert sorted(itertools.chain(*groups)) == [i for i in range(len(parts.nodes)) if i not in left]
         for group in groups:
             inside = set(group)
@@ -67,8 +67,8 @@ def test_a_way_around_splits() -> None:
         helper.make_node("Relu", ["a"], ["c"]),
         helper.make_node("Add", ["b", "c"], ["d"]),
     ]
-    assert Parts(described(nodes, ["d"])).together({2}) == [[0, 1], [3]]
-    assert Parts(described(nodes, ["d"])).together(()) == [[0, 1, 2, 3]]
+    assert Parts(described(nodes, ["d"])).groups({2}) == [[0, 1], [3]]
+    assert Parts(described(nodes, ["d"])).groups(()) == [[0, 1, 2, 3]]
 
 
 def test_part_is_a_model_by_itself() -> None:

@@ -33,7 +33,7 @@ def test_outputs(nodes: str, found: dict[str, bool]) -> None:
 def test_what_is_before_a_saturating_function_is_watched() -> None:
     network = _network("(float[1,5,8] x) => (float[40] y, float[1,5,8] z) { a = Exp(x) b = Softmax(a) "
                        "s = Constant <value_ints = [40]> () y = Reshape(b, s) z = Neg(a) }")  # fmt: skip
-    with classes.exposed(network.model):
+    with classes.extra_outputs(network.model):
         found = [x.name for x in network.model.graph.output]
     assert found == ["y", "z", "a"] and [x.name for x in network.model.graph.output] == ["y", "z"]
 

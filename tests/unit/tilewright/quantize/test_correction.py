@@ -12,7 +12,7 @@ import pytest
 from tests.unit.tilewright.quantize import networks
 from tilewright.quantize import correction, ranges, writing
 from tilewright.quantize.accuracy import Judge
-from tilewright.quantize.correction import Fit, correct, taken
+from tilewright.quantize.correction import Fit, correct, fit_samples
 from tilewright.quantize.layers import Layer, Network
 from tilewright.quantize.observe import runner
 from tilewright.quantize.recipe import Precision, Range, Recipe, Weights
@@ -93,7 +93,7 @@ def test_a_product_in_floats_is_fitted_as_well(plain: Recipe) -> None:
 
 def test_samples_are_left_to_judge_by() -> None:
     for count in (1, 7, 8, 9, 16, 18, 48, 1000):
-        left = count - len(taken(count))
+        left = count - len(fit_samples(count))
         assert left == 0 if count < 8 else left >= 4
 
 
