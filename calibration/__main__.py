@@ -6,7 +6,7 @@ from functools import partial
 
 import click
 
-from calibration.designs import look
+from calibration.designs import check_designs
 from tilewright import energy
 from tilewright.common.errors import TilewrightError
 from tilewright.energy.model import CALIBRATION
@@ -23,7 +23,7 @@ COMMANDS = {"area": "python -m calibration.area", "fmax": "python -m calibration
 def main(models: tuple[str, ...]) -> None:
     """Elaborate the machines of the calibrations, seconds each, and compare their designs with the measured ones."""
     with one_line_errors():
-        others = [name for name in models or COMMANDS if look(_measured(name), partial(_say, name))]
+        others = [name for name in models or COMMANDS if check_designs(_measured(name), partial(_print_line, name))]
         if others:
             again = ", ".join(COMMANDS[name] for name in others)
             raise TilewrightError(f"other designs than those measured for {', '.join(others)}; anew by: {again}")
@@ -38,7 +38,7 @@ def _measured(name: str) -> list[tuple[NpuConfig, str]]:
     return [point for family in fmax.calibrated() for point in fmax.load(family).designs]
 
 
-def _say(name: str, line: str) -> None:
+def _print_line(name: str, line: str) -> None:
     click.echo(f"{name}: {line}")
 
 

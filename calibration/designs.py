@@ -8,7 +8,7 @@ from tilewright.fpga.bare import designs
 from tilewright.isa.config import NpuConfig
 
 
-def look(measured: Iterable[tuple[NpuConfig, str]], say: Callable[[str], object]) -> list[str]:
+def check_designs(measured: Iterable[tuple[NpuConfig, str]], say: Callable[[str], object]) -> list[str]:
     """Elaborates machines, seconds each, and says of each whether its design is the measured one.
 
     From then on the models know it, too (`tilewright.fpga.bare.designs.changed`), until the sources change.

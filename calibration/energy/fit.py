@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from calibration.designs import look
+from calibration.designs import check_designs
 from calibration.energy import liberty, points, truth
 from tilewright import energy
 from tilewright.energy import model
@@ -207,7 +207,7 @@ def check(say: Callable[[str], object]) -> None:
     Raises:
         UsageError: some are other designs now.
     """
-    changed = look(energy.load(model.CALIBRATION).measured, say)
+    changed = check_designs(energy.load(model.CALIBRATION).measured, say)
     if changed:
         raise UsageError(
             f"other designs than those measured: {', '.join(changed)}; make energy-truth measures them anew"

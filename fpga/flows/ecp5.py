@@ -98,7 +98,7 @@ class Ecp5(PlatformFlow):
         """Places and routes; the best of several placements is routed, then, if too slow, the next. See `Flow`."""
         crowded = used.lut > CROWDED * self.capacity.lut
         if crowded:
-            self.aim(directory, MARGIN * mhz)
+            self.set_clock(directory, MARGIN * mhz)
         place = partial(self.place, mhz=mhz)
 
         def route(folder: Path, seed: int) -> None:
@@ -108,7 +108,7 @@ class Ecp5(PlatformFlow):
 
         return implement(directory, (NETLIST, CONSTRAINTS), seeds, place, route, progress)
 
-    def aim(self, directory: Path, mhz: float) -> None:
+    def set_clock(self, directory: Path, mhz: float) -> None:
         """Configures the second router, and names its clock: the net of the clock would have that of the PLL."""
         with (directory / CONSTRAINTS).open("a", encoding="utf-8") as file:
             file.write(f'\nFREQUENCY NET "{CLOCK}" {mhz:.3f} MHZ;\n')

@@ -45,14 +45,14 @@ def lut_sites(cells: Mapping[str, Mapping[str, Any]]) -> int:
     made = {bits[0] for alu in alus.values() if (bits := alu["COUT"])}
     following = {alu["CIN"][0]: alu for alu in alus.values()}
 
-    def goes_on(carry: object) -> bool:
+    def continues_chain(carry: object) -> bool:
         return carry in made and carry in following and users[carry] == 1
 
     for alu in alus.values():
-        if goes_on(alu["CIN"][0]):
+        if continues_chain(alu["CIN"][0]):
             continue  # not the first of its chain
         length = 2
-        while (carry := (alu["COUT"] or [None])[0]) is not None and goes_on(carry):
+        while (carry := (alu["COUT"] or [None])[0]) is not None and continues_chain(carry):
             alu, length = following[carry], length + 1
         length += users[carry] > 0
         sites += length + length % 2

@@ -145,7 +145,7 @@ def crossing_members(config: NpuConfig, depths: dict[str, int]) -> dict[str, Any
 Q = TypeVar("Q", bound=Any)
 
 
-def put_queues(m: Module, axi: Any, far: Any, make: Callable[[str, bool, int], Q]) -> dict[str, Q]:
+def add_queues(m: Module, axi: Any, far: Any, make: Callable[[str, bool, int], Q]) -> dict[str, Q]:
     """Adds a queue to `m` for each channel between `axi` and `far`, and returns them by name.
 
     Parameters:
@@ -196,7 +196,7 @@ class AxiCrossing(wiring.Component):
             writer, reader = (self.near_domain, self.far_domain)[:: 1 if onward else -1]
             return AsyncQueue(width, self.depths[channel], writer=writer, reader=reader)
 
-        queues = put_queues(m, self.axi, self.far, queue)
+        queues = add_queues(m, self.axi, self.far, queue)
         m.d.comb += [
             self.w_come.eq(queues["w"].come),
             self.r_left.eq(queues["r"].left),

@@ -6,7 +6,7 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 
 from tilewright.fpga.memory import unread_attributes
-from tilewright.fpga.sdram.crossing import crossing_members, put_queues
+from tilewright.fpga.sdram.crossing import add_queues, crossing_members
 from tilewright.hw.connections import unread
 from tilewright.hw.parts.queue import BlockQueue, Queue
 from tilewright.isa.config import NpuConfig
@@ -28,7 +28,7 @@ class AxiQueues(wiring.Component):
         def queue(channel: str, onward: bool, width: int) -> BlockQueue | Queue:
             return (BlockQueue if channel in ("w", "r") else Queue)(width, self.depths[channel])
 
-        put_queues(m, self.axi, self.far, queue)
+        add_queues(m, self.axi, self.far, queue)
         w, r, b = self.axi.w, self.axi.r, self.axi.b
         for count, channel in ((self.w_come, w), (self.r_left, r), (self.b_left, b)):
             with m.If(channel.valid & channel.ready):

@@ -45,11 +45,11 @@ class WideConvolution:
             Region(at, len(data), read=True),
             Region(end, size, write=True),
         ]
-        told = device.run(regions, 0, 0, len(program))
+        counters = device.run(regions, 0, 0, len(program))
         planes = np.frombuffer(bytes(device.read(end, size)), np.int8).astype(np.int64)
         planes = planes.reshape(2 if sixteen else 1, -1, *self.out, self.config.block_in).transpose(0, 2, 3, 1, 4)
         high, *low = planes.reshape(len(planes), *self.out, -1)
-        return (256 * high + low[0] + 128 if sixteen else high).astype(np.int16), told
+        return (256 * high + low[0] + 128 if sixteen else high).astype(np.int16), counters
 
     @property
     def out(self) -> tuple[int, int]:

@@ -23,7 +23,7 @@ from tilewright.isa.timing import MemoryTiming
 from verification.coverage.constants import constant_bits
 from verification.coverage.functional import bins, hits, took_effect
 from verification.coverage.kept import Kept
-from verification.coverage.points import LINES, TOGGLES, Point, add, library, read, read_waivers, sift
+from verification.coverage.points import LINES, TOGGLES, Point, add, apply_waivers, library, read, read_waivers
 from verification.measured import SOURCES, write_with_command
 from verification.programs.equality import CONFIGS
 from verification.rtl_text import digest_of_rtl
@@ -44,8 +44,8 @@ def main(arguments: list[str]) -> int:
     some = list(all_trials(config, options.programs))
     points, kept = measure(config, some, options.keep)
     points, constant = without_constants(points, constant_bits(config))
-    sifted = sift(points, read_waivers(config))
-    figures: dict[str, Any] = {"config": config.name, "trials": kept.ran, "programs": options.programs}
+    sifted = apply_waivers(points, read_waivers(config))
+    figures: dict[str, Any] = {"config": config.name, "trials": kept.trials_by_kind, "programs": options.programs}
     figures |= {"constant": constant} | summary(points, sifted.missing, sifted.waived) | functional(config, kept.seen)
     options.page.parent.mkdir(parents=True, exist_ok=True)
     options.page.write_text(page(figures, sifted.missing), encoding="utf-8")

@@ -54,6 +54,6 @@ class Kept:
             yield part
 
     @property
-    def ran(self) -> Counter[str]:
+    def trials_by_kind(self) -> Counter[str]:
         """The trials by kind."""
         return Counter(name.split()[0] for name in self.trials)

@@ -167,7 +167,7 @@ def read_waivers(config: NpuConfig, path: Path = WAIVERS) -> list[Waiver]:
 
 
 @dataclass(frozen=True)
-class Sifted:
+class Coverage:
     """Points that are not covered, and what is wrong with the waivers of others.
 
     Attributes:
@@ -183,7 +183,7 @@ class Sifted:
     outdated: list[tuple[Waiver, Point]]
 
 
-def sift(points: Mapping[Point, int], waivers: Iterable[Waiver]) -> Sifted:
+def apply_waivers(points: Mapping[Point, int], waivers: Iterable[Waiver]) -> Coverage:
     """Points by what waivers say of them."""
     missing = {point for point, count in points.items() if not count}
     waived: set[Point] = set()
@@ -195,4 +195,4 @@ def sift(points: Mapping[Point, int], waivers: Iterable[Waiver]) -> Sifted:
             idle.append(waiver)
         elif fitting - missing:
             outdated.append((waiver, min(fitting - missing, key=str)))
-    return Sifted(missing - waived, waived, idle, outdated)
+    return Coverage(missing - waived, waived, idle, outdated)

@@ -26,8 +26,8 @@ from tilewright.isa.config import NpuConfig
 from tilewright.isa.encoding import Op
 from verification.code import digest_of_code
 from verification.measured import SOURCES, write_with_command
-from verification.programs.equality import CONFIGS, Trio, case, cycle_differences, fewest, shrink, with_ops
-from verification.programs.random_configs import plainest, random_config
+from verification.programs.equality import CONFIGS, Trio, case, cycle_differences, minimised, shrink, with_ops
+from verification.programs.random_configs import random_config, simplest
 from verification.rtl_text import digest_of_machines
 from verification.source_faults import CPP
 
@@ -157,12 +157,12 @@ def simulators(config: NpuConfig, first: int, numbers: range, replay: str, short
         def differs(ops: Sequence[Op], config: NpuConfig = config) -> bool:
             return bool(cycle_differences(config, with_ops(program, ops), timing))  # noqa: B023 - used at once
 
-        print(*_listed(fewest(program.ops, differs, lambda line: print(f"    {line}", flush=True))), sep="\n")
+        print(*_listed(minimised(program.ops, differs, lambda line: print(f"    {line}", flush=True))), sep="\n")
 
         def differs_on(other: NpuConfig, seed: int = seed) -> bool:
             return bool(cycle_differences(other, *case(seed, other)))
 
-        plain = plainest(config, differs_on)
+        plain = simplest(config, differs_on)
         print(f"    on {plain}")
     return bad
 

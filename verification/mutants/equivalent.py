@@ -131,20 +131,20 @@ class Prover:
         ready: list[int] = []
         queued: set[int] = set()
 
-        def tell(bit: Any) -> None:
+        def queue_readers(bit: Any) -> None:
             for reader in self.readers.get(bit, ()):
                 if reader not in queued:
                     queued.add(reader)
                     heappush(ready, reader)
 
         for bit in list(found):
-            tell(bit)
+            queue_readers(bit)
         while ready:
             bit, kind, inputs = self.netlist.cells[heappop(ready)]
             literal = KINDS[kind][1](self.gates, *(found[i] if i in found else good[i] for i in inputs))
             if literal != good[bit]:
                 found[bit] = literal
-                tell(bit)
+                queue_readers(bit)
         return found
 
     def _differing(self, good: Mapping[Any, int], faulty: Mapping[Any, int]) -> list[str]:

@@ -247,12 +247,12 @@ def shrink(trio: Trio, program: GeneratedProgram, timing: MemoryTiming, say: Cal
         rtl, cycle = trio.outcomes(with_ops(program, ops), timing, watchdog=2000)
         return bool(clock_differences(rtl, cycle, ops))
 
-    ops = fewest(program.ops, differs, say)
+    ops = minimised(program.ops, differs, say)
     trio.renew()
     return with_ops(program, ops)
 
 
-def fewest(ops: Sequence[Op], differs: Callable[[Sequence[Op]], bool], say: Callable[[str], None]) -> list[Op]:
+def minimised(ops: Sequence[Op], differs: Callable[[Sequence[Op]], bool], say: Callable[[str], None]) -> list[Op]:
     """Instructions without those that are not needed for a difference; the last one, END, stays."""
     left, end = list(ops[:-1]), list(ops[-1:])
     chunk = len(left) // 2

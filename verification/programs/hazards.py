@@ -68,7 +68,7 @@ def bursts(rng: random.Random, length: int = 150, longest: int = 24) -> list[Run
     return runs
 
 
-def meet(a: Accesses, b: Accesses) -> bool:
+def overlap(a: Accesses, b: Accesses) -> bool:
     return any(x.space == y.space and rows_of(x) & rows_of(y) for x in a for y in b)
 
 
@@ -109,8 +109,8 @@ def check_order(runs: list[Run], ops: list[Op]) -> None:
     for later, (name, reads, writes) in enumerate(runs):
         for earlier, (other, other_reads, other_writes) in enumerate(runs[:later]):
             if name == other:  # the engine keeps order alone, but a VECTOR may read what one before still writes
-                conflict = name == "VECTOR" and meet(reads, other_writes)
+                conflict = name == "VECTOR" and overlap(reads, other_writes)
             else:
-                conflict = meet(reads, other_writes) or meet(writes, other_reads) or meet(writes, other_writes)
+                conflict = overlap(reads, other_writes) or overlap(writes, other_reads) or overlap(writes, other_writes)
             if conflict:
                 assert numbers[earlier] in before_start[numbers[later]], (earlier, later)

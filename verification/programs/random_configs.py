@@ -65,7 +65,7 @@ def _draw(rng: random.Random) -> dict[str, int]:
     }
 
 
-def plainest(config: NpuConfig, differs: Callable[[NpuConfig], bool]) -> NpuConfig:
+def simplest(config: NpuConfig, differs: Callable[[NpuConfig], bool]) -> NpuConfig:
     """Returns a machine on which something still differs, with as many fields as can be as a small machine has them."""
     plain = NpuConfig(block_in=4, block_out=4, axi_data_bits=32)
     for field in fields(NpuConfig):

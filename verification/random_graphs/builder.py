@@ -172,7 +172,7 @@ def is_exact(t: Tensor) -> bool:
     return t.exact
 
 
-def parted(random: Random, n: int) -> list[int]:
+def split_extents(random: Random, n: int) -> list[int]:
     """Returns a number of elements as extents."""
     shape: list[int] = []
     while n > 1 and len(shape) < 4:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from verification.random_graphs.builder import Builder, parted
+from verification.random_graphs.builder import Builder, split_extents
 
 
 def reshape(b: Builder) -> None:
     x = b.pick(lambda t: t.size > 0)
-    shape = parted(b.random, x.size)
+    shape = split_extents(b.random, x.size)
     b.add("Reshape", [x.name, b.constant(shape)], shape, x.dtype, x.bound, x.exact)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tests.common.tflite_models import Model, Op, T
-from verification.random_graphs.builder import EXTENTS, MOST_ELEMENTS, NoOperand, parted
+from verification.random_graphs.builder import EXTENTS, MOST_ELEMENTS, NoOperand, split_extents
 
 _CODES = {"float32": 0, "int32": 2}
 _ARITHMETIC = {"ADD": "AddOptions", "SUB": "SubOptions", "MUL": "MulOptions"}
@@ -59,7 +59,7 @@ class _Builder:
 
 def _reshape(b: _Builder) -> None:
     x = b.pick()
-    shape = parted(b.random, math.prod(x.shape))[:4]
+    shape = split_extents(b.random, math.prod(x.shape))[:4]
     if math.prod(shape) != math.prod(x.shape):
         raise NoOperand
     b.op("RESHAPE", [x, b.constant(shape)], b.tensor(shape, x.dtype))

@@ -23,7 +23,7 @@ from verification.trials.trial import SIZES, Make, Trial
 def bus(config: NpuConfig) -> Iterator[Trial]:
     """Yields the trials, cheapest first."""
     yield Trial("fixed", 0, _fixed, fresh=False)
-    yield Trial("anew", 0, _anew)
+    yield Trial("anew", 0, _registers_after_reset)
     yield Trial("status", 0, _status)
     for number in range(4):
         yield _refused_addresses(config, number)
@@ -43,7 +43,7 @@ def _fixed(make: Make) -> str:
     )
 
 
-def _anew(make: Make) -> str:
+def _registers_after_reset(make: Make) -> str:
     """A reset makes all registers 0 that the host can write, whatever they were."""
     device = make(0)
     names = [r.name for r in REGISTERS if r.access == "RW"]

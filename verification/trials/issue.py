@@ -81,8 +81,8 @@ class _Nest:
 
     def _reach(self, zone: str) -> tuple[int, int]:
         """Rows that its steps are away from the first one, before and behind it."""
-        ways = [(n - 1) * stride for n, stride in zip(self.counts, self.strides[zone], strict=True)]
-        return -sum(min(way, 0) for way in ways), sum(max(way, 0) for way in ways)
+        spans = [(n - 1) * stride for n, stride in zip(self.counts, self.strides[zone], strict=True)]
+        return -sum(min(span, 0) for span in spans), sum(max(span, 0) for span in spans)
 
     def bases(self) -> dict[str, int]:
         """First rows with which all steps stay within their zones."""
@@ -152,10 +152,10 @@ def _bursts(config: NpuConfig) -> list[int]:
                 takes[started] = o.instruction.engine
             if ended and 1 in (o["signal0"], o["signal1"]):
                 gives.setdefault(ended + 1, set()).add(o.instruction.engine)
-        ways = {(frozenset(engines), takes.get(cycle)) for cycle, engines in gives.items()}
-        if ways - found:
+        patterns = {(frozenset(engines), takes.get(cycle)) for cycle, engines in gives.items()}
+        if patterns - found:
             chosen.append(number)
-        found |= ways
+        found |= patterns
     return chosen
 
 
@@ -163,11 +163,11 @@ def _burst(seed: int, semaphore: int, config: NpuConfig, *, overflows: bool = Fa
     """All engines are held until their queues are full of instructions that give a semaphore and take it; then it must
     have what is left. Or they give it and others until it overflows."""
     rng = random.Random(f"burst {seed} {overflows}")
-    meet, *numbers, met, other, another = ((semaphore - 1 + n) % config.semaphores + 1 for n in range(8))
+    shared, *numbers, finished, other, another = ((semaphore - 1 + n) % config.semaphores + 1 for n in range(8))
     held = dict(zip(ENGINES, numbers, strict=True))
     count = SEMAPHORE_LIMIT - rng.randint(1, _ROOM) if overflows else _COUNTS
     ops = [
-        *[op("LOAD_SYNC", signal0=meet)] * count,
+        *[op("LOAD_SYNC", signal0=shared)] * count,
         op("GEMM_LOOP", level=0, count=_WAIT),
         op("GEMM", signal0=held["VECTOR"]),
         *[op("GEMM_SYNC")] * rng.randint(4, 10),  # VECTOR takes longest from an instruction to what it gives
@@ -181,16 +181,16 @@ def _burst(seed: int, semaphore: int, config: NpuConfig, *, overflows: bool = Fa
     seldom = rng.choice([2, 4, 8, 20])  # takes; engines that want the same delay each other
     left = count
     for name in ENGINES * max(1, min(config.queue_depth, 16) - 4):
-        pairs = {"signal": [(meet, 0), (0, meet), (0, 0)], "wait": [(meet, 0), (0, meet), *[(0, 0)] * seldom]}
+        pairs = {"signal": [(shared, 0), (0, shared), (0, 0)], "wait": [(shared, 0), (0, shared), *[(0, 0)] * seldom]}
         if overflows:
-            few = (0, meet, other, another)
+            few = (0, shared, other, another)
             pairs = {"signal": list(itertools.permutations(few, 2)), "wait": [(0, 0)]}
         values = {f"{kind}{n}": pair[n] for kind, some in pairs.items() for pair in [rng.choice(some)] for n in (0, 1)}
-        left += (meet in (values["signal0"], values["signal1"])) - (meet in (values["wait0"], values["wait1"]))
+        left += (shared in (values["signal0"], values["signal1"])) - (shared in (values["wait0"], values["wait1"]))
         ops.append(op(f"{name}_SYNC", **values))
-    ops += [op(f"{name}_SYNC", signal0=met) for name in ENGINES]
-    ops += [op("STORE_SYNC", wait0=met)] * len(ENGINES)
-    return [*ops, *[op("STORE_SYNC", wait0=meet)] * (0 if overflows else left + 1), op("END")]
+    ops += [op(f"{name}_SYNC", signal0=finished) for name in ENGINES]
+    ops += [op("STORE_SYNC", wait0=finished)] * len(ENGINES)
+    return [*ops, *[op("STORE_SYNC", wait0=shared)] * (0 if overflows else left + 1), op("END")]
 
 
 def _pairs(semaphore: int, config: NpuConfig) -> Iterator[list[Op]]:

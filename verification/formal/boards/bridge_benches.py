@@ -44,7 +44,7 @@ class _Memory:
         self.takes = c.i_valid & c.i_ready & c.i_tag[0]
         self.answers = (c.w_take & c.w_tag[0]) | (c.r_valid & c.r_tag[0])
 
-    def onward(self, b: Bench, name: str, signal: Signal, following: Value, init: int = 0) -> list[Signal]:
+    def to_chip(self, b: Bench, name: str, signal: Signal, following: Value, init: int = 0) -> list[Signal]:
         """Returns the stages of the synchroniser of that name to the chip's clock."""
         return self._across(b, name, signal, self.far, self.near, following, init)
 
@@ -64,7 +64,7 @@ class _Memory:
         )
         return synchroniser(b, part, name, edge, moves, becomes, init)
 
-    def put_in(self, b: Bench) -> None:
+    def add_memory(self, b: Bench) -> None:
         """Puts the memory into the bench, once all of its submodules are replaced."""
         b.part("memory", clocked(self.memory, self.module, sync=self.near, memory=self.far))
 
@@ -77,9 +77,9 @@ def requests(only: str | None) -> Bench:
     asked, busy = (s.here[f"mem_{name}"] for name in ("asked", "busy"))
     seen, answered, asking = (s.there[f"mem_{name}"] for name in ("seen", "answered", "asking"))
     taken = mem.valid & mem.ready
-    on = s.onward(b, "bridge_asked", asked, Mux(taken, ~asked, asked))
+    on = s.to_chip(b, "bridge_asked", asked, Mux(taken, ~asked, asked))
     back = s.back(b, "bridge_answered", answered, Mux(s.answers, seen, answered))
-    s.put_in(b)
+    s.add_memory(b)
 
     # The request that was taken last, where it is, and the word that was read for it.
     request = Cat(mem.write, mem.address[(PAIR_BYTES - 1).bit_length() :][: len(c.i_pair)], mem.wdata, mem.strobe)
@@ -191,9 +191,9 @@ def resets(only: str | None) -> Bench:
         ask.eq((state == states.OPEN) & memory.bus_reset),
         clear.eq((state == states.CLEAR) & (settle == 0) & ~memory.bus_reset),
     ]
-    on = s.onward(b, "asked", asked, Mux(ask, 1, asked & ~clear), init=1)
+    on = s.to_chip(b, "asked", asked, Mux(ask, 1, asked & ~clear), init=1)
     back = s.back(b, "done", done, on[1] & far_reset & (c.idle | done))
-    s.put_in(b)
+    s.add_memory(b)
 
     # Between the clocks: nothing passes while it is shut, and it is shut from a reset on until what was under way has
     # ended.

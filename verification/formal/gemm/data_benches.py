@@ -200,7 +200,7 @@ def gemm_window(only: str | None, c: NpuConfig = SQUARE) -> Bench:
     return b
 
 
-def _in_fours(terms: list[Value]) -> Value:
+def _sum_in_fours(terms: list[Value]) -> Value:
     """The sum of terms. The order makes no difference to the value, but to the solver."""
     sums = [reduce(add, terms[n : n + 4]) for n in range(0, len(terms), 4)]
     return reduce(add, sums)
@@ -219,7 +219,7 @@ def gemm_array(only: str | None, c: NpuConfig = SQUARE) -> Bench:
             terms.append(weight * slot.word_select(o % c.dw_lanes if c.depthwise else 0, 8).as_signed())
         b.check(
             "sums",
-            implies(given, total == b.past(_in_fours(terms), f"sum{o}", stages)),
+            implies(given, total == b.past(_sum_in_fours(terms), f"sum{o}", stages)),
             "`MacArray`: a product given in cycle t is there in t + `array_stages`: for every output the sum "
             "of weight times operand, signed",
             Cut("array.valid1"),

@@ -303,10 +303,10 @@ def semaphores(only: str | None) -> Bench:
             "another took it in the cycle before",
             Cut("semaphores.gemm_able"),
         )
-    nobody = ~Cat(granted.values()).any()
+    none_granted = ~Cat(granted.values()).any()
     b.check(
         "progress",
-        implies(live & nobody & Cat(able.values()).any(), Cat(a.grant for a in s.takes).any()),
+        implies(live & none_granted & Cat(able.values()).any(), Cat(a.grant for a in s.takes).any()),
         "if an engine could have both and none took any in the cycle before, one is granted",
         Cut("semaphores.gemm_able"),
     )

@@ -116,8 +116,8 @@ def load_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
     b.check("bursts", implies(w.start, (w.bytes == now.bytes) & (w.tag == control.pc)))
     for k in range(2):
         count, stride = getattr(w, f"count{k}"), getattr(w, f"mem_stride{k}").as_unsigned()
-        told_box = (count == box[k]["count"]) & (stride == box[k]["mem_stride"].as_unsigned()[: c.offset_bits])
-        b.check("bursts", implies(w.start, Mux(now.coded, count == 1, told_box)))
+        as_configured = (count == box[k]["count"]) & (stride == box[k]["mem_stride"].as_unsigned()[: c.offset_bits])
+        b.check("bursts", implies(w.start, Mux(now.coded, count == 1, as_configured)))
     check_region(b, load, "LOAD", now.region)
     # The data half.
     d = data.View(descriptor_layout(c), descriptors.i_payload)

@@ -166,7 +166,7 @@ class _Stages(RowNormUnit):
     """The norm unit with inner units that give anything.
 
     Attributes:
-        load_radicand, load_root: they begin with a row.  told_mean: of the offset.
+        load_radicand, load_root: they begin with a row.  offset_mean: the mean that the offset is made of.
         mean, exponent, offset: what units give.
     """
 
@@ -190,7 +190,7 @@ class _Stages(RowNormUnit):
         return self.mean
 
     def _offset(self, m: Module, mean: Value) -> Value:
-        self.told_mean = mean
+        self.offset_mean = mean
         return self.offset
 
 
@@ -229,7 +229,7 @@ def stages(only: str | None, c: NpuConfig) -> Bench:
         )
     b.check(
         "mean",
-        implies(at(FACTOR_STAGE), part.told_mean == kept(part.mean, MEAN_STAGE, "mean")),
+        implies(at(FACTOR_STAGE), part.offset_mean == kept(part.mean, MEAN_STAGE, "mean")),
         "ROW: the offset is made of the mean of the same row",
         Cut("part.mean1", 44),
     )

@@ -17,7 +17,7 @@ def driver(cell: Any) -> Any:
     return inputs[0].net.driver if cell.type == "SLICE_LUTX" and len(inputs) == 1 else None
 
 
-def way_out(wire: Any) -> list[tuple[int, int]]:
+def tiles_to_branch(wire: Any) -> list[tuple[int, int]]:
     """Tiles from a pin to the first wire that branches."""
     tiles = []
     while pips := list(ctx.getPipsDownhill(wire)):
@@ -35,7 +35,7 @@ drivers = {name: driver(cell) for name, cell in ctx.cells}
 for name in sorted(drivers):
     before = drivers[name]
     if before and before.cell.type == "PS7_PS7":
-        tiles = way_out(ctx.getBelPinWire(block, before.port))
+        tiles = tiles_to_branch(ctx.getBelPinWire(block, before.port))
         left, top = max(x for x, _ in tiles), max(y for _, y in tiles)
         nearest = min((x - left + y - top, x, y, site) for x, y, site in sites if x >= left and y >= top)
         sites.remove(nearest[1:])

@@ -16,7 +16,7 @@ from verification.coverage.__main__ import functional, page, run_all, summary, w
 from verification.coverage.constants import constant_bits
 from verification.coverage.functional import bins, classes, hits, took_effect
 from verification.coverage.kept import Kept
-from verification.coverage.points import LINES, TOGGLES, Point, Waiver, add, read, read_waivers, sift
+from verification.coverage.points import LINES, TOGGLES, Point, Waiver, add, apply_waivers, read, read_waivers
 from verification.trials.directed import directed
 from verification.trials.trial import Trial, trials
 
@@ -55,7 +55,7 @@ def test_points_and_waivers(tmp_path: Path) -> None:
     }
     useless = Waiver(TOGGLES, "core.store.*", "nothing there")
     old = Waiver(TOGGLES, "*.a_b", "because", first=2)
-    found = sift(points, [Waiver(TOGGLES, "core.*.a_b", "because", first=3, last=3), useless, old])
+    found = apply_waivers(points, [Waiver(TOGGLES, "core.*.a_b", "because", first=3, last=3), useless, old])
     assert (found.missing, found.waived, found.idle) == ({line, irq}, {toggle}, [useless])
     assert [waiver for waiver, _ in found.outdated] == [old]  # bit 2 is covered
     missing, waived = found.missing, found.waived
@@ -80,11 +80,11 @@ def test_going_on(tmp_path: Path) -> None:
     """Trials that a file of the same machine has are not run again."""
     file, some = tmp_path / "below" / "kept.json", [Trial("a", n, lambda make: "") for n in range(5)]
     kept = Kept.of(TINY, file)
-    assert [len(part) for part in kept.left(some, 2)] == [2, 2, 1] and not kept.ran
+    assert [len(part) for part in kept.left(some, 2)] == [2, 2, 1] and not kept.trials_by_kind
     kept.trials, kept.counts, kept.seen = ["a 0", "a 3"], Counter({"x\x01y": 3}), {"LOAD takes one"}
     kept.write(file)
     again = Kept.of(TINY, file)
-    assert again == kept and again.ran == {"a": 2}
+    assert again == kept and again.trials_by_kind == {"a": 2}
     assert [[trial.name for trial in part] for part in again.left(some, 2)] == [["a 1", "a 2"], ["a 4"]]
     assert Kept.of(preset("nano"), file).trials == []
 
