@@ -1,4 +1,4 @@
-"""Assembles runs with the accesses they declare; derives memory accesses of a program without the code that is tested."""
+"""Assembles runs with the accesses they declare; derives accesses of a program without the code that is tested."""
 
 from __future__ import annotations
 
