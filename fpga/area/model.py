@@ -108,7 +108,7 @@ class AreaModel:
 
     @property
     def changed(self) -> list[str] | None:
-        """Calibration machines that the RTL makes other designs of since, by name: see `designs.changed`."""
+        """Names of calibration machines whose design has changed since: see `designs.changed`."""
         return designs.changed(self.designs)
 
     def estimate(self, config: NpuConfig) -> Resources:

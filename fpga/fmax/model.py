@@ -51,7 +51,7 @@ class FmaxModel:
 
     @property
     def changed(self) -> list[str] | None:
-        """Calibration machines that the RTL makes other designs of since, by name: see `designs.changed`."""
+        """Names of calibration machines whose design has changed since: see `designs.changed`."""
         return designs.changed(self.designs)
 
     def placed_mhz(self, config: NpuConfig) -> float:

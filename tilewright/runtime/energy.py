@@ -74,7 +74,7 @@ class EnergyModel(Protocol):
 
     @property
     def changed(self) -> list[str] | None:
-        """Machines that the RTL makes other designs of since the calibration; None where nobody has looked."""
+        """Names of machines whose design has changed since the calibration; None where nobody has looked."""
 
     def beyond(self, config: NpuConfig) -> list[str]:
         """Sizes of a configuration that are outside those of `machines`."""

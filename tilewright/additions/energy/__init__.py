@@ -21,7 +21,7 @@ __all__ = ["EVENTS", "Energy", "EnergyModel", "load", "of_program", "path", "per
 
 
 def path() -> Path:
-    """$TILEWRIGHT_ENERGY, or the calibration that is shipped."""
+    """Path of the energy model: $TILEWRIGHT_ENERGY, or the calibration that is shipped."""
     return Path(os.environ.get("TILEWRIGHT_ENERGY") or CALIBRATION)
 
 

@@ -158,7 +158,7 @@ class _Box:
 
 
 def _changes(counts: Sequence[int], strides: Sequence[int]) -> int:
-    """Steps of a loop nest whose address is another one than that of the step before, the first step among them."""
+    """Number of steps of a loop nest whose address differs from the step before; the first step counts."""
     found, steps, back = 1, math.prod(counts), 0
     for count, stride in zip(counts, strides):
         steps //= count  # how often this level goes from its first to its last index
@@ -169,14 +169,14 @@ def _changes(counts: Sequence[int], strides: Sequence[int]) -> int:
 
 
 def _parameters(levels: Sequence[tuple[int, int]], config: NpuConfig) -> int:
-    """Reads of PRM for the results of a loop nest, (count, stride in PRM): one for each row that is another one than
-    before. With several passes each reads another part of its row."""
+    """Number of PRM reads for results of a loop nest, (count, stride in PRM) per level: one for each row that differs
+    from the row before. With several passes each reads another part of its row."""
     counts = [count for count, _ in levels]
     return math.prod(counts) if config.vector_passes > 1 else _changes(counts, [stride for _, stride in levels])
 
 
 class _Weights:
-    """The share of weights that are not 0 of every tile in WGT, as the LOADs put them there."""
+    """Share of nonzero weights, per tile of WGT, as the LOADs put them there."""
 
     def __init__(self, config: NpuConfig, constants: bytes | None) -> None:
         self.bytes = None if constants is None else np.frombuffer(constants, np.uint8)
@@ -200,7 +200,7 @@ class _Weights:
                 self.share[np.arange(row, row + len(line)) % len(self.share)] = line
 
     def coded(self, o: Op) -> None:
-        """Tiles that are decoded: what they hold is not looked at."""
+        """Marks decoded tiles as nonzero; their contents are not looked at."""
         self.share[np.arange(o["row"], o["row"] + o["count"]) % len(self.share)] = 1.0
 
     def _line(self, region: int, first: int, count: int) -> np.ndarray | float:

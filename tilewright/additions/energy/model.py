@@ -189,7 +189,7 @@ class EnergyModel:
 
     @property
     def changed(self) -> list[str] | None:
-        """Machines that the RTL makes other designs of since, by name: see `tilewright.fpga.bare.designs.changed`."""
+        """Names of calibration machines whose design has changed since: see `tilewright.fpga.bare.designs.changed`."""
         return designs.changed(self.measured)
 
     def beyond(self, config: NpuConfig) -> list[str]:

@@ -63,9 +63,8 @@ def sentences(energy: Energy, model: EnergyModel, config: NpuConfig) -> list[str
 
 
 def staleness(model: EnergyModel) -> list[str]:
-    """A line if machines of the calibration are known to be other designs by now. Where that is not known (`--json` has
-    `"stale": null`) there is none: a user could not act upon it.
-    """
+    """A warning line if designs of calibration machines are known to have changed. Where that is not known (`--json`
+    has `"stale": null`) there is none: a user could not act upon it."""
     if not model.changed:
         return []
     return ["the RTL has changed since the energy was calibrated: make energy-truth in a checkout measures it anew"]

@@ -157,7 +157,7 @@ class LanguageModel:
     def _step(
         self, device: Runner, entry: str, tokens: Sequence[int], position: int, options: Mapping[str, Any]
     ) -> Step:
-        """The token behind these, the first of which stands at `position`."""
+        """Runs an entry point on these tokens, from `position` on; returns the most probable next token."""
         start = time.perf_counter()
         feed = self._feeds[entry]
         outputs = device.run(self.program, feed.inputs(tokens, position), entry=entry, **options)

@@ -37,7 +37,7 @@ class GreedyReference:
         self._position = 0
 
     def logits(self, tokens: Sequence[int]) -> np.ndarray:
-        """float32 [vocabulary] behind these tokens, which follow those of the calls before."""
+        """Logits after these tokens, which follow those of earlier calls, float32 [vocabulary]."""
         pieces = [[token] for token in tokens] if self._single else [list(tokens)]
         for piece in pieces:
             places = self._position + np.arange(len(piece))

@@ -237,7 +237,7 @@ def _errors_to(error: int | None) -> Iterator[None]:
 
 
 def _lists(words: list[int]) -> list[list[int]]:
-    """Lists from one list that has each behind its length."""
+    """Splits words into lists, each preceded by its length."""
     found, at = [], 0
     while at < len(words):
         end = at + 1 + words[at]

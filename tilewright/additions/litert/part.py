@@ -111,7 +111,7 @@ class Piece:
 
     @staticmethod
     def of(source: Source, target: Target, found: Survey, ops: Sequence[int], outputs: Sequence[int] | None) -> Piece:
-        """The piece of these operators.
+        """Makes the piece of these operators.
 
         Args:
             outputs: that LiteRT wants; None for those that others read.
@@ -131,7 +131,7 @@ class Piece:
         return Piece(source, target, tuple(sorted(inside)), tuple(inputs), tuple(wanted))
 
     def program(self, shapes: Shapes) -> Program:
-        """Compiled for these shapes of the model's inputs and its own. Raises `CompileError`."""
+        """Compiles the piece for these shapes of the model's inputs and its own. Raises `CompileError`."""
         model = self.source.model
         given = tuple((i, tuple(shapes[i])) for i in sorted({*model.inputs, *self.inputs}))
         key = (self.source.digest, self.ops, self.inputs, self.outputs, given)
@@ -158,7 +158,7 @@ class Part:
         self.program: Program | None = None
 
     def shape(self, shapes: Shapes) -> list[tuple[int, ...]]:
-        """Compiles it for these shapes. The outputs' shapes. Raises `CompileError`."""
+        """Compiles the piece for these shapes; returns the shapes of its outputs. Raises `CompileError`."""
         self.program = self.piece.program(shapes)
         return [info.shape for info in self.program.outputs]
 

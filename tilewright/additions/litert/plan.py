@@ -105,7 +105,7 @@ def _make(source: Source, target: Target, nodes: Sequence[SeenNode], shapes: Sha
 
 
 def clusters(ops: Sequence[FileOp], taken: set[int]) -> list[list[FileOp]]:
-    """The parts LiteRT makes of nodes to take: it goes on with nodes of one kind, taken or not, as long as there are
+    """Groups the nodes to take as LiteRT does: it goes on with nodes of one kind, taken or not, as long as there are
     some whose operands are made."""
     made = {i for op in ops for i in op.outputs}
     done: set[int] = set()
@@ -142,7 +142,7 @@ def worthwhile_parts(ops: Sequence[FileOp], taken: set[int], npu: set[int]) -> t
 
 
 def between(group: Sequence[FileOp], npu: set[int]) -> list[int]:
-    """The operators of a part that run on the NPU, or behind one that does and before one that does."""
+    """The operators of a part on the NPU, and those between two of them: behind one, and before one."""
     after: set[int] = set()  # tensors behind NPU work
     before: set[int] = set()  # tensors that NPU work needs
     behind, ahead = set(), set()
@@ -158,7 +158,7 @@ def between(group: Sequence[FileOp], npu: set[int]) -> list[int]:
 
 
 def _compile(plan: Plan, target: Target, groups: list[list[int]], shapes: Shapes) -> dict[int, str]:
-    """Compiles the pieces. What cannot be: the reasons by operator."""
+    """Compiles the pieces; returns the reasons for those that fail, by operator."""
     plan.pieces.clear()
     plan.report.macs = plan.report.npu_macs = 0
     for group in groups:
@@ -175,8 +175,8 @@ def _compile(plan: Plan, target: Target, groups: list[list[int]], shapes: Shapes
 
 @dataclass
 class _Placed:
-    """Operators by index: those the NPU runs, why others stay on the CPU, those whose bytes may differ; and whether
-    some may because of the NPU."""
+    """Placement of the operators, by index: on the NPU, on the CPU with the reason, and those whose bytes may differ.
+    `differs` is set where some may because of the NPU."""
 
     npu: set[int] = field(default_factory=set)
     cpu: dict[int, str] = field(default_factory=dict)

@@ -41,7 +41,7 @@ class Report:
         return "\n".join([head, *(f"  {name} left to LiteRT: {reason}" for name, reason in self.reasons.items())])
 
     def keep(self) -> None:
-        """Puts it where `reports` finds it, and into the log."""
+        """Adds the report to `reports`, and writes it to the log."""
         _reports.append(self)
         del _reports[:-KEPT]
         log.log(logging.INFO if self.taken else logging.WARNING, "%s", self)

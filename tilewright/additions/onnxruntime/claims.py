@@ -129,7 +129,7 @@ def _drop_neighbours(parts: Parts, found: Claim) -> None:
 def _compiled(
     parts: Parts, group: list[int], options: Options, config: NpuConfig
 ) -> tuple[Program | None, dict[int, str]]:
-    """The program of a group, or why at least one of its nodes is not to be taken."""
+    """Returns the program of a group, or the reasons against at least one of its nodes."""
     part = parts.part(group)
     if not part.graph.output:
         return None, dict.fromkeys(group, "nobody reads what it computes")
@@ -156,7 +156,8 @@ def compile_part(part: ModelProto, options: Options, config: NpuConfig) -> Progr
 
 
 def _culprits(parts: Parts, group: list[int], reason: str) -> dict[int, str]:
-    """The nodes of a group that cannot be imported by themselves, else the one up to which the group cannot."""
+    """Reasons against the nodes of a group that cannot be imported alone, else against the first one with which the
+    group cannot."""
     found = {}
     for i in group:
         why = _misfit(parts, [i])

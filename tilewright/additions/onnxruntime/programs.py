@@ -115,7 +115,7 @@ class Loaded:
             return Device(self._device)
 
     def close(self) -> None:
-        """Gives the simulators back."""
+        """Closes the simulators."""
         while not self._idle.empty():
             self._idle.get().close()
 

@@ -38,13 +38,13 @@ from tilewright.quantize.switches import Outputs
 from tilewright.quantize.writing import write
 
 TARGET = 20.0
-"""dB that each output has to reach by default."""
+"""Default target of each output's SQNR, in dB."""
 
 MARGIN = 1.5
-"""dB more than that on calibration samples: others are worse."""
+"""Margin above the target on calibration samples, in dB: other samples are worse."""
 
 FLIPS = 0.001
-"""Share of the positions with a clear class that may have another one."""
+"""Allowed share of the positions with a clear class that change their class."""
 
 CHECKS = (8, 64)
 """Samples to measure a recipe on, at most: of networks with many and with few multiply-accumulates."""
@@ -53,10 +53,10 @@ _WORK = 3e10
 """Multiply-accumulates of one measurement."""
 
 _FAR = 4.0
-"""Noise of so many times the goal: whether equalising did any good is measured then."""
+"""Multiple of the goal's noise from which on the benefit of equalising is measured."""
 
 _WORTH = 0.01
-"""Layers are tried in 8 bits again if they have such a share of the network's multiply-accumulates."""
+"""Share of the network's multiply-accumulates from which on a layer is tried in 8 bits again."""
 
 _CAUTION = (0.8, 0.6, 0.4)
 """Noise to aim at in each round, as a fraction of the goal. A round fits and measures the whole network."""
@@ -102,7 +102,7 @@ class Measured:
         return bool((self.noise <= most).all() and (self.flips <= FLIPS).all())
 
     def better(self, other: Measured) -> Measured:
-        """The one whose outputs are better in the mean of dB."""
+        """Returns the recipe with the better outputs, by the mean of their SQNR in dB."""
         own, others = (float(np.log(np.maximum(x.noise, 1e-20)).sum()) for x in (self, other))
         return other if others <= own else self
 

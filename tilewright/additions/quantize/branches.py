@@ -19,8 +19,8 @@ MOST_NODES = 200
 
 
 def inline_branches(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model, changed in place, with no If left whose condition follows from constants and known shapes. The types
-    and shapes of inner tensors are inferred on the way."""
+    """Inlines every If whose condition follows from constants and known shapes, in place. The types and shapes of inner
+    tensors are inferred on the way."""
     count = 0
     while True:
         with contextlib.suppress(Exception):  # it refuses models that onnxruntime runs
@@ -49,7 +49,7 @@ def inline_branches(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _inlined(branch: onnx.GraphProto, results: list[str], number: int) -> list[onnx.NodeProto]:
-    """The branch's nodes with names of their own; its outputs are called `results`."""
+    """Renames the nodes of a branch; its outputs are called `results`."""
     names = _names(branch, number)
     made = {name for node in branch.node for name in node.output}
     for output, result in zip(branch.output, results):

@@ -16,7 +16,7 @@ import onnx
 from tilewright.quantize.layers import MOVES, Network, attributes_of
 
 CLEAR = 2.0
-"""A class is clear if it is so many times as probable as the next: others are a matter of chance."""
+"""Ratio of the best class's probability to the next, from which on a class is clear: others are a matter of chance."""
 
 SATURATING = {"Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid", "Tanh"}
 
@@ -51,8 +51,7 @@ def _behind_moves(network: Network, name: str, moves: Collection[str] = MOVES) -
 
 
 def outputs(network: Network) -> dict[str, bool]:
-    """The outputs that are probabilities over their last axis, and whether as logarithms: what Softmax and LogSoftmax
-    write."""
+    """Outputs that are probabilities over their last axis, by Softmax or LogSoftmax; True for logarithms."""
     found = {}
     for name in network.outputs:
         node, shape = _behind_moves(network, name, MOVES - {"Transpose"}), network.shape(name)

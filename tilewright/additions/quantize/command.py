@@ -69,7 +69,7 @@ class Pictures:
 
     @property
     def options(self) -> Any:
-        """None if nothing was said."""
+        """Options for images, None if no option was given."""
         from tilewright.quantize.image_samples import ImageOptions
 
         if (self.mean or self.std) and self.image_range:
@@ -93,7 +93,7 @@ class AccuracyOptions:
 
     @property
     def options(self) -> Any:
-        """None if nothing was said."""
+        """Options for accuracy, None if no option was given."""
         from tilewright.quantize.accuracy import Accuracy
 
         given: dict[str, Any] = {
@@ -120,7 +120,7 @@ class OnnxOptions:
     per_tensor: bool
 
     def check_tflite(self) -> None:
-        """Raises `UsageError` if anything is said."""
+        """Raises `UsageError` if any of these options is given."""
         if self.shapes or self.values or self.activation != "int8" or self.form != "qdq" or self.per_tensor:
             raise UsageError("--shape, --value, --activation, --form and --per-tensor are for ONNX models")
 

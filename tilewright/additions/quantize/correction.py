@@ -29,10 +29,10 @@ from tilewright.quantize.recipe import Precision, Progress, Recipe, Sample, Samp
 from tilewright.quantize.stepping import Stepper
 
 UNSEEN = 4
-"""Samples that weights are not fitted on, at least, for a judgement by these alone."""
+"""Minimum of samples that weights are not fitted on, for a judgement by these alone."""
 
 _CHUNK = 1 << 20
-"""Values of rows that are worked on at one time."""
+"""Values of rows per chunk of work."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def correct(
 
 
 def _same_before(written: onnx.ModelProto, other: onnx.ModelProto) -> set[str]:
-    """Names of the nodes of a model before the first one that another model has otherwise."""
+    """Names of the nodes of a model before the first that differs in another model."""
     constants = [{x.name: x for x in model.graph.initializer} for model in (written, other)]
     found: set[str] = set()
     for a, b in zip(written.graph.node, other.graph.node):
@@ -193,7 +193,7 @@ def _fitted(
 
 
 def _take_over(weights: Weights, layer: Layer, quantised: Stepper) -> None:
-    """The fitted weights and bias into the model that is being run."""
+    """Writes fitted weights and bias into the model that is being run."""
     node = next(node for node in quantised.nodes if node.name == layer.name)
     values = weights.values
     if weights.scale is not None:

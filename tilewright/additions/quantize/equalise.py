@@ -28,18 +28,18 @@ from tilewright.quantize.observe import observe, without_constants
 from tilewright.quantize.recipe import Progress, Samples
 
 SAMPLES = 8
-"""Samples whose ranges are looked at, at most."""
+"""Maximum of samples whose ranges are looked at."""
 
 _THROUGH = {"Relu", "LeakyRelu", "Identity", "Dropout"}
 _SPATIAL = {"MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"}
 _RESHAPES = {"Reshape", "Flatten", "Squeeze", "Unsqueeze"}
 _FLOOR = 2.0**-10
-"""Range of a channel at least, as a fraction of the tensor's: others are as good as silent."""
+"""Smallest range of a channel, as a fraction of the tensor's: smaller ones count as silent."""
 
 _RANGE_POWERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _WEIGHT_POWERS = (0.0, 0.25, 0.5)
 _WORTH = 0.9
-"""Noise that equalising has to leave at most, as a fraction of what was there."""
+"""Largest share of the noise that equalising may leave, to be worth it."""
 
 
 @dataclass
@@ -260,7 +260,8 @@ class _Finder:
         return held is not None and self.network.is_float(name) and len(self.network.readers[name]) == 1
 
     def _writes_or_reads(self, node: onnx.NodeProto) -> bool:
-        """Products and normalisations with constants of their own."""
+        """Registers products and normalisations with constants of their own as writers or readers; False for other
+        nodes."""
         if node.op_type == "LayerNormalization":
             return self._normalisation(node)
         if node.op_type not in ("Conv", "ConvTranspose", "Gemm", "MatMul") or not self._is_own_constant(node.input[1]):
@@ -319,7 +320,7 @@ class _Finder:
         return shape is not None and self.axis.get(name) == axis % len(shape)
 
     def _passes(self, node: onnx.NodeProto) -> bool:
-        """Nodes that a factor per channel goes through."""
+        """True for nodes that a factor per channel passes through."""
         x = node.input[0] if node.input else ""
         y = node.output[0] if node.output else ""
         if node.domain not in ("", "ai.onnx") or len([name for name in node.output if name]) != 1:
@@ -342,7 +343,8 @@ class _Finder:
         return False
 
     def _pair(self, node: onnx.NodeProto) -> bool:
-        """A sum has the factors of both operands; a product those of the larger one, if the other is as it was."""
+        """Gives a sum's operands common factors. A product has those of its larger operand; the smaller one keeps its
+        own."""
         a, b = node.input
         y, shapes = node.output[0], [self.network.shape(name) for name in (*node.input, node.output[0])]
         if a in self.network.constants or b in self.network.constants or any(s is None for s in shapes):

@@ -25,8 +25,8 @@ _INFINITE = {"Log"}
 
 
 def may_be_infinite(network: Network) -> set[str]:
-    """Tensors that may be infinite, or no number, for good: what is made of constants that are, or are so large, such
-    as masks; up to the next Softmax or product."""
+    """Tensors that may be infinite or NaN on purpose: made of constants that are, or are very large, such as masks, up
+    to the next Softmax or product."""
     found = {name for name, x in network.constants.items() if _extreme(x)}
     for node in network.nodes:
         inside = [a for a in node.attribute if a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS)]
@@ -60,7 +60,8 @@ def _extreme(tensor: onnx.TensorProto) -> bool:
 
 
 def require_single(model: onnx.ModelProto) -> None:
-    """Raises `UsageError` for a model of another precision than float32: its products have weights of other floats."""
+    """Raises `UsageError` for a model of another precision than float32, whose products have weights of another
+    type."""
     other = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16", TensorProto.DOUBLE: "float64"}
     kinds = {x.name: x.data_type for x in model.graph.initializer}
     kinds |= {x.name: x.type.tensor_type.elem_type for x in model.graph.input}
@@ -88,7 +89,7 @@ def require_finite(model: onnx.ModelProto, samples: Samples) -> None:
 
 
 class Finite:
-    """Refuses samples from which a model makes what is no number, or one beyond `LARGEST`.
+    """Refuses samples for which a model makes NaN, or values beyond `LARGEST`.
 
     Args:
         meant: tensors that may have such values.

@@ -73,7 +73,7 @@ class _Folder:
         return name
 
     def shared(self, source: str, stem: str, value: np.ndarray) -> str:
-        """A new initialiser made of another one; the one that is there if it is alike: the steps of an unrolled
+        """Adds an initialiser made of another one, or returns an equal one made before: the steps of an unrolled
         recurrent network have the same weights."""
         for name in self.made_of.setdefault(source, []):
             if np.array_equal(numpy_helper.to_array(self.made[name]), value):
@@ -84,7 +84,8 @@ class _Folder:
     # -- what is folded -----------------------------------------------------------------------------------------------
 
     def _affine_reader(self, name: str, axis: int) -> tuple[onnx.NodeProto, _Affine] | None:
-        """The scale and shift that is all that reads the tensor, whose channels are on `axis` (from the end if < 0)."""
+        """The scale and shift that is the only reader of a tensor, whose channels are on `axis` (from the end if <
+        0)."""
         node = self.network.sole_reader(name)
         shape = self.network.shape(name)
         if node is None or shape is None or node.domain not in ("", "ai.onnx"):
@@ -111,7 +112,7 @@ class _Folder:
         return node, _Affine(one, -values) if first else _Affine(-one, values)
 
     def _batch_norm(self, node: onnx.NodeProto) -> _Affine | None:
-        """A BatchNormalization of inference with constants."""
+        """Scale and shift of a BatchNormalization with constants, in inference; else None."""
         values = [self.network.constant(name) for name in node.input[1:5]]
         attributes = attributes_of(node)
         if len(values) != 4 or any(v is None or v.dtype != np.float32 for v in values):
@@ -140,7 +141,7 @@ class _Folder:
         ]
 
     def _product(self, node: onnx.NodeProto) -> _Product | None:
-        """A product whose weights may be changed."""
+        """The product of a node whose weights may be changed; None for other nodes."""
         if node.op_type not in ("Conv", "ConvTranspose", "Gemm", "MatMul") or node.domain not in ("", "ai.onnx"):
             return None
         weights = self.network.constant(node.input[1])
@@ -193,7 +194,8 @@ class _Product:
     scale: np.ndarray | float = 1.0  # of the weights, per channel or for all
 
     def apply(self, affine: _Affine) -> bool:
-        """Takes in a scale and shift; False if the result could not be written."""
+        """Multiplies a scale into the weights and adds a shift to the bias; False if the result could not be
+        written."""
         count = self.weights.shape[self.channels]
         shifts = bool(np.any(affine.shift != 0))
         if shifts and self.node.op_type == "MatMul" and self._rows() is None:

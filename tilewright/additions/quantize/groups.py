@@ -10,11 +10,11 @@ class Groups:
         self.parent: dict[str, str] = {}
 
     def find(self, name: str) -> str:
-        """The name that stands for all of a set."""
+        """The representative name of a set."""
         while (above := self.parent.get(name, name)) != name:
             name = above
         return name
 
     def join(self, a: str, b: str) -> None:
-        """Makes one set of those of both; that of `b` gives its name."""
+        """Joins two sets; that of `b` gives the representative."""
         self.parent[self.find(a)] = self.find(b)

@@ -8,7 +8,7 @@ HALF = 4096
 """Bins on each side of 0."""
 
 MOST = 1 << 16
-"""Elements of one tensor that count for one sample; of larger tensors evenly spaced ones do. Extremes are exact."""
+"""Maximum of a tensor's elements counted per sample; of larger tensors evenly spaced ones are. Extremes are exact."""
 
 
 class Histogram:

@@ -37,7 +37,7 @@ PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 PAIRS = {"Add", "Mul"}
 JOINS = {"Concat"}
 SCATTERS = {"ScatterElements": (0, 2), "ScatterND": (0, 2), "TensorScatter": (0, 1)}
-"""The values among the inputs of ops that put some into others; the rest are places."""
+"""Positions of the values among the inputs of scattering ops; the other inputs are indices."""
 POOLS = {"AveragePool", "GlobalAveragePool", "ReduceMean", "Softmax"}
 MOVES = {
     "MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather", "Expand", "Tile",
@@ -190,11 +190,11 @@ class Network:
         return root
 
     def _values(self, name: str) -> int:
-        """Elements of a constant, 0 for what is none."""
+        """Number of elements of a constant, 0 for other tensors."""
         return int(np.prod(self.constants[name].dims, dtype=np.int64)) if name in self.constants else 0
 
     def _same_rank(self, a: str, b: str) -> bool:
-        """Operands are one tensor and constants of one element: the shape stays, unless a constant has more axes."""
+        """True if two shapes have the same rank: a constant of one element keeps the other operand's shape then."""
         x, y = self.shape(a), self.shape(b)
         return x is None or y is None or len(x) == len(y)
 
@@ -260,7 +260,7 @@ class Network:
         return bool(np.all(np.isfinite(values) | (mask & np.isneginf(values))))
 
     def _scatter(self, node: onnx.NodeProto) -> Layer | None:
-        """A join of the values; None where they are reduced, or are constants."""
+        """A join of the scattered values; None where they are reduced, or are constants."""
         values = [node.input[at] for at in SCATTERS[node.op_type]]
         reduced = attributes_of(node).get("reduction", b"none") != b"none"
         if reduced or any(name in self.constants or not self.is_float(name) for name in values):
@@ -268,9 +268,9 @@ class Network:
         return Layer(Kind.JOIN, [node], list(dict.fromkeys(values)), [node.output[0]])
 
     def _stays_float(self, node: onnx.NodeProto) -> bool:
-        """Whether an operand is a function of a mean that is no pool, of a root mean square, say, whose steps of 8 bits
-        would be far too coarse; or looked up in a table of floats, as the angles of RoPE are: one rounding behind the
-        sum is better than one behind each term."""
+        """Whether an operand is too fine for steps of 8 bits: a function of a mean that is no pool, such as a root mean
+        square; or a look-up in a table of floats, such as the angles of RoPE. One rounding behind the sum is better
+        than one behind each term."""
         for name in node.input:
             maker = self.producer.get(self._root_of.get(name, name))
             while maker is not None and maker.op_type in MOVES - {"Gather"}:
@@ -311,7 +311,7 @@ class Network:
         return Layer(Kind.PRODUCT, nodes, [node.input[0]], outputs, weights, bias, axis)
 
     def _pools(self, node: onnx.NodeProto) -> bool:
-        """Means count if they are those of whole channels: others are part of a normalisation."""
+        """True for a mean over whole channels: other means are part of a normalisation."""
         if node.op_type != "ReduceMean":
             return True
         shape = self.shape(node.input[0])

@@ -22,7 +22,7 @@ _STEPS = 512
 
 
 class Masks:
-    """The tensors that a Softmax reads, and what is added to make them, of the float model's network."""
+    """Finds the masked elements of tensors that a Softmax reads, and of the operands of sums that make them."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -37,8 +37,8 @@ class Masks:
         self._masked: set[str] = set()
 
     def unmasked(self, name: str, value: np.ndarray) -> np.ndarray:
-        """The values of a tensor that its range is to hold: what is masked as near as a Softmax lets it be, or left out
-        where it is added."""
+        """The values that a tensor's range has to hold: masked ones as near as a Softmax lets them be, or left out
+        where they are added."""
         axis = self._axes.get(name)
         if (axis is None and name not in self._added) or not value.size or not value.min() <= MASKED:
             return value
@@ -66,7 +66,7 @@ class Masks:
 
 
 def least_of_constants(network: Network, layers: list[Layer], ranges: Mapping[str, Range]) -> dict[str, float]:
-    """Maps constants that mask what they are added to, to values that do so as well; see `Masks.widen`."""
+    """Replacements of constants that mask in a sum: values that mask as well, and are smaller; see `Masks.widen`."""
     found: dict[str, float] = {}
     for layer in layers:
         if layer.kind is Kind.PAIR and layer.op == "Add" and _constant_masks(network, layer):
@@ -83,7 +83,7 @@ def _constant_masks(network: Network, layer: Layer) -> bool:
 
 
 def _softmax_axis(network: Network, name: str) -> int | None:
-    """The axis of the Softmax, if nothing else reads a tensor."""
+    """The axis of the Softmax that is the only reader of a tensor, else None."""
     readers = network.readers[name]
     if not readers or any(node.op_type != "Softmax" for node in readers) or not network.is_float(name):
         return None

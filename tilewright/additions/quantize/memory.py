@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 SLACK = 32 << 20
-"""Bytes by which a process may grow before it is looked at what of them is free."""
+"""Growth of the process, in bytes, after which free memory is returned."""
 
 _PAGE = 4096
 
@@ -40,8 +40,9 @@ def resident() -> int:
 
 
 def trim_heap() -> None:
-    """Hands freed memory back, if the process has grown: tensors of many sizes come and go here, and glibc keeps what
-    lies between those that stay, which is more than what is in use. Call it where large tensors were dropped."""
+    """Returns freed memory to the system if the process has grown. Tensors of many sizes come and go here, and glibc
+    keeps what lies between those that stay, which is more than what is in use. Call it where large tensors were
+    dropped."""
     global _least
     if _trim is None:
         return

@@ -29,7 +29,7 @@ user, labels are the outputs of the float model."""
 
 @dataclass(frozen=True)
 class Comparison:
-    """A figure before and after.
+    """A metric before and after quantisation.
 
     Attributes:
         metric: its name.

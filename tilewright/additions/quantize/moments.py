@@ -9,7 +9,7 @@ import numpy as np
 from tilewright.quantize.layers import Layer, attributes_of
 
 _ROWS = 256
-"""Rows of moments that are worked on at one time."""
+"""Rows of moments per block of work."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Product:
         return np.asarray((weights if self.layer.axis == 0 else weights.T)[None])
 
     def tensor(self, matrix: np.ndarray) -> np.ndarray:
-        """The inverse of `matrix`."""
+        """Converts a weight matrix back to the shape of the tensor: the inverse of `matrix`."""
         if self.layer.op == "Conv":
             return np.asarray(matrix.reshape(self.shape))
         return np.ascontiguousarray(matrix[0] if self.layer.axis == 0 else matrix[0].T)
@@ -95,7 +95,7 @@ class Product:
         return list(self.shape[2:]), numbers("strides", [1] * rank), numbers("dilations", [1] * rank), pads
 
     def _result(self, x: np.ndarray) -> tuple[int, ...]:
-        """Sizes of the result without its channels."""
+        """Shape of the result without its channels."""
         if self.layer.op != "Conv":
             return (x.size // self.inputs,)
         rank = x.ndim - 2
@@ -107,7 +107,7 @@ class Product:
         return self._places((padded.shape[0], *padded.shape[2:]))
 
     def _places(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
-        """The batch and the places of the kernel in a picture with its padding."""
+        """Batch size and number of kernel positions per axis of a padded picture."""
         rank = len(sizes) - 1
         kernel, strides, dilations, _ = self._window(rank)
         spans = [(kernel[i] - 1) * dilations[i] + 1 for i in range(rank)]

@@ -28,7 +28,7 @@ _ERROR_ONLY = 3
 _LARGE_CONSTANT = 1 << 18  # bytes
 _PAGE = 4096
 _MOST_OF_A_SHAPE = 1024
-"""Elements of a constant that may be a shape."""
+"""Maximum of elements of a constant that may be a shape."""
 
 
 def session(
@@ -88,13 +88,13 @@ def _with_constants(model: onnx.ModelProto, constants: Iterable[onnx.TensorProto
 
 
 def copied(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy, without what was deleted of the model before: protobuf keeps that until the whole goes. `CopyFrom` takes
+    """Copies a model without what was deleted of it before: protobuf keeps that until the whole goes. `CopyFrom` takes
     three times the memory for a while."""
     return _with_constants(model, model.graph.initializer)
 
 
 def without_constants(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy of all but the initialisers, which are most of a model."""
+    """Copies a model without its initialisers, which are most of it."""
     found = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     found.functions.extend(model.functions)
     found.metadata_props.extend(model.metadata_props)
@@ -146,7 +146,7 @@ def runner(model: onnx.ModelProto) -> Callable[[Sample], dict[str, Any]]:
 
 
 class Observer:
-    """A model whose inner tensors can be looked at.
+    """Runs a model piece by piece and yields its inner tensors.
 
     Args:
         model: any ONNX model, float or quantised; nodes in topological order.

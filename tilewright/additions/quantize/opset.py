@@ -12,7 +12,7 @@ from tilewright.quantize.observe import copied, light
 LEAST = 13
 """The first operator set whose DequantizeLinear takes one scale per channel."""
 TARGETS = (17, 15, 13)
-"""Sets to upgrade older models to, the best first."""
+"""Operator sets to upgrade older models to, the best first."""
 
 
 def opset_of(model: onnx.ModelProto) -> int:
@@ -48,7 +48,7 @@ def upgrade(model: onnx.ModelProto, least: int = LEAST) -> onnx.ModelProto:
 
 
 def with_opset(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
-    """Converts the nodes to another version."""
+    """Converts the model to another version of ONNX's operators."""
     changed = copied(model)
     kept = [x for x in model.opset_import if x.domain not in ("", "ai.onnx")]
     del changed.opset_import[:]

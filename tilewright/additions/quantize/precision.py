@@ -23,17 +23,17 @@ from tilewright.quantize.recipe import Precision, Progress, Recipe, Samples
 from tilewright.quantize.switches import Switchboard, noise, quantised_names
 
 PROBES = 4
-"""Samples for the noise of each group, at most."""
+"""Maximum of samples for the noise of each group."""
 
 _WORK = 3e11
-"""Multiply-accumulates of whole runs for all measurements of noise, at most: large networks are looked at less finely,
-on fewer samples. A run begins behind what stays as it was, so that half of it is done in the mean."""
+"""Limit of the work for all noise measurements, in multiply-accumulates of whole runs. Large networks are measured less
+finely, on fewer samples. A run begins behind what stays as it was, so that half of it is done in the mean."""
 
 _STRETCHES = 16
 """Parts of the network whose noise is measured first."""
 
 _AUDIBLE = 0.003
-"""A part that makes so small a share of each output's noise is not looked into."""
+"""Share of each output's noise below which a part is not looked into."""
 
 _ELEMENT = 0.25
 """Cost of an element that the CPU computes, in multiply-accumulates."""
@@ -78,7 +78,7 @@ def by_patterns(network: Network, keep_float: Sequence[str], int16: Sequence[str
 
 
 def groups(network: Network) -> list[Group]:
-    """Every layer but those that only move elements, in groups."""
+    """Groups all layers but those that only move elements."""
     taken: set[str] = set()
     found: list[Group] = []
     for layer in network.layers:
@@ -111,7 +111,7 @@ def groups(network: Network) -> list[Group]:
 
 
 def _pairs(network: Network, single: Sequence[Group]) -> list[Group]:
-    """Two products of which one reads what the other writes: the tensor between them needs both."""
+    """Groups pairs of products of which one reads the other's result: the tensor between them needs both in floats."""
     group_of = {name: group for group in single for name in group.layers if len(group.layers) <= 2}
     found = {}
     for layer in network.layers:

@@ -33,11 +33,11 @@ from tilewright.store.files import is_tflite
 QUANTISED = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "QGemm", "DynamicQuantizeLinear"}
 
 MOST_CHANGE = 0.01
-"""Preparing rounds floats in another order. More than that, relative to the largest, in more than such a share of an
-output's elements, is another network."""
+"""Largest difference after preparing, which rounds floats in another order: relative to the largest element, and as a
+share of an output's elements. Beyond it the network is another one."""
 
 MOST_OWNERS = 3
-"""Products that get copies of weights that they share."""
+"""Maximum of products that share weights and get copies of them."""
 
 Shapes = Mapping[str, Sequence[int]]
 Values = Mapping[str, np.ndarray]
@@ -169,7 +169,8 @@ def fix_values(model: onnx.ModelProto, values: Values) -> None:
 
 
 def separate_open_sizes(model: onnx.ModelProto) -> None:
-    """Exporters write "?" or a negative number for any open size; two of them are not the same size."""
+    """Removes sizes "?" and negative ones, which exporters write for any open size: two of them are not the same
+    size."""
     for x in [*model.graph.input, *model.graph.value_info, *model.graph.output]:
         for dim in x.type.tensor_type.shape.dim:
             if dim.dim_param in ("?", "-1", "None") or (dim.HasField("dim_value") and dim.dim_value < 0):
@@ -177,7 +178,7 @@ def separate_open_sizes(model: onnx.ModelProto) -> None:
 
 
 def drop_constant_inputs(model: onnx.ModelProto) -> None:
-    """Files of old list initialisers as inputs, too, which keeps onnxruntime from folding them."""
+    """Removes initialisers from the inputs, where older files list them, which keeps onnxruntime from folding them."""
     constants = {x.name for x in model.graph.initializer}
     kept = [x for x in model.graph.input if x.name not in constants]
     del model.graph.input[:]
@@ -232,7 +233,7 @@ def optimise(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def constants_to_initializers(model: onnx.ModelProto) -> None:
-    """Constant nodes of the main graph that hold a tensor become initialisers."""
+    """Turns Constant nodes of the main graph that hold a tensor into initialisers."""
     nodes = []
     for node in model.graph.node:
         value = next((a.t for a in node.attribute if a.name == "value"), None) if node.op_type == "Constant" else None
@@ -247,7 +248,7 @@ def constants_to_initializers(model: onnx.ModelProto) -> None:
 
 
 def _drop_unused_opsets(model: onnx.ModelProto) -> None:
-    """onnxruntime lists operator sets that nothing uses."""
+    """Removes operator sets that nothing uses, which onnxruntime lists."""
     used = {"", "ai.onnx"} | {node.domain for node in model.graph.node} | {f.domain for f in model.functions}
     kept = [x for x in model.opset_import if x.domain in used]
     del model.opset_import[:]
@@ -255,8 +256,8 @@ def _drop_unused_opsets(model: onnx.ModelProto) -> None:
 
 
 def own_constants(model: onnx.ModelProto) -> None:
-    """Weights and biases that several products share become one for each, so that each may be changed. Weights of more
-    than `MOST_OWNERS` stay: an unrolled recurrent network has them in every step."""
+    """Copies weights and biases that several products share, so that each may be changed. Weights of more than
+    `MOST_OWNERS` stay: an unrolled recurrent network has them in every step."""
     constants = {x.name: x for x in model.graph.initializer}
     owners = Counter(node.input[1] for node in model.graph.node if len(node.input) > 1)
     seen: set[str] = set()
@@ -275,7 +276,7 @@ def own_constants(model: onnx.ModelProto) -> None:
 
 
 def name_nodes(model: onnx.ModelProto) -> None:
-    """Every node gets a name that no other has."""
+    """Gives every node a name that no other has."""
     seen: set[str] = set()
     for index, node in enumerate(model.graph.node):
         name = node.name or f"{node.op_type}_{index}"
@@ -303,7 +304,7 @@ def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _take_imported(model: onnx.ModelProto) -> None:
-    """Types and shapes as the compiler has them, which knows operators that onnx's inference does not."""
+    """Takes types and shapes from the compiler's importer, which knows operators that onnx's inference does not."""
     try:
         tensors = import_onnx(model).tensors
     except CompileError:  # it asks for sizes, say

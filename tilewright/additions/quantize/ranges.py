@@ -167,7 +167,7 @@ def least_divergence(histogram: Histogram, parts: int = 128) -> Range:
 
 
 def _use(network: Network, name: str) -> Function | None:
-    """The function that is all that reads a tensor; None if there is none, or more than one result."""
+    """The function that is the only reader of a tensor; None if there is none, or it has several results."""
     readers = network.readers.get(name, [])
     if network.exposed(name) or not readers:
         return None

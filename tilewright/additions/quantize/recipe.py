@@ -29,7 +29,7 @@ class Samples(Protocol):
 
 @dataclass(frozen=True)
 class Range:
-    """Least and greatest value that a tensor's quantisation has to hold; what lies outside saturates."""
+    """Lowest and highest value that a tensor's quantisation has to hold; values outside saturate."""
 
     low: float
     high: float
@@ -52,8 +52,7 @@ class Precision(enum.Enum):
 
 @dataclass(frozen=True)
 class Weights:
-    """Weights of a product that were found by somebody who knows better than to take those of the float model, or the
-    integers nearest to them.
+    """Fitted weights of a product, in place of the float model's or the integers nearest to them.
 
     Attributes:
         values: of the float weights' shape: int8 within -127..127, or float32 for a layer that stays in floats.

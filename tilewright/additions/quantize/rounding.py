@@ -67,13 +67,13 @@ def best_scales(weights: np.ndarray, importance: np.ndarray, per_channel: bool =
 
 
 def nearest(weights: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Integers within -127..127, as floats."""
+    """Rounds weights to integers within -127..127, as floats."""
     return np.asarray(np.clip(np.rint(weights / scale[..., None]), -LIMIT, LIMIT))
 
 
 def solve(moments: np.ndarray, damping: float, loss: np.ndarray) -> np.ndarray:
-    """loss (moments + damping)^-1, in the memory of a large `loss`. The moments are changed on the way, and as they
-    were at the end.
+    """Computes loss (moments + damping)^-1 in the memory of `loss`, where that is large. The moments are changed on the
+    way, and restored at the end.
 
     Args:
         moments: [groups, k, k].
@@ -99,7 +99,7 @@ def solve(moments: np.ndarray, damping: float, loss: np.ndarray) -> np.ndarray:
 def round_by_moments(
     weights: np.ndarray, moments: np.ndarray, scale: np.ndarray, overwrite: bool = False
 ) -> np.ndarray:
-    """Integers within -127..127 whose products differ least.
+    """Rounds weights to integers within -127..127 so that their products differ least.
 
     Args:
         weights: [groups, outputs, k].
@@ -150,8 +150,8 @@ def _rounded(real: np.ndarray, lower: np.ndarray, scale: np.ndarray) -> np.ndarr
 
 
 def _cholesky(moments: np.ndarray) -> np.ndarray:
-    """The lower triangular factor of moments with damping, which are changed; large ones become the factor, and what is
-    above its diagonal is not part of it.
+    """The lower triangular Cholesky factor of moments, to which damping is added. Large moments become the factor in
+    place; the part above the diagonal is not part of it.
 
     Sums in float32 may leave slightly negative directions; more damping takes them away.
     """
@@ -177,7 +177,8 @@ def _cholesky(moments: np.ndarray) -> np.ndarray:
 
 
 def _factor(matrix: np.ndarray) -> None:
-    """Cholesky: the lower triangle and the diagonal become those of the factor, the rest stays. [k, k], symmetric."""
+    """Writes the Cholesky factor over the lower triangle and diagonal; the part above stays. float32[k, k],
+    symmetric."""
     for start in range(0, len(matrix), _BLOCK):
         stop = min(start + _BLOCK, len(matrix))
         panel = matrix[start:, start:stop] - matrix[start:, :start] @ matrix[start:stop, :start].T
@@ -187,7 +188,7 @@ def _factor(matrix: np.ndarray) -> None:
 
 
 def _substitute(factor: np.ndarray, rows: np.ndarray) -> None:
-    """Each row r becomes r (L L')^-1, in place. [n, k]."""
+    """Replaces each row r by r (L L')^-1, in place. float32[n, k]."""
     blocks = [slice(start, min(start + _BLOCK, len(factor))) for start in range(0, len(factor), _BLOCK)]
     for at in blocks:
         rest = rows[:, at] - rows[:, : at.start] @ factor[at, : at.start].T

@@ -22,7 +22,7 @@ from tilewright.quantize.stored import StoredArray, stored_arrays
 from tilewright.store.files import IMAGE_SUFFIXES
 
 HELD_BACK_SHARE = 4
-"""One sample in so many is held back, to measure on what ranges were not chosen by."""
+"""Number of samples per sample held back, for measurements on samples that ranges were not chosen by."""
 MOST_HELD_BACK = 32
 
 Data = str | Path | np.ndarray | Mapping[str, Any] | Iterable[Mapping[str, Any]]

@@ -26,7 +26,7 @@ SEGMENTS = 16
 
 @dataclass(frozen=True)
 class _Segment:
-    """Nodes in a row.
+    """Consecutive nodes of the plain model, and of the other one.
 
     Attributes:
         nodes: of the plain model, and what the other model has in their place.
@@ -42,7 +42,7 @@ class _Segment:
 
 
 class Segments:
-    """A plain model and another one with further inputs, its switches.
+    """Runs a plain model and one with switches as further inputs, segment by segment.
 
     Args:
         plain: nodes in topological order.
@@ -90,7 +90,7 @@ class Segments:
         self._values.close()
 
     def _number(self, sample: Sample, switches: Collection[str]) -> int:
-        """The number under which the base's values for a sample are kept."""
+        """The number of a sample, whose values in the base are kept under it; computes them on first use."""
         for number, known in enumerate(self._known):
             if known is sample:
                 return number
@@ -104,7 +104,7 @@ class Segments:
         return len(self._known) - 1
 
     def _advance(self, index: int, changed: bool, values: dict[str, Any]) -> None:
-        """Runs a segment: what it makes comes into `values`, what is not read any more goes."""
+        """Runs a segment: adds its results to `values`, and drops what is not read any more."""
         segment = self._segments[index]
         nodes, constants, key = segment.nodes[changed], self._constants[changed], (index, changed)
         if segment.results:

@@ -24,10 +24,10 @@ from tilewright.quantize.observe import without_constants
 from tilewright.quantize.recipe import Progress, Samples
 
 WORTH = 0.1
-"""Noise that each cut has to leave of a tensor's, at most."""
+"""Largest share of a tensor's noise that a cut may leave, to be worth it."""
 
 MOST = 4
-"""Tensors that one becomes, at most."""
+"""Maximum of tensors that one is split into."""
 
 
 @dataclass
@@ -83,8 +83,8 @@ def split(
 
 
 def channel_sets(spread: Spread, weight: np.ndarray) -> list[np.ndarray]:
-    """Channels of similar ranges, each set in ascending order, the smallest ranges first; one set where more scales are
-    not worth it.
+    """Splits channels into sets of similar ranges, each in ascending order, the smallest ranges first; one set where
+    more scales are not worth it.
 
     Sets are cut in two, the best cut first, while a cut leaves at most `WORTH` of the noise of all.
 

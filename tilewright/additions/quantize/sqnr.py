@@ -25,13 +25,13 @@ from tilewright.quantize.sample_values import LARGEST
 from tilewright.quantize.writing import quantised_layers
 
 BEST = 200.0
-"""dB of tensors that are equal, so that reports and JSON have numbers."""
+"""SQNR of equal tensors in dB, so that reports and JSON have numbers."""
 
 MOST_SAMPLES = 16
-"""Samples that outputs are compared on, at most."""
+"""Maximum of samples that outputs are compared on."""
 
 LAYER_SAMPLES = 4
-"""Samples of these that layers are compared on."""
+"""Number of these samples that layers are compared on."""
 
 
 class Noise:
@@ -71,7 +71,7 @@ class Noise:
 
 @dataclass(frozen=True)
 class Row:
-    """A layer's result.
+    """SQNR of one layer.
 
     Attributes:
         layer, op: its name and first operator.

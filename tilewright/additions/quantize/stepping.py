@@ -16,11 +16,11 @@ from tilewright.quantize.observe import part_of, run, session
 from tilewright.quantize.recipe import Sample
 
 BUDGET = 8 << 20
-"""Bytes of values kept in memory; others wait in temporary files."""
+"""Bytes of values kept in memory; others go to temporary files."""
 
 
 _MANY = 8
-"""Nodes of a piece that is worth onnxruntime's optimisations."""
+"""Minimum of nodes of a piece for which onnxruntime's optimisations pay."""
 
 
 class Values:
@@ -96,15 +96,15 @@ class Stepper:
                 self.values.put(index, name, value)
 
     def index(self, name: str) -> int:
-        """Position of a node, for `run_to`."""
+        """Returns the position of a node, for `run_to`."""
         return next(i for i, node in enumerate(self.nodes) if node.name == name)
 
     def value(self, sample: int, name: str) -> Any:
-        """A tensor that is still to be read by a node."""
+        """Returns a tensor that later nodes still read."""
         return self.values.get(sample, name)
 
     def set(self, name: str, value: np.ndarray) -> None:
-        """A constant that one node reads."""
+        """Changes a constant that one node reads."""
         self._changed.add(name)
         self.constants[name] = numpy_helper.from_array(value, name)
 
@@ -148,7 +148,7 @@ class Stepper:
         return [name for name in reads_of([node]) if name not in self.constants and name not in self._source]
 
     def _read_by(self, nodes: list[onnx.NodeProto]) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
-        """Nodes of constants alone that are to be run before, and the constants that all of them read."""
+        """Nodes that compute constants from constants alone and have to run before `nodes`, and all constants read."""
         before: list[onnx.NodeProto] = []
         constants: dict[str, onnx.TensorProto] = {}
 

@@ -73,7 +73,7 @@ class StoredArray:
         return found
 
     def expand(self) -> None:
-        """Makes this the array of a temporary file, which goes with it, if it is compressed. Raises `UsageError`."""
+        """Moves a compressed array to a temporary file, which is deleted with this object. Raises `UsageError`."""
         if self.member is None:
             return
         handle, copy = tempfile.mkstemp(prefix="tilewright-calibration-")
@@ -106,7 +106,7 @@ def stored_arrays(path: Path) -> dict[str, StoredArray]:
 
 @contextlib.contextmanager
 def _readable(path: Path) -> Iterator[IO[bytes]]:
-    """A file of arrays. Whatever goes wrong with it in the block is a `UsageError`."""
+    """Opens a file of arrays. Errors of reading it in the block become `UsageError`."""
     try:
         with store.opened(path) as file:
             yield file
@@ -141,6 +141,6 @@ def _members(path: Path, file: IO[bytes]) -> Iterator[tuple[str, StoredArray]]:
 
 
 def _array(path: str, file: IO[bytes], size: int) -> StoredArray:
-    """The array whose header begins where `file` is, with `size` bytes in all."""
+    """Reads the array whose header begins at the position of `file`; the member has `size` bytes in all."""
     shape, fortran, dtype = read_array_header(file, size)
     return StoredArray(path, file.tell(), shape, dtype, fortran)

@@ -173,7 +173,7 @@ def _require_finite(raw: bytes, ranges: dict[str, Any], samples: Samples) -> Non
 
 
 class _Feeds:
-    """Samples under the names of the signature's arguments; it is gone through more than once."""
+    """Iterates over samples, as often as wanted, under the names of the signature's arguments."""
 
     def __init__(self, samples: Samples, names: dict[str, str], progress: Progress | None) -> None:
         self.samples = samples
@@ -206,7 +206,7 @@ def _verify(raw: bytes, sample: Sample) -> Verified:
 
 
 def _integers(model: FileModel, sample: Sample) -> Sample:
-    """The inputs of a quantised model for those of the float model."""
+    """Quantises a sample of the float model to the inputs of the quantised one."""
     found = {}
     for tensor in (model.tensors[i] for i in model.inputs):
         value, quant = sample[tensor.name], tensor.quant
@@ -219,7 +219,7 @@ def _integers(model: FileModel, sample: Sample) -> Sample:
 
 
 def _run_floats(raw: bytes) -> Run:
-    """The quantised model as a function of floats, in LiteRT."""
+    """Returns the quantised model as a function from floats to floats, run by LiteRT."""
     model, reference = read_file(raw), LiteRtReference(raw)
     quants = {model.tensors[i].name: model.tensors[i].quant for i in model.outputs}
 

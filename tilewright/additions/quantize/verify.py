@@ -27,7 +27,7 @@ from tilewright.errors import UsageError
 from tilewright.quantize.recipe import Progress, Sample
 
 MODEL, SAMPLE, RESULT = "model.onnx", "sample.pickle", "result.pickle"
-"""Files of the folder that both processes know."""
+"""File names in the folder that both processes use."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def verify(model: onnx.ModelProto, sample: Sample, progress: Progress | None = N
 
 
 def _run(folder: str, progress: Progress) -> str:
-    """Runs `verifying` in a process, handing on its progress; how it ended."""
+    """Runs `verifying` in a process, passing on its progress; returns how the process ended, as text."""
     paths = os.pathsep.join(path for path in sys.path if path)
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(

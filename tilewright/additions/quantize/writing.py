@@ -22,10 +22,10 @@ from tilewright.quantize.observe import without_constants
 from tilewright.quantize.recipe import Precision, Range, Recipe, Weights
 
 MAX_BIAS = 2.0**30
-"""Greatest bias in units of its scale: the sums of products need room beside it."""
+"""Largest bias in units of its scale: the sums of products need room beside it."""
 
 _SMALLEST = 1e-12
-"""Least width of a range that counts as one; scales far below give products that float32 does not hold."""
+"""Smallest width of a range that is not taken as 0; scales far below give products that float32 does not hold."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Parameters:
 
 
 def parameters(found: Range, dtype: np.dtype) -> Parameters:
-    """The finest quantisation that holds the range and 0: all steps used for 8 bits, symmetric for int16."""
+    """Returns the finest quantisation that holds the range and 0: all steps used for 8 bits, symmetric for int16."""
     low, high = found.with_zero().low, found.with_zero().high
     limits = np.iinfo(dtype)
     if dtype == np.int16:
@@ -67,7 +67,7 @@ def nearest_weights(weights: np.ndarray, axis: int | None, least: np.ndarray | N
 
 
 def round_weights(weights: np.ndarray, scale: np.ndarray, axis: int | None) -> np.ndarray:
-    """int8 within -127..127."""
+    """Quantises weights to int8 within -127..127."""
     wide = scale if axis is None else scale.reshape([-1 if i == axis else 1 for i in range(weights.ndim)])
     return np.asarray(np.clip(np.rint(weights / wide), -127, 127), np.int8)
 
@@ -84,7 +84,7 @@ def weight_axis(network: Network, layer: Layer, per_channel: bool) -> int | None
 
 
 def quantised_layers(network: Network, recipe: Recipe) -> dict[str, Precision]:
-    """The layers to quantise, by name: products, and what lies between two of them.
+    """Selects the layers to quantise, by name: products, and layers between two of them.
 
     What only comes before the first product or after the last one stays float. There it costs little, because inputs
     and outputs are floats on the CPU anyhow, and it matters most: boxes and scores that a detector joins in one
@@ -334,8 +334,8 @@ def _groups(layer: Layer) -> int:
 
 
 def _shared(network: Network, layers: list[Layer]) -> Groups:
-    """Moved elements keep their quantisation; what only a Concat reads has that of the Concat's result, so that it is
-    rounded once; what is put into rows of a tensor, and that tensor before and after, are alike."""
+    """Groups tensors that share their quantisation. Moved elements keep theirs; what only a Concat reads has that of
+    its result, so that it is rounded once; a tensor and the rows put into it are alike, before and after."""
     groups = Groups()
     inside = {id(node) for layer in layers for node in layer.nodes}
     for layer in layers:

@@ -54,7 +54,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Connection:
-    """A client's connection.
+    """One connection of a client.
 
     Attributes:
         host: its address.
@@ -200,7 +200,7 @@ class Gate:
         return server
 
     async def _through(self, client: socket.socket, server: socket.socket, first: bytes) -> None:
-        """Bytes both ways, until one end is closed."""
+        """Passes bytes both ways until one end is closed."""
         directions = [asyncio.ensure_future(self._pump(client, server, first)),
                 asyncio.ensure_future(self._pump(server, client))]  # fmt: skip
         try:

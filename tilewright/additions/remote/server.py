@@ -152,5 +152,5 @@ class Server:
 
 
 def half_of_memory() -> int:
-    """Bytes."""
+    """Half of this machine's memory, in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2

@@ -267,11 +267,11 @@ class _Run:
 
     @property
     def ahead(self) -> int:
-        """Runs before this one."""
+        """Number of runs before this one."""
         return self._turns.ahead(self._ticket)
 
     def wait(self, seconds: float) -> bool:
-        """Whether it is over, after so many seconds at most."""
+        """Whether the run is over, after waiting for so many seconds at most."""
         return bool(wait([self._done], seconds).done)
 
     def result(self) -> Counters:
@@ -292,7 +292,7 @@ class _Run:
             self._turns.leave(self._ticket)
 
     def _run_with_limits(self, parts: list[RegionSource], sizes: list[int], launch: Launch) -> Counters:
-        """Runs, and interrupts what takes too long or has no client any more."""
+        """Runs the launch, and interrupts it if it takes too long or has no client any more."""
         shared, longest = self._server.shared, self._server.longest_seconds
         self.started = started = time.monotonic()
         running = self._server.runs.submit(shared.run, parts, sizes, launch, self._server.longest_run)

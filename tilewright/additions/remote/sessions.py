@@ -133,7 +133,7 @@ class Sessions:
             return self._held()
 
     def enter(self, client: Client) -> bool:
-        """False where there is no place: neither a free one, nor one of a client that makes room."""
+        """Admits a client; False where there is no place: neither a free one, nor one of a client that makes room."""
         peer = peer_of(client.host)
         with self._lock:
             same = [] if is_loopback(client.host) else [c for c in self._present if peer_of(c.host) == peer]
@@ -160,7 +160,7 @@ class Sessions:
         return sum(client.held for client in self._present)
 
     def _make_room(self, crowd: Iterable[Client], why: str) -> bool:
-        """Sends away the one that has kept the server waiting for longest, if it is long enough."""
+        """Disconnects the client that has kept the server waiting for longest, if that is long enough."""
         wait = lambda client: client.pace.waits(self.limits.yield_seconds, _UNREAD_SECONDS)
         longest = max(crowd, key=wait, default=None)
         if longest is None or wait(longest) < 0:

@@ -21,7 +21,7 @@ from tilewright.isa.instructions import REGIONS
 
 
 class Refusal(TilewrightError):
-    """A request that is not carried out; the connection goes on."""
+    """A request that is refused; the connection goes on."""
 
 
 class Turns:
@@ -32,14 +32,14 @@ class Turns:
         self._waiting: deque[object] = deque()
 
     def enter(self) -> object:
-        """A ticket at the end of the queue."""
+        """Takes a ticket at the end of the queue."""
         ticket = object()
         with self._changed:
             self._waiting.append(ticket)
         return ticket
 
     def ahead(self, ticket: object) -> int:
-        """Tickets before this one; none where it was left."""
+        """Number of tickets before this one; 0 where it was left."""
         with self._changed:
             return self._waiting.index(ticket) if ticket in self._waiting else 0
 
@@ -50,7 +50,7 @@ class Turns:
 
     @property
     def taken(self) -> bool:
-        """Somebody has the turn."""
+        """True if a ticket has the turn."""
         with self._changed:
             return bool(self._waiting)
 
@@ -95,7 +95,7 @@ class Arena:
         self.waiting += len(data) + OVERHEAD
 
     def written(self) -> None:
-        """The writes are on the device."""
+        """Notes that the writes are on the device."""
         self.writes.clear()
         self.waiting = 0
 

@@ -49,7 +49,7 @@ class SerialLine:
 
 
 class SimulationLine:
-    """A Verilated SoC. `clock` cycles have passed."""
+    """A Verilated SoC with its serial line; `clock` counts cycles."""
 
     def __init__(self, line: SimulatedLine) -> None:
         self.line, self.clock = line, 0

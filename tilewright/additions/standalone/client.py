@@ -23,7 +23,7 @@ BYTES_PER_COMMAND = 32
 
 
 class Line(Protocol):
-    """Bytes both ways."""
+    """A serial line: bytes both ways."""
 
     def send(self, data: bytes) -> None: ...
 
@@ -33,14 +33,14 @@ class Line(Protocol):
 
 @dataclass(frozen=True)
 class Timed:
-    """An inference: microseconds of all, by the board's clock, and its results as it printed them."""
+    """Time of one inference in microseconds, by the board's clock, and its results as it printed them."""
 
     microseconds: int
     results: tuple[float, ...]
 
 
 class Client:
-    """Commands, one after the other.
+    """Sends commands to a board, one after the other.
 
     Args:
         line: to the board.

@@ -39,13 +39,13 @@ def boot_program(place: image.Place) -> bytes:
 
 
 def write_map(folder: Path) -> None:
-    """The memory map as a header."""
+    """Writes the memory map as a header of C."""
     (folder / "tilewright_soc.h").write_text(memory_map.c_header(), encoding="utf-8")
 
 
 @dataclass(frozen=True)
 class Firmware:
-    """A network with the program around it.
+    """The image of a network with the program around it.
 
     Attributes:
         image: as `tilewright.fpga.standalone.image` describes it.

@@ -16,7 +16,7 @@ _END = 64
 
 
 def start(line: SimulationLine) -> None:
-    """Runs a board until it is ready. What it says is dropped: who connects to a board has not seen it start.
+    """Runs a board until it is ready. Its output is dropped: who connects to a board has not seen it start.
 
     Raises:
         UsageError: it says nothing for too long.
@@ -55,5 +55,5 @@ def serve(line: SimulationLine, started: Callable[[str], None], ended: Callable[
 
 
 def _waits(said: bytes) -> bool:
-    """The last thing said is that the board is ready for a command."""
+    """True if the board's last output says that it is ready for a command."""
     return said.endswith(b"\n") and said.rstrip().endswith(READY.encode())

@@ -45,7 +45,7 @@ class Linked:
 
 
 class MissingSymbols(UsageError):
-    """Sources that want what no library of the core has.
+    """Raised where sources need symbols that no library of the core has.
 
     Attributes:
         wanted: symbols by the name of the source that wants them.

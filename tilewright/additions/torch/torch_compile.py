@@ -100,7 +100,7 @@ class CompiledGraph:
         return run(*args)
 
     def _made(self, args: Sequence[Any]) -> Callable[..., Any]:
-        """The graph compiled for arguments such as these, or as it is."""
+        """Compiles the graph for arguments such as these; returns the graph itself where that is not possible."""
         report = GraphReport(sum(node.op not in ("placeholder", "output") for node in self.graph.graph.nodes))
         self.reports.append(report)
         try:
@@ -165,7 +165,7 @@ class _Run:
 
 
 def _bound(graph: torch.fx.GraphModule, args: Sequence[Any], free: list[int]) -> torch.nn.Module:
-    """The graph with its constants and numbers inside: what is left are the inputs."""
+    """The graph with its constants and numbers bound: only inputs are left as arguments."""
     import torch
 
     class Bound(torch.nn.Module):
@@ -188,7 +188,7 @@ def _bound(graph: torch.fx.GraphModule, args: Sequence[Any], free: list[int]) ->
 
 
 def _require_inference(args: Sequence[Any]) -> None:
-    """Raises `UsageError` for what no compiled program does: gradients, tensors of other devices."""
+    """Raises `UsageError` for gradients and tensors of other devices, which no compiled program supports."""
     import torch
 
     tensors = [value for value in args if _is_tensor(value)]
@@ -206,7 +206,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _is_constant(value: torch.Tensor) -> bool:
-    """Parameters, and buffers, which torch marks."""
+    """True for parameters, and for buffers, which torch marks."""
     import torch
 
     return isinstance(value, torch.nn.Parameter) or hasattr(value, "_dynamo_static_input_type")
