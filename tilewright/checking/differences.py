@@ -31,7 +31,8 @@ class Difference:
 def compare(
     got: np.ndarray, expected: np.ndarray, tolerance: Tolerance | None = None, allowed: float = 0.0
 ) -> Difference:
-    """Integers and booleans byte by byte; floats within `tolerance`, by default that of a single operator.
+    """Compares two tensors: integers and booleans byte by byte, floats within `tolerance`, by default that of a single
+    operator.
 
     Args:
         allowed: a difference of floats that passes in any case.
@@ -82,7 +83,7 @@ class Rule:
         return f"{relative}, by {self.roundings.nodes} operators with {self.roundings.terms} terms in their sums{half}"
 
     def compare(self, name: str, got: np.ndarray, expected: np.ndarray) -> Difference:
-        """A tensor; one that differs too much is measured against the network's conditioning, if that is known."""
+        """Compares a tensor; one that differs too much is judged by the network's conditioning, if that is known."""
         if self.roundings.sixteen and expected.dtype.name in ("int16", "uint16") and got.dtype == expected.dtype:
             return self._steps(got, expected)
         found = compare(got, expected, self.given or default_tolerance(self.roundings, expected.dtype.name, name))
@@ -96,7 +97,7 @@ class Rule:
         return Difference(again.elements, again.mismatches, again.maximum, note, again.range, again.limit)
 
     def _steps(self, got: np.ndarray, expected: np.ndarray) -> Difference:
-        """Integers of 16 bits that were rounded from floats: off by single steps, or wrong."""
+        """Compares integers of 16 bits that were rounded from floats, which may be off by single steps."""
         found = compare(got, expected)
         if found.note or not found.mismatches:
             return found

@@ -148,7 +148,7 @@ class LiteRtReference:
         return [np.array(interpreter.get_tensor(i)) for i in wanted]
 
     def release(self) -> None:
-        """Gives memory back; the next run takes it again."""
+        """Frees the interpreter's memory; the next run makes another."""
         self._interpreter = None
 
     def run(self, inputs: Mapping[str, np.ndarray], steps: int = 1) -> dict[str, np.ndarray]:
@@ -213,7 +213,7 @@ class LiteRtReference:
 
 
 def with_outputs(data: bytes, indices: Sequence[int]) -> bytes:
-    """A copy of a TFLite file whose graph has these outputs: a new list at the end of the file."""
+    """Copies a TFLite file with other outputs of its graph, in a new list at the end of the file."""
     import tflite
 
     table = tflite.Model.GetRootAs(data, 0).Subgraphs(0)._tab

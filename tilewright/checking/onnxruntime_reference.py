@@ -189,7 +189,7 @@ class Reference:
         return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
     def release(self) -> None:
-        """Gives memory back; the next run takes it again."""
+        """Frees the session's memory; the next run makes another."""
         self._session = None
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

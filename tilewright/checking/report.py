@@ -155,7 +155,7 @@ class CheckReport(Shown):
         return [["tensor", "where", "status", "elements", "differ", "why"], *rows] if rows else []
 
     def summary(self) -> str:
-        """One line."""
+        """The report as one line."""
         verdict = "equal" if self.ok else f"{self.mismatches} of {self.elements} elements differ"
         rounding = max(
             (r.max_abs_difference / r.range for r in self.rows if r.range and r.status == "equal"), default=0.0
@@ -179,5 +179,5 @@ class CheckReport(Shown):
 
 
 def json_number(value: float) -> float | str:
-    """JSON has no infinity."""
+    """Converts a number for JSON, which has no infinity: that becomes a text."""
     return value if np.isfinite(value) else str(value)

@@ -83,7 +83,7 @@ class Roundings:
 
 
 def roundoff(dtype: str) -> float:
-    """Half the distance of 1 to the next number."""
+    """Unit roundoff of a float type: half the distance of 1 to the next number."""
     return float(ml_dtypes.finfo(dtype).eps) / 2
 
 

@@ -34,7 +34,7 @@ class Finding:
 
 
 def findings() -> Iterator[Finding]:
-    """Everything that is looked for, in the order in which users meet it."""
+    """Checks everything that Tilewright needs, in the order in which users meet it."""
     yield Finding("Python 3.11", "everything", f"{sys.version_info.major}.{sys.version_info.minor}", "")
     yield Finding("C++ compiler", "fast simulators, providers for other runtimes", _tried(native.compiler), _apt("g++"))
     yield Finding(

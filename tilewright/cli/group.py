@@ -170,7 +170,7 @@ def json_on_stdout(arguments: Sequence[str]) -> bool:
 
 
 def _flushed() -> int:
-    """An exit code: what was printed is written out, as far as somebody reads it."""
+    """Flushes standard output, as far as somebody reads it; returns an exit code."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -184,7 +184,7 @@ def _flushed() -> int:
 
 
 def _to_nowhere() -> None:
-    """Standard output is not written to any more, also not with what Python flushes at its end."""
+    """Redirects standard output to nowhere, also for what Python flushes at its end."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.close(null)

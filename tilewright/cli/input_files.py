@@ -122,7 +122,7 @@ def read_value(signature: Signature, array: FileArray) -> np.ndarray:
 
 
 def _read(array: FileArray, problem: str) -> np.ndarray:
-    """The array, unless it is large and there is a problem with it. Raises `UsageError`."""
+    """Reads an array. Raises `UsageError` without reading it where it is large and has a problem."""
     if problem and array.nbytes > _UNFIT_BYTES:
         raise InputError(f"{array.path}: {problem}")
     return array.read()

@@ -161,7 +161,7 @@ def emit_json(json_path: str, value: Any) -> None:
 
 
 def human(value: float, unit: str = "") -> str:
-    """1234567 as 1.23 M."""
+    """Formats a number with a prefix: 1234567 as 1.23 M."""
     for factor, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= factor:
             return f"{value / factor:.{max(0, 2 - int(math.log10(abs(value) / factor)))}f} {prefix}{unit}"

@@ -35,7 +35,7 @@ _MOST_KEYS = 1 << 14  # combinations of shapes and values remembered
 
 @dataclass
 class ModelRun:
-    """One run of a dynamic model: where, and what it counted.
+    """One run of a dynamic model: its runner, options and counters.
 
     Attributes:
         options: for the device.
@@ -222,7 +222,7 @@ class CompiledNodes:
     def _replacement(
         self, index: int, kind: str, more: list[onnx.NodeProto], middle: Callable[[], Sequence[Item]], rest: int
     ) -> Block:
-        """Items instead of this part: the nodes before `index` and `more`, `middle`, the nodes from `rest` on."""
+        """A block that replaces this part: the nodes before `index` and `more`, `middle`, the nodes from `rest` on."""
         found = self._replacements.get((index, kind))
         if found is None:
             before, after = [*self.nodes[:index], *more], self.nodes[rest:]

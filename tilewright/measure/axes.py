@@ -13,7 +13,7 @@ from tilewright.measure.labels import short
 
 
 def number_text(value: float) -> str:
-    """1234567 as 1.2M, and 0."""
+    """Formats a number of an axis with a prefix: 1234567 as 1.2M, and 0."""
     return short(value) or "0"
 
 

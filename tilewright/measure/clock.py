@@ -44,7 +44,7 @@ class Clock:
 
 
 def show(milliseconds: float) -> str:
-    """Three digits that mean something, more before the point where there are."""
+    """Formats a number with three significant digits, or all digits before the point where there are more."""
     digits = 3 if milliseconds < 1 else 2 if milliseconds < 10 else 1 if milliseconds < 100 else 0
     return f"{milliseconds:,.{digits}f}"
 

@@ -41,7 +41,8 @@ def _model(
     opset: int = 20,
     output: Sequence[int] | None = None,
 ) -> onnx.ModelProto:
-    """A chain of nodes; node k writes `t<k>`, the last one is the output, of shape `output` where onnx cannot tell."""
+    """A model of a chain of nodes; node k writes `t<k>`. The last one is the output, of shape `output` where onnx
+    cannot infer it."""
     made = [
         helper.make_node(op, list(names), [f"t{k}"], name=f"n{k}", **attrs)
         for k, (op, names, attrs) in enumerate(nodes)
@@ -133,7 +134,7 @@ def _conv(
 
 
 def _conv_transpose(shape: Sequence[int], channels: int, kernel: int) -> Callable[[], onnx.ModelProto]:
-    """Strides as long as the kernel."""
+    """A transposed convolution whose strides are those of its kernel."""
 
     def make() -> onnx.ModelProto:
         constants = {"w": _random(shape[1], channels, kernel, kernel) * np.float32(0.05)}
@@ -191,7 +192,7 @@ def _matmul_integer(m: int, k: int, n: int) -> Callable[[], onnx.ModelProto]:
 
 
 def _recurrent(op: str, steps: int, batch: int, size: int, both: bool = False) -> Callable[[], onnx.ModelProto]:
-    """`size` inputs and units."""
+    """A recurrent layer with `size` inputs and units."""
 
     def make() -> onnx.ModelProto:
         directions, rows = 1 + both, {"RNN": 1, "GRU": 3, "LSTM": 4}[op] * size

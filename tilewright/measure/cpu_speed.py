@@ -218,7 +218,7 @@ def largest_difference(a: np.ndarray, b: np.ndarray) -> float:
 
 @contextlib.contextmanager
 def _empty_kernel_cache() -> Iterator[None]:
-    """Compile times are of a first compilation."""
+    """Makes the kernel cache empty in its block, so that compile times are those of a first compilation."""
     before = os.environ.get("TILEWRIGHT_CACHE")
     cache.objects.forget()
     with temporary.Folder(prefix="tilewright-bench-") as folder:

@@ -116,8 +116,8 @@ def measure(
 
 
 def fit(measured: Sequence[Measured], start: HostModel) -> HostModel:
-    """The model whose ratios to what was measured are nearest to 1, too long as far as too short; what the cases say
-    little of stays near the one to start with."""
+    """Fits a host model: ratios to measured times nearest to 1, too long as bad as too short. Coefficients that the
+    cases say little of stay near those of `start`."""
     kinds = [*WORK_KINDS, "byte", "call"]
     before = np.array([*(start.cycles[k] for k in WORK_KINDS), start.byte_cycles, start.call_cycles])
     seconds = np.array([m.seconds for m in measured])[:, None]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def merged(intervals: Sequence[tuple[float, float]], gap: float) -> list[tuple[float, float]]:
-    """Sorted, those that touch or are at most `gap` apart as one: a plot cannot show them apart."""
+    """Sorts intervals, and merges those that touch or are at most `gap` apart: a plot cannot show them apart."""
     found: list[tuple[float, float]] = []
     for start, end in sorted(intervals):
         if found and start - found[-1][1] <= gap:

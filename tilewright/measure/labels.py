@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def short(value: float) -> str:
-    """1234567 as 1.2M: at most four characters."""
+    """Formats a number in at most four characters: 1234567 as 1.2M."""
     for factor, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= factor * 0.9995:
             return f"{value / factor:.{1 if value < 9.95 * factor else 0}f}{letter}"
@@ -12,7 +12,7 @@ def short(value: float) -> str:
 
 
 def short_name(name: str, width: int) -> str:
-    """Cut on the left: what tells layers apart is at the end. Of fused layers the first and the last one."""
+    """Cuts a name on the left, as its end tells layers apart. Of fused layers the first and the last one are named."""
     parts = name.split(" + ")
     if len(parts) > 2:
         name = f"{parts[0]} ..{len(parts)}.. {parts[-1]}"

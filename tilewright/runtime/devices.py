@@ -81,7 +81,7 @@ class Runner(Shown):
         self.close()
 
     def close(self) -> None:
-        """Gives the device back; the next run opens it again."""
+        """Closes the device; the next run opens it again."""
         self._held.clear()
         self._parked.clear()
         reopened = self._pinned is not None and not self._close_device()
@@ -167,12 +167,12 @@ class Runner(Shown):
         self._held.clear()
 
     def _park(self, executor: Executor) -> None:
-        """Keeps what a program that leaves the device would begin its next run with."""
+        """Saves the states of a program that leaves the device, for its next run."""
         if executor.program.states:
             self._parked[id(executor.program)] = executor.program, executor.states()
 
     def _taken(self, program: Program) -> dict[str, np.ndarray] | None:
-        """The states of a program that comes back; None for one that has not run."""
+        """The saved states of a program that comes back; None for one that has not run."""
         return self._parked[id(program)][1] if id(program) in self._parked else None
 
     def states(self, program: Program) -> dict[str, np.ndarray]:

@@ -376,7 +376,7 @@ class Executor:
 
 
 def add_counters(parts: Sequence[Counters]) -> Counters:
-    """The sum; cycles are None if any part has none."""
+    """Adds counters of several runs; cycles are None if any part has none."""
     total = Counters(cycles=0 if parts else None)
     for c in parts:
         total.cycles = None if total.cycles is None or c.cycles is None else total.cycles + c.cycles

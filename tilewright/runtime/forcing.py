@@ -120,7 +120,7 @@ class Forcing:
             self.observed[name] = self.current[name].copy().view(dtype_of(info)).reshape(info.shape)
 
     def after_step(self, index: int) -> None:
-        """Takes down and replaces what the step wrote."""
+        """Records and overwrites the forced tensors that a step has written."""
         for name, value in self.values.items():
             found = self._get(name)
             changed = found != self.current[name]

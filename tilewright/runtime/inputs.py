@@ -58,7 +58,7 @@ def check_inputs(program: Program, inputs: Mapping[str, Any] | np.ndarray) -> di
 
 
 def as_declared(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """The array; one value in the shape of the input, where one of the two is a scalar and the other has one axis.
+    """Reshapes an array of one value to the input's shape, where one of the two is a scalar and the other has one axis.
     onnxruntime takes any single value for a scalar."""
     one = array.size == 1 and math.prod(shape) == 1
     return array.reshape(shape) if one and (not shape or (array.ndim == 0 and len(shape) == 1)) else array
@@ -75,7 +75,7 @@ def misfit(info: TensorInfo, dtype: np.dtype, shape: tuple[int, ...], what: str 
 
 
 def _outside(name: str, array: np.ndarray, limits: tuple[float, float] | None) -> list[str]:
-    """The first of the places that lie outside what they are places of; floats saturate."""
+    """An error for the first index outside its limits; floats saturate and have none."""
     if limits is None or array.dtype.kind not in "iu":
         return []
     wrong = np.argwhere((array < limits[0]) | (array > limits[1]))
@@ -96,7 +96,7 @@ def _names(infos: Mapping[str, TensorInfo]) -> str:
 
 
 def input_range(program: Program, name: str) -> tuple[float, float] | None:
-    """The real values that the input's quantisation can represent, or what places along an axis may be; None where
+    """The real values that the input's quantisation can represent, or the limits of indices along an axis; None where
     neither is known."""
     info = next(t for t in program.inputs if t.name == name)
     found = program.input_ranges.get(name)
@@ -117,7 +117,7 @@ def random_inputs(program: Program, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def random_input(info: TensorInfo, limits: tuple[float, float] | None, random: np.random.Generator) -> np.ndarray:
-    """One of `random_inputs`, floats within `limits` if there are any."""
+    """A random array for one input, floats within `limits` if there are any."""
     dtype, shape = dtype_of(info), tuple(info.shape)
     if dtype == np.bool_:
         return random.integers(0, 2, shape).astype(np.bool_)

@@ -37,7 +37,7 @@ def nbytes_of(info: TensorInfo) -> int:
 
 
 def _planes(info: TensorInfo, blocks: BlockedLayout) -> tuple[int, int, int, int]:
-    """(N, C, H, W) of the tensor."""
+    """Sizes (N, C, H, W) of a blocked tensor."""
     n, _, h, w, _ = blocks.shape
     return n, info.shape[-1] if _is_last(blocks) else info.shape[1], h, w
 

@@ -107,7 +107,7 @@ class LocalCluster:
 
     @property
     def alive(self) -> bool:
-        """Scheduler and the parent of the workers run."""
+        """True if the scheduler and the parent of the workers run."""
         return all(process.poll() is None for process in self._processes)
 
     @property

@@ -114,7 +114,7 @@ class Database:
                     raise self.damaged(f"table {table} has no column {min(columns[0] - columns[1])}")
 
     def close(self) -> None:
-        """Further calls fail."""
+        """Closes the database; further calls fail."""
         self._db.close()
 
     def __enter__(self) -> Database:

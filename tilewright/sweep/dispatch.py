@@ -33,7 +33,7 @@ class SchedulerLost(UsageError):
 
 @dataclass(frozen=True)
 class Task:
-    """A thing to compute: what for (`kind`, `key` of the database), and what `evaluate` is given."""
+    """A task of a sweep: `kind` and `key` of its result in the database, and the argument of `evaluate`."""
 
     kind: str
     key: str
@@ -41,7 +41,7 @@ class Task:
 
 
 class Dispatcher:
-    """A way to run tasks: on a cluster of its own, or on a scheduler that is there.
+    """Runs tasks on a cluster of its own, or on a scheduler that is there.
 
     Args:
         models: bytes by digest, which the workers get.

@@ -55,7 +55,7 @@ class Outcome(Shown):
         return counts | {"front": len(self.front), "computed": self.computed, "database": str(self.database)}
 
     def table(self) -> list[list[str]]:
-        """The points that no other one beats."""
+        """The points that no other one dominates."""
         fields = list(self.front[0]["assignment"]) if self.front else []
         objectives = [o.text for o in self.space.objectives] if self.space is not None else []
         rows = [

@@ -180,7 +180,7 @@ class Sweep:
         self.progress(Progress(self.done, planned(self.space), self.computed, self.best))
 
     def _before(self, number: int, assignment: Assignment) -> tuple[Point | None, Evaluation | None]:
-        """The point, and what it came to if that is clear without its results."""
+        """The point of an assignment, with its evaluation if that is known without results."""
         keep = self.database.keep_sweep_point
         try:
             point = self.space.point(assignment)
@@ -199,7 +199,7 @@ class Sweep:
         return point, None
 
     def _after(self, number: int, assignment: Assignment, point: Point) -> Evaluation:
-        """Commits what a point whose results are all there came to."""
+        """Commits and returns the evaluation of a point whose results are all there."""
         self.done += 1
         keep = self.database.keep_sweep_point
         results = {task.key: self.database.find(task.kind, task.key) for task in self.tasks(point)}

@@ -113,7 +113,7 @@ def _pareto(space: Space, evaluate: Evaluate) -> None:
 
 
 def pareto_front(rows: list[tuple[float, ...]]) -> list[int]:
-    """Indices of the rows no other row beats: none is at most as large everywhere and smaller somewhere."""
+    """Indices of the rows that no other row dominates: none is at most as large everywhere and smaller somewhere."""
 
     def dominated(row: tuple[float, ...]) -> bool:
         return any(other != row and all(a <= b for a, b in zip(other, row)) for other in rows)

@@ -108,7 +108,7 @@ class TuningLog:
             )
 
     def best(self, step: str) -> Decisions | None:
-        """The decisions for a step from the finding that gained most, those of this compiler first."""
+        """The decisions for a step from the finding with the largest gain, those of this compiler first."""
         able = [f for f in self.findings if step in f.steps]
         if not able:
             return None
@@ -117,7 +117,7 @@ class TuningLog:
         return best.steps[step]
 
     def proven(self, program: str, steps: Mapping[str, Decisions]) -> Finding | None:
-        """The finding that measured just this program with just these decisions, by this compiler."""
+        """The finding that measured exactly this program with exactly these decisions, by this compiler."""
         now = compiler_digest(self.objective)
         for found in self.findings:
             if found.program == program and found.compiler == now and dict(found.steps) == dict(steps):
@@ -140,7 +140,7 @@ class TuningLog:
             raise UsageError(f"cannot write {self.path}: {os.strerror(errno.EACCES)}")
 
     def digest(self) -> str:
-        """Changes when the findings do."""
+        """SHA-256 of the findings, 64 hex digits."""
         return hashlib.sha256(json.dumps([f.to_dict() for f in self.findings]).encode()).hexdigest()
 
 

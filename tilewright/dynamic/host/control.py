@@ -21,7 +21,8 @@ def if_(call: HostNode, values: list[Value]) -> list[Value]:
 
 @host_op("Loop")
 def loop(call: HostNode, values: list[Value]) -> list[Value]:
-    """Body: (i, cond, carried...) -> (cond, carried..., scanned...). Without a trip count the condition ends it."""
+    """Runs a Loop. Its body maps (i, cond, carried...) to (cond, carried..., scanned...). Without a trip count the
+    condition ends it."""
     body = call.attrs["body"]
     limit = None if values[0] is None else int(np.asarray(values[0]).reshape(-1)[0])
     go = values[1] is None or _truth(values[1])
@@ -39,7 +40,7 @@ def loop(call: HostNode, values: list[Value]) -> list[Value]:
 
 @host_op("Scan")
 def scan(call: HostNode, values: list[Value]) -> list[Value]:
-    """Body: (states..., slices...) -> (states..., slices...)."""
+    """Runs a Scan. Its body maps (states..., slices...) to (states..., slices...)."""
     if call.version < 9:
         return _batched_scan(call, values)
     body, attrs = call.attrs["body"], call.attrs
@@ -60,7 +61,8 @@ def scan(call: HostNode, values: list[Value]) -> list[Value]:
 
 
 def _batched_scan(call: HostNode, values: list[Value]) -> list[Value]:
-    """Opset 8: a batch axis in front of everything, axis 1 scanned, each sequence with a length of its own."""
+    """Runs a Scan of opset 8: a batch axis in front of everything, axis 1 scanned, each sequence with its own
+    length."""
     body = call.attrs["body"]
     count = int(call.attrs["num_scan_inputs"])
     arrays = [np.asarray(v) for v in values[1:]]
@@ -107,7 +109,7 @@ def _steps(
 
 
 def _stack(call: HostNode, row: list[Any], index: int, body: Any, axis: int) -> Value:
-    """Slices joined along a new axis; without any, what the body declares, with no rows."""
+    """Joins slices along a new axis; without any, returns an empty tensor of the shape that the body declares."""
     if row:
         return np.stack(row, axis)
     from onnx import helper
@@ -126,7 +128,7 @@ def _stack(call: HostNode, row: list[Any], index: int, body: Any, axis: int) -> 
 
 @host_op("SequenceMap")
 def sequence_map(call: HostNode, values: list[Value]) -> list[Value]:
-    """Tensors beside the first sequence are handed to every run of the body."""
+    """Runs the body for every element of the first sequence; tensors are given to every run."""
     steps = len(values[0] or [])
     body = call.attrs["body"]
     results = [call.body(body, [v[k] if isinstance(v, list) else v for v in values]) for k in range(steps)]

@@ -18,7 +18,7 @@ _MODES = {"RGB": "RGB", "BGR": "RGB", "Grayscale": "L"}
 
 @host_op("ImageDecoder")
 def image_decoder(call: HostNode, values: list[Value]) -> list[Value]:
-    """Bytes of a file, uint8 [n], to pixels, uint8 [height, width, channels]."""
+    """Decodes the bytes of an image file, uint8 [n], to pixels, uint8 [height, width, channels]."""
     kind = call.attrs.get("pixel_format", "RGB")
     if kind not in _MODES:
         raise call.error(f"pixel_format={kind!r}; accepted: {', '.join(_MODES)}")

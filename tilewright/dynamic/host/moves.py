@@ -119,7 +119,7 @@ def gather_elements(call: HostNode, values: list[Value]) -> list[Value]:
 
 @host_op("Unique")
 def unique(call: HostNode, values: list[Value]) -> list[Value]:
-    """Values, first positions, positions of each element among the values, counts."""
+    """Returns unique values, their first positions, the position of each element among them, and their counts."""
     data, axis = _array(call, values), call.attrs.get("axis")
     data, axis = (data.reshape(-1), 0) if axis is None else (data, int(axis))
     if data.dtype == np.object_:

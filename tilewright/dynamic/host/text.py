@@ -23,7 +23,7 @@ def _strings(call: HostNode, values: Sequence[Value], index: int = 0) -> np.ndar
 
 
 def _map(function: Any, array: np.ndarray, dtype: Any = np.object_) -> np.ndarray:
-    """`function` of every element."""
+    """Applies `function` to every element."""
     out = np.empty(array.shape, dtype)
     for index in np.ndindex(*array.shape):
         out[index] = function(array[index])
@@ -40,7 +40,7 @@ def constant(call: HostNode, values: list[Value]) -> list[Value]:
 
 @host_op("StringSplit")
 def string_split(call: HostNode, values: list[Value]) -> list[Value]:
-    """Pieces along a new last axis, filled up with empty strings, and how many there are of each."""
+    """Splits strings along a new last axis, padded with empty strings; also returns the number of pieces of each."""
     x, limit = _strings(call, values), int(call.attrs.get("maxsplit", -1))
     pieces = [text.split(call.attrs.get("delimiter") or None, limit) for text in x.reshape(-1)]
     longest = max(map(len, pieces), default=0)
@@ -71,7 +71,7 @@ def string_normalizer(call: HostNode, values: list[Value]) -> list[Value]:
 
 @host_op("Cast", "CastLike")
 def cast(call: HostNode, values: list[Value]) -> list[Value]:
-    """Numbers to their shortest decimal form, and back."""
+    """Casts numbers to strings in their shortest decimal form, and back."""
     x = np.asarray(values[0])
     to = call.attrs.get("to")
     if call.op == "CastLike":
@@ -92,7 +92,7 @@ def cast(call: HostNode, values: list[Value]) -> list[Value]:
 
 @host_op("TfIdfVectorizer")
 def tf_idf(call: HostNode, values: list[Value]) -> list[Value]:
-    """Counts of n-grams, their elements 1 to max_skip_count + 1 apart; single words are counted once."""
+    """Counts n-grams, their elements 1 to max_skip_count + 1 apart; single words are counted once."""
     attrs, x = call.attrs, np.asarray(values[0])
     shortest, longest = int(attrs["min_gram_length"]), int(attrs["max_gram_length"])
     column = dict(_pool(call))
@@ -140,7 +140,7 @@ _DTYPE: dict[str, Any] = {"strings": np.object_, "int64s": np.int64, "floats": n
 
 @host_op("LabelEncoder", domain="ai.onnx.ml")
 def label_encoder(call: HostNode, values: list[Value]) -> list[Value]:
-    """Every element replaced by its value in a table; NaN is a key like others."""
+    """Replaces every element by its value in a table; NaN is a key like others."""
     attrs, x = call.attrs, np.asarray(values[0])
     if "classes_strings" in attrs:
         return _by_class(call, attrs["classes_strings"], x)
@@ -182,7 +182,7 @@ def category_mapper(call: HostNode, values: list[Value]) -> list[Value]:
 
 
 def _by_class(call: HostNode, names: list[str], x: np.ndarray, numbers: list[int] | None = None) -> list[Value]:
-    """Names to numbers (positions, if none are given) or numbers to names, by what `x` holds."""
+    """Maps names to numbers (positions, if none are given) or numbers to names, by the type of `x`."""
     numbers = list(range(len(names))) if numbers is None else numbers
     if x.dtype == np.object_:
         to_number, missing = dict(zip(names, numbers)), call.attrs.get("default_int64", -1)

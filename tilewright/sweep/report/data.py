@@ -100,7 +100,7 @@ class SweepData:
         return self.space.point(self.point(number)["assignment"])
 
     def front_over(self, x: str, y: str) -> list[int]:
-        """Numbers of the feasible points that no other beats in both quantities, by the first."""
+        """Numbers of the feasible points that no other dominates in both quantities, sorted by the first."""
         points = self.feasible
         rows: list[tuple[float, ...]] = [(p["metrics"][x], p["metrics"][y]) for p in points]
         chosen = sorted(pareto_front(rows), key=lambda n: rows[n])

@@ -125,7 +125,7 @@ def describe(data: SweepData, number: int) -> str:
 
 
 def front_plot(data: SweepData, x: Quantity, y: Quantity, chosen: Sequence[int]) -> Plot:
-    """All points over two quantities, and the front: the points that none beats in both."""
+    """A plot of all points over two quantities, and of the front: the points that none dominates."""
     front = data.front_over(x.key, y.key)
     at = {p["number"]: (p["metrics"][x.key], p["metrics"][y.key]) for p in data.points}
     refused = [p["number"] for p in data.points if p["state"] != "done"]
