@@ -66,7 +66,7 @@ class Row:
 
 
 def model_file(network: str) -> Path:
-    """Returns where a network is, whether it is there or not."""
+    """Returns the path of a network's model, whether it is there or not."""
     if network == "digits":
         return ROOT / "examples" / "digits" / "digits_int8.onnx"
     named = os.environ.get("TILEWRIGHT_MODELS")

@@ -19,12 +19,12 @@ from tilewright.isa.config import NpuConfig
 
 @functools.cache
 def verilog_of(config: NpuConfig) -> str:
-    """Returns what `tilewright.hw.verilog.convert` gives."""
+    """Returns the Verilog of a configuration, as `tilewright.hw.verilog.convert` makes it."""
     return convert(config)
 
 
 def rtlil_of(config: NpuConfig, *, sources: bool) -> str:
-    """Returns what yosys reads, with the lines of the sources it comes from or without them."""
+    """Returns the RTLIL of a configuration, for yosys, with or without the lines of its sources."""
     return rtlil.convert_fragment(design(Npu(config), TOP), name=TOP, emit_src=sources)[0]
 
 

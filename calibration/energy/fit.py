@@ -80,7 +80,7 @@ def above_idle(
     entries: Iterable[dict[str, Any]],
     machines: dict[str, NpuConfig],
 ) -> list[float]:
-    """Returns the same errors relative to the energy above that of idle cycles, as the model finds it."""
+    """Returns the errors relative to the energy above that of idle cycles, as the model finds it."""
     fitted = EnergyModel(OSU018.name, coefficients, {})
     found = []
     for entry in entries:

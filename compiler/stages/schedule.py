@@ -111,7 +111,7 @@ def _refined(
 
 
 def _part(progress: Callable[[float], None], number: int, count: int) -> Callable[[float], None]:
-    """Returns what is called with the fraction done of one of `count` equal parts."""
+    """Returns the progress callback of one of `count` equal parts: it takes the fraction done of that part."""
     return lambda fraction: progress((number + fraction) / count)
 
 

@@ -82,7 +82,7 @@ def named(module: Mapping[str, Any]) -> Iterator[tuple[str, Bit]]:
 
 
 def starts(module: Mapping[str, Any]) -> dict[Bit, str]:
-    """Returns what bits of a netlist are at first, "0" or "1", where that is said."""
+    """Returns initial values of nets, "0" or "1" by bit, where the netlist has them."""
     values = ((net["bits"], net.get("attributes", {}).get("init", "")[::-1]) for net in module["netnames"].values())
     return {bit: value for bits, init in values for bit, value in zip(bits, init) if value in ("0", "1")}
 

@@ -38,11 +38,11 @@ SENTENCES = (
 )
 #: Folders in them that do not.
 FRAGMENTS = ("compiler/npu", "tests/unit/compiler/npu")
-#: Beginnings of a docstring without a subject: "Of ACT.", "It writes.", "As it is.", "What was found."
+#: Beginnings of a docstring without a subject: "Of ACT.", "It writes.", "As it is.", "What it was.", "Returns what it is."
 DANGLING = re.compile(
-    r"(Of|Those|These|This|That|They|It|Its|Their|There|What|Whatever|Where|Which|How|When|While|Until|Unless|So|Same|Also"
-    r"|And|But|Not|Then|Once|As|At|After|Against|Around|Before|Behind|Below|Beside|Between|By|For|From|In|Into|Just|Like"
-    r"|Off|On|Over|Since|To|With|Within|Without)\b"
+    r"((Returns|Yields) (what|where|which|how|it|those)|Of|Those|These|This|That|They|It|Its|Their|There|What|Whatever"
+    r"|Where|Which|How|When|While|Until|Unless|So|Same|Also|And|But|Not|Then|Once|As|At|After|Against|Around|Before"
+    r"|Behind|Below|Beside|Between|By|For|From|In|Into|Just|Like|Off|On|Over|Since|To|With|Within|Without)\b"
 )
 
 

@@ -141,7 +141,7 @@ class CheckReport(Shown):
         }
 
     def facts(self) -> dict[str, Any]:
-        """Returns what `repr` and notebooks show."""
+        """Returns facts, for `repr` and notebooks."""
         return {
             "reference": self.reference, "mode": self.mode, "ok": self.ok, "tensors": self.tensors,
             "elements": self.elements, "mismatches": self.mismatches, "borders": len(self.borders),

@@ -88,7 +88,7 @@ class DynamicModel(Shown):
         return self._programs.compilations
 
     def facts(self) -> dict[str, Any]:
-        """Returns what `repr` and notebooks show."""
+        """Returns facts, for `repr` and notebooks."""
         return {
             "name": self.name, "config": self.config.name, "inputs": listed(self.inputs),
             "outputs": listed(self.outputs), "compilations": self.compilations,

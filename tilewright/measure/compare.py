@@ -63,7 +63,7 @@ class Comparison(Shown):
     notes: tuple[str, ...] = ()
 
     def facts(self) -> dict[str, Any]:
-        """Returns what `repr` and notebooks show."""
+        """Returns facts, for `repr` and notebooks."""
         sides = {
             side: f"{found.program.name} on {found.program.config.name}, {found.cycles:,} cycles"
             for side, found in (("a", self.a), ("b", self.b))

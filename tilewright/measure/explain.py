@@ -53,7 +53,7 @@ class Explanation(Shown):
         return is_tuned(self.program.notes)
 
     def facts(self) -> dict[str, Any]:
-        """Returns what `repr` and notebooks show."""
+        """Returns facts, for `repr` and notebooks."""
         return {
             "program": self.program.name, "config": self.program.config.name, "cycles": self.cycles,
             "bound": self.bound, "utilization": f"{self.bound / self.cycles:.1%}" if self.cycles else "",

@@ -66,7 +66,7 @@ class Runner(Shown):
         return f"Device({self.name!r}, config={config.name if config else None!r})"
 
     def facts(self) -> dict[str, Any]:
-        """Returns what notebooks show."""
+        """Returns facts about the device, for notebooks."""
         config = self.config
         return {
             "name": self.name,

@@ -118,7 +118,7 @@ class RunResult(Shown):
     step_of: dict[str, int] = field(default_factory=dict)
 
     def facts(self) -> dict[str, Any]:
-        """Returns what `repr` and notebooks show."""
+        """Returns facts, for `repr` and notebooks."""
         shapes = (f"{name} {np.shape(value)}" for name, value in self.outputs.items())
         return {"outputs": listed(shapes), "cycles": self.counters.cycles, "seconds": sum(self.seconds)}
 

@@ -49,13 +49,13 @@ class Outcome(Shown):
         return None if self.folder is None else self.folder / "sweep.sqlite"
 
     def facts(self) -> dict[str, Any]:
-        """Returns what `repr` and notebooks show."""
+        """Returns facts, for `repr` and notebooks."""
         states = ("done", "infeasible", "invalid", "failed")
         counts = {state: self.count(state) for state in states if self.count(state)}
         return counts | {"front": len(self.front), "computed": self.computed, "database": str(self.database)}
 
     def table(self) -> list[list[str]]:
-        """The points that no other one dominates."""
+        """A table of the points that no other dominates."""
         fields = list(self.front[0]["assignment"]) if self.front else []
         objectives = [o.text for o in self.space.objectives] if self.space is not None else []
         rows = [

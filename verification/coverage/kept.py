@@ -33,7 +33,7 @@ class Kept:
 
     @classmethod
     def of(cls, config: NpuConfig, file: Path | None) -> Kept:
-        """Returns what the file has of this machine, perhaps nothing."""
+        """Reads the coverage kept of this machine; empty where the file has none."""
         machine = f"{config.fingerprint} {digest_of_rtl(config)}"
         if file is not None and file.is_file():
             found = json.loads(file.read_text(encoding="utf-8"))

@@ -120,8 +120,8 @@ def add(file: Path, counts: Counter[str]) -> None:
 
 
 def read(counts: Mapping[str, int], text: str) -> dict[Point, int]:
-    """Returns how often each point was seen; `text` is the Verilog. Toggles of values without a name in the sources are
-    left out: they are inside expressions."""
+    """Returns the count of each point; `text` is the Verilog. Toggles of values without a name in the sources are left
+    out: they are inside expressions."""
     lines = text.splitlines()
     found: dict[Point, int] = {}
     for keys, count in counts.items():

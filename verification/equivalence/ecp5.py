@@ -101,8 +101,8 @@ class Netlist:
         return {(cell, port, n): bit for cell, port, n, bit, given in self.boxes() if given == driven}
 
     def build(self, logic: Logic, known: Literals) -> Literals:
-        """Returns what all bits are, with what states and outputs of boxes are. Logic becomes nodes that were there
-        before, where it is equal to one."""
+        """Returns the literals of all bits, given those of states and outputs of boxes. Logic equal to a known node
+        becomes that node."""
         units: list[Unit] = []
         for name, cell in self.cells(*_LOGIC):
             if cell["type"] == "CCU2C":
@@ -118,7 +118,7 @@ class Netlist:
         return logic.compute(ordered(units), known)
 
     def next(self, logic: Logic, literals: Literals) -> dict[Bit, Next]:
-        """Returns what comes into registers and into those behind products."""
+        """Returns the next values of registers, and of those behind products."""
         gates, found = logic.gates, {}
         for _, cell in self.cells(REGISTER):
             enable = _muxed(cell, literals, "CE", "1")
@@ -142,7 +142,7 @@ class Netlist:
         return found
 
     def read_next(self, logic: Logic, literals: Literals, now: Mapping[Pin, int]) -> dict[Pin, Next]:
-        """Returns what comes into the outputs of block RAMs before their registers, with what they are now."""
+        """Returns the next outputs of block RAMs before their registers, given those of now."""
         gates, found = logic.gates, {}
         for name, cell in self.cells(MEMORY):
             _, letter, width = _letters(cell)
@@ -155,14 +155,14 @@ class Netlist:
         return found
 
     def output_next(self, gates: Sweep, literals: Literals, pin: Pin, latch: int) -> Next:
-        """Returns what comes into the register behind an output of a block RAM."""
+        """Returns the next value of the register behind an output of a block RAM."""
         cell = self.module["cells"][pin.cell]
         letter, bit = pin.place[0], cell["connections"][f"DO{pin.place}"][0]
         value = gates.choose(literals[bit], latch, _pin(cell, literals, f"OCE{letter}"))
         return Next(value, _pin(cell, literals, f"CLK{letter}"))
 
     def written(self, gates: Sweep, literals: Literals) -> Iterator[tuple[Pin, Written]]:
-        """Yields what is written by each pin that stands for a column of a memory."""
+        """Yields the write port of each pin that stands for a column of a memory."""
         for name, cell in self.cells(SMALL_RAM):
             pin = partial(_pin, cell, literals)
             enable = _muxed(cell, literals, "WRE", "WRE")
@@ -183,7 +183,7 @@ class Netlist:
                 yield Pin(name, place), Written(enable, address, pin(data), pin(f"CLK{letter}"))
 
     def start(self, pin: Pin, rows: int) -> str:
-        """Returns what a column holds at first, a "0" or "1" for each row."""
+        """Returns the initial values of a column, a "0" or "1" for each row."""
         cell = self.module["cells"][pin.cell]
         if cell["type"] == SMALL_RAM:
             value = number(cell, "INITVAL")
@@ -220,7 +220,7 @@ def outputs(cell: Cell) -> Iterator[tuple[str, Bit]]:
 
 
 def _letters(cell: Cell) -> tuple[str, str, int]:
-    """Returns which port of a block RAM writes, which reads, and how wide both are."""
+    """Returns the write port and the read port of a block RAM, "A" or "B", and their width in bits."""
     ports = cell["connections"]
     writing = [x for x in "AB" if ports.get(f"WE{x}", ["0"]) != ["0"]]
     widths = {number(cell, f"DATA_WIDTH_{x}", 18) for x in "AB"}

@@ -90,7 +90,7 @@ class _Proof:
         self.nexts = self.netlist.next(self.logic, self.there) | self._block_rams(states)
 
     def _block_rams(self, states: Literals) -> dict[Bit, Next]:
-        """Returns what comes into the outputs of block RAMs."""
+        """Returns the next outputs of block RAMs, by bit of the design."""
         by_column = {place: bit for bit, place in self.rtl.from_memory.items()}
         now: dict[Pin, int] = {}
         behind: dict[Bit, Pin] = {}  # of a register behind an output
@@ -145,7 +145,7 @@ class _Proof:
         return self._register(bit, mine, Next(self.following[other], self.here[register.clock]), register.start)
 
     def _columns(self) -> Iterator[End]:
-        """Yields what is written to memories, and what they hold at first."""
+        """Yields the ends of memories: write ports, and initial contents."""
         for pin, written in self.netlist.written(self.gates, self.there):
             name, column = self.netlist.columns[pin.cell][pin.place]
             memory = self.rtl.memories[name]
@@ -171,7 +171,7 @@ class _Proof:
             yield End(COLUMN, f"{name}[{column}]", ((changes, FALSE),), set(memory.column(column)) == {str(value)})
 
     def _boxes(self) -> Iterator[End]:
-        """Yields what goes to other cells and to the outside."""
+        """Yields the ends at pins of other cells and at ports of the design."""
         there = self.netlist.pins(driven=False)
         for place in sorted(self.rtl.inputs.keys() | {p for p, bit in there.items() if bit not in CONSTANTS}):
             cell, port, n = place

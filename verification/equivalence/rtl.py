@@ -86,7 +86,7 @@ class Memory:
         self.address, self.data, self.enable, self.clock = write.address, write.data, write.enable, write.clock
 
     def column(self, n: int) -> Sequence[str]:
-        """Returns what a column holds at first, by row."""
+        """Returns the initial values of a column, by row."""
         return self.start[n :: len(self.data)]
 
 
@@ -167,12 +167,12 @@ class Rtl:
                     yield Unit(port.address, port.data, partial(_read, memory.name, columns))
 
     def build(self, logic: Logic, registers: Literals) -> Literals:
-        """Returns what all bits are, with what registers are."""
+        """Returns the literals of all bits, given those of registers."""
         outside = {bit: logic.gates.variable() for bit in self.outputs.values()}
         return logic.compute(self.units, outside | registers)
 
     def next(self, logic: Logic, literals: Literals) -> Literals:
-        """Returns what registers will be, by their bits."""
+        """Returns the next literals of registers, by their bits."""
         found = {bit: literals[r.data] for bit, r in self.registers.items() if r.data is not None}
         for memory in self.memories.values():
             for port in memory.reads:

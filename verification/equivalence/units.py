@@ -63,7 +63,7 @@ class Logic:
         return found
 
     def compute(self, units: Iterable[Unit], literals: Literals) -> Literals:
-        """Returns what is known, with the outputs of units, in this order. A bit that nothing drives may be
+        """Returns `literals` with the outputs of units added, in this order. A bit that nothing drives may be
         anything."""
         literals = CONSTANTS | literals
         for unit in units:
@@ -85,7 +85,8 @@ def ordered(units: Iterable[Unit]) -> Iterable[Unit]:
 
 
 def table(gates: Gates, inputs: Sequence[int], bits: int) -> int:
-    """Returns what a table of 2**n bits says of n inputs; the first one names the lowest bit of the place."""
+    """Returns the literal of a look-up table of 2**n bits with n inputs; the first input is the lowest bit of the
+    index."""
     size = 1 << len(inputs)
     bits &= (1 << size) - 1
     if bits in (0, (1 << size) - 1):

@@ -157,7 +157,7 @@ class Bench:
         return digest_of_cells(Fragment.get(self.m, None), self._ports)
 
     def rtlil(self) -> str:
-        """Returns what yosys reads."""
+        """Returns the bench as RTLIL, for yosys."""
         text = rtlil.convert(self.m, name="bench", ports=self._ports, emit_src=False)
         return text.replace("cell \\$anyconst ", "cell $anyconst ")  # Amaranth takes it for a module
 
@@ -167,7 +167,7 @@ def implies(a: Any, b: Any) -> Value:
 
 
 def distance(ahead: Value, behind: Value) -> Value:
-    """Returns how far a counter is ahead of another one, both of which go round."""
+    """Returns the difference of two wrapping counters."""
     return (ahead - behind)[: len(ahead)]
 
 

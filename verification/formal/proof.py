@@ -37,7 +37,7 @@ class Proof:
 
 
 def on(proof: Proof, config: NpuConfig, suffix: str, *, quick: bool = False) -> Proof:
-    """Returns the same on another machine."""
+    """Returns the proof on another machine."""
     bench = functools.partial(proof.bench, c=config)
     return replace(proof, name=f"{proof.name}_{suffix}", bench=bench, quick=quick)
 

@@ -95,12 +95,12 @@ def main(arguments: list[str]) -> int:
 
 
 def _shared(count: int, runs: Sequence[object]) -> list[int]:
-    """Returns how many of `count` programs each machine runs."""
+    """Divides `count` programs among the machines."""
     return [count // len(runs) + (at < count % len(runs)) for at in range(len(runs))]
 
 
 def _known(file: Path, figures: Mapping[str, Any]) -> tuple[int, int]:
-    """Returns how many programs a file says are equal, of such as are to be run, and their cycles of RTL."""
+    """Reads the number of programs known to be equal, of those to be run, and their cycles of RTL."""
     if not file.is_file():
         return 0, 0
     found = json.loads(file.read_text(encoding="utf-8"))
@@ -121,7 +121,7 @@ def _rtl(job: Job) -> tuple[int, int, float]:
 
 
 def rtl(config: NpuConfig, first: int, numbers: range, replay: str, shorter: bool) -> tuple[int, int]:
-    """Returns how many of some programs differ on RTL or the simulators, and cycles."""
+    """Runs programs on RTL and simulators; returns the number of those that differ, and cycles."""
     trio = Trio(config)
     bad = cycles = 0
     for seed in (first + number for number in numbers):
@@ -141,7 +141,7 @@ def rtl(config: NpuConfig, first: int, numbers: range, replay: str, shorter: boo
 
 
 def simulators(config: NpuConfig, first: int, numbers: range, replay: str, shorter: bool) -> int:
-    """Returns how many of some programs differ on the two simulators."""
+    """Runs programs on the two simulators; returns the number of those that differ."""
     bad = 0
     for seed in (first + number for number in numbers):
         program, timing = case(seed, config)

@@ -35,7 +35,7 @@ def options() -> onnxruntime.SessionOptions:
 
 
 def graph_faults(seed: int) -> tuple[list[str], bool]:
-    """Returns what is wrong with a random graph's results, and whether a program of ours ran."""
+    """Returns faults in a random graph's results, as texts, and whether a program of ours ran."""
     rng = Random(seed)
     graph = random_graph(rng, rng.randint(2, 16))
     names = list(graph.exact)
@@ -59,7 +59,7 @@ class Context:
         self.want = onnx_models.run(model, self.feeds)["y"]
 
     def faults(self, seed: int) -> tuple[list[str], bool]:
-        """Returns what is wrong with a damaged context, and whether it was refused."""
+        """Returns faults of a session with a damaged context, as texts, and whether the context was refused."""
         rng = Random(seed)
         model = onnx.ModelProto()
         model.CopyFrom(self.model)

@@ -23,7 +23,7 @@ CONFIGS = ("tiny", "base")
 
 
 def reports(seed: int, graph: QuantizedGraph) -> dict[str, CheckReport]:
-    """Returns what --check says, by where the graph ran."""
+    """Checks a graph as `--check` does; returns the reports by the place where it ran."""
     config = CONFIGS[seed % len(CONFIGS)]
     return {
         where: tw.check(graph.model, graph.feeds, config=config, cache=False, cpu_only=cpu_only)
@@ -32,7 +32,7 @@ def reports(seed: int, graph: QuantizedGraph) -> dict[str, CheckReport]:
 
 
 def differences(seed: int, graph: QuantizedGraph) -> list[str]:
-    """Returns what is wrong, in words; nothing if all is right."""
+    """Returns the faults of a graph, as texts."""
     try:
         found = reports(seed, graph)
     except Exception as error:  # a graph that cannot be compiled or run is a finding like any other

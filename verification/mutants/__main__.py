@@ -21,7 +21,7 @@ from verification.trials.trial import Trial
 
 
 def _looked(drawn: Sample, chosen: Sequence[Fault], some: Sequence[Trial], prove: bool) -> Iterator[Found]:
-    """Yields what becomes of each of the chosen faults, those without a trial last of their group if they shall be
+    """Yields the result of each of the chosen faults. Those without a trial come last of their group if they shall be
     proved."""
     for library, faults in drawn.groups(chosen):
         left = []

@@ -99,7 +99,7 @@ class Prover:
         return values
 
     def verdict(self, number: int) -> Verdict:
-        """Returns what is proved of a fault."""
+        """Proves a fault equivalent, or returns an output that may differ."""
         verdict = Verdict(False)
         for history in HISTORIES:
             verdict = self._with(number, self._cycles(history))

@@ -69,8 +69,8 @@ class Gates:
         return sorted(found)
 
     def evaluate(self, literals: Iterable[int], variable: Callable[[int], int], cases: int) -> Callable[[int], int]:
-        """Returns what literals are, a bit for each of so many cases, where `variable` says what the nodes are that are
-        one."""
+        """Returns the function from literals to their values, a bit for each of so many cases; `variable` gives those
+        of variables."""
         every = (1 << cases) - 1
         values: dict[int, int] = {}
 

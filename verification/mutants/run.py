@@ -166,8 +166,8 @@ def summary(drawn: Sample, seed: int, count: int, found: Sequence[Found]) -> dic
 
 
 def kept(file: Path, drawn: Sample, seed: int, count: int) -> list[Found]:
-    """Returns what a file of `summary`, if there is one, says of faults of this sample that are explained; those that
-    are not are worth another look, by trials that there are now."""
+    """Reads the explained faults of this sample from a file of `summary`, if there is one. Those not explained are
+    worth another look, by trials that there are now."""
     return [each for each in _read(file, drawn, seed, count) if each.explained]
 
 

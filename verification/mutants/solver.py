@@ -26,8 +26,8 @@ class Solver:
         return self.manager.mk_term(self.b.Kind.NOT, [term]) if literal & 1 else term
 
     def apart(self, pairs: Iterable[tuple[int, int]]) -> Callable[[int], bool] | None:
-        """Returns what the literals of these pairs, and of what they come from, are for variables for which those of
-        one pair differ, to be asked before the next question; None if none can differ."""
+        """Finds values of variables for which the literals of one pair differ; None if none can differ. Ask the
+        returned function for values of literals, and of what they come from, before the next question."""
         pairs = list(pairs)
         for node in self.gates.cone(literal for pair in pairs for literal in pair):
             if node in self.terms:

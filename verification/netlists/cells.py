@@ -121,7 +121,7 @@ class CellReader:
         return self.net(bits[index]) if index < len(bits) else ZERO
 
     def inputs(self, cell: Cell, ports: Iterable[str]) -> list[int]:
-        """Returns those at ports of one bit."""
+        """Returns the numbers of the nets at ports of one bit."""
         return [self.input(cell, port) for port in ports]
 
     def clock(self, cell: Cell, port: str, inverted: bool = False) -> int:

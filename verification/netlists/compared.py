@@ -87,9 +87,9 @@ def changed(before: Module, after: Module) -> Iterator[str]:
 
 
 def lost(written: Configuration, found: Configuration) -> Iterator[str]:
-    """Yields what a configuration says and the one that has been read from its bitstream does not, and switches that
-    only the latter has, a line each. Where a tile has only some of the bits of a setting, those are compared; levels of
-    pins are not. Bits of two settings that are written may be those of another value of one of them."""
+    """Yields settings lost between a configuration and the one read from its bitstream, and switches that only the
+    latter has, a line each. Where a tile has only some of the bits of a setting, those are compared; levels of pins are
+    not. Bits of two settings that are written may be those of another value of one of them."""
     for wire in sorted(found.arcs.keys() - written.arcs.keys()):
         if not found.rests(wire, found.arcs[wire]) and not _is_sum(written, wire):
             yield f"{wire}: connected to {found.arcs[wire]}, which is not written"
@@ -299,7 +299,7 @@ def _place(cell: Cell) -> tuple[tuple[int, int], str]:
 
 
 def _index(bel: str) -> int:
-    """Returns which of the eight LUTs or registers of a tile."""
+    """Returns the index of a BEL among the eight LUTs or registers of its tile."""
     found = _SLICE.fullmatch(bel)
     assert found is not None
     return 2 * _INPUTS.index(found[1]) + int(found[2])

@@ -115,7 +115,7 @@ class Pads(Nets):
         return self.clock_net(pad.wire("JCLK"))
 
     def pad_output(self, pad: Pad, register: str, data: str) -> int:
-        """Returns what a register shows that drives a pad, or says that it is not driven."""
+        """Returns the net of a register that drives a pad, or its tristate."""
         pad.expect("MODE", _ONE_EDGE, _TWO_EDGES)
         pad.expect(f"{register}.OUTREGMODE", "FF")
         pad.expect("DELAY.OUTDEL", "DISABLED")

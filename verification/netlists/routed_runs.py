@@ -48,11 +48,11 @@ def unpack(folder: Path, image: str) -> None:
 
 
 def cells_in(folder: Path) -> Numbers:
-    """Returns what is in the configuration of a folder."""
+    """Reads the cells in the configuration of a folder."""
     sites = pins_of((folder / CONSTRAINTS).read_text(encoding="utf-8"))
     return numbers_of(Configuration(folder / CONFIGURATION), sites)
 
 
 def routed_cells(board: UartBoard, config: NpuConfig, point: Point) -> Numbers:
-    """Returns what is in the bitstream, for `pair`."""
+    """Reads the cells in the routed bitstream, for `pair`."""
     return cells_in(routed(board, config, point))

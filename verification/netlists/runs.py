@@ -276,7 +276,7 @@ class Pair:
 
 
 def placed_cells(board: UartBoard, config: NpuConfig, point: Point) -> Module:
-    """Returns what nextpnr places."""
+    """Returns the netlist that nextpnr places."""
     return read_netlist(synthesised(board, config, point), netlist_file(board))
 
 

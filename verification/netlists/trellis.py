@@ -264,8 +264,7 @@ class Configuration:
         return None
 
     def source(self, wire: Wire) -> Source:
-        """Returns where the signal of a wire comes from: the last wire that nothing drives, or "0" and "1" where it is
-        tied."""
+        """Returns the source of a wire's signal: the last wire that nothing drives, or "0" and "1" where it is tied."""
         path = list[Wire]()
         end: Source = wire
         while isinstance(end, tuple):

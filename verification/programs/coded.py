@@ -62,7 +62,7 @@ def _stream(rng: np.random.Generator, config: NpuConfig, most: int) -> tuple[lis
 
 
 def _damaged(rng: np.random.Generator, ops: list[Op], data: bytes, size: int) -> tuple[list[Op], bytes, int]:
-    """Returns the same with something wrong: bits of the stream, fields of an instruction, the size of its region."""
+    """Damages a program: bits of the stream, fields of an instruction, or the size of its region."""
     raw = np.frombuffer(data, np.uint8).copy()
     kind = int(rng.integers(5))
     if kind == 0:

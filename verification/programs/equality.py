@@ -143,7 +143,7 @@ class Trio:
 
 
 def clock_differences(rtl: Outcome, cycle: Outcome, ops: Sequence[Op]) -> list[str]:
-    """Returns how counters, errors and moments differ; the first diverging event last."""
+    """Returns the differences in counters, errors and moments, as texts; the first diverging event last."""
     lines = []
     if rtl.stop != cycle.stop:
         lines.append(f"stops: rtl {rtl.error or 'none'}; cycle {cycle.error or 'none'}")
@@ -198,7 +198,7 @@ def case(seed: int, config: NpuConfig) -> tuple[GeneratedProgram, MemoryTiming]:
 
 
 def with_ops(program: GeneratedProgram, ops: Sequence[Op]) -> GeneratedProgram:
-    """Returns the same memory with other instructions."""
+    """Returns the program with other instructions and the same memory."""
     image = program.memory.copy()
     words = np.frombuffer(to_bytes(ops), np.uint8)
     image[:PROGRAM_BYTES] = 0

@@ -36,7 +36,7 @@ def access_of(space: str, start: int, length: int, times: int = 1, stride: int =
 
 
 def _spaces(rng: random.Random, engine: Engine) -> list[list[str]]:
-    """Returns what a run of the engine reads, and what it writes."""
+    """Draws the spaces that a run of the engine reads, and those that it writes."""
     touched = [[space for space, engines in table.items() if engine in engines] for table in (READERS, WRITERS)]
     return [rng.sample(spaces, rng.randint(0, len(spaces))) for spaces in touched]
 

@@ -22,7 +22,7 @@ TOLERANCE = 1e-4  # relative and absolute, where results are rounded on the way
 
 
 def differences(graph: RandomGraph, optimise: bool = True) -> list[str]:
-    """Returns what is wrong with the compiled graph beside onnxruntime, in words; nothing if it is right.
+    """Compiles a graph and compares it with onnxruntime; returns the faults, as texts.
 
     Args:
         optimise: the kernels as users have them; without, LLVM takes them as they are written, in a third of the time.
@@ -32,7 +32,7 @@ def differences(graph: RandomGraph, optimise: bool = True) -> list[str]:
 
 
 def beside_onnxruntime(graph: RandomGraph, results: Mapping[str, np.ndarray]) -> list[str]:
-    """Returns what is wrong with results by name, in words; nothing if they are right.
+    """Compares results by name with onnxruntime's; returns the faults, as texts.
 
     Where onnxruntime joins quantised ops to one, which may round once less, that result is right as well.
     """
@@ -46,7 +46,7 @@ def beside_onnxruntime(graph: RandomGraph, results: Mapping[str, np.ndarray]) ->
 
 
 def tflite_differences(graph: TfliteGraph, optimise: bool = True) -> list[str]:
-    """Returns the same beside LiteRT; every result is exact."""
+    """Compiles a graph and compares it with LiteRT; returns the faults, as texts. Every result is exact."""
     interpreter = Interpreter(model_content=graph.data, num_threads=1)
     interpreter.allocate_tensors()
     for entry in interpreter.get_input_details():
@@ -59,7 +59,7 @@ def tflite_differences(graph: TfliteGraph, optimise: bool = True) -> list[str]:
 
 
 def _compiled(graph: Graph, feeds: Mapping[str, np.ndarray], optimise: bool) -> tuple[list[str], dict[str, np.ndarray]]:
-    """Returns what is wrong by itself, and the results.
+    """Compiles and runs a graph twice; returns the faults, as texts, and the results.
 
     The graph is compiled twice: as always, and with what is dead in the workspace poisoned and its buffers apart. The
     results must be the same to the bit.
@@ -83,7 +83,7 @@ def _compiled(graph: Graph, feeds: Mapping[str, np.ndarray], optimise: bool) -> 
 
 
 def compared(name: str, got: np.ndarray, want: np.ndarray, exact: bool) -> list[str]:
-    """Returns what is wrong with a result, in words; nothing if it is right."""
+    """Compares a result with the reference; returns the faults, as texts."""
     if got.shape != want.shape or got.dtype != want.dtype:
         return [f"{name}: {got.dtype} {got.shape}, the reference has {want.dtype} {want.shape}"]
     if np.array_equal(got, want) if exact else np.allclose(got, want, TOLERANCE, TOLERANCE, equal_nan=True):

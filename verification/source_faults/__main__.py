@@ -62,8 +62,8 @@ def summary(seed: int, found: Sequence[Found]) -> dict[str, Any]:
 
 
 def kept(file: Path, faults: Iterable[Some]) -> list[Found]:
-    """Returns what a file of `summary` says of some faults that are found or explained, if it is of the same sources;
-    the other ones are worth another look, by tests that there are now."""
+    """Reads the faults that are found or explained from a file of `summary`, if it is of the same sources. The other
+    ones are worth another look, by tests that there are now."""
     if not file.is_file():
         return []
     figures, by_name = json.loads(file.read_text(encoding="utf-8")), {fault.name: fault for fault in faults}

@@ -101,7 +101,7 @@ def _pin(network: str, config: str) -> str:
 
 
 def unit_tests(files: list[str]) -> str:
-    """Returns what fails first of the quick tests in some files."""
+    """Runs the quick tests in some files; returns the first failure, "" for none."""
     wanted = "not slow and not long and not cosim and not network"
     status = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-m", wanted, *files])
     return "" if status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) else f"pytest ends with {status}"

@@ -46,8 +46,8 @@ class Found:
 
 
 def in_python(faults: Sequence[python_faults.Fault], looks: Sequence[Look], *, own: bool = True) -> Iterator[Found]:
-    """Yields what becomes of faults in Python: the looks that call the function of each, the quickest first, then, with
-    `own`, the unit tests of its file.
+    """Yields the result of each fault in Python: the looks that call the function of each, the quickest first, then,
+    with `own`, the unit tests of its file.
 
     Raises:
         AssertionError: a look finds something without a fault.
@@ -112,8 +112,8 @@ def _watched(look: Look, files: set[str]) -> tuple[set[tuple[str, str]], str]:
 def in_cpp(
     faults: Sequence[cpp_faults.Fault], clock: Sequence[Look], results: Sequence[Look], *, own: bool = True
 ) -> Iterator[Found]:
-    """Yields what becomes of faults in the native simulators, but for those that do not compile, or to the same code as
-    without them, which are none.
+    """Yields the result of each fault in the native simulators. Faults that do not compile, or compile to the same code
+    as without them, are left out.
 
     Args:
         clock, results: looks for faults of the cycle-level simulator, and of the functional one.
@@ -159,7 +159,7 @@ def _flags(module: ModuleType) -> tuple[str, ...]:
 
 
 def _code(fault: cpp_faults.Fault, sources: Path) -> str:
-    """Returns what the compiler makes of sources, for the machines of `looks`."""
+    """Compiles the sources to assembly text, for the machines of `looks`."""
     module, main = (cycle, "cycle.cpp") if _of_the_clock(fault) else (native, "machine.cpp")
     blocks = [f"-DTW_BLOCK_{name}={size}" for name, size in (("IN", TINY.block_in), ("OUT", TINY.block_out))]
     options = ["-std=c++17", "-fPIC", *_flags(module), *blocks, f"-I{module._INCLUDE}", "-S", "-o", "-"]

@@ -67,7 +67,7 @@ class Quantized(Shown):
         write_bytes(Path(path), self.serialized())
 
     def facts(self) -> dict[str, Any]:
-        """Returns what `repr` and notebooks show."""
+        """Returns facts about the model, for `repr` and notebooks."""
         found: dict[str, Any] = {"model": self.model.graph.name, "form": self.form}
         found |= {"activation": self.recipe.activation, "nodes": len(self.model.graph.node)}
         if self.verified is not None:

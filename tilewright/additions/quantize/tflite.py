@@ -52,7 +52,7 @@ class QuantizedTflite(Shown):
         write_bytes(Path(path), self.data)
 
     def facts(self) -> dict[str, Any]:
-        """Returns what `repr` and notebooks show."""
+        """Returns facts about the model, for `repr` and notebooks."""
         check = {"check": self.verified.report.summary()} if self.verified is not None else {}
         return {"form": "tflite", "activation": "int8", "bytes": len(self.data)} | check
 

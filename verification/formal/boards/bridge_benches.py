@@ -292,16 +292,15 @@ def resets(only: str | None) -> Bench:
 
 
 def _changes(b: Bench, ring: list[Signal]) -> Value:
-    """Returns where a level that goes round changes, a bit for each of its registers but the last: at one of them at
-    most."""
+    """Returns the place where a level that goes round a ring changes, one-hot over its registers but the last."""
     change = Cat(a ^ c for a, c in pairwise(ring))
     b.invariant((change & (change - 1))[: len(change)] == 0)
     return change
 
 
 def _turns(b: Bench, name: str, edge: Value, reset: Value, other: Value) -> tuple[Signal, Signal, list[Signal]]:
-    """Returns how often a side was put into reset, modulo 2; whether it was in reset at its last edge; what the other
-    side has of the former."""
+    """Returns the number of resets of a side, modulo 2; whether it was in reset at its last edge; and the synchroniser
+    stages by which the other side sees that number."""
     turn, before = Signal(name=f"{name}_turn"), Signal(init=1, name=f"{name}_was_reset")
     stages = [Signal(name=f"{name}_turn{n}") for n in range(2)]
     with b.m.If(edge):

@@ -69,7 +69,7 @@ def load_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
         b.m.d.sync += [register.eq(field(control.word, "LOAD_PAD", n)) for n, register in pads.items()]
 
     def decoded(word: Value) -> SimpleNamespace:
-        """Returns what `isa` says of an instruction."""
+        """Decodes an instruction by the tables of `isa`."""
         of = {n: field(word, "LOAD", n) for n in ("region", "offset", "target", "row", "count")}
         coded = is_instruction(word, "LOAD_CODED") if c.weight_codes else C(0)
         parts, lines = (pads["left"], of["count"], pads["right"]), pads["top"] + box[0]["count"] + pads["bottom"]
@@ -217,7 +217,8 @@ class Finder(LoadData):
 
 
 def consistent(segment: data.View, c: NpuConfig) -> Value:
-    """Returns what a segment says besides of itself: every chunk ends a row; a chunk can end all of them."""
+    """Returns a bit: the redundant fields of a segment agree with the others. `one_chunk`: every chunk ends a row;
+    `few_rows`: a chunk can end all of them."""
     one = per_memory(segment.target, [int(t.row_bytes(c) <= c.bus_bytes) for t in Memory])
     filled = ~segment.data & ((segment.target == Memory.ACT) | (segment.target == Memory.WGT))
     most = Mux(segment.data & (segment.target == Memory.ACT), max(1, c.bus_bytes // c.block_in), 1)

@@ -83,7 +83,7 @@ class Lines:
 
 
 def per_memory(target: Value, values: list[Value | int]) -> Value:
-    """Returns what the list has for the scratchpad."""
+    """Selects the list's value for a scratchpad."""
     return Array(Value.cast(v) for v in values)[target]
 
 

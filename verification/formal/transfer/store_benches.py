@@ -144,7 +144,7 @@ def store_starts(only: str | None, c: NpuConfig = MOVES) -> Bench:
 
 
 def _request(c: NpuConfig) -> data.StructLayout:
-    """Returns what the reader's first part tells the second one."""
+    """Returns the layout of requests from the reader's first part to the second one."""
     members = {"row": c.address_bits, "more": Shape.cast(more_rows(c)).width, "low": low_bits(c), "last": 1, "bad": 1}
     return data.StructLayout(members)
 

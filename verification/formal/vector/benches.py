@@ -46,8 +46,8 @@ _OF_STEP = ("result", "first", "prm", "dst", "column")
 
 
 def _started(b: Bench, part: Vector) -> dict[str, Signal]:
-    """Returns what the instruction at work says, with what was configured before it, by field; assumes what the front
-    end and the decoder guarantee."""
+    """Returns the fields of the instruction at work and of its configuration, by name; assumes what front end and
+    decoder guarantee."""
     control, word = part.control, part.control.word
     record: dict[str, Signal] = {}
     for bit, instruction in zip(control.configure, instructions_of(Engine.VECTOR, configures=True), strict=True):
@@ -169,7 +169,7 @@ def whole(only: str | None, config: NpuConfig) -> Bench:
     alive = ~made.dead & ~steps.fault.error if config.vector_passes > 1 else C(1)
 
     def after(value: Any, stage: int, name: str) -> Value:
-        """Returns what was so in the cycle of the step, `stage` cycles ago."""
+        """Returns a value as it was in the cycle of the step, `stage` cycles ago."""
         return b.past(value, f"{name}_{stage}_after", stage)
 
     b.state(

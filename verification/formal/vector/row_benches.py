@@ -67,7 +67,7 @@ class Load:
         return signal
 
     def state(self, start: State, step: Callable[[State], State]) -> State:
-        """Returns where the loop of the reference is that began with `start`, two steps a cycle."""
+        """Returns the state of the reference's loop, begun with `start` at the load, after two steps a cycle."""
         now = tuple(Signal(len(value), name=f"state{n}") for n, value in enumerate(start))
         self.b.m.d.sync += [to.eq(value) for to, value in zip(now, step(step(now)))]
         with self.b.m.If(self.load):

@@ -141,12 +141,12 @@ def dividend(number: Value) -> Value:
 
 
 def root_of(radicand: Value) -> State:
-    """Returns what `root_step` begins with."""
+    """Returns the initial state of `root_step`."""
     return Cat(C(0, 2 * ROOT_BITS - RADICAND_BITS), radicand), C(0, ROOT_BITS), C(0, ROOT_BITS + 1)
 
 
 def mean_of(total: Value) -> State:
-    """Returns what `mean_step` begins with."""
+    """Returns the initial state of `mean_step`."""
     return Cat(C(0, MEAN_FRACTION), total[:8]), total[8:], C(0, MEAN_BITS)
 
 

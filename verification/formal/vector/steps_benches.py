@@ -32,7 +32,7 @@ ROWS = WHOLE.with_(name="formal_rows", row_unit=1, lut_tables=4)
 
 
 def _runs(config: NpuConfig) -> list[str]:
-    """Returns what steps come from."""
+    """Returns the names of the instructions that make steps."""
     return [i.name for i in instructions_on(config) if i.engine == Engine.VECTOR and not i.configures]
 
 

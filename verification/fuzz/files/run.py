@@ -128,7 +128,8 @@ def _kept(file: Path) -> dict[str, dict[str, Any]]:
 
 
 def _outcomes(pieces: list[Chunk], jobs: int, folder: Path) -> Iterator[tuple[Chunk, list[tuple[int, str, str]]]]:
-    """Yields what `work` finds of all pieces. A piece whose process crashes is cut at the seed, which is a failure."""
+    """Yields the outcomes of `work` for all pieces. A piece whose process crashes is cut at the seed, which is a
+    failure."""
     context = multiprocessing.get_context("spawn")
     queue = pieces[::-1]
     running: dict[Connection, tuple[BaseProcess, Chunk | None]] = {}

@@ -90,7 +90,7 @@ class Top(Elaboratable):
 
 @pytest.fixture(scope="module")
 def module(tmp_path_factory: pytest.TempPathFactory) -> Netlist:
-    """Returns what is placed."""
+    """The netlist that is placed."""
     folder, flow = tmp_path_factory.mktemp("busy"), BOARD.flow()
     assert isinstance(flow, Gowin)
     flow.generate(Top(), folder)

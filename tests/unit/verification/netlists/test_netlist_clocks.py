@@ -12,8 +12,8 @@ HZ = 100_000_000
 
 
 def expected_levels(divider: int, other: int, phase: int, cycles: int) -> list[tuple[int, int]]:
-    """Returns what each clock's register has taken of the toggling one of the other clock, after each cycle of the
-    first."""
+    """Returns the levels that each clock's register has taken of the other clock's toggling register, after each cycle
+    of the first."""
     toggles, taken, levels = [0, 0], [0, 0], []
     for time in range(divider * (cycles - 1) + 1):
         edges = [time % divider == 0, time >= phase and (time - phase) % other == 0]

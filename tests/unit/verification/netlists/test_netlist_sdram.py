@@ -78,7 +78,7 @@ class WordsTop(BoardTop):
 
 @pytest.fixture(scope="module")
 def cells(tmp_path_factory: pytest.TempPathFactory) -> Netlist:
-    """Returns what is placed of the small design."""
+    """The netlist of the small design that is placed."""
     folder, flow = tmp_path_factory.mktemp("words"), BOARD.flow()
     flow.generate(WordsTop(BOARD, LEAST, POINT, BOARD.clocks(POINT)), folder)
     flow.synthesise(folder)
