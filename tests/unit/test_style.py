@@ -38,7 +38,7 @@ SENTENCES = (
 )
 #: Folders in them that do not.
 FRAGMENTS = ("compiler/npu", "tests/unit/compiler/npu")
-#: Beginnings of a docstring without a subject: "Of ACT.", "It writes.", "As it is.", "What it was.", "Returns what it is."
+#: Beginnings of a docstring without a subject: "Of ACT.", "As it is.", "What it was.", "Returns what it is."
 DANGLING = re.compile(
     r"((Returns|Yields) (what|where|which|how|it|those)|Of|Those|These|This|That|They|It|Its|Their|There|What|Whatever"
     r"|Where|Which|How|When|While|Until|Unless|So|Same|Also|And|But|Not|Then|Once|As|At|After|Against|Around|Before"
