@@ -13,28 +13,45 @@ from collections.abc import Callable, Iterator, Sequence
 from tilewright.common.processes import Command, Outcome, in_background, processors
 from tilewright.compiler.llvm.emit import Job, emit
 
-#: Work that is worth a process of its own, which takes 0.15 s to start, and the most such processes.
-_SECONDS_PER_PROCESS = 0.6
+#: Work in seconds that is worth a process of its own, which takes 0.15 s to start, and the most such processes.
+PROCESS_SECONDS = 0.6
 _PROCESSES = 7
 _NUMBER = struct.Struct("<H")
 _SHARED = 2048  # numbers that surely fit a pipe
 
+#: Starts programs in the background, as `in_background` does.
+Start = Callable[[Sequence[Command]], contextlib.AbstractContextManager[Callable[[], list[Outcome]]]]
+
 
 @contextlib.contextmanager
-def emitting(jobs: Sequence[Job]) -> Iterator[Callable[[], list[bytes]]]:
+def emitting(
+    jobs: Sequence[Job],
+    *,
+    compile_here: Callable[[Job], bytes] = emit,
+    start: Start = in_background,
+    cores: int | None = None,
+    process_seconds: float = PROCESS_SECONDS,
+) -> Iterator[Callable[[], list[bytes]]]:
     """Compiles functions while the block runs: by other processes, where that is worth it and there are processors.
 
     The numbers of the jobs lie in a pipe, from which every process takes the next one, and this one too, once it waits
     for the results. Objects that another process did not deliver, for whatever reason, are compiled here.
 
+    Args:
+        compile_here: compiles a job in this process.
+        start: starts the other processes.
+        cores: processors to use; by default those of this process.
+        process_seconds: estimated work that is worth another process.
+
     Yields:
         A function that waits for the objects, in the order of the jobs.
     """
-    helpers = min(processors() - 1, int(sum(job.seconds for job in jobs) / _SECONDS_PER_PROCESS), _PROCESSES)
+    cores = processors() if cores is None else cores
+    helpers = min(cores - 1, int(sum(job.seconds for job in jobs) / process_seconds), _PROCESSES)
     done: dict[int, bytes] = {}
 
     def rest() -> list[bytes]:
-        return [done[number] if number in done else emit(job) for number, job in enumerate(jobs)]
+        return [done[number] if number in done else compile_here(job) for number, job in enumerate(jobs)]
 
     if helpers < 1:
         yield rest
@@ -48,13 +65,13 @@ def emitting(jobs: Sequence[Job]) -> Iterator[Callable[[], list[bytes]]]:
             os.close(end)
         with contextlib.ExitStack() as stack:
             try:
-                outcomes = stack.enter_context(in_background([_command(jobs, queue)] * helpers))
+                outcomes = stack.enter_context(start([_command(jobs, queue)] * helpers))
             except OSError:
                 outcomes = list
 
             def all_of_them() -> list[bytes]:
                 for number in numbers(queue):
-                    done[number] = emit(jobs[number])
+                    done[number] = compile_here(jobs[number])
                 for outcome in outcomes():
                     done.update(_delivered(outcome))
                 return rest()

@@ -27,11 +27,19 @@ def directory() -> Path:
 
 
 class ObjectCache:
-    """Objects by key, a hex digest of everything they depend on."""
+    """Objects by key, a hex digest of everything they depend on.
 
-    def __init__(self) -> None:
+    Args:
+        memory_bytes: of the objects kept in memory, those used last.
+    """
+
+    def __init__(self, memory_bytes: int = MEMORY_BYTES) -> None:
         self._memory: OrderedDict[str, bytes] = OrderedDict()
-        self._bytes = 0
+        self._bytes, self._most = 0, memory_bytes
+
+    def __len__(self) -> int:
+        """Number of objects in memory."""
+        return len(self._memory)
 
     def find(self, key: str) -> bytes | None:
         """The object for a key, None if it is not there."""
@@ -59,7 +67,7 @@ class ObjectCache:
     def _remember(self, key: str, data: bytes) -> None:
         self._memory[key] = data
         self._bytes += len(data)
-        while self._bytes > MEMORY_BYTES and len(self._memory) > 1:
+        while self._bytes > self._most and len(self._memory) > 1:
             self._bytes -= len(self._memory.popitem(last=False)[1])
 
 

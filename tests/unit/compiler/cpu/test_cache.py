@@ -15,23 +15,36 @@ from tests.unit.compiler.cpu.test_segment import small
 from tilewright.compiler.cpu import Target, compile_segment
 from tilewright.compiler.cpu.object import cache, elf
 from tilewright.compiler.graph.graph import Graph, Node, Tensor
-from tilewright.compiler.llvm import parallel
-from tilewright.compiler.llvm.emit import emit
+
+
+class Recorded(cache.ObjectCache):
+    """A cache that records what is compiled.
+
+    Attributes:
+        compiled: keys of the objects that came from LLVM.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.compiled: list[str] = []
+
+    def keep(self, key: str, data: bytes) -> None:
+        self.compiled.append(key)
+        super().keep(key, data)
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
-    monkeypatch.setattr(cache, "objects", cache.ObjectCache())
+    monkeypatch.setattr(cache, "objects", Recorded())
     return tmp_path / "kernels"
 
 
 @pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The texts that went through LLVM."""
-    texts: list[str] = []
-    monkeypatch.setattr(parallel, "emit", lambda job: texts.append(job.text) or emit(job))
-    return texts
+def compiled(folder: Path) -> list[str]:
+    """Keys of the objects that came from LLVM."""
+    assert isinstance(cache.objects, Recorded)
+    return cache.objects.compiled
 
 
 def layer(scale: float, columns: int = 48) -> Graph:
@@ -132,11 +145,11 @@ def test_targets_are_kept_apart(compiled: list[str]) -> None:
     assert len(codes) == 3
 
 
-def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "MEMORY_BYTES", 250)
+def test_memory_is_bounded() -> None:
+    objects = cache.ObjectCache(memory_bytes=250)
     for i in range(10):
-        cache.objects.keep(f"{i:064x}", bytes(100))
-    assert len(cache.objects._memory) == 2
+        objects.keep(f"{i:064x}", bytes(100))
+    assert len(objects) == 2
 
 
 def test_join_keeps_one_name() -> None:

@@ -1,17 +1,23 @@
 """Functions compiled by other processes: the same objects, whoever compiles them and whatever becomes of them."""
 
+import contextlib
 import os
-import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from tilewright.common import processes
-from tilewright.common.processes import Outcome
+from tests.common.waiting import wait_until
+from tilewright.common.processes import Command, Outcome, in_background
 from tilewright.compiler.cpu.target import Target
-from tilewright.compiler.llvm import parallel
 from tilewright.compiler.llvm.emit import Job, emit
+from tilewright.compiler.llvm.parallel import emitting
 
 MACHINE = Target(triple="x86_64-unknown-linux-gnu", optimise=False).machine
+#: Work that is worth a process of its own, in seconds: any.
+LITTLE = 0.001
 
 
 def functions(count: int) -> list[Job]:
@@ -19,101 +25,102 @@ def functions(count: int) -> list[Job]:
     return [Job(MACHINE, text, plain=False) for text in texts]
 
 
-@pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
-    """Jobs that are compiled by this process."""
-    jobs: list[Job] = []
-    monkeypatch.setattr(parallel, "emit", lambda job: jobs.append(job) or emit(job))
-    monkeypatch.setattr(parallel, "processors", lambda: 2)
-    return jobs
+class Here:
+    """Compiles jobs in this process.
+
+    Attributes:
+        jobs: those compiled so far.
+    """
+
+    def __init__(self) -> None:
+        self.jobs: list[Job] = []
+
+    def __call__(self, job: Job) -> bytes:
+        self.jobs.append(job)
+        return emit(job)
 
 
-@pytest.fixture
-def much(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However little it is, work is worth a process."""
-    monkeypatch.setattr(parallel, "_SECONDS_PER_PROCESS", 0.001)
+def none(commands: Sequence[Command]) -> AbstractContextManager[Callable[[], list[Outcome]]]:
+    raise AssertionError(f"{len(commands)} processes are started")
 
 
-def test_little_work_starts_no_process(here: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "in_background", None)
+@contextlib.contextmanager
+def finished(commands: Sequence[Command]) -> Iterator[Callable[[], list[Outcome]]]:
+    """Starts processes and waits for their ends, so that they take all jobs."""
+    with in_background(commands) as outcomes:
+        found = outcomes()
+        yield lambda: found
+
+
+@contextlib.contextmanager
+def cut(commands: Sequence[Command]) -> Iterator[Callable[[], list[Outcome]]]:
+    """Starts processes that take all jobs, and loses half of their output."""
+    with finished(commands) as outcomes:
+        yield lambda: [replace(o, output=o.output[: len(o.output) // 2]) for o in outcomes()]
+
+
+def killed(commands: Sequence[Command]) -> AbstractContextManager[Callable[[], list[Outcome]]]:
+    return in_background([Command(["/bin/sh", "-c", "kill -KILL $$"], command.input) for command in commands])
+
+
+def not_started(commands: Sequence[Command]) -> AbstractContextManager[Callable[[], list[Outcome]]]:
+    return in_background([Command(["/no such file"], command.input) for command in commands])
+
+
+def test_little_work_starts_no_process() -> None:
+    jobs, here = functions(3), Here()
+    with emitting(jobs, compile_here=here, start=none, cores=2) as finish:
+        assert here.jobs == []
+        assert finish() == [emit(job) for job in jobs] and here.jobs == jobs
+
+
+def test_one_processor_starts_no_process() -> None:
     jobs = functions(3)
-    with parallel.emitting(jobs) as finish:
-        assert here == []
-        assert finish() == [emit(job) for job in jobs] and here == jobs
-
-
-@pytest.mark.usefixtures("much")
-def test_one_processor_starts_no_process(here: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "in_background", None)
-    monkeypatch.setattr(parallel, "processors", lambda: 1)
-    jobs = functions(3)
-    with parallel.emitting(jobs) as finish:
+    with emitting(jobs, start=none, cores=1, process_seconds=LITTLE) as finish:
         assert finish() == [emit(job) for job in jobs]
 
 
-@pytest.mark.usefixtures("much")
-def test_another_process_delivers(here: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything, where this process finds no number left in the pipe."""
-    jobs = functions(5)
-    with parallel.emitting(jobs) as finish:
-        monkeypatch.setattr(parallel, "numbers", lambda queue: iter(()))
-        assert finish() == [emit(job) for job in jobs] and here == []
+def test_another_process_delivers() -> None:
+    """Another process delivers everything where this one finds no number left in the pipe."""
+    jobs, here = functions(5), Here()
+    with emitting(jobs, compile_here=here, start=finished, cores=2, process_seconds=LITTLE) as finish:
+        assert finish() == [emit(job) for job in jobs] and here.jobs == []
 
 
 @pytest.mark.medium
-@pytest.mark.usefixtures("much")
-def test_both_share_the_work(here: list[Job]) -> None:
-    jobs = functions(40)
-    with parallel.emitting(jobs) as finish:
+def test_both_share_the_work() -> None:
+    jobs, here = functions(40), Here()
+    with emitting(jobs, compile_here=here, cores=2, process_seconds=LITTLE) as finish:
         assert finish() == [emit(job) for job in jobs]
-    assert here
+    assert here.jobs
 
 
-@pytest.mark.parametrize("fault", ["killed", "cut", "not started"])
-@pytest.mark.usefixtures("much")
-def test_what_is_not_delivered_is_compiled_here(here: list[Job], monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    jobs = functions(4)
-    delivered = parallel._delivered
-    if fault == "cut":
-        monkeypatch.setattr(
-            parallel, "_delivered", lambda o: delivered(Outcome(o.status, o.output[: len(o.output) // 2], o.errors))
-        )
-    if fault == "not started":
-        monkeypatch.setattr(parallel.sys, "executable", "/no such file")
-    if fault == "killed":
-        command = parallel._command
-        monkeypatch.setattr(
-            parallel,
-            "_command",
-            lambda *args: processes.Command(["/bin/sh", "-c", "kill -KILL $$"], command(*args).input),
-        )
-    with parallel.emitting(jobs) as finish:
-        if fault == "cut":
-            monkeypatch.setattr(parallel, "numbers", lambda queue: iter(()))
-        assert finish() == [emit(job) for job in jobs] and here
+@pytest.mark.parametrize("start", [killed, cut, not_started])
+def test_what_is_not_delivered_is_compiled_here(
+    start: Callable[[Sequence[Command]], AbstractContextManager[Callable[[], list[Outcome]]]],
+) -> None:
+    jobs, here = functions(4), Here()
+    with emitting(jobs, compile_here=here, start=start, cores=2, process_seconds=LITTLE) as finish:
+        assert finish() == [emit(job) for job in jobs] and here.jobs
 
 
-@pytest.mark.usefixtures("much")
-def test_an_error_of_the_block_ends_the_processes(here: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[int] = []
-    original = processes.subprocess.Popen
+def test_an_error_of_the_block_ends_the_processes(tmp_path: Path) -> None:
+    file = tmp_path / "process"
 
-    def popen(*args, **kwargs):
-        process = original(*args, **kwargs)
-        started.append(process.pid)
-        return process
+    def sleeping(commands: Sequence[Command]) -> AbstractContextManager[Callable[[], list[Outcome]]]:
+        return in_background([Command(["/bin/sh", "-c", f"echo $$ > '{file}'; exec sleep 600"]) for _ in commands])
 
-    monkeypatch.setattr(processes.subprocess, "Popen", popen)
-    with pytest.raises(ValueError, match="stop"), parallel.emitting(functions(4)):
+    with (
+        pytest.raises(ValueError, match="stop"),
+        emitting(functions(4), start=sleeping, cores=2, process_seconds=LITTLE),
+    ):
+        wait_until(lambda: file.is_file() and file.read_text().strip())
         raise ValueError("stop")
-    assert started
-    for pid in started:
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(file.read_text()), 0)
 
 
-@pytest.mark.usefixtures("much")
-def test_an_error_of_a_function_is_raised_here(here: list[Job]) -> None:
+def test_an_error_of_a_function_is_raised_here() -> None:
     jobs = [*functions(3), Job(MACHINE, "no module", plain=False)]
-    with parallel.emitting(jobs) as finish, pytest.raises(RuntimeError, match="parsing"):
+    with emitting(jobs, cores=2, process_seconds=LITTLE) as finish, pytest.raises(RuntimeError, match="parsing"):
         finish()
