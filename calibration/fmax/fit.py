@@ -6,11 +6,12 @@ import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from calibration.fmax.placement import AIM_MHZ, PLACED_ON, SEED, place, routed_mhz
+from calibration.fmax.placement import AIM_MHZ, PLACED_ON, SEED, Placed, place, routed_mhz
 from tilewright.fpga import area
 from tilewright.fpga.bare import designs
 from tilewright.fpga.bare.kept import write_measured
@@ -84,7 +85,15 @@ def errors(coefficients: dict[str, float], points: Iterable[Measured], family: s
     return [model.placed_mhz(p.config) / p.placed_mhz - 1 for p in points]
 
 
-def calibrate(family: str, count: int, say: Callable[[str], object] = print) -> None:
+def calibrate(
+    family: str,
+    count: int,
+    say: Callable[[str], object] = print,
+    *,
+    file: Path | None = None,
+    placed: Callable[[NpuConfig, str], Placed] = place,
+    routed: Callable[[NpuConfig, str], float] = routed_mhz,
+) -> None:
     """Places the points one after the other, fits the coefficients and writes the family's file.
 
     A point that was placed before is not placed again.
@@ -93,6 +102,9 @@ def calibrate(family: str, count: int, say: Callable[[str], object] = print) -> 
         family: FPGA family of the board whose SoC is placed.
         count: number of points, from the first.
         say: takes a line about each point, and one about the fit.
+        file: the family's file; by default the one that is shipped.
+        placed: places a configuration on a family.
+        routed: the clock in MHz of a preset's bitstream.
 
     Raises:
         FpgaError: the family has no flow for it, too few points could be placed, or the file cannot be written.
@@ -102,7 +114,7 @@ def calibrate(family: str, count: int, say: Callable[[str], object] = print) -> 
     entries = []
     for number, (config, held_back) in enumerate(POINTS[:count]):
         try:
-            found = place(config, family)
+            found = placed(config, family)
         except FpgaError as error:
             say(f"left out: {error}")
             continue
@@ -110,22 +122,32 @@ def calibrate(family: str, count: int, say: Callable[[str], object] = print) -> 
             f"{number + 1} of {min(count, len(POINTS))}: {config.name} {config.block_in} x {config.block_out}: "
             f"{found.lut} LUT, {found.mhz:.1f} MHz after placement, {found.cpu_seconds:.0f} s of CPU"
         )
-        placed = {"design": designs.digest(config), "lut": found.lut, "placed_mhz": found.mhz}
-        entries.append({"held_back": held_back, "config": config.to_dict(), **placed})
-    routed = {name: routed_mhz(PRESETS[name], family) for name in ROUTED}
-    _write(family, entries, routed, say)
+        point = {"design": designs.digest(config), "lut": found.lut, "placed_mhz": found.mhz}
+        entries.append({"held_back": held_back, "config": config.to_dict(), **point})
+    clocks = {name: routed(PRESETS[name], family) for name in ROUTED}
+    _write(file or calibration_file(family), family, entries, clocks, say)
 
 
-def fit_again(family: str, say: Callable[[str], object] = print) -> None:
-    """Fits the stored placements, after a change of the terms or of the area model. Raises `FpgaError`."""
+def fit_again(family: str, say: Callable[[str], object] = print, *, file: Path | None = None) -> None:
+    """Fits the stored placements, after a change of the terms or of the area model.
+
+    Args:
+        file: as for `calibrate`.
+
+    Raises:
+        FpgaError: the file cannot be read or written.
+    """
+    file = file or calibration_file(family)
     try:
-        stored = json.loads(calibration_file(family).read_text(encoding="utf-8"))
+        stored = json.loads(file.read_text(encoding="utf-8"))
     except OSError as problem:
-        raise FpgaError(f"cannot read {calibration_file(family)}: {problem.strerror}") from None
-    _write(family, stored["points"], stored["routed_mhz"], say)
+        raise FpgaError(f"cannot read {file}: {problem.strerror}") from None
+    _write(file, family, stored["points"], stored["routed_mhz"], say)
 
 
-def _write(family: str, entries: list[dict[str, Any]], routed: dict[str, float], say: Callable[[str], object]) -> None:
+def _write(
+    file: Path, family: str, entries: list[dict[str, Any]], routed: dict[str, float], say: Callable[[str], object]
+) -> None:
     points = [Measured.of(entry) for entry in entries]
     fitted, held = ([p for p in points if p.held_back is side] for side in (False, True))
     ratios = [math.log(routed[p.config.name] / p.placed_mhz) for p in points if p.config.name in routed]
@@ -151,9 +173,8 @@ def _write(family: str, entries: list[dict[str, Any]], routed: dict[str, float],
         "leave_one_out_error": round(float(np.mean(alone)), 4),
         "points": entries,
     }
-    path = calibration_file(family)
-    write_measured(path, stored)
+    write_measured(file, stored)
     say(
-        f"{path.name}: largest error on {len(held)} held-back points {stored['error']:.1%}; "
+        f"{file.name}: largest error on {len(held)} held-back points {stored['error']:.1%}; "
         f"of fitted points left out {stored['leave_one_out_error']:.1%} on average; routing x {stored['routed']:.3f}"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tilewright.fpga.flows.ecp5 import CROWDED, Ecp5
 from tilewright.fpga.flows.placements import estimate
 from tilewright.fpga.flows.synthesis import SYNTHESIS
 from tilewright.fpga.flows.tools import Stopwatch, run
+from tilewright.fpga.report import Report
 from tilewright.isa.config import NpuConfig
 
 #: The board whose SoC is placed, by FPGA family.
@@ -76,9 +78,12 @@ def _place(config: NpuConfig, flow: Ecp5, folder: Path) -> dict[str, float]:
     return {"lut": used.lut, "mhz": mhz, "cpu_seconds": round(watch.read()[1], 1)}
 
 
-def routed_mhz(config: NpuConfig, family: str) -> float:
+def routed_mhz(config: NpuConfig, family: str, *, build: Callable[..., Report] = build) -> float:
     """Builds a preset's bitstream at the board's own point and returns its highest clock in MHz. Results are kept in
     the cache by the sources.
+
+    Args:
+        build: builds a bitstream, as `tilewright.fpga.build.build`.
 
     Raises:
         FpgaError: the build failed.

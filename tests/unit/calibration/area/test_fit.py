@@ -30,27 +30,28 @@ def test_stored_error_is_that_of_the_stored_points() -> None:
     assert len(configs[True]) >= 3 and max(stored["error"].values()) <= 0.10
 
 
-def test_stored_points_are_not_synthesised_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_stored_points_are_not_synthesised_again(tmp_path: Path) -> None:
     """Points whose design is as it was measured; of others, and of all once another tool counts, counts are new."""
     path = tmp_path / "ecp5.json"
     stored = json.loads(model.calibration_file("ecp5").read_text(encoding="utf-8"))
     by_name = {point["config"]["name"]: point for point in stored["points"]}
     path.write_text(json.dumps(stored), encoding="utf-8")
-    monkeypatch.setattr(fit, "calibration_file", lambda family: path)
-    monkeypatch.setattr(
-        fit.designs, "digest", lambda config: "new" if config.name == "coded" else by_name[config.name]["design"]
-    )
     counted: list[str] = []
+
+    def digest(config: NpuConfig) -> str:
+        return "new" if config.name == "coded" else by_name[config.name]["design"]
 
     def synthesise(config: NpuConfig, family: str) -> Resources:
         counted.append(config.name)
         return Resources(**{count: by_name[config.name][count] for count in model.COUNTS})
 
-    monkeypatch.setattr(fit, "synthesise", synthesise)
-    fit.calibrate("ecp5", len(by_name), lambda line: None)
+    def calibrate() -> None:
+        fit.calibrate("ecp5", len(by_name), lambda line: None, file=path, digest=digest, count_cells=synthesise)
+
+    calibrate()
     again = json.loads(path.read_text(encoding="utf-8"))
     assert counted == ["coded"] and again["points"][-1]["design"] == "new"
     assert again["coefficients"] == stored["coefficients"] and again["error"] == stored["error"]
     path.write_text(json.dumps(again | {"tool": "another"}), encoding="utf-8")
-    fit.calibrate("ecp5", len(by_name), lambda line: None)
+    calibrate()
     assert counted[1:] == list(by_name)

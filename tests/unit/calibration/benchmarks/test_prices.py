@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,11 +20,10 @@ def counted(config: NpuConfig, family: str) -> Resources:
 
 
 @pytest.mark.medium
-def test_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prices, "synthesise", counted)
-    monkeypatch.setattr(prices, "NETWORKS", ("resnet8",))
-    monkeypatch.setitem(zoo.ZOO, "resnet8", replace(zoo.ZOO["resnet8"], small={"size": 8}))
-    whole, deep, wide = prices.rows(preset("tiny"), ["semaphores=13,queue_depth=2", "vector_passes=1"], "ecp5")
+def test_rows() -> None:
+    options = ["semaphores=13,queue_depth=2", "vector_passes=1"]
+    models = {"resnet8": zoo.build_quantized("resnet8", size=8)}
+    whole, deep, wide = prices.rows(preset("tiny"), options, "ecp5", models=models, count_cells=counted)
     assert whole[:5] == ["`tiny`", "12,000", "16", "1", "1"]
     assert deep[:5] == ["`semaphores=13, queue_depth=2`", "+1,000", "-14", "+0", "+0"]
     assert wide[:5] == ["`vector_passes=1`", "+0", "+0", "+3", "+0"]
@@ -49,15 +47,14 @@ def test_options_no_machine_has() -> None:
 def test_table_in_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """The table with the same heading is replaced, and nothing around it; cycles are kept."""
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "kept"))
-    monkeypatch.setattr(prices, "synthesise", counted)
-    monkeypatch.setattr(prices, "NETWORKS", ("ds_cnn",))
+    models = {"ds_cnn": zoo.build_quantized("ds_cnn", **zoo.ZOO["ds_cnn"].small)}
     runs: list[str] = []
     monkeypatch.setattr(prices, "_run", lambda model, config: runs.append(config.name) or 1000 * config.semaphores)
     page = tmp_path / "page.md"
     head = prices.line(prices.HEAD)
     page.write_text(f"before\n\n{head}\n|---|\n| old | 1 |\n\n| other |\n")
     for _ in range(2):
-        prices.main(["tiny", "semaphores=24", "--write", str(page)])
+        prices.main(["tiny", "semaphores=24", "--write", str(page)], models=models, count_cells=counted)
     printed = capsys.readouterr().out.splitlines()
     assert printed[:4] == printed[4:]
     assert printed[3] == "| `semaphores=24` | +12,000 | +0 | +0 | +0 | +100.0 % |"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from calibration.fmax import fit, placement
 from calibration.fmax.fit import Measured
 from tilewright.fpga import fmax
-from tilewright.fpga.bare.kept import write_json
+from tilewright.fpga.board import Board
 from tilewright.fpga.errors import FpgaError
 from tilewright.fpga.fmax.model import FmaxModel, calibration_file, terms
 from tilewright.isa.config import PRESETS, NpuConfig
@@ -56,7 +57,7 @@ def test_fit_finds_the_delays_it_is_shown() -> None:
 
 
 @pytest.mark.medium
-def test_calibration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calibration(tmp_path: Path) -> None:
     """Every point is placed once, failures are left out, and the file is what the model reads."""
     placed: list[str] = []
 
@@ -66,30 +67,39 @@ def test_calibration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             raise FpgaError("too large")
         return placement.Placed(lut=1000, mhz=100.0 - config.vector_lanes, cpu_seconds=1.0)
 
-    monkeypatch.setattr(fit, "place", place)
-    monkeypatch.setattr(fit, "routed_mhz", lambda config, family: 1.2 * (100.0 - config.vector_lanes))
-    monkeypatch.setattr(fit, "calibration_file", lambda family: tmp_path / f"{family}.json")
-    said: list[str] = []
-    fit.calibrate("ecp5", len(fit.POINTS), said.append)
+    file, said = tmp_path / "ecp5.json", list[str]()
+
+    def calibrate(family: str, count: int) -> None:
+        routed = lambda config, family: 1.2 * (100.0 - config.vector_lanes)
+        fit.calibrate(family, count, said.append, file=file, placed=place, routed=routed)
+
+    calibrate("ecp5", len(fit.POINTS))
     assert placed == [config.name for config, _ in fit.POINTS]
-    stored = json.loads((tmp_path / "ecp5.json").read_text())
+    stored = json.loads(file.read_text())
     assert len(stored["points"]) == len(placed) - 1 and stored["routed"] == 1.2
     assert any(line.startswith("left out: too large") for line in said)
     assert sum(line.startswith("held back: ") for line in said) == sum(held for _, held in fit.POINTS)
-    before = (tmp_path / "ecp5.json").read_text()
-    fit.fit_again("ecp5", said.append)
-    assert (tmp_path / "ecp5.json").read_text() == before
+    before = file.read_text()
+    fit.fit_again("ecp5", said.append, file=file)
+    assert file.read_text() == before
     with pytest.raises(FpgaError, match="too few calibration points of ecp5"):
-        fit.calibrate("ecp5", 1, said.append)
+        calibrate("ecp5", 1)
     with pytest.raises(FpgaError, match="no placements for 'xc7'; there are ecp5"):
-        fit.calibrate("xc7", 1, said.append)
+        calibrate("xc7", 1)
 
 
 def test_kept_builds_are_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement, "cache_file", lambda *content: tmp_path / "kept.json")
-    monkeypatch.setattr(placement, "build", None)
-    write_json(tmp_path / "kept.json", {"mhz": 99.5})
-    assert placement.routed_mhz(PRESETS["tiny"], "ecp5") == 99.5
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    report = SimpleNamespace(timing=SimpleNamespace(fmax_mhz=99.5))
+    builds: list[str] = []
+
+    def build(board: Board, *given: object) -> SimpleNamespace:
+        builds.append(board.name)
+        return report
+
+    for _ in range(2):
+        assert placement.routed_mhz(PRESETS["tiny"], "ecp5", build=build) == 99.5  # type: ignore[arg-type]
+    assert builds == [placement.PLACED_ON["ecp5"]]
 
 
 @pytest.mark.long
