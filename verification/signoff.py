@@ -393,9 +393,20 @@ _HEAD = (
 _CHANGED = ", changed since then"
 
 
-def page(folder: Path, old: str = "", commit: str = "") -> str:
-    """Returns the page from the files of a folder, and from what it was at the commit before. Raises ValueError for a
-    file that is none of these."""
+def digest_of(block: Block) -> str:
+    """Returns the digest of what a block is about, as it is now."""
+    return block.design[1]()
+
+
+def page(folder: Path, old: str = "", commit: str = "", digest: Callable[[Block], str] = digest_of) -> str:
+    """Returns the page from the files of a folder, and from what it was at the commit before.
+
+    Args:
+        digest: the digest of what a block is about.
+
+    Raises:
+        ValueError: a file that is none of these.
+    """
     sections = dict(section.split("\n", 1) for section in f"\n{old}".split("\n## ")[1:])
     lines = [_HEAD.format(commit=commit)]
     for block in BLOCKS:
@@ -407,15 +418,15 @@ def page(folder: Path, old: str = "", commit: str = "") -> str:
                 body = "\n".join([*block.lines(figures), "", day, "", "```", f".venv/bin/{figures[COMMAND]}", "```"])
             except (KeyError, TypeError, AttributeError, ValueError) as error:
                 raise ValueError(f"{file} is not what python -m {block.module} writes: {error!r}") from None
-        lines += [f"## {block.title}", "", _with_age(body, block), ""]
+        lines += [f"## {block.title}", "", _with_age(body, block, digest), ""]
     return "\n".join(lines)
 
 
-def _with_age(body: str, block: Block) -> str:
+def _with_age(body: str, block: Block, digest: Callable[[Block], str]) -> str:
     """Returns a block's text, which says whether the design has changed since it was measured."""
 
     def aged(match: re.Match[str]) -> str:
-        return f"{match[1]}{'' if match[2] == block.design[1]() else _CHANGED}:\n"
+        return f"{match[1]}{'' if match[2] == digest(block) else _CHANGED}:\n"
 
     return re.sub(rf"^(Measured on .*`(\w+)`)(?:{_CHANGED})?:\n", aged, body, flags=re.MULTILINE)
 

@@ -25,14 +25,15 @@ _MEMORY = {
 }
 
 
-def move_delays(module: Module, free: int) -> int:
+def move_delays(module: Module, free: int, row_bits: int = ROW_BITS) -> int:
     """Moves delay lines of a module into up to `free` block RAMs, in place. A delay line is a piece of a chain of
-    flip-flops without enable, reset or a reader in between. Returns the number of rings.
+    flip-flops without enable, reset or a reader in between. Returns the number of rings, which use `row_bits` of each
+    row.
     """
     for ring in range(free):
         by_clock = _chains(module)
         sizes = {
-            (rows, clock): rows * min(ROW_BITS, sum(len(chain) // rows for chain in chains))
+            (rows, clock): rows * min(row_bits, sum(len(chain) // rows for chain in chains))
             for clock, chains in by_clock.items()
             for rows in range(LEAST_ROWS, MOST_ROWS + 1)
         }
@@ -40,7 +41,7 @@ def move_delays(module: Module, free: int) -> int:
         if most < LEAST:
             return ring
         pieces = [chain[n : n + rows] for chain in by_clock[clock] for n in range(0, len(chain) - rows + 1, rows)]
-        _make_ring(module, f"delay_ring{ring}", rows, clock, pieces[:ROW_BITS])
+        _make_ring(module, f"delay_ring{ring}", rows, clock, pieces[:row_bits], row_bits)
     return free
 
 
@@ -64,7 +65,7 @@ def _chains(module: Module) -> dict[Bit, list[list[str]]]:
     return chains
 
 
-def _make_ring(module: Module, name: str, rows: int, clock: Bit, pieces: list[list[str]]) -> None:
+def _make_ring(module: Module, name: str, rows: int, clock: Bit, pieces: list[list[str]], row_bits: int) -> None:
     """Replaces pieces of chains by a ring. The row read is the next one to be written, so a value comes out `rows`
     cycles after it was written.
     """
@@ -84,7 +85,7 @@ def _make_ring(module: Module, name: str, rows: int, clock: Bit, pieces: list[li
     for piece in pieces:
         for flip_flop in piece:
             del cells[flip_flop]
-    empty = ROW_BITS - len(pieces)
+    empty = row_bits - len(pieces)
     above = (14 - 5 - len(counter_bits)) * low
     written, read = [*(4 * high), *low, *row, *above], [*(5 * low), *following, *above]
     ports = {

@@ -42,7 +42,7 @@ def findings() -> Iterator[Finding]:
     )
     for package, use, extra in _PACKAGES:
         bring = install_extra(extra) if extra else install_packages(package)
-        yield Finding(package, use, _installed(package), bring)
+        yield Finding(package, use, installed_version(package), bring)
     for program, use, package in _PROGRAMS:
         yield Finding(program, use, shutil.which(program) or "", _apt(package))
     yield Finding("tools for the Zynq", "bitstreams for PYNQ-Z2", _tried(_zynq), "tilewright fpga fetch-tools")
@@ -98,11 +98,16 @@ def _zynq() -> str:
     return str(tools.find().nextpnr[-1])
 
 
-def _installed(requirement: str) -> str:
-    """The version of a package, "" if there is none, or one that is too old."""
+def installed_version(requirement: str, version_of: Callable[[str], str] = version) -> str:
+    """The version of a package, "" if there is none, or one that is too old.
+
+    Args:
+        requirement: the package, as NAME or NAME>=VERSION.
+        version_of: the version of an installed package, as `importlib.metadata.version`.
+    """
     name, _, least = requirement.partition(">=")
     try:
-        found = version(name)
+        found = version_of(name)
     except PackageNotFoundError:
         return ""
     return found if _numbers(found) >= _numbers(least) else ""

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 
-#: Between two lines.
+#: Seconds between two lines.
 EVERY_SECONDS = 30.0
 
 
@@ -19,14 +19,15 @@ class Heartbeat:
 
     Args:
         text: what is being done.
+        every_seconds: time between two lines.
 
     Attributes:
         text: the same, to be set while the work goes on.
     """
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self._start = self._said = time.monotonic()
+    def __init__(self, text: str, every_seconds: float = EVERY_SECONDS) -> None:
+        self.text, self.every_seconds = text, every_seconds
+        self._start = self._written = time.monotonic()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, daemon=True, name="progress")
 
@@ -42,14 +43,14 @@ class Heartbeat:
         """Sets what is being done, and the fraction that is done."""
         self.text = f"{text}, {done:.0%}"
 
-    def say(self) -> None:
-        """Writes the line now; the next one comes in 30 s."""
-        self._said = time.monotonic()
-        minutes, seconds = divmod(int(self._said - self._start), 60)
+    def write_line(self) -> None:
+        """Writes the line now; the next one comes in `every_seconds`."""
+        self._written = time.monotonic()
+        minutes, seconds = divmod(int(self._written - self._start), 60)
         with contextlib.suppress(OSError, ValueError):  # nobody listens: the work goes on
             print(f"{minutes:3}:{seconds:02} {self.text}", file=sys.stderr, flush=True)
 
     def _beat(self) -> None:
-        while not self._ended.wait(max(0.0, self._said + EVERY_SECONDS - time.monotonic())):
-            if time.monotonic() - self._said >= EVERY_SECONDS:  # else `say` was called meanwhile
-                self.say()
+        while not self._ended.wait(max(0.0, self._written + self.every_seconds - time.monotonic())):
+            if time.monotonic() - self._written >= self.every_seconds:  # else `write_line` was called meanwhile
+                self.write_line()

@@ -17,7 +17,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from tilewright.cli.heartbeat import Heartbeat
+from tilewright.cli.heartbeat import EVERY_SECONDS, Heartbeat
 from tilewright.errors import UsageError
 from tilewright.store.files import check_writable, write_text
 
@@ -39,11 +39,12 @@ class Working:
         text: what is being done.
         log: where standard error is no terminal, also a line for each text with other words before its colon than the
             one before.
+        every_seconds: time between two lines where standard error is no terminal.
     """
 
-    def __init__(self, text: str, *, log: bool = False) -> None:
+    def __init__(self, text: str, *, log: bool = False, every_seconds: float = EVERY_SECONDS) -> None:
         console = Console(stderr=True)
-        self._heart = None if console.is_terminal else Heartbeat(text)
+        self._heart = None if console.is_terminal else Heartbeat(text, every_seconds)
         self._log = log
         self._stage = text
         self._start = time.monotonic()
@@ -97,7 +98,7 @@ class Working:
         if self._heart is not None:
             self._heart.text = f"{text}, {done / total:.0%}" if done is not None and total else text
             if self._log and stage != before:
-                self._heart.say()
+                self._heart.write_line()
         self._progress.update(self._task, description=text, completed=done, total=total)
 
 

@@ -12,7 +12,6 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from tests.unit.fpga.flows.test_block_registers import synthesised, yosys
-from tilewright.fpga.flows import gowin_delays
 from tilewright.fpga.flows.gowin_delays import move_delays
 
 #: The memory as its user guide has it, as far as it is used here; of bits of a row only so many are used.
@@ -57,17 +56,16 @@ def flip_flops(module: dict) -> int:
 
 
 @pytest.mark.slow
-def test_chains_become_a_ring_that_does_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chains_become_a_ring_that_does_the_same(tmp_path: Path) -> None:
     """A ring of 5 bits has most to do with six rows: the chain of 13 goes through it twice, that of 11 is one of 6 and
     one of 5."""
-    monkeypatch.setattr(gowin_delays, "ROW_BITS", 5)
     lengths = (6, 13, 8, 11)
     (tmp_path / "top.il").write_text(rtlil.convert(Chains(*lengths), name="top", emit_src=False))
     yosys("read_rtlil top.il\nsynth_gowin -top top -noiopads -json top.json\n", tmp_path)
     netlist = synthesised(tmp_path)
     module = netlist["modules"]["top"]
     assert flip_flops(module) == sum(lengths)
-    assert move_delays(module, free=1) == 1
+    assert move_delays(module, free=1, row_bits=5) == 1
     assert sum(cell["type"] == "SDPX9B" for cell in module["cells"].values()) == 1
     counter = 3
     assert flip_flops(module) == counter + 0 + 1 + 2 + 5

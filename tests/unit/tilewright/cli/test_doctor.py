@@ -31,11 +31,9 @@ def test_what_is_missing_is_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert by_name["C++ compiler"].command.endswith("apt-get install g++")
 
 
-def test_versions_that_are_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "version", lambda name: "1.22.9")
-    assert doctor._installed("onnxruntime>=1.23") == ""
-    monkeypatch.setattr(doctor, "version", lambda name: "1.100.0rc1")
-    assert doctor._installed("onnxruntime>=1.23") == "1.100.0rc1"
+def test_versions_that_are_too_old() -> None:
+    assert doctor.installed_version("onnxruntime>=1.23", lambda name: "1.22.9") == ""
+    assert doctor.installed_version("onnxruntime>=1.23", lambda name: "1.100.0rc1") == "1.100.0rc1"
 
 
 def test_command() -> None:
