@@ -31,13 +31,18 @@ def import_root() -> Path:
     return Path(__file__).absolute().parents[2]
 
 
-def install_extra(*extras: str) -> str:
-    """The command that installs extras of Tilewright into the environment that this process runs in."""
-    if (_ROOT / "pyproject.toml").is_file():
-        path = shlex.quote(f"{_ROOT}[{','.join(extras)}]")
-        versions = ["-c", shlex.quote(str(_ROOT / _VERSIONS))] if (_ROOT / _VERSIONS).is_file() else []
+def install_extra(*extras: str, root: Path = _ROOT, known: Sequence[str] | None = None) -> str:
+    """The command that installs extras of Tilewright into the environment that this process runs in.
+
+    Args:
+        root: folder of the checkout, if there is a checkout.
+        known: as for `packages_of`.
+    """
+    if (root / "pyproject.toml").is_file():
+        path = shlex.quote(f"{root}[{','.join(extras)}]")
+        versions = ["-c", shlex.quote(str(root / _VERSIONS))] if (root / _VERSIONS).is_file() else []
         return " ".join([_pip(), *versions, "-e", path])
-    return install_packages(*dict.fromkeys(what for extra in extras for what in packages_of(extra)))
+    return install_packages(*dict.fromkeys(what for extra in extras for what in packages_of(extra, known)))
 
 
 def install_packages(*requirements: str) -> str:

@@ -6,6 +6,7 @@ import fcntl
 import mmap
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -60,12 +61,18 @@ class UDmaBuf:
     Args:
         name: "udmabuf0"; "" takes the only one there is.
         root: root of the file system.
+        write_attribute: writes a file of sysfs.
 
     Raises:
         TransportError: no such buffer.
     """
 
-    def __init__(self, name: str = "", root: Path = Path("/")) -> None:
+    def __init__(
+        self,
+        name: str = "",
+        root: Path = Path("/"),
+        write_attribute: Callable[[Path, str], None] = write_attribute,
+    ) -> None:
         found = {p.name: p for folder in _UDMABUF_CLASSES for p in (root / folder).glob("*")}
         if not name and len(found) == 1:
             name = next(iter(found))
@@ -86,13 +93,14 @@ class UDmaBuf:
         except (OSError, ValueError) as error:
             raise TransportError(f"cannot map {device}: {error}") from None
         self.data = np.frombuffer(self._map, np.uint8)
-        write_attribute(self._folder / "sync_direction", _BIDIRECTIONAL)
+        self._write = write_attribute
+        self._write(self._folder / "sync_direction", _BIDIRECTIONAL)
 
     def _sync(self, what: str, start: int, nbytes: int) -> None:
         if not self.coherent and nbytes > 0:
-            write_attribute(self._folder / "sync_offset", str(start))
-            write_attribute(self._folder / "sync_size", str(nbytes))
-            write_attribute(self._folder / what, "1")
+            self._write(self._folder / "sync_offset", str(start))
+            self._write(self._folder / "sync_size", str(nbytes))
+            self._write(self._folder / what, "1")
 
     def to_device(self, start: int, nbytes: int) -> None:
         self._sync("sync_for_device", start, nbytes)

@@ -20,6 +20,7 @@ from tilewright.driver.mapped import (
     read_attribute,
     read_block,
     read_number,
+    write_attribute,
     write_block,
 )
 from tilewright.isa.registers import REGISTER_SPACE
@@ -64,6 +65,7 @@ class UioTransport:
         root: Path = Path("/"),
         open_registers: Callable[[Path, int, int], RegisterFile] = MappedRegisters,
         open_interrupt: Callable[[Path, bytes], Interrupt] = ReadableInterrupt,
+        write_attribute: Callable[[Path, str], None] = write_attribute,
     ) -> None:
         self.name = f"uio:{device}"
         folder = find_uio(device, root)
@@ -77,7 +79,7 @@ class UioTransport:
         self._registers: RegisterFile | None = None
         self._interrupt: Interrupt | None = None
         self._lock = -1
-        self._memory: DmaMemory = DmaHeap(size, heap, root) if heap else UDmaBuf(memory, root)
+        self._memory: DmaMemory = DmaHeap(size, heap, root) if heap else UDmaBuf(memory, root, write_attribute)
         self.base, self.size = self._memory.base, self._memory.data.size
         self.details = {
             "registers": f"0x{read_number(window / 'addr'):x}",

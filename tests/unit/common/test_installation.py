@@ -23,25 +23,25 @@ METADATA = [
 ]
 
 
-def test_a_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_checkout(tmp_path: Path) -> None:
     words = shlex.split(install_extra("fpga", "sweep"))
     assert words[-2:] == ["-e", f"{ROOT}[fpga,sweep]"] and words[1:4] == ["-m", "pip", "install"]
     assert words[words.index("-c") + 1] == str(ROOT / ".ci" / "torch.txt")
     odd = tmp_path / "a folder; it's odd"
     odd.mkdir()
     (odd / "pyproject.toml").touch()
-    monkeypatch.setattr(installation, "_ROOT", odd)
-    assert shlex.split(install_extra("torch"))[4:] == ["-e", f"{odd}[torch]"]
+    assert shlex.split(install_extra("torch", root=odd))[4:] == ["-e", f"{odd}[torch]"]
 
 
-def test_a_wheel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(installation, "_ROOT", tmp_path)
-    monkeypatch.setattr(installation, "requires", lambda name: METADATA)
-    assert shlex.split(install_extra("torch"))[4:] == ["torch>=2.13", "onnxscript>=0.7"]
-    assert shlex.split(install_extra("pt2e", "torch"))[4:6] == ["torch>=2.13", "onnxscript>=0.7"]  # each once
-    assert len(shlex.split(install_extra("pt2e", "torch"))) == 4 + 2 + 2
+def test_a_wheel(tmp_path: Path) -> None:
+    def packages(*extras: str) -> list[str]:
+        return shlex.split(install_extra(*extras, root=tmp_path, known=METADATA))[4:]
+
+    assert packages("torch") == ["torch>=2.13", "onnxscript>=0.7"]
+    assert packages("pt2e", "torch")[:2] == ["torch>=2.13", "onnxscript>=0.7"]  # each once
+    assert len(packages("pt2e", "torch")) == 2 + 2
     for extra in EXTRAS:
-        assert shlex.split(install_extra(extra))[4:], extra
+        assert packages(extra), extra
 
 
 def test_every_extra_is_made_of_packages() -> None:

@@ -29,9 +29,8 @@ from tests.common.board_jobs import (
     state,
     waiting_job,
 )
-from tests.common.linux_boards import BASE, DRAM, SIZE, SOCKET, Way, Wire, caches
+from tests.common.linux_boards import BASE, DRAM, SIZE, SOCKET, Way, Wire
 from tests.common.side_by_side import side_by_side
-from tilewright.driver import dma
 from tilewright.driver.board import BoardDevice, probe
 from tilewright.driver.errors import BoardReset, BusyError, TransportError
 from tilewright.driver.mapped import UIO_REARM, ReadableInterrupt
@@ -58,22 +57,21 @@ def board(tmp_path: Path) -> Iterator[AxiBoard]:
         yield made
 
 
-def make_way(kind: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> Way:
-    monkeypatch.setattr(dma, "write_attribute", caches(root, []))
+def make_way(kind: str, root: Path) -> Way:
     way = Way(kind, root)
     way.make()
     return way
 
 
 @pytest.fixture(params=["socket", "uio", "pcie"])
-def way(request: pytest.FixtureRequest, tmp_path: Path, board: AxiBoard, monkeypatch: pytest.MonkeyPatch) -> Way:
-    return make_way(request.param, tmp_path, monkeypatch)
+def way(request: pytest.FixtureRequest, tmp_path: Path, board: AxiBoard) -> Way:
+    return make_way(request.param, tmp_path)
 
 
 @pytest.fixture(params=["uio", "pcie"])
-def linux(request: pytest.FixtureRequest, tmp_path: Path, board: AxiBoard, monkeypatch: pytest.MonkeyPatch) -> Way:
+def linux(request: pytest.FixtureRequest, tmp_path: Path, board: AxiBoard) -> Way:
     """The ways whose registers and interrupt are the kernel's."""
-    return make_way(request.param, tmp_path, monkeypatch)
+    return make_way(request.param, tmp_path)
 
 
 def device(way: Way, **options: float) -> BoardDevice:
@@ -186,7 +184,7 @@ def test_a_reset_in_mid_run(way: Way, board: AxiBoard) -> None:
 
 
 def test_a_killed_client_leaves_the_board_usable(way: Way, client: Callable[..., subprocess.Popen]) -> None:
-    process = client(f"{way!r}.open_elsewhere()")
+    process = client(f"{way!r}.open()")
     with pytest.raises(BusyError, match="in use by another process"):
         device(way, wait=0.1)
     process.send_signal(signal.SIGKILL)
@@ -196,7 +194,7 @@ def test_a_killed_client_leaves_the_board_usable(way: Way, client: Callable[...,
 
 
 def test_an_interrupted_run_is_stopped(way: Way, client: Callable[..., subprocess.Popen]) -> None:
-    process = client(f"{way!r}.open_elsewhere()")
+    process = client(f"{way!r}.open()")
     process.send_signal(signal.SIGINT)
     assert process.wait(PATIENT) != 0
     assert probe(way.open()).state == "idle"

@@ -187,17 +187,30 @@ def hand(kernels):
     return sys.modules[__name__]
 
 
+class HandCompiler:
+    """Compiles any model to the hand-made program.
+
+    Attributes:
+        changes: made to every program, in this order.
+    """
+
+    def __init__(self) -> None:
+        self.changes: list[Callable[[Program], None]] = []
+
+    def __call__(self, model, config="base", shapes=None, keep="outputs", **options) -> Program:
+        program = make_program(keep, config if isinstance(config, NpuConfig) else NpuConfig.load(config))
+        for change in self.changes:
+            change(program)
+        return program
+
+
 @pytest.fixture
-def hand_compiler(monkeypatch, hand):
-    """`compile` gives the hand-made program, whatever the model."""
-
-    def compile(model, config="base", shapes=None, keep="outputs", **options) -> Program:
-        chosen = config if isinstance(config, NpuConfig) else NpuConfig.load(config)
-        return make_program(keep, chosen)
-
+def hand_compiler(monkeypatch, hand) -> HandCompiler:
+    """`compile_program` gives the hand-made program, whatever the model."""
+    compiler = HandCompiler()
     for module in ("tilewright", "tilewright.checking.model", "tilewright.measure.speed"):
-        monkeypatch.setattr(f"{module}.compile_program", compile)
-    return compile
+        monkeypatch.setattr(f"{module}.compile_program", compiler)
+    return compiler
 
 
 @pytest.fixture

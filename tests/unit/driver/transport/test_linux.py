@@ -40,21 +40,14 @@ def board(tmp_path: Path) -> Iterator[AxiBoard]:
         yield made
 
 
-@pytest.fixture
-def cached(board: AxiBoard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Caches that are not coherent; what was done for them."""
-    done: list[str] = []
-    monkeypatch.setattr(dma, "write_attribute", caches(tmp_path, done))
-    return done
-
-
-def test_uio_runs_a_network(board: AxiBoard, cached: list[str], tmp_path: Path, digits: Program) -> None:
+def test_uio_runs_a_network(board: AxiBoard, tmp_path: Path, digits: Program) -> None:
     make_uio(tmp_path)
+    cached: list[str] = []
     wire = Wire(board.path)
     info = probe(uio(tmp_path, wire))
     assert (info.name, info.config, info.base, info.size) == ("uio:npu", "tiny", BASE, SIZE)
     assert info.details == {"registers": "0xa0000001", "buffer": "udmabuf0"}
-    with BoardDevice(uio(tmp_path, wire), TINY) as device:
+    with BoardDevice(uio(tmp_path, wire, done=cached), TINY) as device:
         executor = Executor(digits, device)
         for seed in range(2):
             inputs = tw.random_inputs(digits, seed)
@@ -70,9 +63,10 @@ def test_uio_runs_a_network(board: AxiBoard, cached: list[str], tmp_path: Path, 
         assert device.read(place, 5).tobytes() == b"\0abc\0"
 
 
-def test_coherent_memory_needs_no_maintenance(board: AxiBoard, cached: list[str], tmp_path: Path) -> None:
+def test_coherent_memory_needs_no_maintenance(board: AxiBoard, tmp_path: Path) -> None:
     make_uio(tmp_path, coherent="1")
-    memory = UDmaBuf(root=tmp_path)
+    cached: list[str] = []
+    memory = UDmaBuf(root=tmp_path, write_attribute=caches(tmp_path, cached))
     memory.data[:4] = 7
     memory.to_device(0, 4)
     memory.from_device(0, 4)

@@ -153,20 +153,16 @@ def test_border_never_written(check, kernels):
     assert row(report, "b").status == "mismatch" and "never written" in row(report, "b").note
 
 
-def test_reason_of_the_npu_excuses_one_step_of_few_elements(check, kernels, monkeypatch, hand):
-    good = hand.make_program
-
-    def excused(keep="outputs", *args):
-        program = good(keep, *args)
+def test_reason_of_the_npu_excuses_one_step_of_few_elements(check, kernels, hand_compiler):
+    def excuse(program: tw.Program) -> None:
         program.tensors[1].reason = "the reference rounds twice"  # c is computed by the NPU
-        return program
 
-    monkeypatch.setattr(hand, "make_program", excused)
+    hand_compiler.changes.append(excuse)
     spoil(kernels, "f2", bump(by=2))
     assert not check().ok
 
 
-def test_kept_and_normal_program_must_agree(check, kernels, hand, monkeypatch):
+def test_kept_and_normal_program_must_agree(check, kernels):
     spoil(kernels, "f1", bump())  # the border differs, so the outputs are not compared with the reference directly
     calls = []
     good = kernels["f3"]
@@ -189,29 +185,18 @@ def test_given_program_and_random_inputs(hand, hand_compiler, model_file):
         tw.check(model_file, keep="some")
 
 
-def test_shape_and_type_differences(check, hand, monkeypatch):
-    good = hand.make_program
-
-    def wrong(keep="outputs", *args):
-        program = good(keep, *args)
+def test_shape_and_type_differences(check, hand_compiler):
+    def change_type(program: tw.Program) -> None:
         program.tensors[1].dtype = "uint8"
-        return program
 
-    monkeypatch.setattr(hand, "make_program", wrong)
+    hand_compiler.changes.append(change_type)
     report = check()
     assert not report.ok and "is uint8" in row(report, "c").note
     assert report.to_dict()["rows"][1]["max_abs_difference"] == "inf"
 
 
-def test_fused_tensors_are_listed(check, hand, monkeypatch):
-    good = hand.make_program
-
-    def fused(keep="outputs", *args):
-        program = good(keep, *args)
-        del program.tensors[1]
-        return program
-
-    monkeypatch.setattr(hand, "make_program", fused)
+def test_fused_tensors_are_listed(check, hand_compiler):
+    hand_compiler.changes.append(lambda program: program.tensors.pop(1))
     report = check()
     assert report.ok and report.fused == ["c"] and "1 of the model's 2" in report.summary()
 
