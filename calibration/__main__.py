@@ -23,13 +23,15 @@ COMMANDS = {"area": "python -m calibration.area", "fmax": "python -m calibration
 def main(models: tuple[str, ...]) -> None:
     """Elaborate the machines of the calibrations, seconds each, and compare their designs with the measured ones."""
     with one_line_errors():
-        others = [name for name in models or COMMANDS if check_designs(_measured(name), partial(_print_line, name))]
+        others = [
+            name for name in models or COMMANDS if check_designs(measured_designs(name), partial(_print_line, name))
+        ]
         if others:
             again = ", ".join(COMMANDS[name] for name in others)
             raise TilewrightError(f"other designs than those measured for {', '.join(others)}; anew by: {again}")
 
 
-def _measured(name: str) -> list[tuple[NpuConfig, str]]:
+def measured_designs(name: str) -> list[tuple[NpuConfig, str]]:
     """The machines of a model, of all families, with the digests of the designs that were measured."""
     if name == "energy":
         return energy.load(CALIBRATION).measured

@@ -61,7 +61,7 @@ def main() -> int:
         if args.here:
             row = measure(network, quantise=args.quantise or args.quantised_only, as_it_is=not args.quantised_only)
         else:
-            row = _elsewhere(network, args.quantise, args.quantised_only)
+            row = measure_apart(network, args.quantise, args.quantised_only)
         if args.quantised_only and network.name in kept:
             row = replace(kept[network.name], quantised=row.quantised)
         kept[network.name] = row
@@ -74,7 +74,7 @@ def main() -> int:
     return 0 if args.quantised_only or all(kept[network.name].ok for network in networks) else 1
 
 
-def _elsewhere(network: Network, quantise: bool = False, quantised_only: bool = False) -> Row:
+def measure_apart(network: Network, quantise: bool = False, quantised_only: bool = False) -> Row:
     """Measured in a process of its own, so that one that dies is a row as well."""
     with tempfile.TemporaryDirectory(prefix="tilewright-models-") as folder:
         found = Path(folder) / "row.json"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.common import needs
 from tests.models import inputs, packages, report
-from tests.models.__main__ import _elsewhere
+from tests.models.__main__ import measure_apart
 from tests.models.measure import Row, measure
 from tests.models.networks import NETWORKS, Network, chosen
 from tests.models.quantised import read_text, sure
@@ -57,7 +57,7 @@ def test_a_network_that_dies_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that ends without a result does not end the list."""
     network = chosen(["mltk-images"])[0]
     monkeypatch.setattr("tests.models.__main__.sys.executable", "/bin/false")
-    assert _elsewhere(network).failure.startswith("crashed")
+    assert measure_apart(network).failure.startswith("crashed")
 
 
 def test_table(tmp_path) -> None:

@@ -217,7 +217,8 @@ class Executor:
             return self.host[buffer.offset : buffer.offset + size]
         return self.device.view(self.bases[buffer.space] + buffer.offset, size)
 
-    def _read(self, buffer: Buffer) -> np.ndarray:
+    def read_buffer(self, buffer: Buffer) -> np.ndarray:
+        """The bytes of a buffer, uint8: a view where it lies in this process's memory, else a copy."""
         memory = self._memory(buffer)
         if memory is not None:
             return memory
@@ -227,7 +228,7 @@ class Executor:
 
     def get(self, info: TensorInfo) -> np.ndarray:
         """The value of a tensor kept in memory, as a fresh array."""
-        return to_tensor(self._read(self.buffers[info.buffer]), info)
+        return to_tensor(self.read_buffer(self.buffers[info.buffer]), info)
 
     def put(self, info: TensorInfo, value: np.ndarray) -> None:
         """Overwrites a tensor kept in memory."""
@@ -237,7 +238,7 @@ class Executor:
             put_tensor(memory, info, value)
             return
         padded = info.relayout is not None  # bytes between the values, which stay
-        raw = self._read(buffer)[: nbytes_of(info)] if padded else np.zeros(nbytes_of(info), np.uint8)
+        raw = self.read_buffer(buffer)[: nbytes_of(info)] if padded else np.zeros(nbytes_of(info), np.uint8)
         put_tensor(raw, info, value)
         self.device.write(self.bases[buffer.space] + buffer.offset, raw)
 
@@ -366,7 +367,7 @@ class Executor:
         for name, memory in memories.items():
             if memory is None:
                 copies[name] = aligned_zeros(named[name].nbytes)
-                copies[name][...] = self._read(named[name])
+                copies[name][...] = self.read_buffer(named[name])
         before = {name: copy.copy() for name, copy in copies.items() if named[name].space == "arena"}
         places = {name: copies[name] if memory is None else memory for name, memory in memories.items()}
         kernel([places[name].ctypes.data for name in step.buffers], workspace)

@@ -257,7 +257,7 @@ class Sweep:
         for row in results:
             if "lut" in row:
                 values |= {name: row[name] for name in (*AREA, "fmax_mhz") if row[name] is not None}
-        by_network = {row["network"]: row | self._energy(point, row) for row in results if "network" in row}
+        by_network = {row["network"]: row | self.energy(point, row) for row in results if "network" in row}
         weights = self.space.weights
         rows = [(weights[network.name], by_network[network.digest]) for network in self.networks]
         total = sum(weight for weight, _ in rows) or 1.0
@@ -283,7 +283,7 @@ class Sweep:
                 values[f"{NETWORK_TIME}_{network_key(network.name)}"] = row["cycles"] / clock
         return values
 
-    def _energy(self, point: Point, row: dict[str, Any]) -> dict[str, float]:
+    def energy(self, point: Point, row: dict[str, Any]) -> dict[str, float]:
         """µJ of a network, from the events its result has. Raises `SpaceError` for a damaged result."""
         try:
             counts = np.array(json.loads(row["events"]), float)

@@ -55,7 +55,7 @@ class _Section:
 
 
 @dataclass
-class _Object:
+class ElfObject:
     layout: _Layout
     header: tuple[int, ...]
     sections: list[_Section]
@@ -67,7 +67,8 @@ def _string(table: bytes, at: int) -> bytes:
     return table[at : table.index(b"\0", at)]
 
 
-def _parse(raw: bytes) -> _Object:
+def parse(raw: bytes) -> ElfObject:
+    """Parses a relocatable object file. Raises ValueError for other files."""
     if raw[:4] != b"\x7fELF" or raw[4] not in _LAYOUTS or raw[5] != 1:
         raise ValueError("not a little-endian ELF file")
     layout = _LAYOUTS[raw[4]]
@@ -79,7 +80,7 @@ def _parse(raw: bytes) -> _Object:
         _Section(_string(content[names], r[0]), r[1], r[2], data, r[5], r[6], r[7], r[8], r[9])
         for r, data in zip(rows, content)
     ]
-    out = _Object(layout, header, sections)
+    out = ElfObject(layout, header, sections)
     for s in sections:
         if s.type == SYMTAB:
             for values in struct.iter_unpack(layout.symbol, s.data):
@@ -111,11 +112,11 @@ def join(objects: Sequence[bytes], entry: str, visible: str | None = None) -> by
     Raises:
         ValueError: not ELF, or a name defined twice.
     """
-    parsed = [_parse(raw) for raw in objects]
+    parsed = [parse(raw) for raw in objects]
     layout, header = parsed[0].layout, parsed[0].header
     strings = _Strings()
     sections = [_Section(b"", 0, 0, b"", 0, 0, 0, 0, 0)]
-    sources: list[tuple[_Object, int, _Section]] = []  # object, new number, section as it was
+    sources: list[tuple[ElfObject, int, _Section]] = []  # object, new number, section as it was
     numbers: list[dict[int, int]] = []
     once: set[tuple[bytes, bytes]] = set()
     for o in parsed:

@@ -70,7 +70,7 @@ class _NeededBoxes:
             return None
         shape = self.graph.tensor(node.outputs[0]).shape
         if node.op == "Reshape":
-            pairs = dict(_same_axes(self.graph.tensor(node.inputs[0]).shape, shape))
+            pairs = dict(same_axes(self.graph.tensor(node.inputs[0]).shape, shape))
             free = set(pairs.values()) - {len(shape) - 1}
         elif node.op == "Transpose":
             free = set(range(len(shape)))
@@ -90,7 +90,7 @@ class _NeededBoxes:
         if box is None or any(size == 0 for size in shape):
             return whole
         if node.op == "Reshape":
-            pairs = dict(_same_axes(shape, self.graph.tensor(node.outputs[0]).shape)) if index == 0 else {}
+            pairs = dict(same_axes(shape, self.graph.tensor(node.outputs[0]).shape)) if index == 0 else {}
             return tuple(box[pairs[axis]] if axis in pairs else full for axis, full in enumerate(whole))
         if node.op == "Transpose":
             return tuple(box[_perm(node, len(shape)).index(axis)] for axis in range(len(shape)))
@@ -115,7 +115,7 @@ def _perm(node: Node, rank: int) -> list[int]:
     return list(node.attrs.get("perm") or range(rank)[::-1])
 
 
-def _same_axes(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[int, int]]:
+def same_axes(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Pairs of axes of more than one element that a Reshape leaves unchanged; none of a tensor without elements."""
     if 0 in before or 0 in after:
         return

@@ -13,7 +13,7 @@ from tilewright.isa.config import PRESETS
 def test_designs_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(designs.designs, "digest", lambda config: f"{config.name} now")
     stored = {"area": "tiny now", "fmax": "tiny before", "energy": "tiny now"}
-    monkeypatch.setattr(command, "_measured", lambda name: [(PRESETS["tiny"], stored[name])])
+    monkeypatch.setattr(command, "measured_designs", lambda name: [(PRESETS["tiny"], stored[name])])
     done = CliRunner().invoke(command.main, ["area", "energy"])
     assert done.exit_code == 0 and done.output.splitlines() == ["area: tiny: as measured", "energy: tiny: as measured"]
     done = CliRunner().invoke(command.main, [])
@@ -23,4 +23,4 @@ def test_designs_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_model_has_machines() -> None:
     for name in command.COMMANDS:
-        assert len(command._measured(name)) >= 8
+        assert len(command.measured_designs(name)) >= 8

@@ -91,8 +91,8 @@ def per_instruction(ops: Sequence[Op], config: NpuConfig, constants: bytes | Non
                 pad = [o[side] for side in ("left", "right", "top", "bottom", "fill")]
             case "GEMM" | "DEPTHWISE":
                 counts = [level[0] for level in gemm]
-                row[_AT["input"]] = _changes(counts, [level[1] for level in gemm])
-                row[_AT["tile"]] = _changes(counts, [level[2] for level in gemm])
+                row[_AT["input"]] = address_changes(counts, [level[1] for level in gemm])
+                row[_AT["tile"]] = address_changes(counts, [level[2] for level in gemm])
                 if o.name == "GEMM":
                     row[_AT["product"]] = math.prod(counts)
                     used = weights.used(o["wgt"], [(level[0], level[2]) for level in gemm])
@@ -157,7 +157,7 @@ class _Box:
         self.mem_strides[level] = o["mem_stride"]
 
 
-def _changes(counts: Sequence[int], strides: Sequence[int]) -> int:
+def address_changes(counts: Sequence[int], strides: Sequence[int]) -> int:
     """Number of steps of a loop nest whose address differs from the step before; the first step counts."""
     found, steps, back = 1, math.prod(counts), 0
     for count, stride in zip(counts, strides):
@@ -172,7 +172,7 @@ def _parameters(levels: Sequence[tuple[int, int]], config: NpuConfig) -> int:
     """Number of PRM reads for results of a loop nest, (count, stride in PRM) per level: one for each row that differs
     from the row before. With several passes each reads another part of its row."""
     counts = [count for count, _ in levels]
-    return math.prod(counts) if config.vector_passes > 1 else _changes(counts, [stride for _, stride in levels])
+    return math.prod(counts) if config.vector_passes > 1 else address_changes(counts, [stride for _, stride in levels])
 
 
 class _Weights:

@@ -267,11 +267,11 @@ def sources(recipe: Recipe, samples: Samples, progress: Progress | None = None) 
     order = {name: at for at, node in enumerate(network.nodes) for name in (node.name, *node.output)}
     atoms = sorted({name for names in brought for name in names}, key=lambda name: (order.get(name, -1), name))
     most = int(max(work / count, _STRETCHES))
-    found = _of_each(atoms, measure, most, progress)
+    found = noise_of_each(atoms, measure, most, progress)
     return Sources(left, brought, found)
 
 
-def _of_each(
+def noise_of_each(
     names: Sequence[str], measure: Callable[[Sequence[str]], np.ndarray], most: int, progress: Progress | None = None
 ) -> dict[str, np.ndarray]:
     """The noise of each name, from at most about `most` measurements of sets; those of a set not cut share its noise.

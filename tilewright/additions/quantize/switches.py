@@ -40,20 +40,23 @@ class Switchboard:
     Args:
         recipe: its precisions do not matter: all layers are quantised to 8 bits here.
         base: what is on in most runs, by the names `quantised_names` gives: only what differs from it is run.
+
+    Attributes:
+        model: the quantised model with a switch, a further input, for each name.
     """
 
     def __init__(self, recipe: Recipe, base: frozenset[str] = frozenset()) -> None:
         self.network = Network(recipe.model)
         self._base = base
         self._names: set[str] = set()
-        self._model = self._switched(write(recipe.with_precision({})))
+        self.model = self._switched(write(recipe.with_precision({})))
         self._segments: Segments | None = None
 
     def run(self, sample: Sample, on: frozenset[str]) -> Outputs:
         """The outputs with some quantisations switched on, by the names `quantised_names` gives."""
         if self._segments is None:
             base = [f"switch:{name}" for name in self._names & self._base]
-            self._segments = Segments(self.network.model, self._model, sample, base=base)
+            self._segments = Segments(self.network.model, self.model, sample, base=base)
         feeds = {f"switch:{name}": np.array(name in on) for name in self._names}
         found = self._segments.run(sample, feeds, [name for name, value in feeds.items() if value])
         return {name: value for name, value in found.items() if isinstance(value, np.ndarray)}

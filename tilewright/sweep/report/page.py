@@ -46,12 +46,12 @@ def render(
         style=(here / "style.css").read_text(encoding="utf-8"),
         script=(here / "script.js").read_text(encoding="utf-8"),
         sweep=data.row,
-        facts=_facts(data),
+        facts=sweep_facts(data),
         front=data.front,
         points=_points_table(data),
-        networks=[_network_table(data, name, digest) for name, digest in data.networks.items()],
+        networks=[network_table(data, name, digest) for name, digest in data.networks.items()],
         fronts=fronts,
-        title=_title(data),
+        title=page_title(data),
         constant=[
             f"{q.label} {_number(data.points[0]['metrics'][q.key])}" for q in data.quantities if q not in data.changing
         ],
@@ -65,7 +65,8 @@ def render(
     )
 
 
-def _facts(data: SweepData) -> list[tuple[str, str]]:
+def sweep_facts(data: SweepData) -> list[tuple[str, str]]:
+    """Facts of a sweep for the head of the page: (what, value)."""
     space = data.space
     states: dict[str, int] = {}
     for p in [*data.points, *data.rest]:
@@ -113,7 +114,7 @@ def _points_table(data: SweepData) -> dict[str, Any]:
     return {"heads": [*data.varied, *(_HEADINGS.get(key, key) for key in shown)], "rows": rows}
 
 
-def _network_table(data: SweepData, name: str, digest: str) -> dict[str, Any]:
+def network_table(data: SweepData, name: str, digest: str) -> dict[str, Any]:
     """The points that run a network in the least time, or in the fewest cycles where there is no clock."""
     found = [(data.results[key], p) for p in data.feasible if (key := (p["point"], digest)) in data.results]
     clocks = [Clock(p["metrics"]["clock_mhz"], "sweep") if "clock_mhz" in p["metrics"] else None for _, p in found]
@@ -165,7 +166,7 @@ def _inside_table(inside: Inside) -> dict[str, Any]:
     }
 
 
-def _title(data: SweepData) -> str:
+def page_title(data: SweepData) -> str:
     """The page's title: networks and axes of the sweep; its id is among the facts."""
     axes, networks = list(data.varied), list(data.networks)
     shown = [f"{', '.join(some[:3])}{' and more' if len(some) > 3 else ''}" for some in (axes, networks)]

@@ -157,7 +157,7 @@ def test_join_keeps_one_name() -> None:
     a, b = layer(2.0), layer(3.0)
     for g, symbol in ((a, "first"), (b, "second")):
         code = compile_segment(g, g.nodes, ["x"], ["y"], symbol).object_code
-        parsed = elf._parse(code)
+        parsed = elf.parse(code)
         visible = [n for n, s in zip(parsed.names, parsed.symbols) if s["info"] >> 4 == elf.GLOBAL and s["section"]]
         assert visible == [symbol.encode()]
         again = elf.join([code], symbol)

@@ -111,7 +111,7 @@ def test_changes_of_an_address(seed: int) -> None:
     strides = [chance.choice([0, 0, 1, 2, -1, 3, -3]) for _ in range(4)]
     steps = itertools.product(*(range(count) for count in reversed(counts)))  # the innermost level is the first
     at = [sum(i * stride for i, stride in zip(reversed(step), strides)) for step in steps]
-    assert events._changes(counts, strides) == 1 + sum(a != b for a, b in itertools.pairwise(at))
+    assert events.address_changes(counts, strides) == 1 + sum(a != b for a, b in itertools.pairwise(at))
 
 
 def _machine_with_weights(shape: tuple[int, ...], layers: Callable[[Builder, Value], Value]) -> dict[str, float]:

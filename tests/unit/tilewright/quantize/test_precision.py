@@ -78,10 +78,10 @@ def test_noise_of_each_by_halves() -> None:
         asked.append(len(names))
         return np.sum([truth[name] for name in names], axis=0)
 
-    found = precision._of_each(sorted(truth), measure, 64)
+    found = precision.noise_of_each(sorted(truth), measure, 64)
     assert len(asked) == 16 + 4 and max(found, key=lambda name: found[name][0]) == "n077"
     assert np.allclose(found["n077"], truth["n077"], rtol=1e-4)
-    precision._of_each(sorted(truth), measure, 18)
+    precision.noise_of_each(sorted(truth), measure, 18)
     assert len(asked) == 20 + 18
 
 

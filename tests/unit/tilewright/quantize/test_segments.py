@@ -28,8 +28,8 @@ def two_outputs() -> onnx.ModelProto:
 def test_any_switches_in_any_number_of_segments(count: int) -> None:
     model, (first, second) = two_outputs(), networks.samples(2)
     board = Switchboard(Recipe(model, ranges.find(model, [first], "minmax")))  # type: ignore[arg-type]
-    found, whole = Segments(model, board._model, first, count), session(board._model)
-    names = sorted(x.name for x in board._model.graph.input if x.name.startswith("switch:"))
+    found, whole = Segments(model, board.model, first, count), session(board.model)
+    names = sorted(x.name for x in board.model.graph.input if x.name.startswith("switch:"))
     for number, sample in enumerate([first, second, first, second, first]):
         on = [] if number == 4 else [n for n in names if np.random.default_rng(number).random() < 0.2 * number]
         feeds = {name: np.array(name in on) for name in names}

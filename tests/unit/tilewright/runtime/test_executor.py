@@ -64,7 +64,7 @@ def test_constants_and_device_constants(hand, device, x):
     program = hand.make_program("all")
     executor = device.load(program)
     device.run(program, {"x": x})
-    found = executor._read(executor.buffers["k"])
+    found = executor.read_buffer(executor.buffers["k"])
     np.testing.assert_array_equal(found, np.arange(64, dtype=np.uint8))
 
 

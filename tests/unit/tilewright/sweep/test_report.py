@@ -106,7 +106,7 @@ def test_the_page_is_named_by_what_is_swept(folder: Path) -> None:
     """No digest as its title, no front of a quantity that is the same everywhere."""
     with Database(folder) as database:
         data = load(database)
-    assert report_page._title(data) == "Sweep of block_in, block_out, read_latency over digits"
+    assert report_page.page_title(data) == "Sweep of block_in, block_out, read_latency over digits"
     varying = {q.key for q in data.changing}
     assert {"milliseconds", "lut"} <= varying <= {q.key for q in data.quantities}
     for point in data.points:
@@ -168,7 +168,7 @@ def test_page_and_plots(folder: Path, page: Path) -> None:
 def test_networks_by_time(folder: Path, page: Path) -> None:
     """The table of a network has the fastest points by time, each at a clock of its own; facts say where it is from."""
     data = data_of(folder)
-    table = report_page._network_table(data, "digits", data.networks["digits"])
+    table = report_page.network_table(data, "digits", data.networks["digits"])
     place = {head: n for n, head in enumerate(table["heads"])}
     rows = [{head: row[n].replace(",", "") for head, n in place.items()} for row in table["rows"]]
     times = [float(row["cycles"]) / float(row["MHz"]) / 1e3 for row in rows]
@@ -176,11 +176,11 @@ def test_networks_by_time(folder: Path, page: Path) -> None:
     for row, ms in zip(rows, times):
         assert float(row["ms"]) == pytest.approx(ms, rel=0.02)
         assert float(row["inferences/s"]) == pytest.approx(1e3 / ms, rel=0.02)
-    assert ("clock", "calibrated model") in report_page._facts(data)
+    assert ("clock", "calibrated model") in report_page.sweep_facts(data)
     for point in data.points:
         del point["metrics"]["clock_mhz"], point["metrics"]["milliseconds"]
     assert data.latency.key == "cycles"
-    plain = report_page._network_table(data, "digits", data.networks["digits"])
+    plain = report_page.network_table(data, "digits", data.networks["digits"])
     cycles = [int(row[plain["heads"].index("cycles")].replace(",", "")) for row in plain["rows"]]
     assert cycles == sorted(cycles) and "ms" not in plain["heads"] and plain["unit"] == "cycles"
 

@@ -244,7 +244,7 @@ def test_damaged_events_are_one_line(tmp_path: Path, events: str | None) -> None
         run = Sweep(space, networks, database, Here)  # type: ignore[arg-type]
         point = space.point(space.assignment(0))
         with pytest.raises(SpaceError, match=rf"result 'k': events are .*, not {len(EVENTS)} numbers"):
-            run._energy(point, {"key": "k", "events": events})
+            run.energy(point, {"key": "k", "events": events})
 
 
 @pytest.mark.slow

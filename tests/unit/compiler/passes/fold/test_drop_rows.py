@@ -11,7 +11,7 @@ from tests.reference import quantized_ops
 from tests.unit.compiler.npu.net import Net
 from tilewright.compiler.graph.graph import Graph, Node, Quant
 from tilewright.compiler.options import CompileOptions
-from tilewright.compiler.passes.fold.drop_rows import _same_axes, drop_rows
+from tilewright.compiler.passes.fold.drop_rows import drop_rows, same_axes
 from tilewright.compiler.pipeline import compile_graph
 from tilewright.isa.config import PRESETS
 from tilewright.isa.program import CpuStep, NpuStep
@@ -155,5 +155,5 @@ def test_constants_that_others_read_stay_as_they_are() -> None:
 
 
 def test_axes_of_tensors_without_elements() -> None:
-    assert list(_same_axes((0, 3), (3, 0))) == list(_same_axes((2, 0, 3), (0, 6))) == []
-    assert list(_same_axes((2, 3, 1, 4), (6, 4))) == [(3, 1)]
+    assert list(same_axes((0, 3), (3, 0))) == list(same_axes((2, 0, 3), (0, 6))) == []
+    assert list(same_axes((2, 3, 1, 4), (6, 4))) == [(3, 1)]
