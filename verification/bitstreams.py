@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,23 @@ from tilewright.cli import terminal
 from tilewright.fpga import build as builder
 from tilewright.fpga.boards import BOARDS
 from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.report import Report
 from tilewright.fpga.uart_board import UartBoard
 from tilewright.isa.config import preset
 from verification.measured import SOURCES, write_with_command
 from verification.netlists.runs import digest_of_design
 
 
-def main(arguments: list[str]) -> int:
-    """Runs the command line; returns 1 where a build fails."""
+def main(
+    arguments: list[str],
+    build: Callable[..., Report] = builder.build,
+    digest: Callable[[str, str], str] = digest_of_design,
+) -> int:
+    """Runs the command line; returns 1 where a build fails.
+
+    Args:
+        build, digest: as for `measure`.
+    """
     parser = argparse.ArgumentParser(prog="python -m verification.bitstreams", description=__doc__.splitlines()[0])
     parser.add_argument("--board", choices=BOARDS, help="all, if not given")
     parser.add_argument("--config", help="all of the board, if not given")
@@ -44,7 +54,7 @@ def main(arguments: list[str]) -> int:
         parser.error(f"no board has a configuration {options.config!r}: known are {', '.join(known)}")
     failed = False
     for board, config in points:
-        figures = measure(board, config)
+        figures = measure(board, config, build, digest)
         print(figures, flush=True)
         failed = failed or "failed" in figures
         path = options.folder / f"bitstream_{board.name}_{config}.json"
@@ -52,14 +62,21 @@ def main(arguments: list[str]) -> int:
     return int(failed)
 
 
-def measure(board: UartBoard, config: str) -> dict[str, Any]:
-    """Figures of one build at the board's point, or why it failed."""
-    figures: dict[str, Any] = {SOURCES: digest_of_design(board.name, config)}
+def measure(
+    board: UartBoard, config: str, build: Callable[..., Report], digest: Callable[[str, str], str]
+) -> dict[str, Any]:
+    """Figures of one build at the board's point, or why it failed.
+
+    Args:
+        build: builds a bitstream, as `tilewright.fpga.build.build`.
+        digest: the digest of the design for a board and a configuration, by their names.
+    """
+    figures: dict[str, Any] = {SOURCES: digest(board.name, config)}
     machine = preset(config)
     point = builder.point_of(board, machine)
     with tempfile.TemporaryDirectory() as folder, terminal.Working(f"{board.name}, {config}") as working:
         try:
-            report = builder.build(board, machine, point, Path(folder), progress=working.update)
+            report = build(board, machine, point, Path(folder), progress=working.update)
         except FpgaError as error:
             return figures | {"failed": str(error).replace(folder, "...")}
     return figures | report.to_dict()

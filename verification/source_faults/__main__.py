@@ -12,7 +12,7 @@ import hashlib
 import itertools
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -39,8 +39,13 @@ def _with(part: str, faults: Iterable[Some]) -> list[Some]:
     return [fault for fault in faults if part in fault.name or part in fault.where]
 
 
-def summary(seed: int, found: Sequence[Found]) -> dict[str, Any]:
-    """Figures, as JSON knows them, of each of the two that has faults."""
+def summary(seed: int, found: Sequence[Found], reasons: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Figures, as JSON knows them, of each of the two that has faults.
+
+    Args:
+        reasons: why nothing finds a fault, by its name; those of `reviewed` by default.
+    """
+    reasons = reviewed() if reasons is None else reasons
     figures: dict[str, Any] = {"seed": seed}
     sources: list[Path] = []
     for name, files in _PARTS.items():
@@ -48,7 +53,7 @@ def summary(seed: int, found: Sequence[Found]) -> dict[str, Any]:
         if not here:
             continue
         sources += files
-        left = [(f, reviewed().get(f.fault.name, "")) for f in here if not f.by]
+        left = [(f, reasons.get(f.fault.name, "")) for f in here if not f.by]
         figures[name] = {
             "faults": len(here),
             "found": len(here) - len(left),
@@ -61,16 +66,21 @@ def summary(seed: int, found: Sequence[Found]) -> dict[str, Any]:
     return figures | {SOURCES: digest_of_code(sources)}
 
 
-def kept(file: Path, faults: Iterable[Some]) -> list[Found]:
+def kept(file: Path, faults: Iterable[Some], reasons: Mapping[str, str] | None = None) -> list[Found]:
     """Reads the faults that are found or explained from a file of `summary`, if it is of the same sources. The other
-    ones are worth another look, by tests that there are now."""
+    ones are worth another look, by tests that there are now.
+
+    Args:
+        reasons: as for `summary`.
+    """
+    reasons = reviewed() if reasons is None else reasons
     if not file.is_file():
         return []
     figures, by_name = json.loads(file.read_text(encoding="utf-8")), {fault.name: fault for fault in faults}
     there = ((figures[name], files) for name, files in _PARTS.items() if name in figures)
     parts = [part for part, files in there if part[SOURCES] == digest_of_code(files)]
     each = [(name, found) for part in parts for name, found in part["each"].items() if name in by_name]
-    return [Found(by_name[name], by, "", *rest) for name, (by, *rest) in each if by or name in reviewed()]
+    return [Found(by_name[name], by, "", *rest) for name, (by, *rest) in each if by or name in reasons]
 
 
 def _entry(found: Found) -> dict[str, Any]:

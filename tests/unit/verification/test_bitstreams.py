@@ -26,41 +26,43 @@ REPORT = {
 NAME = "bitstream_ulx3s_85f_small"
 
 
-@pytest.fixture(autouse=True)
-def digests(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("verification.bitstreams", "verification.signoff"):
-        monkeypatch.setattr(f"{module}.digest_of_design", lambda board, config: f"5{config}5")
+def digest(board: str, config: str) -> str:
+    return f"5{config}5"
 
 
-def test_a_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def page_of(folder: Path) -> str:
+    """The page, where all blocks are about the design that was built."""
+    return page(folder, digest=lambda block: digest("", "small"))
+
+
+def test_a_build(tmp_path: Path) -> None:
     seen: list[Any] = []
 
     def build(board: Any, config: Any, point: Any, folder: Path, progress: Any) -> SimpleNamespace:
         seen.append((board.name, config.name, point.seed, folder.is_dir()))
         return SimpleNamespace(to_dict=lambda: REPORT)
 
-    monkeypatch.setattr("tilewright.fpga.build.build", build)
     chosen = ["--board", "ulx3s_85f", "--config", "small", "--folder", str(tmp_path)]
-    assert bitstreams.main(chosen) == 0
+    assert bitstreams.main(chosen, build, digest) == 0  # type: ignore[arg-type]
     assert seen == [("ulx3s_85f", "small", BOARDS["ulx3s_85f"].points["small"].seed, True)]
-    text = page(tmp_path)
+    text = page_of(tmp_path)
     assert "| 22,451 | 16,944 | 15.5 | 115 | 90 | 90.4 | 120 | 120.2 | 13 | `0123456789abcdef` |" in text
     assert "RTL of `small` on `ulx3s_85f` `5small5`:" in text
     assert "\n.venv/bin/python -m verification.bitstreams --board ulx3s_85f --config small\n" in text
     file = tmp_path / f"{NAME}.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"sources": "another"}))
-    assert "RTL of `small` on `ulx3s_85f` `another`, changed since then:" in page(tmp_path)
+    assert "RTL of `small` on `ulx3s_85f` `another`, changed since then:" in page_of(tmp_path)
 
 
-def test_a_build_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_build_that_fails(tmp_path: Path) -> None:
     def build(board: Any, config: Any, point: Any, folder: Path, progress: Any) -> None:
         raise FpgaError(f"not routed (see {folder}/top.tim)")
 
-    monkeypatch.setattr("tilewright.fpga.build.build", build)
-    assert bitstreams.main(["--board", "ulx3s_85f", "--folder", str(tmp_path)]) == 1
+    chosen = ["--board", "ulx3s_85f", "--folder", str(tmp_path)]
+    assert bitstreams.main(chosen, build, digest) == 1  # type: ignore[arg-type]
     written = sorted(file.stem for file in tmp_path.iterdir())
     assert written == sorted(f"bitstream_ulx3s_85f_{config}" for config in BOARDS["ulx3s_85f"].points)
-    assert "Open: it is not built. not routed (see .../top.tim)" in page(tmp_path)
+    assert "Open: it is not built. not routed (see .../top.tim)" in page_of(tmp_path)
 
 
 def test_no_such_configuration(capsys: pytest.CaptureFixture[str]) -> None:

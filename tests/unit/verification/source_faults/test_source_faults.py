@@ -88,7 +88,7 @@ def test_samples_stay() -> None:
 
 
 @pytest.mark.medium
-def test_summary(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_summary() -> None:
     fault = python_faults.Fault(PYTHON[0], "f", 0, 7, "1 -> 2")
     other = cpp_faults.Fault(CPP[0], 3, "x + 1", 4, "1", "2")
     assert summary(4, []).keys() == {"seed", "sources"}
@@ -96,11 +96,10 @@ def test_summary(monkeypatch: pytest.MonkeyPatch) -> None:
     figures = summary(4, [Found(fault, "golden x", "another text", 0.4, 9), found])
     counts = {"faults": 1, "found": 1, "seconds": 0, "survivors": [], "reviewed": []}
     assert counts.items() <= figures["compiler/npu"].items()
-    told = {"name": other.name, "where": f"simulator/native/{CPP[0].name}:3", "what": "1 -> 2"}
-    assert figures["simulator/native"]["survivors"] == [told | {"looks": 5}]
-    monkeypatch.setattr("verification.source_faults.__main__.reviewed", lambda: {other.name: "nobody calls it"})
-    assert summary(4, [found])["simulator/native"]["reviewed"] == [told | {"reason": "nobody calls it"}]
-    assert not summary(4, [found])["simulator/native"]["survivors"]
+    survivor = {"name": other.name, "where": f"simulator/native/{CPP[0].name}:3", "what": "1 -> 2"}
+    assert figures["simulator/native"]["survivors"] == [survivor | {"looks": 5}]
+    explained = summary(4, [found], {other.name: "nobody calls it"})["simulator/native"]
+    assert explained["reviewed"] == [survivor | {"reason": "nobody calls it"}] and not explained["survivors"]
 
 
 @pytest.mark.medium
@@ -113,10 +112,10 @@ def test_going_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert kept(file, [*python, cpp]) == []
     file.write_text(json.dumps(summary(4, some)))
     assert kept(file, [*python, cpp]) == some[:1] and kept(file, python[1:]) == []
-    monkeypatch.setattr("verification.source_faults.__main__.reviewed", lambda: {cpp.name: "nobody calls it"})
-    assert kept(file, [*python, cpp]) == [some[0], some[2]]
+    reasons = {cpp.name: "nobody calls it"}
+    assert kept(file, [*python, cpp], reasons) == [some[0], some[2]]
     monkeypatch.setitem(_PARTS, "compiler/npu", PYTHON[:-1])  # other sources
-    assert kept(file, [*python, cpp]) == some[2:]
+    assert kept(file, [*python, cpp], reasons) == some[2:]
 
 
 def test_looked_into_by_hand(tmp_path: Path) -> None:
