@@ -8,14 +8,14 @@ from tilewright.fpga.bare import designs
 from tilewright.isa.config import NpuConfig
 
 
-def check_designs(measured: Iterable[tuple[NpuConfig, str]], say: Callable[[str], object]) -> list[str]:
+def check_designs(measured: Iterable[tuple[NpuConfig, str]], report: Callable[[str], object]) -> list[str]:
     """Elaborates machines, seconds each, and says of each whether its design is the measured one.
 
     From then on the models know it, too (`tilewright.fpga.bare.designs.changed`), until the sources change.
 
     Args:
         measured: configurations with the digests of the designs that were measured.
-        say: takes the line of a machine.
+        report: takes the line of a machine.
 
     Returns:
         Names of the machines that are other designs now.
@@ -23,7 +23,7 @@ def check_designs(measured: Iterable[tuple[NpuConfig, str]], say: Callable[[str]
     changed = []
     for config, digest in measured:
         same = designs.digest(config) == digest
-        say(f"{config.name}: {'as measured' if same else 'another design now'}")
+        report(f"{config.name}: {'as measured' if same else 'another design now'}")
         if not same:
             changed.append(config.name)
     return changed

@@ -35,7 +35,7 @@ def run(network: str, config: NpuConfig) -> tuple[Program, Counters, Energy]:
     return program, counters, load().energy(config, events.of_program(program, counters.cycles or 0))
 
 
-def say(energy: Energy) -> str:
+def microjoules(energy: Energy) -> str:
     """µJ on the chip and of DRAM."""
     return f"{energy.chip / 1e6:,.0f} + {energy.dram / 1e6:,.0f}"
 
@@ -46,14 +46,14 @@ def array() -> None:
     print("|".join(["network", *(f"{c.name}, {c.block_in} x {c.block_out}" for c in configs)]))
     for network in NETWORKS:
         found = [run(network, config) for config in configs]
-        print("|".join([network, *(f"{say(energy)} uJ, {n.cycles:,} cycles" for _, n, energy in found)]))
+        print("|".join([network, *(f"{microjoules(energy)} uJ, {n.cycles:,} cycles" for _, n, energy in found)]))
 
 
 def window() -> None:
     """Compares a machine with and without the depthwise window."""
     for depthwise in (1, 0):
         _, counters, energy = run("ds_cnn", PRESETS["small"].with_(depthwise=depthwise))
-        print(f"ds_cnn on small, depthwise = {depthwise}: {say(energy)} uJ, {counters.cycles:,} cycles")
+        print(f"ds_cnn on small, depthwise = {depthwise}: {microjoules(energy)} uJ, {counters.cycles:,} cycles")
 
 
 def weight_bytes(program: Program) -> int:
@@ -78,8 +78,8 @@ def int4() -> None:
             chip = energy.memories["tile"] / 2 + beats * (costs["logic"]["beat read"] + costs["memories"]["beat read"])
             print(
                 f"{network} on {name}: {nbytes:,} of {counters.bytes_read + counters.bytes_written:,} bytes are "
-                f"weights; {say(energy)} uJ; int4 saves {dram / 1e6:.1f} of DRAM, about {chip / 1e6:.1f} on the chip, "
-                f"{(dram + chip) / energy.total:.1%} together"
+                f"weights; {microjoules(energy)} uJ; int4 saves {dram / 1e6:.1f} of DRAM, about "
+                f"{chip / 1e6:.1f} on the chip, {(dram + chip) / energy.total:.1%} together"
             )
 
 
@@ -89,7 +89,7 @@ def published() -> None:
         _, counters, energy = run(network, PRESETS["base"])
         factor = OSU018.factor(other)
         print(
-            f"{network} on base: {say(energy)} uJ, {counters.cycles:,} cycles; {other.name}: "
+            f"{network} on base: {microjoules(energy)} uJ, {counters.cycles:,} cycles; {other.name}: "
             f"a factor of 1/{1 / factor:.0f}, {energy.chip / 1e6 * factor:,.1f} uJ on the chip, published {uj}"
         )
 

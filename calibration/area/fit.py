@@ -142,7 +142,7 @@ def errors(
 def calibrate(
     family: str,
     count: int,
-    say: Callable[[str], object] = print,
+    report: Callable[[str], object] = print,
     *,
     file: Path | None = None,
     digest: Callable[[NpuConfig], str] = designs.digest,
@@ -155,7 +155,7 @@ def calibrate(
     Args:
         family: FPGA family whose cells are counted.
         count: number of points, from the first; fewer are quicker and less exact.
-        say: takes a line about each point, and one about the fit.
+        report: takes a line about each point, and one about the fit.
         file: the family's file; by default the one that is shipped.
         digest: the digest of a configuration's design.
         count_cells: counts the cells of a configuration on a family.
@@ -174,9 +174,9 @@ def calibrate(
         try:
             found = known.get(design) or count_cells(config, family)
         except FpgaError as error:
-            say(f"left out: {error}")
+            report(f"left out: {error}")
             continue
-        say(
+        report(
             f"{number + 1} of {len(chosen)}: {config.name} {config.block_in} x {config.block_out}: "
             f"{found.lut} LUT, {found.ff} FF, {found.dsp} DSP, {found.bram} BRAM, {found.seconds:.0f} s"
         )
@@ -199,7 +199,7 @@ def calibrate(
         "points": entries,
     }
     write_measured(file, stored)
-    say(f"{file.name}: largest error on {len(measured[True][0])} held-back points {stored['error']}")
+    report(f"{file.name}: largest error on {len(measured[True][0])} held-back points {stored['error']}")
 
 
 def _known(file: Path, tool: str) -> dict[str, Resources]:

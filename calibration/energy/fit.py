@@ -91,7 +91,7 @@ def above_idle(
 
 
 def calibrate(
-    say: Callable[[str], object],
+    report: Callable[[str], object],
     machines: int = len(points.MACHINES),
     nm: float | None = None,
     path: Path | None = None,
@@ -101,7 +101,7 @@ def calibrate(
     Points that the file or the cache has of the same designs and programs are not measured again.
 
     Args:
-        say: takes a line about each point, and one about the fit.
+        report: takes a line about each point, and one about the fit.
         machines: number of machines, from the first.
         nm: feature size of the library's process in nm, for libraries that are not known.
         path: file to write, by default the shipped one, which only all machines with its own library may replace.
@@ -119,9 +119,9 @@ def calibrate(
         )
     check_writable(path)
     chosen = list(points.MACHINES[:machines])
-    found, entries = truth.measure_all(chosen, list(points.POINTS), library, technology, _known(path), say)
+    found, entries = truth.measure_all(chosen, list(points.POINTS), library, technology, _known(path), report)
     configs = {config.name: config for config, _ in chosen}
-    write(model_of(configs, found, entries, technology.name), path, say)
+    write(model_of(configs, found, entries, technology.name), path, report)
 
 
 def _known(path: Path) -> list[dict[str, Any]]:
@@ -181,10 +181,10 @@ def model_of(
     }
 
 
-def write(made: dict[str, Any], path: Path, say: Callable[[str], object]) -> None:
+def write(made: dict[str, Any], path: Path, report: Callable[[str], object]) -> None:
     """Writes a model to a file. Raises `FpgaError` if it cannot be written."""
     write_measured(path, made)
-    say(f"{path.name}: {summary(made)}")
+    report(f"{path.name}: {summary(made)}")
 
 
 def stored() -> dict[str, Any]:
@@ -193,21 +193,21 @@ def stored() -> dict[str, Any]:
     return found
 
 
-def fit_again(say: Callable[[str], object]) -> None:
+def fit_again(report: Callable[[str], object]) -> None:
     """Fits the shipped truth again and writes the file. Raises `TilewrightError`."""
     before = stored()
     machines = {name: NpuConfig.from_dict(values) for name, values in before["machines"].items()}
     made = model_of(machines, before["designs"], before["points"], before["technology"])
-    write(made, model.CALIBRATION, say)
+    write(made, model.CALIBRATION, report)
 
 
-def check(say: Callable[[str], object]) -> None:
+def check(report: Callable[[str], object]) -> None:
     """Elaborates the machines of the shipped model and compares their designs with those that were measured.
 
     Raises:
         UsageError: some are other designs now.
     """
-    changed = check_designs(energy.load(model.CALIBRATION).measured, say)
+    changed = check_designs(energy.load(model.CALIBRATION).measured, report)
     if changed:
         raise UsageError(
             f"other designs than those measured: {', '.join(changed)}; make energy-truth measures them anew"

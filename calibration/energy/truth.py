@@ -117,7 +117,7 @@ def measure_all(
     library: Library,
     technology: Technology,
     known: list[dict[str, Any]],
-    say: Callable[[str], object],
+    report: Callable[[str], object],
 ) -> tuple[dict[str, str], list[dict[str, Any]]]:
     """Measures every program on every machine that it suits.
 
@@ -126,7 +126,7 @@ def measure_all(
         points: programs.
         library, technology: of the gates, and what memories are scaled to.
         known: points that were measured before.
-        say: takes a line about each point.
+        report: takes a line about each point.
 
     Returns:
         Digests of the machines' designs by name; and the points: results of `Machine.measure` with the names of machine
@@ -145,7 +145,7 @@ def measure_all(
             pj = entry["pj"]
             parts = ", ".join(f"{cause} {value / entry['cycles']:,.0f}" for cause, value in pj.items() if value)
             title = f"{config.name}: {point.name}: {entry['cycles']:,} cycles"
-            say(f"{title}, {sum(pj.values()) / 1e6:.2f} uJ; pJ a cycle: {parts}")
+            report(f"{title}, {sum(pj.values()) / 1e6:.2f} uJ; pJ a cycle: {parts}")
             held = {"machine": config.name, "program": point.name, "held_back": held_back or point.held_back}
             found.append(held | entry)
     return designs, found

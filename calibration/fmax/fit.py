@@ -88,7 +88,7 @@ def errors(coefficients: dict[str, float], points: Iterable[Measured], family: s
 def calibrate(
     family: str,
     count: int,
-    say: Callable[[str], object] = print,
+    report: Callable[[str], object] = print,
     *,
     file: Path | None = None,
     placed: Callable[[NpuConfig, str], Placed] = place,
@@ -101,7 +101,7 @@ def calibrate(
     Args:
         family: FPGA family of the board whose SoC is placed.
         count: number of points, from the first.
-        say: takes a line about each point, and one about the fit.
+        report: takes a line about each point, and one about the fit.
         file: the family's file; by default the one that is shipped.
         placed: places a configuration on a family.
         routed: the clock in MHz of a preset's bitstream.
@@ -116,19 +116,19 @@ def calibrate(
         try:
             found = placed(config, family)
         except FpgaError as error:
-            say(f"left out: {error}")
+            report(f"left out: {error}")
             continue
-        say(
+        report(
             f"{number + 1} of {min(count, len(POINTS))}: {config.name} {config.block_in} x {config.block_out}: "
             f"{found.lut} LUT, {found.mhz:.1f} MHz after placement, {found.cpu_seconds:.0f} s of CPU"
         )
         point = {"design": designs.digest(config), "lut": found.lut, "placed_mhz": found.mhz}
         entries.append({"held_back": held_back, "config": config.to_dict(), **point})
     clocks = {name: routed(PRESETS[name], family) for name in ROUTED}
-    _write(file or calibration_file(family), family, entries, clocks, say)
+    _write(file or calibration_file(family), family, entries, clocks, report)
 
 
-def fit_again(family: str, say: Callable[[str], object] = print, *, file: Path | None = None) -> None:
+def fit_again(family: str, report: Callable[[str], object] = print, *, file: Path | None = None) -> None:
     """Fits the stored placements, after a change of the terms or of the area model.
 
     Args:
@@ -142,11 +142,11 @@ def fit_again(family: str, say: Callable[[str], object] = print, *, file: Path |
         stored = json.loads(file.read_text(encoding="utf-8"))
     except OSError as problem:
         raise FpgaError(f"cannot read {file}: {problem.strerror}") from None
-    _write(file, family, stored["points"], stored["routed_mhz"], say)
+    _write(file, family, stored["points"], stored["routed_mhz"], report)
 
 
 def _write(
-    file: Path, family: str, entries: list[dict[str, Any]], routed: dict[str, float], say: Callable[[str], object]
+    file: Path, family: str, entries: list[dict[str, Any]], routed: dict[str, float], report: Callable[[str], object]
 ) -> None:
     points = [Measured.of(entry) for entry in entries]
     fitted, held = ([p for p in points if p.held_back is side] for side in (False, True))
@@ -157,7 +157,7 @@ def _write(
     off = errors(coefficients, held, family)
     for p, error in zip(held, off):
         estimated = p.placed_mhz * (1 + error)
-        say(f"held back: {p.config.name}: {p.placed_mhz:.1f} MHz, the model says {estimated:.1f} ({error:+.1%})")
+        report(f"held back: {p.config.name}: {p.placed_mhz:.1f} MHz, the model says {estimated:.1f} ({error:+.1%})")
     alone = [
         abs(errors(fit([other for other in fitted if other is not p], family), [p], family)[0]) for p in fitted
     ] if len(fitted) > 1 else [math.nan]  # fmt: skip
@@ -174,7 +174,7 @@ def _write(
         "points": entries,
     }
     write_measured(file, stored)
-    say(
+    report(
         f"{file.name}: largest error on {len(held)} held-back points {stored['error']:.1%}; "
         f"of fitted points left out {stored['leave_one_out_error']:.1%} on average; routing x {stored['routed']:.3f}"
     )

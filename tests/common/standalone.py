@@ -45,9 +45,9 @@ def outputs(
     program: Program, point: Point, inputs: dict[str, np.ndarray], config: NpuConfig
 ) -> tuple[dict[str, np.ndarray], list[str]]:
     """Starts the SoC from its flash memory, runs a program once, and gives its outputs and all lines."""
-    said: list[str] = []
+    lines: list[str] = []
     line = started(board(), config, point, firmware(program).image)
-    client = Client(line, said.append)
+    client = Client(line, lines.append)
     client.wait()
     client.load(b"".join(np.ascontiguousarray(inputs[t.name]).tobytes() for t in program.inputs))
     client.infer(1)
@@ -55,7 +55,7 @@ def outputs(
     client.command("cycles")
     assert line.line.sdram_fault == 0
     line.close()
-    return found, said
+    return found, lines
 
 
 def compiled(model: object, config: str) -> Program:

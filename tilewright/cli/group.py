@@ -120,7 +120,7 @@ class Cli(Group):
         debug = os.environ.get("TILEWRIGHT_DEBUG", "") not in ("", "0")
         given = list(sys.argv[1:] if args is None else args)
 
-        def say(text: str, code: int) -> int:
+        def fail(text: str, code: int) -> int:
             _print_error(text)
             if json_on_stdout(given) and not output.used:
                 try:
@@ -145,22 +145,22 @@ class Cli(Group):
             click.echo(error.ctx.get_help() if error.ctx else error.format_message())
             return 0
         except click.ClickException as error:
-            return say(_usage_text(error), MISTAKE)
+            return fail(_usage_text(error), MISTAKE)
         except (click.Abort, KeyboardInterrupt):
-            return say(interrupts.message(), interrupts.status())
+            return fail(interrupts.message(), interrupts.status())
         except (TilewrightError, OSError) as error:
             if debug:
                 traceback.print_exc()
             if isinstance(error, BrokenPipeError) and _flushed() == UNREAD:
                 return UNREAD
-            return say(_os_text(error) if isinstance(error, OSError) else str(error), MISTAKE)
+            return fail(_os_text(error) if isinstance(error, OSError) else str(error), MISTAKE)
         except Exception as error:
             if debug:
                 traceback.print_exc()
             where = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{os.path.basename(where.filename)}:{where.lineno}"
             hint = "" if debug else " (set TILEWRIGHT_DEBUG=1 for the traceback)"
-            return say(f"internal fault: {type(error).__name__} at {place}: {error}{hint}", FAULT)
+            return fail(f"internal fault: {type(error).__name__} at {place}: {error}{hint}", FAULT)
 
 
 def json_on_stdout(arguments: Sequence[str]) -> bool:

@@ -78,5 +78,5 @@ def build_tuned(build: Build, log: TuningLog, *, memory: MemoryTiming = DEFAULT_
 
 
 def _note(objective: Objective, figure: float, default: float) -> str:
-    before = objective.say(default).removesuffix(" " + objective.unit)
-    return f"{TUNED}{objective.say(figure)} instead of {before}, by schedules of the tuning log"
+    before = objective.describe(default).removesuffix(" " + objective.unit)
+    return f"{TUNED}{objective.describe(figure)} instead of {before}, by schedules of the tuning log"

@@ -107,7 +107,7 @@ class Objective(StrEnum):
             return float(program_cycles(program, timing))
         return self.figure(program_figures(program, timing))
 
-    def say(self, figure: float) -> str:
+    def describe(self, figure: float) -> str:
         """A figure for people."""
         return f"{four_digits(figure) if self is not Objective.CYCLES else f'{figure:,.0f}'} {self.unit}"
 

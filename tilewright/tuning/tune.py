@@ -139,7 +139,7 @@ def tune(
             if not result.history or total < result.history[-1][1]:
                 result.history.append((time.monotonic() - started, total))
             change = tuned.cost / tuned.default_cost - 1
-            text = f"{objective.say(tuned.cost)} ({change:+.2%}), {tuned.tried} schedules tried"
+            text = f"{objective.describe(tuned.cost)} ({change:+.2%}), {tuned.tried} schedules tried"
             progress(text, min(1.0, (used + share * done) / seconds))
             if tuned.cost < tuned.default_cost and time.monotonic() - saved > _CHECKPOINT:
                 if chosen.get(name) != tuned.best:

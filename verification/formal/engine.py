@@ -64,9 +64,9 @@ class Model:
         script = _SCRIPT.format(source=source.name, target=self.smt2.name, rewrite=fault.commands() if fault else "")
         status, output, errors = _run("_run_yosys_argv", "-q", "-p", script, folder=folder)
         if status or not self.smt2.is_file():
-            said = (errors.strip() or output.strip() or "no output").splitlines()
+            lines = (errors.strip() or output.strip() or "no output").splitlines()
             # Behind its error yosys may list what it worked on.
-            raise FormalError(f"yosys failed: {next((line for line in said if line.startswith('ERROR')), said[-1])}")
+            raise FormalError(f"yosys failed: {next((line for line in lines if line.startswith('ERROR')), lines[-1])}")
         solver = folder / "bitwuzla"
         solver.write_text(f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
                           "from verification.formal.solver import main\nmain()\n", encoding="utf-8")  # fmt: skip

@@ -141,7 +141,7 @@ def summary(drawn: Sample, seed: int, count: int, found: Sequence[Found]) -> dic
     killed = [f for f in found if f.trial]
     waivers = read_waivers(drawn.config)
     left = [(f, f.waived(waivers)) for f in found if not f.explained]
-    said = [(f, f.reviewed) for f, waived in left if not waived]
+    looked_into = [(f, f.reviewed) for f, waived in left if not waived]
     by_module: dict[str, dict[str, int]] = {}
     for name in sorted({f.fault.module for f in found}):
         here = [f for f in found if f.fault.module == name]
@@ -158,8 +158,8 @@ def summary(drawn: Sample, seed: int, count: int, found: Sequence[Found]) -> dic
         "modules": by_module,
         "equivalent": [asdict(f.fault) for f in found if f.nothing],
         "waived": [asdict(f.fault) | {"reason": reason} for f, reason in left if reason],
-        "reviewed": [asdict(f.fault) | {"reason": reason} for f, reason in said if reason],
-        "survivors": [asdict(f.fault) for f, reason in said if not reason],
+        "reviewed": [asdict(f.fault) | {"reason": reason} for f, reason in looked_into if reason],
+        "survivors": [asdict(f.fault) for f, reason in looked_into if not reason],
         "seconds": round(sum(f.seconds for f in found)),
         "each": {f.fault.number: (f.trial, f.seconds, f.nothing) for f in found},
     }

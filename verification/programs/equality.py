@@ -237,7 +237,9 @@ def cycle_differences(
     return lines
 
 
-def shrink(trio: Trio, program: GeneratedProgram, timing: MemoryTiming, say: Callable[[str], None]) -> GeneratedProgram:
+def shrink(
+    trio: Trio, program: GeneratedProgram, timing: MemoryTiming, report: Callable[[str], None]
+) -> GeneratedProgram:
     """Returns the fewest instructions with which the clocks of RTL and cycle-level simulator still differ.
 
     Semaphores need not balance in what is left: a program that waits for ever stops both devices the same way.
@@ -247,12 +249,12 @@ def shrink(trio: Trio, program: GeneratedProgram, timing: MemoryTiming, say: Cal
         rtl, cycle = trio.outcomes(with_ops(program, ops), timing, watchdog=2000)
         return bool(clock_differences(rtl, cycle, ops))
 
-    ops = minimised(program.ops, differs, say)
+    ops = minimised(program.ops, differs, report)
     trio.renew()
     return with_ops(program, ops)
 
 
-def minimised(ops: Sequence[Op], differs: Callable[[Sequence[Op]], bool], say: Callable[[str], None]) -> list[Op]:
+def minimised(ops: Sequence[Op], differs: Callable[[Sequence[Op]], bool], report: Callable[[str], None]) -> list[Op]:
     """Instructions without those that are not needed for a difference; the last one, END, stays."""
     left, end = list(ops[:-1]), list(ops[-1:])
     chunk = len(left) // 2
@@ -264,6 +266,6 @@ def minimised(ops: Sequence[Op], differs: Callable[[Sequence[Op]], bool], say: C
                 left = fewer
             else:
                 start += chunk
-        say(f"{len(left)} instructions left")
+        report(f"{len(left)} instructions left")
         chunk //= 2
     return left + end

@@ -309,10 +309,10 @@ def _take_imported(model: onnx.ModelProto) -> None:
         tensors = import_onnx(model).tensors
     except CompileError:  # it asks for sizes, say
         return
-    said = {x.name: x for x in [*model.graph.value_info, *model.graph.output]}
+    infos = {x.name: x for x in [*model.graph.value_info, *model.graph.output]}
     for name in dict.fromkeys(o for node in model.graph.node for o in node.output if o in tensors):
         kind = helper.np_dtype_to_tensor_dtype(tensors[name].dtype)
-        info = said[name] if name in said else model.graph.value_info.add()
+        info = infos[name] if name in infos else model.graph.value_info.add()
         info.CopyFrom(helper.make_tensor_value_info(name, kind, tensors[name].shape))
 
 

@@ -61,12 +61,12 @@ def verify(model: onnx.ModelProto, sample: Sample, progress: Progress | None = N
     with temporary.Folder(prefix="tilewright-quantize-") as folder:
         Path(folder, MODEL).write_bytes(model.SerializeToString())
         Path(folder, SAMPLE).write_bytes(pickle.dumps({name: np.asarray(value) for name, value in sample.items()}))
-        said = _run(folder, progress or (lambda text, done: None))
+        ending = _run(folder, progress or (lambda text, done: None))
         result = Path(folder, RESULT)
         found = pickle.loads(result.read_bytes()) if result.exists() else None  # written by our own code
     if isinstance(found, Verified):
         return found
-    raise UsageError(found or f"the quantised model does not run in Tilewright: the process that ran it {said}")
+    raise UsageError(found or f"the quantised model does not run in Tilewright: the process that ran it {ending}")
 
 
 def _run(folder: str, progress: Progress) -> str:

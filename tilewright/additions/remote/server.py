@@ -133,8 +133,8 @@ class Server:
         """One client's stream."""
         connection = self.gate.connection(context.peer())
         if self._token is not None:
-            said = dict(context.invocation_metadata()).get(TOKEN_KEY, "")
-            if not hmac.compare_digest(said.encode(), f"Bearer {self._token}".encode()):
+            token = dict(context.invocation_metadata()).get(TOKEN_KEY, "")
+            if not hmac.compare_digest(token.encode(), f"Bearer {self._token}".encode()):
                 log.warning("%s: refused, wrong token", connection.name)
                 context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is missing or wrong")
         session = Session(self, context, connection)

@@ -21,9 +21,9 @@ def start(line: SimulationLine) -> None:
     Raises:
         UsageError: it says nothing for too long.
     """
-    said = b""
-    while not _waits(said):
-        said = (said + line.receive())[-_END:]
+    tail = b""
+    while not _waits(tail):
+        tail = (tail + line.receive())[-_END:]
 
 
 def serve(line: SimulationLine, started: Callable[[str], None], ended: Callable[[], bool] = lambda: False) -> None:
@@ -40,20 +40,20 @@ def serve(line: SimulationLine, started: Callable[[str], None], ended: Callable[
     try:  # theirs stays open here too: programs come and go
         tty.setraw(theirs)
         started(os.ttyname(theirs))
-        waits, said = True, b""
+        waits, tail = True, b""
         while not ended():
             if select.select([ours], [], [], 0.1 if waits else 0)[0]:
                 line.send(os.read(ours, 4096))
-                waits, said = False, b""
+                waits, tail = False, b""
             elif not waits and (got := line.line.run(SLICE)):
                 os.write(ours, got)
-                said = (said + got)[-_END:]
-                waits = _waits(said)
+                tail = (tail + got)[-_END:]
+                waits = _waits(tail)
     finally:
         os.close(ours)
         os.close(theirs)
 
 
-def _waits(said: bytes) -> bool:
+def _waits(tail: bytes) -> bool:
     """True if the board's last output says that it is ready for a command."""
-    return said.endswith(b"\n") and said.rstrip().endswith(READY.encode())
+    return tail.endswith(b"\n") and tail.rstrip().endswith(READY.encode())

@@ -207,6 +207,6 @@ def _print(outcome: Any, space: Any, output: Path) -> None:
     for point in [p for p in outcome.points if p["state"] == "failed"][:3]:
         click.echo(f"failed: {point['assignment']}: {point['reason']}")
     for v in outcome.verifications:
-        said = v["error"] or f"RTL {v['rtl_cycles']:,} cycles, simulator {v['simulated_cycles']:,}, " \
+        verdict = v["error"] or f"RTL {v['rtl_cycles']:,} cycles, simulator {v['simulated_cycles']:,}, " \
             f"difference {v['rtl_cycles'] - v['simulated_cycles']}"  # fmt: skip
-        click.echo(f"verified {v['point']}: {said}")
+        click.echo(f"verified {v['point']}: {verdict}")

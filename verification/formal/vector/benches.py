@@ -87,7 +87,8 @@ class _Steps:
     """Steps as `vector_steps` has them, of any rows.
 
     Attributes:
-        makes: a pass is made.  number: which.  said: of its step.  ends: it is the last of its instruction.
+        makes: a pass is made.  number: which.  of_step: properties of its step.
+        ends: it is the last of its instruction.
         reads_a: a is read, for this step or one that is to come.
         from_acc, uses_prm: of the instruction.  row: that it is ROW with a function, by name.
         writes: its steps that make a row write it.
@@ -111,14 +112,14 @@ class _Steps:
             b.m.d.sync += active.eq(0)
         with b.m.If(self.makes):
             b.m.d.sync += turn.eq(Mux(last_pass, 0, turn + 1))
-        # What is said of a step stays for its passes.
-        said: dict[str, Value] = {}
+        # Properties of a step stay for its passes.
+        held: dict[str, Value] = {}
         for name in _OF_STEP:
             bits = len(getattr(steps, name))
             coming, kept = b.free(bits, f"any_{name}"), Signal(bits, name=f"held_{name}")
             with b.m.If(self.makes & (turn == 0)):
                 b.m.d.sync += kept.eq(coming)
-            said[name] = Mux(turn == 0, coming, kept)
+            held[name] = Mux(turn == 0, coming, kept)
         # VECTOR_WIDE has its byte where VECTOR has its source; it takes ACC.
         source, is_row = record["source"], record["row"]
         from_acc = record["wide"] | ~is_row & (source == Source.ACC)
@@ -136,7 +137,7 @@ class _Steps:
         if config.row_unit:  # ROW waits for what is in the pipeline, everything waits for NORM
             waits = is_instruction(control.word, "ROW") | self.row["norm"]
             ready &= ~(part.activity.running & waits)
-        outputs = said | {
+        outputs = held | {
             "control__ready": ready, "current_pc": record["pc"], "works": works, "makes": self.makes,
             "end": ends, "first_pass": turn == 0, "last_pass": last_pass, "number": turn, "a_read": reads_a,
             "from_acc": self.makes & (turn == 0) & from_acc, "source": source, "uses_prm": uses_prm,
@@ -146,7 +147,7 @@ class _Steps:
             if member.flow == Out:
                 name = "__".join(map(str, path))
                 b.m.d.comb += value.eq(outputs.get(name, 0))
-        self.said, self.ends, self.uses_prm, self.from_acc, self.reads_a = said, ends, uses_prm, from_acc, reads_a
+        self.of_step, self.ends, self.uses_prm, self.from_acc, self.reads_a = held, ends, uses_prm, from_acc, reads_a
         self.valid = b.past(self.makes, "made") & ~fault  # a cycle later
 
 
@@ -206,7 +207,7 @@ def whole(only: str | None, config: NpuConfig) -> Bench:
         "mul": source == Source.MUL,
         "sum": source == Source.SUM,
         "max": source == Source.MAX,
-        "first": made.said["first"],
+        "first": made.of_step["first"],
         "za": record["za"],
         "zb": record["zb"],
         "inside_zero_point": Mux(inside, record["zp"], 0),
@@ -263,7 +264,7 @@ def whole(only: str | None, config: NpuConfig) -> Bench:
 
     _operands(b, part, made, lanes, check, after)
     # PRM: asked for two cycles before it is there.
-    prm, number = made.said["prm"], made.number
+    prm, number = made.of_step["prm"], made.number
     early = made.uses_prm & ~of_row["norm"]  # NORM has its bias later, as `row_told` says
     for name, port, stage in (("bias", part.bias, BIAS_STAGE), ("scale", part.scale, SCALE_STAGE)):
         ask = stage - (3 if name == "bias" else 2)
@@ -278,7 +279,7 @@ def whole(only: str | None, config: NpuConfig) -> Bench:
             got = Mux(after(early, stage, "uses_prm"), got, 0)
         check("prm", stage, Cat(getattr(lane, name) for lane in lanes) == got)
     check("table", LUT_STAGE, part.table.table == after(record["table"], LUT_STAGE, "table"))
-    results_row = made.said["result"] & made.writes
+    results_row = made.of_step["result"] & made.writes
     check("table", LUT_STAGE, implies(after(results_row, LUT_STAGE, "row"), part.table.valid))
 
     last = made.makes & (made.number == config.vector_passes - 1) & results_row
@@ -290,7 +291,7 @@ def whole(only: str | None, config: NpuConfig) -> Bench:
         "nothing else is written",
         Cut("vector.results_21", 27),
     )
-    b.check("write", implies(alive & was_last, part.write.row == after(made.said["dst"], RESULT_STAGE, "dst")))
+    b.check("write", implies(alive & was_last, part.write.row == after(made.of_step["dst"], RESULT_STAGE, "dst")))
     row = [b.past(Cat(results), f"results{n}", n) for n in reversed(range(config.vector_passes))]
     b.check("write", implies(b.past(was_last, "written"), part.write.data == Cat(row)))
 
@@ -314,7 +315,7 @@ def _operands(b: Bench, part: Vector, made: _Steps, lanes: list, check: Any, aft
     begins = turn == 0
     columns = list(part.acc.data)
     at = ACC_STAGE
-    column = Array(columns)[after(made.said["column"], at, "column")] if len(columns) > 1 else columns[0]
+    column = Array(columns)[after(made.of_step["column"], at, "column")] if len(columns) > 1 else columns[0]
     rows = {
         "acc": (b.past(column, "column_row", READ_STAGE - at), begins),
         "a": (part.a.data, after(made.reads_a, READ_STAGE, "reads_a")),

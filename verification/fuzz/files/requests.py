@@ -61,19 +61,19 @@ def _conversation() -> list[pb.Request]:
 
 def mutated(rng: random.Random) -> bytes:
     """Returns a conversation with a few changes."""
-    said = _conversation()
+    messages = _conversation()
     for _ in range(rng.choice((1, 1, 2, 3, 6))):
-        at, kind = rng.randrange(len(said)), rng.random()
+        at, kind = rng.randrange(len(messages)), rng.random()
         if kind < 0.7:
-            _change(rng, said[at])
-        elif kind < 0.8 and len(said) > 1:
-            del said[at]
+            _change(rng, messages[at])
+        elif kind < 0.8 and len(messages) > 1:
+            del messages[at]
         elif kind < 0.9:
-            said.insert(rng.randrange(len(said) + 1), pb.Request.FromString(said[at].SerializeToString()))
+            messages.insert(rng.randrange(len(messages) + 1), pb.Request.FromString(messages[at].SerializeToString()))
         else:
-            other = rng.randrange(len(said))
-            said[at], said[other] = said[other], said[at]
-    texts = [request.SerializeToString() for request in said]
+            other = rng.randrange(len(messages))
+            messages[at], messages[other] = messages[other], messages[at]
+    texts = [request.SerializeToString() for request in messages]
     if rng.random() < 0.2:
         at = rng.randrange(len(texts))
         texts[at] = m.mutate_bytes(rng, texts[at])

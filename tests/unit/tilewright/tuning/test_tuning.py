@@ -295,7 +295,7 @@ def test_numbers() -> None:
         "1,204",
         "62,381,000",
     ]
-    assert Objective.CYCLES.say(51365) == "51,365 cycles" and Objective.ENERGY.say(12.3456) == "12.35 µJ"
+    assert Objective.CYCLES.describe(51365) == "51,365 cycles" and Objective.ENERGY.describe(12.3456) == "12.35 µJ"
 
 
 def test_mistakes(tmp_path: Path) -> None:
