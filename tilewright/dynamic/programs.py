@@ -18,7 +18,7 @@ from tilewright.runtime.cost import measure
 from tilewright.store import program_cache, trust
 
 KEPT_BYTES = 512 << 20
-"""Programs a model keeps in memory, those used last; on disk they are kept by `program_cache`."""
+"""Bytes of the programs that a model keeps in memory, those used last; on disk they are kept by `program_cache`."""
 
 
 class PartPrograms:
@@ -33,6 +33,7 @@ class PartPrograms:
 
     Attributes:
         compilations: programs compiled so far; those found on disk are not counted.
+        kept_bytes: limit of the programs kept in memory.
     """
 
     def __init__(
@@ -40,9 +41,9 @@ class PartPrograms:
     ) -> None:
         self.file, self.versions, self.config = file, versions, config
         self.options, self.cache = options, cache
-        self.compilations = 0
+        self.compilations, self.kept_bytes = 0, KEPT_BYTES
         self._programs: OrderedDict[Hashable, Program] = OrderedDict()
-        self._kept_bytes = 0
+        self._bytes = 0
 
     def program(self, key: Hashable, graph_of: Callable[[], Graph]) -> Program:
         """The program for a key: kept, found on disk, or compiled from `graph_of()`."""
@@ -59,9 +60,9 @@ class PartPrograms:
             if name is not None:
                 program_cache.keep(name, program)
         self._programs[key] = program
-        self._kept_bytes += program.footprint
-        while self._kept_bytes > KEPT_BYTES and len(self._programs) > 1:
-            self._kept_bytes -= self._programs.popitem(last=False)[1].footprint
+        self._bytes += program.footprint
+        while self._bytes > self.kept_bytes and len(self._programs) > 1:
+            self._bytes -= self._programs.popitem(last=False)[1].footprint
         return program
 
     def _cache_name(self, key: Hashable) -> str | None:

@@ -2,10 +2,16 @@
 
 import numpy as np
 import pytest
+from onnx import helper
 
 import tilewright as tw
 from tests.common import dynamic_models
+from tests.common.onnx_models import model_of
 from tests.unit.tilewright.dynamic.reference import assert_same, reference
+from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.options import CompileOptions
+from tilewright.dynamic.programs import PartPrograms
+from tilewright.isa.config import PRESETS
 
 R = np.random.default_rng(0)
 
@@ -91,14 +97,14 @@ def test_programs_are_found_on_disk(tmp_path, monkeypatch):
     assert other.compilations > 0
 
 
-@pytest.mark.medium
-def test_programs_used_longest_ago_are_dropped(monkeypatch):
-    monkeypatch.setattr("tilewright.dynamic.programs.KEPT_BYTES", 1)
-    model = tw.compile(dynamic_models.transformer(), cache=False)
-    for _ in range(2):
-        for length in (3, 4):
-            model({"tokens": np.zeros((1, length), np.int64)})
-    assert model.compilations == 4
+@pytest.mark.parametrize(("kept_bytes", "compilations"), [(1 << 30, 2), (1, 4)])
+def test_programs_used_longest_ago_are_dropped(kept_bytes, compilations):
+    programs = PartPrograms("part", {}, PRESETS["tiny"], CompileOptions(), cache=False)
+    programs.kept_bytes = kept_bytes
+    for length in (3, 4, 3, 4):
+        model = model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": [1, length]}, {"y": [1, length]})
+        programs.program(length, lambda model=model: import_onnx(model))
+    assert programs.compilations == compilations
 
 
 def test_values_fixed_at_compile_time():
