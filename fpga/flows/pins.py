@@ -46,14 +46,22 @@ class PlatformFlow(Flow):
 
     def synthesise(self, directory: Path) -> Used:
         """Makes the netlist; parts for which the FPGA has too few blocks become LUTs. See `Flow.synthesise`."""
-        multipliers, memories = into_luts.survey(directory, self.command)
+        multipliers, memories = self.survey(directory)
         chosen = into_luts.choose(multipliers, memories, self.capacity, self.filled)
         free = self.capacity.bram - sum(m.blocks for m in memories)
         blocks = into_blocks.choose(memories, free) if self.fills_blocks else ()
         into_luts.write_script(chosen, directory, self.techmap, blocks=blocks)
         self.prepare_mapping(directory, dense=chosen.luts > DENSE * self.capacity.lut)
-        run(SYNTHESIS, directory)
+        self.run_synthesis(directory)
         return self.finish_netlist(directory, chains=bool(chosen))
+
+    def survey(self, directory: Path) -> tuple[list[into_luts.Multiplier], list[into_luts.Memory]]:
+        """Multipliers and memories of the design, by a first run of yosys."""
+        return into_luts.survey(directory, self.command)
+
+    def run_synthesis(self, directory: Path) -> None:
+        """Runs the synthesis script."""
+        run(SYNTHESIS, directory)
 
     def prepare_mapping(self, directory: Path, dense: bool) -> None:
         """Writes the files that the synthesis script reads; `dense`: LUTs are short."""

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
 from tests.unit.tilewright.quantize import networks
-from tilewright.quantize import correction, ranges, writing
+from tilewright.quantize import ranges, writing
 from tilewright.quantize.accuracy import Judge
 from tilewright.quantize.correction import Fit, correct, fit_samples
-from tilewright.quantize.layers import Layer, Network
+from tilewright.quantize.layers import Network
 from tilewright.quantize.observe import runner
 from tilewright.quantize.recipe import Precision, Range, Recipe, Weights
 
@@ -98,22 +97,16 @@ def test_samples_are_left_to_judge_by() -> None:
 
 
 @pytest.mark.medium
-def test_what_is_before_a_change_is_taken_over(plain: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_before_a_change_is_taken_over(plain: Recipe) -> None:
     """A product kept in floats changes the fit behind it only, and the result is that of a fit of all."""
     samples = networks.samples(8)
     known = correct(plain, samples)
     kept = plain.with_precision({"conv5": Precision.FLOAT, "swish5": Precision.FLOAT})
     whole = correct(kept, samples)
-    fitted: list[str] = []
-    real = correction._fitted
-
-    def counted(network: Network, layer: Layer, *rest: Any) -> Weights | None:
-        fitted.append(layer.name)
-        return real(network, layer, *rest)
-
-    monkeypatch.setattr(correction, "_fitted", counted)
-    found = correct(kept, samples, known=known)
-    assert fitted == ["conv5", "conv6", "conv7", "gemm"]
+    done: list[float] = []
+    found = correct(kept, samples, known=known, progress=lambda _, fraction: done.append(fraction))
+    products = ["conv0", "conv1", "conv2", "conv3", "conv4", "conv5", "conv6", "conv7", "gemm"]
+    assert [products[round(fraction * len(products)) - 1] for fraction in done] == ["conv5", "conv6", "conv7", "gemm"]
     assert found.weights.keys() == whole.weights.keys()
     for name, weights in whole.weights.items():
         assert np.mean(found.weights[name].values != weights.values) < 0.02 or weights.scale is None
