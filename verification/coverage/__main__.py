@@ -136,7 +136,7 @@ _AT_ONCE = 16
 
 
 def measure(config: NpuConfig, some: Iterable[Trial], keep: Path | None = None) -> tuple[dict[Point, int], Kept]:
-    """Points with how often each was seen, and what else the trials have covered, of this run or before it."""
+    """Measures the count of each point, and all else that the trials of this run and of earlier ones have covered."""
     path, text = library(config)
     kept = Kept.of(config, keep)
     with tempfile.TemporaryDirectory() as scratch:
@@ -173,7 +173,7 @@ def without_constants(
 
 
 def summary(points: Iterable[Point], missing: set[Point], waived: set[Point]) -> dict[str, Any]:
-    """Figures by kind, and by unit: points, waived ones among them, those that were not covered."""
+    """Figures of lines and toggles, by kind and by unit: number of points, waived ones among them, uncovered ones."""
     figures: dict[str, Any] = {}
     for kind in (LINES, TOGGLES):
         here = [p for p in points if p.kind == kind]
@@ -192,7 +192,7 @@ def _counts(points: list[Point], missing: set[Point], waived: set[Point]) -> dic
 
 
 def functional(config: NpuConfig, seen: set[str]) -> dict[str, Any]:
-    """Figures of what the instruction table says there is."""
+    """Figures of the functional bins of the instruction table."""
     wanted = bins(config)
     missing = sorted(wanted - seen)
     return {

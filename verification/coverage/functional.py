@@ -49,7 +49,7 @@ def classes(field: Field, config: NpuConfig) -> dict[str, range]:
 
 
 def bins(config: NpuConfig) -> set[str]:
-    """Everything there is: `INSTRUCTION.field class`, `ENGINE takes|gives`, `ENGINE fault CODE`."""
+    """All bins of a machine: `INSTRUCTION.field class`, `ENGINE takes|gives`, `ENGINE fault CODE`."""
     found = {
         f"{i.name}.{f.name} {name}" for i in instructions_on(config) for f in i.fields for name in classes(f, config)
     }

@@ -42,7 +42,7 @@ class Kept:
         return cls(machine)
 
     def write(self, file: Path) -> None:
-        """Keeps all of it; makes the folder."""
+        """Writes the coverage to a file; makes the folder."""
         file.parent.mkdir(parents=True, exist_ok=True)
         values = {"machine": self.machine, "trials": self.trials, "counts": self.counts, "seen": sorted(self.seen)}
         write_atomically(file, json.dumps(values))
@@ -55,5 +55,5 @@ class Kept:
 
     @property
     def trials_by_kind(self) -> Counter[str]:
-        """The trials by kind."""
+        """Number of trials by kind."""
         return Counter(name.split()[0] for name in self.trials)

@@ -33,7 +33,7 @@ LINES, TOGGLES = "lines", "toggles"
 
 @dataclass(frozen=True)
 class Point:
-    """Something to cover.
+    """A point to cover: a line of the sources, or a toggle of a bit.
 
     Attributes:
         kind: LINES or TOGGLES.
@@ -112,7 +112,7 @@ def library(config: NpuConfig) -> tuple[Path, str]:
 
 
 def add(file: Path, counts: Counter[str]) -> None:
-    """Adds what a file of Verilator says, as it names points."""
+    """Adds the counts in a coverage file of Verilator, by its names of points."""
     for entry in file.read_text(encoding="latin-1").splitlines():
         if entry.startswith("C '"):
             keys, _, count = entry[3:].rpartition("' ")
@@ -184,7 +184,7 @@ class Coverage:
 
 
 def apply_waivers(points: Mapping[Point, int], waivers: Iterable[Waiver]) -> Coverage:
-    """Points by what waivers say of them."""
+    """Sorts points into covered, waived and missing ones."""
     missing = {point for point, count in points.items() if not count}
     waived: set[Point] = set()
     idle, outdated = [], []

@@ -211,7 +211,7 @@ def is_registered(cell: Cell, pin: Pin) -> bool:
 
 
 def outputs(cell: Cell) -> Iterator[tuple[str, Bit]]:
-    """Places and bits of what a cell with memory gives."""
+    """Yields place and bit of each output of a cell with memory."""
     if cell["type"] == SMALL_RAM:
         yield from ((str(n), bit) for n, bit in enumerate(cell["connections"]["DO"]))
     else:

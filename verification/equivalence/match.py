@@ -47,12 +47,12 @@ class Matched:
     of_bank: dict[str, int] = field(default_factory=dict)
 
     def logic(self) -> Logic:
-        """Gates, and memories of which this is known."""
+        """Makes gates that know the constant columns and the banks found so far."""
         return Logic(self.constant, dict.fromkeys(self.of_bank, ADDRESS_PINS))
 
     def literals(self, gates: Sweep) -> tuple[Literals, Literals]:
-        """Variables for what registers of the design and bits of the netlist are now, the same for those that stand
-        for each other."""
+        """Makes variables for the present values of registers of the design and of bits of the netlist; matched ones
+        share one."""
         states = {bit: gates.variable() for bit in self.netlist.starts}
         there = CONSTANTS | states
         registers = {bit: there[other] for bit, other in self.partner.items()}
@@ -67,7 +67,7 @@ class Matched:
 
     @property
     def open(self) -> list[Bit]:
-        """Registers of which nothing is known."""
+        """Registers without a match so far."""
         return [bit for bit in self.rtl.registers if bit not in self.partner and bit not in self.equal]
 
 
@@ -104,7 +104,7 @@ def _banks(found: Matched) -> None:
 
 
 def _without_name(found: Matched) -> None:
-    """Registers that take what another one has with the same clock, one behind the other."""
+    """Matches registers that take the value of another one with the same clock, one behind the other."""
     outside = found.netlist.pins(driven=True)
     clocks = {bit: outside.get(place) for place, bit in found.rtl.outputs.items()}
     taken = set(found.partner.values())
@@ -135,8 +135,8 @@ class _Cycle(NamedTuple):
 
 
 def _constants(found: Matched) -> _Cycle:
-    """Registers and columns of memories that stay what they are at first, whatever the others are. Returns a cycle with
-    all of them."""
+    """Finds registers and columns of memories that keep their initial values, whatever the others are. Returns a cycle
+    with all of them."""
     while True:
         here, following, gates = cycle = _once(found)
         before = len(found.equal) + len(found.constant)
@@ -157,7 +157,7 @@ def _constants(found: Matched) -> _Cycle:
 
 
 def _equal(found: Matched, cycle: _Cycle) -> None:
-    """Registers that become the same as another one wherever they were the same."""
+    """Finds registers that stay equal to another one, once they were equal."""
     while True:
         here, following, gates = cycle
         values = {bit: (gates.value(here[bit]), gates.value(becomes))

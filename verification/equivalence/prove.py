@@ -52,7 +52,7 @@ class Verdict:
 
 
 def prove(rtl: Rtl, netlist: Netlist, track: Callable[[list[End]], Iterable[End]] = iter) -> Verdict:
-    """Proves what there is to prove, one end after the other.
+    """Proves all ends of a design, one after the other.
 
     Args:
         rtl, netlist: the design, and what was made of it.
@@ -112,7 +112,7 @@ class _Proof:
         }
 
     def ends(self) -> Iterator[End]:
-        """Yields all that must be equal."""
+        """Yields all ends, whose literals must be equal."""
         for bit, register in self.rtl.registers.items():
             clock = self.here[register.clock]
             set_now = self.here[register.set_low] ^ 1 if register.set_low is not None else FALSE
@@ -132,13 +132,13 @@ class _Proof:
         return End(REGISTER, register.names[0], pairs, register.start in ("", start))
 
     def _kept_in(self, bit: Bit, partner: Bit, mine: Next) -> End:
-        """Returns a register for which a bit of the netlist stands, or a constant."""
+        """Returns the end of a register that a bit of the netlist stands for, or a constant."""
         if partner in CONSTANTS:
             return self._register(bit, mine, Next(CONSTANTS[partner], mine.clock, mine.set_now), partner)
         return self._register(bit, mine, self.nexts.get(partner, Next(FALSE, FALSE)), self.netlist.starts[partner])
 
     def _same_as(self, bit: Bit, other: Bit, mine: Next) -> End:
-        """Returns a register that equals another one, or a constant."""
+        """Returns the end of a register that equals another one, or a constant."""
         if other in CONSTANTS:
             return self._kept_in(bit, other, mine)
         register = self.rtl.registers[other]

@@ -21,7 +21,7 @@ CANDIDATES = 4
 
 
 class Sweep(Gates):
-    """Gates that know what their nodes were for some inputs."""
+    """Gates with the values of their nodes for some inputs."""
 
     def __init__(self, seed: int = 1) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Sweep(Gates):
         return self.values[literal >> 1] ^ (every if literal & 1 else 0)
 
     def freeze(self) -> None:
-        """All nodes so far are those that new ones are compared with."""
+        """Fixes the nodes so far as those that new ones are compared with."""
         self.old = len(self.inputs)
         self.value(0)
         self._index()
@@ -94,7 +94,7 @@ class Sweep(Gates):
         return found
 
     def _recompute(self) -> None:
-        """All values for the inputs that told two nodes apart, and for some near them."""
+        """Computes the values of all nodes for inputs that told two nodes apart, and for some near them."""
         self.value(0)
         more = NEAR * len(self._found)
         new = [0] * len(self.inputs)

@@ -23,7 +23,7 @@ ADDRESS_BITS = 16
 
 @dataclass(frozen=True, eq=False)
 class Unit:
-    """Bits that are computed of others without a clock.
+    """A unit of combinational logic: bits computed of others without a clock.
 
     Attributes:
         inputs, outputs: bits of the netlist.
@@ -36,7 +36,7 @@ class Unit:
 
 
 class Logic:
-    """Gates, and what memories hold: any bits, the same where memory, column and address are.
+    """Gates, and reads of memories: any bits, the same for the same memory, column and address.
 
     Args:
         constant: columns of memories that are the same in all rows, and what they are.
@@ -48,7 +48,7 @@ class Logic:
         self._known: dict[tuple[str, int, tuple[int, ...]], int] = {}
 
     def read(self, memory: str, columns: Sequence[int], address: Sequence[int]) -> list[int]:
-        """Returns some columns of the row at an address: of banks, that of the one which the upper bits name."""
+        """Returns some columns of the row at an address; in a banked memory the upper bits choose the bank."""
         cut = self.banked.get(memory, ADDRESS_BITS)
         for n, bit in enumerate(address[cut:], cut):
             if bit not in (FALSE, TRUE):

@@ -139,7 +139,7 @@ class Bench:
             self._assert(name, condition)
 
     def invariant(self, condition: Any) -> None:
-        """Proved with the properties, and what makes them inductive."""
+        """States an invariant, which is proved with the properties and makes them inductive."""
         if self.only is None:
             self._assert("invariant", condition)
 

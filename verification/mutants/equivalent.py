@@ -76,14 +76,14 @@ class Prover:
         self._first = {bit: TRUE if value == "1" else FALSE for bit, value in netlist.start.items()}
 
     def _cycles(self, history: int) -> list[dict[Any, int]]:
-        """Literals by bit in any cycle behind `history` others, which began with whatever state, and in each of the
-        cycles before that."""
+        """Literals by bit in a cycle after `history` others, of which the first has any state; then those of each
+        earlier cycle."""
         if history not in self._known:
             self._known[history] = [self._run({}, history), *(self._run(self._first, n) for n in range(history))]
         return self._known[history]
 
     def _run(self, state: Mapping[Any, int], cycles: int) -> dict[Any, int]:
-        """Literals by bit so many cycles after one that begins with a state; what it does not say is anything."""
+        """Literals by bit so many cycles after one that begins with a state; bits missing in it are free."""
         values: dict[Any, int] = {}
         for left in range(cycles, -1, -1):
             values = {"0": FALSE, "1": TRUE}
@@ -148,8 +148,8 @@ class Prover:
         return found
 
     def _differing(self, good: Mapping[Any, int], faulty: Mapping[Any, int]) -> list[str]:
-        """Ends that differ for one choice of the variables, but those that spoil nothing new. None if no choice makes
-        any of them differ."""
+        """Ends that differ for one choice of the variables, but those that spoil nothing new; empty if no choice makes
+        any differ."""
         pairs: dict[str, tuple[int, int]] = {}
         for name, end in self.netlist.ends.items():
             if not any(bit in faulty for bit in (end.bit, *end.when)):

@@ -35,7 +35,7 @@ REVIEWED = Path(__file__).with_name("reviewed.toml")
 
 @dataclass(frozen=True)
 class Found:
-    """A fault, and what became of it.
+    """A fault, and the trial that finds it.
 
     Attributes:
         fault: which.

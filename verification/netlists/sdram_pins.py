@@ -24,7 +24,7 @@ COMMANDS = ("LOAD MODE", "REFRESH", "PRECHARGE", "ACTIVE", "WRITE", "READ", "BUR
 
 
 def rules_of(chip: SdramChip, unit_ns: float) -> np.ndarray:
-    """`SdramRules`, int64.
+    """The rules of a chip as `SdramRules`, int64.
 
     Args:
         unit_ns: what times are counted in.
@@ -56,7 +56,7 @@ def rules_of(chip: SdramChip, unit_ns: float) -> np.ndarray:
 
 
 def nets_of(numbers: Numbers) -> np.ndarray:
-    """`SdramNets`, int32.
+    """The nets of a chip's pins as `SdramNets`, int32.
 
     Raises:
         FpgaError: a pin is missing or has no register, registers are on several clocks, or the chip's is none.

@@ -152,7 +152,7 @@ class DecoderReference(wiring.Component):
         return m
 
     def _following(self, m: Module) -> list[Value]:
-        """States before words; which of them need one that is not there."""
+        """Computes the states before they take words. Returns which lanes need a word that is not there."""
         held_up: list[Value] = []
         weights = []
         for i, (z, slot, following) in enumerate(zip(self.states, self.slots, self.following, strict=True)):
@@ -166,7 +166,7 @@ class DecoderReference(wiring.Component):
         return held_up
 
     def _give(self, m: Module, held_up: list[Value], decodes: Value) -> Value:
-        """Words for the reserves; how many."""
+        """Hands out words to the reserves. Returns their number."""
         place: Value = C(0)  # words for the banks before
         for bank in range(self.number):
             lanes = range(bank, len(self.states), self.number)
@@ -185,7 +185,7 @@ class DecoderReference(wiring.Component):
         return place
 
     def _words(self, m: Module, comes: Value) -> None:
-        """The queue loses `taken` words, and then gets those of a beat."""
+        """Updates the queue: it loses `taken` words, and then gets those of a beat."""
         rest = Signal.like(self.waiting, name="rest")
         m.d.comb += rest.eq(self.waiting - self.taken)
         m.d.sync += self.waiting.eq(rest + Mux(comes, self.number, 0))
@@ -197,7 +197,7 @@ class DecoderReference(wiring.Component):
             m.d.sync += register.eq(value)
 
     def _round(self, m: Module) -> None:
-        """States and reserves."""
+        """Updates states and reserves at the end of a round."""
         for i, (after, words, reserved) in enumerate(zip(self.nexts, self.reserve, self.reserved, strict=True)):
             following, (appends, word) = self.following[i], self.appended[i]
             takes = self.round_ & (following < LOW)

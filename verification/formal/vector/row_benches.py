@@ -75,12 +75,12 @@ class Load:
         return now
 
     def same(self, registers: Iterable[Value], state: State) -> None:
-        """The unit is where the reference is: what makes proofs inductive."""
+        """States that registers equal the state of the reference, which makes proofs inductive."""
         for register, value in zip(registers, state, strict=True):
             self.b.invariant(implies(self.in_time, register == value))
 
     def found(self, register: Value, value: Value, bits: Value) -> None:
-        """The same of one to which bits are added from below, of which so many are new."""
+        """States that the low `bits` of a register equal those of the reference: bits are added from below."""
         self.b.invariant(implies(self.in_time, (register ^ value) & ((1 << bits) - 1) == 0))
 
 

@@ -26,7 +26,7 @@ class _Late(BaseException):
 
 
 def attempt(kind: str, seed: int, folder: Path) -> tuple[str, str]:
-    """WORKS or REFUSED, else what went wrong; and the message or the place."""
+    """Tries a mutated file. Returns WORKS, REFUSED or the fault, and the message or the place."""
     rng = Random(f"{kind}/{seed}")
     made = KINDS[kind]
     data = made.mutated(rng)
@@ -49,7 +49,7 @@ def attempt(kind: str, seed: int, folder: Path) -> tuple[str, str]:
 
 
 def _place(error: BaseException) -> str:
-    """Returns the last line of ours, and the last one."""
+    """Returns the last line of a traceback in our sources, and the last line of all."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if "site-packages" not in f.filename and "/lib/python" not in f.filename]
     text = lambda f: f"{'/'.join(Path(f.filename).parts[-3:])}:{f.lineno}"
