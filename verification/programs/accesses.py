@@ -73,7 +73,7 @@ def assembled(
 
 
 def accesses_of(machine: structs.Assembler, tape: np.ndarray) -> list[tuple[list[Access], list[Access]]]:
-    """Returns what each run of a tile program reads and writes, in elements of ACC."""
+    """Returns the accesses of each run of a tile program, reads and writes, those of ACC in elements."""
     numbers = iter(assembler.list_accesses(machine, tape))
     found = []
     for reads in numbers:

@@ -131,8 +131,8 @@ def _results(b: TfliteBuilder, kept: int, corners: list[str], boxes: str, values
 
     sides = [b.onnx("Mul", [b.onnx("Gather", [side, boxes], {"axis": 0}), there]) for side in corners]
     column = b.constant("shape", [count, 1], np.int64)
-    shown(b.onnx("Concat", [b.onnx("Reshape", [side, column]) for side in sides], {"axis": 1}), 0, [1, kept, 4])
-    shown(b.onnx("Mul", [b.cast(kinds, np.float32), there]), 1, [1, kept])
-    shown(b.onnx("Mul", [values, there]), 2, [1, kept])
+    emit_result(b.onnx("Concat", [b.onnx("Reshape", [side, column]) for side in sides], {"axis": 1}), 0, [1, kept, 4])
+    emit_result(b.onnx("Mul", [b.cast(kinds, np.float32), there]), 1, [1, kept])
+    emit_result(b.onnx("Mul", [values, there]), 2, [1, kept])
     total = b.onnx("ReduceSum", [there, b.constant("axes", [0], np.int64)], {"keepdims": 1})
     b.onnx("Identity", [total], output=b.result([1], k=3))

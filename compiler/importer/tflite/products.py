@@ -1,4 +1,4 @@
-"""What every number system brings for convolutions and products by weights."""
+"""Convolutions and products by weights in each number system: bytes, floats, 16 bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators of 16-bit activations share: scaling in 32 bits, rounding."""
+"""Scaling in 32 bits and rounding, which operators of 16-bit activations share."""
 
 from __future__ import annotations
 

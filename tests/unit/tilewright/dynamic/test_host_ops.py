@@ -222,7 +222,7 @@ def test_scan_of_opset_8(steps, lengths):
 
 @pytest.mark.parametrize("lengths", [[4, 5, 1], [4, 0, 1], [-1, 4, 4]])
 def test_scan_refuses_lengths_beyond_the_sequences(lengths):
-    """As onnxruntime does."""
+    """The result is that of onnxruntime."""
     dynamic = tw.compile(scan_of_opset_8(True), cache=False)
     feeds = {"start": np.ones((3, 2), np.float32), "xs": np.ones((3, 4, 2), np.float32)}
     with pytest.raises(tw.TilewrightError, match=r"Scan .*sequence_lens=.* must be 3 lengths of 1 to 4"):
