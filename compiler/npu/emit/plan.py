@@ -62,6 +62,7 @@ class TilePlans(dict[Hashable, TilePlan[Any]]):
         alone, banded: estimated cycles of single layers and work of groups, by the shape of the layers and what is on
             the chip: layers of one shape are looked at once.
         by_channel: how groups run by channels, by the same.
+        shapes: of layers, by `id`, see `tilewright.compiler.npu.schedule.shape`.
         recorded: tile programs of layers, see `tilewright.compiler.npu.emit.recording`.
         counted: work of layers where nothing is emitted, see `tilewright.compiler.npu.schedule.counting`.
     """
@@ -72,6 +73,7 @@ class TilePlans(dict[Hashable, TilePlan[Any]]):
         self.alone: dict[Hashable, float] = {}
         self.banded: dict[Hashable, list[BandedWork]] = {}
         self.by_channel: dict[Hashable, Any] = {}
+        self.shapes: dict[int, Any] = {}
         self.recorded: dict[Hashable, Any] = {}
         self.counted: dict[Hashable, Any] = {}
         self._searched: dict[Hashable, list[tuple[int, TilePlan[Any]]]] = {}

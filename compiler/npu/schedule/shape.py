@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -14,16 +14,19 @@ from tilewright.compiler.npu.layers.layer import Layer
 _NAMES = {"name", "op", "tile", "source", "tensor", "macs"}
 
 
-def shape_of(layers: Iterable[Layer], outside: Collection[str] = ()) -> tuple[list[Any], Callable[[str], int]]:
+def shape_of(
+    layers: Iterable[Layer], outside: Collection[str] = (), numbers: dict[Any, int] | None = None
+) -> tuple[list[Any], Callable[[str], int]]:
     """The shape of layers as plain values, in which every buffer is a number; and what gives the number of a buffer.
 
     Args:
         outside: buffers that others read.
+        numbers: of names, to be filled; none so far.
     """
-    numbers: dict[Any, int] = {}
+    found: dict[Any, int] = {} if numbers is None else numbers
 
     def number(name: Any) -> int:
-        return numbers.setdefault(name, len(numbers))
+        return found.setdefault(name, len(found))
 
     def plain(value: Any, key: str = "") -> Any:
         if key == "buffer" or key == "extra_reads":
@@ -45,3 +48,23 @@ def shape_of(layers: Iterable[Layer], outside: Collection[str] = ()) -> tuple[li
         return value.item() if isinstance(value, np.generic) else value
 
     return [plain(layer) for layer in layers], number
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """The shape of one layer.
+
+    Attributes:
+        text: equal for layers of equal shape.
+        names: buffers and tables, which `text` has numbers for, in their order.
+    """
+
+    layer: Layer
+    text: str
+    names: tuple[Any, ...]
+
+    @staticmethod
+    def of(layer: Layer) -> LayerShape:
+        numbers: dict[Any, int] = {}
+        plain, _ = shape_of([layer], numbers=numbers)
+        return LayerShape(layer, repr(plain), tuple(numbers))
