@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MAX_EFFORT = 3
 KEEP = ("outputs", "all")
 #: Stages that `print_after` accepts besides the passes of the front end and the rewrites for the NPU.
-STAGES = ("place", "tails", "layouts", "tasks", "partition", "schedule", "segments", "allocate", "emit")
+STAGES = ("place", "tails", "layouts", "tasks", "partition", "schedule", "segments", "allocate", "tiles", "emit")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -86,6 +86,7 @@ def compile_graph(
             progress=lambda done: report("emit", 0.5 + 0.4 * done),
         )  # fmt: skip
         show("schedule", emission.describe_layers)  # only now are the tiles known
+        show("tiles", lambda: "\n".join(emission.tiles))
         show("emit", emission.describe_instructions)
 
         report("kernels", 0.9)

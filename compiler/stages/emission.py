@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tilewright.compiler import cpu
 from tilewright.compiler.errors import CompileError
@@ -33,12 +33,14 @@ class Emission:
         steps: of the program, in order.
         layers: rows of the reports, in order.
         coder: what it did to the weights, None where there is no decoder.
+        tiles: lines of the tile programs, where they are to be printed.
     """
 
     image: bytes
     steps: list[NpuStep | CpuStep]
     layers: list[Layer]
     coder: WeightCoder | None = None
+    tiles: list[str] = field(default_factory=list)
 
     def describe_layers(self) -> str:
         """One line per layer, with its tiles."""
@@ -78,6 +80,8 @@ def emit(
 ) -> Emission:
     """Emits all steps; what the layers need of weights, parameters and tables goes to the memory's constants."""
     emitter = Emitter(config, memory.arena.size, memory=options.memory)
+    if options.prints("tiles"):
+        emitter.listing = []
     context = Context(config, emitter, memory.constants, memory.device_offsets, plans=schedules.plans)
     context.coder = _coder(config, steps, schedules, memory, options) if config.weight_codes else None
     layers = [step.tasks for step in steps if isinstance(step, LayerStep)]
@@ -101,7 +105,7 @@ def emit(
                 for node in step.tasks
                 if not is_conversion(node)
             ]
-    emission = Emission(bytes(emitter.image), ran, rows, context.coder)
+    emission = Emission(bytes(emitter.image), ran, rows, context.coder, emitter.listing or [])
     emission.verify()
     return emission
 

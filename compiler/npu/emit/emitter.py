@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from tilewright.compiler.npu.emit import assembler, structs
+from tilewright.compiler.npu.emit import assembler, listing, structs
 from tilewright.compiler.npu.emit.spaces import sizes
 from tilewright.compiler.npu.emit.tile_program import ONCE, Level, Loop, Operation, Place, PostFields
 from tilewright.isa.codes import CodeMode
@@ -35,6 +35,7 @@ class Emitter:
         image: all instructions so far, `INSTRUCTION_BYTES` each.
         read_bytes, write_bytes: of memory, by all loads and stores so far.
         position: operations of this step so far.
+        listing: where there is a list, the tile programs of complete steps are appended to it as lines of text.
     """
 
     def __init__(
@@ -44,6 +45,8 @@ class Emitter:
         self.dry = dry
         self.image = bytearray()
         self.read_bytes = self.write_bytes = self.position = 0
+        self.listing: list[str] | None = None
+        self._marks: list[tuple[int, str]] = []
         self._parts: list[np.ndarray] = []  # of the tape, before `_tape`
         self._tape: list[int] = []
         self._work = dict.fromkeys(Engine, 0)
@@ -89,6 +92,11 @@ class Emitter:
         self.read_bytes += read_bytes
         self.write_bytes += write_bytes
 
+    def mark(self, text: str) -> None:
+        """Puts a text into the listing, before the next operation."""
+        if self.listing is not None:
+            self._marks.append((self.position, text))
+
     def end_step(self) -> list[int]:
         """Writes an NPU step and closes it with END. Returns for each operation, and the end, where it begins in the
         image, with what was written ahead at that time; nothing where work is only counted."""
@@ -96,7 +104,11 @@ class Emitter:
         if self.dry:
             return []
         first = self.length
-        image, begins = assembler.assemble(self.machine, self.tape)
+        tape = self.tape
+        image, begins = assembler.assemble(self.machine, tape)
+        if self.listing is not None:
+            self.listing += listing.lines(tape.tolist(), self._marks)
+        self._marks.clear()
         self._tape.clear()
         self._parts.clear()
         self.image += image

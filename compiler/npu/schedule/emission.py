@@ -46,6 +46,7 @@ def emit_step(context: Context, units: list[LayerGroup], stays: list[Stay], star
         index = start + len(rows)
         covered = range(index, index + len(unit.layers))
         first = context.emitter.position
+        context.emitter.mark("; ".join(layer.describe() for layer in unit.layers))
         for stay in stays:
             if stay.first in covered:
                 stay.settle(context)
