@@ -106,8 +106,11 @@ def _refined(
     refined = refine_groups(problem, resident, _part(progress, 3, 4))
     if refined.schedule is schedule and cost is None:
         return start
-    # Parts were compared so far.
-    return Costed(refined.schedule, problem.cost(refined.schedule))
+    # Units that differ were compared so far, whose costs beside others may be a little different.
+    exact = Costed(refined.schedule, problem.cost(refined.schedule))
+    if refined.schedule is schedule or exact.cost < start.cost:
+        return exact
+    return min(exact, Costed(schedule, problem.cost(schedule)), key=attrgetter("cost"))
 
 
 def _part(progress: Callable[[float], None], number: int, count: int) -> Callable[[float], None]:

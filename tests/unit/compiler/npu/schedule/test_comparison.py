@@ -49,7 +49,7 @@ def test_other_tiles_of_a_layer(step: StepProblem, layer: int) -> None:
     measured: list[int] = []
     found = compared(counted(step, measured), Costed(before, whole[0]), after)
     assert found.schedule is after and found.cost != whole[0]
-    assert found.cost == pytest.approx(whole[1], rel=0.005)
+    assert found.cost == pytest.approx(whole[1], rel=0.01)
     alone: list[int] = []
     counted(step, alone).cost(after)
     assert len(measured) == 2 and max(measured) < alone[0] / 3
