@@ -100,7 +100,7 @@ UNARY_FLOAT: dict[str, tuple[Callable[[Expr], Expr], int]] = {
     "Tanh": (m.tanh, 16),
     "Sigmoid": (m.sigmoid, 12),
     "Softplus": (m.softplus, 24),
-    "Softsign": (lambda x: x / (call("fabs", x) + 1.0), 4),
+    "Softsign": (lambda x: 1.0 / (call("fabs", x) + 1.0) * x, 4),
     "HardSwish": (lambda x: x * clamp(x * (1.0 / 6.0) + 0.5, 0.0, 1.0), 3),
     "Mish": (lambda x: x * m.tanh(m.softplus(x)), 40),
     "Sin": (m.sin, 30),
@@ -141,10 +141,17 @@ def unary_float(ctx: Context) -> None:
     elementwise(ctx, [ctx.input()], body, cost)
 
 
+def _thresholded(x: Expr, alpha: float) -> Expr:
+    """x above alpha, else 0: also for NaN. Greater than 0 is no less than the least positive number: LLVM (22,
+    InstCombine) would take a maximum of x and 0 for the Relu before it, which keeps a NaN."""
+    least = {"f32": 2.0**-149, "f64": 2.0**-1074}[x.dtype]
+    return select(x >= least if alpha == 0 else x > alpha, x, 0.0)
+
+
 # Functions with parameters: op -> (defaults, body of x and the parameters, cost).
 PARAMETRIC: dict[str, tuple[dict[str, float], Callable[..., Expr], int]] = {
     "LeakyRelu": ({"alpha": 0.01}, lambda x, alpha: select(x < 0.0, x * alpha, x), 2),
-    "ThresholdedRelu": ({"alpha": 1.0}, lambda x, alpha: select(x > alpha, x, 0.0), 2),
+    "ThresholdedRelu": ({"alpha": 1.0}, _thresholded, 2),
     "Elu": ({"alpha": 1.0}, lambda x, alpha: select(x < 0.0, m.expm1(x) * alpha, x), 16),
     "Celu": (
         {"alpha": 1.0},

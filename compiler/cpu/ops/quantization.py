@@ -57,10 +57,14 @@ def by_reciprocal(x: Expr, scale: np.float32, zero_point: int, dtype: str, has_f
     rounds as the division does. Without: a product with the reciprocal in float64 is off by less than 2^-51 of it, and
     no quotient of two numbers of 24 bits is within 2^-49 of a number between two neighbours of 24 bits. x is clamped
     before, so that nothing overflows; where remainders could be subnormal, quotients are far below 1/2.
+
+    A NaN is replaced at the end: LLVM (22, InstCombine) takes the clamp here for one with the same bound that the op
+    before made, such as Relu's, though that one keeps a NaN.
     """
     lo, hi = int_range(dtype)
+    number = x.eq(x)
     low, high = ((np.float32(bound - zero_point) * scale) for bound in (lo, hi))
-    x = select(x > const(float(low), "f32"), x, const(float(low), "f32"))  # NaN becomes the lower bound
+    x = select(x > const(float(low), "f32"), x, const(float(low), "f32"))
     x = select(x < const(float(high), "f32"), x, const(float(high), "f32"))
     if has_fma:
         minus, reciprocal = const(-float(scale), "f32"), const(float(_reciprocal(scale)), "f32")
@@ -70,7 +74,8 @@ def by_reciprocal(x: Expr, scale: np.float32, zero_point: int, dtype: str, has_f
     else:
         q = (x.to("f64") * const(1 / float(scale), "f64")).to("f32")
     steps = (q + const(float(_WHOLE), "f32")).bits("i32")
-    return (steps - const(int(_WHOLE.view(np.int32)) - zero_point, "i32")).to(dtype)
+    steps = steps - const(int(_WHOLE.view(np.int32)) - zero_point, "i32")
+    return select(number, steps, const(lo, "i32")).to(dtype)
 
 
 def _reciprocal(scale: np.float32) -> np.float32:

@@ -74,6 +74,8 @@ def node_value(graph: Graph, node: Node, inputs: list[np.ndarray | None]) -> lis
         with np.errstate(all="ignore"):
             if node.op in EXACT:
                 return [np.asarray(EXACT[node.op](x.astype(np.float64))).astype(np.float32)]
+            if node.op == "Softsign":  # onnxruntime's two roundings: reciprocal, then product
+                return [np.reciprocal(np.abs(x) + np.float32(1)) * x]
             if node.op == "Gelu" and node.attrs.get("approximate", "none") == "none":
                 return [np.asarray(_gelu(x.astype(np.float64))).astype(np.float32)]
             if node.op == "Swish":

@@ -2,10 +2,10 @@
 
     Q(s1,z1) -> DQ(s1,z1) -> Q(s2,z2) -> DQ(s2,z2)   =>   Q(s,z) -> DQ(s,z)
 
-s and z cover the part of the real line both pairs can represent: [max of the lows, min of the highs] over 255 steps.
-The ONNX text defines two roundings instead, but the reference computes this whenever nothing else reads the tensors in
-between. Ops that change nothing may stand between them (`_next`). Pairs that come from QLinear ops are left alone, like
-in onnxruntime: such a Q or DQ carries the name of the op it belongs to.
+s and z cover the part of the real line both pairs can represent: [max of the lows, min of the highs] over 255 steps, or
+65535 at 16 bits. The ONNX text defines two roundings instead, but the reference computes this whenever nothing else
+reads the tensors in between. Ops that change nothing may stand between them (`_next`). Pairs that come from QLinear ops
+are left alone, like in onnxruntime: such a Q or DQ carries the name of the op it belongs to.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from tilewright.compiler.graph.graph import Graph, Node, Quant
 from tilewright.compiler.graph.quantization import limits
 from tilewright.compiler.graph.tensor import EIGHT_BIT
 from tilewright.compiler.passes.annotate import quant_of
+
+#: Types of the pairs that onnxruntime merges.
+_TYPES = (*EIGHT_BIT, np.dtype(np.int16), np.dtype(np.uint16))
 
 
 def merge_requantization(graph: Graph) -> None:
@@ -110,7 +113,7 @@ def _merged(graph: Graph, first: Node, back: Node, again: Node, last: Node) -> Q
     if not a.same_as(quants[1]) or not b.same_as(quants[3]):
         return None
     dtype = graph.tensor(first.outputs[0]).dtype
-    if dtype not in EIGHT_BIT or graph.tensor(again.outputs[0]).dtype != dtype:
+    if dtype not in _TYPES or graph.tensor(again.outputs[0]).dtype != dtype:
         return None
     if a.same_as(b):
         return a

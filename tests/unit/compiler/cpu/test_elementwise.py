@@ -229,6 +229,27 @@ def test_quantize_as_by_division(scale: float, zero: np.int8 | np.uint8) -> None
     np.testing.assert_array_equal(execute(compile_all(graph), graph, {"x": x})[0], want)
 
 
+@pytest.mark.parametrize("zero", [-128, -100, 127])
+@pytest.mark.parametrize(
+    ("before", "bounds"), [("Relu", []), ("Clip", [0.0]), ("Clip", [-1.4]), ("Clip", [-12.75]), ("Clip", [0.0, 6.0])]
+)
+def test_quantize_nan_behind_the_same_bound(before: str, bounds: list[float], zero: int) -> None:
+    """NaN becomes the lower limit though Relu and Clip keep it, also where their bound is the one of the limit: -128
+    less the zero point, by the scale. LLVM takes the one clamp for the other there."""
+    n = helper.make_node
+    consts = {f"b{i}": np.float32(bound) for i, bound in enumerate(bounds)}
+    nodes = [n(before, ["x", *consts], ["r"]), n("QuantizeLinear", ["r", "s", "z"], ["y"])]
+    x = np.concatenate([SPECIAL, normal(300)])
+    check(nodes, {"x": x}, {**consts, "s": np.float32(0.05), "z": np.int8(zero)}, ["y"])
+
+
+def test_thresholded_relu_of_nan() -> None:
+    """It gives 0 for NaN, also above 0 behind a Relu, which keeps it."""
+    n = helper.make_node
+    x = np.array([np.nan, -1, 1e-45, 0, 2, np.inf] * 5, np.float32)
+    check([n("Relu", ["x"], ["r"]), n("ThresholdedRelu", ["r"], ["y"], alpha=0.0)], {"x": x}, {}, ["y"])
+
+
 def test_dynamic_quantize() -> None:
     for x in (normal(5, 7), np.abs(normal(9)) + 1, -np.abs(normal(9)) - 1):
         check_op("DynamicQuantizeLinear", [x], outputs=3)

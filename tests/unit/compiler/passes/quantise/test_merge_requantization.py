@@ -75,6 +75,20 @@ def test_between_two_pairs(name: str, read: str) -> None:
         onnx_models.assert_equal(m.build(), m.feeds())
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16])
+@pytest.mark.parametrize("chain", [[], CHAINS["identity"], CHAINS["div"], CHAINS["reshape"]])
+def test_types_of_pairs(chain: list[Step], dtype: type) -> None:
+    """Pairs of 16 bits merge, too; values half a step of the second pair off, and ranges of either zero point."""
+    middle = (int(np.iinfo(dtype).min) + int(np.iinfo(dtype).max) + 1) // 2
+    for first, second in (((0.05, 0), (0.1, 0)), ((0.25, 0), (0.05, 5)), ((0.05, -7), (0.075, middle))):
+        m = Model(dtype, seed=4)
+        x = m.input((1, 3, 6, 6), first[0], middle + first[1])
+        m.output(m.requantized([x, *_chain(m, x, chain)][-1], second[0], middle + second[1] - second[1] // 2))
+        feeds = m.feeds()
+        values = np.random.default_rng(5).integers(-99, 99, (1, 3, 6, 6)) * np.float32(second[0] / 2)
+        onnx_models.assert_equal(m.build(), feeds, {name: values.astype(np.float32) for name in feeds})
+
+
 @pytest.mark.parametrize("name", ["identity", "reshape"])
 def test_between_integers(name: str) -> None:
     m = Model(np.int8, seed=2)
