@@ -6,6 +6,7 @@ dequantize(q) = f32(f32(q - z) * s)
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,10 @@ from tilewright.isa import numerics
 
 #: Attribute of a DequantizeLinear that the model gives no zero point: onnxruntime makes no integer Gemm of it.
 NO_ZERO_POINT = "no_zero_point"
+
+#: Attribute of a QuantizeLinear that is a TFLite file's QUANTIZE of floats. LiteRT multiplies by a reciprocal there
+#: (`quantize_as_litert`), and computes ops before it in floats: rules by which onnxruntime fuses them do not hold.
+AS_LITERT = "as_litert"
 
 
 def ordinary(quant: Quant, signed: bool = False) -> bool:
@@ -50,6 +55,21 @@ def quantize(x: Any, quant: Quant, dtype: np.dtype) -> np.ndarray:
     with np.errstate(all="ignore"):
         known = np.where(np.isnan(values), np.float32(-np.inf), values)
         return np.asarray(numerics.quantize(known, quant.scale, int(quant.zero_point), dtype))
+
+
+def quantize_as_litert(x: Any, quant: Quant, dtype: np.dtype) -> np.ndarray:
+    """Quantises float32 to 8 bits, per tensor, as LiteRT does: sat(RNE(f32(x * f32(1 / s))) + z). NaN becomes the upper
+    limit.
+    """
+    low, high = limits(dtype)
+    with np.errstate(all="ignore"):
+        steps = np.rint(np.asarray(x, np.float32) * (np.float32(1) / np.float32(quant.scale))) + int(quant.zero_point)
+        return np.clip(np.where(np.isnan(steps), high, steps), low, high).astype(dtype)
+
+
+def quantize_by(attrs: Mapping[str, Any], x: Any, quant: Quant, dtype: np.dtype) -> np.ndarray:
+    """Quantises by the rule of a QuantizeLinear with these attributes."""
+    return (quantize_as_litert if attrs.get(AS_LITERT) else quantize)(x, quant, dtype)
 
 
 def dequantize(q: np.ndarray, quant: Quant) -> np.ndarray:

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from tilewright.compiler.graph.ops.wide import QConv16, Wide
-from tilewright.compiler.graph.quantization import is_activation
+from tilewright.compiler.graph.quantization import AS_LITERT, is_activation
 from tilewright.compiler.graph.states import SCATTERS
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ _NO_INTEGERS = {
     "ArgMax": "its results are places of 64 bits, those of the NPU are bytes",
 }
 _NO_INTEGERS["ArgMin"] = _NO_INTEGERS["ArgMax"]
+_IN_FILE = "the file has it in floats, between DEQUANTIZE and QUANTIZE"
 _MOVED = ("Concat", "Expand", "Gather", "GatherElements", "GatherND", "Pad", "Reshape", "Slice", "Split", "Tile",
           "Transpose", *SCATTERS)  # fmt: skip
 """Ops that stand between DequantizeLinear and QuantizeLinear only where onnxruntime keeps them in floats."""
@@ -132,8 +133,8 @@ def _by_channel(graph: Graph) -> dict[str, str]:
         constants = [name for name in node.inputs if graph.tensor(name).is_const and graph.tensor(name).size > 1]
         if len(tensors) != 1 or not constants or tensors[0] not in makers:
             continue
-        after = {reader.op for reader in readers.get(node.outputs[0], [])}
-        if makers[tensors[0]].op == "DequantizeLinear" and after == {"QuantizeLinear"}:
+        after = readers.get(node.outputs[0], [])
+        if makers[tensors[0]].op == "DequantizeLinear" and _quantised(after) and not _in_file(after):
             found[node.name or node.outputs[0]] = (
                 f"{node.op} with several constants is the NPU's between its layers, where a scale for each channel of "
                 "planes gives the model's bytes for every value"
@@ -162,19 +163,28 @@ def _floats(graph: Graph, known: Container[str]) -> dict[str, str]:
             continue
         tensors = [graph.tensor(n) for n in node.inputs if n and not graph.tensor(n).is_const]
         before = [makers[t.name].op if t.name in makers else "" for t in tensors]
-        after = {op for output in node.outputs for op in _ops_behind(readers, output)}
+        after = [reader for output in node.outputs for reader in _behind(readers, output)]
         places = node.op in ("ArgMax", "ArgMin") and all(is_activation(t) for t in tensors)
-        if places or (set(before) == {"DequantizeLinear"} and after == {"QuantizeLinear"}):
+        if places or (set(before) == {"DequantizeLinear"} and _quantised(after)):
             none = "no rule is known by which integers give its bytes, so it is computed in floats as by onnxruntime"
-            found[name] = _NO_INTEGERS.get(node.op, none)
+            found[name] = _IN_FILE if _in_file(after) else _NO_INTEGERS.get(node.op, none)
     return found
 
 
-def _ops_behind(readers: Mapping[str, list[Node]], name: str) -> set[str]:
-    """The ops that read a tensor, be it through Relu and Clip, which become a clamp of the integers."""
-    found = set()
+def _quantised(readers: list[Node]) -> bool:
+    return {reader.op for reader in readers} == {"QuantizeLinear"}
+
+
+def _in_file(readers: list[Node]) -> bool:
+    """True if a TFLite file quantises the floats that these nodes read."""
+    return any(reader.attrs.get(AS_LITERT) for reader in readers)
+
+
+def _behind(readers: Mapping[str, list[Node]], name: str) -> list[Node]:
+    """The nodes that read a tensor, be it through Relu and Clip, which become a clamp of the integers."""
+    found = []
     for reader in readers.get(name, []):
-        found |= _ops_behind(readers, reader.outputs[0]) if reader.op in ("Relu", "Clip") else {reader.op}
+        found += _behind(readers, reader.outputs[0]) if reader.op in ("Relu", "Clip") else [reader]
     return found
 
 

@@ -27,10 +27,14 @@ from tilewright.compiler.cpu.ops.elementwise import widen
 from tilewright.compiler.cpu.ops.rules import op
 from tilewright.compiler.cpu.stages.context import Context
 from tilewright.compiler.cpu.stages.value import Value
+from tilewright.compiler.graph.quantization import AS_LITERT
 
 
-def saturate(x: Expr, zero_point: Expr | int, dtype: str, low: int | None = None, high: int | None = None) -> Expr:
-    """`sat(RNE(x) + zero_point)` for a float `x`: clamps before converting, so that the conversion is exact."""
+def saturate(
+    x: Expr, zero_point: Expr | int, dtype: str, low: int | None = None, high: int | None = None, nan_low: bool = True
+) -> Expr:
+    """`sat(RNE(x) + zero_point)` for a float `x`: clamps before converting, so that the conversion is exact. NaN
+    becomes the lower bound as on x86, or the upper one."""
     lo, hi = int_range(dtype)
     lo, hi = lo if low is None else max(lo, low), hi if high is None else min(hi, high)
     zero = zero_point.to("i32") if isinstance(zero_point, Expr) else const(int(zero_point), "i32")
@@ -38,9 +42,13 @@ def saturate(x: Expr, zero_point: Expr | int, dtype: str, low: int | None = None
     if dtype in ("i32", "u32"):
         return clamp(r.to("f64") + zero.to("f64"), lo, hi).to("i64").to(dtype)
     z = zero.to(x.dtype)
-    # maximum first with the constant second: NaN becomes the lower bound as on x86.
-    r = select(r > const(lo, x.dtype) - z, r, const(lo, x.dtype) - z)
-    r = select(r < const(hi, x.dtype) - z, r, const(hi, x.dtype) - z)
+    least, most = const(lo, x.dtype) - z, const(hi, x.dtype) - z
+    # The constants are second: the first clamp replaces NaN.
+    if nan_low:
+        r = select(r > least, r, least)
+    r = select(r < most, r, most)
+    if not nan_low:
+        r = select(r > least, r, least)
     return (r.to("i32") + zero).to(dtype)
 
 
@@ -107,13 +115,15 @@ def quantize_linear(ctx: Context) -> None:
         raise ctx.unsupported(f"output type {dtype}", "integers, float8, float4")
     zero = ctx.input(2) if ctx.has(2) else None
     axis, block = _axis_block(ctx, shape)
-    known = _known_scale(ctx)
+    reciprocal = bool(ctx.attr(AS_LITERT, 0))
+    known = None if reciprocal else _known_scale(ctx)
 
     def fn(idx: list[Index]) -> Expr:
         if known is not None:
             return by_reciprocal(ctx.read(x, idx), *known, dtype, ctx.target.has_fma)
         s = widen(parameter(ctx, scale, idx, axis, block, x.rank)).to("f32")
-        y = widen(ctx.read(x, idx)).to("f32") / s
+        y = widen(ctx.read(x, idx)).to("f32")
+        y = y * (1.0 / s) if reciprocal else y / s
         if scale.dtype == x.dtype == "bf16":
             y = round_through(
                 y, scale.dtype
@@ -121,7 +131,7 @@ def quantize_linear(ctx: Context) -> None:
         if is_small_float(dtype):
             return convert(y, dtype, bool(ctx.attr("saturate", 1)))
         z = 0 if zero is None else parameter(ctx, zero, idx, axis, block, x.rank)
-        return saturate(y, z, dtype)
+        return saturate(y, z, dtype, nan_low=not reciprocal)
 
     ctx.define(shape, dtype, fn, x.cost + 6)
 

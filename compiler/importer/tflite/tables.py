@@ -9,6 +9,7 @@ import numpy as np
 
 from tilewright.compiler.graph.graph import Quant
 from tilewright.compiler.graph.ops.elementwise import QLut
+from tilewright.compiler.graph.quantization import AS_LITERT, quantize_as_litert
 from tilewright.compiler.importer.tflite.builder import FILE, TfliteBuilder, half_away
 from tilewright.compiler.importer.tflite.fixed_point import inverse_square_root, multiply, saturated, shifted, times
 from tilewright.compiler.importer.tflite.handlers import handles
@@ -213,7 +214,7 @@ def quantize(b: TfliteBuilder, op: FileOp) -> None:
     if not (b.is_bytes(x) and b.is_bytes(y)):
         if not b.is_steps(y):
             raise b.refuse(f"{y.name!r} of type {y.type_name} has no scale")
-        b.quantize_into(b.real(0, form), form)
+        _quantize_floats(b, b.real(0, form), form)
         return
     q, qx, qy = _types(b)
     ratio = np.float32(qx.scale) / np.float32(qy.scale)
@@ -224,6 +225,18 @@ def quantize(b: TfliteBuilder, op: FileOp) -> None:
     else:
         factor = litert_multiplier(float(qx.scale) / float(qy.scale))
         emit(b, multiply(q, *factor, away=False) + int(qy.zero_point))
+
+
+def _quantize_floats(b: TfliteBuilder, name: str, form: str) -> None:
+    """Emits a QuantizeLinear as LiteRT's default kernels compute it; 16 bits and integers are left to other rules."""
+    value, y = b.graph.tensor(name), b.target()
+    if value.dtype != np.float32 or not b.is_bytes(y) or y.quant is None or y.dtype is None:
+        b.quantize_into(name, form)
+    elif value.data is not None:
+        b.graph.tensor(b.result(value.shape, form)).data = quantize_as_litert(value.data, y.quant, y.dtype)
+    else:
+        b.quantize_into(name, form)
+        b.graph.nodes[-1].attrs[AS_LITERT] = 1
 
 
 @handles("DEQUANTIZE", wide=True)

@@ -19,7 +19,7 @@ import numpy as np
 from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
 from tilewright.compiler.graph.ops.convolution import QConv
 from tilewright.compiler.graph.ops.elementwise import AddConstants, QAdd, QLut
-from tilewright.compiler.graph.quantization import is_activation, limits, quantize
+from tilewright.compiler.graph.quantization import AS_LITERT, is_activation, limits, quantize
 from tilewright.compiler.npu.rewrites.rewriter import Rewriter
 from tilewright.compiler.passes.annotate import quant_of
 from tilewright.isa import numerics
@@ -43,6 +43,8 @@ def _replaced(rewriter: Rewriter, quantizer: Node) -> list[Node] | None:
     graph, wiring = rewriter.graph, rewriter.wiring
     function = wiring.producers.get(quantizer.inputs[0])
     if function is None or function.op not in _FUNCTIONS or len(function.inputs) != 2:
+        return None
+    if quantizer.attrs.get(AS_LITERT):
         return None
     for index in _FUNCTIONS[function.op]:
         source = wiring.producers.get(function.inputs[index])

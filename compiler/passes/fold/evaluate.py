@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.compiler.graph.graph import Graph, Node
 from tilewright.compiler.graph.ops.elementwise import Elementwise
-from tilewright.compiler.graph.quantization import dequantize, quantize
+from tilewright.compiler.graph.quantization import dequantize, quantize_by
 from tilewright.compiler.onnx.onnx_ops import evaluate as evaluate_onnx
 from tilewright.compiler.passes.annotate import quant_of
 
@@ -69,7 +69,7 @@ def node_value(graph: Graph, node: Node, inputs: list[np.ndarray | None]) -> lis
         if node.op == "DequantizeLinear" and (quant.per_tensor or x.shape == graph.tensor(node.inputs[0]).shape):
             return [dequantize(x, quant.along(x.ndim))]
         if quant.per_tensor and x.dtype == np.float32 and out.dtype.itemsize == 1:
-            return [quantize(x, quant, out.dtype)]
+            return [quantize_by(node.attrs, x, quant, out.dtype)]
     if x is not None and x.dtype == np.float32:
         with np.errstate(all="ignore"):
             if node.op in EXACT:

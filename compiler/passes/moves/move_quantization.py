@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
-from tilewright.compiler.graph.quantization import dequantize, is_activation, quantize
+from tilewright.compiler.graph.quantization import AS_LITERT, dequantize, is_activation, quantize, quantize_by
 from tilewright.compiler.graph.tensor import EIGHT_BIT
 from tilewright.compiler.passes.annotate import MONOTONE, MOVES, annotate, quant_of
 from tilewright.compiler.passes.fold.fold_constants import fold_constants
@@ -134,10 +134,12 @@ def _same(graph: Graph, node: Node, quant: Quant, dtype: np.dtype) -> bool:
     )
 
 
-def _pad_value(graph: Graph, node: Node, quant: Quant, dtype: np.dtype) -> str:
+def _pad_value(graph: Graph, node: Node, quant: Quant, dtype: np.dtype, quantizer: Node | None = None) -> str:
     value = graph.const(node.inputs[2])
     assert value is not None
-    return graph.constant("pad_value", quantize(value.astype(np.float32).reshape(()), quant, dtype).reshape(()))
+    attrs = quantizer.attrs if quantizer is not None else {}
+    made = quantize_by(attrs, value.astype(np.float32).reshape(()), quant, dtype)
+    return graph.constant("pad_value", made.reshape(()))
 
 
 def _keeps_value(graph: Graph, node: Node, data: Tensor, consumers: dict[str, list[Node]]) -> bool:
@@ -154,7 +156,7 @@ def _keeps_value(graph: Graph, node: Node, data: Tensor, consumers: dict[str, li
     while left:
         name = left.pop()
         for user in consumers.get(name, []):
-            if _same(graph, user, quant, data.dtype):
+            if _same(graph, user, quant, data.dtype) and not user.attrs.get(AS_LITERT):
                 continue
             if user.inputs[0] != name or not movable(graph, user, sinking=True):
                 return False
@@ -189,7 +191,7 @@ def _raise_quantize(graph: Graph) -> None:
         first = Node("QuantizeLinear", [source, *quantizer.inputs[1:]], [fresh], quantizer.attrs, quantizer.name)
         inputs = [fresh, *node.inputs[1:]]
         if node.op == "Pad" and node.attrs.get("mode") == "constant":
-            inputs[2] = _pad_value(graph, node, quant, result.dtype)
+            inputs[2] = _pad_value(graph, node, quant, result.dtype, quantizer)
         moved = Node(node.op, inputs, [result.name], node.attrs, node.name, (*node.origin, *quantizer.origin))
         at = graph.nodes.index(node)
         graph.nodes.remove(quantizer)

@@ -27,7 +27,14 @@ import numpy as np
 
 from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
 from tilewright.compiler.graph.ops.pooling import QMaxPool
-from tilewright.compiler.graph.quantization import NO_ZERO_POINT, is_activation, limits, ordinary, quantize
+from tilewright.compiler.graph.quantization import (
+    AS_LITERT,
+    NO_ZERO_POINT,
+    is_activation,
+    limits,
+    ordinary,
+    quantize,
+)
 from tilewright.compiler.graph.tensor import EIGHT_BIT
 from tilewright.compiler.passes.annotate import annotate, quant_of
 from tilewright.compiler.passes.fold.fold_constants import fold_constants
@@ -85,6 +92,8 @@ def _endings(
             result: Tensor | None = graph.tensor(user.outputs[0]) if quant is not None else None
             if quant is None or result is None or not quant.per_tensor or result.dtype not in EIGHT_BIT:
                 return []
+            if user.attrs.get(AS_LITERT):
+                return []
             if not ordinary(quant, signed=(low, high) == (-np.inf, np.inf)):
                 return []
             found.append((user, *_integer_bounds(low, high, quant, result.dtype)))
@@ -128,7 +137,8 @@ def integer_max_pool(graph: Graph, node: Node) -> Node:
         return node
     graph.tensor(node.outputs[0]).quant = x.quant
     a = node.attrs
-    op = QMaxPool(kernel=a["kernel_shape"], strides=a["strides"], pads=a["pads"], dilations=a["dilations"])
+    given = {key: a[key] for key in ("strides", "pads", "dilations") if key in a}
+    op = QMaxPool(kernel=a["kernel_shape"], **given)
     return Node.of(op, node.inputs, node.outputs, node.name, node.origin)
 
 

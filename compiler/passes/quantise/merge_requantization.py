@@ -5,7 +5,8 @@
 s and z cover the part of the real line both pairs can represent: [max of the lows, min of the highs] over 255 steps, or
 65535 at 16 bits. The ONNX text defines two roundings instead, but the reference computes this whenever nothing else
 reads the tensors in between. Ops that change nothing may stand between them (`_next`). Pairs that come from QLinear ops
-are left alone, like in onnxruntime: such a Q or DQ carries the name of the op it belongs to.
+are left alone, like in onnxruntime: such a Q or DQ carries the name of the op it belongs to. So are those of TFLite
+files.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import math
 import numpy as np
 
 from tilewright.compiler.graph.graph import Graph, Node, Quant
-from tilewright.compiler.graph.quantization import limits
+from tilewright.compiler.graph.quantization import AS_LITERT, limits
 from tilewright.compiler.graph.tensor import EIGHT_BIT
 from tilewright.compiler.passes.annotate import quant_of
 
@@ -101,7 +102,7 @@ def _changes_nothing(graph: Graph, node: Node, name: str) -> bool:
 
 def _of_qlinear(node: Node, producers: dict[str, Node]) -> bool:
     maker = producers.get(node.inputs[0])
-    return maker is not None and maker.name == node.name
+    return bool(node.attrs.get(AS_LITERT)) or (maker is not None and maker.name == node.name)
 
 
 def _merged(graph: Graph, first: Node, back: Node, again: Node, last: Node) -> Quant | None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.compiler.graph.graph import Graph, State
-from tilewright.compiler.graph.quantization import is_activation, quantize
+from tilewright.compiler.graph.quantization import is_activation, quantize_by
 from tilewright.compiler.passes.annotate import quant_of
 
 
@@ -46,5 +46,5 @@ def _narrowed(graph: Graph, state: State) -> State:
             user.inputs = [first.name if name == reader.outputs[0] else name for name in user.inputs]
     graph.inputs[graph.inputs.index(state.begin)] = first.name
     graph.outputs[graph.outputs.index(state.end)] = last.name
-    initial = quantize(state.initial.astype(np.float32), quant, first.dtype)
+    initial = quantize_by(readers[0].attrs, state.initial.astype(np.float32), quant, first.dtype)
     return replace(state, begin=first.name, end=last.name, initial=initial)

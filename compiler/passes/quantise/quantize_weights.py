@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
-from tilewright.compiler.graph.quantization import is_activation, quantize
+from tilewright.compiler.graph.quantization import AS_LITERT, is_activation, quantize
 from tilewright.compiler.passes.annotate import quant_of
 
 _OPS = {"Conv", "ConvTranspose", "Gemm"}
@@ -54,7 +54,7 @@ def _between_quantised(graph: Graph, node: Node, producers: dict[str, Node], con
         if len(users) != 1 or node.outputs[0] in graph.outputs:
             return False
         if users[0].op == "QuantizeLinear":
-            return True
+            return not users[0].attrs.get(AS_LITERT)
         if users[0].op not in ("Relu", "Clip"):
             return False
         node = users[0]

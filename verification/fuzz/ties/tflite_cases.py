@@ -234,3 +234,35 @@ def moves(m: TyingFile, i: int) -> None:
         fields = {"AlignCorners": bool(i // 3 % 2), "HalfPixelCenters": False}
         m.op("RESIZE_BILINEAR", [x, m.constant([16, 16])], y, "ResizeBilinearOptions", 3, **fields)
     _then(m, y, i)
+
+
+@case
+def floats(m: TyingFile, i: int) -> None:
+    """QUANTIZE of floats on ties and a unit in the last place beside them."""
+    y = m.tensor((1, 16, 16, 4))
+    x = m.tensor(y.shape, 0, 0, "float32")
+    m.inputs.append(x.name)
+    halves = 2 * (m.draws.codes(tuple(y.shape), np.dtype(y.dtype)).astype(np.int64) - y.zero) + m.rng.integers(0, 2)
+    near = halves.astype(np.float32) * np.float32(0.5) * np.float32(y.scale)
+    m.feed[x.name] = (near.view(np.int32) + m.rng.integers(-1, 2, y.shape)).astype(np.int32).view(np.float32)
+    _then(m, m.op("QUANTIZE", [x], y, "QuantizeOptions"), i)
+
+
+@case
+def floats_between(m: TyingFile, i: int) -> None:
+    """Operators that the file leaves in floats, between DEQUANTIZE and QUANTIZE: each exact, on all pairs of codes."""
+    sides = [(1, 256, 1, 1), (1, 1, 256, 1)]
+    real = lambda shape: m.tensor(shape, 0, 0, "float32")
+    a, b = (
+        m.op("DEQUANTIZE", [m.input(s)], real(s), "DequantizeOptions", 2) for s in (sides if i % 2 else sides[::-1])
+    )
+    name = ["ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", ""][i // 2 % 7]
+    kind = "MaximumMinimumOptions" if name in ("MAXIMUM", "MINIMUM") else f"{name.capitalize()}Options"
+    fused = {"FusedActivationFunction": ACTIVATIONS[i // 3 % 6]} if name in ("ADD", "SUB", "MUL") else {}
+    if name:
+        a = m.op(name, [a, b], real((1, 256, 256, 1)), kind, 2 if name != "DIV" else 1, **fused)
+    y = m.op("QUANTIZE", [a], m.tensor(a.shape), "QuantizeOptions")
+    if i % 3 == 0:  # another pair
+        again = m.op("DEQUANTIZE", [y], real(y.shape), "DequantizeOptions", 2)
+        y = m.op("QUANTIZE", [again], m.tensor(y.shape), "QuantizeOptions")
+    m.output(y)
