@@ -87,7 +87,7 @@ class LiteRtReference:
         return [t.name for t in tensors if t.dtype in kinds and t.quant is not None]
 
     def floats_of(self, name: str) -> list[str]:
-        """None: a TFLite file has no floats between its quantised tensors."""
+        """None: LiteRT's integer operators have no floats inside that could be looked at."""
         return []
 
     def floats_only(self) -> bool:
