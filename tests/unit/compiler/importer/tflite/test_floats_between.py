@@ -22,7 +22,7 @@ _WINDOW = {"Padding": 1, "StrideW": 2, "StrideH": 2, "FilterWidth": 2, "FilterHe
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("scale", [0.05, 0.3, 1 / 15, 2 / 255, 0.75, 12.3])
 def test_quantize_of_floats_on_ties(scale: float, dtype: str) -> None:
-    """Around every tie, beyond the limits, NaN and infinities: by a product with the reciprocal of the scale."""
+    """QUANTIZE multiplies by the reciprocal of the scale: around every tie, beyond the limits, of NaN and infinities."""
     ties = np.arange(-600, 600).astype(np.float32) * np.float32(0.5) * np.float32(scale)
     near = (ties.view(np.int32)[:, None] + np.arange(-2, 3)).astype(np.int32).view(np.float32).reshape(-1)
     x = np.concatenate([near, np.array([np.nan, np.inf, -np.inf, 1e30, -1e30, 1e-45], np.float32)])
@@ -74,7 +74,7 @@ def test_sums_and_products(op: str, activation: int, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_weights_stay_floats(dtype: str) -> None:
-    """Of multiples of 1/16 all sums are exact. Rounded to int8 a third of the results would be others."""
+    """Sums of multiples of 1/16 are exact. With weights rounded to int8 a quarter of the results would be others."""
     r = np.random.default_rng(0)
     multiples = lambda *shape: (r.integers(-40, 40, shape) / 16).astype(np.float32)
     floats = lambda name, value: T(name, value.shape, "float32", data=value)
@@ -96,7 +96,7 @@ def test_the_note_of_such_an_operator() -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_moves_and_extrema(dtype: str) -> None:
-    """What is the same of bytes and floats is done with bytes, requantised by a table where scales differ."""
+    """Moves and extrema are done with bytes, requantised by a table where scales differ."""
     r = np.random.default_rng(0)
     compare(between("MAX_POOL_2D", dtype, (1, 8, 8, 4), ("Pool2DOptions", _WINDOW)), r)
     compare(between("RELU", dtype, (1, 16, 16, 4)), r)

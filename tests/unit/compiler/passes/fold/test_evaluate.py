@@ -51,7 +51,7 @@ def test_values_in_every_bit(op: str, attrs: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("cpu_only", [False, True])
 def test_table_of_softsign_on_ties(cpu_only: bool) -> None:
-    """At 1/15, k / (1 + k / 15) steps lie on ties for k of 15, 45 and others; found by the generator of ties."""
+    """Steps of 1/15: k / (1 + k / 15) lies on ties for k of 15, 45 and others."""
     constants = {"s": np.float32(1 / 15), "zx": np.uint8(152), "zy": np.uint8(27)}
     nodes = [
         helper.make_node("DequantizeLinear", ["q", "s", "zx"], ["x"]),
