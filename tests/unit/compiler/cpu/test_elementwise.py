@@ -244,7 +244,7 @@ def test_quantize_nan_behind_the_same_bound(before: str, bounds: list[float], ze
 
 
 def test_thresholded_relu_of_nan() -> None:
-    """It gives 0 for NaN, also above 0 behind a Relu, which keeps it."""
+    """ThresholdedRelu makes NaN 0, also with alpha 0 behind a Relu, which keeps it."""
     n = helper.make_node
     x = np.array([np.nan, -1, 1e-45, 0, 2, np.inf] * 5, np.float32)
     check([n("Relu", ["x"], ["r"]), n("ThresholdedRelu", ["r"], ["y"], alpha=0.0)], {"x": x}, {}, ["y"])

@@ -22,7 +22,7 @@ _WINDOW = {"Padding": 1, "StrideW": 2, "StrideH": 2, "FilterWidth": 2, "FilterHe
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("scale", [0.05, 0.3, 1 / 15, 2 / 255, 0.75, 12.3])
 def test_quantize_of_floats_on_ties(scale: float, dtype: str) -> None:
-    """QUANTIZE multiplies by the reciprocal of the scale: around every tie, beyond the limits, of NaN and infinities."""
+    """QUANTIZE multiplies by the reciprocal of the scale: around every tie, beyond the limits, NaN and infinities."""
     ties = np.arange(-600, 600).astype(np.float32) * np.float32(0.5) * np.float32(scale)
     near = (ties.view(np.int32)[:, None] + np.arange(-2, 3)).astype(np.int32).view(np.float32).reshape(-1)
     x = np.concatenate([near, np.array([np.nan, np.inf, -np.inf, 1e30, -1e30, 1e-45], np.float32)])
