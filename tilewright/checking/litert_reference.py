@@ -21,14 +21,12 @@ from tilewright.checking.tolerance import Roundings, tflite_roundings
 from tilewright.common import store
 from tilewright.common.installation import install_extra
 from tilewright.compiler.importer.tflite import plane_tensors
-from tilewright.compiler.importer.tflite.handlers import MOVES
-from tilewright.compiler.importer.tflite.schema import FileOp, read
+from tilewright.compiler.importer.tflite.kernels import by_reference_kernels
+from tilewright.compiler.importer.tflite.schema import read
 from tilewright.errors import UsageError
 
 _OUTPUTS_FIELD = 8  # of the graph's table in the schema
 _BYTES = (np.dtype(np.int8), np.dtype(np.uint8))
-#: Operators whose results are some of their operands, by all kernels alike.
-_MOVES = (*MOVES, "CONCATENATION", "MAX_POOL_2D", "MAXIMUM", "MINIMUM")
 
 
 class LiteRtReference:
@@ -62,18 +60,8 @@ class LiteRtReference:
 
     @functools.cached_property
     def by_reference_kernels(self) -> bool:
-        """Whether there are 16-bit activations, and no operator computes 8-bit ones; moves and QUANTIZE of others than
-        bytes do not."""
-        tensors = self.file.tensors
-        made = [*self.file.inputs, *(i for op in self.file.ops for i in op.outputs)]
-        wide = any(tensors[i].dtype == np.int16 and tensors[i].quant is not None for i in made)
-        return wide and not any(self._computes_bytes(op) for op in self.file.ops)
-
-    def _computes_bytes(self, op: FileOp) -> bool:
-        is_bytes = lambda i: i >= 0 and self.file.tensors[i].dtype in _BYTES and self.file.tensors[i].quant is not None
-        if op.name in _MOVES or (op.name == "QUANTIZE" and not is_bytes(op.inputs[0])):
-            return False
-        return any(map(is_bytes, op.outputs))
+        """Whether the reference kernels run the file: `kernels.by_reference_kernels`."""
+        return by_reference_kernels(self.file)
 
     @property
     def reason(self) -> str:

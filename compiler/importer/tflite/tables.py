@@ -13,7 +13,9 @@ from tilewright.compiler.graph.quantization import AS_LITERT, quantize_as_litert
 from tilewright.compiler.importer.tflite.builder import FILE, TfliteBuilder, half_away
 from tilewright.compiler.importer.tflite.fixed_point import inverse_square_root, multiply, saturated, shifted, times
 from tilewright.compiler.importer.tflite.handlers import handles
+from tilewright.compiler.importer.tflite.kernels import by_reference_kernels
 from tilewright.compiler.importer.tflite.schema import FileOp
+from tilewright.compiler.importer.tflite.wide import quantize_floats
 from tilewright.isa.numerics import litert_multiplier
 
 
@@ -228,9 +230,11 @@ def quantize(b: TfliteBuilder, op: FileOp) -> None:
 
 
 def _quantize_floats(b: TfliteBuilder, name: str, form: str) -> None:
-    """Emits a QuantizeLinear as LiteRT's default kernels compute it; 16 bits and integers are left to other rules."""
+    """Emits what LiteRT's kernels make of floats, a QuantizeLinear by the default ones; integers stay what they are."""
     value, y = b.graph.tensor(name), b.target()
-    if value.dtype != np.float32 or not b.is_bytes(y) or y.quant is None or y.dtype is None:
+    if value.dtype == np.float32 and by_reference_kernels(b.model):
+        quantize_floats(b, name, form)
+    elif value.dtype != np.float32 or not b.is_bytes(y) or y.quant is None or y.dtype is None:
         b.quantize_into(name, form)
     elif value.data is not None:
         b.graph.tensor(b.result(value.shape, form)).data = quantize_as_litert(value.data, y.quant, y.dtype)

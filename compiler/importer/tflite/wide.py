@@ -29,6 +29,19 @@ def half_away(b: TfliteBuilder, value: str) -> str:
     return b.onnx("Mul", [b.onnx("Sign", [value]), b.onnx("Floor", [raised])])
 
 
+def quantize_floats(b: TfliteBuilder, value: str, form: str) -> None:
+    """Emits the output of QUANTIZE of floats to 8 or 16 bits: divided by the scale, ties rounded away from zero."""
+    y = b.target()
+    (scale, zero), info = b.steps(y), np.iinfo(y.dtype)
+    steps = b.onnx("Div", [value, b.constant("scale", scale, np.float32)])
+    rounded = half_away(b, b.cast(steps, np.float64))
+    if zero:
+        rounded = b.onnx("Add", [rounded, b.constant("zero", zero, np.float64)])
+    bounds = [b.constant("bound", v, np.float64) for v in (info.min, info.max)]
+    integers = Integers(b).of(b.onnx("Clip", [rounded, *bounds]))
+    b.cast(integers, y.dtype, b.result(b.graph.tensor(integers).shape, form))
+
+
 def one_scale(b: TfliteBuilder, *ks: int) -> None:
     """Raises UnsupportedError unless inputs `ks` and the output have one scale."""
     scales = {float(b.wide_scale(t)) for t in (*(b.source(k) for k in ks), b.target())}

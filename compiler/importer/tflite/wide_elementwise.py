@@ -11,7 +11,7 @@ from tilewright.compiler.importer.tflite.elementwise import operands
 from tilewright.compiler.importer.tflite.fixed_point import Integers
 from tilewright.compiler.importer.tflite.handlers import WIDE, handles
 from tilewright.compiler.importer.tflite.schema import FileOp
-from tilewright.compiler.importer.tflite.wide import half_away, scaled
+from tilewright.compiler.importer.tflite.wide import quantize_floats, scaled
 from tilewright.isa.numerics import litert_multiplier
 
 #: ADD and SUB: bits by which operands are shifted left first.
@@ -72,17 +72,14 @@ def quantize(b: TfliteBuilder, op: FileOp) -> None:
     """Imports QUANTIZE of 16 and 8 bits by a 31-bit multiplier; floats are divided, ties rounded away from zero."""
     x, y = b.source(0), b.target()
     form, ints = b.layout(0), Integers(b)
-    (sy, zy), info = b.steps(y), np.iinfo(y.dtype)
     if x.dtype == np.float32:
-        steps = b.onnx("Div", [b.value(0, form), b.constant("scale", sy, np.float32)])
-        value = half_away(b, b.cast(steps, np.float64))
-        bound = [b.constant("bound", v, np.float64) for v in (info.min, info.max)]
-        value = ints.of(b.onnx("Clip", [value, *bound]))
-    else:
-        sx, zx = b.steps(x)
-        value = ints.of(b.value(0, form))
-        value = ints.sub(value, zx) if zx else value
-        most = 1 << 15 if x.dtype == np.int16 else 255
-        value = scaled(b, value, most, *litert_multiplier(float(sx) / float(sy)))
-        value = ints.clamped(ints.add(value, zy) if zy else value, int(info.min), int(info.max))
+        quantize_floats(b, b.value(0, form), form)
+        return
+    (sy, zy), info = b.steps(y), np.iinfo(y.dtype)
+    sx, zx = b.steps(x)
+    value = ints.of(b.value(0, form))
+    value = ints.sub(value, zx) if zx else value
+    most = 1 << 15 if x.dtype == np.int16 else 255
+    value = scaled(b, value, most, *litert_multiplier(float(sx) / float(sy)))
+    value = ints.clamped(ints.add(value, zy) if zy else value, int(info.min), int(info.max))
     b.cast(value, y.dtype, b.result(b.graph.tensor(value).shape, form))
