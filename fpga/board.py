@@ -6,11 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.fpga.cells import Capacity
-from tilewright.fpga.flows.flow import Flow
 from tilewright.isa.config import NpuConfig
+
+if TYPE_CHECKING:
+    from tilewright.fpga.flows.flow import Flow
 
 BLOCK_RAM, SDRAM = "bram", "sdram"
 #: Kinds of the NPU's memory, with a title for tables.

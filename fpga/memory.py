@@ -16,7 +16,6 @@ from tilewright.hw.host.reset import reset_by
 from tilewright.hw.interfaces import Axi4
 from tilewright.hw.parts.queue import Queue
 from tilewright.isa.config import NpuConfig
-from tilewright.isa.timing import MemoryTiming
 
 #: Read beats asked for and not yet taken, at most: enough to cover the cycles from a read to its beat.
 READ_BEATS = 8
@@ -28,8 +27,6 @@ _IN_BANK = (BANK_ROWS - 1).bit_length()
 #: Entries of the queues of addresses and write data.
 ADDRESSES = 2
 OKAY, DECERR = 0, 3
-#: `OnChipMemory` as the simulators see it.
-BLOCK_RAM_TIMING = MemoryTiming(read_latency=7, write_latency=2)
 #: Signals of the bridge's request.
 REQUEST = ("valid", "write", "address", "wdata", "strobe")
 

@@ -19,6 +19,7 @@ from typing import Any
 from tests.common.paths import ROOT
 from tilewright.cli import terminal
 from tilewright.fpga import build as builder
+from tilewright.fpga import points
 from tilewright.fpga.boards import BOARDS
 from tilewright.fpga.errors import FpgaError
 from tilewright.fpga.report import Report
@@ -73,7 +74,7 @@ def measure(
     """
     figures: dict[str, Any] = {SOURCES: digest(board.name, config)}
     machine = preset(config)
-    point = builder.point_of(board, machine)
+    point = points.point_of(board, machine)
     with tempfile.TemporaryDirectory() as folder, terminal.Working(f"{board.name}, {config}") as working:
         try:
             report = build(board, machine, point, Path(folder), progress=working.update)

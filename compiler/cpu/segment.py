@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -20,7 +19,7 @@ from tilewright.compiler.cpu.stages.entry import Poison, counter_bytes, entry_po
 from tilewright.compiler.cpu.stages.plan import WorkspaceSize, plan
 from tilewright.compiler.cpu.stages.stage import Call, describe
 from tilewright.compiler.cpu.stages.value import ElementFn, Value
-from tilewright.compiler.cpu.target import Target
+from tilewright.compiler.cpu.target import Target, poisoned
 from tilewright.compiler.errors import UnsupportedError
 from tilewright.compiler.graph.graph import Graph, Node
 from tilewright.compiler.llvm.emit import Job
@@ -78,11 +77,6 @@ class Segment:
 GUARD = 64  # bytes between the buffers of a poisoned workspace
 
 
-def poisoned() -> bool:
-    """True if the environment requests poisoned workspaces."""
-    return os.environ.get("TILEWRIGHT_POISON", "") not in ("", "0")
-
-
 def run_rules(ctx: Context, nodes: Sequence[Node]) -> None:
     """Runs every node's rule, which defines its values in `ctx`."""
     for node in nodes:
@@ -132,7 +126,7 @@ def prepare_segment(
         threads: number of threads that share the work; the results are the same for every number.
         packed: weights packed for other segments of the graph, which this one may use.
         poison: fill every buffer of the workspace with poison after its last reader, and leave bytes between them; by
-            default as the environment requests (`poisoned`).
+            default as the environment requests (`target.poisoned`).
         in_place: outputs whose memory already holds the tensor that their op updates.
 
     Raises:

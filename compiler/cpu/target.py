@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
-
-import llvmlite.binding as llvm
+from typing import TYPE_CHECKING
 
 from tilewright.compiler.errors import CompileError
-from tilewright.compiler.llvm.emit import Machine, initialise
+
+if TYPE_CHECKING:
+    from tilewright.compiler.llvm.emit import Machine
 
 
 def _allow_amx() -> bool:
@@ -19,6 +21,11 @@ def _allow_amx() -> bool:
     if not sys.platform.startswith("linux"):
         return False
     return bool(ctypes.CDLL(None).syscall(158, 0x1023, 18) == 0)
+
+
+def poisoned() -> bool:
+    """True if the environment requests poisoned workspaces."""
+    return os.environ.get("TILEWRIGHT_POISON", "") not in ("", "0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +62,10 @@ class Target:
     @cache
     def host() -> Target:
         """The machine this process runs on, with all its features."""
+        import llvmlite.binding as llvm
+
+        from tilewright.compiler.llvm.emit import initialise
+
         initialise()
         found = llvm.get_host_cpu_features()
         on = {name for name, there in found.items() if there}
@@ -96,6 +107,10 @@ class Target:
     @staticmethod
     def missing(needed: Iterable[str]) -> list[str]:
         """The extensions that the processor of this process lacks."""
+        import llvmlite.binding as llvm
+
+        from tilewright.compiler.llvm.emit import initialise
+
         initialise()
         found = llvm.get_host_cpu_features()
         allowed = Target.host().has_amx
@@ -104,6 +119,8 @@ class Target:
     @cached_property
     def machine(self) -> Machine:
         """The target as LLVM's machine."""
+        from tilewright.compiler.llvm.emit import Machine
+
         return Machine(triple=self.triple, cpu=self.cpu, features=self.features, abi=self.abi, optimise=self.optimise)
 
     @property

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING
 
 from tilewright.compiler.graph.ops.wide import QConv16, Wide
 from tilewright.compiler.graph.quantization import AS_LITERT, is_activation
 from tilewright.compiler.graph.states import SCATTERS
+from tilewright.compiler.stages.note_forms import SIXTEEN_BITS, UNUSED, notes_of
 
 if TYPE_CHECKING:
     from tilewright.compiler.graph.graph import Graph, Node
     from tilewright.isa.config import NpuConfig
     from tilewright.isa.program import Layer
 
-#: How notes about the whole program begin: commands that show nothing else of a program's notes show these.
-UNUSED = "nothing runs on the NPU: "
-SIXTEEN_BITS = "16-bit activations: "
-OPEN_BATCH = "open batch: "
-TUNED = "tuned: "
-
-_OF_NODE = " runs on the CPU: "
 _DYNAMIC = "DynamicQuantize"
 _PRODUCTS = ("MatMulInteger", "ConvInteger", "DynamicQuantizedLSTM", "IntegerLSTM")
 _ON_CPU = "on the CPU, in the integers of LiteRT's reference kernels"
@@ -39,27 +33,6 @@ _MOVED = ("Concat", "Expand", "Gather", "GatherElements", "GatherND", "Pad", "Re
           "Transpose", *SCATTERS)  # fmt: skip
 """Ops that stand between DequantizeLinear and QuantizeLinear only where onnxruntime keeps them in floats."""
 _QUANTISE = "`tilewright quantize` makes an 8-bit model of a float one, from samples of its inputs"
-
-
-def general(notes: Iterable[str]) -> list[str]:
-    """Returns the notes of a program that are about all of it."""
-    return [note for note in notes if note.startswith((UNUSED, SIXTEEN_BITS, OPEN_BATCH, TUNED))]
-
-
-def is_tuned(notes: Iterable[str]) -> bool:
-    """True if a program with these notes has schedules of the tuning log."""
-    return any(note.startswith(TUNED) for note in notes)
-
-
-def notes_of(reasons: Mapping[str, str]) -> list[str]:
-    """The notes of single nodes, by name, that run on the CPU."""
-    return [f"{name}{_OF_NODE}{reason}" for name, reason in reasons.items()]
-
-
-def reasons_in(notes: Iterable[str]) -> dict[str, str]:
-    """Returns the reasons that `notes_of` was made of, among notes of all kinds."""
-    parts = (note.partition(_OF_NODE) for note in notes)
-    return {name: reason for name, found, reason in parts if found}
 
 
 def notes_on(graph: Graph, layers: list[Layer], config: NpuConfig, cpu_only: bool) -> list[str]:

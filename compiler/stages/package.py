@@ -13,7 +13,8 @@ from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.stages.emission import Emission
 from tilewright.compiler.stages.exactness import dynamic_tensors, inexact_tensors
 from tilewright.compiler.stages.memory import MemoryMap, constant_bytes
-from tilewright.compiler.stages.notes import notes_of, notes_on
+from tilewright.compiler.stages.note_forms import notes_of
+from tilewright.compiler.stages.notes import notes_on
 from tilewright.compiler.stages.partition import Partition
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import BlockedLayout, Buffer, HostFacts, KernelWork, Program, StateInfo, TensorInfo

@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.fpga.board import SDRAM, Point
 from tilewright.fpga.cells import Capacity
-from tilewright.fpga.clocking import GowinPll
+from tilewright.fpga.plls import GowinPll
 from tilewright.fpga.sdram.chip import SDRAM_8M
 from tilewright.fpga.uart_board import UartBoard, open_fpga_loader
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.fpga.board import SDRAM, Point
 from tilewright.fpga.cells import Capacity
-from tilewright.fpga.clocking import Ecp5Pll
+from tilewright.fpga.plls import Ecp5Pll
 from tilewright.fpga.sdram.chip import SDRAM_32M
 from tilewright.fpga.uart_board import UartBoard, open_fpga_loader
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from amaranth.lib.wiring import In, Out
-
 #: Bits a READ or WRITE command moves, two words of 16 bits or one of 32, and cycles from one to the next.
 COMMAND_BITS, COMMAND_CYCLES = 32, 2
 #: A clock that the controller reaches beside any NPU, near the highest of the chips.
@@ -159,6 +157,8 @@ LONGEST_WAIT = 128
 
 def pins(chip: SdramChip) -> dict[str, object]:
     """Ports to the registers of the pins. Everything is 1 where it is asserted, whatever the polarity of the pin."""
+    from amaranth.lib.wiring import In, Out  # 0.2 s that parameters of chips need not wait for
+
     return {
         "sdram_clk_en": Out(1, init=1),
         "sdram_cs": Out(1, init=1),

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tilewright.common.rtl_sources import rtl_sources
 from tilewright.fpga.board import SDRAM
-from tilewright.fpga.build import point_of
 from tilewright.fpga.memory import OnChipMemory
+from tilewright.fpga.points import point_of
 from tilewright.fpga.sdram.chip import SdramChip
 from tilewright.fpga.sdram.memory import SdramMemory
 from tilewright.fpga.sim import sdram as sdram_model

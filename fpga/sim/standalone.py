@@ -7,12 +7,12 @@ from pathlib import Path
 
 from tilewright.common.rtl_sources import rtl_sources
 from tilewright.fpga.board import SDRAM, Point
+from tilewright.fpga.board_top import board_memory
 from tilewright.fpga.sim import sdram as sdram_model
 from tilewright.fpga.sim.line import MemoryEdges, SimulatedLine
 from tilewright.fpga.sim.sdram import with_sdram_text
 from tilewright.fpga.standalone import core
 from tilewright.fpga.standalone.boards import StandaloneBoard, standalone_soc
-from tilewright.fpga.uart_board import board_memory
 from tilewright.hw.verilog import component_text
 from tilewright.isa.config import NpuConfig
 

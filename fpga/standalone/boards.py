@@ -10,12 +10,13 @@ from amaranth.hdl import Const, Instance, Module
 from amaranth.lib import io
 
 from tilewright.fpga.board import SDRAM, Point
+from tilewright.fpga.board_top import BoardTop
 from tilewright.fpga.boards import BOARDS
-from tilewright.fpga.clocking import Pll
 from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.plls import Pll
 from tilewright.fpga.standalone.image import Place
 from tilewright.fpga.standalone.soc import StandaloneSoc
-from tilewright.fpga.uart_board import BoardTop, UartBoard
+from tilewright.fpga.uart_board import UartBoard
 from tilewright.isa.config import NpuConfig
 
 

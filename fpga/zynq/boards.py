@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tilewright.common.text import suggest
 from tilewright.fpga.board import Board, Design, Point
 from tilewright.fpga.cells import Capacity
 from tilewright.fpga.errors import FpgaError
-from tilewright.fpga.flows.xilinx7.flow import IMAGE, Xilinx7
-from tilewright.fpga.flows.xilinx7.tools import find
 from tilewright.fpga.zynq.overlay import OVERLAY, overlay
 from tilewright.fpga.zynq.processing_systems import WINDOW, ZYNQ7, ZYNQMP, ProcessingSystem
-from tilewright.fpga.zynq.system import Ps7Top, ZynqSystem
 from tilewright.isa.config import MAX_OFFSET_BITS, NpuConfig
 from tilewright.isa.timing import MemoryTiming
+
+if TYPE_CHECKING:
+    from tilewright.fpga.flows.xilinx7.flow import Xilinx7
 
 #: The configuration, for `compile --config`.
 CONFIG = "npu.toml"
@@ -69,10 +69,15 @@ class ZynqBoard(Board):
                 f"{self.name}: there are no open place-and-route tools for {self.part}; "
                 f"`tilewright fpga export --board {self.name}` writes a project for the vendor's"
             )
+        from tilewright.fpga.flows.xilinx7.flow import Xilinx7
+
         return Xilinx7(self.part, self.capacity)
 
     def design(self, config: NpuConfig, point: Point) -> Design:
         """The NPU beside the processing system."""
+        from tilewright.fpga.flows.xilinx7.tools import find
+        from tilewright.fpga.zynq.system import Ps7Top, ZynqSystem
+
         self.check(config)
         try:
             system = ZynqSystem(config, self.system.registers, WINDOW)
@@ -94,6 +99,8 @@ class ZynqBoard(Board):
 
     def describe(self, config: NpuConfig, design: Design, directory: Path) -> None:
         """Writes the device-tree overlay, and the configuration (`npu.toml`)."""
+        from tilewright.fpga.flows.xilinx7.flow import IMAGE
+
         (directory / CONFIG).write_text(config.to_toml(), encoding="utf-8")
         text = overlay(self.system, self.title, design.mhz, IMAGE)
         (directory / OVERLAY).write_text(text, encoding="utf-8")

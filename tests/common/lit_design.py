@@ -7,7 +7,8 @@ from typing import Any
 from amaranth.hdl import Elaboratable, Module, Value
 from amaranth.lib import io
 
-from tilewright.fpga.clocking import Ecp5Pll, drive_sync
+from tilewright.fpga.clocking import drive_sync
+from tilewright.fpga.plls import Ecp5Pll
 
 
 class LitDesign(Elaboratable):

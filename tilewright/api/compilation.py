@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.api.options import ProgramOptions
 from tilewright.common.options import collect, keywords
 from tilewright.compiler.errors import OpenShapeError, StagingError
+from tilewright.compiler.stages.note_forms import OPEN_BATCH
 from tilewright.errors import UsageError
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Program
@@ -136,9 +137,6 @@ def _has_open_batch(program: Program) -> bool:
     """Whether the model leaves a batch open that has a size in the program."""
     if not program.notes:
         return False
-    # The compiler's operators, which a program from the cache need not wait for.
-    from tilewright.compiler.stages.notes import OPEN_BATCH
-
     return any(note.startswith(OPEN_BATCH) for note in program.notes)
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from tilewright.checking.report import CheckReport
 from tilewright.cli import programs, terminal
-from tilewright.compiler.stages.notes import UNUSED, general, is_tuned
+from tilewright.compiler.stages.note_forms import UNUSED, general, is_tuned
 from tilewright.isa.program import Program
 from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.measure.clock import Clock, clock_of

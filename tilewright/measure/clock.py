@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.fpga.board import Board
 from tilewright.fpga.boards import BOARDS
-from tilewright.fpga.build import board_named, point_of
+from tilewright.fpga.points import board_named, point_of
 from tilewright.fpga.uart_board import UartBoard
 from tilewright.fpga.zynq.boards import ZYNQ_BOARDS, ZynqBoard
 from tilewright.isa.config import PRESETS, NpuConfig

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tilewright.compiler.stages.notes import reasons_in
+from tilewright.compiler.stages.note_forms import reasons_in
 from tilewright.isa.program import CpuStep, NpuStep, Program
 
 _REASONS = {

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.common.shown import Shown
-from tilewright.compiler.stages.notes import is_tuned
+from tilewright.compiler.stages.note_forms import is_tuned
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.device import Counters
 from tilewright.isa.program import Layer, Program

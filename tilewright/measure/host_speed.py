@@ -7,7 +7,6 @@ border of the NPU among them, each as the time of the thread, the least of many 
 from __future__ import annotations
 
 import itertools
-import json
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,12 +19,12 @@ import numpy as np
 from tilewright import zoo
 from tilewright.api.compilation import compile_program
 from tilewright.api.native import NativeModel
-from tilewright.common.store import cache_folder, write_atomically
-from tilewright.compiler.cpu import Target, findings
+from tilewright.compiler.cpu import Target
 from tilewright.compiler.cpu.cost import HOST_MODELS, THIS, HostModel
 from tilewright.isa.program import CpuStep
 from tilewright.isa.program_parts import WORK_KINDS
 from tilewright.measure.cpu_cases import CASES
+from tilewright.measure.host_models import calibrated
 from tilewright.runtime.devices import Device
 from tilewright.runtime.executor import Executor
 from tilewright.runtime.inputs import random_inputs
@@ -49,34 +48,6 @@ class Measured:
     work: Mapping[str, float]
     nbytes: int
     seconds: float
-
-
-def model_file() -> Path:
-    """The file with the fitted models of machines, by processor."""
-    return cache_folder() / "host-models.json"
-
-
-def calibrated() -> HostModel | None:
-    """The model of this machine as it was measured, None where it was not."""
-    try:
-        found = json.loads(model_file().read_text())[findings.processor(Target.host())]
-        model = HostModel(name=THIS, **found)
-        return model if set(model.cycles) == set(WORK_KINDS) else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def write(model: HostModel) -> Path:
-    """Keeps a model of this machine. Returns the file."""
-    path = model_file()
-    try:
-        known = json.loads(path.read_text())
-    except (OSError, ValueError):
-        known = {}
-    known[findings.processor(Target.host())] = {k: v for k, v in asdict(model).items() if k != "name"}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps(known, indent=1).encode())
-    return path
 
 
 def measure(

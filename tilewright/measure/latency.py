@@ -12,8 +12,8 @@ from typing import Any
 
 from tilewright.compiler.cpu.cost import HostModel, host_model
 from tilewright.isa.program import CpuStep, KernelWork, NpuStep, Program
-from tilewright.measure import host_speed
 from tilewright.measure.clock import Clock, show
+from tilewright.measure.host_models import calibrated
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Latency:
 def latency(programs: Sequence[Program], cycles: int, clock: Clock | None) -> Latency:
     """The latency of programs that run one after the other, with the NPU's cycles of all of them."""
     facts = next((p.host for p in programs if p.host.triple), programs[0].host)
-    host = host_model(facts, host_speed.calibrated())
+    host = host_model(facts, calibrated())
     kernels = [(k, host.kernel_seconds(k, max(p.host.threads, 1))) for p in programs for k in p.host_work]
     steps = [step for p in programs for step in p.steps]
     crossings = sum(isinstance(a, NpuStep) != isinstance(b, NpuStep) for a, b in pairwise(steps))

@@ -81,7 +81,7 @@ def check_host(program: Program) -> None:
     theirs = program.host.triple
     if not theirs or not any(isinstance(s, CpuStep) for s in program.steps):
         return
-    from tilewright.compiler.cpu import Target  # as in `load_kernel`
+    from tilewright.compiler.cpu.target import Target  # as in `load_kernel`
 
     ours = Target.host().triple
     if theirs.partition("-")[0] != ours.partition("-")[0]:

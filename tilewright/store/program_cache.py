@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import llvmlite
 
 from tilewright.common import store
-from tilewright.compiler.cpu import Target, findings
-from tilewright.compiler.cpu.segment import poisoned
+from tilewright.compiler.cpu import findings
+from tilewright.compiler.cpu.target import Target, poisoned
 from tilewright.isa.program import Program, ProgramError
 from tilewright.store import trust
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.common.text import suggest
-from tilewright.fpga.build import board_named
 from tilewright.fpga.cells import Capacity
 from tilewright.fpga.errors import FpgaError
+from tilewright.fpga.points import board_named
 from tilewright.fpga.uart_board import UartBoard
 from tilewright.fpga.zynq.boards import ZynqBoard
 from tilewright.sweep.expressions import SpaceError

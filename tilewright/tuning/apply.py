@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tilewright.common.native import BuildError
 from tilewright.compiler.npu.schedule.decisions import Decisions, schedule_of, signature
 from tilewright.compiler.npu.schedule.problem import Schedule, Scheduler, StepProblem
-from tilewright.compiler.stages.notes import TUNED
+from tilewright.compiler.stages.note_forms import TUNED
 from tilewright.isa.program import Program
 from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.tuning.log import TuningLog, program_digest

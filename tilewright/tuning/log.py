@@ -16,15 +16,17 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.common.store import append_records, cache_folder, read_records, sources_digest
 from tilewright.compiler.errors import CompileError
-from tilewright.compiler.npu.schedule.decisions import Decisions
 from tilewright.errors import UsageError
 from tilewright.runtime.energy import meter
 from tilewright.store.files import check_writable
 from tilewright.tuning.objective import Objective
+
+if TYPE_CHECKING:
+    from tilewright.compiler.npu.schedule.decisions import Decisions
 
 VERSION = 1
 ENVIRONMENT = "TILEWRIGHT_TUNING"
@@ -145,6 +147,8 @@ class TuningLog:
 
 
 def _finding(values: dict[str, Any]) -> Finding | None:
+    from tilewright.compiler.npu.schedule.decisions import Decisions  # the back end, which an empty log does not need
+
     try:
         values["steps"] = {str(step): Decisions.from_dict(d) for step, d in values["steps"].items()}
         old = {

@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.progress import track
 
 from tilewright.fpga.boards import BOARDS
-from tilewright.fpga.build import point_of
 from tilewright.fpga.flows.synthesis import DESIGN, NAME
+from tilewright.fpga.points import point_of
 from tilewright.isa.config import PRESETS
 from verification.equivalence.ecp5 import LIBRARY, Netlist
 from verification.equivalence.prove import Verdict, prove

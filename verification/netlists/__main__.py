@@ -27,8 +27,8 @@ import tilewright as tw
 from tests.common.paths import ROOT
 from tilewright import zoo
 from tilewright.fpga.boards import BOARDS
-from tilewright.fpga.build import point_of
 from tilewright.fpga.flows.ecp5 import CONFIGURATION, ROUTED
+from tilewright.fpga.points import point_of
 from tilewright.fpga.uart_board import UartBoard
 from tilewright.isa.config import PRESETS, NpuConfig
 from tilewright.isa.program import Program

@@ -20,11 +20,11 @@ from tilewright.common.store import cache_folder, sources_digest
 from tilewright.fpga.bare.kept import tool_version
 from tilewright.fpga.board import SDRAM, Point
 from tilewright.fpga.boards import BOARDS
-from tilewright.fpga.build import point_of
 from tilewright.fpga.flows.ecp5 import CONSTRAINTS, Ecp5
 from tilewright.fpga.flows.netlist import Module
 from tilewright.fpga.flows.pins import PlatformFlow
 from tilewright.fpga.flows.synthesis import DESIGN, NAME, STATISTICS
+from tilewright.fpga.points import point_of
 from tilewright.fpga.sim.line import Line
 from tilewright.fpga.sim.pty import SerialBoard, soc_line
 from tilewright.fpga.uart_board import UartBoard

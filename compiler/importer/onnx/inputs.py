@@ -11,7 +11,7 @@ import onnx
 
 from tilewright.compiler.errors import CompileError, OpenShapeError, StagingError
 from tilewright.compiler.onnx.onnx_ops import numpy_dtype
-from tilewright.compiler.stages.notes import OPEN_BATCH
+from tilewright.compiler.stages.note_forms import OPEN_BATCH
 
 #: Names of batch dimensions in exporters, and parts of their names of other dimensions.
 _BATCH = re.compile(r"batch|^(n|b|bs|nb)$", re.IGNORECASE)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.fpga.board import Point
 from tilewright.fpga.cells import Capacity
-from tilewright.fpga.clocking import Ecp5Pll
+from tilewright.fpga.plls import Ecp5Pll
 from tilewright.fpga.uart_board import UartBoard, open_fpga_loader
 
 CLOCK_HZ = 25_000_000

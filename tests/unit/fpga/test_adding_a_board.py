@@ -11,8 +11,8 @@ from tests.common.lit_design import LitDesign
 from tests.unit.fpga.example_board import BOARD
 from tilewright.cli import cli
 from tilewright.fpga.boards import BOARDS
-from tilewright.fpga.build import board_named, point_of
 from tilewright.fpga.flows.ecp5 import CONSTRAINTS
+from tilewright.fpga.points import board_named, point_of
 from tilewright.isa.config import preset
 
 

@@ -10,12 +10,13 @@ import pytest
 from tilewright.fpga.board import Point
 from tilewright.fpga.boards import BOARDS
 from tilewright.fpga.bridge.uart import bit_time
-from tilewright.fpga.build import board_named, build, point_of
+from tilewright.fpga.build import build
 from tilewright.fpga.cells import ECP5, Capacity, Used
-from tilewright.fpga.clocking import Ecp5Pll, GowinPll
 from tilewright.fpga.errors import FpgaError
 from tilewright.fpga.flows import FLOWS
 from tilewright.fpga.flows.synthesis import ROUTING
+from tilewright.fpga.plls import Ecp5Pll, GowinPll
+from tilewright.fpga.points import board_named, point_of
 from tilewright.fpga.report import conclude, read_report
 from tilewright.fpga.soc import board_word
 from tilewright.isa.config import preset

@@ -11,10 +11,10 @@ from tilewright.cli import cli
 from tilewright.fpga import build as builder
 from tilewright.fpga.area import estimate
 from tilewright.fpga.boards import BOARDS
-from tilewright.fpga.build import board_named, point_of
 from tilewright.fpga.cells import Capacity
 from tilewright.fpga.errors import FpgaError
 from tilewright.fpga.fit import lower_bound, require_fit
+from tilewright.fpga.points import board_named, point_of
 from tilewright.fpga.zynq.boards import ZYNQ_BOARDS
 from tilewright.isa.config import PRESETS, NpuConfig, preset
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import onnx
 
 from tilewright.compiler.importer.onnx.inputs import open_batches, size_of
-from tilewright.compiler.stages.notes import OPEN_BATCH
+from tilewright.compiler.stages.note_forms import OPEN_BATCH
 from tilewright.quantize.recipe import Samples
 
 

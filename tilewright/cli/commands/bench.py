@@ -14,7 +14,7 @@ from rich.table import Table
 from tilewright import registry
 from tilewright.cli import arguments, terminal
 from tilewright.errors import UsageError
-from tilewright.measure import cpu_speed, host_speed, speed
+from tilewright.measure import cpu_speed, host_models, host_speed, speed
 
 Progress: TypeAlias = Callable[..., None]
 #: Options that one mode has, by field.
@@ -133,7 +133,7 @@ def command(bench: Bench, json_path: str | None) -> None:
         for part in shown(result):
             console.print(part)
     if bench.write:
-        path = host_speed.write(host_speed.fitted_model(result))
+        path = host_models.write(host_speed.fitted_model(result))
         click.echo(f"kept in {path}", err=True)
 
 

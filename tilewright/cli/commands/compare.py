@@ -13,7 +13,7 @@ from rich.table import Table
 from tilewright import registry
 from tilewright.api.options import ProgramOptions
 from tilewright.cli import arguments, memory_options, programs, terminal
-from tilewright.compiler.stages.notes import general
+from tilewright.compiler.stages.note_forms import general
 from tilewright.errors import UsageError
 from tilewright.isa.config import PRESETS, NpuConfig
 from tilewright.isa.program import Program

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from tilewright import registry
 from tilewright.cli import arguments, memory_options, programs, terminal
-from tilewright.compiler.stages.notes import general
+from tilewright.compiler.stages.note_forms import general
 from tilewright.errors import UsageError
 from tilewright.isa.program import Layer
 from tilewright.measure.clock import show

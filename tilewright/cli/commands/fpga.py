@@ -15,6 +15,7 @@ from tilewright.cli.commands import fpga_flash, fpga_resources, fpga_zynq
 from tilewright.cli.group import Group
 from tilewright.errors import UsageError
 from tilewright.fpga import build as builder
+from tilewright.fpga import points
 from tilewright.fpga.board import MEMORIES, SDRAM, Board, Point
 from tilewright.fpga.boards import BOARDS
 from tilewright.fpga.fit import require_fit
@@ -120,9 +121,9 @@ def build(
             (b, NpuConfig.load(n), p, output / f"{b.name}_{n}") for b in BOARDS.values() for n, p in b.points.items()
         ]
     elif board_name:
-        board = network.board(board_name) if network.standalone else builder.board_named(board_name)
+        board = network.board(board_name) if network.standalone else points.board_named(board_name)
         chosen = NpuConfig.load(config or next(iter(board.points), "tiny"))
-        jobs = [(board, chosen, builder.point_of(board, chosen, **given), output)]  # type: ignore[arg-type]
+        jobs = [(board, chosen, points.point_of(board, chosen, **given), output)]  # type: ignore[arg-type]
     else:
         raise UsageError("give a --board, or --all")
     if output.exists() and not output.is_dir():

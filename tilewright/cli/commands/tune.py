@@ -13,7 +13,7 @@ from tilewright.api.build import ModelSource, builder
 from tilewright.cli import arguments, memory_options, terminal
 from tilewright.cli.commands import tune_cpu
 from tilewright.compiler.options import CompileOptions
-from tilewright.compiler.stages.notes import general
+from tilewright.compiler.stages.note_forms import general
 from tilewright.errors import UsageError
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Program

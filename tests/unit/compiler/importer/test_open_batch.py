@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from tilewright.compiler.errors import CompileError, OpenShapeError
 from tilewright.compiler.importer import import_onnx
 from tilewright.compiler.importer.onnx.inputs import open_batches
-from tilewright.compiler.stages.notes import OPEN_BATCH
+from tilewright.compiler.stages.note_forms import OPEN_BATCH
 
 
 def values(shapes: dict[str, list[int | str | None]]) -> list[onnx.ValueInfoProto]:

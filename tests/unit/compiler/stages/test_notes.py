@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 import tilewright as tw
 from tests.common.onnx_models import graph_of
 from tests.reference.quantized_models import Model
-from tilewright.compiler.stages.notes import SIXTEEN_BITS, UNUSED, general
+from tilewright.compiler.stages.note_forms import SIXTEEN_BITS, UNUSED, general
 from tilewright.isa.program import CpuStep
 
 

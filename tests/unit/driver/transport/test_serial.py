@@ -22,8 +22,8 @@ from tilewright.driver.errors import BoardReset, BusyError, TransportError
 from tilewright.driver.transport.serial import SerialTransport
 from tilewright.fpga.board import SDRAM
 from tilewright.fpga.boards import BOARDS
-from tilewright.fpga.memory import BLOCK_RAM_TIMING
 from tilewright.fpga.sim.pty import SerialBoard, board_line, soc_line
+from tilewright.fpga.uart_board import BLOCK_RAM_TIMING
 from tilewright.isa.config import NpuConfig, preset
 from tilewright.isa.device import DeviceError, Region
 from tilewright.isa.encoding import op

@@ -12,15 +12,17 @@ from amaranth.lib import io
 from amaranth.lib.wiring import Out
 
 from tilewright.fpga.board import SDRAM, Point
+from tilewright.fpga.board_top import SDRAM_PINS, board_memory, connect_sdram, drive_clocks
 from tilewright.fpga.boards import BOARDS
-from tilewright.fpga.build import build, point_of
-from tilewright.fpga.clocking import Ecp5Pll, MemoryClock
+from tilewright.fpga.build import build
 from tilewright.fpga.errors import FpgaError
 from tilewright.fpga.flows.ecp5 import CONSTRAINTS, LOG
 from tilewright.fpga.flows.synthesis import ROUTING
+from tilewright.fpga.plls import Ecp5Pll, MemoryClock
+from tilewright.fpga.points import point_of
 from tilewright.fpga.report import timing
 from tilewright.fpga.sdram.chip import SDRAM_8M, SDRAM_32M, SdramCycles
-from tilewright.fpga.uart_board import SDRAM_PINS, UartBoard, board_memory, connect_sdram, drive_clocks
+from tilewright.fpga.uart_board import UartBoard
 from tilewright.hw.interfaces import flat_ports
 from tilewright.isa.config import NpuConfig, preset
 

@@ -16,7 +16,7 @@ import tilewright as tw
 from tests.common.onnx_models import graph_of
 from tilewright import sweep
 from tilewright.cli import cli
-from tilewright.compiler.stages.notes import OPEN_BATCH
+from tilewright.compiler.stages.note_forms import OPEN_BATCH
 
 SIZES = ["N", 3, 8, 8]
 

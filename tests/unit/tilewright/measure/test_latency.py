@@ -17,7 +17,7 @@ from tilewright.compiler.pipeline import compile_graph
 from tilewright.isa.config import PRESETS
 from tilewright.isa.program import CpuStep, Program
 from tilewright.isa.program_parts import WORK_KINDS
-from tilewright.measure import host_speed
+from tilewright.measure import host_models, host_speed
 from tilewright.measure.clock import Clock
 from tilewright.measure.host_speed import Measured
 from tilewright.measure.latency import latency
@@ -30,7 +30,7 @@ MODEL = ROOT / "examples" / "digits" / "digits_int8.onnx"
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No numbers that were measured here."""
-    monkeypatch.setattr(host_speed, "model_file", lambda: tmp_path / "host-models.json")
+    monkeypatch.setattr(host_models, "model_file", lambda: tmp_path / "host-models.json")
 
 
 def program() -> Program:
@@ -97,7 +97,7 @@ def test_fit_finds_the_numbers_behind_times() -> None:
 
 
 def test_kept_numbers_are_used() -> None:
-    assert host_speed.calibrated() is None
+    assert host_models.calibrated() is None
     model = host_speed.fit([Measured("a", {"vector": 1e6}, 0, 1e-3)], HOST_MODELS[THIS])
-    host_speed.write(model)
-    assert host_speed.calibrated() == model
+    host_models.write(model)
+    assert host_models.calibrated() == model

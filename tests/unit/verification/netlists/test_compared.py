@@ -15,10 +15,11 @@ from amaranth.lib.memory import Memory
 
 from tests.common.lit_design import LitDesign
 from tests.unit.fpga.example_board import BOARD
-from tilewright.fpga.clocking import Ecp5Pll, drive_with_memory
+from tilewright.fpga.board_top import MEMORY, SDRAM_CLOCK, connect_sdram
+from tilewright.fpga.clocking import drive_with_memory
 from tilewright.fpga.errors import FpgaError
 from tilewright.fpga.flows.ecp5 import CONFIGURATION, CONSTRAINTS, ROUTED, Ecp5
-from tilewright.fpga.uart_board import MEMORY, SDRAM_CLOCK, connect_sdram
+from tilewright.fpga.plls import Ecp5Pll
 from verification.netlists.cells import Numbers
 from verification.netlists.compared import changed, differences, lost
 from verification.netlists.ecp5_cells import numbers_of as cells_before

@@ -14,12 +14,12 @@ from amaranth.lib.wiring import In, Out
 
 from tests.unit.verification.netlists.smallest_network import BOARD, LEAST, check_bytes_and_cycles, check_random_values
 from tilewright.fpga.board import SDRAM
-from tilewright.fpga.build import point_of
+from tilewright.fpga.board_top import BoardTop
 from tilewright.fpga.errors import FpgaError
 from tilewright.fpga.flows.netlist import Module as Netlist
+from tilewright.fpga.points import point_of
 from tilewright.fpga.sdram.chip import SDRAM_32M
 from tilewright.fpga.sdram.memory import SdramMemory
-from tilewright.fpga.uart_board import BoardTop
 from tilewright.isa.program import Program
 from verification.netlists.netlist import NetlistLine, read_netlist
 from verification.netlists.runs import NetworkRecording, Pair, netlist_file, pair, record_programs, replay

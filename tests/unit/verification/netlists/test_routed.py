@@ -18,8 +18,8 @@ from tests.unit.verification.netlists.smallest_network import (
     check_wrong_bits,
 )
 from tilewright.fpga.board import BLOCK_RAM, SDRAM, Point
-from tilewright.fpga.build import point_of
 from tilewright.fpga.flows.ecp5 import CONFIGURATION, CONSTRAINTS, ROUTED
+from tilewright.fpga.points import point_of
 from tilewright.isa.program import Program
 from verification.netlists.compared import changed, differences, lost
 from verification.netlists.netlist import NetlistLine, read_netlist

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.fpga.boards import BOARDS
-from tilewright.fpga.build import point_of
+from tilewright.fpga.points import point_of
 from tilewright.isa.config import preset
 from verification.netlists.runs import made_once
 
