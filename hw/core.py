@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from tilewright.hw.connections import unread
 from tilewright.hw.gemm.gemm import Gemm
-from tilewright.hw.interfaces import ENGINES, Axi4, CoreStatus, Debug, EngineEvents, Program, RegionLookup, pc_bits
+from tilewright.hw.interfaces import ENGINES, Axi4, CoreStatus, Debug, EngineEvents, Program, RegionLookup
 from tilewright.hw.issue.engine import EngineShell
 from tilewright.hw.issue.faults import Faults
 from tilewright.hw.issue.fetch import Fetch
@@ -17,6 +17,7 @@ from tilewright.hw.issue.semaphores import Semaphores
 from tilewright.hw.memory.axi_read import AxiRead
 from tilewright.hw.memory.storage import Storage
 from tilewright.hw.parts.queue import HeadQueue
+from tilewright.hw.sizes import pc_bits
 from tilewright.hw.table import header
 from tilewright.hw.transfer.load import Load
 from tilewright.hw.transfer.store import Store

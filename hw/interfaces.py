@@ -13,8 +13,9 @@ from amaranth.hdl import Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from tilewright.hw.sizes import pc_bits
 from tilewright.isa.config import NpuConfig
-from tilewright.isa.fields import HEADER, INSTRUCTION_BITS, INSTRUCTION_BYTES
+from tilewright.isa.fields import HEADER, INSTRUCTION_BITS
 from tilewright.isa.instructions import ADDRESS_BITS, REGIONS, Engine
 from tilewright.isa.registers import REGISTER_SPACE
 
@@ -29,11 +30,6 @@ ERROR_ADDRESS_BITS = 64
 SEMAPHORE_BITS = next(f for f in HEADER if f.name == "wait0").bits
 #: Engines with a front end and semaphores, in priority order.
 ENGINES: list[Engine] = [e for e in Engine if e != Engine.FETCH]
-
-
-def pc_bits(config: NpuConfig) -> int:
-    """Returns the bits of an instruction's index: a program is as long as a region at most."""
-    return config.offset_bits - (INSTRUCTION_BYTES - 1).bit_length()
 
 
 def bits_for(count: int) -> int:

@@ -7,21 +7,13 @@ every bit that a multiplexer behind memories stacked in depth selects.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tilewright.fpga.cells import ECP5, GOWIN
-from tilewright.hw.memory.activations import ActivationScratchpad
-from tilewright.hw.memory.scratchpads import (
-    AccumulatorScratchpad,
-    ParameterScratchpad,
-    TableScratchpad,
-    WeightScratchpad,
-)
+from tilewright.hw.sizes import SCRATCHPADS
 from tilewright.isa.config import NpuConfig
 
-SCRATCHPADS: tuple[type, ...] = (
-    ActivationScratchpad, WeightScratchpad, AccumulatorScratchpad, ParameterScratchpad, TableScratchpad,
-)  # fmt: skip
 _MUX_COST = 0.5  # a bit of a multiplexer, in units of memory_libmap
 
 
@@ -65,20 +57,10 @@ class Memories:
     mux_bits: int
 
 
-def scratchpad_shapes(config: NpuConfig, scratchpads: tuple[type, ...] = SCRATCHPADS) -> list[tuple[int, int]]:
-    """(width in bits, words) of every memory the scratchpads are made of, taken from the RTL."""
-    found = []
-    for scratchpad in scratchpads:
-        if scratchpad is TableScratchpad and not config.table_lookup:
-            continue
-        component = scratchpad(config)
-        module = component.elaborate(None)
-        for memory, _ in module._named_submodules.values():
-            memory._MustUse__silence = True
-            found.append((memory.shape.width, memory.depth))
-        for asked in (component, module):
-            asked._MustUse__silence = True  # for its memories only
-    return found
+def scratchpad_shapes(config: NpuConfig, scratchpads: Iterable[str] = SCRATCHPADS) -> list[tuple[int, int]]:
+    """(width in bits, words) of every memory that the named scratchpads are made of, those of the RTL."""
+    shapes = (SCRATCHPADS[name](config) for name in scratchpads)
+    return [(shape.width, shape.depth) for shape in shapes for _ in range(shape.count)]
 
 
 def place(width: int, words: int, family: str, *, blocks: bool = False) -> Memories:
@@ -94,7 +76,7 @@ def place(width: int, words: int, family: str, *, blocks: bool = False) -> Memor
 
 
 @functools.lru_cache(maxsize=1024)
-def scratchpad_memories(config: NpuConfig, family: str, scratchpads: tuple[type, ...] = SCRATCHPADS) -> Memories:
+def scratchpad_memories(config: NpuConfig, family: str, scratchpads: Iterable[str] = tuple(SCRATCHPADS)) -> Memories:
     """The memory cells of some scratchpads together, of all by default."""
     placed = [place(width, words, family) for width, words in scratchpad_shapes(config, scratchpads)]
     return Memories(

@@ -12,7 +12,7 @@ from pathlib import Path
 from tilewright.fpga.area.memories import lut_cell, place, scratchpad_memories
 from tilewright.fpga.bare import designs
 from tilewright.fpga.bare.resources import Resources
-from tilewright.hw.interfaces import pc_bits
+from tilewright.hw.sizes import pc_bits
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.fields import INSTRUCTION_BITS
 from tilewright.isa.instructions import Engine, queue_of

@@ -17,8 +17,6 @@ from typing import Any
 from tilewright.common import store
 from tilewright.common.rtl_sources import RTL_FOLDERS
 from tilewright.fpga.bare.kept import cache_file, read_json, tool_version, write_json
-from tilewright.hw.npu import Npu
-from tilewright.hw.verilog import component_rtlil
 from tilewright.isa.config import NpuConfig
 
 TOP = "npu"
@@ -42,6 +40,9 @@ def digest_of(design: str) -> str:
 
 def rtlil_of(config: NpuConfig) -> str:
     """Elaborates the NPU into RTLIL, the language of Yosys, which takes seconds; keeps the digest on the way."""
+    from tilewright.hw.npu import Npu  # Amaranth and the RTL, which who looks up digests does not need
+    from tilewright.hw.verilog import component_rtlil
+
     text = component_rtlil(Npu(config), TOP)
     write_json(_kept(config), {"digest": digest_of(text)})
     return text

@@ -7,15 +7,20 @@ import hashlib
 import json
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tilewright.common import store
 from tilewright.common.installation import install_extra
 from tilewright.fpga.errors import FpgaError
-from tilewright.fpga.flows.tools import Step, run
+
+if TYPE_CHECKING:
+    from tilewright.fpga.flows.tools import Step
 
 
 def run_named(step: Step, folder: Path, name: str) -> None:
     """Runs a tool by `tilewright.fpga.flows.tools.run`; messages name the design `name`. Raises `FpgaError`."""
+    from tilewright.fpga.flows.tools import run  # the flows, which who looks up results does not need
+
     try:
         run(step, folder)
     except FpgaError as error:

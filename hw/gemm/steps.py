@@ -6,8 +6,9 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hw.interfaces import EngineControl, Fault, bits_for, pc_bits
+from tilewright.hw.interfaces import EngineControl, Fault, bits_for
 from tilewright.hw.issue.loop_nest import LoopNest, report_range
+from tilewright.hw.sizes import pc_bits
 from tilewright.hw.table import field, is_instruction
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import ADDRESS_BITS, BY_NAME

@@ -9,7 +9,8 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hw.interfaces import ERROR_ADDRESS_BITS, CoreStatus, pc_bits
+from tilewright.hw.interfaces import ERROR_ADDRESS_BITS, CoreStatus
+from tilewright.hw.sizes import pc_bits
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.error_codes import ErrorCode
 from tilewright.isa.instructions import Engine

@@ -9,8 +9,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hw.connections import unread
-from tilewright.hw.interfaces import SEMAPHORE_BITS, Activity, EngineControl, Retire, pc_bits
+from tilewright.hw.interfaces import SEMAPHORE_BITS, Activity, EngineControl, Retire
 from tilewright.hw.parts.queue import Queue
+from tilewright.hw.sizes import pc_bits
 from tilewright.hw.table import field, header, instructions_of
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import BY_NAME, Engine

@@ -7,10 +7,11 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hw.connections import unread
-from tilewright.hw.interfaces import LENGTH_BITS, Fault, ReadPort, pc_bits
+from tilewright.hw.interfaces import LENGTH_BITS, Fault, ReadPort
 from tilewright.hw.issue.decoder import Decoder
 from tilewright.hw.parts.probes import declare_probes
 from tilewright.hw.parts.queue import BlockQueue
+from tilewright.hw.sizes import pc_bits
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.error_codes import ErrorCode
 from tilewright.isa.fields import INSTRUCTION_BITS, INSTRUCTION_BYTES

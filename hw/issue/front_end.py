@@ -6,8 +6,9 @@ from amaranth.hdl import C, Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hw.interfaces import EngineControl, Take, pc_bits
+from tilewright.hw.interfaces import EngineControl, Take
 from tilewright.hw.parts.probes import declare_probes
+from tilewright.hw.sizes import pc_bits
 from tilewright.hw.table import engine_of, header, instructions_of, is_instruction, one_hot
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.fields import INSTRUCTION_BITS

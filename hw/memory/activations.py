@@ -9,6 +9,7 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from tilewright.hw import sizes
 from tilewright.hw.connections import unread
 from tilewright.hw.interfaces import bits_for
 from tilewright.hw.memory.scratchpad_ports import RowsRead, RowWrite, ScratchpadRead, ScratchpadWrite
@@ -99,7 +100,8 @@ class ActivationScratchpad(wiring.Component):
         conflict = (touched & writes).any()
         m.d.comb += self.load.grant.eq(~conflict)
 
-        width = 8 * min(c.bus_bytes, c.block_in)
+        shape = sizes.activations(c)
+        width = shape.width
         outputs: list[Signal] = []
         for b in range(c.act_banks):
             address = Signal(ADDRESS_BITS - bank_bits, name=f"address{b}")
@@ -121,7 +123,7 @@ class ActivationScratchpad(wiring.Component):
             ]
             data = []
             for column in range(self.chunks):
-                words = memory(m, f"act{b}_{column}", width, c.act_rows // c.act_banks)
+                words = memory(m, f"act{b}_{column}", shape.width, shape.depth)
                 write_port, read_port = words.write_port(), words.read_port()
                 if self.rows_per_beat > 1:
                     ahead = Signal(bits_for(self.rows_per_beat), name=f"slice{b}")

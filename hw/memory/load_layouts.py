@@ -6,8 +6,9 @@ from amaranth.hdl import Array, Cat, Shape, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hw.interfaces import SEMAPHORE_BITS, bits_for, pc_bits
+from tilewright.hw.interfaces import SEMAPHORE_BITS, bits_for
 from tilewright.hw.memory.weight_codes import BEATS_BITS, MODE_BITS
+from tilewright.hw.sizes import pc_bits
 from tilewright.isa.config import ROW_BITS, NpuConfig
 from tilewright.isa.instructions import Memory
 

@@ -12,6 +12,7 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from tilewright.hw import sizes
 from tilewright.hw.connections import unread
 from tilewright.hw.memory.scratchpad_ports import (
     ColumnsWrite,
@@ -58,7 +59,8 @@ class WeightScratchpad(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         c = self.config
-        width = min(c.bus_bytes, c.block_in)  # bytes of a column of memory
+        shape = sizes.weights(c)
+        width = shape.width // 8  # bytes of a column of memory
         per_row = c.block_in // width
         per_chunk = c.bus_bytes // width
         enable = Signal(self.chunks)
@@ -75,7 +77,7 @@ class WeightScratchpad(wiring.Component):
             row = Signal(8 * c.block_in, name=f"out{o}", reset_less=True)
             for i in range(per_row):
                 column = o * per_row + i
-                store = memory(m, f"wgt{column}", 8 * width, c.wgt_tiles)
+                store = memory(m, f"wgt{column}", shape.width, shape.depth)
                 write, read = store.write_port(), store.read_port()
                 m.d.comb += [
                     write.en.eq(enable[column // per_chunk]),
@@ -101,9 +103,8 @@ class AccumulatorScratchpad(wiring.Component):
 
     def __init__(self, config: NpuConfig) -> None:
         self.config = config
-        self.lanes = config.dw_lanes
-        self.columns = max(config.block_in, config.block_out) // self.lanes
-        self.rows = config.acc_rows * config.block_out // (self.lanes * self.columns)
+        self.shape = sizes.accumulators(config)
+        self.lanes, self.columns, self.rows = config.dw_lanes, self.shape.count, self.shape.depth
         columns = Out(32 * self.lanes).array(self.columns)
         super().__init__(
             {
@@ -117,7 +118,7 @@ class AccumulatorScratchpad(wiring.Component):
         m = Module()
         m.d.comb += self.vector.grant.eq(~self.gemm.valid)
         for c in range(self.columns):
-            store = memory(m, f"acc{c}", 32 * self.lanes, self.rows)
+            store = memory(m, f"acc{c}", self.shape.width, self.shape.depth)
             write, read = store.write_port(), store.read_port()
             m.d.comb += [
                 write.en.eq(self.write.mask[c]),
@@ -159,9 +160,10 @@ class ParameterScratchpad(wiring.Component):
         m = Module()
         c = self.config
         words_per_chunk = c.bus_bytes // 4
-        width = max(1, words_per_chunk // 2)  # words of one kind in a chunk: a group
-        columns = max(1, c.vector_lanes // width)  # memories; a pass reads a group of each, or a part of one
-        groups = c.block_in // width // columns  # of a row in each memory
+        shape = sizes.parameters(c)
+        width = shape.width // 32  # words of one kind in a chunk: a group
+        columns = shape.count // 2  # memories; a pass reads a group of each, or a part of one
+        groups = shape.depth // c.prm_rows  # of a row in each memory
         passes = c.vector_passes // groups  # in a group
         kinds = min(2, words_per_chunk)  # in a chunk
         group = self.write.chunk[1:] if kinds == 1 else self.write.chunk  # that is written, of all memories
@@ -175,7 +177,7 @@ class ParameterScratchpad(wiring.Component):
             mine = self.write.chunk[0] == offset if kinds == 1 else 1
             words = [self.write.data.word_select((kinds * i + offset) % words_per_chunk, 32) for i in range(width)]
             for column in range(columns):
-                store = memory(m, f"{kind}{column}", 32 * width, c.prm_rows * groups)
+                store = memory(m, f"{kind}{column}", shape.width, shape.depth)
                 write, read = store.write_port(), store.read_port()
                 here = group[:column_bits] == column if column_bits else 1
                 m.d.comb += [
@@ -229,7 +231,8 @@ class TableScratchpad(wiring.Component):
         c = self.config
         words = table_chunk_cycles(c)  # of a chunk
         assert not c.row_unit or c.axi_data_bits // words == 8 * WIDE_TABLE
-        word_bits, word_index = c.axi_data_bits // words, (words - 1).bit_length()
+        shape = sizes.tables(c)
+        word_bits, word_index = shape.width, (words - 1).bit_length()
         word = Signal(word_index)  # that is written
         with m.If(self.write.valid):
             m.d.sync += word.eq(word + 1)
@@ -239,7 +242,7 @@ class TableScratchpad(wiring.Component):
         byte_bits = (word_bits // 8 - 1).bit_length()
         chunk_bits = 8 - byte_bits - word_index
         for l in range(c.vector_lanes):
-            store = memory(m, f"lut{l}", word_bits, c.lut_tables * self.chunks * words)
+            store = memory(m, f"lut{l}", shape.width, shape.depth)
             write, read = store.write_port(), store.read_port()
             index = self.read.index[l]
             byte, byte_now = (Signal(byte_bits, name=f"{n}{l}", reset_less=True) for n in ("byte", "byte_now"))

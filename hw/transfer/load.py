@@ -11,12 +11,13 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import Out
 
 from tilewright.hw.connections import unread
-from tilewright.hw.interfaces import Fault, ReadPort, RegionAccess, pc_bits
+from tilewright.hw.interfaces import Fault, ReadPort, RegionAccess
 from tilewright.hw.issue.engine import EngineShell
 from tilewright.hw.memory.load_layouts import LoadWrite, descriptor_layout, stride_shape
 from tilewright.hw.memory.weight_codes import CodedWrite
 from tilewright.hw.parts.probes import declare_probes
 from tilewright.hw.parts.queue import Queue
+from tilewright.hw.sizes import pc_bits
 from tilewright.hw.table import field, header, is_instruction
 from tilewright.hw.transfer.bursts import BurstWalker, latch_region, run_bits
 from tilewright.hw.transfer.load_data import LoadData

@@ -9,7 +9,7 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from tilewright.hw.interfaces import SEMAPHORE_BITS, Fault, Retire, pc_bits
+from tilewright.hw.interfaces import SEMAPHORE_BITS, Fault, Retire
 from tilewright.hw.memory.load_layouts import (
     LINE_BITS,
     LoadWrite,
@@ -23,6 +23,7 @@ from tilewright.hw.memory.load_layouts import (
 from tilewright.hw.memory.weight_codes import CodedWrite, WeightCodes
 from tilewright.hw.parts.buffer import Buffer
 from tilewright.hw.parts.probes import declare_probes
+from tilewright.hw.sizes import pc_bits
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import Memory
 

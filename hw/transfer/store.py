@@ -7,12 +7,13 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
 from tilewright.hw.connections import unread
-from tilewright.hw.interfaces import SEMAPHORE_BITS, Axi4, Fault, RegionAccess, pc_bits
+from tilewright.hw.interfaces import SEMAPHORE_BITS, Axi4, Fault, RegionAccess
 from tilewright.hw.issue.engine import EngineShell
 from tilewright.hw.memory.axi_write import AxiWrite
 from tilewright.hw.memory.load_layouts import rows_per_beat, stride_shape
 from tilewright.hw.memory.scratchpad_ports import RowsRead
 from tilewright.hw.parts.probes import declare_probes
+from tilewright.hw.sizes import pc_bits
 from tilewright.hw.table import field, is_instruction
 from tilewright.hw.transfer.bursts import BurstWalker, latch_region, run_bits
 from tilewright.hw.transfer.store_data import StoreAligner, StoreReader

@@ -9,11 +9,12 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hw.connections import unread
-from tilewright.hw.interfaces import Fault, pc_bits
+from tilewright.hw.interfaces import Fault
 from tilewright.hw.memory.load_layouts import low_bits, rows_per_beat, stride_shape
 from tilewright.hw.memory.scratchpad_ports import RowsRead
 from tilewright.hw.parts.buffer import Buffer
 from tilewright.hw.parts.queue import Queue
+from tilewright.hw.sizes import pc_bits
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.timing import ACT_READ_CYCLES, STORE_ROWS
 

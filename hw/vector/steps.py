@@ -9,9 +9,10 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from tilewright.hw.connections import unread
-from tilewright.hw.interfaces import Fault, bits_for, pc_bits
+from tilewright.hw.interfaces import Fault, bits_for
 from tilewright.hw.issue.loop_nest import LoopNest, report_range
 from tilewright.hw.parts.probes import declare_probes
+from tilewright.hw.sizes import pc_bits
 from tilewright.hw.table import field, header
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import ADDRESS_BITS, BY_NAME, ROW_WRITES, RowFunction, Source

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jinja2 import Environment, StrictUndefined
 
 from tilewright.common.text import mathtext_escaped
 from tilewright.errors import UsageError
@@ -150,6 +149,8 @@ def _page(svg: str, found: Explanation) -> str:
         cells = [layer.name, layer.op, *(f"{n:,}" for n in numbers), f"{row.utilization:.0%}"]
         rows.append([*cells, *(f"{row.losses[key]:,}" if row.losses[key] else "" for key in LOSSES)])
     heads = ("layer", "op", "MAC", "bytes", "least bytes", "bound", "cycles", "utilisation", *LOSSES)
+    from jinja2 import Environment, StrictUndefined  # as pages alone need it
+
     template = Environment(autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True).from_string(
         (files(__package__) / "roofline.html").read_text(encoding="utf-8")
     )

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tilewright.hw.interfaces import LENGTH_BITS, pc_bits
+from tilewright.hw.interfaces import LENGTH_BITS
 from tilewright.hw.sim.device import RtlDevice
+from tilewright.hw.sizes import pc_bits
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.device import Device, Launch, Region
 from tilewright.isa.encoding import Op, op, to_bytes

@@ -17,9 +17,8 @@ import numpy as np
 
 from tilewright.energy.events import CAUSES, EVENTS
 from tilewright.energy.memories import DRAM_PJ_PER_BYTE, DRAM_SOURCE, sram_pj
-from tilewright.fpga.area.memories import SCRATCHPADS, scratchpad_shapes
 from tilewright.fpga.bare import designs
-from tilewright.hw.interfaces import pc_bits
+from tilewright.hw.sizes import SCRATCHPADS, pc_bits
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.fields import INSTRUCTION_BITS
 
@@ -70,8 +69,8 @@ def memory_terms(config: NpuConfig) -> dict[str, dict[str, float]]:
     """Terms of an event in the memories on the chip, in pJ by the tables, without coefficients."""
     c = config
     act, wgt, acc, prm, lut = (
-        sum(sram_pj(width, width * depth) for width, depth in scratchpad_shapes(c, (scratchpad,)))
-        for scratchpad in SCRATCHPADS
+        sum(sram_pj(width, width * depth) for _ in range(count))
+        for width, depth, count in (scratchpad(c) for scratchpad in SCRATCHPADS.values())
     )
     act /= c.act_banks
     prm *= c.vector_passes

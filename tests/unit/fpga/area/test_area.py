@@ -56,19 +56,19 @@ def test_command_line() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "family, scratchpad, changes",
+    "family, scratchpad, name, changes",
     [
-        ("ecp5", ParameterScratchpad, {"prm_rows": 16}),  # in LUTs
-        ("ecp5", WeightScratchpad, {"wgt_tiles": 1500}),  # stacked, or narrower cells
-        ("xc7", WeightScratchpad, {"wgt_tiles": 300}),
-        ("gowin", ParameterScratchpad, {"prm_rows": 600}),
+        ("ecp5", ParameterScratchpad, "prm", {"prm_rows": 16}),  # in LUTs
+        ("ecp5", WeightScratchpad, "wgt", {"wgt_tiles": 1500}),  # stacked, or narrower cells
+        ("xc7", WeightScratchpad, "wgt", {"wgt_tiles": 300}),
+        ("gowin", ParameterScratchpad, "prm", {"prm_rows": 600}),
     ],
 )
-def test_block_memories_are_those_of_yosys(family: str, scratchpad: type, changes: dict[str, int]) -> None:
+def test_block_memories_are_those_of_yosys(family: str, scratchpad: type, name: str, changes: dict[str, int]) -> None:
     """One scratchpad alone, mapped by Yosys."""
     config = SMALL.with_(**changes)
     counted = count_cells(rtlil.convert(scratchpad(config), name=TOP, emit_src=False), FAMILIES[family], "part")
-    assert counted.bram == scratchpad_memories(config, family, (scratchpad,)).blocks
+    assert counted.bram == scratchpad_memories(config, family, (name,)).blocks
 
 
 @pytest.mark.slow

@@ -24,9 +24,11 @@ NANO, TINY = PRESETS["nano"], PRESETS["tiny"]
 def elaborated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Elaborates nothing: a design is the name of its configuration. Returns the names as they are elaborated."""
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
-    monkeypatch.setattr(designs, "Npu", lambda config: config)
+    monkeypatch.setattr("tilewright.hw.npu.Npu", lambda config: config)
     names: list[str] = []
-    monkeypatch.setattr(designs, "component_rtlil", lambda config, top: names.append(config.name) or config.name)
+    monkeypatch.setattr(
+        "tilewright.hw.verilog.component_rtlil", lambda config, top: names.append(config.name) or config.name
+    )
     return names
 
 

@@ -15,7 +15,8 @@ from tilewright.hw.memory.scratchpads import (
     TableScratchpad,
     WeightScratchpad,
 )
-from tilewright.isa.config import NpuConfig, preset
+from tilewright.hw.sizes import SCRATCHPADS
+from tilewright.isa.config import PRESETS, NpuConfig, preset
 from tilewright.isa.timing import ACT_READ_CYCLES, WGT_READ_CYCLES, table_chunk_cycles
 
 TINY = preset("tiny").with_(vector_passes=1, act_rows=64, wgt_tiles=8, acc_rows=16, prm_rows=4, lut_tables=2)
@@ -253,3 +254,19 @@ def test_lut_gives_every_lane_its_byte(name: str) -> None:
             await ctx.tick()
 
     simulate(dut, bench)
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("config", [*PRESETS.values(), *CONFIGS.values(), *PASSES.values()], ids=lambda c: c.name)
+def test_sizes_are_those_of_the_memories(config: NpuConfig) -> None:
+    """Models of area and energy count memories by `tilewright.hw.sizes` alone; the RTL takes a second to elaborate."""
+    made = {
+        "act": ActivationScratchpad, "wgt": WeightScratchpad, "acc": AccumulatorScratchpad, "prm": ParameterScratchpad,
+        **({"lut": TableScratchpad} if config.table_lookup else {}),
+    }  # fmt: skip
+    for name, size in SCRATCHPADS.items():
+        found = []
+        for component in [made[name](config)] if name in made else []:
+            module = component.elaborate(None)
+            found = [(store.shape.width, store.depth) for store, _ in module._named_submodules.values()]
+        assert found == [(size(config).width, size(config).depth)] * size(config).count, name
