@@ -45,7 +45,8 @@ _VERILATOR_FLAGS = (
 #: Verilator has optimised already: -O3 would take twice the time to compile, and the model runs no faster. Nor does it
 #: run faster for searches of the long functions that would take as long as all the rest.
 _FAST = ("-O1", "--param", "sccvn-max-alias-queries-per-access=20", "--param", "dse-max-alias-queries-per-store=8")
-_SLOW = ("-O0",)  # runs once
+_SLOW = ("-O0",)  # runs once, or is not called in a cycle
+_TRACED = ("-O2",)  # writes every waveform
 #: Bytes of C++ that are compiled as one file. The headers take as long as half as much.
 _UNIT_BYTES = 1 << 20
 _FLAGS = ("-std=c++17", "-fPIC", "-march=native", "-fno-strict-aliasing", "-w", "-DVERILATOR=1", "-DVM_SC=0",
@@ -206,10 +207,14 @@ class _Recipe:
         return [f"-I{folder}" for folder in folders]
 
     @property
-    def runtime(self) -> list[Path]:
-        """The sources of Verilator's run-time library."""
-        names = (*_RUNTIME, *_TRACE_RUNTIME * self.trace, *_COVERAGE_RUNTIME * self.coverage)
-        return [self.verilator / "include" / name for name in names]
+    def runtime(self) -> dict[str, tuple[tuple[str, ...], Sequence[str]]]:
+        """The sources of Verilator's run-time library by name of an object, and how it is optimised."""
+        found: dict[str, tuple[tuple[str, ...], Sequence[str]]] = {"runtime": (_RUNTIME, _SLOW)}
+        if self.trace:
+            found["traces"] = (_TRACE_RUNTIME, _TRACED)
+        if self.coverage:
+            found["coverage"] = (_COVERAGE_RUNTIME, _SLOW)
+        return found
 
     def library(self, verilog: str) -> str:
         """Returns the file name of the library for Verilog of this digest."""
@@ -232,11 +237,15 @@ class _Build:
     def library(self, note: Path, folder: Path) -> Path:
         """Builds the library in `folder`, and notes the digest of the Verilog that the sources give."""
         recipe = self.recipe
-        kept = {source: folder / self._runtime_name(source) for source in recipe.runtime}
-        missing = [source for source in recipe.runtime if not is_sealed(kept[source])]
-        made = {source: self.scratch / f"{source.stem}.o" for source in missing}
+        kept = {name: folder / self._runtime_file(name) for name in recipe.runtime}
+        missing = [name for name in kept if not is_sealed(kept[name])]
+        made = {name: self.scratch / f"{name}.o" for name in missing}
         # The run-time library of Verilator is the same for all designs: compiled once, while Python makes the Verilog.
-        commands = [Command(recipe.compile(source, ("-O2",), made[source])) for source in missing]
+        commands = []
+        for name in missing:
+            sources, level = recipe.runtime[name]
+            unit = _unit(self.scratch / f"{name}.cc", [recipe.verilator / "include" / source for source in sources])
+            commands.append(Command(recipe.compile(unit, level, made[name])))
         with in_background(commands) as outcomes:
             text = self._verilog(note, folder)
             verilog = _hash_of(text)
@@ -245,9 +254,9 @@ class _Build:
                 objects = self._model(text)
                 for outcome in outcomes():
                     printed(outcome, f"{recipe.compiler} cannot build the RTL")
-                for source in missing:
-                    seal(made[source])
-                    made[source].replace(kept[source])  # atomic: a second process sees the whole object or none
+                for name in missing:
+                    seal(made[name])
+                    made[name].replace(kept[name])  # atomic: a second process sees the whole object or none
                 partial = self.scratch / "npu.so"
                 linked = [str(path) for path in (*objects, *kept.values())]
                 what = f"{recipe.compiler} cannot link the RTL"
@@ -258,10 +267,11 @@ class _Build:
         (self.scratch / "note").replace(note)
         return library
 
-    def _runtime_name(self, source: Path) -> str:
+    def _runtime_file(self, name: str) -> str:
         recipe = self.recipe
-        key = _hash_of(machine(recipe.compiler), version("verilator"), *recipe.flags)[:24]
-        return f"{source.stem}-{key}.o"
+        sources, level = recipe.runtime[name]
+        key = _hash_of(machine(recipe.compiler), version("verilator"), *recipe.flags, *sources, *level)[:24]
+        return f"{name}-{key}.o"
 
     def _verilog(self, note: Path, folder: Path) -> bytes:
         """Returns the Verilog, kept for other builds of it."""
@@ -294,10 +304,10 @@ class _Build:
         run([str(part) for part in command], "verilator failed", environment)
         model = sorted(objects.glob("*.cpp"))
         slow = [path for path in model if "Slow" in path.stem or path.stem == f"{_PREFIX}__Syms"]
+        fast = [design.harness, *(path for path in model if path not in slow)]
         units: list[tuple[Path, Sequence[str]]] = []
-        units += [(unit, _FAST) for unit in _units([path for path in model if path not in slow], objects, "fast")]
+        units += [(unit, _FAST) for unit in _units(fast, objects, "fast")]
         units += [(unit, _SLOW) for unit in _units(slow, objects, "slow")]
-        units.append((design.harness, ("-O2",)))
         made = [objects / f"{unit.stem}.o" for unit, _ in units]
         commands = [recipe.compile(unit, level, to, f"-I{objects}") for (unit, level), to in zip(units, made)]
 
@@ -311,16 +321,15 @@ class _Build:
 
 def _units(sources: Sequence[Path], folder: Path, name: str) -> list[Path]:
     """Writes C++ files that include some of the sources each, about `_UNIT_BYTES` of them."""
-    units: list[list[Path]] = []
-    room = 0
-    for source in sorted(sources, key=lambda path: (-path.stat().st_size, path.name)):
-        if room <= 0:
-            units.append([])
-            room = _UNIT_BYTES
-        units[-1].append(source)
-        room -= source.stat().st_size
-    files = []
-    for number, unit in enumerate(units):
-        files.append(folder / f"{name}_unit_{number}.cc")
-        files[-1].write_text("".join(f'#include "{path.name}"\n' for path in unit), encoding="utf-8")
-    return files
+    sizes = {path: path.stat().st_size for path in sources}
+    count = max(1, round(sum(sizes.values()) / _UNIT_BYTES))
+    units: list[list[Path]] = [[] for _ in range(min(count, len(sizes)))]
+    for path in sorted(sizes, key=lambda path: (-sizes[path], path.name)):
+        min(units, key=lambda unit: sum(sizes[other] for other in unit)).append(path)
+    return [_unit(folder / f"{name}_unit_{number}.cc", unit) for number, unit in enumerate(units)]
+
+
+def _unit(file: Path, sources: Sequence[Path]) -> Path:
+    """Writes a C++ file that includes the sources. Returns it."""
+    file.write_text("".join(f'#include "{source}"\n' for source in sources), encoding="utf-8")
+    return file

@@ -70,7 +70,7 @@ def test_what_is_built_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert fractions == sorted(fractions) and fractions[0] == 0 and fractions[-1] == 1 and len(fractions) > 4
     assert all(what.startswith("building the simulation of an echo") for what, _ in seen)
     objects = sorted(library.parent.glob("*.o"))
-    assert {path.name.partition("-")[0] for path in objects} == {"verilated", "verilated_threads"}
+    assert {path.name.partition("-")[0] for path in objects} == {"runtime"}
 
     seen.clear()
     assert sim.build_library(design, progress=progress) == library and not seen
