@@ -102,8 +102,15 @@ def decode(word: int) -> Op:
     instruction = BY_OPCODE.get(opcode)
     if instruction is None:
         raise DecodeError(f"unknown opcode 0x{opcode:02x}", ErrorCode.ILLEGAL_OPCODE)
-    fields = HEADER[1:] + instruction.fields
-    return Op(instruction, {f.name: extract(word, f) for f in fields})
+    bits = _BITS[instruction.name]
+    return Op(instruction, {name: ((word >> low & mask) ^ sign) - sign for name, low, mask, sign in bits})
+
+
+#: Per instruction its fields behind the opcode: name, lowest bit, mask, weight of the sign (0 without one).
+_BITS = {
+    i.name: tuple((f.name, f.low, (1 << f.bits) - 1, f.signed << f.bits - 1) for f in HEADER[1:] + i.fields)
+    for i in INSTRUCTIONS
+}
 
 
 def check(operation: Op, config: NpuConfig) -> None:

@@ -36,6 +36,7 @@ class Explanation(Shown):
         clock: that turns cycles into time; None where none is known.
         energies: of each row.
         energy_model: that gave them.
+        events: of the whole run, as the meter of energy counts them; None has them counted.
     """
 
     program: Program
@@ -46,6 +47,7 @@ class Explanation(Shown):
     clock: Clock | None = None
     energies: list[Energy] = field(default_factory=list)
     energy_model: EnergyModel = field(default_factory=lambda: meter().load())
+    events: np.ndarray | None = None
 
     @property
     def tuned(self) -> bool:
@@ -72,7 +74,8 @@ class Explanation(Shown):
     @property
     def energy(self) -> Energy:
         """Energy of the NPU and the memory, for the whole run."""
-        return self.energy_model.energy(self.program.config, meter().of_program(self.program, self.cycles))
+        events = meter().of_program(self.program, self.cycles) if self.events is None else self.events
+        return self.energy_model.energy(self.program.config, events)
 
     @property
     def latency(self) -> Latency:
@@ -171,10 +174,10 @@ def describe(energy: Energy, model: EnergyModel, config: NpuConfig) -> dict[str,
     return energy.to_dict() | found | {"stale": stale, "extrapolated": model.beyond(config)}
 
 
-def row_energies(program: Program, rows: list[LayerLosses], model: EnergyModel) -> list[Energy]:
-    """Energy of each row: of its cycles, and of its instructions."""
-    config = program.config
-    per_instruction = meter().per_instruction(program.ops(), config, program.constants)
+def row_energies(
+    config: NpuConfig, rows: list[LayerLosses], model: EnergyModel, per_instruction: np.ndarray
+) -> list[Energy]:
+    """Energy of each row: of its cycles, and of the events of its instructions, float64 [instructions, events]."""
     found = []
     for row in rows:
         counts = per_instruction[row.layer.first : row.layer.first + row.layer.count].sum(axis=0)
@@ -217,9 +220,12 @@ def explain(program: Program, timing: MemoryTiming | None = None, clock: Clock |
     timing = timing or DEFAULT_MEMORY
     device = CycleDevice(program.config, timing, functional=False)
     counters = run_npu_steps(program, device, trace=True)
-    rows = attribute(program.ops(), program.layers, device.traces, program.config, program.constants, timing)
-    model = meter().load()
+    ops, config = program.ops(), program.config
+    rows = attribute(ops, program.layers, device.traces, config, program.constants, timing)
+    model, per_instruction = meter().load(), meter().per_instruction(ops, config, program.constants)
+    events = per_instruction.sum(axis=0)
+    events[meter().EVENTS.index("cycle")] = counters.cycles or 0
     return Explanation(
-        program, timing, counters, rows, list(device.traces), clock_of(program.config, clock),
-        row_energies(program, rows, model), model,
+        program, timing, counters, rows, list(device.traces), clock_of(config, clock),
+        row_energies(config, rows, model, per_instruction), model, events,
     )  # fmt: skip
