@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import defs, helper, numpy_helper, shape_inference
-from onnx.reference import ReferenceEvaluator
 
 from tilewright.compiler.errors import CompileError, StagingError, UnsupportedError
 from tilewright.compiler.graph.graph import Node, Tensor
@@ -160,6 +159,8 @@ class Evaluator:
     """
 
     def __init__(self, proto: onnx.NodeProto, version: int = OPSET, inputs: Sequence[np.ndarray | None] = ()) -> None:
+        from onnx.reference import ReferenceEvaluator  # takes as long to import as all else of onnx
+
         self._label = f"{proto.op_type} {proto.name or next(filter(None, proto.output), '')!r}"
         make = helper.make_tensor_value_info
         types = {n: make(n, elem_type(a.dtype), a.shape) for n, a in zip(proto.input, inputs) if n and a is not None}

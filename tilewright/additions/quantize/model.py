@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx
 
@@ -26,9 +26,11 @@ from tilewright.quantize.prepare import fix, prepare, read, require_same
 from tilewright.quantize.qoperator import write_qoperator
 from tilewright.quantize.recipe import Recipe
 from tilewright.quantize.samples import Data, samples_of, split
-from tilewright.quantize.tflite import QuantizedTflite, quantize_tflite
 from tilewright.quantize.writing import write
 from tilewright.store.files import is_tflite, write_bytes
+
+if TYPE_CHECKING:
+    from tilewright.quantize.tflite import QuantizedTflite
 
 
 @dataclass(frozen=True, repr=False)
@@ -183,6 +185,8 @@ def quantize(model: str | Path | bytes | onnx.ModelProto, data: Data, **options:
     """
     is_file = isinstance(model, str | Path) and Path(model).is_file()
     if not isinstance(model, onnx.ModelProto) and (is_file or isinstance(model, bytes)) and is_tflite(model):
+        from tilewright.quantize.tflite import quantize_tflite  # the compiler, which ONNX models do not need here
+
         return quantize_tflite(model, data, **options)
     if isinstance(model, bytes):
         raise UsageError("bytes must be those of a TFLite file; give an ONNX model as a file or a ModelProto")
