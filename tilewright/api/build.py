@@ -12,8 +12,6 @@ import onnx
 
 from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.graph.states import declare_states, paired_by_name
-from tilewright.compiler.importer import import_onnx
-from tilewright.compiler.importer.tflite import import_tflite
 from tilewright.compiler.npu.emit.context import ConstantPool
 from tilewright.compiler.npu.schedule.problem import Measure, Scheduler
 from tilewright.compiler.options import CompileOptions
@@ -64,8 +62,14 @@ class ModelSource:
                 raise UsageError("values of inputs can be fixed in ONNX models only")
             if self.states:
                 raise UsageError("states are named for ONNX models only: a TFLite model has variables")
+            from tilewright.compiler.importer.tflite import (
+                import_tflite,
+            )  # each importer with the package of its format
+
             graph = import_tflite(self.model, shapes)
         else:
+            from tilewright.compiler.importer import import_onnx
+
             graph = import_onnx(self.model, shapes, dict(self.constants or {}), self.staged, self.batch)
             if self.states:
                 declare_states(graph, self._pairs(graph))
