@@ -6,11 +6,15 @@ compiler and flags, so that a stale one is never used. They end with a digest, s
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import functools
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +70,17 @@ def compiler() -> str:
     return path
 
 
-@functools.cache
 def machine(command: str, march: str = _NATIVE) -> str:
     """A text that identifies compiler and processor: a library built for another processor must not be found."""
+    with _asking:
+        return _machine(command, march)
+
+
+_asking = threading.Lock()
+
+
+@functools.cache
+def _machine(command: str, march: str) -> str:
     arguments = [command, *([march] if march else []), "-E", "-dM", "-x", "c++", os.devnull]
     return run(arguments, f"{command} does not work")
 
@@ -154,17 +166,62 @@ def shared_library(
     file = f"{name}-{digest.hexdigest()[:24]}.so"
     if is_sealed(library := cache_folder() / group / file):
         return library
-    folder = _writable(cache_folder() / group)
-    if is_sealed(library := folder / file):
+    if _builds[file].locked():
+        _tell(title)
+    with _builds[file]:  # another thread of this process may be at it
+        return _built(_writable(cache_folder() / group) / file, [command, *flags, str(main)], title)
+
+
+def _built(library: Path, command: Sequence[str], title: str) -> Path:
+    """The library, built by this command if it is not there. Raises `BuildError`."""
+    if is_sealed(library):
         return library
+    _tell(title)
+    folder = library.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with temporary.Folder(dir=folder) as scratch:
             partial = Path(scratch) / library.name
-            arguments = [command, *flags, str(main), "-o", str(partial)]
-            run(arguments, f"{command} cannot build {title}")
+            run([*command, "-o", str(partial)], f"{command[0]} cannot build {title}")
             seal(partial)
             partial.replace(library)  # atomic: a second process sees the whole library or none
     except OSError as error:
         raise BuildError(f"cannot write {title}'s library to {folder}: {error.strerror}") from None
     return library
+
+
+#: Held while the library of this file name is built.
+_builds: dict[str, threading.Lock] = collections.defaultdict(threading.Lock)
+_listener: ContextVar[Callable[[str], object] | None] = ContextVar("listener", default=None)
+
+
+@contextlib.contextmanager
+def builds_told(listener: Callable[[str], object]) -> Iterator[None]:
+    """Within the block the listener is called with the title of every library that is waited for, as it is built."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def _tell(title: str) -> None:
+    listener = _listener.get()
+    if listener is not None:
+        listener(title)
+
+
+def build_ahead(*builds: Callable[[], object]) -> None:
+    """Builds libraries in threads, all at once: who needs one waits for its end. What fails is tried again then, and
+    says why. A process that ends does not wait for them.
+
+    Args:
+        builds: functions that call `shared_library`.
+    """
+
+    def build(function: Callable[[], object]) -> None:
+        with contextlib.suppress(TilewrightError, OSError):
+            function()
+
+    for function in builds:
+        threading.Thread(target=build, args=(function,), daemon=True, name="native build").start()

@@ -11,11 +11,11 @@ from tilewright.isa.timing import table_chunk_cycles
 
 
 class Memories(NamedTuple):
-    """Equal memories of a scratchpad: width in bits, words, and how many there are."""
+    """Equal memories of a scratchpad: width in bits, words, and their number."""
 
     width: int
     depth: int
-    count: int
+    number: int
 
 
 def activations(config: NpuConfig) -> Memories:

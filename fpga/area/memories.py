@@ -60,7 +60,7 @@ class Memories:
 def scratchpad_shapes(config: NpuConfig, scratchpads: Iterable[str] = SCRATCHPADS) -> list[tuple[int, int]]:
     """(width in bits, words) of every memory that the named scratchpads are made of, those of the RTL."""
     shapes = (SCRATCHPADS[name](config) for name in scratchpads)
-    return [(shape.width, shape.depth) for shape in shapes for _ in range(shape.count)]
+    return [(shape.width, shape.depth) for shape in shapes for _ in range(shape.number)]
 
 
 def place(width: int, words: int, family: str, *, blocks: bool = False) -> Memories:

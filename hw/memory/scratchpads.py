@@ -104,7 +104,7 @@ class AccumulatorScratchpad(wiring.Component):
     def __init__(self, config: NpuConfig) -> None:
         self.config = config
         self.shape = sizes.accumulators(config)
-        self.lanes, self.columns, self.rows = config.dw_lanes, self.shape.count, self.shape.depth
+        self.lanes, self.columns, self.rows = config.dw_lanes, self.shape.number, self.shape.depth
         columns = Out(32 * self.lanes).array(self.columns)
         super().__init__(
             {
@@ -162,7 +162,7 @@ class ParameterScratchpad(wiring.Component):
         words_per_chunk = c.bus_bytes // 4
         shape = sizes.parameters(c)
         width = shape.width // 32  # words of one kind in a chunk: a group
-        columns = shape.count // 2  # memories; a pass reads a group of each, or a part of one
+        columns = shape.number // 2  # memories; a pass reads a group of each, or a part of one
         groups = shape.depth // c.prm_rows  # of a row in each memory
         passes = c.vector_passes // groups  # in a group
         kinds = min(2, words_per_chunk)  # in a chunk

@@ -10,8 +10,10 @@ from typing import Any
 
 import onnx
 
+from tilewright.common.native import build_ahead
 from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.graph.states import declare_states, paired_by_name
+from tilewright.compiler.npu.emit import assembler
 from tilewright.compiler.npu.emit.context import ConstantPool
 from tilewright.compiler.npu.schedule.problem import Measure, Scheduler
 from tilewright.compiler.options import CompileOptions
@@ -22,8 +24,12 @@ from tilewright.export import RUNTIME_HEADER, runtime_header
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Program
 from tilewright.runtime.cost import measure
+from tilewright.simulator import cycle
 from tilewright.store.files import is_tflite
 from tilewright.tuning.apply import Build, build_tuned
+
+#: Native code that programs for the NPU are compiled with. Each takes seconds to build, once.
+NATIVE = (assembler._library, cycle.build)
 
 __all__ = ["ModelSource", "build_entries", "build_tuned", "builder"]
 
@@ -135,6 +141,8 @@ def builder(
 
     def build(scheduler: Scheduler | None) -> Program:
         graph = source.graph()
+        if not chosen.cpu_only and any(t.dtype.name in ("int8", "uint8") for t in graph.tensors.values()):
+            build_ahead(*NATIVE)
         cost = compared_by or functools.partial(measure, timing=chosen.memory)
         program = compile_graph(graph, config, chosen, progress=progress, measure=cost, scheduler=scheduler)
         if chosen.host is not None:

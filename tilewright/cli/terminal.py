@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from tilewright.cli.heartbeat import EVERY_SECONDS, Heartbeat
+from tilewright.common.native import builds_told
 from tilewright.errors import UsageError
 from tilewright.store.files import check_writable, write_text
 
@@ -58,6 +59,7 @@ class Working:
         self._progress = Progress(*columns, console=console, transient=True)
         self._task: TaskID = self._progress.add_task(text, total=None)
         self._timer = threading.Timer(PROGRESS_AFTER_SECONDS, self._progress.start) if console.is_terminal else None
+        self._builds = builds_told(lambda title: self.update(f"building {title}, once"))
 
     def __enter__(self) -> Self:
         if self._timer is not None:
@@ -65,9 +67,11 @@ class Working:
             self._timer.start()
         if self._heart is not None:
             self._heart.__enter__()
+        self._builds.__enter__()
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self._builds.__exit__(None, None, None)
         if self._timer is not None:
             self._timer.cancel()
             self._timer.join()

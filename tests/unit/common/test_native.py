@@ -2,12 +2,13 @@
 
 import ctypes
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tilewright.common.native import Owner, shared_library
+from tilewright.common.native import BuildError, Owner, build_ahead, builds_told, shared_library
 from tilewright.common.store import is_sealed, seal
 
 
@@ -30,6 +31,49 @@ def test_a_damaged_library_is_built_again(tmp_path: Path, monkeypatch: pytest.Mo
         assert library(source) == path and is_sealed(path)
         assert len(path.read_bytes()) == len(whole)
     assert ctypes.CDLL(str(path)).answer() == 42
+
+
+@pytest.fixture
+def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A C++ compiler that waits until the folder has a file `go`; each build is a line of the returned log."""
+    log, path = tmp_path / "log", tmp_path / "c++slow"
+    path.write_text(
+        f'#!/bin/sh\ncase "$*" in *-dM*) exec g++ "$@";; esac\necho built >> {log}\n'
+        f'until [ -e {tmp_path}/go ]; do sleep 0.01; done\nexec g++ "$@"\n'
+    )
+    path.chmod(0o755)
+    monkeypatch.setenv("CXX", str(path))
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
+    return log
+
+
+@pytest.mark.medium
+def test_a_library_that_is_built_ahead_is_waited_for(compiler: Path, tmp_path: Path) -> None:
+    source, told = tmp_path / "answer.cpp", list[str]()
+    source.write_text('extern "C" int answer() { return 42; }\n')
+    build_ahead(lambda: library(source))
+    while not compiler.exists():
+        time.sleep(0.01)
+
+    def tell(title: str) -> None:
+        told.append(title)
+        (tmp_path / "go").touch()
+
+    with builds_told(tell):
+        path = library(source)
+        assert is_sealed(path) and told == ["the answer"]
+        assert library(source) == path and told == ["the answer"], "nothing is waited for"
+    assert compiler.read_text() == "built\n", "once"
+
+
+@pytest.mark.medium
+def test_who_needs_a_library_is_told_why_it_cannot_be_built(compiler: Path, tmp_path: Path) -> None:
+    (tmp_path / "go").touch()
+    source = tmp_path / "answer.cpp"
+    source.write_text("no C++\n")
+    build_ahead(lambda: library(source))
+    with pytest.raises(BuildError, match=r"cannot build the answer: .*error"):
+        library(source)
 
 
 def test_seals(tmp_path: Path) -> None:

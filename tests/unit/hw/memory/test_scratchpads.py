@@ -269,4 +269,4 @@ def test_sizes_are_those_of_the_memories(config: NpuConfig) -> None:
         for component in [made[name](config)] if name in made else []:
             module = component.elaborate(None)
             found = [(store.shape.width, store.depth) for store, _ in module._named_submodules.values()]
-        assert found == [(size(config).width, size(config).depth)] * size(config).count, name
+        assert found == [(size(config).width, size(config).depth)] * size(config).number, name

@@ -16,6 +16,7 @@ from tests.common import needs
 from tests.common.waiting import HANG, wait_until
 from tilewright.cli import COMMANDS, cli, terminal
 from tilewright.cli.group import Cli
+from tilewright.common.native import shared_library
 from tilewright.isa.assembler import assemble
 from tilewright.isa.config import PRESETS
 from tilewright.isa.encoding import to_bytes
@@ -365,6 +366,18 @@ def test_work_that_reports_nothing_shows(capsys):
     """Tools and native code report nothing for minutes; a thread of its own writes a line."""
     with terminal.Working("compiling", every_seconds=0.01):
         wait_until(lambda: "  0:00 compiling\n" in capsys.readouterr().err)
+
+
+@pytest.mark.medium
+def test_native_code_that_is_built_is_named(monkeypatch, capsys, tmp_path):
+    """A first compile waits for compilers of C++; the others need not."""
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+    source = tmp_path / "answer.cpp"
+    source.write_text("int answer;\n")
+    for said in ("  0:00 building the answer, once\n", ""):
+        with terminal.Working("compiling", log=True):
+            shared_library(source, ["-O0"], [source], group="test", name="answer", title="the answer")
+        assert capsys.readouterr().err == said
 
 
 def leaves():
