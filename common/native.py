@@ -216,7 +216,7 @@ def build_ahead(*builds: Callable[[], object]) -> None:
     says why. A process that ends does not wait for them.
 
     Args:
-        builds: functions that call `shared_library`.
+        builds: functions that end with a library built by `shared_library`.
     """
 
     def build(function: Callable[[], object]) -> None:

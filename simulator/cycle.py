@@ -30,7 +30,7 @@ _FLAGS = ("-O3", "-march=native", "-Wall")
 _STEPS_PER_CYCLE, _STEPS_AT_LEAST = 16, 1 << 24
 
 
-def build() -> Path:
+def _build() -> Path:
     """Builds the shared library if it is not there; one serves every configuration. Raises `BuildError`."""
     return shared_library(
         _SOURCES / "cycle.cpp",
@@ -45,7 +45,7 @@ def build() -> Path:
 @functools.cache
 def _library() -> ctypes.CDLL:
     """Loads the library. Raises `BuildError`."""
-    path = build()
+    path = _build()
     library = ctypes.CDLL(str(path))
     library.tw_cycle_run_program.argtypes = [ctypes.POINTER(CycleRun)]
     library.tw_cycle_run_program.restype = None

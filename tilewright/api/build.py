@@ -28,8 +28,8 @@ from tilewright.simulator import cycle
 from tilewright.store.files import is_tflite
 from tilewright.tuning.apply import Build, build_tuned
 
-#: Native code that programs for the NPU are compiled with. Each takes seconds to build, once.
-NATIVE = (assembler._library, cycle.build)
+#: Load the native code that programs for the NPU are compiled with. Each takes seconds to build, once.
+NATIVE = (assembler._library, cycle._library)
 
 __all__ = ["ModelSource", "build_entries", "build_tuned", "builder"]
 

@@ -59,7 +59,7 @@ class Working:
         self._progress = Progress(*columns, console=console, transient=True)
         self._task: TaskID = self._progress.add_task(text, total=None)
         self._timer = threading.Timer(PROGRESS_AFTER_SECONDS, self._progress.start) if console.is_terminal else None
-        self._builds = builds_told(lambda title: self.update(f"building {title}, once"))
+        self._builds = builds_told(lambda title: self._show(f"building {title}, once"))
 
     def __enter__(self) -> Self:
         if self._timer is not None:
@@ -99,10 +99,13 @@ class Working:
         """Shows the current text, and the fraction done."""
         stage, before = text.partition(":")[0], self._stage
         self._stage = stage
+        self._show(text, done, total)
+        if self._heart is not None and self._log and stage != before:
+            self._heart.write_line()
+
+    def _show(self, text: str, done: float | None = None, total: float | None = None) -> None:
         if self._heart is not None:
             self._heart.text = f"{text}, {done / total:.0%}" if done is not None and total else text
-            if self._log and stage != before:
-                self._heart.write_line()
         self._progress.update(self._task, description=text, completed=done, total=total)
 
 

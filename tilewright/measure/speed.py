@@ -54,7 +54,7 @@ def compile_time(
     with temporary.Folder() as empty:
         os.environ["TILEWRIGHT_CACHE"] = empty
         objects.forget()
-        used = _cpu_seconds()
+        used = cpu_seconds()
         try:
             program = compile_program(proto, config, cache=False, tuning="off")
         finally:
@@ -64,11 +64,12 @@ def compile_time(
     return {
         f"{network}_macs": program.macs,
         f"{network}_compile_seconds": program.compile_seconds,
-        f"{network}_compile_cpu_seconds": _cpu_seconds() - used,
+        f"{network}_compile_cpu_seconds": cpu_seconds() - used,
     }
 
 
-def _cpu_seconds() -> float:
+def cpu_seconds() -> float:
+    """CPU seconds of this process so far, and of its children that have ended."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 

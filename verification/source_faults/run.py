@@ -176,7 +176,7 @@ def _use(fault: cpp_faults.Fault, folder: Path) -> None:
         mock.patch.multiple(module, _SOURCES=sources, _FLAGS=_flags(module)).start()
     cycle._library.cache_clear()
     if _of_the_clock(fault):
-        cycle.build()
+        cycle._build()
     else:  # devices would do without a library that cannot be built
         native.build(TINY.block_in, TINY.block_out)
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from tilewright import registry
 from tilewright.cli import arguments, terminal
 from tilewright.errors import UsageError
-from tilewright.measure import cpu_speed, host_models, host_speed, speed
+from tilewright.measure import compile_speed, cpu_speed, host_models, host_speed, speed
 
 Progress: TypeAlias = Callable[..., None]
 #: Options that one mode has, by field.
@@ -26,12 +26,13 @@ class Bench:
     """Options of `tilewright bench`.
 
     Attributes:
-        cpu, provider, host_model: flags, of which one at most chooses another mode than the speed of the simulator.
+        cpu, provider, host_model, compiling: flags, of which one at most chooses another mode than the speed of the
+            simulator.
         write: keep the fitted model of this machine.
         cycles: sessions to make, run and drop.
         only: texts in names of cases and groups.
         threads: of the CPU kernels and of onnxruntime.
-        model: an ONNX file in place of those of the mode.
+        model: a file in place of those of the mode.
         runs: timed ones.
         shapes, config: as --shape and --config give them.
     """
@@ -39,6 +40,7 @@ class Bench:
     cpu: bool = False
     provider: bool = False
     host_model: bool = False
+    compiling: bool = False
     write: bool = False
     cycles: int = 0
     only: tuple[str, ...] = ()
@@ -51,7 +53,8 @@ class Bench:
     @property
     def modes(self) -> list[str]:
         """The options that choose a mode."""
-        flags = {"--cpu": self.cpu, "--onnxruntime": self.provider, "--host": self.host_model}
+        flags = {"--cpu": self.cpu, "--onnxruntime": self.provider, "--host": self.host_model,
+                 "--compile": self.compiling}  # fmt: skip
         return [option for option, given in flags.items() if given]
 
     @property
@@ -94,6 +97,7 @@ class Bench:
         "  tilewright bench --cpu --only softmax --only networks\n"
         "  tilewright bench --cpu --only recurrent --threads 2\n"
         "  tilewright bench --host --write\n"
+        "  tilewright bench --compile --runs 1\n"
         "  tilewright bench --cpu --model detector.onnx --shape x=1,3,640,640\n"
     ),
 )
@@ -107,13 +111,19 @@ class Bench:
     is_flag=True,
     help="Measure the model of this machine's speed, by which explain and run estimate times, beside its kernels.",
 )
+@click.option(
+    "--compile",
+    "compiling",
+    is_flag=True,
+    help="Measure compiles of the networks in TILEWRIGHT_MODELS instead, next to Vela where `vela` is on the PATH.",
+)
 @click.option("--write", is_flag=True, help="With --host: keep the numbers that fit this machine, for its estimates.")
 @click.option("--cycles", type=click.IntRange(0), default=0, help="With --onnxruntime: sessions to make, run and drop.")
 @click.option(
     "--only", multiple=True, metavar="TEXT", help="With --cpu: cases or groups that contain TEXT; repeatable."
 )
 @click.option("--threads", type=click.IntRange(1), default=1, help="With --cpu: threads of ours and of onnxruntime.")
-@click.option("--model", type=click.Path(path_type=Path), help="An ONNX model instead of ResNet-18 or the cases.")
+@click.option("--model", type=click.Path(path_type=Path), help="A model instead of those of the mode.")
 @click.option("--runs", type=click.IntRange(1), default=5, show_default=True, help="Timed runs; medians are reported.")
 @arguments.shape_option
 @arguments.config_option
@@ -158,6 +168,33 @@ def _measure_sessions(bench: Bench, progress: Progress) -> dict[str, Any]:
 def _measure_host(bench: Bench, progress: Progress) -> dict[str, Any]:
     models = [] if bench.model is None else [bench.model]
     return host_speed.measure(models, config=bench.machine, shapes=bench.given, progress=progress)
+
+
+def _measure_compiles(bench: Bench, progress: Progress) -> dict[str, Any]:
+    return compile_speed.measure(
+        bench.model, config=bench.machine, shapes=bench.given, runs=bench.runs, progress=progress
+    )
+
+
+def _show_compiles(result: dict[str, Any]) -> Iterator[Table | str]:
+    """Compile times beside Vela's, for people, and what could not be compiled."""
+    version, accelerator = result["vela"], result["accelerator"]
+    theirs = f"Vela {version} for {accelerator}; ratio: our CPU time over Vela's, below 1 is less"
+    shown = Table(
+        title=f"compiles for {result['config']}, nothing kept but native code; medians of {result['runs']} runs",
+        caption=theirs if version is not None else "no command vela on the PATH", box=box.SIMPLE_HEAD,
+    )  # fmt: skip
+    for name in ("network", "MB", "seconds", "CPU s", "Vela CPU s", "ratio"):
+        shown.add_column(name, justify="left" if name == "network" else "right")
+    for row in result["networks"]:
+        times = (row["seconds"], row["cpu_seconds"], row["vela_cpu_seconds"], row["ratio"])
+        cells = ("" if value is None else f"{value:.2f}" for value in times)
+        shown.add_row(row["name"], f"{row['bytes'] / 1e6:.2f}", *cells)
+    yield shown
+    for row in result["networks"]:
+        for key, whose in (("error", ""), ("vela_error", "Vela: ")):
+            if key in row:
+                yield f"{row['name']}: {whose}{row[key]}"
 
 
 def _show_sessions(result: dict[str, Any]) -> Iterator[Table | str]:
@@ -270,4 +307,5 @@ _MODES = {
     "--cpu": (_measure_cpu, _show_cpu),
     "--onnxruntime": (_measure_sessions, _show_sessions),
     "--host": (_measure_host, _show_host),
+    "--compile": (_measure_compiles, _show_compiles),
 }

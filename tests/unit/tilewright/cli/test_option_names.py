@@ -31,6 +31,7 @@ SHOWN_BY = {
     "compiler/importer/tflite/__init__.py": tuple(c for c in COMPILING if c not in ("bench", "sweep")),
     "driver/board.py": ("run",),
     "fpga/build.py": ("fpga build",),
+    "fpga/points.py": ("fpga build",),
     "fpga/fit.py": ("fpga build",),
     "fpga/report.py": ("fpga build",),
     "fpga/flows/ecp5.py": ("fpga build",),
@@ -71,7 +72,8 @@ SHOWN_BY = {
 #: What is no message of a command: tools with a parser of their own, options of other programs, generated text.
 ELSEWHERE = (
     "hw/", "isa/generate/", "simulator/generate.py", "fpga/sim/", "fpga/area/", "fpga/flows/xilinx7/",
-    "fpga/zynq/export", "tilewright/additions/remote/generate", "tilewright/registry.py", "tilewright/cli/__init__.py",
+    "fpga/zynq/export", "tilewright/additions/remote/generate", "tilewright/measure/compile_speed.py",
+    "tilewright/registry.py", "tilewright/cli/__init__.py",
 )  # fmt: skip
 
 #: Modules of several commands.
