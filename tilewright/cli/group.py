@@ -112,6 +112,11 @@ class Cli(Group):
             code = self._guarded(output, args, prog_name, complete_var, **extra)
             if code == 0:
                 code = _flushed()
+            else:  # what cannot be written is said by now, and would change the code as Python ends
+                try:
+                    sys.stdout.flush()
+                except OSError:
+                    _to_nowhere()
         sys.exit(code)
 
     def _guarded(
