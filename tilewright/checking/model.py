@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -13,7 +13,6 @@ import onnx
 from tilewright.api.compilation import compile, compile_program
 from tilewright.checking.differences import Difference, Rule
 from tilewright.checking.dynamic_model import check_outputs
-from tilewright.checking.litert_reference import LiteRtReference
 from tilewright.checking.onnxruntime_reference import Reference, reference_of
 from tilewright.checking.report import CheckReport, TensorRow
 from tilewright.checking.ties import away_from_ties
@@ -28,6 +27,9 @@ from tilewright.runtime.devices import Device, Runner
 from tilewright.runtime.executor import RunResult
 from tilewright.runtime.forcing import kept_tensors, sharing
 from tilewright.runtime.inputs import check_inputs, random_inputs
+
+if TYPE_CHECKING:
+    from tilewright.checking.litert_reference import LiteRtReference
 
 #: How far a border tensor may be off for its reason to count: one step, in few elements. The last bit of a float flips
 #: a rounding in about one of 1e4 elements; more is a wrong rule, not a rounding.
@@ -88,7 +90,7 @@ def check(
     reference = reference_of(model)
     fixed = {name: np.asarray(value) for name, value in (options.get("constants") or {}).items()}
     if normal.states:
-        if not isinstance(reference, LiteRtReference):
+        if isinstance(reference, Reference):
             raise UsageError(f"{normal.name} keeps states from run to run; compile it without states to check one run")
         return _check_steps(model, reference, runner, normal, arrays, keep, given, config, options)
     expected = reference.run({**fixed, **arrays})

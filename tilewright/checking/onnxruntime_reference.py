@@ -15,12 +15,11 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 
-from tilewright.checking.litert_reference import LiteRtReference
 from tilewright.checking.saturation import int8_activations
 from tilewright.checking.tolerance import Roundings, onnx_roundings
 from tilewright.common import temporary
@@ -29,6 +28,9 @@ from tilewright.compiler.onnx.onnx_graphs import all_nodes, reads_of, sort_model
 from tilewright.compiler.onnx.onnx_ops import RANDOM
 from tilewright.errors import UsageError
 from tilewright.store.files import check_readable, is_tflite
+
+if TYPE_CHECKING:
+    from tilewright.checking.litert_reference import LiteRtReference
 
 _SEVERITY_FATAL = 4  # errors are raised, too
 NEAR = 1e-6
@@ -278,6 +280,8 @@ def reference_of(model: str | Path | bytes | onnx.ModelProto) -> Reference | Lit
     """The reference runtime of a model: LiteRT for TFLite, else onnxruntime."""
     if is_tflite(model):
         assert not isinstance(model, onnx.ModelProto)
+        from tilewright.checking.litert_reference import LiteRtReference  # the importer of TFLite
+
         return LiteRtReference(model)
     return Reference(model)
 

@@ -48,3 +48,22 @@ def test_a_kept_program_needs_no_compiler(arguments: list[str]) -> None:
     first, again = imported(arguments), imported(arguments)
     assert again <= first and not again.intersection(LARGE)
     assert {"numpy", "tilewright.simulator.cycle", "tilewright.measure.clock"} <= again
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    ("module", "spared"),
+    [
+        ("tilewright.quantize.model", ("tflite", "llvmlite", "tilewright.compiler.pipeline")),
+        ("tilewright.quantize.verifying", ("tflite", "onnx.reference", "onnxruntime", "amaranth")),
+        ("tilewright.api.build", ("tflite", "onnx.reference", "onnxruntime", "amaranth")),
+        ("tilewright.fpga.points", ("amaranth", "tilewright.hw.npu", "tilewright.fpga.flows")),
+        ("tilewright.energy", ("amaranth", "tilewright.hw.npu", "tilewright.fpga.flows")),
+        ("tilewright.compiler.cpu.target", ("llvmlite", "tilewright.compiler.cpu.segment")),
+    ],
+)
+def test_what_a_module_spares(module: str, spared: tuple[str, ...]) -> None:
+    """What is large and needed by some of its functions only is imported by these."""
+    code = f"import sys, {module}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert module in done.stdout.split() and not set(spared).intersection(done.stdout.split())
