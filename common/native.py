@@ -197,7 +197,7 @@ _listener: ContextVar[Callable[[str], object] | None] = ContextVar("listener", d
 
 @contextlib.contextmanager
 def builds_told(listener: Callable[[str], object]) -> Iterator[None]:
-    """Within the block the listener is called with the title of every library that is waited for, as it is built."""
+    """Calls the listener, within the block, with the title of every library that is waited for as it is built."""
     token = _listener.set(listener)
     try:
         yield

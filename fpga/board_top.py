@@ -22,7 +22,7 @@ SDRAM_PINS = ("clk", "clk_en", "cs", "ras", "cas", "we", "ba", "a", "dqm", "dq")
 
 
 class PinnedBoard(Protocol):
-    """What a top module asks of its board, a `tilewright.fpga.uart_board.UartBoard`, which says what each is."""
+    """The facts that a top module asks of its board; `tilewright.fpga.uart_board.UartBoard` describes them."""
 
     @property
     def identity(self) -> str: ...

@@ -1,4 +1,4 @@
-"""How the notes of a program are told apart: written by the compiler, read by commands that need nothing else of it."""
+"""Forms of the notes of a program, which the compiler writes, and commands read that need nothing else of it."""
 
 from __future__ import annotations
 

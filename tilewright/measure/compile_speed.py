@@ -107,7 +107,7 @@ def _compiled(command: Sequence[str], runs: int, environment: Callable[[Path], M
 
 
 def _own_environment(folder: Path) -> Mapping[str, str]:
-    """With a cache that has nothing but the native code that all compiles share."""
+    """Variables with a cache that has nothing but the native code that all compiles share."""
     cache = folder / "cache"
     cache.mkdir()
     for name in _SHARED:
@@ -118,7 +118,7 @@ def _own_environment(folder: Path) -> Mapping[str, str]:
 
 
 def _others_environment(folder: Path) -> Mapping[str, str]:
-    """Without the folders of our modules."""
+    """Variables without the folders of our modules."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 

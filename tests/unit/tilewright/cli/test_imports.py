@@ -1,4 +1,4 @@
-"""What commands import: a kept program needs no compiler, and where its cycles go needs neither RTL nor references."""
+"""Imports of commands: a kept program needs no compiler, and its cycles need neither RTL nor references."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_kept_program_needs_no_compiler(arguments: list[str]) -> None:
     ],
 )
 def test_what_a_module_spares(module: str, spared: tuple[str, ...]) -> None:
-    """What is large and needed by some of its functions only is imported by these."""
+    """Large packages that some functions of a module need are imported by these alone."""
     code = f"import sys, {module}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert module in done.stdout.split() and not set(spared).intersection(done.stdout.split())
