@@ -142,7 +142,7 @@ def builder(
     def build(scheduler: Scheduler | None) -> Program:
         graph = source.graph()
         if not chosen.cpu_only and any(t.dtype.name in ("int8", "uint8") for t in graph.tensors.values()):
-            build_ahead(*NATIVE)
+            build_ahead(*NATIVE if chosen.effort else NATIVE[:1])  # without effort no cycles are compared
         cost = compared_by or functools.partial(measure, timing=chosen.memory)
         program = compile_graph(graph, config, chosen, progress=progress, measure=cost, scheduler=scheduler)
         if chosen.host is not None:
