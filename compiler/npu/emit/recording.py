@@ -84,7 +84,7 @@ class Recording:
     """A recorded tile program.
 
     Attributes:
-        tape: with virtual numbers.
+        tape: with virtual numbers, int64; only its parts are kept.
         script: the allocations, in order: the method of `_Replay` and its arguments.
         conditional: (first number, end, bytes read) of loads, by the number of the allocation that they fill.
         operations, read_bytes, write_bytes: of all.
@@ -98,20 +98,22 @@ class Recording:
     write_bytes: int
 
     def __post_init__(self) -> None:
-        tape = self.tape
-        in_memory = tape >= 1 << _MEMORY
-        rows = (tape >= 1 << _ROWS - _WIDTHS // 2) & ~in_memory
+        in_memory = self.tape >= 1 << _MEMORY
+        rows = (self.tape >= 1 << _ROWS - _WIDTHS // 2) & ~in_memory
         self._where = np.flatnonzero(rows | in_memory)
-        found = tape[self._where]
-        memory = in_memory[self._where]
+        found, memory = self.tape[self._where], in_memory[self._where]
+        # A row is an odd number of an allocation times a power of two, plus the rows behind the first: its lowest bit
+        # above those tells in which width it was counted.
         high = (found + (1 << _OFFSET - 1)) >> _OFFSET
         width = high & -high
-        self._numbers = np.where(memory, (found >> _TENSOR) & 0xFFFF, (high // width - 1) // 2)
-        near = np.where(memory, (found & (1 << _TENSOR) - 1) - (1 << _TENSOR - 1), found - (high << _OFFSET))
-        self._template = tape.copy()
-        self._template[self._where] = near
+        numbers = np.where(memory, (found >> _TENSOR) & 0xFFFF, (high // width - 1) // 2)
         wide = np.where(memory, 0, np.log2(width).astype(np.int64) - _WIDTHS)
-        self._wider, self._narrower = np.maximum(wide, 0), np.maximum(-wide, 0)
+        behind = np.where(memory, (found & (1 << _TENSOR) - 1) - (1 << _TENSOR - 1), found - (high << _OFFSET))
+        self._numbers = numbers.astype(np.int32)
+        self._wider, self._narrower = np.maximum(wide, 0).astype(np.int8), np.maximum(-wide, 0).astype(np.int8)
+        self._template = self.tape.copy()
+        self._template[self._where] = behind
+        self.tape = self._template[:0]  # large, and known by its parts
 
     def write(self, context: Context, pools: Pools, tensors: list[Tensor]) -> None:
         """Writes the tile program again.
