@@ -43,15 +43,15 @@ def _build() -> Path:
 
 
 @functools.cache
-def _library() -> ctypes.CDLL:
+def library() -> ctypes.CDLL:
     """Loads the library. Raises `BuildError`."""
     path = _build()
-    library = ctypes.CDLL(str(path))
-    library.tw_cycle_run_program.argtypes = [ctypes.POINTER(CycleRun)]
-    library.tw_cycle_run_program.restype = None
-    if not check_size(library, "tw_cycle_size", CycleRun):
+    loaded = ctypes.CDLL(str(path))
+    loaded.tw_cycle_run_program.argtypes = [ctypes.POINTER(CycleRun)]
+    loaded.tw_cycle_run_program.restype = None
+    if not check_size(loaded, "tw_cycle_size", CycleRun):
         raise BuildError(f"{path} and simulator/structs.py disagree: run python -m tilewright.simulator.generate")
-    return library
+    return loaded
 
 
 @dataclass
@@ -127,7 +127,7 @@ def simulate(
         times = np.zeros((program[2] if fits else 0, len(InstructionTimes._fields_)), np.uint64)
     if times is not None:
         call.times = pointer(times, InstructionTimes)
-    _library().tw_cycle_run_program(ctypes.byref(call))
+    library().tw_cycle_run_program(ctypes.byref(call))
     counters = Counters(
         cycles=call.cycles,
         macs=call.macs * config.macs_per_cycle,
@@ -169,7 +169,7 @@ class CycleDevice(Interruptible):
         self.scratchpads = Scratchpads(config)
         self.trace: Trace | None = None
         self.traces: list[Trace] = []
-        _library()
+        library()
 
     def execute(self, launch: Launch, *, trace: bool = False, **options: Any) -> Counters:
         """See `tilewright.isa.device.Device.run`.

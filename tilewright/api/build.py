@@ -29,7 +29,7 @@ from tilewright.store.files import is_tflite
 from tilewright.tuning.apply import Build, build_tuned
 
 #: Load the native code that programs for the NPU are compiled with. Each takes seconds to build, once.
-NATIVE = (assembler._library, cycle._library)
+NATIVE = (assembler.library, cycle.library)
 
 __all__ = ["ModelSource", "build_entries", "build_tuned", "builder"]
 

@@ -174,7 +174,7 @@ def _use(fault: cpp_faults.Fault, folder: Path) -> None:
     os.environ["TILEWRIGHT_CACHE"] = str(folder / "cache")
     for module in (native, cycle):
         mock.patch.multiple(module, _SOURCES=sources, _FLAGS=_flags(module)).start()
-    cycle._library.cache_clear()
+    cycle.library.cache_clear()
     if _of_the_clock(fault):
         cycle._build()
     else:  # devices would do without a library that cannot be built

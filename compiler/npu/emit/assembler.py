@@ -19,20 +19,21 @@ _INCLUDE = Path(__file__).resolve().parents[3] / "isa" / "include"
 
 
 @functools.cache
-def _library() -> ctypes.CDLL:
+def library() -> ctypes.CDLL:
+    """Loads the library, which is built on first use. Raises `BuildError`."""
     path = shared_library(
-        _SOURCES / "assembler.cpp", ["-O3", "-Wall", f"-I{_INCLUDE}"],
+        _SOURCES / "assembler.cpp", ["-O2", "-Wall", f"-I{_INCLUDE}"],
         [*_SOURCES.glob("*.h"), *_SOURCES.glob("*.cpp"), *_INCLUDE.glob("*.h")], group="compiler", name="assembler",
         title="the assembler of the compiler",
     )  # fmt: skip
-    library = ctypes.CDLL(str(path))
-    library.tw_assembly_size.restype = ctypes.c_uint64
-    if library.tw_assembly_size() != ctypes.sizeof(Assembly):
+    loaded = ctypes.CDLL(str(path))
+    loaded.tw_assembly_size.restype = ctypes.c_uint64
+    if loaded.tw_assembly_size() != ctypes.sizeof(Assembly):
         raise BuildError(f"{path} and structs.py disagree: run python -m tilewright.compiler.npu.emit.generate")
-    for function in (library.tw_count_work, library.tw_assemble, library.tw_list_accesses, library.tw_free_assembly):
+    for function in (loaded.tw_count_work, loaded.tw_assemble, loaded.tw_list_accesses, loaded.tw_free_assembly):
         function.argtypes = [ctypes.POINTER(Assembly)]
         function.restype = ctypes.c_bool
-    return library
+    return loaded
 
 
 def assemble(machine: Assembler, tape: np.ndarray) -> tuple[bytes, list[int]]:
@@ -70,9 +71,9 @@ def _called(function: str, machine: Assembler, tape: np.ndarray) -> Iterator[Ass
     numbers = np.ascontiguousarray(tape, np.int64)
     call = Assembly(machine=machine, tape_length=len(numbers))
     call.tape = ctypes.cast(numbers.ctypes.data, ctypes.POINTER(ctypes.c_int64))
-    if not getattr(_library(), function)(call):
+    if not getattr(library(), function)(call):
         raise ValueError(call.error.decode())
     try:
         yield call
     finally:
-        _library().tw_free_assembly(call)
+        library().tw_free_assembly(call)
