@@ -30,7 +30,8 @@ REFUSALS = {
     "of that of the result; below 128 is accepted": "factor of 128 and more at 16 bits",
 }
 #: How a reference says that it is not the one to compare with: other cases of the file would be rounded otherwise.
-FALLEN_BACK = ("without graph optimisations", "without XNNPACK")
+WITHOUT_XNNPACK = "without XNNPACK"
+FALLEN_BACK = ("without graph optimisations", WITHOUT_XNNPACK)
 #: Scales whose sums of products leave float32, and what `_beyond_float32` puts in their place.
 HUGE, TAMED = np.float32(1e37), np.float32(1e30)
 _MOVES = ("QuantizeLinear", "DequantizeLinear", "Cast")
@@ -105,10 +106,10 @@ class Result:
 def run(batch: Batch, result: Result) -> None:
     """Compiles, runs and compares a batch as `--check` does, and adds what it gave to `result`."""
     model, feeds, operators = batch.build()
-    fallen_back = False
+    fallen_back, reference = False, ""
     try:
         report = tw.check(model, feeds, cache=False, **PLACES[batch.seed % len(PLACES)])
-        problem = "" if report.ok else _differences(report)
+        problem, reference = "" if report.ok else _differences(report), report.reference
         fallen_back = len(batch.cases) > 1 and any(text in report.reference for text in FALLEN_BACK)
         problem = report.reference if fallen_back else problem
     except Exception as error:  # a file that cannot be compiled or run is a finding like any other
@@ -124,6 +125,8 @@ def run(batch: Batch, result: Result) -> None:
             run(Batch(batch.format, batch.dtype, batch.seed, half), result)
         if before == (len(result.faults), result.skipped.total(), result.documented.total()) and not fallen_back:
             result.faults.append(f"{_command(batch)}  together only: {problem}")
+    elif WITHOUT_XNNPACK in reference:  # "The kernel that LiteRT takes" in docs/tflite.md
+        result.documented[WITHOUT_XNNPACK] += 1
     elif named := _documented(problem) or _beyond_float32(model, feeds, batch) or _beyond_16_bits(model):
         result.documented[named] += 1
     elif not _reference_runs(model, feeds):
