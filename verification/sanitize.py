@@ -1,4 +1,5 @@
-"""The native simulators under AddressSanitizer and UBSan: random programs, and the same with bits of them changed.
+"""The native simulators under AddressSanitizer and UBSan: random programs, and the same with bits of them changed; and
+the assembler of the compiler, with random runs that have hazards.
 
     python -m verification.sanitize --count 1000
 
@@ -24,13 +25,14 @@ from pathlib import Path
 import numpy as np
 
 from tilewright.common.store import cache_folder
-from tilewright.isa.config import PRESETS, NpuConfig, preset
+from tilewright.isa.config import PRESETS, SEMAPHORE_LIMIT, NpuConfig, preset
 from tilewright.isa.device import DeviceError, Region
 from tilewright.isa.fields import INSTRUCTION_BYTES
 from tilewright.isa.timing import MemoryTiming
 from tilewright.simulator import cycle, native
 from tilewright.simulator.state import Scratchpads
 from verification.programs.generator import GeneratedProgram, generate
+from verification.programs.hazards import bursts, random_program, synchronised
 
 CONFIGS = (
     preset("tiny").with_(name="16x8", block_in=16, block_out=8, queue_depth=3, act_rows=256),
@@ -116,6 +118,12 @@ def attempt(config: NpuConfig, seed: int, scratchpads: Scratchpads) -> tuple[boo
     return True, clock.error is None
 
 
+def assemble(seed: int) -> None:
+    """Assembles runs that have hazards, with a limit of semaphores that they reach."""
+    rng = random.Random(seed)
+    synchronised(*rng.choice((bursts, random_program))(rng), limit=rng.choice((2, 3, SEMAPHORE_LIMIT)))
+
+
 def inside(count: int, seed: int, configs: int) -> None:
     """All programs, in a process with the sanitizers."""
     scratchpads = {config.name: Scratchpads(config) for config in CONFIGS}
@@ -125,6 +133,7 @@ def inside(count: int, seed: int, configs: int) -> None:
         print(f"program {number} on {config.name}", flush=True)
         for k, ended in enumerate(attempt(config, number, scratchpads[config.name])):
             ends[k] += ended
+        assemble(number)
     print(f"{count} programs, {ends[0]} ran to their end in the functional simulator, {ends[1]} in the cycle-level one")
 
 
