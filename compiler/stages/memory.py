@@ -15,10 +15,9 @@ from tilewright.compiler.npu.emit.context import ConstantPool
 from tilewright.compiler.npu.schedule.problem import Schedule
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.stages.memory_plan import MemoryPlan
-from tilewright.compiler.stages.order import LayerStep, Step
+from tilewright.compiler.stages.order import LayerStep, Step, is_kept
 from tilewright.compiler.stages.partition import Partition
 from tilewright.compiler.stages.schedule import Schedules
-from tilewright.compiler.stages.segments import is_kept
 
 
 @dataclass

@@ -11,7 +11,7 @@ from tilewright.compiler.graph.graph import Graph, Node
 from tilewright.compiler.npu.blocks.tasks import Task, describe, reads_of, writes_of
 from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.options import CompileOptions
-from tilewright.compiler.stages.exactness import QUANTISES, inexact_tensors
+from tilewright.compiler.stages.exactness import QUANTISES, dynamic_tensors, inexact_tensors
 from tilewright.compiler.stages.partition import Partition
 
 
@@ -40,12 +40,20 @@ Step = LayerStep | NodeStep
 
 def order_steps(graph: Graph, partition: Partition, options: CompileOptions) -> list[Step]:
     """The tasks of a partition as steps. Where all tensors are kept, steps end early, so that every tensor that may
-    differ from the reference can be replaced right after it is made."""
+    differ from the reference can be replaced right after it is made. On the CPU that is every one that is kept: where
+    the reference computes in floats, which only its run shows, any of them may."""
     constants = {name for name, t in graph.tensors.items() if t.is_const}
     steps = group_steps(partition.tasks, {*graph.inputs, *constants, *partition.constants})
     if options.keep_all:
-        steps = split_at_borders(steps, inexact_tensors(graph))
+        on_npu = {task.source for task in partition.tasks if isinstance(task, Layer)}
+        kept = {name for name in partition.tensors - on_npu if is_kept(graph, partition, name)}
+        steps = split_at_borders(steps, inexact_tensors(graph), kept)
     return steps
+
+
+def is_kept(graph: Graph, partition: Partition, name: str) -> bool:
+    """True for the tensors that `keep="all"` keeps in memory: the model's own quantised ones."""
+    return name in partition.tensors and (graph.tensor(name).quant is not None or name in dynamic_tensors(graph))
 
 
 def group_steps(tasks: Sequence[Task], available: Iterable[str]) -> list[Step]:
@@ -89,15 +97,15 @@ def _step(tasks: Sequence[Task]) -> Step:
     return LayerStep(layers) if layers else NodeStep([task for task in tasks if isinstance(task, Node)])
 
 
-def split_at_borders(steps: list[Step], inexact: Collection[str] = ()) -> list[Step]:
-    """Ends a step after everything that the CPU quantises and every node that makes one of `inexact`, so that the
-    result can be replaced before anything reads it."""
+def split_at_borders(steps: list[Step], inexact: Collection[str], kept: Collection[str] = ()) -> list[Step]:
+    """Ends a step after everything that the CPU quantises, every task that makes one of `inexact`, and every task of
+    the CPU that makes one of `kept`, so that the result can be replaced before anything reads it."""
     split: list[Step] = []
     for step in steps:
         part: list[Task] = []
         for task in step.tasks:
             part.append(task)
-            if _ends_step(task, inexact):
+            if _ends_step(task, inexact, kept):
                 split.append(_step(part))
                 part = []
         if part:
@@ -105,10 +113,10 @@ def split_at_borders(steps: list[Step], inexact: Collection[str] = ()) -> list[S
     return split
 
 
-def _ends_step(task: Task, inexact: Collection[str]) -> bool:
+def _ends_step(task: Task, inexact: Collection[str], kept: Collection[str]) -> bool:
     if isinstance(task, Layer):
         return task.source in inexact
-    return task.op in QUANTISES or task.outputs[0] in inexact
+    return task.op in QUANTISES or task.outputs[0] in inexact or any(name in kept for name in task.outputs)
 
 
 def reads_elsewhere(steps: Sequence[Step]) -> list[set[str]]:

@@ -7,8 +7,7 @@ from tilewright.compiler.errors import UnsupportedError
 from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.graph.states import kept_in_place
 from tilewright.compiler.options import CompileOptions
-from tilewright.compiler.stages.exactness import dynamic_tensors
-from tilewright.compiler.stages.order import NodeStep, Step, reads_elsewhere
+from tilewright.compiler.stages.order import NodeStep, Step, is_kept, reads_elsewhere
 from tilewright.compiler.stages.partition import Partition
 
 
@@ -52,8 +51,3 @@ def describe_segments(segments: dict[int, cpu.Segment]) -> str:
         lines.append(f"step {number}: {', '.join(segment.inputs)} -> {', '.join(segment.outputs)}")
         lines += [f"  {kernel}" for kernel in segment.description]
     return "\n".join(lines)
-
-
-def is_kept(graph: Graph, partition: Partition, name: str) -> bool:
-    """True for the tensors that `keep="all"` keeps in memory: the model's own quantised ones."""
-    return name in partition.tensors and (graph.tensor(name).quant is not None or name in dynamic_tensors(graph))

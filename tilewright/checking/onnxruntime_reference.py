@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
-from tilewright.checking.saturation import int8_activations
+from tilewright.checking.saturation import int8_activations, saturates
 from tilewright.checking.tolerance import Roundings, onnx_roundings
 from tilewright.common import temporary
 from tilewright.compiler.onnx.external_data import read_model
@@ -82,7 +82,8 @@ UNOPTIMISED = "onnxruntime runs this model without its graph optimisations only,
 class Reference:
     """A model in onnxruntime: default optimisation level, CPU provider, one thread, exact integer kernels.
 
-    Where onnxruntime itself makes a graph of the model that it cannot run, it runs the model as it is: without graph
+    Where onnxruntime itself makes a graph of the model that it cannot run, the setting for exact kernels goes first, if
+    the processor's own are exact: it breaks weights that two ops share. Else it runs the model as it is: without graph
     optimisations. The name says so.
 
     Args:
@@ -106,6 +107,7 @@ class Reference:
         self._expected: list[np.ndarray] = []
         self._ops: Counter[str] | None = None
         self.unoptimised = ""
+        self._exact_kernels = not self.int8
 
     @property
     def name(self) -> str:
@@ -180,7 +182,8 @@ class Reference:
             options.enable_mem_pattern = False
         if self.int8:
             options.add_session_config_entry("session.qdqisint8allowed", "1")
-        else:  # uint8 activations: without it sums of pairs saturate in 16 bits on x86 processors that have no VNNI
+        elif self._exact_kernels:
+            # uint8 activations: without it sums of pairs saturate in 16 bits on x86 processors that have no VNNI
             options.add_session_config_entry("session.x64quantprecision", "1")
         # By default it rounds the activations of products with 4-bit weights to 8 bits, which the model does not say.
         options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
@@ -209,14 +212,18 @@ class Reference:
         self._expected = self._session.run(None, dict(inputs))
 
     def _retry(self, inputs: Mapping[str, np.ndarray], why: str) -> bool:
-        """Whether the model runs without graph optimisations."""
-        self._session, self.unoptimised = None, why
-        try:
-            self._run(inputs)
-        except Exception:
-            self._session, self.unoptimised = None, ""
-            return False
-        return True
+        """Whether the model runs without the setting for exact kernels, or without graph optimisations."""
+        exact_kernels = self._exact_kernels
+        ways = [(False, "")] if exact_kernels and not saturates() else []
+        for self._exact_kernels, self.unoptimised in (*ways, (exact_kernels, why)):
+            self._session = None
+            try:
+                self._run(inputs)
+                return True
+            except Exception:  # the next way, or the error of the first
+                continue
+        self._session, self.unoptimised = None, ""
+        return False
 
     def intermediates(
         self, names: Sequence[str], inputs: Mapping[str, np.ndarray]

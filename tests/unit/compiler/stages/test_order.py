@@ -52,6 +52,12 @@ def test_borders() -> None:
     assert names(split_at_borders(steps, {"b", "d"})) == ["C a", "C b", "C c", "N d", "N e"]
 
 
+def test_kept_tensors_of_the_cpu() -> None:
+    """The CPU ends a step after each; the NPU, which makes no floats of them, only after borders."""
+    steps = group_steps([node("x", "a"), node("a", "b"), node("b", "c"), layer("c", "d"), layer("d", "e")], ["x"])
+    assert names(split_at_borders(steps, (), {"a", "b", "d"})) == ["C a", "C b", "C c", "N d e"]
+
+
 def test_reads_elsewhere() -> None:
     steps = group_steps([node("x", "a"), layer("a", "b"), layer("b", "c"), node("c", "d"), node("a", "e")], ["x"])
     assert names(steps) == ["C a e", "N b c", "C d"]
