@@ -277,10 +277,8 @@ def test_a_board_that_falls_off_its_bus(linux: Way, board: AxiBoard) -> None:
         ("c2h", "/dev/null", "reading stopped at address 0x3000"),
     ],
 )
-def test_a_dma_channel_that_fails(
-    channel: str, there: str, text: str, tmp_path: Path, board: AxiBoard, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    card = make_way("pcie", tmp_path, monkeypatch)
+def test_a_dma_channel_that_fails(channel: str, there: str, text: str, tmp_path: Path, board: AxiBoard) -> None:
+    card = make_way("pcie", tmp_path)
     file = tmp_path / f"dev/xdma1_{channel}_0"
     file.unlink()
     file.symlink_to(there)
