@@ -63,7 +63,8 @@ class TilePlans(dict[Hashable, TilePlan[Any]]):
             the chip: layers of one shape are looked at once.
         by_channel: how groups run by channels, by the same.
         shapes: of layers, by `id`, see `tilewright.compiler.npu.schedule.shape`.
-        recorded: tile programs of layers, see `tilewright.compiler.npu.emit.recording`.
+        recorded, recorded_numbers: tile programs of layers, see `tilewright.compiler.npu.emit.recording`, and how many
+            numbers they have.
         counted: work of layers where nothing is emitted, see `tilewright.compiler.npu.schedule.counting`.
     """
 
@@ -75,6 +76,7 @@ class TilePlans(dict[Hashable, TilePlan[Any]]):
         self.by_channel: dict[Hashable, Any] = {}
         self.shapes: dict[int, Any] = {}
         self.recorded: dict[Hashable, Any] = {}
+        self.recorded_numbers = 0
         self.counted: dict[Hashable, Any] = {}
         self._searched: dict[Hashable, list[tuple[int, TilePlan[Any]]]] = {}
 

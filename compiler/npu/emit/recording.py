@@ -115,6 +115,11 @@ class Recording:
         self._template[self._where] = behind
         self.tape = self._template[:0]  # large, and known by its parts
 
+    @property
+    def numbers(self) -> int:
+        """Numbers of the tile program."""
+        return len(self._template)
+
     def write(self, context: Context, pools: Pools, tensors: list[Tensor]) -> None:
         """Writes the tile program again.
 

@@ -14,6 +14,8 @@ from tilewright.compiler.npu.schedule.counting import count_part
 
 #: Layers whose work in a band does not depend on where the band lies, but for the padding above and below.
 _ALIKE = ("array", "window")
+#: Numbers of recorded tile programs that are kept, about 13 bytes each: a search of hours would fill the memory.
+_MOST_NUMBERS = 10_000_000
 
 
 def emit_part(context: Context, layer: Layer, plan: TilePlan[Any], part: OutputPart | None = None) -> None:
@@ -35,11 +37,16 @@ def _write_recorded(context: Context, layer: Layer, plan: TilePlan[Any], part: O
     blocks = None if part is None else part.blocks
     shapes = tuple(tensor.shape for tensor in tensors)
     key = id(layer), plan.tiling, shapes, _span(layer, part), blocks, context.accumulators.rows
-    known = context.plans.recorded.get(key)
+    plans = context.plans
+    known = plans.recorded.get(key)
     if known is None:
+        if plans.recorded_numbers > _MOST_NUMBERS:
+            plans.recorded.clear()
+            plans.recorded_numbers = 0
         recorder = Recorder.of(context, tensors)
         layer.emit(recorder, plan, part)
-        known = context.plans.recorded[key] = (layer, recorder.recording())  # the layer is kept: its id stays its own
+        known = plans.recorded[key] = (layer, recorder.recording())  # the layer is kept: its id stays its own
+        plans.recorded_numbers += known[1].numbers
     recording: Recording = known[1]
     recording.write(context, plan.pools, tensors)
 

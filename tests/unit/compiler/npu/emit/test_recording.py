@@ -13,6 +13,7 @@ from tilewright.compiler.npu.emit import assembler
 from tilewright.compiler.npu.emit.recording import Recording
 from tilewright.compiler.npu.layers.conv import ConvLayer
 from tilewright.compiler.npu.layers.depthwise import DepthwiseLayer
+from tilewright.compiler.npu.schedule import parts
 from tilewright.isa.config import PRESETS
 from verification.programs.equality import VARIANTS
 
@@ -60,3 +61,11 @@ def test_searches_measure_the_same_programs(network: str, config: str) -> None:
     plain, none = programs(network, config, False)
     assert recorded == plain
     assert len(plain) > 5 and written > 20 and none == 0
+
+
+@pytest.mark.medium
+def test_recordings_that_take_too_much_memory_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, most = programs("ds_cnn", "base", True)
+    monkeypatch.setattr(parts, "_MOST_NUMBERS", 1000)
+    again, written = programs("ds_cnn", "base", True)
+    assert again == programs("ds_cnn", "base", False)[0] and written == most
