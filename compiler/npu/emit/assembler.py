@@ -18,6 +18,10 @@ _SOURCES = Path(__file__).resolve().parent / "native"
 _INCLUDE = Path(__file__).resolve().parents[3] / "isa" / "include"
 
 
+class AssemblyError(ValueError):
+    """A tile program of which no instructions can be made: a fault of the compiler."""
+
+
 @functools.cache
 def library() -> ctypes.CDLL:
     """Loads the library, which is built on first use. Raises `BuildError`."""
@@ -44,7 +48,7 @@ def assemble(machine: Assembler, tape: np.ndarray) -> tuple[bytes, list[int]]:
         tape: the tile program, int64 [numbers].
 
     Raises:
-        ValueError: a value that no instruction can hold, or more semaphores than the machine has.
+        AssemblyError: a value that no instruction can hold, or more semaphores than the machine has.
         BuildError: no C++ compiler.
     """
     with _called("tw_assemble", machine, tape) as call:
@@ -72,7 +76,7 @@ def _called(function: str, machine: Assembler, tape: np.ndarray) -> Iterator[Ass
     call = Assembly(machine=machine, tape_length=len(numbers))
     call.tape = ctypes.cast(numbers.ctypes.data, ctypes.POINTER(ctypes.c_int64))
     if not getattr(library(), function)(call):
-        raise ValueError(call.error.decode())
+        raise AssemblyError(call.error.decode())
     try:
         yield call
     finally:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from tilewright.common.errors import TilewrightError
+from tilewright.compiler.errors import CompileError
+from tilewright.compiler.npu.emit.assembler import AssemblyError
 from tilewright.compiler.npu.emit.context import ConstantPool, Context
 from tilewright.compiler.npu.emit.emitter import Emitter
 from tilewright.compiler.npu.emit.plan import TilePlans
@@ -157,17 +158,14 @@ class StepProblem:
         schedule.use_tiles(context, self.layers)
         try:
             emit_step(context, units, schedule.stays, start)
-        except (ScratchpadFull, TilewrightError):
+        except (ScratchpadFull, CompileError):
             return math.inf
+        except AssemblyError as error:
+            return _left_out(units, start, error)
         try:
             return self.measure(self.config, bytes(emitter.image), arena_bytes)
         except DeviceError as error:
-            warnings.warn(
-                f"a schedule of {len(units)} units from layer {start} on is left out, please report it: {error}",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            return math.inf
+            return _left_out(units, start, error)
 
     def _offsets(self) -> tuple[dict[str, int], int]:
         """Places for all buffers of the step, in bytes, by name; and the bytes of an arena that holds them."""
@@ -182,6 +180,16 @@ class StepProblem:
             offsets[name] = at
             at += _BEYOND
         return offsets, at + _BEYOND
+
+
+def _left_out(units: list[LayerGroup], start: int, error: Exception) -> float:
+    """Warns of units that make no program, or one that the machine stops. Returns their cost."""
+    warnings.warn(
+        f"a schedule of {len(units)} units from layer {start} on is left out, please report it: {error}",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+    return math.inf
 
 
 #: Gives the schedule of a step; None leaves the step to the search.
