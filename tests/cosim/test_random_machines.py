@@ -10,7 +10,7 @@ import pytest
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.encoding import op
 from tilewright.simulator.functional import FunctionalDevice
-from verification.programs.equality import case, cycle_differences, fewest
+from verification.programs.equality import case, cycle_differences, minimised
 from verification.programs.random_configs import plainest, random_config
 
 
@@ -51,5 +51,5 @@ def test_what_differs_becomes_small() -> None:
     assert found == small
     ops = [op("GEMM_SYNC"), op("LOAD_SYNC"), op("VECTOR_SYNC"), op("LOAD_SYNC", signal0=1), op("END")]
     said: list[str] = []
-    left = fewest(ops, lambda some: op("VECTOR_SYNC") in some and op("GEMM_SYNC") in some, said.append)
+    left = minimised(ops, lambda some: op("VECTOR_SYNC") in some and op("GEMM_SYNC") in some, said.append)
     assert left == [ops[0], ops[2], ops[4]] and said[-1] == "2 instructions left"

@@ -9,19 +9,19 @@ import pytest
 
 _FREES = """
 import numpy as np
-from tilewright.quantize.memory import SLACK, give_back, resident
-give_back()
+from tilewright.quantize.memory import SLACK, trim_heap, resident
+trim_heap()
 kept, freed = [], []
 for _ in range(1000):  # blocks from the heap, with small ones between that stay
     freed.append(np.ones(12_000))
     kept.append(np.ones(100))
 full = resident()
 del freed
-give_back()
+trim_heap()
 assert full - resident() > 70 << 20, (full, resident())
 before = resident()
 part = np.ones(SLACK // 16)
-give_back()
+trim_heap()
 assert resident() >= before
 """
 
