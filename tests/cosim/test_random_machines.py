@@ -11,7 +11,7 @@ from tilewright.isa.config import NpuConfig
 from tilewright.isa.encoding import op
 from tilewright.simulator.functional import FunctionalDevice
 from verification.programs.equality import case, cycle_differences, minimised
-from verification.programs.random_configs import plainest, random_config
+from verification.programs.random_configs import simplest, random_config
 
 
 def test_machines_are_made_again_and_differ() -> None:
@@ -46,7 +46,7 @@ def test_a_difference_is_seen() -> None:
 
 def test_what_differs_becomes_small() -> None:
     config = random_config(3)
-    found = plainest(config, lambda machine: machine.semaphores == config.semaphores)
+    found = simplest(config, lambda machine: machine.semaphores == config.semaphores)
     small = NpuConfig(block_in=4, block_out=4, axi_data_bits=32, name=config.name, semaphores=config.semaphores)
     assert found == small
     ops = [op("GEMM_SYNC"), op("LOAD_SYNC"), op("VECTOR_SYNC"), op("LOAD_SYNC", signal0=1), op("END")]
