@@ -11,7 +11,7 @@ from tilewright.isa.config import NpuConfig
 from tilewright.isa.encoding import op
 from tilewright.simulator.functional import FunctionalDevice
 from verification.programs.equality import case, cycle_differences, minimised
-from verification.programs.random_configs import simplest, random_config
+from verification.programs.random_configs import random_config, simplest
 
 
 def test_machines_are_made_again_and_differ() -> None:
