@@ -11,15 +11,12 @@ import numpy as np
 
 from tilewright.compiler.npu.emit import assembler, listing, structs
 from tilewright.compiler.npu.emit.spaces import sizes
-from tilewright.compiler.npu.emit.tile_program import ONCE, Level, Loop, Operation, Place, PostFields
+from tilewright.compiler.npu.emit.tile_program import ADD_FIELDS, ONCE, Level, Loop, Operation, Place, PostFields
 from tilewright.isa.codes import CodeMode
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.fields import INSTRUCTION_BYTES
 from tilewright.isa.instructions import Engine, Memory, Rounding, RowFunction, Source, WideByte
 from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
-
-#: Fields of VECTOR_ADD, in the order of a tile program.
-ADD_FIELDS = ("ma", "mb", "c", "shift")
 
 
 class Emitter:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from tilewright.compiler.npu.emit.tile_program import Operation, PostFields
+from tilewright.compiler.npu.emit.tile_program import ADD_FIELDS, Operation, PostFields
 from tilewright.isa.codes import CodeMode
 from tilewright.isa.instructions import Memory, Rounding, RowFunction, Source, WideByte
 from tilewright.isa.program import ARENA_REGION, CONSTANT_REGION
@@ -118,7 +118,7 @@ def _levels(numbers: Iterator[int]) -> str:
 def _registers(numbers: Iterator[int]) -> str:
     """The fields of VECTOR_POST and VECTOR_ADD that are not 0, where they are set."""
     found = ""
-    for name, fields in (("post", PostFields._fields), ("constants", ("ma", "mb", "c", "shift"))):
+    for name, fields in (("post", PostFields._fields), ("constants", ADD_FIELDS)):
         if next(numbers):
             values = zip(fields, _take(numbers, len(fields)), strict=True)
             found += f" {name}({', '.join(f'{field}={value}' for field, value in values if value)})"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -83,25 +83,27 @@ class Tensor:
 class Recording:
     """A recorded tile program.
 
+    Args:
+        tape: the numbers of the tile program, virtual ones among them, int64.
+
     Attributes:
-        tape: with virtual numbers, int64; only its parts are kept.
         script: the allocations, in order: the method of `_Replay` and its arguments.
         conditional: (first number, end, bytes read) of loads, by the number of the allocation that they fill.
         operations, read_bytes, write_bytes: of all.
     """
 
-    tape: np.ndarray
+    tape: InitVar[np.ndarray]
     script: list[tuple[str, tuple[Any, ...]]]
     conditional: dict[int, list[tuple[int, int, int]]]
     operations: int
     read_bytes: int
     write_bytes: int
 
-    def __post_init__(self) -> None:
-        in_memory = self.tape >= 1 << _MEMORY
-        rows = (self.tape >= 1 << _ROWS - _WIDTHS // 2) & ~in_memory
+    def __post_init__(self, tape: np.ndarray) -> None:
+        in_memory = tape >= 1 << _MEMORY
+        rows = (tape >= 1 << _ROWS - _WIDTHS // 2) & ~in_memory
         self._where = np.flatnonzero(rows | in_memory)
-        found, memory = self.tape[self._where], in_memory[self._where]
+        found, memory = tape[self._where], in_memory[self._where]
         # A row is an odd number of an allocation times a power of two, plus the rows behind the first: its lowest bit
         # above those tells in which width it was counted.
         high = (found + (1 << _OFFSET - 1)) >> _OFFSET
@@ -111,9 +113,8 @@ class Recording:
         behind = np.where(memory, (found & (1 << _TENSOR) - 1) - (1 << _TENSOR - 1), found - (high << _OFFSET))
         self._numbers = numbers.astype(np.int32)
         self._wider, self._narrower = np.maximum(wide, 0).astype(np.int8), np.maximum(-wide, 0).astype(np.int8)
-        self._template = self.tape.copy()
+        self._template = tape.copy()
         self._template[self._where] = behind
-        self.tape = self._template[:0]  # large, and known by its parts
 
     @property
     def numbers(self) -> int:

@@ -24,6 +24,10 @@ class Place(NamedTuple):
     offset: int
 
 
+#: Fields of VECTOR_ADD, in the order of a tile program.
+ADD_FIELDS = ("ma", "mb", "c", "shift")
+
+
 class PostFields(NamedTuple):
     """The fields of VECTOR_POST but for the table."""
 

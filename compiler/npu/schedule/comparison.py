@@ -7,7 +7,6 @@ from collections.abc import Hashable
 from itertools import pairwise
 from typing import NamedTuple
 
-from tilewright.compiler.npu.schedule.decisions import decisions_of
 from tilewright.compiler.npu.schedule.problem import Costed, Schedule, StepProblem
 
 #: Share of the layers that windows may hold; with more, the whole step is measured.
@@ -39,7 +38,7 @@ def compared(problem: StepProblem, before: Costed, after: Schedule) -> Costed:
 
 def _windows(one: Schedule, other: Schedule, layers: int) -> list[_Window]:
     """The windows in which two schedules of so many layers differ."""
-    bounds = sorted({*decisions_of(one).starts()} & {*decisions_of(other).starts()})
+    bounds = sorted({*one.starts()} & {*other.starts()})
     parts = [_Window(first, end) for first, end in pairwise(bounds)]
     different = [_contents(one, part) != _contents(other, part) for part in parts]
     near = [any(different[max(0, i - 1) : i + 2]) for i in range(len(parts))]
@@ -65,5 +64,5 @@ def _contents(schedule: Schedule, part: _Window) -> Hashable:
 
 def _units(schedule: Schedule, window: _Window) -> tuple[int, int]:
     """The numbers of the first unit of a window and of the one behind its last."""
-    starts = decisions_of(schedule).starts()
+    starts = schedule.starts()
     return starts.index(window.first), starts.index(window.end)

@@ -63,10 +63,10 @@ def count_part(context: Context, layer: Layer, plan: TilePlan[Any], part: Output
     Args:
         place: equal for parts of as many rows that lie alike.
     """
-    blocks: Hashable = None if part is None else part.blocks
-    if part is not None and part.blocks is not None and _alike(layer):
-        blocks = len(part.blocks)
-    known = context.plans.counted.setdefault((id(layer), plan.tiling, place, blocks), [])
+    blocks = None if part is None else part.blocks
+    alike = blocks is not None and _alike(layer)
+    key = id(layer), plan.tiling, place, len(blocks) if blocks is not None and alike else blocks
+    known = context.plans.counted.setdefault(key, [])
     found = next((one for one in known if one.begins_in(context)), None)
     if found is not None:
         found.repeat(context)
@@ -75,7 +75,7 @@ def count_part(context: Context, layer: Layer, plan: TilePlan[Any], part: Output
     work, read, written = dict(emitter.work), emitter.read_bytes, emitter.write_bytes
     with context.noted() as uses:
         layer.emit(context, plan, part)
-    if isinstance(blocks, int):
+    if alike:
         uses = [*([use._replace(key=None) for use in own if use.rows] for own in uses[:-1]), uses[-1]]
     more = {engine: now - work[engine] for engine, now in emitter.work.items()}
     known.append(_Counted(layer, uses, more, emitter.read_bytes - read, emitter.write_bytes - written))

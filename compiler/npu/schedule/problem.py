@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections import defaultdict
@@ -52,6 +53,10 @@ class Schedule:
 
     def __post_init__(self) -> None:
         self.stays = outside_groups(self.stays, self.units)
+
+    def starts(self) -> list[int]:
+        """Returns the number of each unit's first layer, and of the layer after the last."""
+        return list(itertools.accumulate((len(unit.layers) for unit in self.units), initial=0))
 
     @staticmethod
     def plain(layers: list[Layer]) -> Schedule:
@@ -144,7 +149,7 @@ class StepProblem:
         """Returns the cost of the step by a schedule, or of its units first..end-1 alone; infinite if it does not
         fit."""
         first, end = units or (0, len(schedule.units))
-        start = sum(len(unit.layers) for unit in schedule.units[:first])
+        start = schedule.starts()[first]
         return self.cost_of(schedule.units[first:end], schedule, start)
 
     def cost_of(self, units: list[LayerGroup], schedule: Schedule, start: int) -> float:

@@ -8,7 +8,6 @@ that brings nothing.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Hashable, Iterable
 
@@ -44,8 +43,7 @@ class _Groups:
         self.candidates = candidates(
             problem.dry_context(), problem.layers, schedule.stays, problem.outside, closer_estimate, LONGEST, True
         )
-        starts = itertools.accumulate((len(unit.layers) for unit in schedule.units), initial=0)
-        self.units = [_unit(first, unit) for first, unit in zip(starts, schedule.units)]
+        self.units = [_unit(first, unit) for first, unit in zip(schedule.starts(), schedule.units)]
         numbered = {_unit(c.first, c.group): c for options in self.candidates for c in options}
         self.scheduled = [numbered[unit] for unit in self.units]
         self.known: dict[Hashable, float] = {}

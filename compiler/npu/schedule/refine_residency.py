@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tilewright.compiler.npu.schedule.comparison import compared
-from tilewright.compiler.npu.schedule.decisions import decisions_of
 from tilewright.compiler.npu.schedule.problem import GAIN, Costed, StepProblem
 from tilewright.compiler.npu.schedule.residency import Stay, place_residents, resident_candidates
 
@@ -44,7 +43,7 @@ def refine_residency(
     budgeted, budget = problem.budgeted(INSTRUCTIONS, progress)
     between = {tensor.view.buffer for unit in schedule.units for tensor in unit.between}
     able = [stay for stay in resident_candidates(problem.layers, problem.outside) if stay.view.buffer not in between]
-    starts = decisions_of(schedule).starts()
+    starts = schedule.starts()
     best = schedule
     for candidate in sorted(able, key=lambda stay: (stay.last - stay.first >= SHORT, -stay.view.nbytes)):
         if budget.left <= 0:

@@ -41,14 +41,14 @@ class Starts {
 
     // Appends an instruction that only sets registers.
     void configure(int engine) {
-        const int queue = queue_of(machine_, engine);
+        const int queue = tw_queue_of(engine, machine_.vector_queue);
         make_room(queue);
         held_[queue].push_back(newest_[queue]);
     }
     // Appends the engine's instruction `index`, and gives what has surely started when it starts.
     //   known: the same of those it waits for.
     Indices run(int engine, int index, const std::vector<Indices> &known) {
-        const int queue = queue_of(machine_, engine);
+        const int queue = tw_queue_of(engine, machine_.vector_queue);
         make_room(queue);
         Indices started = newest(engine);
         for (const Indices &other : known) started = both(started, other);
@@ -58,7 +58,7 @@ class Starts {
         return started;
     }
     // What has surely started when an instruction starts that is appended now and waits for nothing.
-    Indices newest(int engine) const { return both(newest_[queue_of(machine_, engine)], dispatched_); }
+    Indices newest(int engine) const { return both(newest_[tw_queue_of(engine, machine_.vector_queue)], dispatched_); }
 
   private:
     // One more instruction is dispatched to a queue: the oldest that it may still hold has gone.

@@ -73,11 +73,6 @@ struct Run {
     int64_t end = 0;
 };
 
-// The queue that holds the instructions of an engine.
-inline int queue_of(const tw_assembler &machine, int engine) {
-    return engine == TW_ENGINE_VECTOR && !machine.vector_queue ? int(TW_ENGINE_GEMM) : engine;
-}
-
 // Setters that raise where a value does not fit its field.
 template <class Get, class Set>
 inline void put(tw_word &word, Get get, Set set, const char *name, int64_t value) {

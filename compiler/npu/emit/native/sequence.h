@@ -7,9 +7,7 @@
 // they read has been written and what they overwrite has been used.
 #pragma once
 
-#include <cmath>
 #include <limits>
-#include <numeric>
 #include <set>
 
 #include "hazards.h"
@@ -41,13 +39,13 @@ class Clock {
 
     // Cycle in which one more instruction can be in the queue of an engine.
     int64_t dispatch(int engine) const {
-        const int queue = queue_of(machine_, engine);
+        const int queue = tw_queue_of(engine, machine_.vector_queue);
         return std::max(fetched_, starts_[queue][oldest_[queue]]);
     }
 
     // The next run that is written.
     void take(std::vector<Run> &runs, Run &run) {
-        const int engine = run.engine, queue = queue_of(machine_, engine);
+        const int engine = run.engine, queue = tw_queue_of(engine, machine_.vector_queue);
         fetched_ = dispatch(engine) + run.instructions;
         const int64_t start = std::max({free[engine], fetched_, ready(runs, run)});
         for (int i = 0; i < run.instructions; i++) {
