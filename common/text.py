@@ -33,6 +33,12 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
 
 
+def one_line(error: BaseException | str) -> str:
+    """An exception's text on one line of printable characters, cut to a readable length."""
+    text = " ".join("".join(c if c.isprintable() else " " for c in str(error)).split())
+    return text if len(text) <= 600 else text[:597] + "..."
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
     """The hint after an unknown name in a message: " (did you mean base?)" for "bsae", "" where no name is near."""
     import difflib  # only mistakes need it

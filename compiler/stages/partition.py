@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from tilewright.compiler.cpu.cost import named_host_model
 from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.npu.blocks.blocked import BlockedBuffer
 from tilewright.compiler.npu.blocks.convert import Converter
@@ -15,7 +15,6 @@ from tilewright.compiler.npu.blocks.tasks import Task, describe, verify_tasks
 from tilewright.compiler.npu.blocks.wiring import Wiring
 from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.ops import lower, npu_op_of
-from tilewright.compiler.npu.place.border import Border
 from tilewright.compiler.npu.place.layout import choose_layouts
 from tilewright.compiler.npu.place.place import Placement, place_nodes
 from tilewright.compiler.npu.place.tails import Chain, Work, fuse_tails, verify_work
@@ -23,6 +22,9 @@ from tilewright.compiler.npu.rewrites import run_rewrites
 from tilewright.compiler.npu.schedule.search import misfits
 from tilewright.compiler.options import CompileOptions
 from tilewright.isa.config import NpuConfig
+
+if TYPE_CHECKING:
+    from tilewright.compiler.npu.place.border import Border
 
 
 @dataclass
@@ -91,9 +93,7 @@ def _attempt(
 ) -> Partition:
     """The partition if the nodes that make `excluded` run on the CPU."""
     wiring = Wiring.of(graph)
-    border = None
-    if options.host is not None and not options.keep_all:
-        border = Border(named_host_model(options.host), options.target(), config, options.clock_mhz)
+    border = _border(config, options)
     placement = place_nodes(wiring, config, cpu_only=options.cpu_only, excluded=excluded, border=border)
     placement.verify(wiring)
     work = fuse_tails(wiring, placement, fuse=not options.keep_all)
@@ -107,6 +107,16 @@ def _attempt(
     constants = {name for name, t in graph.tensors.items() if t.is_const}
     verify_tasks(converter.tasks, {*graph.inputs, *constants, *converter.constants}, graph.outputs)
     return Partition(tensors, converter.tasks, converter.buffers, converter.constants, placement, work, layouts)
+
+
+def _border(config: NpuConfig, options: CompileOptions) -> Border | None:
+    """Returns what decides between the NPU and a host of known speed, None where the host is this machine."""
+    if options.host is None or options.keep_all:
+        return None
+    from tilewright.compiler.cpu.cost import named_host_model  # the compiler of CPU kernels takes 0.1 s to import
+    from tilewright.compiler.npu.place.border import Border
+
+    return Border(named_host_model(options.host), options.target(), config, options.clock_mhz)
 
 
 def _lower(work: Work, operands: Operands, converter: Converter) -> None:

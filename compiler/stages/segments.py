@@ -19,8 +19,10 @@ def prepare_segments(
     Raises:
         UnsupportedError: naming node, attribute, value and what is supported.
     """
-    target = options.target()
     segments: dict[int, cpu.Segment] = {}
+    if not any(isinstance(step, NodeStep) for step in steps):
+        return segments  # the compiler of CPU kernels takes 0.1 s to import
+    target = options.target()
     elsewhere = reads_elsewhere(steps)
     packed = cpu.PackedConstants(graph)
     in_place = kept_in_place(graph)

@@ -13,7 +13,7 @@ from onnx import helper
 import tilewright as tw
 from tests.common import onnx_models
 from tilewright.compiler.errors import CompileError
-from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.importer.onnx import import_onnx
 
 
 @dataclass

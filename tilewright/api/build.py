@@ -74,7 +74,7 @@ class ModelSource:
 
             graph = import_tflite(self.model, shapes)
         else:
-            from tilewright.compiler.importer import import_onnx
+            from tilewright.compiler.importer.onnx import import_onnx
 
             graph = import_onnx(self.model, shapes, dict(self.constants or {}), self.staged, self.batch)
             if self.states:

@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from tilewright.common.text import one_line
 from tilewright.compiler.errors import CompileError
-from tilewright.compiler.importer.onnx.loader import one_line
 
 #: A tensor (of strings: dtype object, elements `str`), a sequence, or None for an optional without a value.
 Value = np.ndarray | list[Any] | None

@@ -11,7 +11,6 @@ from onnx import numpy_helper
 
 from tilewright.compiler.errors import CompileError, StagingError, UnsupportedError
 from tilewright.compiler.graph.graph import Graph, Node, Tensor
-from tilewright.compiler.importer.onnx.functions import OWN_OPS, function_body, own_types
 from tilewright.compiler.importer.onnx.onnx_node import OnnxNode
 from tilewright.compiler.limits import (
     check_attributes,
@@ -21,6 +20,7 @@ from tilewright.compiler.limits import (
     check_positions,
     check_shape,
 )
+from tilewright.compiler.onnx.functions import OWN_OPS, function_body, own_types
 from tilewright.compiler.onnx.onnx_ops import (
     OPSET,
     UNTRUSTED,

@@ -11,6 +11,7 @@ import onnx.inliner
 from google.protobuf.message import DecodeError
 
 from tilewright.common import store
+from tilewright.common.text import one_line
 from tilewright.compiler.errors import CompileError, StagingError, UnsupportedError
 from tilewright.compiler.limits import check_nodes
 from tilewright.compiler.onnx.equations import check_equations
@@ -24,12 +25,6 @@ _STANDARD = ("", "ai.onnx")
 _CONTRIB = "com.microsoft"
 _CONTRIB_OPS = ("LayerNormalization", "SimplifiedLayerNormalization")
 _DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", _CONTRIB)
-
-
-def one_line(error: BaseException | str) -> str:
-    """An exception's text on one line of printable characters, cut to a readable length."""
-    text = " ".join("".join(c if c.isprintable() else " " for c in str(error)).split())
-    return text if len(text) <= 600 else text[:597] + "..."
 
 
 @contextlib.contextmanager

@@ -15,10 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tilewright.common import store
-from tilewright.common.text import suggest
+from tilewright.common.text import one_line, suggest
 from tilewright.compiler.errors import CompileError, UnsupportedError
 from tilewright.compiler.graph.graph import Graph, Node, Tensor
-from tilewright.compiler.importer.onnx.loader import one_line
 from tilewright.compiler.importer.tflite import (  # noqa: F401  (they fill the handler table)
     arithmetic,
     control,

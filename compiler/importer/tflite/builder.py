@@ -15,10 +15,10 @@ from tilewright.compiler.errors import CompileError, UnsupportedError
 from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
 from tilewright.compiler.graph.ops import QuantizedOp
 from tilewright.compiler.graph.tensor import EIGHT_BIT
-from tilewright.compiler.importer.onnx.functions import OWN_OPS, own_types
 from tilewright.compiler.importer.tflite.schema import FileModel, FileOp, FileTensor
 from tilewright.compiler.importer.tflite.state_table import Variables
 from tilewright.compiler.limits import MAX_SCALE, check_attributes, check_operands, check_positions, check_shape
+from tilewright.compiler.onnx.functions import OWN_OPS, own_types
 from tilewright.compiler.onnx.onnx_ops import default_attributes, elem_type, evaluate, infer
 
 FILE, PLANES = "file", "planes"

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from tilewright.common.text import one_line
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.graph.graph import Graph
-from tilewright.compiler.importer.onnx.loader import one_line
 from tilewright.compiler.importer.tflite import add_input, add_output, import_op
 from tilewright.compiler.importer.tflite.builder import FILE, TfliteBuilder
 from tilewright.compiler.importer.tflite.schema import DAMAGE, FileModel, FileOp, FileTensor

@@ -306,14 +306,13 @@ class _Reader:
         if q is None or q.ScaleLength() == 0:
             return None
         count = self.count(q.ScaleLength(), "scales")
-        scale = np.array([q.Scale(i) for i in range(count)], np.float32)
-        zeros = np.array([q.ZeroPoint(i) for i in range(self.count(q.ZeroPointLength(), "zero points"))], np.int64)
+        scale = q.ScaleAsNumpy()
+        zeros = q.ZeroPointAsNumpy() if self.count(q.ZeroPointLength(), "zero points") else np.zeros(1, np.int64)
         wrong = scale[~(np.isfinite(scale) & (scale >= 0))]
         if wrong.size:
             raise CompileError(f"{name!r}: scales must be positive and finite, one is {wrong[0]:g}")
-        if zeros.size not in (0, 1, count) or np.any(np.abs(zeros) >= 1 << 31):
+        if zeros.size not in (1, count) or np.any(np.abs(zeros) >= 1 << 31):
             raise CompileError(f"damaged TFLite model: {name!r} has {count} scales and {zeros.size} zero points")
-        zeros = np.zeros(1, np.int64) if zeros.size == 0 else zeros
         if count == 1:
             return Quant.of(scale.reshape(()), zeros.reshape(()))
         axis = int(q.QuantizedDimension())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.compiler.cpu.cost import HostModel, Work
@@ -12,21 +11,14 @@ from tilewright.compiler.cpu.target import Target
 from tilewright.compiler.graph.graph import Node
 from tilewright.compiler.graph.ops.elementwise import QAdd, QLut
 from tilewright.compiler.graph.ops.product import QMatMul
-from tilewright.compiler.npu.blocks.alias import MOVES
-from tilewright.compiler.npu.blocks.blocked import Blocked
-from tilewright.compiler.npu.blocks.layouts import Layouts
 from tilewright.compiler.npu.blocks.wiring import Wiring
 from tilewright.compiler.npu.ops import is_light, npu_op_of
-from tilewright.compiler.npu.ops.product import weights_on_npu
-from tilewright.compiler.npu.views import dense_view, plane_shape
+from tilewright.compiler.npu.place.made_weights import OnNpu, becomes_weights
 from tilewright.isa.config import NpuConfig
-from tilewright.isa.program import ARENA_REGION, Layout
 
 #: Of a conversion between plain tensors and blocks of lanes, for every byte: moved one by one, in short loops.
 _CONVERSION = Work(plain=1.0, turns=0.5)
 _PACKING = 3  # conversions that packing a product's second operand is worth: tiles, sums of columns, biases
-
-OnNpu = Callable[[Node], bool]
 
 
 @dataclass(frozen=True)
@@ -110,32 +102,6 @@ class Border:
         before = [npu_op_of(maker) for maker in makers if maker is not None and on_npu(maker)]
         takes_add = isinstance(node.quantized, QAdd) and any(op.takes_add for op in before if op)
         return takes_add or (isinstance(node.quantized, QLut) and any(op.takes_table for op in before if op))
-
-
-def becomes_weights(wiring: Wiring, node: Node, config: NpuConfig, on_npu: OnNpu) -> bool:
-    """True if the NPU makes the second operand of a product, also behind moves, and weights of it.
-
-    Args:
-        on_npu: where nodes run.
-    """
-    name = node.inputs[1]
-    maker = wiring.producers.get(name)
-    while maker is not None and maker.op in MOVES:
-        name = maker.inputs[0]
-        maker = wiring.producers.get(name)
-    op = npu_op_of(maker) if maker is not None and on_npu(maker) else None
-    if op is None:
-        return False
-    shape, x, b = wiring.shape(name), wiring.tensor(node.inputs[0]), wiring.tensor(node.inputs[1])
-    given = op.layout_of(len(shape))
-    for layout in Layout if given is None else (given,):
-        planes = plane_shape(shape, layout)
-        if planes is not None:
-            view = dense_view(name, name, ARENA_REGION, planes, config.block_in)
-            layouts = Layouts(wiring, blocked={name: Blocked(layout, view)})
-            if weights_on_npu(config, x, b, layouts.columns) is not None:
-                return True
-    return False
 
 
 def _tensors(wiring: Wiring, node: Node) -> tuple[list[str], list[str]]:

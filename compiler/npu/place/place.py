@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.graph.graph import Graph, Node
@@ -13,10 +14,13 @@ from tilewright.compiler.limits import MAX_NPU_ELEMENTS
 from tilewright.compiler.npu.blocks.alias import MOVES
 from tilewright.compiler.npu.blocks.wiring import Wiring
 from tilewright.compiler.npu.ops import is_elementwise, is_light, npu_op_of, unsupported_reason
-from tilewright.compiler.npu.place.border import Border, becomes_weights
+from tilewright.compiler.npu.place.made_weights import becomes_weights
 from tilewright.compiler.npu.views import broadcast_ok
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Layout
+
+if TYPE_CHECKING:  # it needs the compiler of CPU kernels
+    from tilewright.compiler.npu.place.border import Border
 
 
 @dataclass

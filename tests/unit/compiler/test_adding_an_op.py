@@ -15,7 +15,7 @@ from tests.common.paths import ROOT
 from tests.reference.quantized_models import Model
 from tilewright.compiler.cpu.ops import RULES as KERNELS
 from tilewright.compiler.graph.graph import QUANTIZED_OPS
-from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.importer.onnx import import_onnx
 from tilewright.compiler.npu.ops import NPU_OPS
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.passes.integer_rules import RULES

@@ -13,9 +13,9 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from tilewright.api.compilation import compile_program
+from tilewright.common.text import one_line
 from tilewright.compiler.graph.states import paired_by_name
 from tilewright.compiler.importer.onnx.inputs import size_of
-from tilewright.compiler.importer.onnx.loader import one_line
 from tilewright.errors import InputError, UsageError
 from tilewright.generate.vocabulary import Vocabulary
 from tilewright.isa.config import NpuConfig

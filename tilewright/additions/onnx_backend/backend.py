@@ -16,7 +16,7 @@ from onnx import helper
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 from tilewright.compiler.errors import OpenShapeError, StagingError
-from tilewright.compiler.importer import OPSET, import_onnx
+from tilewright.compiler.importer.onnx import OPSET, import_onnx
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.pipeline import compile_graph
 from tilewright.dynamic.model import DynamicModel

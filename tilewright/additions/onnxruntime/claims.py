@@ -11,7 +11,7 @@ from onnx import ModelProto
 
 from tilewright.api.compilation import compile_program
 from tilewright.compiler.errors import CompileError
-from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.importer.onnx import import_onnx
 from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.passes import FRONTEND, run_passes

@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper
 from tilewright.common import temporary
 from tilewright.common.quiet import quiet
 from tilewright.compiler.errors import CompileError
-from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.importer.onnx import import_onnx
 from tilewright.compiler.onnx.equations import check_equations
 from tilewright.compiler.onnx.external_data import read_model
 from tilewright.compiler.onnx.onnx_graphs import sort_model

@@ -7,9 +7,9 @@ from onnx import defs
 from tilewright.compiler.errors import UnsupportedError
 from tilewright.compiler.graph.graph import Node
 from tilewright.compiler.importer.onnx.builder import OnnxBuilder
-from tilewright.compiler.importer.onnx.functions import function_body
 from tilewright.compiler.importer.onnx.handlers import handles
 from tilewright.compiler.importer.onnx.onnx_node import OnnxNode
+from tilewright.compiler.onnx.functions import function_body
 
 
 @handles("FlexAttention", domain="ai.onnx.preview")

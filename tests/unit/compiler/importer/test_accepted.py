@@ -13,7 +13,7 @@ import tilewright as tw
 from tests.common import onnx_models
 from tests.common.onnx_models import graph_of, model_of
 from tilewright.compiler.errors import CompileError
-from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.importer.onnx import import_onnx
 
 FLOAT = TensorProto.FLOAT
 

@@ -15,7 +15,7 @@ from onnx.backend.test.loader import load_model_tests
 from tests.reference import quantized_ops
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.graph.graph import QUANTIZED_OPS
-from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.importer.onnx import import_onnx
 from tilewright.compiler.onnx.onnx_ops import schema_of
 from tilewright.compiler.passes import run_passes
 

@@ -14,7 +14,7 @@ from tests.common.onnx_models import model_of
 from tests.reference.quantized_cases import CASES
 from tests.reference.quantized_models import Model
 from tilewright.compiler.errors import CompileError, UnsupportedError
-from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.importer.onnx import import_onnx
 from tilewright.compiler.passes import run_passes
 
 

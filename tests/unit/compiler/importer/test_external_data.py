@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
 from tilewright.compiler.errors import CompileError
-from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.importer.onnx import import_onnx
 
 
 def external(name: str, location: str, **entries: int) -> TensorProto:

@@ -15,7 +15,7 @@ from tests.common import onnx_models
 from tests.common.tflite_models import T, unary
 from tilewright.checking.litert_reference import LiteRtReference
 from tilewright.compiler.graph.windows import clipped, reached
-from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.importer.onnx import import_onnx
 
 
 def run(model: Any, inputs: dict[str, np.ndarray], config: str = "tiny") -> dict[str, np.ndarray]:

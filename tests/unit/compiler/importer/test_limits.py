@@ -10,7 +10,7 @@ from onnx import helper, numpy_helper
 
 from tests.common.onnx_models import model_of
 from tilewright.compiler.errors import CompileError
-from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.importer.onnx import import_onnx
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.pipeline import compile_graph
 from tilewright.isa.config import preset

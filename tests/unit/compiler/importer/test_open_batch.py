@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tilewright.compiler.errors import CompileError, OpenShapeError
-from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.importer.onnx import import_onnx
 from tilewright.compiler.importer.onnx.inputs import open_batches
 from tilewright.compiler.stages.note_forms import OPEN_BATCH
 

@@ -5,7 +5,7 @@ from onnx import TensorProto, helper
 
 from tests.common.onnx_models import model_of
 from tilewright.compiler.errors import CompileError
-from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.importer.onnx import import_onnx
 from tilewright.compiler.onnx.equations import check_equations
 from tilewright.quantize.prepare import read
 

@@ -15,7 +15,7 @@ from tests.common.onnx_models import graph_of, model_of
 from tests.reference import quantized_ops
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.graph.graph import Graph
-from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.importer.onnx import import_onnx
 from tilewright.compiler.passes import FRONTEND, run_passes
 
 

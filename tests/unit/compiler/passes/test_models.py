@@ -11,7 +11,7 @@ import pytest
 from tests.reference import quantized_ops
 from tests.reference.onnxruntime_values import golden, quantized_names
 from tilewright.compiler.graph.graph import QUANTIZED_OPS
-from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.importer.onnx import import_onnx
 from tilewright.compiler.passes import FRONTEND, run_passes
 
 MODELS = ("mobilenet_v2_qdq", "mobilenet_v2_qoperator_u8", "resnet18_qdq", "vit_tiny_qdq")

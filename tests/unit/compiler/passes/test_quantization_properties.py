@@ -12,7 +12,7 @@ from tests.reference.onnxruntime_values import golden
 from tests.reference.quantized_cases import CASES
 from tests.reference.quantized_models import Model
 from tilewright.compiler.graph.graph import QUANTIZED_OPS
-from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.importer.onnx import import_onnx
 from tilewright.compiler.passes import run_passes
 
 FLOAT_FREE = set(CASES) - {"extremum", "where", "arg_max"}

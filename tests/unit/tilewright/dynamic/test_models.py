@@ -8,7 +8,7 @@ import tilewright as tw
 from tests.common import dynamic_models
 from tests.common.onnx_models import model_of
 from tests.unit.tilewright.dynamic.reference import assert_same, reference
-from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.importer.onnx import import_onnx
 from tilewright.compiler.options import CompileOptions
 from tilewright.dynamic.programs import PartPrograms
 from tilewright.isa.config import PRESETS

@@ -10,7 +10,7 @@ import pytest
 
 import tilewright as tw
 from tests.common.contrib_models import Fixed, Nodes, refusal
-from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.importer.onnx import import_onnx
 
 
 def weights(r: np.random.Generator, k: int, n: int, block: int, bits: int, flat: bool = False) -> list[Any]:

@@ -14,7 +14,7 @@ from onnx import helper
 import tilewright as tw
 from tests.common import onnx_models
 from tests.common.onnx_models import model_of
-from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.importer.onnx import import_onnx
 from tilewright.compiler.passes.fold.evaluate import node_value
 from verification.fuzz.ties.parameters import BASES, RATIOS
 

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.common.onnx_models import model_of
-from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.importer.onnx import import_onnx
 from tilewright.compiler.passes import run_passes
 from tilewright.compiler.stages.exactness import inexact_tensors
 
