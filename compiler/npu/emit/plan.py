@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import heapq
+import itertools
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
 
 from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 
@@ -34,6 +39,93 @@ class TilePlan(NamedTuple, Generic[Tiling]):
     def numbers(self) -> tuple[int, ...]:
         """The tiling as plain numbers, as a kept schedule has them."""
         return tuple(int(size) for size in self.tiling)
+
+
+class PlanTable(Generic[Tiling]):
+    """Ways to cut a layer into tiles, as columns: there can be thousands.
+
+    Args:
+        kind: of tiling, a NamedTuple.
+        tilings: for each field of a tiling an array [plans], int64 or bool.
+        pools: for each field of `Pools` an array [plans], int64.
+        cycles: estimates, float64 [plans].
+    """
+
+    def __init__(
+        self, kind: type[Tiling], tilings: Sequence[np.ndarray], pools: Sequence[np.ndarray], cycles: np.ndarray
+    ) -> None:
+        self._kind, self._tilings, self._pools, self.cycles = kind, tilings, pools, cycles
+
+    @staticmethod
+    def of(
+        kind: type[Tiling],
+        tilings: Sequence[np.ndarray],
+        pools: Sequence[np.ndarray],
+        cycles: np.ndarray,
+        chosen: np.ndarray,
+    ) -> PlanTable[Tiling]:
+        """Returns some plans of a grid, into whose shape all arrays can be broadcast.
+
+        Args:
+            kind, tilings, pools, cycles: as of the table.
+            chosen: which plans are wanted, bool.
+        """
+        *columns, cycles, chosen = np.broadcast_arrays(*tilings, *pools, cycles, chosen)
+        columns = [column[chosen] for column in columns]
+        return PlanTable(kind, columns[: len(tilings)], columns[len(tilings) :], cycles[chosen])
+
+    def __len__(self) -> int:
+        return len(self.cycles)
+
+    def __iter__(self) -> Iterator[TilePlan[Tiling]]:
+        return (self[number] for number in range(len(self)))
+
+    def __getitem__(self, number: int) -> TilePlan[Tiling]:
+        tiling = self._kind(*(column[number].item() for column in self._tilings))
+        return TilePlan(tiling, Pools(*(column[number].item() for column in self._pools)), self.cycles[number].item())
+
+    def column(self, name: str) -> np.ndarray:
+        """Returns a field of all tilings, int64 or bool [plans]."""
+        fields: tuple[str, ...] = getattr(self._kind, "_fields")  # noqa: B009 (of every NamedTuple)
+        return self._tilings[fields.index(name)]
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The ACT rows that each plan takes, int64 [plans]."""
+        found: np.ndarray = np.sum(self._pools, axis=0)
+        return found
+
+    def where(self, chosen: np.ndarray) -> PlanTable[Tiling]:
+        """Returns the plans that are True in a bool [plans], or whose numbers are in an int64 [chosen]."""
+        tilings, pools = ([column[chosen] for column in columns] for columns in (self._tilings, self._pools))
+        return PlanTable(self._kind, tilings, pools, self.cycles[chosen])
+
+    def having(self, tiling: Sequence[int]) -> PlanTable[Tiling]:
+        """Returns the plans with a tiling, given as plain numbers."""
+        return self.where(np.all([column == size for column, size in zip(self._tilings, tiling, strict=True)], axis=0))
+
+    def cheapest_first(self) -> PlanTable[Tiling]:
+        """Returns the plans in the order of their estimates; those of equal ones stay in order."""
+        return self.where(np.argsort(self.cycles, kind="stable"))
+
+    def cheaper_and_cheaper(self) -> PlanTable[Tiling]:
+        """Returns the plans that are estimated to take fewer cycles than every plan before them."""
+        before = np.minimum.accumulate(np.concatenate([[np.inf], self.cycles]))[:-1]
+        return self.where(self.cycles < before)
+
+
+def cheapest_plans(plans: Iterable[TilePlan[Tiling]], count: int) -> list[TilePlan[Tiling]]:
+    """Returns so many of the plans, those with the smallest estimates, in the order of these."""
+    if isinstance(plans, PlanTable):
+        return [*itertools.islice(plans.cheapest_first(), count)]
+    return heapq.nsmallest(count, plans, key=attrgetter("cycles"))
+
+
+def plan_of(plans: Iterable[TilePlan[Tiling]], tiling: Sequence[int]) -> TilePlan[Tiling] | None:
+    """Returns the plan of a tiling, given as plain numbers; None where there is none."""
+    if isinstance(plans, PlanTable):
+        plans = plans.having(tiling)
+    return next((plan for plan in plans if plan.numbers() == tiling), None)
 
 
 class BandedWork(NamedTuple):

@@ -17,7 +17,7 @@ import numpy as np
 
 from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.geometry import Border, Box
-from tilewright.compiler.npu.emit.plan import Pools, TilePlan
+from tilewright.compiler.npu.emit.plan import PlanTable, Pools, TilePlan
 from tilewright.compiler.npu.emit.scratch import Allocation
 from tilewright.compiler.npu.emit.tile_program import Loop
 from tilewright.compiler.npu.emit.tiles import ActTile
@@ -61,7 +61,7 @@ class ConvLayer(Layer):
 
     def plans(
         self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
-    ) -> Iterator[TilePlan[ConvTiling]]:
+    ) -> PlanTable[ConvTiling]:
         return conv_plans(
             self.shape(context.config, span), budget, acc_rows=context.accumulators.rows,
             resident_in=context.on_chip(self.inputs[0]), resident_out=context.on_chip(self.output), every=every,

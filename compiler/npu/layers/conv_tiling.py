@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tilewright.compiler.npu.emit.plan import Pools, TilePlan
+from tilewright.compiler.npu.emit.plan import PlanTable
 from tilewright.compiler.npu.layers.rest import Rest
 from tilewright.compiler.npu.layers.sliding_window import SlidingWindow
 from tilewright.compiler.npu.layers.tiling import Bus, bands, even_parts
@@ -165,10 +165,10 @@ class ConvShape:
         spans = [window.span(first, end, axis) for window in self._windows]
         return min(low for low, _ in spans), max(high for _, high in spans)
 
-    def input_size(self, lines: int, columns: int) -> int:
-        """Input vectors per channel block that a band of q needs."""
-        (top, bottom), (left, right) = self.input_span(0, lines, 0), self.input_span(0, columns, 1)
-        return (bottom - top) * (right - left)
+    def input_sizes(self, lengths: np.ndarray, axis: int) -> np.ndarray:
+        """Returns the input rows (axis 0) or columns (1) that so many q need in any phase, int64 as `lengths`."""
+        ends: np.ndarray = np.max([window.span(0, lengths, axis)[1] for window in self._windows], axis=0)
+        return ends - min(window.span(0, 1, axis)[0] for window in self._windows)
 
 
 def conv_plans(
@@ -182,8 +182,9 @@ def conv_plans(
     every: bool,
     memory: MemoryTiming,
     row_sums: bool = False,
-) -> Iterator[TilePlan[ConvTiling]]:
-    """Plans that fit `budget` ACT rows: each one estimated to take fewer cycles than those before it, or all of them.
+) -> PlanTable[ConvTiling]:
+    """Returns the plans that fit `budget` ACT rows: each one estimated to take fewer cycles than those before it, or
+    all of them.
 
     Args:
         acc_rows: rows of ACC.
@@ -192,84 +193,79 @@ def conv_plans(
         memory: as the program will find it.
         row_sums: a tile has sums of its rows (`RowSums`).
     """
-    best = math.inf
     config = s.config
-    n, blocks = s.images, s.y.cb
-    out_size = s.bytes * s.q[0] * s.step[0] * s.y.w * blocks * config.block_in
+    n, blocks, in_blocks, phases = s.images, s.y.cb, s.in_blocks, len(s.phases)
     bus = Bus.of(config, memory)
     reading, writing, latency = bus
-    tile_cycles = config.tile_bytes / reading
-    in_blocks = s.in_blocks
-    weight_tiles = s.rows(blocks) * s.taps * in_blocks * len(s.phases) + s.rest
-    weight_once = weight_tiles * config.tile_bytes
+    out_size = s.bytes * s.q[0] * s.step[0] * s.y.w * blocks * config.block_in
+    weight_tiles = s.rows(blocks) * s.taps * in_blocks * phases + s.rest
     fits_weights = weight_tiles <= config.wgt_tiles
-    out_bytes = 0 if resident_out else out_size
-    pieces_tried = list(_pieces(in_blocks))
+
+    # Bands and chunks: what does not depend on pieces and order.
+    lines, columns, chunk, rows = _bands_and_chunks(s, every)
+    pixels, out_pixels = lines * columns, lines * columns * math.prod(s.step)
+    count_bands = -(-s.q[0] // lines) * -(-s.q[1] // columns)
+    chunks = -(-blocks // chunk)
+    tiles = count_bands * chunks * n * phases
+    depth = np.where(tiles > 1, 2, 1)
+    acc = s.bytes * pixels * (rows + row_sums * s.narrow)
+    fits = (chunk <= config.prm_rows) & (acc <= acc_rows // depth)
+    lines, columns, chunk, rows, pixels, out_pixels, count_bands, chunks, tiles, depth, acc = (
+        column[fits][:, None, None]
+        for column in (lines, columns, chunk, rows, pixels, out_pixels, count_bands, chunks, tiles, depth, acc)
+    )
+
+    # Pieces of weights, and the order of the two outer loops.
+    piece = np.array([*_pieces(in_blocks)])[:, None]
+    pieces = -(-in_blocks // piece)
+    bands_outer = np.array([True, False])
+    keep = bands_outer | (pieces == 1)
+    several = pieces * chunks * phases > 1
+    piece_tiles = rows * s.taps * piece
+    rest = np.minimum(s.rest, piece_tiles * s.rest_sets)  # at most, whatever part of the weights it is
+    window = s.bytes * s.input_sizes(lines, 0) * s.input_sizes(columns, 1)
+    in_rows = np.where(keep, in_blocks, piece) * (0 if resident_in else window)
+    out_rows = np.zeros_like(chunk) if resident_out else s.bytes * out_pixels * chunk
+    add_rows = out_pixels * chunk if load_operand else 2 * pixels * row_sums
+    in_depth = np.where(keep, depth, 2)  # pieces follow each other even within one tile
+    pools = in_depth * in_rows, depth * out_rows, depth * add_rows
+    fits = (piece_tiles + rest <= config.wgt_tiles // np.where(several, 2, 1)) & (sum(pools) <= budget)
+    if every:  # where there is one band or one chunk, instructions may be those of the order before
+        fits &= bands_outer | ~((count_bands * n == 1) | (chunks == 1)) | ~(resident_in | keep)
+
+    # Cycles.
+    chunk_tiles = rows * s.taps * in_blocks * phases + s.rest
+    weights_pass = (not fits_weights) & ((chunk_tiles > config.wgt_tiles) | bands_outer)
+    weight_bytes = weight_tiles * config.tile_bytes * np.where(weights_pass, count_bands * n, 1)
+    in_once = 0 if resident_in else count_bands * n * window * s.x.cb * config.block_in
+    in_bytes = in_once * np.where(bands_outer, 1, chunks)
+    read = weight_bytes + in_bytes + (out_size if load_operand else 0) + blocks * config.prm_row_bytes
+    products = s.bytes * n * s.q[0] * s.q[1] * rows * chunks * in_blocks * s.taps * phases
+    products = products + n * count_bands * (pixels + _REST_OVERHEAD) * s.rest
+    vectors = n * s.q[0] * s.q[1] * blocks * phases * s.vector_steps
+    work = bus.busiest(products, vectors, read, 0 if resident_out else out_size)
+    start = latency + piece_tiles * (config.tile_bytes / reading)
+    start = start + (0 if resident_in else window * piece * config.block_in / reading)
+    end = acc + (0 if resident_out else out_rows * config.block_in / writing)
+    cycles = work + start + end + tiles * pieces * _TILE_OVERHEAD * 0.3
+
+    tiling = lines, columns, chunk, piece, bands_outer, keep
+    found = PlanTable.of(ConvTiling, tiling, pools, cycles, fits)
+    return found if every else found.cheaper_and_cheaper()
+
+
+def _bands_and_chunks(s: ConvShape, every: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Returns all bands with all chunks: rows and columns of a band, channel blocks of a chunk and the GEMM output
+    blocks they take, int64 [bands x chunks] each, largest first."""
     short = {lines for lines in even_parts(s.q[0]) if lines in _SHORT_BANDS}
     cuts = list(bands(*s.q, short, _ROW_PARTS))
     longer = -(-3 * s.q[0] // 4)
     if every and longer not in even_parts(s.q[0]):  # and a last band with less to do for VECTOR alone
         cuts.append((longer, s.q[1]))
-    for lines, columns in cuts:
-        pixels = lines * columns
-        window = s.bytes * s.input_size(lines, columns)
-        count_bands = -(-s.q[0] // lines) * -(-s.q[1] // columns)
-        for chunk in _chunks(blocks, s.unit, s.grouped):
-            chunks = -(-blocks // chunk)
-            acc = s.bytes * pixels * (s.rows(chunk) + row_sums * s.narrow)
-            if chunk > config.prm_rows:
-                continue
-            tiles_total = count_bands * chunks * n * len(s.phases)
-            if acc > acc_rows // (2 if tiles_total > 1 else 1):
-                continue
-            out_rows = 0 if resident_out else s.bytes * pixels * math.prod(s.step) * chunk
-            add_rows = pixels * math.prod(s.step) * chunk if load_operand else 2 * pixels * row_sums
-            chunk_tiles = s.rows(chunk) * s.taps * in_blocks * len(s.phases) + s.rest
-            weights_pass = not fits_weights and chunk_tiles > config.wgt_tiles
-            in_once = 0 if resident_in else count_bands * n * window * s.x.cb * config.block_in
-            others = (out_size if load_operand else 0) + blocks * config.prm_row_bytes
-            products = s.bytes * n * s.q[0] * s.q[1] * s.rows(chunk) * chunks * in_blocks * s.taps * len(s.phases)
-            products += n * count_bands * (pixels + _REST_OVERHEAD) * s.rest
-            vectors = n * s.q[0] * s.q[1] * blocks * len(s.phases) * s.vector_steps
-            end = acc + (0 if resident_out else out_rows * config.block_in / writing)
-            # What no choice of pieces and order can be below: most candidates need no closer look.
-            least_bytes = weight_once * (count_bands * n if weights_pass else 1) + in_once + others
-            floor = bus.busiest(products, vectors, least_bytes, out_bytes) + latency + end
-            if not every and floor + tiles_total * _TILE_OVERHEAD * 0.3 >= best:
-                continue
-            for piece in pieces_tried:
-                pieces = -(-in_blocks // piece)
-                if not every and floor + tiles_total * pieces * _TILE_OVERHEAD * 0.3 >= best:
-                    continue
-                piece_tiles = s.rows(chunk) * s.taps * piece
-                several = pieces * chunks * len(s.phases) > 1
-                rest = min(s.rest, piece_tiles * s.rest_sets)  # at most, whatever part of the weights it is
-                if piece_tiles + rest > (config.wgt_tiles // 2 if several else config.wgt_tiles):
-                    continue
-                one_order = count_bands * n == 1 or chunks == 1
-                for bands_outer in (True, False):
-                    keep = bands_outer or pieces == 1
-                    if every and not bands_outer and one_order and (resident_in or keep):
-                        continue  # instructions are those of the order before
-                    in_rows = 0 if resident_in else window * (in_blocks if keep else piece)
-                    depth = 2 if tiles_total > 1 else 1
-                    in_depth = depth if keep else 2  # pieces follow each other even within one tile
-                    if in_depth * in_rows + depth * (out_rows + add_rows) > budget:
-                        continue
-                    # Traffic.
-                    weight_bytes = weight_once
-                    if weights_pass or (bands_outer and not fits_weights):
-                        weight_bytes *= count_bands * n
-                    in_bytes = in_once * (1 if bands_outer else chunks)
-                    read = weight_bytes + in_bytes + others
-                    start = latency + piece_tiles * tile_cycles
-                    start += 0 if resident_in else window * piece * config.block_in / reading
-                    work = bus.busiest(products, vectors, read, out_bytes)
-                    cycles = work + start + end + tiles_total * pieces * _TILE_OVERHEAD * 0.3
-                    if every or cycles < best:
-                        best = cycles
-                        pools = Pools(in_depth * in_rows, depth * out_rows, depth * add_rows)
-                        yield TilePlan(ConvTiling(lines, columns, chunk, piece, bands_outer, keep), pools, cycles)
+    chunks = [*_chunks(s.y.cb, s.unit, s.grouped)]
+    lines, columns = np.repeat(np.array(cuts), len(chunks), axis=0).T
+    chunk, rows = (np.tile(sizes, len(cuts)) for sizes in (chunks, [s.rows(blocks) for blocks in chunks]))
+    return lines, columns, chunk, rows
 
 
 def _chunks(blocks: int, unit: int, grouped: bool) -> Iterator[int]:

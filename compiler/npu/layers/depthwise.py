@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.geometry import Border, Box
-from tilewright.compiler.npu.emit.plan import Pools, TilePlan
+from tilewright.compiler.npu.emit.plan import PlanTable, TilePlan
 from tilewright.compiler.npu.emit.tile_program import Loop
 from tilewright.compiler.npu.emit.tiles import ActTile
 from tilewright.compiler.npu.layers.accumulators import emit_accumulators, emit_wide, read_add_operand
@@ -22,7 +22,7 @@ from tilewright.compiler.npu.layers.params import channel_params
 from tilewright.compiler.npu.layers.products import minimum_constants
 from tilewright.compiler.npu.layers.rest import Rest
 from tilewright.compiler.npu.layers.sampling import box_tiles
-from tilewright.compiler.npu.layers.sliding_window import SlidingWindow
+from tilewright.compiler.npu.layers.sliding_window import Size, SlidingWindow
 from tilewright.compiler.npu.layers.tiling import Bus, OutputPart, PlaneTiling, bands, even_parts
 from tilewright.isa.config import NpuConfig
 
@@ -88,60 +88,65 @@ class DepthwiseLayer(Layer):
 
     def plans(
         self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
-    ) -> Iterator[TilePlan[WindowTiling]]:
-        best = math.inf
+    ) -> PlanTable[WindowTiling]:
         config = context.config
         x, y, nbytes = self.inputs[0], self.output.first_bytes, self.output.bytes
         resident_in, resident_out = context.on_chip(x), context.on_chip(y)
-        room = context.accumulators.rows
         height, images = (y.h, y.n) if span is None else (span[1] - span[0], 1)
-        load_add = self.loads_added(context)
-        slices, window = config.dw_slices, self.window
-        bus = Bus.of(config, context.memory)
-        reading, writing, latency = bus
+        slices, bus = config.dw_slices, Bus.of(config, context.memory)
         again = len({(tile[0], tile[4]) for tile in self.rest.tiles}) if self.rest is not None else 0
+
+        lines, columns, shared, passes, pushes, corners, blocks = self._ways(config, height, context.accumulators.rows)
+        pixels, vectors = lines * columns, nbytes * math.prod(self.window.extent(lines, columns))
+        count_bands = -(-height // lines) * -(-y.w // columns)
+        count = count_bands * -(-y.cb // blocks) * images
+        depth = np.where(count > 1, 2, 1)
+        tiles = 2 * slices * (passes * (blocks + np.minimum(again, blocks * self._sets)) + corners)
+        out_rows = (0 if resident_out else nbytes) * pixels * blocks
+        add_rows = self.loads_added(context) * pixels * blocks
+        in_rows = (0 if resident_in else vectors) * blocks
+        fits = nbytes * _acc_rows(config, pixels, blocks) <= context.accumulators.rows // depth
+        fits &= (tiles <= config.wgt_tiles // 2) & (blocks <= config.prm_rows)
+        fits &= depth * (in_rows + out_rows + add_rows) <= budget
+
+        read = count * (in_rows + add_rows) * config.block_in
+        read = read + passes * slices * (y.cb + again) * config.tile_bytes
+        # Weights for missing padding come in the way of other layers' weights where the bus is busy.
+        extra = slices * corners * (config.tile_bytes / bus.reading + _CORNER_OVERHEAD)
+        work = bus.busiest(
+            nbytes * images * count_bands * pushes * (y.cb + again) * slices,
+            nbytes**2 * images * y.cb * height * y.w,  # a step for each sum and byte of a result
+            read,
+            0 if resident_out else self.output.nbytes * height / (y.h * y.n),
+        )
+        start = bus.latency + (in_rows * config.block_in + tiles * config.tile_bytes / 2) / bus.reading
+        end = nbytes * pixels * blocks * (1 if resident_out else config.block_in / bus.writing)
+        cycles = work + start + end + count * (_TILE_OVERHEAD + extra)
+        pools = depth * in_rows, depth * out_rows, depth * add_rows
+        found = PlanTable.of(WindowTiling, (lines, columns, blocks, shared != 0), pools, cycles, fits)
+        return found if every else found.cheaper_and_cheaper()
+
+    def _ways(self, config: NpuConfig, height: int, acc_rows: int) -> np.ndarray:
+        """Returns the ways to make `height` rows: rows and columns of a band, whether padding is shared, passes, pushes
+        for each channel block, outputs that miss padding, and channel blocks, int64 [7, ways].
+
+        Args:
+            acc_rows: of ACC, which a band has to fit.
+        """
+        y, found = self.output.first_bytes, []
         short = [lines for lines in _SHORT_BANDS if lines <= height]
         for lines, columns in bands(height, y.w, short, _ROW_PARTS):
-            vectors = nbytes * math.prod(window.extent(lines, columns))
-            count_bands = -(-height // lines) * -(-y.w // columns)
+            if self.output.bytes * _acc_rows(config, lines * columns, 1) > acc_rows:
+                continue
             box = Box(0, 0, 1, 0, lines, 0, columns)
             passes, pushes = self._passes(config, box, shared=False)
-            ways = [(False, passes, pushes, 0)]  # and how many outputs miss padding
+            ways = [(lines, columns, False, len(passes), pushes, 0)]
             passes, pushes = self._passes(config, box, shared=True)
             if any(p.shared for p in passes):
-                ways.append((True, passes, pushes, sum(len(self._missing(p)) for p in passes)))
-            for blocks, (shared, passes, pushes, corners) in itertools.product(even_parts(y.cb), ways):
-                count = count_bands * -(-y.cb // blocks) * images
-                several = count > 1
-                acc = nbytes * _acc_rows(config, lines * columns, blocks)
-                tiles = 2 * slices * (len(passes) * (blocks + min(again, blocks * self._sets)) + corners)
-                if acc > room // (2 if several else 1) or tiles > config.wgt_tiles // 2:
-                    continue
-                if blocks > config.prm_rows:
-                    continue
-                out_rows = 0 if resident_out else nbytes * lines * columns * blocks
-                add_rows = lines * columns * blocks if load_add else 0
-                in_rows = 0 if resident_in else vectors * blocks
-                depth = 2 if several else 1
-                if depth * (in_rows + out_rows + add_rows) > budget:
-                    continue
-                read = count * (in_rows + add_rows) * config.block_in
-                read += len(passes) * slices * (y.cb + again) * config.tile_bytes
-                # Weights for missing padding come in the way of other layers' weights where the bus is busy.
-                extra = slices * corners * (config.tile_bytes / reading + _CORNER_OVERHEAD)
-                work = bus.busiest(
-                    nbytes * images * count_bands * pushes * (y.cb + again) * slices,
-                    nbytes**2 * images * y.cb * height * y.w,  # a step for each sum and byte of a result
-                    read,
-                    0 if resident_out else self.output.nbytes * height / (y.h * y.n),
-                )
-                start = latency + (in_rows * config.block_in + tiles * config.tile_bytes / 2) / reading
-                end = nbytes * lines * columns * blocks * (1 if resident_out else config.block_in / writing)
-                cycles = work + start + end + count * (_TILE_OVERHEAD + extra)
-                if every or cycles < best:
-                    best = cycles
-                    pools = Pools(depth * in_rows, depth * out_rows, depth * add_rows)
-                    yield TilePlan(WindowTiling(lines, columns, blocks, shared), pools, cycles)
+                missing = sum(len(self._missing(p)) for p in passes)
+                ways.append((lines, columns, True, len(passes), pushes, missing))
+            found += [(*way, blocks) for blocks in even_parts(y.cb) for way in ways]
+        return np.array(found, np.int64).reshape(-1, 7).T
 
     def emit(self, context: Context, plan: TilePlan[Any], part: OutputPart | None = None) -> None:
         """Channel blocks outside (their weights stay), bands inside."""
@@ -350,8 +355,10 @@ class DepthwiseLayer(Layer):
         )  # fmt: skip
 
 
-def _acc_rows(config: NpuConfig, pixels: int, blocks: int) -> int:
-    return -(-pixels * blocks * config.block_in // config.block_out)
+def _acc_rows(config: NpuConfig, pixels: Size, blocks: Size) -> Size:
+    """Returns the rows of ACC that so many sums take in each of so many channel blocks."""
+    rows: Size = -(-pixels * blocks * config.block_in // config.block_out)
+    return rows
 
 
 def _tap(p: WindowPass, i: int, j: int) -> tuple[int, int]:

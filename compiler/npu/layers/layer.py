@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.geometry import Border
-from tilewright.compiler.npu.emit.plan import TilePlan
+from tilewright.compiler.npu.emit.plan import TilePlan, plan_of
 from tilewright.compiler.npu.emit.scratch import ScratchpadFull
 from tilewright.compiler.npu.emit.tile_program import PostFields
 from tilewright.compiler.npu.layers.products import Products
@@ -100,7 +100,7 @@ class Layer(ABC):
     @abstractmethod
     def plans(
         self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
-    ) -> Iterator[TilePlan[Any]]:
+    ) -> Iterable[TilePlan[Any]]:
         """Ways to cut the layer into tiles.
 
         Args:
@@ -208,7 +208,7 @@ class Layer(ABC):
             plan = context.plans.of_more(what, budget)
         if plan is None:
             if wanted is not None:
-                plan = next((p for p in self.plans(context, budget, span, every=True) if p.numbers() == wanted), None)
+                plan = plan_of(self.plans(context, budget, span, every=True), wanted)
             if plan is None:
                 last = deque(self.plans(context, budget, span), maxlen=1)
                 if not last:

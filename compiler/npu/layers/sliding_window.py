@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from tilewright.compiler.npu.emit.geometry import Border, Box
+
+Size = TypeVar("Size", int, np.ndarray)
 
 
 class SlidingWindow(NamedTuple):
@@ -21,12 +23,12 @@ class SlidingWindow(NamedTuple):
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
 
-    def span(self, first: int, end: int, axis: int) -> tuple[int, int]:
+    def span(self, first: int, end: Size, axis: int) -> tuple[int, Size]:
         """(first, end) of the inputs along `axis` that outputs first..end-1 need, padding included."""
         low = first * self.stride[axis] - self.pad[axis]
         return low, low + (end - first - 1) * self.stride[axis] + (self.kernel[axis] - 1) * self.dilation[axis] + 1
 
-    def extent(self, lines: int, columns: int) -> tuple[int, int]:
+    def extent(self, lines: Size, columns: Size) -> tuple[Size, Size]:
         """Rows and columns of the input that so many rows and columns of the output need."""
         (top, bottom), (left, right) = self.span(0, lines, 0), self.span(0, columns, 1)
         return bottom - top, right - left

@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from tilewright.compiler.npu.emit.geometry import Box
 from tilewright.compiler.npu.views import View
 from tilewright.isa.config import NpuConfig
@@ -35,14 +37,16 @@ class Bus(NamedTuple):
         width, latency = config.bus_bytes, _START + memory.read_latency
         return Bus(width / memory.read_interval, width / memory.write_interval, latency)
 
-    def busiest(self, products: float, steps: float, read: float, written: float) -> float:
-        """Returns the cycles of the busiest engine.
+    def busiest(self, products: np.ndarray, steps: float, read: np.ndarray, written: float) -> np.ndarray:
+        """Returns the cycles of the busiest engine, float64.
 
         Args:
             products, steps: cycles of the array and of VECTOR.
             read, written: bytes of LOAD and STORE.
         """
-        return max(products, read / self.reading * _READ_OVERHEAD, steps, written / self.writing)
+        least = max(steps, written / self.writing)
+        found: np.ndarray = np.maximum(np.maximum(products, read / self.reading * _READ_OVERHEAD), least)
+        return found
 
 
 class PlaneTiling(NamedTuple):

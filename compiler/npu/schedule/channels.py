@@ -16,8 +16,10 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tilewright.compiler.npu.emit.context import Context
-from tilewright.compiler.npu.emit.plan import TilePlan
+from tilewright.compiler.npu.emit.plan import PlanTable, TilePlan, plan_of
 from tilewright.compiler.npu.emit.scratch import Allocation, Heap, ScratchpadFull
 from tilewright.compiler.npu.emit.tiles import SOMEWHERE, BandTile
 from tilewright.compiler.npu.layers.conv import ConvEmission, ConvLayer, finishing
@@ -257,44 +259,49 @@ def emit_channels(context: Context, group: LayerGroup) -> list[LayerWork]:
     return emission.totals
 
 
-def channel_plans(context: Context, group: LayerGroup) -> Iterator[ChannelPlan]:
-    """Yields all plans that fit."""
+class ChannelPlans(NamedTuple):
+    """The plans of a group that runs by channels.
+
+    Attributes:
+        first: of the first layer.
+        behind: of the layers behind it that work by channel, by the channel blocks that are made at a time.
+    """
+
+    first: PlanTable[ConvTiling]
+    behind: dict[int, list[TilePlan[Any]]]
+
+
+def channel_plans(context: Context, group: LayerGroup) -> ChannelPlans:
+    """Returns all plans that fit."""
     maker, *behind = group.layers
     assert isinstance(maker, ConvLayer)
     budget = context.heap.largest_gap
     between = [tensor.view.buffer for tensor in group.between]
     context.bands |= dict.fromkeys(between, SOMEWHERE)
     try:
-        whole = maker.output.h, maker.output.w
         alone = [
             [*layer.plans(context, budget, (0, layer.output.h), every=True)] for layer in behind if layer.by_channel
         ]
         last = 0 if behind[-1].by_channel else _product_tiles(context.config, behind[-1])
         end = 0 if behind[-1].by_channel else _rows_at_end(context, behind[-1])
-        known: dict[int, tuple[list[TilePlan[Any]], int] | None] = {}
-
-        def behind_a_chunk(blocks: int) -> tuple[list[TilePlan[Any]], int] | None:
-            """Plans of the other layers, and rows of ACT besides those of the first."""
-            others = _within(alone, blocks)
-            if others is None:
-                return None
-            passing = sum(_Passing.of(group, tensor, blocks).rows for tensor in group.between)
-            return others, passing + sum(sum(other.pools) for other in others)
-
-        for plan in maker.plans(context, budget, (0, maker.output.h), every=True):
-            tiling = plan.tiling
-            if tiling.bands_outer and (tiling.lines, tiling.columns) != whole:
-                continue
-            if last * tiling.blocks > context.config.wgt_tiles // 2:
-                continue
-            if tiling.blocks not in known:
-                known[tiling.blocks] = behind_a_chunk(tiling.blocks)
-            found = known[tiling.blocks]
-            if found is not None and found[1] + max(sum(plan.pools), end) <= budget:
-                yield ChannelPlan(plan, found[0])
+        plans = maker.plans(context, budget, (0, maker.output.h), every=True)
     finally:
         for buffer in between:
             del context.bands[buffer]
+
+    whole = (plans.column("lines") == maker.output.h) & (plans.column("columns") == maker.output.w)
+    plans = plans.where(whole | ~plans.column("bands_outer"))
+    plans = plans.where(last * plans.column("blocks") <= context.config.wgt_tiles // 2)
+    found, fits = {}, np.zeros(len(plans), bool)
+    for blocks in np.unique(plans.column("blocks")).tolist():
+        others = _within(alone, blocks)
+        if others is None:
+            continue
+        passing = sum(_Passing.of(group, tensor, blocks).rows for tensor in group.between)
+        beside = passing + sum(sum(other.pools) for other in others)
+        fits |= (plans.column("blocks") == blocks) & (beside + np.maximum(plans.rows, end) <= budget)
+        found[blocks] = others
+    return ChannelPlans(plans.where(fits), found)
 
 
 def _rows_at_end(context: Context, layer: Layer) -> int:
@@ -329,14 +336,14 @@ def _choose(context: Context, group: LayerGroup) -> ChannelPlan:
 
 def _chosen(context: Context, group: LayerGroup, wanted: tuple[int, ...] | None) -> ChannelPlan:
     """Returns what `_choose` does, looked for anew."""
-    plans = [*channel_plans(context, group)]
-    if not plans:
+    first, behind = channel_plans(context, group)
+    if not len(first):
         raise ScratchpadFull(f"{group.layers[0].name}: no chunk of channels fits")
-    for plan in plans:
-        if plan.first.numbers() == wanted:
-            return plan
-    tiles = _weight_tiles(context.config, group)
-    return min(plans, key=lambda plan: (2 * tiles * plan.chunk > context.config.wgt_tiles, plan.first.cycles))
+    plan = None if wanted is None else plan_of(first, wanted)
+    if plan is None:
+        two_chunks = 2 * _weight_tiles(context.config, group) * first.column("blocks")
+        plan = first[int(np.lexsort((first.cycles, two_chunks > context.config.wgt_tiles))[0])]
+    return ChannelPlan(plan, behind[plan.tiling.blocks])
 
 
 def _weight_tiles(config: NpuConfig, group: LayerGroup) -> int:

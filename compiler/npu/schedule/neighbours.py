@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 
+from tilewright.compiler.npu.emit.plan import cheapest_plans
 from tilewright.compiler.npu.emit.tiles import SOMEWHERE
 from tilewright.compiler.npu.layers.layer import readers
 from tilewright.compiler.npu.schedule.bands import LayerGroup, group_of
@@ -99,8 +99,8 @@ class Neighbourhood:
             span = (0, layer.output.h) if between else None  # of each image
             plans = layer.plans(context, context.heap.largest_gap, span, every=True)
             if group is not None and group.by_channel:
-                plans = (plan.first for plan in channel_plans(context, group))
-            best = heapq.nsmallest(_TILES, plans, key=lambda plan: plan.cycles)
+                plans = channel_plans(context, group).first
+            best = cheapest_plans(plans, _TILES)
             found = [(plan.numbers(), plan.cycles) for plan in best]
             self._tiles[key] = found
         return found

@@ -149,10 +149,10 @@ def test_every_way_gives_the_right_bytes(name: str, chains: int) -> None:
         context = Context(
             config, Emitter(config, 0, dry=True), ConstantPool(), {"x": 0, made.layers[-1].output.buffer: 0}
         )
-        found = [*channel_plans(context, group)]
-        for way in random.sample(found, min(len(found), 3)):
-            schedule = Schedule([], [group], {0: way.first.numbers()})
-            assert (run(config, made.layers, schedule, x) == made.x).all(), (seed, made.layers, way.first.tiling)
+        found = [*channel_plans(context, group).first]
+        for plan in random.sample(found, min(len(found), 3)):
+            schedule = Schedule([], [group], {0: plan.numbers()})
+            assert (run(config, made.layers, schedule, x) == made.x).all(), (seed, made.layers, plan.tiling)
             ways += 1
     assert ways > chains
 
