@@ -10,7 +10,7 @@ numbers are replaced.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
@@ -121,14 +121,13 @@ class Recording:
         """Numbers of the tile program."""
         return len(self._template)
 
-    def write(self, context: Context, pools: Pools, tensors: list[Tensor]) -> None:
+    def write(self, context: Context, tensors: list[Tensor]) -> None:
         """Writes the tile program again.
 
         Raises:
             ScratchpadFull: there is no room.
         """
-        replay = _Replay(context, [tensor.start for tensor in tensors])
-        with context.pools(pools):
+        with _Replay(context, [tensor.start for tensor in tensors]) as replay:
             for step, arguments in self.script:
                 getattr(replay, step)(*arguments)
         tape = self._template.copy()
@@ -158,6 +157,38 @@ class _Replay:
         self.context, self.starts = context, starts
         self.there: list[int] = []
         self._rows: dict[int, Allocation] = {}
+        self._heaps: dict[int, Heap] = {}
+        self._pools: list[ExitStack] = []  # from the outermost to the innermost
+
+    def __enter__(self) -> _Replay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._pools:
+            self.end_pools()
+
+    def pools(self, sizes: Pools, within: int | None) -> None:
+        """Begins to take tiles from new pools; `within` is the number of the allocation that they lie in."""
+        self._pools.append(ExitStack())
+        if within is not None:
+            rows = self._rows[within]
+            heap = self._heaps.setdefault(within, Heap(rows.size, rows.start))
+            self._pools[-1].enter_context(self.context.tiles_from(heap))
+        self._pools[-1].enter_context(self.context.pools(sizes))
+
+    def end_pools(self) -> None:
+        self._pools.pop().close()
+
+    def low(self, count: int) -> None:
+        allocation = self.context.heap.take_low(count)
+        self._rows[len(self.starts)] = allocation
+        self.starts.append(allocation.start)
+
+    def reserve(self, count: int) -> None:
+        self.starts.append(self.context.accumulators.reserve(count))
+
+    def give_back(self, count: int) -> None:
+        self.context.accumulators.give_back(count)
 
     def sums(self, count: int) -> None:
         self.starts.append(self.context.accumulators.take(count))
@@ -214,16 +245,27 @@ class _Constants(Ring):
             self._script.keyed.add(_number(row))
         return row
 
+    def reserve(self, count: int) -> int:
+        super().reserve(count)
+        return self._script.allocate("reserve", count)
+
+    def give_back(self, count: int) -> None:
+        super().give_back(count)
+        self._script.steps.append(("give_back", (count,)))
+
 
 class _Rows(Heap):
-    """A pool of ACT that gives out virtual rows."""
+    """Rows of ACT, all or those of a pool, that are given out as virtual ones."""
 
-    def __init__(self, name: str, script: _Script) -> None:
+    def __init__(self, script: _Script, pool: str = "") -> None:
         super().__init__(0)
-        self._name, self._script = name, script
+        self._pool, self._script = pool, script
 
     def take(self, count: int) -> Allocation:
-        return Allocation(self._script.allocate("rows", self._name, count), count, self)
+        return Allocation(self._script.allocate("rows", self._pool, count), count, self)
+
+    def take_low(self, count: int) -> Allocation:
+        return Allocation(self._script.allocate("low", count), count, self)
 
     def free(self, rows: Allocation) -> None:
         self._script.steps.append(("free", (_number(rows.start),)))
@@ -270,6 +312,7 @@ class Recorder(Context):
             plans=context.plans, timing_only=True, tensors=tensors,
         )  # fmt: skip
         made.resident, made.bands = context.resident, context.bands
+        made.heap = _Rows(made.script)
         made.accumulators = _Constants(context.accumulators, made.script, None)
         made.weights, made.params, made.tables = (
             _Constants(ring, made.script, number) for number, ring in enumerate(context.rings)
@@ -284,8 +327,12 @@ class Recorder(Context):
     @contextmanager
     def pools(self, sizes: Pools) -> Iterator[None]:
         """See `Context.pools`: here they have room for everything."""
-        self._pools = {name: _Rows(name, self.script) for name in Pools._fields}
+        within = None if isinstance(self.heap, _Rows) else _number(self.heap.first)
+        self.script.steps.append(("pools", (sizes, within)))
+        before, self._pools = self._pools, {name: _Rows(self.script, name) for name in Pools._fields}
         yield
+        self._pools = before
+        self.script.steps.append(("end_pools", ()))
 
     def place(self, view: View, n: int, block: int, y: int, x: int) -> Place:
         number = self._number[view]
@@ -297,7 +344,9 @@ class Recorder(Context):
         tile = super().tile_in_act(view, box)
         if tile is None:
             return None
-        number = self._number[view]
+        number = self._number.get(view)
+        if number is None:  # it passes through ACT inside of what is recorded, in virtual rows
+            return tile
         near = tile.base - self.tensors[number].start
         return tile._replace(base=_virtual_row(number) + near)
 

@@ -24,6 +24,7 @@ from tilewright.compiler.npu.layers.rest import Rest
 from tilewright.compiler.npu.layers.sampling import box_tiles
 from tilewright.compiler.npu.layers.sliding_window import Size, SlidingWindow
 from tilewright.compiler.npu.layers.tiling import Bus, OutputPart, PlaneTiling, bands, even_parts
+from tilewright.compiler.npu.views import View
 from tilewright.isa.config import NpuConfig
 
 _TILE_OVERHEAD = 15
@@ -89,6 +90,22 @@ class DepthwiseLayer(Layer):
     def plans(
         self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
     ) -> PlanTable[WindowTiling]:
+        y, height = self.output.first_bytes, self.output.h if span is None else span[1] - span[0]
+        cuts = [*bands(height, y.w, [lines for lines in _SHORT_BANDS if lines <= height], _ROW_PARTS)]
+        if every:
+            return self._table(context, budget, span, cuts)
+        found = self._table(context, budget, span, [cut for cut in cuts if cut[1] == y.w])
+        lowest = found.cycles.min(initial=math.inf)
+        # A push makes one output at most, so that parts of rows mostly have too many tiles.
+        outputs = self.output.bytes * (y.n if span is None else 1) * height * y.w * y.cb * context.config.dw_slices
+        parts = [cut for cut in cuts if cut[1] < y.w and outputs + _tiles(y, height, cut) * _TILE_OVERHEAD < lowest]
+        others = self._table(context, budget, span, parts)
+        return min(found, others, key=lambda table: table.cycles.min(initial=math.inf)).cheaper_and_cheaper()
+
+    def _table(
+        self, context: Context, budget: int, span: tuple[int, int] | None, cuts: list[tuple[int, int]]
+    ) -> PlanTable[WindowTiling]:
+        """Returns all plans with bands of some sizes (rows, columns)."""
         config = context.config
         x, y, nbytes = self.inputs[0], self.output.first_bytes, self.output.bytes
         resident_in, resident_out = context.on_chip(x), context.on_chip(y)
@@ -96,7 +113,7 @@ class DepthwiseLayer(Layer):
         slices, bus = config.dw_slices, Bus.of(config, context.memory)
         again = len({(tile[0], tile[4]) for tile in self.rest.tiles}) if self.rest is not None else 0
 
-        lines, columns, shared, passes, pushes, corners, blocks = self._ways(config, height, context.accumulators.rows)
+        lines, columns, shared, passes, pushes, corners, blocks = self._ways(config, cuts, context.accumulators.rows)
         pixels, vectors = lines * columns, nbytes * math.prod(self.window.extent(lines, columns))
         count_bands = -(-height // lines) * -(-y.w // columns)
         count = count_bands * -(-y.cb // blocks) * images
@@ -123,19 +140,17 @@ class DepthwiseLayer(Layer):
         end = nbytes * pixels * blocks * (1 if resident_out else config.block_in / bus.writing)
         cycles = work + start + end + count * (_TILE_OVERHEAD + extra)
         pools = depth * in_rows, depth * out_rows, depth * add_rows
-        found = PlanTable.of(WindowTiling, (lines, columns, blocks, shared != 0), pools, cycles, fits)
-        return found if every else found.cheaper_and_cheaper()
+        return PlanTable.of(WindowTiling, (lines, columns, blocks, shared != 0), pools, cycles, fits)
 
-    def _ways(self, config: NpuConfig, height: int, acc_rows: int) -> np.ndarray:
-        """Returns the ways to make `height` rows: rows and columns of a band, whether padding is shared, passes, pushes
-        for each channel block, outputs that miss padding, and channel blocks, int64 [7, ways].
+    def _ways(self, config: NpuConfig, cuts: list[tuple[int, int]], acc_rows: int) -> np.ndarray:
+        """Returns the ways to make bands of some sizes: rows and columns of a band, whether padding is shared, passes,
+        pushes for each channel block, outputs that miss padding, and channel blocks, int64 [7, ways].
 
         Args:
             acc_rows: of ACC, which a band has to fit.
         """
         y, found = self.output.first_bytes, []
-        short = [lines for lines in _SHORT_BANDS if lines <= height]
-        for lines, columns in bands(height, y.w, short, _ROW_PARTS):
+        for lines, columns in cuts:
             if self.output.bytes * _acc_rows(config, lines * columns, 1) > acc_rows:
                 continue
             box = Box(0, 0, 1, 0, lines, 0, columns)
@@ -353,6 +368,11 @@ class DepthwiseLayer(Layer):
             (id(self), box.block, box.blocks), box.blocks,
             lambda: channel_params(self.bias, self.scale, box.block, box.blocks, lanes),
         )  # fmt: skip
+
+
+def _tiles(y: View, height: int, band: tuple[int, int]) -> int:
+    """Returns the bands of a size (rows, columns) that `height` rows of an image take."""
+    return -(-height // band[0]) * -(-y.w // band[1])
 
 
 def _acc_rows(config: NpuConfig, pixels: Size, blocks: Size) -> Size:

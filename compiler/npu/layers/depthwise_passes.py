@@ -185,9 +185,10 @@ def plan_passes(
     for axis in (0, 1):
         other = 1 - axis
         extent = window.extent(*out)[axis]
+        all_across = [*_axis_options(kernel[other], stride[other], dilation[other])]
         for along in _axis_options(kernel[axis], stride[axis], dilation[axis]):
             shared = [_shared(group, out[axis], dilation[axis], extent, pads[axis]) for group in along]
-            for across in _axis_options(kernel[other], stride[other], dilation[other]):
+            for across in all_across:
                 passes, total = [], 0
                 for group, once in zip(along, shared, strict=True):
                     for lines in across:
@@ -196,6 +197,8 @@ def plan_passes(
                             break
                         passes.append(choice[0])
                         total += choice[1]
+                        if best is not None and total >= best[1]:
+                            break
                     else:
                         continue
                     break

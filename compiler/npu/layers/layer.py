@@ -219,7 +219,11 @@ class Layer(ABC):
 
     def fits(self, context: Context, budget: int) -> bool:
         """True if there is a plan for the layer within `budget` rows of ACT."""
-        return next(iter(self.plans(context, _grained(budget))), None) is not None
+        try:
+            self.plan(context, budget)
+        except ScratchpadFull:
+            return False
+        return True
 
 
 def _grained(budget: int) -> int:

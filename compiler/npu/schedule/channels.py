@@ -20,6 +20,7 @@ import numpy as np
 
 from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.plan import PlanTable, TilePlan, plan_of
+from tilewright.compiler.npu.emit.recording import Tensor
 from tilewright.compiler.npu.emit.scratch import Allocation, Heap, ScratchpadFull
 from tilewright.compiler.npu.emit.tiles import SOMEWHERE, BandTile
 from tilewright.compiler.npu.layers.conv import ConvEmission, ConvLayer, finishing
@@ -27,7 +28,7 @@ from tilewright.compiler.npu.layers.conv_tiling import ConvTiling
 from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.layers.tiling import OutputPart
 from tilewright.compiler.npu.schedule.bands import Between, LayerGroup, LayerWork, between_of, fill_padding
-from tilewright.compiler.npu.schedule.parts import emit_part
+from tilewright.compiler.npu.schedule.parts import emit_part, records, write_recorded
 from tilewright.isa.config import NpuConfig
 
 #: Layers in such a group at most.
@@ -74,6 +75,11 @@ def hides_weights(config: NpuConfig, group: LayerGroup) -> bool:
 def _on_array(layer: Layer) -> bool:
     """True for a convolution of one phase with constant weights."""
     return isinstance(layer, ConvLayer) and layer.fusible
+
+
+def _sums_of(config: NpuConfig, group: LayerGroup) -> int:
+    """Returns the rows of ACC in which the last layer adds up what it gets of every chunk."""
+    return 0 if group.layers[-1].by_channel else _sum_rows(config, group.layers[-1])
 
 
 def _sum_rows(config: NpuConfig, layer: Layer) -> int:
@@ -229,17 +235,32 @@ class _Emission:
 
 
 def emit_channels(context: Context, group: LayerGroup) -> list[LayerWork]:
-    """Emits a group by channels; returns the bytes of each layer.
+    """Emits a group by channels; returns the bytes of each layer, none where a recording of it is written.
 
     Raises:
         ScratchpadFull: it does not fit.
     """
-    last = group.layers[-1]
-    sums = 0 if last.by_channel else _sum_rows(context.config, last)
+    sums = _sums_of(context.config, group)
+    context.accumulators.reserve(sums)
+    try:
+        plan = _choose(context, group)
+    finally:
+        context.accumulators.give_back(sums)
+    if not (records(context) and all(layer.recordable for layer in group.layers)):
+        return _emit(context, group, plan, sums)
+    between = {tensor.view.buffer for tensor in group.between}
+    views = [view for layer in group.layers for view in (*layer.reads, layer.output) if view.buffer not in between]
+    what = tuple(map(id, group.layers)), plan.first.tiling, tuple(tiles.tiling for tiles in plan.behind)
+    tensors = [Tensor.of(context, view, (0, 0)) for view in views]
+    write_recorded(context, what, tensors, group.layers, lambda recorder: _emit(recorder, group, plan, sums))
+    return [LayerWork() for _ in group.layers]
+
+
+def _emit(context: Context, group: LayerGroup, plan: ChannelPlan, sums: int) -> list[LayerWork]:
+    """Does what `emit_channels` does, by a plan and with so many rows of ACC for the sums of the last layer."""
     acc = context.accumulators.reserve(sums)
     taken: list[Allocation] = []
     try:
-        plan = _choose(context, group)
         passing = [_Passing.of(group, tensor, plan.chunk) for tensor in group.between]
         for through in passing:
             taken.append(context.heap.take_low(through.rows))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from tilewright.compiler.npu.emit.context import Context
@@ -25,18 +25,39 @@ def emit_part(context: Context, layer: Layer, plan: TilePlan[Any], part: OutputP
     elif context.emitter.dry:
         where = tuple(context.on_chip(view) for view in (*layer.reads, layer.output))
         count_part(context, layer, plan, part, (where, _span(layer, part)))
-    elif context.timing_only and context.coder is None and layer.recordable:
-        _write_recorded(context, layer, plan, part)
+    elif records(context) and layer.recordable:
+        tensors = _tensors(context, layer, part)
+        blocks = None if part is None else part.blocks
+        what = id(layer), plan.tiling, _span(layer, part), blocks
+        write_recorded(context, what, tensors, (layer,), lambda recorder: layer.emit(recorder, plan, part))
     else:
         layer.emit(context, plan, part)
 
 
-def _write_recorded(context: Context, layer: Layer, plan: TilePlan[Any], part: OutputPart | None) -> None:
-    """Writes what the layer writes, recorded the first time."""
-    tensors = _tensors(context, layer, part)
-    blocks = None if part is None else part.blocks
-    shapes = tuple(tensor.shape for tensor in tensors)
-    key = id(layer), plan.tiling, shapes, _span(layer, part), blocks, context.accumulators.rows
+def records(context: Context) -> bool:
+    """True if what is written may be what was recorded before: only its cycles count."""
+    wanted = context.timing_only and not context.emitter.dry and context.coder is None and context.sums is None
+    return wanted and not isinstance(context, Recorder)
+
+
+def write_recorded(
+    context: Context,
+    what: Hashable,
+    tensors: list[Tensor],
+    layers: tuple[Layer, ...],
+    emit: Callable[[Context], object],
+) -> None:
+    """Writes what `emit` writes, recorded the first time.
+
+    Args:
+        what: equal where the same is written, but for the places of tensors and constants.
+        tensors: all that are read and written.
+        layers: which are kept with the recording, so that their ids stay their own.
+
+    Raises:
+        ScratchpadFull: there is no room.
+    """
+    key = what, tuple(tensor.shape for tensor in tensors), context.accumulators.rows
     plans = context.plans
     known = plans.recorded.get(key)
     if known is None:
@@ -44,11 +65,11 @@ def _write_recorded(context: Context, layer: Layer, plan: TilePlan[Any], part: O
             plans.recorded.clear()
             plans.recorded_numbers = 0
         recorder = Recorder.of(context, tensors)
-        layer.emit(recorder, plan, part)
-        known = plans.recorded[key] = (layer, recorder.recording())  # the layer is kept: its id stays its own
+        emit(recorder)
+        known = plans.recorded[key] = (layers, recorder.recording())
         plans.recorded_numbers += known[1].numbers
     recording: Recording = known[1]
-    recording.write(context, plan.pools, tensors)
+    recording.write(context, tensors)
 
 
 def _tensors(context: Context, layer: Layer, part: OutputPart | None) -> list[Tensor]:
