@@ -10,6 +10,7 @@ import collections
 import contextlib
 import functools
 import hashlib
+import itertools
 import os
 import shutil
 import threading
@@ -20,7 +21,7 @@ from typing import Any
 
 from tilewright.common import processes, temporary
 from tilewright.common.errors import TilewrightError
-from tilewright.common.store import cache_folder, is_sealed, seal
+from tilewright.common.store import cache_folder, find_sealed, is_sealed, keep_sealed, seal
 
 _FLAGS = ("-std=c++17", "-fPIC", "-shared")
 _NATIVE = "-march=native"
@@ -81,8 +82,27 @@ _asking = threading.Lock()
 
 @functools.cache
 def _machine(command: str, march: str) -> str:
+    try:
+        kept = cache_folder() / "compilers" / f"{_installed(command)}{march}.txt"
+    except OSError:  # no Linux
+        kept = None
+    known = find_sealed(kept) if kept is not None else None
+    if known is not None:
+        return known.decode()
     arguments = [command, *([march] if march else []), "-E", "-dM", "-x", "c++", os.devnull]
-    return run(arguments, f"{command} does not work")
+    found = run(arguments, f"{command} does not work")
+    if kept is not None:
+        keep_sealed(kept, found.encode())
+    return found
+
+
+def _installed(command: str) -> str:
+    """A digest that changes with the compiler's file and with the processor. Raises `OSError`."""
+    file = Path(command).resolve()
+    about = [command, file, file.stat().st_size, file.stat().st_mtime_ns]
+    with open("/proc/cpuinfo", encoding="utf-8") as processors:
+        about += [line for line in itertools.takewhile(str.strip, processors) if "MHz" not in line]
+    return hashlib.sha256(repr(about).encode()).hexdigest()[:24]
 
 
 def run(command: Sequence[str | Path], what: str, environment: dict[str, str] | None = None) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.common import native
 from tilewright.common.native import BuildError, Owner, build_ahead, builds_told, shared_library
 from tilewright.common.store import is_sealed, seal
 
@@ -74,6 +75,30 @@ def test_who_needs_a_library_is_told_why_it_cannot_be_built(compiler: Path, tmp_
     build_ahead(lambda: library(source))
     with pytest.raises(BuildError, match=r"cannot build the answer: .*error"):
         library(source)
+
+
+@pytest.mark.medium
+def test_a_compiler_is_asked_for_its_macros_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And again where it is another one."""
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
+    asked, path = tmp_path / "asked", tmp_path / "compiler"
+
+    def macros(name: str, march: str = "") -> str:
+        path.write_text(f'#!/bin/sh\necho "$1" >> {asked}\necho "#define {name} 1"\n')
+        path.chmod(0o755)
+        os.utime(path, ns=(0, len(name)))
+        native._machine.cache_clear()
+        return native.machine(str(path), march)
+
+    try:
+        for name, march, times in (("A", "", 1), ("A", "", 1), ("A", "-march=x", 2), ("BB", "", 3), ("A", "", 3)):
+            assert macros(name, march) == f"#define {name} 1\n"
+            assert len(asked.read_text().splitlines()) == times
+        for kept in (tmp_path / "cache" / "compilers").iterdir():
+            kept.write_bytes(kept.read_bytes()[:-1])
+        assert macros("A") == "#define A 1\n" and len(asked.read_text().splitlines()) == 4, "a damaged answer"
+    finally:
+        native._machine.cache_clear()
 
 
 def test_seals(tmp_path: Path) -> None:
