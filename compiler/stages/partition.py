@@ -110,7 +110,7 @@ def _attempt(
 
 
 def _border(config: NpuConfig, options: CompileOptions) -> Border | None:
-    """Returns what decides between the NPU and a host of known speed, None where the host is this machine."""
+    """Returns the choice between the NPU and a host of known speed, None where the host is this machine."""
     if options.host is None or options.keep_all:
         return None
     from tilewright.compiler.cpu.cost import named_host_model  # the compiler of CPU kernels takes 0.1 s to import

@@ -157,6 +157,8 @@ class TilePlans(dict[Hashable, TilePlan[Any]]):
         shapes: of layers, by `id`, see `tilewright.compiler.npu.schedule.shape`.
         recorded, recorded_numbers: tile programs of layers, see `tilewright.compiler.npu.emit.recording`, and how many
             numbers they have.
+        measured: costs of units of layers, by the cost function and their shape, see
+            `tilewright.compiler.npu.schedule.problem`.
         counted: work of layers where nothing is emitted, see `tilewright.compiler.npu.schedule.counting`.
     """
 
@@ -169,6 +171,7 @@ class TilePlans(dict[Hashable, TilePlan[Any]]):
         self.shapes: dict[int, Any] = {}
         self.recorded: dict[Hashable, Any] = {}
         self.recorded_numbers = 0
+        self.measured: dict[Hashable, Any] = {}
         self.counted: dict[Hashable, Any] = {}
         self._searched: dict[Hashable, list[tuple[int, TilePlan[Any]]]] = {}
 

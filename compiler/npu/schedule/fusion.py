@@ -21,7 +21,7 @@ from tilewright.compiler.npu.schedule import channels
 from tilewright.compiler.npu.schedule.bands import LayerGroup, emit_group, group_of
 from tilewright.compiler.npu.schedule.parts import emit_part
 from tilewright.compiler.npu.schedule.residency import Stay, outside_groups
-from tilewright.compiler.npu.schedule.shape import LayerShape
+from tilewright.compiler.npu.schedule.shape import together
 from tilewright.isa.instructions import Engine
 
 #: Share of the other engines' work that is not hidden behind the busiest one.
@@ -133,19 +133,13 @@ def choose_groups(
 
 def _key(context: Context, layers: Sequence[Layer], first: int, stays: list[Stay]) -> Hashable:
     """Equal for candidates of equal cost: layers of equal shape that find ACT in the same state."""
-    numbers: dict[str, int] = {}
-    shapes = []
-    for layer in layers:
-        shape = context.plans.shapes.get(id(layer))
-        if shape is None:
-            shape = context.plans.shapes[id(layer)] = LayerShape.of(layer)
-        shapes.append((shape.text, *(numbers.setdefault(name, len(numbers)) for name in shape.names)))
+    shapes, numbers = together(context.plans.shapes, layers)
     alive = [
         (numbers.get(stay.view.buffer), stay.border, stay.fill, stay.rows, stay.start, stay.view.n * stay.view.cb)
         for stay in stays
         if stay.first < first + len(layers) and stay.last >= first
     ]
-    return tuple(shapes), tuple(alive)
+    return shapes, tuple(alive)
 
 
 def _dry(context: Context, stays: list[Stay], first: int, end: int) -> Context:

@@ -6,7 +6,7 @@ import itertools
 import math
 import warnings
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.schedule.bands import LayerGroup
 from tilewright.compiler.npu.schedule.emission import emit_step
 from tilewright.compiler.npu.schedule.residency import Stay, outside_groups
+from tilewright.compiler.npu.schedule.shape import together
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.device import DeviceError
 from tilewright.isa.fields import INSTRUCTION_BYTES
@@ -75,21 +76,32 @@ class Costed(NamedTuple):
     cost: float
 
 
+class Measured(NamedTuple):
+    """What a program costs, and how many instructions it has: none where there is no program."""
+
+    cost: float
+    instructions: int
+
+
+#: No program: layers do not fit, or the machine stops it.
+_NOTHING = Measured(math.inf, 0)
+
+
 class Budget:
-    """A cost function that counts the instructions it has measured: a search ends when they are used up.
+    """Instructions that a search may measure: it ends when they are used up.
 
     Attributes:
-        left: instructions that may still be measured, below 0 if the last image had more.
+        left: instructions that may still be measured, below 0 if the last program had more.
     """
 
-    def __init__(self, measure: Measure, instructions: int, progress: Callable[[float], None]) -> None:
-        self.measure, self.instructions, self.progress = measure, instructions, progress
+    def __init__(self, instructions: int, progress: Callable[[float], None]) -> None:
+        self.instructions, self.progress = instructions, progress
         self.left = instructions
 
-    def __call__(self, config: NpuConfig, image: bytes, arena_bytes: int) -> float:
-        self.left -= len(image) // INSTRUCTION_BYTES
+    def spend(self, instructions: int) -> None:
+        """Takes instructions from what is left."""
+        self.left -= instructions
         self.progress(1 - max(0, self.left) / self.instructions)
-        return self.measure(config, image, arena_bytes)
 
 
 @dataclass
@@ -100,7 +112,8 @@ class StepProblem:
         layers: of the step, in order.
         outside: buffers that are read outside the step.
         measure: cost function of schedules; None where they are not measured.
-        plans: tilings found so far, for the memory that schedules are made for.
+        plans: tilings and costs found so far, for the memory that schedules are made for.
+        budget: from which every measurement takes its instructions, None where it is not limited.
     """
 
     config: NpuConfig
@@ -108,6 +121,7 @@ class StepProblem:
     outside: set[str]
     measure: Measure | None = None
     plans: TilePlans = field(default_factory=TilePlans)
+    budget: Budget | None = None
 
     @property
     def memory(self) -> MemoryTiming:
@@ -115,7 +129,7 @@ class StepProblem:
         return self.plans.memory
 
     def fresh(self) -> StepProblem:
-        """Returns the same problem without tilings found so far."""
+        """Returns the same problem without what was found so far."""
         return replace(self, plans=TilePlans(self.memory))
 
     def measured_by(self, measure: Measure | None) -> StepProblem:
@@ -123,14 +137,13 @@ class StepProblem:
         return replace(self, measure=measure)
 
     def budgeted(self, instructions: int, progress: Callable[[float], None]) -> tuple[StepProblem, Budget]:
-        """Returns the same problem with a budget of instructions around its cost function, and the budget.
+        """Returns the same problem with a budget of instructions, and the budget.
 
         Args:
             progress: called with the fraction of the budget that is used.
         """
-        assert self.measure is not None
-        budget = Budget(self.measure, instructions, progress)
-        return self.measured_by(budget), budget
+        budget = Budget(instructions, progress)
+        return replace(self, budget=budget), budget
 
     def dry_context(self) -> Context:
         """Returns a context that only counts the work of engines."""
@@ -148,53 +161,84 @@ class StepProblem:
     def cost(self, schedule: Schedule, units: tuple[int, int] | None = None) -> float:
         """Returns the cost of the step by a schedule, or of its units first..end-1 alone; infinite if it does not
         fit."""
-        first, end = units or (0, len(schedule.units))
-        start = schedule.starts()[first]
-        return self.cost_of(schedule.units[first:end], schedule, start)
+        return self.measured(schedule, units).cost
 
-    def cost_of(self, units: list[LayerGroup], schedule: Schedule, start: int) -> float:
+    def measured(self, schedule: Schedule, units: tuple[int, int] | None = None) -> Measured:
+        """Returns what `cost` does, with the instructions."""
+        first, end = units or (0, len(schedule.units))
+        return self.measured_units(schedule.units[first:end], schedule, schedule.starts()[first])
+
+    def measured_units(self, units: list[LayerGroup], schedule: Schedule, start: int) -> Measured:
         """Returns the cost of units that begin with layer `start`, with the stays and tiles of a schedule. It is
         infinite if they do not fit, or if the machine stops their program: that is a fault of the compiler, but other
-        schedules may be right."""
+        schedules may be right. What was measured once, of layers of equal shape, is not measured again."""
+        key = self.measure, self._key(units, schedule, start)
+        found = self.plans.measured.get(key)
+        if found is None:
+            found = self.plans.measured[key] = self._measure(units, schedule, start)
+        if self.budget is not None:
+            self.budget.spend(found.instructions)
+        return found
+
+    def _key(self, units: list[LayerGroup], schedule: Schedule, start: int) -> Hashable:
+        """Equal for units that are as much work: of layers of equal shape, cut alike, with the same in ACT."""
+        layers = [layer for unit in units for layer in unit.layers]
+        shapes, numbers = together(self.plans.shapes, layers)
+        end = start + len(layers)
+        tiles = tuple(schedule.tiles.get(number) for number in range(start, end))
+        stays = []
+        for stay in schedule.stays:
+            if stay.first < end and stay.last >= start:
+                life = max(-1, stay.first - start), min(len(layers), stay.last - start)
+                planes = stay.view.n * stay.view.cb
+                stays.append(
+                    (numbers.get(stay.view.buffer), *life, stay.border, bool(stay.fill), stay.rows, stay.start, planes)
+                )
+        return shapes, tuple((len(unit.layers), unit.step) for unit in units), tiles, tuple(stays)
+
+    def _measure(self, units: list[LayerGroup], schedule: Schedule, start: int) -> Measured:
+        """Does what `measured_units` does, anew."""
         assert self.measure is not None, "no cost function"
-        offsets, arena_bytes = self._offsets()
+        offsets, arena_bytes = _offsets([layer for unit in units for layer in unit.layers])
         emitter = Emitter(self.config, arena_bytes, memory=self.memory)
         context = Context(self.config, emitter, ConstantPool(), offsets, plans=self.plans, timing_only=True)
         schedule.use_tiles(context, self.layers)
         try:
             emit_step(context, units, schedule.stays, start)
         except (ScratchpadFull, CompileError):
-            return math.inf
+            return _NOTHING
         except AssemblyError as error:
             return _left_out(units, start, error)
         try:
-            return self.measure(self.config, bytes(emitter.image), arena_bytes)
+            cost = self.measure(self.config, bytes(emitter.image), arena_bytes)
         except DeviceError as error:
             return _left_out(units, start, error)
-
-    def _offsets(self) -> tuple[dict[str, int], int]:
-        """Places for all buffers of the step, in bytes, by name; and the bytes of an arena that holds them."""
-        offsets, at = {}, 0
-        for view in (v for layer in self.layers for v in (*layer.reads, layer.output)):
-            if view.region == CONSTANT_REGION:
-                offsets[view.buffer] = 0  # where all constants are, for the clock
-            elif view.buffer not in offsets:
-                offsets[view.buffer] = at
-                at += -(-max(view.nbytes, view.n * view.sn, 1) // 256) * 256
-        for name in (n for layer in self.layers for n in layer.extra_reads if n not in offsets):
-            offsets[name] = at
-            at += _BEYOND
-        return offsets, at + _BEYOND
+        return Measured(cost, len(emitter.image) // INSTRUCTION_BYTES)
 
 
-def _left_out(units: list[LayerGroup], start: int, error: Exception) -> float:
-    """Warns of units that make no program, or one that the machine stops. Returns their cost."""
+def _offsets(layers: list[Layer]) -> tuple[dict[str, int], int]:
+    """Places for all buffers of some layers, in bytes, by name; and the bytes of an arena that holds them."""
+    offsets, at = {}, 0
+    for view in (v for layer in layers for v in (*layer.reads, layer.output)):
+        if view.region == CONSTANT_REGION:
+            offsets[view.buffer] = 0  # where all constants are, for the clock
+        elif view.buffer not in offsets:
+            offsets[view.buffer] = at
+            at += -(-max(view.nbytes, view.n * view.sn, 1) // 256) * 256
+    for name in (n for layer in layers for n in layer.extra_reads if n not in offsets):
+        offsets[name] = at
+        at += _BEYOND
+    return offsets, at + _BEYOND
+
+
+def _left_out(units: list[LayerGroup], start: int, error: Exception) -> Measured:
+    """Warns of units that make no program, or one that the machine stops. Returns what is measured of them."""
     warnings.warn(
         f"a schedule of {len(units)} units from layer {start} on is left out, please report it: {error}",
         RuntimeWarning,
-        stacklevel=3,
+        stacklevel=4,
     )
-    return math.inf
+    return _NOTHING
 
 
 #: Gives the schedule of a step; None leaves the step to the search.

@@ -65,9 +65,8 @@ class _Groups:
         """Returns the cost of a candidate alone, measured the first time."""
         key = self.key(candidate)
         if key not in self.known:
-            before = self.budget.left
-            self.known[key] = self.budgeted.cost_of([candidate.group], self.schedule, candidate.first)
-            self.lengths[key] = before - self.budget.left
+            found = self.budgeted.measured_units([candidate.group], self.schedule, candidate.first)
+            self.known[key], self.lengths[key] = found
         return self.known[key]
 
     def instructions(self, path: list[Candidate]) -> int:

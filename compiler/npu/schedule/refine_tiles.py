@@ -13,8 +13,6 @@ from tilewright.compiler.npu.schedule.comparison import compared
 from tilewright.compiler.npu.schedule.decisions import decisions_of
 from tilewright.compiler.npu.schedule.neighbours import Neighbourhood
 from tilewright.compiler.npu.schedule.problem import GAIN, Costed, StepProblem
-from tilewright.isa.config import NpuConfig
-from tilewright.isa.fields import INSTRUCTION_BYTES
 
 #: Tiles of a layer that are measured besides the one the estimate prefers, by effort: at lowest, and where a step has
 #: so few instructions that this many measure them in all layers.
@@ -41,7 +39,7 @@ def refine_tiles(
     if not cost <= LONGEST[effort]:
         return start
     few, many = TILES[effort]
-    length = problem.measured_by(_instructions).cost(schedule)
+    length = problem.measured(schedule).instructions
     most = min(many, max(few, int(INSTRUCTIONS // (_WINDOW * length))))
     decisions = decisions_of(schedule)
     neighbourhood = Neighbourhood(problem)
@@ -69,8 +67,3 @@ def refine_tiles(
         return start
     refined = compared(problem, start, best)
     return refined if refined.cost < GAIN * cost else start
-
-
-def _instructions(config: NpuConfig, image: bytes, arena_bytes: int) -> int:
-    """Cost function: the number of instructions."""
-    return len(image) // INSTRUCTION_BYTES

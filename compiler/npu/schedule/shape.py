@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
 
-from tilewright.compiler.npu.layers.layer import Layer
+from tilewright.compiler.npu.layers.layer import Layer, Post
 
 #: Fields that name things or count work; they do not change what is emitted.
 _NAMES = {"name", "op", "tile", "source", "tensor", "macs"}
 
 
 def shape_of(
-    layers: Iterable[Layer], outside: Collection[str] = (), numbers: dict[Any, int] | None = None
+    layers: Iterable[Layer],
+    outside: Collection[str] = (),
+    numbers: dict[Any, int] | None = None,
+    values: bool = True,
 ) -> tuple[list[Any], Callable[[str], int]]:
     """The shape of layers as plain values, in which every buffer is a number; and what gives the number of a buffer.
 
     Args:
         outside: buffers that others read.
         numbers: of names, to be filled; none so far.
+        values: values of registers are part of the shape. Otherwise they have numbers, too: only which of them are
+            equal, and which are 0, decides how many instructions set them.
     """
     found: dict[Any, int] = {} if numbers is None else numbers
 
@@ -32,6 +37,13 @@ def shape_of(
         if key == "buffer" or key == "extra_reads":
             names = value if isinstance(value, list) else [value]
             return [(number(name), name in outside) for name in names]
+        if not values:
+            if isinstance(value, Post):
+                add = value.add
+                summed = None if add is None else [plain(add.other), number(tuple(add.constants.items()))]
+                return [number(value.fields), value.rounding, summed, plain(value.lut)]
+            if key == "fill" or isinstance(value, np.floating):
+                return number((key, value.item() if isinstance(value, np.floating) else value)) if value else 0.0
         if key in ("tiles", "params") and isinstance(value, str):  # of `DynamicWeights`: buffers
             return number(value)
         if is_dataclass(value):
@@ -50,6 +62,23 @@ def shape_of(
     return [plain(layer) for layer in layers], number
 
 
+def together(shapes: dict[int, LayerShape], layers: Iterable[Layer]) -> tuple[Hashable, dict[Any, int]]:
+    """Returns what is equal for layers in a row of equal shapes that read each other's buffers alike, and the numbers
+    that it has for buffers.
+
+    Args:
+        shapes: known so far, by `id` of the layer; those of these layers are added.
+    """
+    numbers: dict[Any, int] = {}
+    found = []
+    for layer in layers:
+        shape = shapes.get(id(layer))
+        if shape is None:
+            shape = shapes[id(layer)] = LayerShape.of(layer)
+        found.append((shape.text, *(numbers.setdefault(name, len(numbers)) for name in shape.names)))
+    return tuple(found), numbers
+
+
 @dataclass(frozen=True)
 class LayerShape:
     """The shape of one layer.
@@ -66,5 +95,5 @@ class LayerShape:
     @staticmethod
     def of(layer: Layer) -> LayerShape:
         numbers: dict[Any, int] = {}
-        plain, _ = shape_of([layer], numbers=numbers)
+        plain, _ = shape_of([layer], numbers=numbers, values=False)
         return LayerShape(layer, repr(plain), tuple(numbers))

@@ -79,7 +79,7 @@ def test_who_needs_a_library_is_told_why_it_cannot_be_built(compiler: Path, tmp_
 
 @pytest.mark.medium
 def test_a_compiler_is_asked_for_its_macros_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And again where it is another one."""
+    """Another compiler under the same name, or a damaged answer, is asked again."""
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
     asked, path = tmp_path / "asked", tmp_path / "compiler"
 

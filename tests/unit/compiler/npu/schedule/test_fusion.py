@@ -79,7 +79,7 @@ def test_estimates_come_near_the_cycles(four: StepProblem) -> None:
     """Of layers alone and of groups, whatever rows their bands have: of most within 5 %."""
     plain = Schedule.plain(four.layers)
     ratios = [
-        one.estimate / four.cost_of([one.group], plain, one.first)
+        one.estimate / four.measured_units([one.group], plain, one.first).cost
         for options in every(four) for one in options
     ]  # fmt: skip
     assert len(ratios) > 15 and all(0.85 < ratio < 1.35 for ratio in ratios)

@@ -12,17 +12,16 @@ from tilewright.common.native import BuildError
 from tilewright.compiler.npu.emit import assembler
 from tilewright.compiler.npu.schedule.problem import Budget, Schedule
 from tilewright.isa.config import PRESETS
-from tilewright.isa.fields import INSTRUCTION_BYTES
 
 
 def test_a_budget_counts_instructions() -> None:
-    """The last image may have more of them than are left: progress then ends at 1 all the same."""
+    """The last program may have more of them than are left: progress then ends at 1 all the same."""
     told: list[float] = []
-    budget = Budget(lambda config, image, arena_bytes: float(len(image) + arena_bytes), 10, told.append)
-    assert budget(PRESETS["tiny"], bytes(4 * INSTRUCTION_BYTES), 7) == 4 * INSTRUCTION_BYTES + 7
+    budget = Budget(10, told.append)
+    budget.spend(4)
     assert budget.left == 6
-    budget(PRESETS["tiny"], bytes(INSTRUCTION_BYTES), 0)
-    budget(PRESETS["tiny"], bytes(9 * INSTRUCTION_BYTES), 0)
+    budget.spend(1)
+    budget.spend(9)
     assert told == [0.4, 0.5, 1.0] and budget.left == -4
 
 
@@ -42,7 +41,7 @@ def test_a_schedule_without_a_program_is_left_out(monkeypatch: pytest.MonkeyPatc
 
     failing(assembler.AssemblyError("load_row cannot be 999999"))
     with pytest.warns(RuntimeWarning, match="1 units from layer 0 on is left out.*load_row cannot be 999999"):
-        assert step.cost(plain) == math.inf
+        assert step.fresh().cost(plain) == math.inf
     failing(BuildError("no C++ compiler"))
     with pytest.raises(BuildError):
-        step.cost(plain)
+        step.fresh().cost(plain)
