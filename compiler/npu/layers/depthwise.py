@@ -91,16 +91,21 @@ class DepthwiseLayer(Layer):
         self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
     ) -> PlanTable[WindowTiling]:
         y, height = self.output.first_bytes, self.output.h if span is None else span[1] - span[0]
-        cuts = [*bands(height, y.w, [lines for lines in _SHORT_BANDS if lines <= height], _ROW_PARTS)]
+        cuts = _cuts(y, height)
         if every:
             return self._table(context, budget, span, cuts)
         found = self._table(context, budget, span, [cut for cut in cuts if cut[1] == y.w])
         lowest = found.cycles.min(initial=math.inf)
         # A push makes one output at most, so that parts of rows mostly have too many tiles.
         outputs = self.output.bytes * (y.n if span is None else 1) * height * y.w * y.cb * context.config.dw_slices
-        parts = [cut for cut in cuts if cut[1] < y.w and outputs + _tiles(y, height, cut) * _TILE_OVERHEAD < lowest]
+        most = (lowest - outputs) / _TILE_OVERHEAD
+        parts = [cut for cut in cuts if cut[1] < y.w and -(-height // cut[0]) * -(-y.w // cut[1]) < most]
         others = self._table(context, budget, span, parts)
         return min(found, others, key=lambda table: table.cycles.min(initial=math.inf)).cheaper_and_cheaper()
+
+    def has_plan(self, context: Context, budget: int) -> bool:
+        smallest_first = reversed(_cuts(self.output, self.output.h))
+        return any(len(self._table(context, budget, None, [cut])) for cut in smallest_first)
 
     def _table(
         self, context: Context, budget: int, span: tuple[int, int] | None, cuts: list[tuple[int, int]]
@@ -370,9 +375,9 @@ class DepthwiseLayer(Layer):
         )  # fmt: skip
 
 
-def _tiles(y: View, height: int, band: tuple[int, int]) -> int:
-    """Returns the bands of a size (rows, columns) that `height` rows of an image take."""
-    return -(-height // band[0]) * -(-y.w // band[1])
+def _cuts(y: View, height: int) -> list[tuple[int, int]]:
+    """Returns the bands (rows, columns) that `height` rows of an output can be cut into."""
+    return [*bands(height, y.w, [lines for lines in _SHORT_BANDS if lines <= height], _ROW_PARTS)]
 
 
 def _acc_rows(config: NpuConfig, pixels: Size, blocks: Size) -> Size:

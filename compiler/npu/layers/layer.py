@@ -171,6 +171,10 @@ class Layer(ABC):
         bytes."""
         return ()
 
+    def has_plan(self, context: Context, budget: int) -> bool:
+        """True if `plans` gives any."""
+        return next(iter(self.plans(context, budget)), None) is not None
+
     # What holds for every kind.
 
     @property
@@ -219,11 +223,7 @@ class Layer(ABC):
 
     def fits(self, context: Context, budget: int) -> bool:
         """True if there is a plan for the layer within `budget` rows of ACT."""
-        try:
-            self.plan(context, budget)
-        except ScratchpadFull:
-            return False
-        return True
+        return self.has_plan(context, _grained(budget))
 
 
 def _grained(budget: int) -> int:
