@@ -36,6 +36,7 @@ def running(pid: int) -> bool:
         return False
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_nobody_is_left(tmp_path: Path, number: signal.Signals) -> None:
     notes = tmp_path / "pids"

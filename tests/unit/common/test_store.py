@@ -143,6 +143,7 @@ class TestWriting:
             out.write(b"3")
         assert (tmp_path / "out").read_bytes() == b"123"
 
+    @pytest.mark.medium
     def test_writers_at_once(self, tmp_path: Path) -> None:
         """A reader finds one of the contents, whole, at any time."""
         path, stop = tmp_path / "a", threading.Event()

@@ -118,6 +118,7 @@ def cycles_in_readme() -> list[tuple[str, str]]:
     return found
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("name", "shown"),
     [pytest.param(*row, marks=_LARGE.get(row[0], ())) for row in cycles_in_readme()],

@@ -57,6 +57,7 @@ def test_models_are_small_int8_and_valid() -> None:
     assert len(weights) == 8 and {x.data_type for x in weights} == {onnx.TensorProto.INT8}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("batch", [1, 50])
 def test_accuracy_and_batches(evaluate: ModuleType, batch: int) -> None:
     images, labels = evaluate.network.load_test_set()

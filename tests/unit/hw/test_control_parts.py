@@ -111,6 +111,7 @@ def test_semaphores() -> None:
     simulate(dut, bench)
 
 
+@pytest.mark.medium
 def test_loop_nest() -> None:
     """`a` walks every level, `b` only those outside a group; the next nest is configured while one is at work."""
     levels = 4
@@ -178,6 +179,7 @@ def test_loop_nest() -> None:
     simulate(dut, bench)
 
 
+@pytest.mark.medium
 def test_window_and_array() -> None:
     for block_in, block_out, longest in ((4, 4, 3), (8, 4, 0), (8, 4, 5), (4, 8, 0), (16, 4, 0), (16, 8, 1)):
         config = preset("tiny").with_(name="x", block_in=block_in, block_out=block_out, window_delay=longest)

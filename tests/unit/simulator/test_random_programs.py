@@ -44,6 +44,7 @@ def assert_same(a: Scratchpads, b: Scratchpads, context: object) -> None:
         assert (one == other).all(), f"{name} differs: {context}"
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "config",
     [pytest.param(c, marks=_marks(c), id=c.name) for c in CONFIGS],

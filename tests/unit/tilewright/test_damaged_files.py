@@ -38,6 +38,7 @@ from verification.fuzz.files.run import HANG, kill_timed_out
 CASES = {"onnx": 12, "tflite": 12}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", KINDS)
 def test_mutated(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

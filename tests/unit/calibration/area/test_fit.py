@@ -30,6 +30,7 @@ def test_stored_error_is_that_of_the_stored_points() -> None:
     assert len(configs[True]) >= 3 and max(stored["error"].values()) <= 0.10
 
 
+@pytest.mark.medium
 def test_stored_points_are_not_synthesised_again(tmp_path: Path) -> None:
     """Points whose design is as it was measured; of others, and of all once another tool counts, counts are new."""
     path = tmp_path / "ecp5.json"

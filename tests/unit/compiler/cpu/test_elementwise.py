@@ -165,6 +165,7 @@ def test_logic(op: str) -> None:
     check_op(op, [R.integers(0, 2, (3, 4)).astype(bool), R.integers(0, 2, (4,)).astype(bool)])
 
 
+@pytest.mark.medium
 def test_rest() -> None:
     x = normal(4, 6)
     check_op("Not", [x > 0])

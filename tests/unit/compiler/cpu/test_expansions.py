@@ -74,6 +74,7 @@ def test_only_where_needed() -> None:
         assert expand(f, "roundeven", zero) is None
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("target", [PLAIN, Target(triple=PLAIN.triple, cpu="x86-64-v3", vector_bits=256)])
 @pytest.mark.parametrize(("dtype", "zero"), [(np.int8, -14), (np.uint8, 131)])
 def test_quantize_without_a_division(target: Target, dtype: type, zero: int) -> None:

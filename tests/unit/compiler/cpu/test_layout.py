@@ -66,6 +66,7 @@ def test_channel_blocks(n: int, c: int, h: int, w: int, b: int) -> None:
     check(data(*shape), inner, back)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "kernel, stride, channels, lanes", [(7, 2, 3, 32), (3, 1, 3, 16), (3, 2, 1, 16), (5, 3, 2, 16)]
 )
@@ -94,6 +95,7 @@ def windows(
     return (1, out, out, lanes), [{0: np.zeros(1, int)}, {3: np.where(used, c, -1)}, {1: start, 3: y}, {2: start, 3: x}]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("channels_first", [False, True])
 @pytest.mark.parametrize(
     "kernel, stride, pad, channels, lanes, size",
@@ -166,6 +168,7 @@ def test_windows_of_computed_values(op: str, fill: int) -> None:
     np.testing.assert_array_equal(got.view(np.int8), want(q.view(np.int8), shape, tables, 0x80, fill))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("columns", [197, 16, 5, 33])
 def test_column_blocks(columns: int) -> None:
     """A matrix in blocks of rows and columns, the last ones partly filled."""
@@ -175,6 +178,7 @@ def test_column_blocks(columns: int) -> None:
     check(data(1, 3, 60, columns), (3, blocks, 4, 16, 16), tables, 0, 3)
 
 
+@pytest.mark.medium
 def test_irregular() -> None:
     check(data(50, 20), (50, 20), [{0: R.permutation(50)}, {1: np.arange(20)}])
     check(data(9, 9), (200, 30), [{0: R.integers(-5, 15, 200)}, {1: R.integers(-3, 12, 30), 0: R.integers(-1, 2, 200)}])

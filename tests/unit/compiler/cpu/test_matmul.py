@@ -48,6 +48,7 @@ def test_matmul_types() -> None:
         check_op("MatMul", [x.astype(dtype), y.astype(dtype)])
 
 
+@pytest.mark.medium
 @settings(max_examples=10)
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 70), st.booleans(), st.booleans(), st.booleans())
 def test_gemm(m: int, k: int, n: int, ta: bool, tb: bool, const: bool) -> None:
@@ -77,12 +78,14 @@ CONVOLUTIONS = [
 ]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("x, w, attrs", CONVOLUTIONS)
 @pytest.mark.parametrize("const", [(), (1, 2)])
 def test_conv(x: tuple, w: tuple, attrs: dict, const: tuple) -> None:
     check_op("Conv", [normal(*x), normal(*w), normal(w[0])], consts=const, **attrs)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "x, w, attrs",
     [
@@ -103,6 +106,7 @@ def test_conv_transpose(x: tuple, w: tuple, attrs: dict, const: tuple) -> None:
     check_op("ConvTranspose", [normal(*x), normal(*w)], consts=const, **attrs)
 
 
+@pytest.mark.medium
 def test_residual_block_fuses() -> None:
     """Bias, batch normalisation, residual and activation follow each tile: no loop of their own."""
     n = helper.make_node
@@ -128,6 +132,7 @@ def test_residual_block_fuses() -> None:
     assert sum("loop" in line for line in segment.description) == 3  # two pads and the pooling
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("a", ["int8", "uint8"])
 @pytest.mark.parametrize("b", ["int8", "uint8"])
 @pytest.mark.parametrize("const", [(), (1, 2, 3)])
@@ -139,6 +144,7 @@ def test_matmul_integer(a: str, b: str, const: tuple) -> None:
     check_op("MatMulInteger", [x(a, 2, 3, 7), x(b, 2, 7, 5)])
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("x, w, attrs", [c for c in CONVOLUTIONS if len(c[0]) < 5])
 @pytest.mark.parametrize("weights", ["int8", "uint8"])
 def test_conv_integer(x: tuple, w: tuple, attrs: dict, weights: str) -> None:

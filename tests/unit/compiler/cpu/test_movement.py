@@ -41,6 +41,7 @@ def test_transpose(perm: tuple[int, ...], dtype: str) -> None:
     check_op("Transpose", [(normal(2, 3, 17, 5) * 10).astype(dtype)], perm=perm)
 
 
+@pytest.mark.medium
 def test_slices() -> None:
     x = normal(5, 6, 7)
     check_op("Slice", [x, I(1, 0), I(4, 100), I(0, 2), I(2, 3)], consts=(1, 2, 3, 4))
@@ -61,6 +62,7 @@ def test_pad(mode: str) -> None:
         check_op("Pad", [x], opset=6, pads=[0, 1, 0, 1, 0, 2], value=1.5)
 
 
+@pytest.mark.medium
 def test_replication() -> None:
     check_op("Expand", [normal(3, 1, 4), I(2, 1, 5, 1)], consts=(1,))
     check_op("Tile", [normal(2, 3), I(3, 2)], consts=(1,))
@@ -77,6 +79,7 @@ def test_static() -> None:
     check_op("Range", [np.int64(3), np.int64(20), np.int64(4)], consts=(0, 1, 2))
 
 
+@pytest.mark.medium
 def test_gather() -> None:
     x = normal(5, 6, 7)
     check_op("Gather", [x, np.array([[0, -1], [3, 2]], np.int64)], axis=1)
@@ -92,6 +95,7 @@ def test_gather() -> None:
     check_op("ReverseSequence", [normal(4, 3, 2), I(1, 4, 2)], time_axis=0, batch_axis=1)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "how", ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric"]
 )
@@ -134,6 +138,7 @@ def test_resize_rest() -> None:
     check_op("Upsample", [normal(1, 2, 3, 4), np.array([1, 1, 2, 3], np.float32)], consts=(1,), opset=9)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 def test_grid_sample(mode: str, padding: str) -> None:

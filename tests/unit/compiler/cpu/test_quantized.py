@@ -61,6 +61,7 @@ CONV = [
 ]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("x, w, attrs", CONV)
 @pytest.mark.parametrize("tx, tw", PAIRS)
 @pytest.mark.parametrize("channels", [False, True])
@@ -85,6 +86,7 @@ def test_conv(x: tuple, w: tuple, attrs: dict, tx: str, tw: str, channels: bool)
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("tx, tw", PAIRS)
 def test_conv_transpose(tx: str, tw: str) -> None:
     a, b = data(tx, 1, 6, 5, 5), data(tw, 6, 4, 3, 3)
@@ -150,6 +152,7 @@ def test_add_mul(ta: str, tb: str) -> None:
         np.testing.assert_array_equal(ours, run_reference(model, {"a": a, "b": b}, ["y"])[0])
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_pools(dtype: str) -> None:
     x = data(dtype, 1, 5, 12, 13)
@@ -176,6 +179,7 @@ def test_pools(dtype: str) -> None:
     np.testing.assert_array_equal(run("QGlobalAveragePool", [(x, q, False)], (want.shape, dtype, p), keepdims=0), want)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_tables(dtype: str) -> None:
     x, y = data(dtype, 2, 3, 40), data(dtype, 2, 4, 40)

@@ -45,6 +45,7 @@ def check(op: str, seed: int, constant: bool = False, **attrs: object) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6, err_msg=f"{name}, seed {seed}")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("op", list(GATES))
 @pytest.mark.parametrize(
     ("direction", "seeds"),
@@ -60,11 +61,13 @@ def test_directions_and_optional_inputs(op: str, direction: str, seeds: Sequence
         check(op, seed, direction=direction)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("seed", range(2))
 def test_gru_linear_before_reset(seed: int) -> None:
     check("GRU", seed, linear_before_reset=1, direction="bidirectional")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
 def test_gru_behind_gru(direction: str) -> None:
     """Two networks of one op in a row: what one keeps between steps is not the other's."""
@@ -98,11 +101,13 @@ def test_activations_with_parameters(op: str) -> None:
     check(op, 3, activations=names, activation_alpha=alphas, **({"activation_beta": betas} if betas else {}))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("names", [["Sigmoid", "Softsign", "Relu"], ["HardSigmoid", "Elu", "Softplus"]])
 def test_lstm_activations(names: list[str]) -> None:
     check("LSTM", 5, activations=names)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("op", ["RNN", "GRU"])
 def test_clip(op: str) -> None:
     """RNN and GRU clip as onnxruntime does. LSTM is left out: onnxruntime keeps a clipped cell state where the standard
@@ -110,10 +115,12 @@ def test_clip(op: str) -> None:
     check(op, 7, clip=0.3)
 
 
+@pytest.mark.medium
 def test_lstm_coupled_gates() -> None:
     check("LSTM", 7, input_forget=1)
 
 
+@pytest.mark.medium
 def test_constant_operands_are_not_folded() -> None:
     """The reference implementation, which evaluates constants, ignores lengths; the kernel does not."""
     check("LSTM", 3, constant=True)
@@ -153,6 +160,7 @@ def test_sizes_of_several_tiles(op: str, batch: int, hidden: int) -> None:
             np.testing.assert_allclose(NativeModel(model)(feeds)["y"], want, rtol=1e-5, atol=3e-6)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("target", [
     Target(triple="x86_64-unknown-linux-gnu", has_fma=False),
     Target(triple="x86_64-unknown-linux-gnu", cpu="haswell", vector_bits=256),
@@ -164,6 +172,7 @@ def test_narrower_vectors(op: str, target: Target) -> None:
     np.testing.assert_allclose(NativeModel(model, target=target)(feeds)["y"], want, rtol=1e-5, atol=3e-6)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", [np.float64, np.float16])
 def test_other_types(dtype: type) -> None:
     """onnxruntime has none of these; they agree with float32 within the rounding of the narrower type."""
@@ -174,6 +183,7 @@ def test_other_types(dtype: type) -> None:
     np.testing.assert_allclose(NativeModel(model)(feeds)["y"], want, rtol=0, atol=tolerance)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("op", list(GATES))
 @pytest.mark.parametrize("seed", range(3))
 def test_between_quantised_tensors(op: str, seed: int) -> None:
@@ -197,6 +207,7 @@ def test_between_quantised_tensors(op: str, seed: int) -> None:
     np.testing.assert_array_equal(NativeModel(model)(feeds)["yq"], onnx_models.run(model, feeds)["yq"])
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("op", list(GATES))
 def test_batch_first(op: str) -> None:
     """Layout 1: onnxruntime has layout 0 only, which is the same with axes exchanged."""
@@ -206,6 +217,7 @@ def test_batch_first(op: str) -> None:
     np.testing.assert_allclose(NativeModel(model)(feeds)["y"], want.transpose(2, 0, 1, 3), rtol=1e-5, atol=3e-6)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("op", "direction", "hidden"), [
     ("LSTM", "forward", 192), ("GRU", "forward", 256), ("GRU", "bidirectional", 256), ("RNN", "reverse", 400),
     ("LSTM", "forward", 24),

@@ -30,6 +30,7 @@ def test_reduce_integers() -> None:
     check_op("ReduceSum", [x], axes=[1], opset=11)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
 @pytest.mark.parametrize("last", [0, 1])
 def test_arg(op: str, last: int) -> None:
@@ -52,6 +53,7 @@ def test_cum_sum() -> None:
             check_op("CumSum", [x, np.int64(axis)], consts=(1,), exclusive=exclusive, reverse=axis % 2)
 
 
+@pytest.mark.medium
 def test_hardmax() -> None:
     x = R.integers(-4, 4, (5, 6, 7)).astype(np.float32)
     for axis in (0, 1, -1):
@@ -66,6 +68,7 @@ def test_softmax(op: str, opset: int, axis: int) -> None:
     check_op(op, [normal(3, 5, 37) * 5], opset=opset, axis=axis)
 
 
+@pytest.mark.medium
 def test_normalisations() -> None:
     x = normal(2, 6, 5, 7)
     c = normal(6)
@@ -81,6 +84,7 @@ def test_normalisations() -> None:
     check_op("MeanVarianceNormalization", [x], rtol=3e-5)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
 @pytest.mark.parametrize(
     "attrs",
@@ -103,6 +107,7 @@ def test_pool(op: str, attrs: dict) -> None:
         check_op(op, [(x * 30).astype(np.int8)], **attrs)
 
 
+@pytest.mark.medium
 def test_pool_rest() -> None:
     check_op("MaxPool", [normal(2, 3, 15)], kernel_shape=[4], strides=[3])
     check_op("AveragePool", [normal(1, 2, 5, 6, 7)], kernel_shape=[2, 3, 3], pads=[0, 1, 1, 0, 1, 1])

@@ -46,6 +46,7 @@ def test_floats(shape: tuple[int, ...], scales: tuple[float, ...], how: str) -> 
     same(linear(coordinate_transformation_mode=how), x, scales=np.array(scales, np.float32))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32])
 @pytest.mark.parametrize(("shape", "scales"), SHAPES, ids=str)
 def test_integers(shape: tuple[int, ...], scales: tuple[float, ...], dtype: type) -> None:
@@ -53,6 +54,7 @@ def test_integers(shape: tuple[int, ...], scales: tuple[float, ...], dtype: type
     same(linear(), x, scales=np.array(scales, np.float32))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("factor", [2, 4, 8])
 @pytest.mark.parametrize(("scale", "zero"), [(0.05, 3), (0.07, 5)])
 def test_between_quantisers(factor: int, scale: float, zero: int) -> None:

@@ -85,6 +85,7 @@ def finding(kernel: str, target: Target, **schedule: object) -> findings.Finding
     return findings.Finding(findings.processor(target), kernel, schedule, 2.0, 1.0)
 
 
+@pytest.mark.medium
 def test_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Later compiles of the same kernels on the same processor use what was found; damaged lines do no harm."""
     file = tmp_path / "log.jsonl"
@@ -140,6 +141,7 @@ def test_small_budget_ends() -> None:
     assert outcome.kernels == [] and outcome.left >= 5
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("threads", [2, 3])
 def test_threads_change_no_bit(threads: int) -> None:
     graph, feeds, _ = network()

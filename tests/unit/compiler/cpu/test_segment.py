@@ -72,6 +72,7 @@ np.save(r"{tmp_path / "y.npy"}", buffers[-1])
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), want)
 
 
+@pytest.mark.medium
 def test_deterministic() -> None:
     a, b = compile_all(small()), compile_all(small())
     assert a.object_code == b.object_code and a.constants == b.constants
@@ -99,6 +100,7 @@ def test_unsupported() -> None:
         compile_segment(graph, [node], ["x"], ["y"], "s")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "target",
     [

@@ -32,6 +32,7 @@ def run_one(op: str, x: np.ndarray, shape: tuple[int, ...] | None = None, **attr
     return execute(compile_all(graph), graph, {"x": x})[0]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("n", [1, 3, 4, 15, 16, 17, 63, 64, 65, 197, 1000])
 def test_ragged_ends(n: int) -> None:
     """Nothing behind the end is read into the result or written."""
@@ -43,6 +44,7 @@ def test_ragged_ends(n: int) -> None:
     np.testing.assert_allclose(run_one("Softmax", x, axis=-1), e / e.sum(1, keepdims=True), rtol=2e-6)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16, np.int64, np.int8, np.bool_], ids=str)
 @pytest.mark.parametrize("shape", [(16, 16), (33, 70), (8, 100), (200, 130), (3, 65, 31)], ids=str)
 def test_transposed_blocks(dtype: type, shape: tuple[int, ...]) -> None:
@@ -137,6 +139,7 @@ def test_rows_take_what_follows() -> None:
     )
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "target",
     [

@@ -118,6 +118,7 @@ _ONNX = {"Add": "float32", "Sub": "int64", "Mul": "float32", "Div": "float32", "
          "BitwiseAnd": "int64", "PRelu": "float32", "BitShift": "uint64"}  # fmt: skip
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("op", _ONNX)
 @settings(max_examples=5)
 @given(data=st.data(), seed=st.integers(0, 1 << 30))

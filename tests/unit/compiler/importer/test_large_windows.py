@@ -56,6 +56,7 @@ _LARGE: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("op", "more"), _LARGE)
 @pytest.mark.parametrize("ceil", [0, 1])
 def test_float_windows_larger_than_the_input(op: str, more: dict[str, Any], ceil: int) -> None:
@@ -99,6 +100,7 @@ def test_random_windows(op: str, more: dict[str, Any], data: st.DataObject) -> N
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "float32"])
 @pytest.mark.parametrize("op", ["MAX_POOL_2D", "AVERAGE_POOL_2D", "L2_POOL_2D"])
 def test_tflite_windows_larger_than_the_input(op: str, dtype: str) -> None:

@@ -76,6 +76,7 @@ def test_dft(length: int) -> None:
         np.testing.assert_allclose(y[..., 0] + 1j * y[..., 1], want, atol=2e-6 * np.abs(want).max())
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("length", [1, 5, 8, 1025, 1200])
 def test_inverse_of_one_sided_spectrum(length: int) -> None:
     rng = np.random.default_rng(length)
@@ -87,6 +88,7 @@ def test_inverse_of_one_sided_spectrum(length: int) -> None:
     np.testing.assert_allclose(y, want, atol=2e-6 * np.abs(want).max())
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("samples", "step", "width", "onesided"), [(128, 8, 16, 1), (100, 7, 25, 0), (64, 64, 64, 1)])
 def test_stft(samples: int, step: int, width: int, onesided: int) -> None:
     rng = np.random.default_rng(samples)
@@ -206,6 +208,7 @@ def test_gradient_equals_finite_differences() -> None:
             assert slope[at] == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-6, abs=1e-8)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("source", [np.float32, np.float16, np.float64, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("saturate", [0, 1])
 def test_casts_to_small_floats(source: type, saturate: int) -> None:

@@ -57,6 +57,7 @@ def test_nearest(seed: int, dtype: type) -> None:
     _equal(_model("Upsample", 7 + seed % 2 * 2, shape, [max(s, 1.1) for s in scales], dtype, mode="nearest"))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("seed", range(6))
 def test_linear(seed: int) -> None:
     r = np.random.default_rng(seed)

@@ -45,6 +45,7 @@ def test_beside_the_layer_before(config: str, images: int, channels: int, size: 
     assert mean.tile == "with the layer before" and not mean.read_bytes and not mean.count
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("config", "beside"), [("base", False), ("tiny", True), ("small", True)])
 def test_of_a_plane_on_the_chip_where_vector_takes_several_passes(config: str, beside: bool) -> None:
     layers = run(squeezed(1, 24, (6, 7), 3), PRESETS[config])

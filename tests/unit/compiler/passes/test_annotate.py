@@ -33,6 +33,7 @@ def _equal(m: Model) -> None:
     onnx_models.assert_equal(proto, feeds)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 @pytest.mark.parametrize("meanings", MEANINGS[1:3])
 @pytest.mark.parametrize("op", ["Add", "Mul", "Sub", "MatMul"])

@@ -74,6 +74,7 @@ def test_scales_per_channel(op: str) -> None:
     _equal(_network(op, np.float32(9e-7), ws * np.float32(1e-6)))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
 def test_shared_by_two_products(op: str) -> None:
     """One weight and one bias behind inputs of two scales."""
@@ -103,6 +104,7 @@ def test_multiples_stay_on_the_npu() -> None:
     assert any("Conv in floats" in t.reason for t in program.tensors)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("op", ["Conv", "Gemm"])
 def test_float_bias_of_a_result_quantised_twice(op: str) -> None:
     """onnxruntime does not round it to the step of the products then."""

@@ -9,6 +9,7 @@ import tilewright as tw
 from tests.reference.quantized_models import Model
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("scale", "after", "how", "there"),
     [

@@ -31,6 +31,7 @@ def test_another_scale_behind(
     onnx_models.assert_equal(m.build(), m.feeds())
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("scale", [0.05, 0.031])
 def test_least_value_in_front_of_max_pool(scale: float) -> None:
     """Everything of the same scale stays integer, though no integer is -infinity."""

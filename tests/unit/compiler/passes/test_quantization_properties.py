@@ -18,6 +18,7 @@ from tilewright.compiler.passes import run_passes
 FLOAT_FREE = set(CASES) - {"extremum", "where", "arg_max"}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", sorted(CASES))
 @settings(max_examples=6, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(variant=st.integers(0, 47), seed=st.integers(0, 10_000), signed=st.booleans())

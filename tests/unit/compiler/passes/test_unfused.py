@@ -18,6 +18,7 @@ def _equal(m: Model, cpu_only: bool, times: int = 1) -> None:
     onnx_models.assert_equal(m.build(), *(m.feeds() for _ in range(times)), cpu_only=cpu_only)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("cpu_only", [False, True])
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 @pytest.mark.parametrize("op", ["Add", "Mul", "Sub"])
@@ -148,6 +149,7 @@ def test_twins_are_fused_each_by_itself() -> None:
         _equal(m, cpu_only=False)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 @pytest.mark.parametrize("classes", [1, 2, 3, 197, 18710])
 def test_softmax(classes: int, dtype: type) -> None:

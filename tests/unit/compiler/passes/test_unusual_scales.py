@@ -121,6 +121,7 @@ OPS: dict[str, dict[str, Any]] = {
 TWO = ("Add", "Sub", "Mul", "Max", "Concat", "MatMul")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 @pytest.mark.parametrize("op", OPS)
 def test_activations(op: str, dtype: type) -> None:

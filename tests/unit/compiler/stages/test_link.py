@@ -75,6 +75,7 @@ def test_weights_are_there_once(alone: dict[str, Program], program: Program) -> 
     assert sum(s.name == "past_key_values.0.key" for s in program.states) == 1
 
 
+@pytest.mark.medium
 def test_file(program: Program, tmp_path: Path) -> None:
     program.save(tmp_path / "p.twp")
     found = Program.load(tmp_path / "p.twp")
@@ -117,6 +118,7 @@ def test_entry_points_are_named(program: Program, device: tw.runtime.devices.Run
         device.run(program, {}, entry="decode")
 
 
+@pytest.mark.medium
 def test_states_must_agree(alone: dict[str, Program]) -> None:
     one = alone["decode"]
     first = one.states[0]

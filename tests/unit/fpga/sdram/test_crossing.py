@@ -14,6 +14,7 @@ from tilewright.fpga.sdram.crossing import AsyncQueue
 ENTRIES = 200
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("depth", [2, 16])
 @pytest.mark.parametrize(
     "period, phase, pushes, pops",

@@ -113,6 +113,7 @@ def run_all(config: NpuConfig, runs: list[tuple[list[Op], Op]], count: int) -> t
     return found, said
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", CONFIGS)
 def test_steps(name: str) -> None:
     """One instruction right behind the other: the next nest is configured while one is at work."""
@@ -128,6 +129,7 @@ def test_steps(name: str) -> None:
     assert found == expected and said == []
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("stride", "row"),
     [({"act_stride": 1}, "act"), ({"wgt_stride": 1}, "wgt"), ({"acc_stride": 1}, "acc")],

@@ -105,6 +105,7 @@ def dispatched(ops: list[Op]) -> list[tuple[int, int, int]]:
     return [(pc, o.instruction.engine, o.encode()) for pc, o in enumerate(ops) if o.name != "END"]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("offset", [0, 3 * INSTRUCTION_BYTES])
 def test_a_program(name: str, offset: int) -> None:
@@ -124,6 +125,7 @@ def test_an_end_in_the_middle() -> None:
     assert run.dispatched == dispatched([SYNC]) and run.ended
 
 
+@pytest.mark.medium
 def test_errors() -> None:
     """The instructions before it are dispatched; the error names the first that cannot be."""
     good, size = [SYNC] * 5, 5 * INSTRUCTION_BYTES

@@ -37,6 +37,7 @@ PASSES = {
 EACH = [pytest.param(name, marks=[pytest.mark.slow] if name.startswith("beat") else []) for name in CONFIGS]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", EACH)
 def test_act_grants_by_priority_and_returns_what_was_written(name: str) -> None:
     """Reads: GEMM, VECTOR a, VECTOR b, STORE, each refused by any before it at the same bank; writes: VECTOR, LOAD."""
@@ -117,6 +118,7 @@ def test_act_grants_by_priority_and_returns_what_was_written(name: str) -> None:
     assert min(refused.values()) > 10, refused
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", EACH)
 def test_acc_serves_gemm_before_vector(name: str) -> None:
     config = CONFIGS[name]
@@ -172,6 +174,7 @@ def drive_write(ctx, dut, rng: random.Random, rows: list[bytes], full_allowed: b
     return row
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", EACH)
 def test_wgt_is_read_and_written_in_one_cycle(name: str) -> None:
     config: NpuConfig = CONFIGS[name]

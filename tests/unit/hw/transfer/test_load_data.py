@@ -135,6 +135,7 @@ def run(config: NpuConfig, boxes: list[Box], rng: random.Random) -> tuple[list[W
     return writes, ends
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", CONFIGS)
 def test_boxes(name: str) -> None:
     """Boxes with padding on any side, at any byte of a beat, of all four memories, one right behind the other."""

@@ -115,6 +115,7 @@ def run(config: NpuConfig, boxes: list[Box], act: list[bytes], count: int, seed:
     return found, said
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", CONFIGS)
 def test_boxes(name: str) -> None:
     """Runs at any byte of a beat, one box right behind the other, with banks and a bus that are not always free."""

@@ -59,6 +59,7 @@ def test_rows_one_behind_the_other(centred: bool) -> None:
     simulate(dut, bench)
 
 
+@pytest.mark.medium
 def test_requantiser_with_exponent_and_addend() -> None:
     rng = np.random.default_rng(3)
     count = 1500

@@ -130,6 +130,7 @@ def run_all(
     return found, said, moments
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", CONFIGS)
 def test_steps(name: str) -> None:
     """Instructions of all sources, one right behind the other; reads of a and b in one bank take two cycles."""
@@ -141,6 +142,7 @@ def test_steps(name: str) -> None:
     assert found == expected and said == []
 
 
+@pytest.mark.medium
 def test_a_row_beyond_its_memory() -> None:
     """The third step names it, and is the last."""
     config = CONFIGS["one pass"]

@@ -61,6 +61,7 @@ def test_threads_and_program_file(model: onnx.ModelProto, tmp_path: Path) -> Non
             tw.compile_program(model, **wrong)
 
 
+@pytest.mark.medium
 def test_a_thread_that_comes_late_leaves_memory_alone(model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that starts late writes nothing: the others may be done with the kernel, and its memory may be
     another's."""

@@ -118,6 +118,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("keep", ["outputs", "all"])
 def test_a_graph_onnxruntime_cannot_run(case: str, keep: str) -> None:

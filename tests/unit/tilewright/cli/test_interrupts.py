@@ -23,6 +23,7 @@ runpy.run_module("tilewright", run_name="__main__")
 """
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "module",
     [

@@ -49,6 +49,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Any:
     return call
 
 
+@pytest.mark.medium
 def test_the_commands_say_it(model: str, run: Any) -> None:
     assert f"note: {OPEN_BATCH}dimension 0 of input 'x'" in run("compile", model, "-o", "a.twp")
     assert tw.load("a.twp").inputs[0].shape == (1, 3, 8, 8)
@@ -59,6 +60,7 @@ def test_the_commands_say_it(model: str, run: Any) -> None:
     assert OPEN_BATCH not in run("info", model, "--shape", "x=2,3,8,8")
 
 
+@pytest.mark.medium
 def test_arrays_say_the_batch(model: str, run: Any) -> None:
     """Input arrays set the batch, even where the program of one element is in the cache already."""
     run("compile", model, "-o", "a.twp")
@@ -70,6 +72,7 @@ def test_arrays_say_the_batch(model: str, run: Any) -> None:
     assert json.loads(run("run", model, "--input", "one.png", "--json", "-"))["outputs"]["y"]["shape"] == [1, 4, 8, 8]
 
 
+@pytest.mark.medium
 def test_python_decides_when_it_runs(model: str) -> None:
     """`compile` leaves the batch open, `compile_program` does not; a check takes that of the inputs."""
     assert tw.compile_program(model).inputs[0].shape[0] == 1

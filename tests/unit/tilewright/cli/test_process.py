@@ -34,6 +34,7 @@ def program_file(hand, tmp_path):
     return path
 
 
+@pytest.mark.medium
 def test_success(program_file):
     result = tilewright("run", program_file, "--json", "-")
     assert result.returncode == 0, result.stderr
@@ -50,6 +51,7 @@ def test_a_warning_is_one_line(program_file, tmp_path):
     assert result.stderr.endswith("; using the slow reference path\n") and result.stderr.count("\n") == 1
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "arguments",
     [

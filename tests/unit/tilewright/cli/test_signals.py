@@ -165,6 +165,7 @@ def test_ignored_signals_stay_ignored(tmp_path: Path) -> None:
     assert command.returncode == 128 + signal.SIGTERM
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_where_ctrl_c_is_ignored_the_others_are_heard(tmp_path: Path, number: signal.Signals) -> None:
     """Other signals end a command whose SIGINT is ignored, as a script's background commands have it."""

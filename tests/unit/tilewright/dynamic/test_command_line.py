@@ -52,6 +52,7 @@ def test_sizes_come_from_the_inputs(run):
     run("compile", model, "-o", "t.twp", "--shape", "tokens=2,5")
 
 
+@pytest.mark.medium
 def test_parts(run):
     model = write("rows_above")
     np.savez("in.npz", x=np.random.default_rng(0).standard_normal((6, 6), np.float32))

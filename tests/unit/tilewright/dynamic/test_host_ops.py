@@ -168,6 +168,7 @@ def test_branches_of_different_shape():
         assert_same(dynamic(feeds)["y"], reference(source, feeds)[0])
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("steps", [3, 90])
 def test_scan(steps):
     """Short ones are unrolled, long ones run step by step."""

@@ -54,6 +54,7 @@ def test_foreign_program_does_not_run(foreign: tw.Program) -> None:
         tw.Device("functional").run(foreign, tw.random_inputs(foreign))
 
 
+@pytest.mark.medium
 def test_mistakes(tmp_path: Path, foreign: tw.Program) -> None:
     with pytest.raises(tw.TilewrightError, match=r"host must be one of x86_64-linux, .* not 'sparc'"):
         tw.compile(MODEL, host="sparc")

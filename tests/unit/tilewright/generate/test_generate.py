@@ -183,6 +183,7 @@ def test_command(model_file: Path, language: LanguageModel, tmp_path: Path) -> N
     assert numbers.startswith(f"{ids},{','.join(map(str, found['tokens']))}\n")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "args, message",
     [

@@ -114,6 +114,7 @@ def test_resized_inputs(network: Any, signature: Sequence[int]) -> None:
             np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("shape", [(1, 4, 16, 8), (1, 8, 8, 8), (4, 2, 8, 8)])
 def test_shapes_that_are_known_when_it_runs(shape: Sequence[int]) -> None:
     """A reshape by an input: what follows gets its size when it runs. (LiteRT itself keeps the first one for ever.)"""
@@ -168,6 +169,7 @@ def test_several_threads() -> None:
     assert not wrong
 
 
+@pytest.mark.medium
 def test_nothing_is_left_behind() -> None:
     gc.collect()
     before = bridge.alive()

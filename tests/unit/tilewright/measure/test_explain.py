@@ -94,6 +94,7 @@ def test_plot(tmp_path: Path, suffix: str) -> None:
     assert suffix == "png" or b"</svg>" in data
 
 
+@pytest.mark.medium
 def test_mistakes(tmp_path: Path) -> None:
     assert "unknown board 'nix'; boards: " in invoke("explain", MODEL, "--board", "nix", code=2).stderr
     board = ("explain", MODEL, "--board", "ulx3s_85f")

@@ -28,6 +28,7 @@ def test_foreign(data: bytes) -> None:
         contexts.from_bytes(data)
 
 
+@pytest.mark.medium
 def test_other_names(context: bytes) -> None:
     program, _, _ = contexts.from_bytes(context)
     for inputs, outputs in ((["z"], ["y"]), (["x"], []), (["x", 1], ["y"])):

@@ -155,6 +155,7 @@ def test_threads_share_a_session() -> None:
     assert not wrong
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("embed", ["0", "1"])
 def test_contexts(tmp_path: Path, embed: str) -> None:
     path = tmp_path / "model_ctx.onnx"

@@ -116,6 +116,7 @@ def test_top1() -> None:
     assert top1([maps], [np.full((2, 2), 2)]) == 1
 
 
+@pytest.mark.medium
 def test_images(tmp_path: Path) -> None:
     """A folder of images, for an old operator set with open sizes of no name."""
     for i in range(6):
@@ -181,6 +182,7 @@ def test_tflite(tmp_path: Path) -> None:
     assert "quantised already" in again.stderr
 
 
+@pytest.mark.medium
 def test_value_and_check(tmp_path: Path) -> None:
     """An input that is fixed is none of the model before, either; other shapes than the file has."""
     w = np.random.default_rng(0).standard_normal((4, 3, 1, 1)).astype(np.float32)

@@ -75,6 +75,7 @@ def test_the_same_twice(plain: Recipe) -> None:
     assert one == two
 
 
+@pytest.mark.medium
 def test_a_product_in_floats_is_fitted_as_well(plain: Recipe) -> None:
     """A shift of what it reads does not get through; the model reads all that it has."""
     ranged, samples = dict(plain.ranges), networks.samples(7)  # too few to leave any

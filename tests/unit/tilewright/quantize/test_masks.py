@@ -52,6 +52,7 @@ def samples(kind: str) -> dict[str, np.ndarray]:
     return found
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("value", [-np.inf, LEAST, -1e9, -1e4])
 @pytest.mark.parametrize("kind", ["added", "chosen", "input"])
 def test_masks_keep_the_steps_of_scores(kind: str, value: float) -> None:
@@ -74,6 +75,7 @@ def test_masks_keep_the_steps_of_scores(kind: str, value: float) -> None:
     assert error < 1e-3 * signal
 
 
+@pytest.mark.medium
 def test_what_is_verified_has_a_mask() -> None:
     """onnxruntime and our compiler agree on it."""
     result = quantize(attention("added", -np.inf), samples("added"))

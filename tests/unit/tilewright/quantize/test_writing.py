@@ -84,6 +84,7 @@ def test_chain_is_one_layer() -> None:
     assert result.verified.npu_macs == result.verified.macs > 0
 
 
+@pytest.mark.medium
 def test_ends_stay_float() -> None:
     """Ops before the first product and after the last one stay float: no quantisation of boxes beside scores."""
     nodes = [
@@ -150,6 +151,7 @@ def test_shared_parameters() -> None:
     assert float(values["y_scale"]) != float(values["a_scale"])
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("op", ["Conv", "ConvTranspose", "Gemm", "GemmB", "MatMul", "MatMul3"])
 @pytest.mark.parametrize("activation", ["int8", "uint8"])
 def test_products(op: str, activation: str) -> None:
@@ -187,6 +189,7 @@ def test_large_bias() -> None:
     assert result.verified is not None and result.verified.report.ok
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("opset", [17, 21])
 def test_precision(opset: int) -> None:
     """Layers of 16 bits and float ones beside those of 8 bits."""

@@ -86,6 +86,7 @@ def test_an_answer_counts_as_memory() -> None:
         assert 3 * 2 * MIB < server.sessions.held < 13 * MIB
 
 
+@pytest.mark.medium
 def test_clients_that_do_not_read_make_room(program, inputs, expected) -> None:
     with serving(clients=2, yield_seconds=HANG, send_seconds=HANG) as (server, _):
         deaf = [Stream(server) for _ in range(2)]

@@ -14,6 +14,7 @@ from tilewright.remote import remote_pb2 as pb
 from tilewright.remote.client import RemoteError
 
 
+@pytest.mark.medium
 def test_memory_that_cannot_be_had_is_refused_and_forgotten(program, inputs, expected) -> None:
     """A client that asks for more than the machine has leaves nothing behind that later clients stumble over."""
     with serving(client_bytes=1 << 62, total_bytes=1 << 62) as (server, _):

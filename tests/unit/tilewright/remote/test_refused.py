@@ -117,6 +117,7 @@ def test_a_client_cannot_fill_the_memory_of_the_server() -> None:
         assert stream.ask(write).HasField("accepted")  # those before are on the device
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", ["arenas", "contents", "refused contents"])
 def test_what_is_empty_takes_memory_too(kind: str) -> None:
     """A client cannot have any number of arenas, or of contents of which nothing has come."""

@@ -82,6 +82,7 @@ def test_summary() -> None:
     assert [fault["number"] for fault in figures["equivalent"]] == [2] and not figures["survivors"]
 
 
+@pytest.mark.medium
 def test_going_on(tmp_path: Path) -> None:
     """Faults that are explained are not looked for again, on the same sources; others are."""
     faults = [Fault(n, "inv", "x[0]", ()) for n in range(1, 4)]

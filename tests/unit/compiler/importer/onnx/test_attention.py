@@ -96,12 +96,14 @@ def test_multi_head_attention(size: tuple[int, ...]) -> None:
     nodes.compare(5e-5)
 
 
+@pytest.mark.medium
 def test_half_floats() -> None:
     t, nodes = normal(np.random.default_rng(4)), Nodes()
     nodes.add("MultiHeadAttention", [t(2, 5, 16).astype(np.float16) for _ in range(3)], num_heads=2)
     nodes.compare(2e-3)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])
 def test_q_attention(kind: type) -> None:
     r, nodes = np.random.default_rng(5), Nodes()

@@ -65,6 +65,7 @@ def quantised(case: Any, folder: Path, kind: QuantType, per_channel: bool) -> Pa
     return folder / "int8.onnx"
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("kind", [QuantType.QInt8, QuantType.QUInt8], ids=str)
 @pytest.mark.parametrize("name", CASES)

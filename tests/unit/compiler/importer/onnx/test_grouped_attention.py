@@ -111,6 +111,7 @@ def test_half_floats() -> None:
     nodes.compare(2e-3)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("case", [PROMPT, BUFFER, FITTING], ids=str)
 def test_random_inputs_fit(case: Case) -> None:
     """onnxruntime refuses seqlens_k out of range; those drawn for a check are in it."""

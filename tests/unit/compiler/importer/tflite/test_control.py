@@ -43,6 +43,7 @@ def branching(dtype: str, known: bool | None = None, shorter: bool = False) -> M
     return Model(outer, ops, ["x"] if known is not None else ["go", "x"], ["z"], called=branches)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("go", [False, True])
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
 def test_branches(dtype: str, go: bool) -> None:

@@ -33,6 +33,7 @@ def test_quantize_of_floats_on_ties(scale: float, dtype: str) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_quantize_of_floats_by_reference_kernels(dtype: str) -> None:
     """No operator of the file computes bytes, one makes 16 bits: ties of the quotient go away from zero."""
@@ -50,6 +51,7 @@ def test_quantize_of_floats_by_reference_kernels(dtype: str) -> None:
             np.testing.assert_array_equal(found[name], value)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_two_pairs_are_not_merged(dtype: str) -> None:
     for zero in (0, 3):
@@ -89,6 +91,7 @@ def test_sums_and_products(op: str, activation: int, dtype: str) -> None:
     compare(data, np.random.default_rng(activation))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_weights_stay_floats(dtype: str) -> None:
     """Sums of multiples of 1/16 are exact. With weights rounded to int8 a quarter of the results would be others."""
@@ -111,6 +114,7 @@ def test_the_note_of_such_an_operator() -> None:
     assert note.endswith("the file has it in floats, between DEQUANTIZE and QUANTIZE")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_moves_and_extrema(dtype: str) -> None:
     """Moves and extrema are done with bytes, requantised by a table where scales differ."""

@@ -59,6 +59,7 @@ def test_recurrent(network: Callable[[np.random.Generator, str], bytes], dtype: 
         compare(network(r, dtype), r)
 
 
+@pytest.mark.medium
 def test_an_lstm_of_bytes_is_one_kernel_and_says_why_it_is_on_the_cpu() -> None:
     program = tw.compile(networks.lstm(np.random.default_rng(0), "int8"), cache=False)
     assert [layer.op for layer in program.layers].count("IntegerLSTM") == 1
@@ -110,6 +111,7 @@ def test_transposed_convolution_of_mediapipe(padding: int) -> None:
         compare(Model(tensors, [op], ["x"], ["y"]).build(), r)
 
 
+@pytest.mark.medium
 def test_float_network() -> None:
     r = np.random.default_rng(0)
     compare(networks.float_network(r, "float32"), r)

@@ -108,6 +108,7 @@ def test_tables(op: str) -> None:
             compare(one(op.split()[0], [x], y, options, version), r)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("op", ["QUANTIZE", "LEAKY_RELU"])
 def test_conversions_beyond_8_bits_are_those_of_the_built_in_kernels(op: str) -> None:
     r = np.random.default_rng(0)
@@ -152,6 +153,7 @@ def test_softmax_of_products(dtype: str) -> None:
         compare(one("SOFTMAX", [x], y, ("SoftmaxOptions", {"Beta": beta}), 2), r)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_softmax_next_to_a_tie_rounds_as_sums_in_float32(dtype: str) -> None:
     """Rows whose exact quotient lies on one side of a tie, and that of float32 in LiteRT's order on the other: of all
@@ -181,6 +183,7 @@ def test_softmax_of_equal_elements_rounds_a_tie_away_from_zero(dtype: str) -> No
     compare_softmax(np.full((1, 512), 5), dtype, 0.1, 1 / 256, int(np.iinfo(dtype).min))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("scale", "zero"),
     [(1 / 255, 0), (1 / 256, 9), (0.03, 255), (1e-5, 0), (1e-9, 7), (2.0**-32, 0), (1e-12, 0), (1e12, 0)],

@@ -95,6 +95,7 @@ def compiled(data: bytes) -> Program:
     return program
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", ["int8", "float32"])
 def test_state_stays_from_run_to_run(dtype: str) -> None:
     data = stream(dtype).build()

@@ -173,6 +173,7 @@ LIMITS = [
 ]  # fmt: skip
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("within", "beyond", "message"), LIMITS)
 def test_limits_of_32_bits(within: bytes, beyond: bytes, message: str) -> None:
     compare(within, np.random.default_rng(0))
@@ -235,6 +236,7 @@ def test_what_is_refused() -> None:
             tw.compile(data, "tiny")
 
 
+@pytest.mark.medium
 def test_notes_say_where_it_runs() -> None:
     program = tw.compile(conv(), "tiny", cache=False)
     assert [layer.where for layer in program.layers if layer.macs] == ["cpu"]

@@ -70,6 +70,7 @@ def test_one_value(value: int) -> None:
     assert (decoded(CONFIG, [table, w], stream.data, stream.beats)[0] == value).all()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("config", [CONFIG, CONFIG.with_(weight_codes=32), preset("large").with_(weight_codes=64)])
 def test_streams_of_several_tables(config: NpuConfig) -> None:
     parts = [laplace(3.0, 0.5, 8), laplace(20.0, 0.0, 12), laplace(1.0, 0.97, 4)]

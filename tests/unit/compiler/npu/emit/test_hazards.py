@@ -130,6 +130,7 @@ def test_rows_between_those_of_an_access_are_free() -> None:
     assert text(("VECTOR", [], columns), ("LOAD", [], act(6, 2))) == ["VECTOR signal0=1", "LOAD wait0=1"]
 
 
+@pytest.mark.medium
 @settings(max_examples=64)
 @given(seed=st.integers(0, 1 << 32))
 def test_random_programs_are_ordered(seed: int) -> None:

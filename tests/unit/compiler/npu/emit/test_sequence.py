@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -146,6 +147,7 @@ def test_levels_that_a_nest_leaves_behind_are_set_to_one_iteration() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.medium
 @settings(max_examples=20)
 @given(seed=st.integers(0, 1 << 32))
 def test_what_depends_on_each_other_keeps_its_order(seed: int) -> None:

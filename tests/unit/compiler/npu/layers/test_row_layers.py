@@ -39,6 +39,7 @@ def test_softmax(rows: int, elements: int, table: bool) -> None:
     assert equal(net.done(y, net.product(y, 8)), "QSoftmax")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("groups", "together", "size"), [(300, 1, (5, 6)), (9, 4, (8, 8)), (20, 8, (4, 8))])
 def test_norm_of_planes(groups: int, together: int, size: tuple[int, int]) -> None:
     net, rng = Net(), np.random.default_rng(2)

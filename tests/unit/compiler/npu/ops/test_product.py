@@ -17,6 +17,7 @@ from tilewright.simulator.functional import FunctionalDevice
 BASE = PRESETS["base"]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("zeros", "depth"), [((-128, 0), 509), ((-128, 127), 255), ((-128, -128), 254), ((127, 5), 494)]
 )

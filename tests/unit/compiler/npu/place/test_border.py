@@ -52,6 +52,7 @@ def test_a_turn_of_the_npu_is_part_of_the_price() -> None:
     assert node in placed(graph, "x86_64-linux", 1, turn_us=1e6).npu
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("depth", [16, 24, 32, 40])
 @pytest.mark.parametrize("config", ["tiny", "base"])
 @pytest.mark.parametrize("values", [False, True])

@@ -126,6 +126,7 @@ def test_of_what_is_one_itself(axes: list[int]) -> None:
     assert turns(m, "base") == 1
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("scale", [0.5, 0.3])
 @pytest.mark.parametrize("op", ["ReduceMax", "ReduceMin"])
 def test_of_planes_with_their_channels_last(op: str, scale: float) -> None:

@@ -60,6 +60,7 @@ def test_of_planes(op: str, axes: list[int], keep: int, config: str) -> None:
     assert turns(m, config) == 1
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("keep", [0, 1])
 @pytest.mark.parametrize("axes", [[1], [2]])
 def test_of_rows(axes: list[int], keep: int) -> None:
@@ -148,6 +149,7 @@ def test_linear_layers_of_rows(shape: tuple[int, ...], dtype: type) -> None:
     assert turns(m, "base") == 1
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("rows", "weights", "bias"), [
     ((5, 40, 32), (32, 64), (1, 64)),  # floats in onnxruntime
     ((4, 16), (16, 1), (8,)),  # the Add makes more columns
@@ -162,6 +164,7 @@ def test_a_bias_that_onnxruntime_does_not_fuse(
     assert turns(m, "base", 2) == 0
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("op", "shape", "axes"), [
     ("ReduceMean", (1, 4, 168), [2]),
     ("ReduceMean", (1, 16, 6, 7, 1), [2]),
@@ -187,6 +190,7 @@ def test_over_tokens_and_channels(config: str) -> None:
     assert turns(m, config) == 1
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("keep", [0, 1])
 @pytest.mark.parametrize(("first", "second"), [(1, 2), (1, 3), (2, 3), (3, 2)])
 def test_one_after_the_other(first: int, second: int, keep: int) -> None:

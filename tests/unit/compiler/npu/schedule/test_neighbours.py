@@ -90,6 +90,7 @@ def test_moves_can_be_taken_back(step: StepProblem, kind: str, back: str) -> Non
     assert taken > 3
 
 
+@pytest.mark.medium
 def test_the_first_tile_is_the_usual_one(step: StepProblem) -> None:
     """Whatever stays in ACT beside it."""
     near = Neighbourhood(step)

@@ -75,6 +75,7 @@ def test_between_two_pairs(name: str, read: str) -> None:
         onnx_models.assert_equal(m.build(), m.feeds())
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16])
 @pytest.mark.parametrize("chain", [[], CHAINS["identity"], CHAINS["div"], CHAINS["reshape"]])
 def test_types_of_pairs(chain: list[Step], dtype: type) -> None:
