@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.common import needs
 from tests.common.paths import ROOT
+from tilewright.common.store import cache_folder
 
 warnings.simplefilter("ignore", UnusedElaboratable)  # also when all tests are over
 # A test fails by what it finds, never by what else the machine does.
@@ -31,6 +32,19 @@ def models_dir() -> Path:
     folder = Path(named) if named else ROOT.parent / "shared" / "models"
     if not folder.is_dir():
         needs.skip(needs.MODELS, f"{folder} is missing")
+    return folder
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the test alone, which $TILEWRIGHT_CACHE names: empty but for native libraries, which are found by what
+    they are built from and take seconds to build."""
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    for group in ("compiler", "simulator"):
+        (kept := cache_folder() / group).mkdir(parents=True, exist_ok=True)
+        (folder / group).symlink_to(kept)
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(folder))
     return folder
 
 

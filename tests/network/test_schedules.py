@@ -109,12 +109,11 @@ def test_policies_grow_with_effort() -> None:
     assert 1 == len(policies(0)) < len(policies(1)) < len(policies(2)) < len(policies(3))
 
 
-def test_second_compile_is_found(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+def test_second_compile_is_found(empty_cache, monkeypatch) -> None:
     monkeypatch.delenv("TILEWRIGHT_PROGRAM_CACHE", raising=False)
     model = build_quantized("autoencoder", features=64, hidden=32).SerializeToString()
     first = tw.compile(model)
-    stored = list((tmp_path / "programs").glob("*.twp"))
+    stored = list((empty_cache / "programs").glob("*.twp"))
     assert len(stored) == 1
     second = tw.compile(model)
     assert second.content_hash() == first.content_hash() and second.compile_seconds < first.compile_seconds

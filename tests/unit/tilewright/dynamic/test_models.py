@@ -82,9 +82,9 @@ def test_the_npu_runs_every_batch():
     assert report.ok and report.tensors > 10
 
 
-@pytest.mark.slow
-def test_programs_are_found_on_disk(tmp_path, monkeypatch):
-    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
+@pytest.mark.medium
+@pytest.mark.usefixtures("empty_cache")
+def test_programs_are_found_on_disk(monkeypatch):
     monkeypatch.delenv("TILEWRIGHT_PROGRAM_CACHE", raising=False)
     first, second = (tw.DynamicModel(dynamic_models.rows_above()) for _ in range(2))
     feeds = CASES["rows_above"][0]

@@ -129,8 +129,8 @@ def test_keys_of_others(keys: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_forged_files_in_the_cache_are_not_used(keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
+@pytest.mark.usefixtures("keys", "empty_cache")
+def test_forged_files_in_the_cache_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_PROGRAM_CACHE", "on")
     program = tw.compile_program(MODEL, "tiny")
     (kept,) = program_cache.directory().glob("*.twp")

@@ -256,9 +256,9 @@ def test_products_of_cycles_and_energy(step: StepProblem) -> None:
 
 
 @pytest.mark.parametrize("objective", ["energy", pytest.param("energy-delay", marks=pytest.mark.long)])
+@pytest.mark.usefixtures("empty_cache")
 def test_compiles_for_energy(objective: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Effort 2 compares schedules by the objective, and the objective's own log is used."""
-    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
     monkeypatch.delenv("TILEWRIGHT_TUNING", raising=False)
     goal, asked = Objective(objective), Objective.measure
     costs = []
