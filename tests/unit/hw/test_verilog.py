@@ -91,17 +91,18 @@ def test_every_lint_exception_is_needed(tiny: Path) -> None:
     assert found == {e.rule for e in LINT_EXCEPTIONS}
 
 
+#: Lines that are wrong, by the rule that each breaks.
+WRONG = {
+    "WIDTHTRUNC": "wire [1:0] cut; assign cut = axil_awaddr;",
+    "IMPLICIT": "assign nowhere = clk;",
+    "LATCH": "reg held; always @* if (rst) held = clk;",
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "line, rule",
-    [
-        ("wire [1:0] cut; assign cut = axil_awaddr;", "WIDTHTRUNC"),
-        ("assign nowhere = clk;", "IMPLICIT"),
-        ("reg held; always @* if (rst) held = clk;", "LATCH"),
-    ],
-)
-def test_lint_finds(line: str, rule: str, tiny: Path, tmp_path: Path) -> None:
+def test_lint_finds(tiny: Path, tmp_path: Path) -> None:
     path = tmp_path / tiny.name
-    path.write_text(tiny.read_text().replace("\nendmodule\n", f"\n  {line}\nendmodule\n", 1))
+    lines = "".join(f"  {line}\n" for line in WRONG.values())
+    path.write_text(tiny.read_text().replace("\nendmodule\n", f"\n{lines}endmodule\n", 1))
     result = verilate(path, tiny.with_name(LINT_FILE))
-    assert result.returncode and rule in result.stderr, result.stderr[:2000]
+    assert result.returncode and set(WRONG) <= set(re.findall(r"^%Warning-(\w+)", result.stderr, re.MULTILINE))
