@@ -1,12 +1,12 @@
-"""Resize and Upsample: the source position in the input of every place of the output, equal to onnxruntime's."""
+"""Resize: the source position in the input of every place of the output, equal to onnxruntime's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+
+from tilewright.compiler.graph.graph import Graph, Node
 
 COORDINATES = (
     "half_pixel",
@@ -40,36 +40,25 @@ class Resampling:
     windows: tuple[tuple[float, float], ...]
 
     @staticmethod
-    def of(
-        op: str, attrs: Mapping[str, Any], opset: int, constants: Sequence[np.ndarray | None],
-        shape: tuple[int, ...], out_shape: tuple[int, ...],
-    ) -> Resampling:  # fmt: skip
-        """Reads the resampling of a node.
-
-        Args:
-            op: Resize or Upsample.
-            constants: the values of its inputs where they are known.
-        """
-        rank, upsample = len(shape), op == "Upsample" or opset < 11
-
-        def text(name: str, default: str) -> str:
-            found = attrs.get(name) or default
-            return found.decode() if isinstance(found, bytes) else str(found)
-
-        how = "asymmetric" if upsample else text("coordinate_transformation_mode", "half_pixel")
-        rounding = "floor" if upsample else text("nearest_mode", "round_prefer_floor")
+    def of(graph: Graph, node: Node) -> Resampling | None:
+        """Reads the resampling of a Resize; None where its parameters are not constant."""
+        shape, out_shape = graph.tensor(node.inputs[0]).shape, graph.tensor(node.outputs[0]).shape
+        constants = [graph.const(name) for name in node.inputs]
+        if any(name and value is None for name, value in zip(node.inputs[1:], constants[1:], strict=True)):
+            return None
+        rank, attrs = len(shape), node.attrs
+        how = attrs.get("coordinate_transformation_mode", "half_pixel")
+        rounding = attrs.get("nearest_mode", "round_prefer_floor")
         axes = [int(a) % rank for a in attrs.get("axes") or range(rank)]
 
         def value(index: int) -> np.ndarray | None:
             found = constants[index] if index < len(constants) else None
             return None if found is None else found.reshape(-1)
 
-        given = value(1 if upsample else 2)
-        if given is None and "scales" in attrs:
-            given = np.asarray(attrs["scales"], np.float32).reshape(-1)
+        given = value(2)
         roi = value(1) if how == "tf_crop_and_resize" else None
         scales = [out / n if n else 1.0 for n, out in zip(shape, out_shape, strict=True)]
-        policy = text("keep_aspect_ratio_policy", "stretch")
+        policy = attrs.get("keep_aspect_ratio_policy", "stretch")
         if given is not None and given.size:
             for k, a in enumerate(axes):
                 scales[a] = float(given[k])
@@ -131,3 +120,8 @@ class Resampling:
             "ceil": lambda: np.ceil(x),
         }[self.rounding]()
         return np.asarray(np.clip(found, 0, self.shape[axis] - 1), np.int64)
+
+    def copies(self, mode: str) -> bool:
+        """True if a mode only copies values: linear does where all axes of more than one value stay unchanged."""
+        unchanged = all(n == 1 or self.unchanged(axis) for axis, n in enumerate(self.shape))
+        return mode == "nearest" or (mode == "linear" and unchanged)

@@ -92,4 +92,4 @@ def kept_in_place(graph: Graph) -> dict[str, str]:
 def is_scatter(node: Node) -> bool:
     """True for ops that put values into a tensor, unless they add them up or the like."""
     reduction = node.attributes.get("reduction", "none")
-    return node.op in SCATTERS and reduction in ("none", b"none")
+    return node.op in SCATTERS and reduction == "none"

@@ -85,7 +85,7 @@ def _look(graph: Graph, node: Node, limit: Callable[[str, int, int], None]) -> N
     elif node.op == "TensorScatter" and len(node.inputs) > 2:
         axis = int(node.attrs.get("axis", -2))
         size, new = (graph.tensor(name).shape[axis] for name in node.inputs[:2])
-        circular = node.attrs.get("mode", "linear") in ("circular", b"circular")
+        circular = node.attrs.get("mode") == "circular"
         limit(node.inputs[2], 0, np.iinfo(np.int32).max if circular else size - new)
     elif node.op == "ReverseSequence":
         limit(node.inputs[1], 0, graph.tensor(node.inputs[0]).shape[int(node.attrs.get("time_axis", 0))])

@@ -85,8 +85,8 @@ def _interpolations(graph: Graph) -> dict[str, str]:
     makers = graph.producers()
     found = {}
     for node in graph.nodes:
-        before = makers.get(node.inputs[0]) if node.op in ("Resize", "Upsample") else None
-        if before is None or before.op != "DequantizeLinear" or node.attrs.get("mode") not in ("linear", b"linear"):
+        before = makers.get(node.inputs[0]) if node.op == "Resize" else None
+        if before is None or before.op != "DequantizeLinear" or node.attrs.get("mode") != "linear":
             continue
         found[node.name or node.outputs[0]] = (
             f"a linear {node.op} is the same in the NPU's integers where its scale is a power of two, stays, and rows "

@@ -40,26 +40,10 @@ class Window:
         return len(self.kernel)
 
 
-def window(ctx: Context, spatial: Sequence[int], kernel: Sequence[int]) -> Window:
-    """Reads the window attributes; `auto_pad` becomes explicit pads."""
-    n = len(spatial)
-    kernel = list(kernel)
-    strides = ctx.ints("strides", [1] * n) or [1] * n
-    dilations = ctx.ints("dilations", [1] * n) or [1] * n
-    pads = ctx.ints("pads", [0] * (2 * n)) or [0] * (2 * n)
-    auto = ctx.attr("auto_pad", "NOTSET") or "NOTSET"
-    begin, end = pads[:n], pads[n:]
-    if auto == "VALID":
-        begin, end = [0] * n, [0] * n
-    elif auto in ("SAME_UPPER", "SAME_LOWER"):
-        for d in range(n):
-            reach = (kernel[d] - 1) * dilations[d] + 1
-            total = max((-(-spatial[d] // strides[d]) - 1) * strides[d] + reach - spatial[d], 0)
-            small = total // 2
-            begin[d], end[d] = (small, total - small) if auto == "SAME_UPPER" else (total - small, small)
-    elif auto != "NOTSET":
-        raise ctx.unsupported(f"auto_pad={auto!r}", "NOTSET, VALID, SAME_UPPER, SAME_LOWER")
-    return Window(kernel, list(strides), list(dilations), list(begin), list(end))
+def window(ctx: Context, kernel: Sequence[int]) -> Window:
+    """Reads the window attributes of the node."""
+    pads, rank = ctx.ints("pads"), len(kernel)
+    return Window(list(kernel), ctx.ints("strides"), ctx.ints("dilations"), pads[:rank], pads[rank:])
 
 
 def padded(ctx: Context, x: Value, w: Window, out_spatial: Sequence[int], fill: Expr, flip: int | None = None) -> Value:
@@ -229,7 +213,7 @@ def _multiply_add(p: Expr, total: Expr) -> Expr:
 def conv(ctx: Context) -> None:
     x, weights, shape = ctx.input(0), ctx.input(1), ctx.out_shape()
     groups = int(ctx.attr("group", 1))
-    w = window(ctx, x.shape[2:], weights.shape[2:])
+    w = window(ctx, weights.shape[2:])
     data = ctx.graph.const(ctx.node.inputs[1])
     if x.dtype == "f32" and not (weights.shape[1] * weights.shape[0] // groups <= 4 and groups > 1):
         y = conv_float(ctx, x, weights, data, w, shape, groups)

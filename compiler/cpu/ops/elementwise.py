@@ -200,20 +200,13 @@ def prelu(ctx: Context) -> None:
 
 @op("Clip")
 def clip(ctx: Context) -> None:
-    low: Expr | float | None = None
-    high: Expr | float | None = None
-    if "min" in ctx.node.attrs or "max" in ctx.node.attrs:  # opset 6
-        low, high = ctx.attr("min"), ctx.attr("max")
-    values = [ctx.input(0)] + [ctx.input(k) for k in (1, 2) if ctx.has(k)]
+    given = [k for k in (1, 2) if ctx.has(k)]
 
     def body(x: Expr, *limits: Expr) -> Expr:
-        rest = list(limits)
-        lo = rest.pop(0) if ctx_has[0] else low
-        hi = rest.pop(0) if ctx_has[1] else high
-        return clamp(x, lo, hi)
+        found = dict(zip(given, limits, strict=True))
+        return clamp(x, found.get(1), found.get(2))
 
-    ctx_has = (ctx.has(1), ctx.has(2))
-    elementwise(ctx, values, body, 2)
+    elementwise(ctx, [ctx.input(k) for k in (0, *given)], body, 2)
 
 
 def _mod(fmod: bool) -> Callable[[Expr, Expr], Expr]:

@@ -349,7 +349,7 @@ def matmul_integer(ctx: Context) -> None:
 @op("ConvInteger")
 def conv_integer(ctx: Context) -> None:
     x, weights, shape = ctx.input(0), ctx.input(1), ctx.out_shape()
-    w = window(ctx, x.shape[2:], weights.shape[2:])
+    w = window(ctx, weights.shape[2:])
     zw = ctx.const_input(3) if ctx.has(3) else None
     data = ctx.graph.const(ctx.node.inputs[1])
     ctx.bind(
@@ -373,8 +373,7 @@ def transposed_sums_integer(
     """The sums (x - zx) * (w - zw) of a transposed convolution; data [C, O/group, kernel], zw one or [O]."""
     n = len(shape) - 2
     kernel = data.shape[2:]
-    w = transpose_window(ctx, x.shape[2:], kernel, shape)
-    strides = ctx.ints("strides", [1] * n) or [1] * n
+    w, strides = transpose_window(ctx, kernel), ctx.ints("strides")
     d = flipped_weights(data, groups)
     convolve = lambda part, window, sub: conv_sums(
         ctx, x, Value(part.shape, "i8"), part, fixed(zx), zw, window, sub, groups

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -10,22 +11,13 @@ from tilewright.compiler.cpu.expr import Assignment, Expr, Index, Var, const, li
 from tilewright.compiler.cpu.ops.rules import op
 from tilewright.compiler.cpu.stages.context import Context
 from tilewright.compiler.cpu.stages.value import Value
+from tilewright.compiler.graph.moves import permutation, places_of
 from tilewright.compiler.limits import MAX_CONSTANT, check_padded
 
 
 @op("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity")
 def reshape(ctx: Context) -> None:
     ctx.alias(ctx.input(), ctx.out_shape())
-
-
-@op("Dropout")
-def dropout(ctx: Context) -> None:
-    training = ctx.const_input(2)
-    if training is not None and bool(training):
-        raise ctx.unsupported("training_mode is true", "inference")
-    ctx.alias(ctx.input(), ctx.out_shape())
-    if len(ctx.node.outputs) > 1 and ctx.node.outputs[1]:
-        ctx.define(ctx.out_shape(1), ctx.out_dtype(1), lambda idx: const(1, ctx.out_dtype(1)), 0, out=1)
 
 
 def permuted(ctx: Context, x: Value, shape: tuple[int, ...], source: list[int]) -> None:
@@ -43,7 +35,7 @@ def permuted(ctx: Context, x: Value, shape: tuple[int, ...], source: list[int]) 
 @op("Transpose")
 def transpose(ctx: Context) -> None:
     x = ctx.input()
-    perm = ctx.ints("perm") or list(range(x.rank))[::-1]
+    perm = permutation(ctx.node)
     moved = [p for p in perm if x.shape[p] != 1]
     if moved == sorted(moved):  # only unit dimensions move: the same bytes
         ctx.alias(x, ctx.out_shape())
@@ -51,46 +43,29 @@ def transpose(ctx: Context) -> None:
     permuted(ctx, ctx.stored(x), ctx.out_shape(), perm)
 
 
-def slice_value(
-    ctx: Context, x: Value, starts: list[int], steps: list[int], shape: tuple[int, ...], out: int = 0
-) -> None:
-    def fn(idx: list[Index]) -> Expr:
-        return ctx.read(x, [i * step + start for i, start, step in zip(idx, starts, steps)])
-
+@op("Slice", "Split")
+def parts(ctx: Context) -> None:
+    x = ctx.input()
     if x.acc is not None:
         ctx.buffer(x)
-    ctx.define(shape, x.dtype, fn, x.cost, out)
-
-
-@op("Slice")
-def slice_(ctx: Context) -> None:
-    x = ctx.input()
-    if ctx.opset < 10 or "starts" in ctx.node.attrs:
-        starts, ends, axes, steps = ctx.ints("starts"), ctx.ints("ends"), ctx.ints("axes"), None
-    else:
-        parts = [ctx.const_input(k) for k in (1, 2, 3, 4)]
-        starts, ends, axes, steps = (None if p is None else [int(v) for v in p.reshape(-1)] for p in parts)
-    assert starts is not None and ends is not None
-    axes = [a % x.rank for a in axes] if axes is not None else list(range(len(starts)))
-    steps = steps or [1] * len(starts)
-    begin, step = [0] * x.rank, [1] * x.rank
-    for a, s, e, t in zip(axes, starts, ends, steps):
-        begin[a], _, step[a] = slice(s, e, t).indices(x.shape[a])
-    slice_value(ctx, x, begin, step, ctx.out_shape())
-
-
-@op("Split")
-def split(ctx: Context) -> None:
-    x = ctx.input()
-    axis = ctx.axis(0, x.rank)
-    start = 0
-    for k, name in enumerate(ctx.node.outputs):
-        size = ctx.shape(name)[axis] if name else 0
-        begin = [0] * x.rank
-        begin[axis] = start
+    for number, name in enumerate(ctx.node.outputs):
         if name:
-            slice_value(ctx, x, begin, [1] * x.rank, ctx.shape(name), k)
-        start += size
+            take(ctx, x, x.cost, number)
+
+
+def take(ctx: Context, x: Value, cost: int, number: int = 0) -> None:
+    """Defines a result of a node as the places of `x` along each axis that `places_of` says."""
+    places = places_of(ctx.graph, ctx.node, number)
+    if places is None:
+        raise ctx.unsupported("parameters are not constant, or unknown", "constants")
+
+    def at(run: Sequence[int], i: Index) -> Index:
+        return i * run.step + run.start if isinstance(run, range) else lookup(list(run), i)
+
+    def fn(idx: list[Index]) -> Expr:
+        return ctx.read(x, [at(run, i) for run, i in zip(places, idx, strict=True)])
+
+    ctx.define(ctx.out_shape(number), x.dtype, fn, cost, number)
 
 
 def concatenate(ctx: Context, values: list[Value], axis: int, shape: tuple[int, ...]) -> None:
@@ -112,7 +87,7 @@ def concatenate(ctx: Context, values: list[Value], axis: int, shape: tuple[int, 
 @op("Concat")
 def concat(ctx: Context) -> None:
     values = ctx.inputs()
-    concatenate(ctx, values, ctx.axis(1 if ctx.opset < 4 else None, values[0].rank), ctx.out_shape())
+    concatenate(ctx, values, ctx.axis(None, values[0].rank), ctx.out_shape())
 
 
 def pad_constant(
@@ -146,59 +121,23 @@ def pad_constant(
 
 @op("Pad")
 def pad(ctx: Context) -> None:
-    x, shape = ctx.input(), ctx.out_shape()
-    mode = ctx.attr("mode", "constant")
-    fill: Expr = const(0, x.dtype)
-    axes = list(range(x.rank))
-    if ctx.has(1):
-        given = ctx.const_input(1)
-        assert given is not None
-        amounts = [int(v) for v in given.reshape(-1)]
-        if ctx.has(2):
-            fill = ctx.read_broadcast(ctx.value(ctx.node.inputs[2]), [Index(0)])
-        chosen = ctx.const_input(3)
-        if chosen is not None:
-            axes = [int(a) % x.rank for a in chosen.reshape(-1)]
-    else:
-        amounts = ctx.ints("pads", ctx.ints("paddings")) or []
-        fill = const(float(ctx.attr("value", 0.0)), x.dtype)
-    before, after = [0] * x.rank, [0] * x.rank
-    for k, a in enumerate(axes):
-        before[a], after[a] = amounts[k], amounts[k + len(axes)]
-    if mode == "constant":
-        # Negative amounts crop.
-        crop = [max(-b, 0) for b in before]
-        inner = tuple(n - max(-b, 0) - max(-a, 0) for n, b, a in zip(x.shape, before, after))
-        if inner != x.shape:
-            if any(n < 0 for n in inner):
-                raise ctx.unsupported(f"pads {amounts} remove more than there is", "smaller crops")
-            source = ctx.stored(x)
-            x = ctx.lazy(inner, x.dtype, lambda idx: ctx.read(source, [i + c for i, c in zip(idx, crop)]))
-        ctx.bind(pad_constant(ctx, x, [max(b, 0) for b in before], list(shape), fill))
+    x, shape, mode = ctx.input(), ctx.out_shape(), ctx.attr("mode")
+    if mode != "constant":
+        check_padded(f"Pad {ctx.node.name!r}", mode, max((n for n, m in zip(shape, x.shape) if n != m), default=0))
+        take(ctx, ctx.stored(x), 2)
         return
-    tables: dict[int, list[int]] = {}  # of axes that are padded
-    for axis, (n, b, total) in enumerate(zip(x.shape, before, shape)):
-        if b == 0 and total == n:
-            continue
-        check_padded(f"Pad {ctx.node.name!r}", mode, total)
-        at = np.arange(total) - b
-        if mode == "edge":
-            at = np.clip(at, 0, n - 1)
-        elif mode == "reflect":
-            period = max(2 * (n - 1), 1)
-            at = np.mod(at, period)
-            at = np.where(at >= n, period - at, at)
-        elif mode == "wrap":
-            at = np.mod(at, n)
-        else:
-            raise ctx.unsupported(f"mode={mode!r}", "'constant', 'edge', 'reflect', 'wrap'")
-        tables[axis] = at.tolist()
-    source = ctx.stored(x)
-
-    def fn(idx: list[Index]) -> Expr:
-        return ctx.read(source, [lookup(tables[k], i) if k in tables else i for k, i in enumerate(idx)])
-
-    ctx.define(shape, x.dtype, fn, 2)
+    pads = ctx.const_input(1)
+    assert pads is not None
+    before, after = pads.reshape(2, -1).tolist()
+    # Negative amounts crop.
+    inner = tuple(n - max(-b, 0) - max(-a, 0) for n, b, a in zip(x.shape, before, after, strict=True))
+    if inner != x.shape:
+        if any(n < 0 for n in inner):
+            raise ctx.unsupported(f"pads {pads.tolist()} remove more than there is", "smaller crops")
+        source = ctx.stored(x)
+        x = ctx.lazy(inner, x.dtype, lambda idx: ctx.read(source, [i + max(-b, 0) for i, b in zip(idx, before)]))
+    fill = ctx.read_broadcast(ctx.input(2), [Index(0)])
+    ctx.bind(pad_constant(ctx, x, [max(b, 0) for b in before], list(shape), fill))
 
 
 @op("Expand")

@@ -41,10 +41,6 @@ def row(idx: Sequence[Index], axes: Sequence[int]) -> list[Index]:
 def softmax(ctx: Context) -> None:
     x = ctx.input()
     kind, dtype, log = wide(x.dtype), x.dtype, ctx.node.op == "LogSoftmax"
-    if ctx.opset < 13:  # all dimensions from axis on
-        axes = list(range(ctx.axis(1, x.rank), x.rank))
-    else:
-        axes = [ctx.axis(-1, x.rank)]
 
     def recipe(read: ElementFn, rows: Statistics) -> ElementFn:
         # A NaN makes the sum NaN, and with it the row, so the maximum may pass over it.
@@ -57,7 +53,7 @@ def softmax(ctx: Context) -> None:
         scale = rows.fold("add", e, const(0, kind), lambda total: 1.0 / total)
         return lambda i: (e(i) * scale(i)).to(dtype)
 
-    ctx.bind(by_rows(ctx, x, axes, dtype, recipe))
+    ctx.bind(by_rows(ctx, x, [ctx.axis(-1, x.rank)], dtype, recipe))
 
 
 def moments(read: ElementFn, rows: Statistics, count: int, epsilon: float, kind: str) -> tuple[ElementFn, ElementFn]:
@@ -188,11 +184,10 @@ def normalised_planes(ctx: Context, x: Value, groups: int, epsilon: float) -> Va
         return normalised(ctx, x, list(range(2, x.rank)), epsilon, finish)
     per = x.shape[1] // groups
     grouped = Value((x.shape[0], groups, per, *x.shape[2:]), x.dtype, ctx.buffer(x))
-    by_group = scale.size == groups and ctx.opset < 21
 
     def finish_grouped(y: Expr, idx: list[Index]) -> Expr:
         _, g, p, *_ = idx
-        at = [g if by_group else g * per + p]
+        at = [g * per + p]
         return y * widen(ctx.read(scale, at)) + widen(ctx.read(bias, at))
 
     y = normalised(ctx, grouped, list(range(2, grouped.rank)), epsilon, finish_grouped)
@@ -244,7 +239,7 @@ def lp_normalization(ctx: Context) -> None:
 @op("MeanVarianceNormalization")
 def mean_variance_normalization(ctx: Context) -> None:
     x = ctx.stored(ctx.input())
-    axes = [a % x.rank for a in ctx.ints("axes", [0, 2, 3]) or []]
+    axes = [a % x.rank for a in ctx.ints("axes", [0, 2, 3])]
     kind, n = wide(x.dtype), math.prod(x.shape[a] for a in axes)
     mean = ctx.stored(reduced(ctx, x, axes, "add", const(0, kind), finish=lambda e: e / n))
     centred = ctx.lazy(x.shape, kind, lambda idx: widen(ctx.read(x, idx)) - ctx.read(mean, row(idx, axes)), 2)

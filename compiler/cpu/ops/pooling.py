@@ -85,7 +85,7 @@ def count_at(tables: list[list[int]], position: Sequence[Index]) -> Expr:
 @op("MaxPool")
 def max_pool(ctx: Context) -> None:
     x, shape = ctx.input(), ctx.out_shape()
-    w = window(ctx, x.shape[2:], ctx.ints("kernel_shape") or [])
+    w = window(ctx, ctx.ints("kernel_shape"))
     source = padded(ctx, x, w, shape[2:], lowest(x.dtype))
     y = ctx.define(
         shape,
@@ -128,7 +128,7 @@ def _max_indices(ctx: Context, y: Value, source: Value, x: Value, w: Window) -> 
 @op("AveragePool")
 def average_pool(ctx: Context) -> None:
     x, shape = ctx.input(), ctx.out_shape()
-    whole = window(ctx, x.shape[2:], ctx.ints("kernel_shape") or [])
+    whole = window(ctx, ctx.ints("kernel_shape"))
     tables = counts(whole, x.shape[2:], shape[2:], bool(ctx.attr("count_include_pad", 0)))
     w = inside(whole, x.shape[2:], shape[2:])
     source = padded(ctx, x, w, shape[2:], const(0, x.dtype))
@@ -144,7 +144,7 @@ def average_pool(ctx: Context) -> None:
 @op("LpPool")
 def lp_pool(ctx: Context) -> None:
     x, shape, p = ctx.input(), ctx.out_shape(), int(ctx.attr("p", 2))
-    w = window(ctx, x.shape[2:], ctx.ints("kernel_shape") or [])
+    w = window(ctx, ctx.ints("kernel_shape"))
     source = padded(ctx, x, w, shape[2:], const(0, x.dtype))
 
     def element(e: Expr) -> Expr:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 
 from tilewright.compiler.cpu.expr import Buffer, Dynamic, Expr, Index, call, clamp, const, fma, load, lookup, select
-from tilewright.compiler.cpu.ops.convolution import Window, padded
+from tilewright.compiler.cpu.ops.convolution import padded, window
 from tilewright.compiler.cpu.ops.integer import conv_sums, fixed, matmul_sums, transposed_sums_integer
-from tilewright.compiler.cpu.ops.movement import concatenate
+from tilewright.compiler.cpu.ops.movement import concatenate, take
 from tilewright.compiler.cpu.ops.pooling import count_at, counts, inside, window_fold
 from tilewright.compiler.cpu.ops.quantization import saturate
 from tilewright.compiler.cpu.ops.reduction import lowest, reduced
@@ -24,7 +24,7 @@ from tilewright.compiler.graph.ops.elementwise import AddConstants, QAdd, QLut, 
 from tilewright.compiler.graph.ops.interpolate import Places, QInterpolate
 from tilewright.compiler.graph.ops.pooling import QAveragePool, QGlobalAveragePool, QMaxPool
 from tilewright.compiler.graph.ops.product import QMatMul
-from tilewright.compiler.graph.ops.quantized_op import Clamped, Windowed
+from tilewright.compiler.graph.ops.quantized_op import Clamped
 from tilewright.compiler.graph.ops.take import QTake
 from tilewright.isa import numerics
 
@@ -90,7 +90,7 @@ def q_conv(ctx: Context, op: QConv) -> None:
     x, weights = ctx.input(0), ctx.input(1)
     data, zw = _weights(ctx), quant(ctx, ctx.node.inputs[1]).zero_point
     zx = scalar(ctx, ctx.node.inputs[0])[1]
-    w = _window(op)
+    w = window(ctx, op.kernel)
     _finish(ctx, op, conv_sums(ctx, x, weights, data, fixed(zx), zw, w, ctx.out_shape(), op.group), 1)
 
 
@@ -188,15 +188,10 @@ def q_mul(ctx: Context, op: QMul) -> None:
     ctx.define(ctx.out_shape(), dtype, fn, a.cost + b.cost + 5)
 
 
-def _window(op: Windowed) -> Window:
-    rank = len(op.kernel)
-    return Window(list(op.kernel), list(op.strides), list(op.dilations), list(op.pads[:rank]), list(op.pads[rank:]))
-
-
 @quantized(QMaxPool)
 def q_max_pool(ctx: Context, op: QMaxPool) -> None:
     x, shape = ctx.input(), ctx.out_shape()
-    w = _window(op)
+    w = window(ctx, op.kernel)
     source = padded(ctx, x, w, shape[2:], lowest(x.dtype))
     cost = max(int(np.prod(w.kernel)), 3)
     ctx.define(shape, x.dtype, lambda idx: window_fold(ctx, source, w, idx, "max", lowest(x.dtype)), cost)
@@ -215,8 +210,8 @@ def q_average_pool(ctx: Context, op: QAveragePool) -> None:
     x, shape, dtype = ctx.input(), ctx.out_shape(), ctx.out_dtype()
     (sx, zx), (sy, zy) = scalar(ctx, ctx.node.inputs[0]), scalar(ctx, ctx.node.outputs[0])
     limits = limits_of(ctx, op)
-    tables = counts(_window(op), x.shape[2:], shape[2:], op.count_include_pad)
-    w = inside(_window(op), x.shape[2:], shape[2:])
+    tables = counts(window(ctx, op.kernel), x.shape[2:], shape[2:], op.count_include_pad)
+    w = inside(window(ctx, op.kernel), x.shape[2:], shape[2:])
     source = padded(ctx, x, w, shape[2:], const(0 if op.half_away else zx, x.dtype))
     if op.half_away:
 
@@ -292,11 +287,7 @@ def q_concat(ctx: Context, op: QConcat) -> None:
 @quantized(QTake)
 def q_take(ctx: Context, op: QTake) -> None:
     x = ctx.input()
-
-    def taken(idx: list[Index]) -> Expr:
-        return ctx.read(x, [i if t is None else lookup(list(t), i) for i, t in zip(idx, op.indices, strict=True)])
-
-    ctx.define(ctx.out_shape(), x.dtype, taken, x.cost + 1)
+    take(ctx, x, x.cost + 1)
 
 
 @quantized(QInterpolate)

@@ -16,7 +16,6 @@ from tilewright.compiler.cpu.expr import (
     const,
     index_value,
     int_range,
-    linear,
     reduce,
     select,
 )
@@ -104,8 +103,7 @@ def _sum_of(name: str) -> tuple[Callable[[Expr], Expr], Callable[[Expr], Expr]]:
 def reduction(ctx: Context) -> None:
     x, name = ctx.input(), ctx.node.op
     given = ctx.const_input(1)
-    axes = ctx.ints("axes") if given is None else [int(a) for a in given.reshape(-1)]
-    axes = sorted(a % x.rank for a in axes) if axes else []
+    axes = [] if given is None else sorted(int(a) % x.rank for a in given.reshape(-1))
     if not axes and not ctx.attr("noop_with_empty_axes", 0):
         axes = list(range(x.rank))
     dtype = ctx.out_dtype()
@@ -248,26 +246,19 @@ def top_k(ctx: Context) -> None:
 def hardmax(ctx: Context) -> None:
     """Writes 1 at the first maximum of every row, 0 elsewhere."""
     x = ctx.stored(ctx.input())
-    axis = ctx.axis(-1 if ctx.opset >= 13 else 1, x.rank)
-    axes = [axis] if ctx.opset >= 13 else list(range(axis, x.rank))
+    axis = ctx.axis(-1, x.rank)
     kind = "f32" if x.dtype in ("f16", "bf16") else x.dtype
-    best = ctx.stored(reduced(ctx, x, axes, "max", lowest(kind)))
-    sizes = [x.shape[a] for a in axes]
-    flat = lambda idx: [Index(0) if k in axes else i for k, i in enumerate(idx)]
+    best = ctx.stored(reduced(ctx, x, [axis], "max", lowest(kind)))
+    moved = lambda idx, i: [i if k == axis else own for k, own in enumerate(idx)]
 
     def first(idx: list[Index]) -> Expr:
-        over = [Var.new(n) for n in sizes]
-        at = list(idx)
-        for a, v in zip(axes, over):
-            at[a] = Index.of(v)
-        hit = widen(ctx.read(x, at)).eq(ctx.read(best, flat(idx)))
-        none = const(math.prod(sizes), "i64")
-        return reduce("min", over, select(hit, index_value(linear([Index.of(v) for v in over], sizes)), none), none)
+        v, none = Var.new(x.shape[axis]), const(x.shape[axis], "i64")
+        hit = widen(ctx.read(x, moved(idx, Index.of(v)))).eq(ctx.read(best, moved(idx, Index(0))))
+        return reduce("min", [v], select(hit, index_value(Index.of(v)), none), none)
 
     place = ctx.stored(ctx.lazy(best.shape, "i64", first, 50))
 
     def fn(idx: list[Index]) -> Expr:
-        here = index_value(linear([idx[a] for a in axes], sizes))
-        return select(here.eq(ctx.read(place, flat(idx))), const(1, x.dtype), 0)
+        return select(index_value(idx[axis]).eq(ctx.read(place, moved(idx, Index(0)))), const(1, x.dtype), 0)
 
     ctx.define(x.shape, x.dtype, fn, 3)

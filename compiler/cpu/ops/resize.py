@@ -1,4 +1,4 @@
-"""Resize and Upsample: source positions and weights are tables made at compile time.
+"""Resize: source positions and weights are tables made at compile time.
 
 Linear interpolation of two or three dimensions is one sum over the neighbours, in the order of onnxruntime's: a
 rounding in float32 decides about the step of the next quantisation. Other resampling goes one dimension after the
@@ -49,12 +49,13 @@ def taps(x: np.ndarray, n: int, mode: str, a: float, exclude: bool, stretch: flo
     return np.clip(at, 0, n - 1), w.astype(np.float32)
 
 
-@op("Resize", "Upsample")
+@op("Resize")
 def resize(ctx: Context) -> None:
     x, shape = ctx.input(), ctx.out_shape()
     mode = ctx.attr("mode", "nearest")
-    constants = [None, *(ctx.const_input(i) for i in range(1, len(ctx.node.inputs)))]
-    how = Resampling.of(ctx.node.op, ctx.node.attrs, ctx.opset, constants, x.shape, shape)
+    how = Resampling.of(ctx.graph, ctx.node)
+    if how is None:
+        raise ctx.unsupported("scales, sizes or roi are not constant", "constants")
     for what, value, known in (
         ("mode", mode, MODES), ("coordinate_transformation_mode", how.how, COORDINATES),
         ("nearest_mode", how.rounding, ROUNDINGS),

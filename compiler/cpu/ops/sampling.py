@@ -121,7 +121,7 @@ def deformed_columns(ctx: Context) -> None:
     """
     x, offset = ctx.stored(ctx.input(0)), ctx.stored(ctx.input(1))
     mask = ctx.stored(ctx.input(2)) if ctx.has(2) else None
-    kernel, strides, pads, dilations = (ctx.ints(k) or [] for k in ("kernel_shape", "strides", "pads", "dilations"))
+    kernel, strides, pads, dilations = (ctx.ints(k) for k in ("kernel_shape", "strides", "pads", "dilations"))
     groups = int(ctx.attr("offset_group", 1))
     n, channels, height, width = x.shape
     taps, (rows, columns) = math.prod(kernel), offset.shape[2:]
@@ -196,9 +196,9 @@ def col2im(ctx: Context) -> None:
 def max_unpool(ctx: Context) -> None:
     """Writes values to the flat positions that MaxPool gave, which count in the size without `output_shape`."""
     x, places, shape = ctx.stored(ctx.input(0)), ctx.stored(ctx.input(1)), ctx.out_shape()
-    kernel = ctx.ints("kernel_shape") or []
+    kernel = ctx.ints("kernel_shape")
     n = len(kernel)
-    strides, pads = ctx.ints("strides", [1] * n) or [], ctx.ints("pads", [0] * (2 * n)) or []
+    strides, pads = ctx.ints("strides", [1] * n), ctx.ints("pads", [0] * (2 * n))
     natural = [(s - 1) * strides[d] + kernel[d] - pads[d] - pads[n + d] for d, s in enumerate(x.shape[2:])]
     inferred = (*x.shape[:2], *natural)
     out = ctx.temp(shape, x.dtype)

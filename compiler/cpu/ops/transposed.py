@@ -30,24 +30,11 @@ def conv_transpose(ctx: Context) -> None:
     ctx.define(shape, x.dtype, fn, y.cost + 1)
 
 
-def transpose_window(ctx: Context, x_spatial: Sequence[int], kernel: Sequence[int], shape: Sequence[int]) -> Window:
-    """The stride-1 window over the spread-out input that gives `shape`."""
-    n = len(kernel)
-    strides = ctx.ints("strides", [1] * n) or [1] * n
-    dilations = ctx.ints("dilations", [1] * n) or [1] * n
-    extra = ctx.ints("output_padding", [0] * n) or [0] * n
-    auto = ctx.attr("auto_pad", "NOTSET") or "NOTSET"
-    given = ctx.ints("output_shape")
-    begin = (ctx.ints("pads", [0] * (2 * n)) or [0] * (2 * n))[:n]
-    if given is not None or auto in ("SAME_UPPER", "SAME_LOWER"):
-        for d in range(n):
-            reach = (kernel[d] - 1) * dilations[d] + 1
-            total = max(strides[d] * (x_spatial[d] - 1) + extra[d] + reach - shape[2 + d], 0)
-            begin[d] = total // 2 if auto == "SAME_UPPER" else total - total // 2
-    elif auto == "VALID":
-        begin = [0] * n
-    first = [(k - 1) * d - b for k, d, b in zip(kernel, dilations, begin)]
-    return Window(list(kernel), [1] * n, list(dilations), first, [0] * n)
+def transpose_window(ctx: Context, kernel: Sequence[int]) -> Window:
+    """The stride-1 window over the spread-out input that gives the result's shape."""
+    rank, dilations = len(kernel), ctx.ints("dilations")
+    first = [(k - 1) * d - b for k, d, b in zip(kernel, dilations, ctx.ints("pads"))]
+    return Window(list(kernel), [1] * rank, dilations, first, [0] * rank)
 
 
 def flipped_weights(data: np.ndarray, groups: int) -> np.ndarray:
@@ -63,8 +50,7 @@ def transposed_sums(
 ) -> Value:
     n = len(shape) - 2
     kernel = weights.shape[2:]
-    w = transpose_window(ctx, x.shape[2:], kernel, shape)
-    strides = ctx.ints("strides", [1] * n) or [1] * n
+    w, strides = transpose_window(ctx, kernel), ctx.ints("strides")
     cg, mg = x.shape[1] // groups, weights.shape[1]
     dense = x.dtype == "f32" and not (cg * mg <= 4 and groups > 1)
     d = None if data is None else flipped_weights(data, groups)
@@ -117,8 +103,7 @@ def by_phases(
     """
     kernel = data.shape[2:]
     n = len(kernel)
-    w = transpose_window(ctx, x.shape[2:], kernel, shape)
-    strides = ctx.ints("strides", [1] * n) or [1] * n
+    w, strides = transpose_window(ctx, kernel), ctx.ints("strides")
     if all(s == 1 for s in strides) or any(d != 1 for d in w.dilations) or any(s > k for s, k in zip(strides, kernel)):
         return None
     pads = [k - 1 - b for k, b in zip(kernel, w.begin)]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tilewright.compiler.cpu.expr import Expr, Index, Var, call, clamp, const, select
-from tilewright.compiler.cpu.ops.convolution import Window
+from tilewright.compiler.cpu.ops.convolution import window
 from tilewright.compiler.cpu.ops.integer import conv_sums, fixed, matmul_sums, multiplied_directly
 from tilewright.compiler.cpu.ops.rules import op, quantized
 from tilewright.compiler.cpu.stages.context import Context
@@ -58,8 +58,8 @@ def _finish(ctx: Context, op: Wide, sums: Value, axis: int, requantised: Callabl
 def q_conv_16(ctx: Context, op: QConv16) -> None:
     weights, data = ctx.input(1), ctx.const_input(1)
     assert data is not None
-    rank, shape = len(op.kernel), ctx.out_shape()
-    w = Window(list(op.kernel), list(op.strides), list(op.dilations), list(op.pads[:rank]), list(op.pads[rank:]))
+    shape = ctx.out_shape()
+    w = window(ctx, op.kernel)
     convolve = lambda x: conv_sums(ctx, x, weights, data, fixed(0), 0, w, shape, op.group)
     one_pass = multiplied_directly(data, op.group) and data[0].size <= _DIRECT
     sums = convolve(ctx.input(0)) if one_pass else _by_planes(ctx, convolve)
@@ -97,7 +97,7 @@ def half_away(v: Expr) -> Expr:
 def split_bytes(ctx: Context) -> None:
     """Splits int16 into int8 [2, axes]: high bytes, and low bytes less 128. Padding around the tensor is 0."""
     x = ctx.stored(ctx.input())
-    out, begin = ctx.temp(ctx.out_shape(), "i8"), ctx.ints("begin") or []
+    out, begin = ctx.temp(ctx.out_shape(), "i8"), ctx.ints("begin")
     for byte, shift, flip in ((0, 8, 0), (1, 0, -128)):
         if out.shape[1:] != x.shape:
             around = [Var.new(n) for n in out.shape[1:]]

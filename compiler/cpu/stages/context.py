@@ -93,7 +93,6 @@ class Context:
         self.graph, self.target, self.dry = graph, target, dry
         self.schedules = schedules or Schedules()
         self.packed = packed or PackedConstants(graph)
-        self.opset = graph.opset
         self.outputs = set(outputs)
         self.uses = Counter(i for node in nodes for i in node.inputs if i)
         self.values: dict[str, Value] = {}
@@ -115,16 +114,11 @@ class Context:
         return len(self.node.inputs) > i and bool(self.node.inputs[i])
 
     def attr(self, name: str, default: Any = None) -> Any:
-        v = self.node.attributes.get(name, default)
-        if isinstance(v, bytes):
-            return v.decode()
-        return v
+        return self.node.attributes.get(name, default)
 
-    def ints(self, name: str, default: Sequence[int] | None = None) -> list[int] | None:
+    def ints(self, name: str, default: Sequence[int] = ()) -> list[int]:
         v = self.node.attributes.get(name)
-        if v is None:
-            return None if default is None else list(default)
-        return [int(x) for x in np.asarray(v).reshape(-1)]
+        return list(default) if v is None else [int(x) for x in v]
 
     def const_input(self, i: int) -> np.ndarray | None:
         """The value of a constant input, None if the input is missing; raises an error if it is not constant."""

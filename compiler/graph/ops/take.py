@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.compiler.graph.ops.quantized_op import Unchanged, shape_error
@@ -20,6 +21,10 @@ class QTake(Unchanged):
     """
 
     indices: tuple[tuple[int, ...] | None, ...]
+
+    def places(self, shape: Sequence[int]) -> tuple[Sequence[int], ...]:
+        """The places along every axis of an operand of a shape."""
+        return tuple(range(n) if chosen is None else chosen for chosen, n in zip(self.indices, shape, strict=True))
 
     def check_shapes(self, x: Tensor, result: Tensor) -> str | None:
         if len(self.indices) != len(x.shape):

@@ -128,7 +128,9 @@ def _rotated(builder: OnnxBuilder, node: OnnxNode, q: str, k: str, lengths: _Len
     if not cos:
         raise CompileError(f"{node.label}: do_rotary=1 needs cos_cache and sin_cache")
     if given and lengths.prompt:
-        first = builder.emit("Slice", [shaped(builder, given, [-1]), *(builder.ints("bound", [n]) for n in (0, 1, 0))])
+        first = builder.emit(
+            "Slice", [shaped(builder, given, [-1]), *(builder.ints("bound", [n]) for n in (0, 1, 0, 1))]
+        )
         positions = consecutive_positions(builder, first, lengths.batch, lengths.new)
     else:
         positions = given or consecutive_positions(builder, lengths.past, lengths.batch, lengths.new)
@@ -232,7 +234,7 @@ def _visible_keys(builder: OnnxBuilder, node: OnnxNode, lengths: _Lengths) -> st
 def _columns(builder: OnnxBuilder, x: str, count: int, axis: int = 2) -> str:
     if builder.shape(x)[axis] == count:
         return x
-    return builder.emit("Slice", [x, *(builder.ints("bound", [n]) for n in (0, count, axis))])
+    return builder.emit("Slice", [x, *(builder.ints("bound", [n]) for n in (0, count, axis, 1))])
 
 
 def _zeros(builder: OnnxBuilder, like: str, rows: int) -> str:

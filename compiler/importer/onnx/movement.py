@@ -273,11 +273,12 @@ def _check_axes(builder: OnnxBuilder, node: OnnxNode) -> None:
 
 @handles("Transpose")
 def transpose(builder: OnnxBuilder, node: OnnxNode) -> None:
-    """Checks that perm names each axis once, which onnx does not require, and emits the node unchanged."""
-    perm, rank = node.attrs.get("perm"), len(builder.shape(node.input(0)))
-    if perm is not None and sorted(perm) != list(range(rank)):
-        raise CompileError(f"{node.label}: perm={list(perm)} must name each of the {rank} axes of its input once")
-    builder.passthrough(node)
+    """Imports Transpose: perm always present, and checked to name each axis once, which onnx does not require."""
+    rank = len(builder.shape(node.input(0)))
+    perm = [int(p) for p in node.attrs.get("perm", range(rank)[::-1])]
+    if sorted(perm) != list(range(rank)):
+        raise CompileError(f"{node.label}: perm={perm} must name each of the {rank} axes of its input once")
+    builder.passthrough(node, perm=perm or None)
 
 
 @handles("GatherND")

@@ -129,4 +129,4 @@ def spread(b: TfliteBuilder, x: str, t: FileTensor, strides: list[int]) -> str:
     padded = b.onnx("Pad", [apart, shape(*[0] * 9, sh - 1, 0, sw - 1), zero])
     whole = b.onnx("Reshape", [padded, shape(n, c, h * sh, w * sw)], {"allowzero": 1})
     ends = shape((h - 1) * sh + 1, (w - 1) * sw + 1)
-    return b.onnx("Slice", [whole, shape(0, 0), ends, shape(2, 3)])
+    return b.onnx("Slice", [whole, shape(0, 0), ends, shape(2, 3), shape(1, 1)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
@@ -41,8 +41,7 @@ class ByteProducts(Products):
         data, scale, zero = self._weights(window.axis, 0)
         data = data.transpose(window.order)
         if left_to_builtin(b, b.source(0), b.source(1), scale):
-            attrs = {"kernel_shape": window.kernel, **window.sliding}
-            self._builtin(window, b.value(0, PLANES), data, scale, zero, attrs)
+            self._builtin(window, b.value(0, PLANES), data, scale, zero)
             return
         inputs = [b.value(0, PLANES), self._constant(data, Quant.of(scale, zero, 0)), *self._bias(2, len(data))]
         conv = QConv(kernel=tuple(window.kernel), **window.sliding).clamped(*b.clamp())
@@ -57,7 +56,7 @@ class ByteProducts(Products):
                 raise b.refuse(f"pads {window.pads} beyond the kernel {kernel}")
             turned = data[:, ::-1, ::-1].transpose(0, 3, 1, 2)
             planes = spread(b, b.value(window.x, PLANES), x, window.strides)
-            self._builtin(window, planes, turned, scale, zero, {"kernel_shape": kernel, "pads": around})
+            self._builtin(replace(window, strides=[1, 1], pads=around), planes, turned, scale, zero)
             return
         weights = self._constant(data.transpose(window.order), Quant.of(scale, zero, 1))
         inputs, reason = [b.value(window.x, PLANES), weights], ""
@@ -96,12 +95,11 @@ class ByteProducts(Products):
         check_types(self.b, self.b.source(x), self.b.source(1))
         return found
 
-    def _builtin(
-        self, window: Window, x: str, data: np.ndarray, scale: np.ndarray, zero: np.ndarray, attrs: dict[str, Any]
-    ) -> None:
+    def _builtin(self, window: Window, x: str, data: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> None:
         """Makes the convolution of planes `x` by weights `data` [O,C/group,kh,kw] as the built-in kernels do."""
         b, channels = self.b, window.out[1]
         product = BuiltinProduct(b, b.source(window.x), scale, channels)
+        attrs = {"kernel_shape": window.kernel, **window.sliding}
         made = product.convolution(x, data, zero, self._bias(window.bias, channels), attrs)
         b.onnx("Identity", [made], output=b.result(window.out, PLANES))
 

@@ -126,7 +126,8 @@ def _results(b: TfliteBuilder, kept: int, corners: list[str], boxes: str, values
     def emit_result(name: str, k: int, shape: list[int]) -> None:
         pads = [0] * len(shape) + [0, kept - count, *[0] * (len(shape) - 2)]
         full = b.reshaped(name, [1, count, *shape[2:]])
-        full = b.onnx("Pad", [full, b.constant("pads", pads, np.int64)])
+        zero = b.constant("value", 0, b.graph.tensor(full).dtype)
+        full = b.onnx("Pad", [full, b.constant("pads", pads, np.int64), zero])
         b.onnx("Identity", [full], output=b.result(shape, k=k))
 
     sides = [b.onnx("Mul", [b.onnx("Gather", [side, boxes], {"axis": 0}), there]) for side in corners]

@@ -52,7 +52,7 @@ def pool(b: TfliteBuilder, op: FileOp) -> None:
 def _pooled(b: TfliteBuilder, x: str) -> str:
     """The maxima or averages of real values [N,C,H,W] in the op's windows."""
     kernel, strides, pads, _ = pool_windows(b)
-    attrs = {"kernel_shape": kernel, "strides": strides, "pads": pads}
+    attrs = {"kernel_shape": kernel, "strides": strides, "pads": pads, "dilations": [1, 1]}
     return b.onnx("MaxPool" if b.op.name == "MAX_POOL_2D" else "AveragePool", [x], attrs)
 
 

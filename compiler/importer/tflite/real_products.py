@@ -19,7 +19,7 @@ class RealProducts(Products):
         self._convolved("Conv", window, window.sliding)
 
     def transposed(self, window: Window) -> None:
-        sliding = {"strides": window.strides, "pads": window.pads, "output_padding": window.extra}
+        sliding = {**window.sliding, "output_padding": window.extra}
         self._convolved("ConvTranspose", window, sliding)
 
     def _convolved(self, op: str, window: Window, sliding: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.compiler.graph.graph import Graph, Node, Tensor
+from tilewright.compiler.graph.moves import box_of, is_box, permutation, places_of
 from tilewright.compiler.npu.blocks.blocked import Blocked
 from tilewright.compiler.npu.views import View, plane_shape, planes_of
 from tilewright.isa.program import Layout
@@ -34,13 +35,16 @@ def alias_of(graph: Graph, move: Node, name: str, source: Blocked) -> Blocked | 
     if source.view.bytes > 1:  # what the blocks of the other byte need is not found
         return None
     if move.op == "Transpose":
-        return _transposed(move, before, after, source)
+        return _transposed(move, after, source)
     if move.op in ("Slice", "Split", "Gather"):
-        part = _part(graph, move, name)
-        found = None if part is None else _cut(before, after, source, *part)
-        if found is None or part is None or part[1] == after.shape:
+        places = places_of(graph, move, move.outputs.index(name))
+        if places is None or not is_box(places) or (move.op == "Gather" and len(places[move.attrs["axis"]]) != 1):
+            return None
+        size = tuple(map(len, places))
+        found = _cut(before, after, source, [first for first, _ in box_of(places)], size)
+        if found is None or size == after.shape:
             return found
-        before, source = replace(before, shape=part[1]), found  # Gather of one place drops its axis
+        before, source = replace(before, shape=size), found  # Gather of one place drops its axis
     for layout in (_FIRST, _LAST):
         planes = plane_shape(after.shape, layout)
         if planes is None or (layout is _FIRST and len(after.shape) == 2):
@@ -65,32 +69,6 @@ def _heads_of_a_row(after: Tensor, source: Blocked) -> Blocked | None:
     return None
 
 
-def _part(graph: Graph, move: Node, name: str) -> tuple[list[int], tuple[int, ...]] | None:
-    """First index and size along every axis of what a Slice, Split or Gather takes, None if it is no such box."""
-    shape, after = graph.tensor(move.inputs[0]).shape, graph.tensor(name).shape
-    begin, size = [0] * len(shape), list(shape)
-    constants = [graph.const(i) for i in move.inputs[1:]]
-    if not constants or any(c is None for c in constants):
-        return None
-    values = [[int(v) for v in c.reshape(-1)] for c in constants if c is not None]
-    match move.op:
-        case "Slice":
-            starts, ends, axes, steps = values
-            if any(step != 1 for step in steps):
-                return None
-            for start, end, axis in zip(starts, ends, axes, strict=True):  # bounds may count from the end
-                begin[axis], size[axis] = slice(start, end).indices(shape[axis])[0], after[axis]
-        case "Split":
-            axis, number = int(move.attrs["axis"]), move.outputs.index(name)
-            begin[axis], size[axis] = sum(values[0][:number]), values[0][number]
-        case _:
-            axis = int(move.attrs.get("axis", 0)) % len(shape)
-            if len(values[0]) != 1:
-                return None
-            begin[axis], size[axis] = values[0][0] % shape[axis], 1
-    return begin, tuple(size)
-
-
 def _cut(before: Tensor, after: Tensor, source: Blocked, begin: Sequence[int], size: tuple[int, ...]) -> Blocked | None:
     """A box of the operand in its layout, None where channels do not begin with a block."""
     v, rank = source.view, len(size)
@@ -112,12 +90,12 @@ def _cut(before: Tensor, after: Tensor, source: Blocked, begin: Sequence[int], s
     return Blocked(source.layout, replace(v, tensor=after.name, n=n, c=c, h=h, w=w, offset=offset), alias=True)
 
 
-def _transposed(move: Node, before: Tensor, after: Tensor, source: Blocked) -> Blocked | None:
-    perm = tuple(move.attrs.get("perm") or range(len(before.shape))[::-1])
-    if perm == tuple(range(len(perm))):
+def _transposed(move: Node, after: Tensor, source: Blocked) -> Blocked | None:
+    perm = permutation(move)
+    if perm == sorted(perm):
         return Blocked(source.layout, replace(source.view, tensor=after.name), alias=True)
     v = source.view
-    if perm == (0, 2, 1) and _rows_follow(v):  # channels change their axis, not their place
+    if perm == [0, 2, 1] and _rows_follow(v):  # channels change their axis, not their place
         flat = replace(v, h=1, w=v.h * v.w, sh=v.h * v.w * v.block, tensor=after.name)
         return Blocked(_LAST if source.layout is _FIRST else _FIRST, flat, alias=True)
     return None

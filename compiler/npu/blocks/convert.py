@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.compiler.graph.graph import Node, Tensor
+from tilewright.compiler.graph.moves import permutation
 from tilewright.compiler.npu.blocks.blocked import BlockedBuffer, Contents
 from tilewright.compiler.npu.blocks.layouts import Layouts
 from tilewright.compiler.npu.blocks.tables import Table, from_bytes, pack_tables, unpack_tables, with_bytes
@@ -60,7 +61,7 @@ class Converter:
             if maker.op != "Transpose" or maker.inputs[0] in self._plain or self.keep_all:
                 self.run_node(self.wiring.producers[name])
                 return name
-            own = _perm(maker, len(perm))
+            own = permutation(maker)
             source, perm = maker.inputs[0], [own[axis] for axis in perm]
         self._plain.add(name)
         tables = unpack_tables(self.graph.tensor(source).shape, found.layout, self.block)
@@ -107,7 +108,7 @@ class Converter:
             maker = self.wiring.producers[name]
             if maker.op != "Transpose":
                 break
-            perm = _perm(maker, len(tables))
+            perm = permutation(maker)
             name, tables = maker.inputs[0], [tables[perm.index(axis)] for axis in range(len(tables))]
         return self.plain(name), tables
 
@@ -171,8 +172,3 @@ class Converter:
         self._plain.add(target)
         self.tasks.append(Node("Reshape", [source, target], [name], {}, name))
         return name
-
-
-def _perm(transpose: Node, rank: int) -> list[int]:
-    """Returns the axis of the operand by that of the result, for a Transpose."""
-    return list(transpose.attrs.get("perm") or range(rank)[::-1])

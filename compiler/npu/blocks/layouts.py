@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 
 from tilewright.compiler.graph.graph import Node
+from tilewright.compiler.graph.moves import permutation
 from tilewright.compiler.npu.blocks.alias import MOVES, alias_of, heads_of, planes_of_rows
 from tilewright.compiler.npu.blocks.blocked import Blocked
 from tilewright.compiler.npu.blocks.wiring import Wiring
@@ -77,8 +78,7 @@ class Layouts:
         graph, move = self.wiring.graph, self.wiring.producers.get(name)
         if move is None or move.op != "Transpose":
             return None
-        shape = graph.tensor(name).shape
-        perm = list(move.attrs.get("perm") or range(len(shape))[::-1])
+        perm = permutation(move)
         perm[-2:] = perm[:-3:-1]
         if perm == sorted(perm):
             return self.find(move.inputs[0])

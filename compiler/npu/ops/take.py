@@ -47,8 +47,5 @@ class Take(NpuOp[QTake]):
 
 def _places(node: TypedNode[QTake]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Rows and columns of the operand that the result has."""
-    found = [
-        tuple(range(n)) if places is None else places
-        for places, n in zip(node.op.indices[2:], node.x.shape[2:], strict=True)
-    ]
+    found = [tuple(places) for places in node.op.places(node.x.shape)[2:]]
     return (found[0], found[1]) if len(found) == 2 else ((0,), found[0])

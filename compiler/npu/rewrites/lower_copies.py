@@ -17,12 +17,12 @@ from itertools import pairwise
 import numpy as np
 
 from tilewright.compiler.graph.graph import Graph, Node, Tensor
+from tilewright.compiler.graph.moves import bounds_of, permutation, places_of
 from tilewright.compiler.graph.ops.concat import QConcat
 from tilewright.compiler.graph.ops.product import QMatMul
 from tilewright.compiler.graph.ops.take import QTake
 from tilewright.compiler.graph.quantization import is_activation
 from tilewright.compiler.npu.rewrites.rewriter import Rewriter
-from tilewright.compiler.passes.boxes import bounds_of
 from tilewright.isa.config import NpuConfig
 
 #: Parts of a Concat at most: each is a layer.
@@ -83,30 +83,27 @@ class _Copies:
         assert isinstance(op, QTake)
         if len(x.shape) < 3 or op.indices[-2:] != (None, None):
             return []
-        axes = [range(size) if places is None else places for places, size in zip(op.indices[:-2], x.shape)]
+        axes = op.places(x.shape)[:-2]
         places = np.ravel_multi_index(np.ix_(*axes), x.shape[:-2]).reshape(-1)
         made = self._images(x.name, places, y.shape[:-2])
         return [*self.made, self._renamed(made)] if made is not None else []
 
     def _gather(self) -> list[Node]:
         x, y = self._ends()
-        places = self.graph.const(self.node.inputs[1])
-        if places is None or places.ndim != 1 or places.size < 2 or len(x.shape) not in (2, 3):
+        places, axis = places_of(self.graph, self.node), len(x.shape) - 2
+        if places is None or axis not in (0, 1) or int(self.node.attrs["axis"]) % len(x.shape) != axis:
             return []
-        if int(self.node.attrs.get("axis", 0)) % len(x.shape) != len(x.shape) - 2 or x.quant is None:
+        if len(y.shape) != len(x.shape) or len(places[axis]) < 2 or x.quant is None or not x.quant.same_as(y.quant):
             return []
-        if not x.quant.same_as(y.quant):
-            return []
-        made = self._parts(x.name, len(x.shape) - 2, places % x.shape[-2])
+        made = self._parts(x.name, axis, np.array(places[axis]))
         return [*self.made, self._renamed(made)] if made is not None else []
 
     def _images(self, name: str, places: np.ndarray, batch: Sequence[int]) -> str | None:
         """Images of [.., rows, columns], counted along all axes before, as a tensor with `batch` in front; None if
         these are too many parts."""
         maker = self.rewriter.wiring.producers.get(name)
-        rank = len(self.graph.tensor(name).shape)
         if maker is not None and maker.op == "Transpose":
-            perm = list(maker.attrs.get("perm") or range(rank)[::-1])
+            perm = permutation(maker)
             if perm[-1] < perm[-2]:  # rows and columns are exchanged behind the copies, not before
                 rows = self._turned(maker.inputs[0], [*perm[:-2], perm[-1], perm[-2]])
                 copied = self._flat_images(rows, places, batch)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
+from tilewright.compiler.graph.moves import bounds_of
 from tilewright.compiler.graph.ops.elementwise import IDENTITY_TABLE, AddConstants, QAdd, QLut
 from tilewright.compiler.graph.ops.pooling import QMaxPool
 from tilewright.compiler.graph.quantization import is_activation, limits
@@ -27,7 +28,6 @@ from tilewright.compiler.npu.place.place import usual_layout
 from tilewright.compiler.npu.rewrites.channel_moves import MOST_KERNEL, ROWS_AS_PLANES, rows_as_planes, selected
 from tilewright.compiler.npu.rewrites.rewriter import Rewriter
 from tilewright.compiler.npu.views import broadcast_ok
-from tilewright.compiler.passes.boxes import bounds_of
 from tilewright.compiler.passes.fold.clean_up import clean_up
 from tilewright.isa.config import NpuConfig
 

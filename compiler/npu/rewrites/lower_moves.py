@@ -16,9 +16,12 @@ tensor or is its only reader, it moves it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
+from tilewright.compiler.graph.moves import bounds_of, is_box, permutation, places_of
 from tilewright.compiler.graph.ops.convolution import QConv, QConvTranspose
 from tilewright.compiler.graph.ops.product import QMatMul
 from tilewright.compiler.graph.quantization import is_activation
@@ -110,11 +113,8 @@ class _Move:
                 return self._space()
             case "Reshape":
                 return self._shuffled()
-            case "Slice" | "Split" if len(self.x.shape) == 4:
+            case "Slice" | "Split" | "Gather" if len(self.x.shape) == 4:
                 return self._parts()
-            case "Gather" if len(self.x.shape) == 4 and int(self.node.attrs.get("axis", 0)) % 4 == 1:
-                places = self.graph.const(self.node.inputs[1])
-                return None if places is None else [self._selected(self.x, self.y, places % self.x.shape[1])]
             case "Pad" if len(self.x.shape) == 4:
                 return self._padded()
         return None
@@ -125,7 +125,7 @@ class _Move:
         few = (self.y if deep else self.x).shape[1]
         # Channel of the deep tensor for every one of the other, row and column in a block.
         every = np.arange(few * block * block)
-        if deep and self.node.attrs.get("mode", "DCR") in ("CRD", b"CRD"):
+        if deep and self.node.attrs.get("mode") == "CRD":
             places = every.reshape(few, block, block)
         else:
             places = every.reshape(block, block, few).transpose(2, 0, 1)
@@ -144,53 +144,37 @@ class _Move:
         n, c, h, w = self.y.shape
         if source.shape != self.y.shape or len(shape) != 5 or (shape[0], *shape[3:]) != (n, h, w):
             return None
-        if (
-            turned.attrs.get("perm") != [0, 2, 1, 3, 4]
-            or source.quant is None
-            or not source.quant.same_as(self.y.quant)
-        ):
+        same = source.quant is not None and source.quant.same_as(self.y.quant)
+        if permutation(turned) != [0, 2, 1, 3, 4] or not same:
             return None
         places = np.arange(c).reshape(shape[1:3]).T.reshape(-1)
         return [self._selected(source, self.y, places)]
 
     def _parts(self) -> list[Node] | None:
-        """Parts along the channels, where one of them begins within a block."""
-        begins = self._begins()
-        if begins is None or all(first % self.rewriter.config.block_in == 0 for first in begins):
+        """Parts along the channels, where one of them begins within a block; all of a Gather's channels."""
+        block, gather, chosen = self.rewriter.config.block_in, self.node.op == "Gather", list[Sequence[int]]()
+        for number in range(len(self.node.outputs)):
+            places = places_of(self.graph, self.node, number)
+            if places is None or any(places[axis] != range(self.x.shape[axis]) for axis in (0, 2, 3)):
+                return None
+            chosen.append(places[1])
+        if not gather and (not is_box(tuple(chosen)) or all(channels[0] % block == 0 for channels in chosen)):
             return None
         found = []
-        for name, first in zip(self.node.outputs, begins, strict=True):
-            part = self.wiring.tensor(name)
-            if first % self.rewriter.config.block_in:
-                found.append(self._selected(self.x, part, np.arange(first, first + part.shape[1])))
+        for name, channels in zip(self.node.outputs, chosen, strict=True):
+            if gather or channels[0] % block:
+                found.append(self._selected(self.x, self.wiring.tensor(name), np.array(channels)))
             else:
-                bounds = ([first], [first + part.shape[1]], [1], [1])
-                inputs = [self.graph.constant("part", np.array(v, np.int64)) for v in bounds]
-                found.append(Node("Slice", [self.x.name, *inputs], [name], {}, self.node.name, self.node.origin))
+                bounds = bounds_of(self.graph, channels[0], channels[-1] + 1, 1)
+                found.append(Node("Slice", [self.x.name, *bounds], [name], {}, self.node.name, self.node.origin))
         return found
-
-    def _begins(self) -> list[int] | None:
-        """First channels of the results; None where something else is cut, too."""
-        constants = [self.graph.const(name) for name in self.node.inputs[1:]]
-        if any(value is None for value in constants):
-            return None
-        values = [[int(v) for v in value.reshape(-1)] for value in constants if value is not None]
-        if self.node.op == "Split":
-            if int(self.node.attrs.get("axis", 0)) % 4 != 1 or not values:
-                return None
-            return [sum(values[0][:i]) for i in range(len(self.node.outputs))]
-        others = (self.x.shape[0], *self.x.shape[2:]) != (self.y.shape[0], *self.y.shape[2:])
-        if others or len(values) != 4 or any(step != 1 for step in values[3]):
-            return None
-        starts = {axis % 4: start for start, axis in zip(values[0], values[2], strict=True)}
-        return [slice(starts.get(1, 0), None).indices(self.x.shape[1])[0]]
 
     def _padded(self) -> list[Node] | None:
         pads, value = (
             (self.graph.const(name) for name in self.node.inputs[1:3]) if len(self.node.inputs) > 2 else (None,) * 2
         )
         quant, mode = self.x.quant, self.node.attrs.get("mode", "constant")
-        if pads is None or value is None or quant is None or mode not in ("constant", b"constant"):
+        if pads is None or value is None or quant is None or mode != "constant":
             return None
         n, c, top, left, m, d, bottom, right = (int(p) for p in pads) if pads.size == 8 else (-1,) * 8
         if n or m or min(c, d, top, left, bottom, right) < 0 or int(value.reshape(())) != int(quant.zero_point):

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from tilewright.compiler.graph.graph import Graph, Node
+from tilewright.compiler.graph.moves import bounds_of, taken_box, whole_box
 from tilewright.compiler.graph.ops.convolution import QConv
 from tilewright.compiler.graph.ops.product import QMatMul
 from tilewright.compiler.npu.rewrites.channel_moves import ROWS_AS_PLANES, moving, rows_as_planes
 from tilewright.compiler.npu.rewrites.rewriter import Rewriter
-from tilewright.compiler.passes.boxes import bounds_of, taken_box, whole_box
 from tilewright.isa.config import NpuConfig
 
 _HEADS = [0, 2, 1, 3]

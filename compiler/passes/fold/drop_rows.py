@@ -17,12 +17,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tilewright.compiler.graph.graph import Graph, Node
+from tilewright.compiler.graph.moves import Box, is_box, permutation, places_of, taken_box, whole_box
 from tilewright.compiler.graph.ops.elementwise import Elementwise
 from tilewright.compiler.graph.ops.norm import QNorm
 from tilewright.compiler.graph.ops.product import QMatMul
 from tilewright.compiler.graph.ops.softmax import QSoftmax
 from tilewright.compiler.graph.tensor import Tensor
-from tilewright.compiler.passes.boxes import Box, in_order, taken_box, whole_box
 
 
 def drop_rows(graph: Graph) -> None:
@@ -93,7 +93,7 @@ class _NeededBoxes:
             pairs = dict(same_axes(shape, self.graph.tensor(node.outputs[0]).shape)) if index == 0 else {}
             return tuple(box[pairs[axis]] if axis in pairs else full for axis, full in enumerate(whole))
         if node.op == "Transpose":
-            return tuple(box[_perm(node, len(shape)).index(axis)] for axis in range(len(shape)))
+            return tuple(box[permutation(node).index(axis)] for axis in range(len(shape)))
         if isinstance(node.quantized, Elementwise):
             if len(shape) < 2 or shape[-2] == 1:
                 return whole
@@ -109,10 +109,6 @@ def _is_row_wise(node: Node, shape: Sequence[int]) -> bool:
     if isinstance(op, QSoftmax):
         return op.axis % len(shape) == len(shape) - 1
     return isinstance(op, (QMatMul, QNorm, Elementwise))
-
-
-def _perm(node: Node, rank: int) -> list[int]:
-    return list(node.attrs.get("perm") or range(rank)[::-1])
 
 
 def same_axes(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -200,17 +196,17 @@ class _Narrowing:
 
     def _slice(self, source: str, has: Box, box: Box) -> str:
         graph, tensor = self.graph, self.graph.tensor(source)
-        begin = [a - first for (a, _), (first, _) in zip(box, has)]
-        end = [b - first for (_, b), (first, _) in zip(box, has)]
         if tensor.data is not None:
-            part = tensor.data[tuple(slice(a, b) for a, b in zip(begin, end))]
+            part = tensor.data[tuple(slice(a - first, b - first) for (a, b), (first, _) in zip(box, has))]
             return graph.constant(source, np.ascontiguousarray(part), tensor.quant)
         fresh = self._part(tensor, box)
-        axes = [axis for axis, size in enumerate(tensor.shape) if end[axis] - begin[axis] != size]
-        bounds = ([v[axis] for axis in axes] for v in (begin, end, range(len(box)), [1] * len(box)))
-        constants = [graph.constant("rows", np.array(v, np.int64)) for v in bounds]
-        self.nodes.append(Node("Slice", [source, *constants], [fresh], {}, fresh))
+        self.nodes.append(Node("Slice", [source, *self._bounds(has, box)], [fresh], {}, fresh))
         return fresh
+
+    def _bounds(self, has: Box, box: Box) -> list[str]:
+        """The constant inputs of a Slice of a box out of a tensor that has another one."""
+        cut = [(a - own[0], b - own[0], k, 1) for k, ((a, b), own) in enumerate(zip(box, has)) if (a, b) != own]
+        return [self.graph.constant("rows", np.array(v, np.int64)) for v in zip(*cut)]
 
     def _part(self, tensor: Tensor, box: Box) -> str:
         fresh = self.graph.unique(f"{tensor.name}.rows")
@@ -220,20 +216,15 @@ class _Narrowing:
     def _select(self, node: Node) -> None:
         """Adds a Slice or Gather of the computed part of its operand."""
         source, has = self.there[node.inputs[0]]
-        graph = self.graph
-        if taken_box(graph, node) == has and in_order(graph, node):
+        graph, places, box = self.graph, places_of(self.graph, node), taken_box(self.graph, node)
+        assert places is not None and box is not None
+        if box == has and is_box(places):
             shape = graph.constant("shape", np.array(graph.tensor(node.outputs[0]).shape, np.int64))
             self.nodes.append(Node("Reshape", [source, shape], node.outputs, {}, node.name, node.origin))
-            return
-        whole = self.graph.tensor(node.inputs[0]).shape
-        constants = [np.array(graph.const(name)) for name in node.inputs[1:]]  # others may read them too
-        if node.op == "Gather":
-            axis = int(node.attrs.get("axis", 0)) % len(whole)
-            constants[0] = constants[0] % whole[axis] - has[axis][0]
+        elif node.op == "Slice":
+            self.nodes.append(replace(node, inputs=[source, *self._bounds(has, box)]))
         else:
-            starts, ends, axes = ([int(v) for v in c] for c in constants[:3])
-            for number, (start, end, axis) in enumerate(zip(starts, ends, axes, strict=True)):
-                first, last, _ = slice(start, end).indices(whole[axis])
-                constants[0][number], constants[1][number] = first - has[axis][0], last - has[axis][0]
-        inputs = [source, *(graph.constant("rows", c.astype(np.int64)) for c in constants)]
-        self.nodes.append(replace(node, inputs=inputs))
+            axis = int(node.attrs["axis"]) % len(has)
+            indices = np.array(places[axis], np.int64) - has[axis][0]
+            rows = graph.constant("rows", indices.reshape(graph.tensor(node.inputs[1]).shape))
+            self.nodes.append(replace(node, inputs=[source, rows]))

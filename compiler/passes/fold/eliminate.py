@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.compiler.graph.graph import Graph, Node
+from tilewright.compiler.graph.moves import permutation
 from tilewright.compiler.graph.ops.concat import QConcat
 from tilewright.compiler.graph.ops.elementwise import IDENTITY_TABLE, QLut
 from tilewright.compiler.graph.tensor import EIGHT_BIT
@@ -109,8 +110,7 @@ def _unchanged(graph: Graph, node: Node, producers: dict[str, Node]) -> str | No
         case "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" | "Expand" | "Tile":
             return name if same else None
         case "Transpose":
-            perm = node.attrs.get("perm") or list(range(len(x.shape)))[::-1]
-            moved = [p for p in perm if x.shape[p] != 1]
+            moved = [p for p in permutation(node) if x.shape[p] != 1]
             return name if same and moved == sorted(moved) else None
         case "Slice":
             steps = graph.const(node.inputs[4]) if len(node.inputs) > 4 else np.ones(1)

@@ -24,6 +24,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.compiler.graph.graph import Graph, Node
+from tilewright.compiler.graph.moves import permutation
 from tilewright.compiler.graph.ops.convolution import QConv
 from tilewright.compiler.graph.ops.quantized_op import Windowed
 from tilewright.compiler.graph.tensor import EIGHT_BIT
@@ -113,8 +114,7 @@ def to_reshape(view: _View, node: Node) -> bool:
     graph = view.graph
     shape = graph.tensor(node.inputs[0]).shape
     if node.op == "Transpose":
-        perm = _perm(graph, node)
-        moved = [p for p in perm if shape[p] != 1]
+        moved = [p for p in permutation(node) if shape[p] != 1]
         if moved != sorted(moved):
             return False
     target = np.asarray(graph.tensor(node.outputs[0]).shape, np.int64)
@@ -134,14 +134,9 @@ def transpose_chain(view: _View, node: Node) -> bool:
     inner = view.maker(node.inputs[0], "Transpose")
     if inner is None:
         return False
-    first, second = _perm(view.graph, inner), _perm(view.graph, node)
-    node.inputs, node.attrs = [inner.inputs[0]], {"perm": [first[p] for p in second]}
+    first = permutation(inner)
+    node.inputs, node.attrs = [inner.inputs[0]], {"perm": [first[p] for p in permutation(node)]}
     return True
-
-
-def _perm(graph: Graph, node: Node) -> list[int]:
-    rank = len(graph.tensor(node.inputs[0]).shape)
-    return list(node.attrs.get("perm") or range(rank - 1, -1, -1))
 
 
 def drop_expand(view: _View, node: Node) -> bool:
@@ -186,7 +181,7 @@ def transposed_operand(view: _View, node: Node) -> bool:
     changed = False
     for i, key in ((0, "transA"), (1, "transB")):
         move = view.maker(node.inputs[i], "Transpose")
-        if move is not None and _perm(view.graph, move) == [1, 0]:
+        if move is not None and permutation(move) == [1, 0]:
             node.inputs = [move.inputs[0] if k == i else n for k, n in enumerate(node.inputs)]
             node.attrs = {**node.attrs, key: 0 if node.attrs.get(key) else 1}
             changed = True

@@ -16,7 +16,7 @@ from tilewright.compiler.passes.integer_rules.site import Site
 _ONE = 1 << 11
 
 
-@integer_rule("Resize", "Upsample")
+@integer_rule("Resize")
 def resize_linear(site: Site) -> list[Node] | None:
     """The rule of rows and columns whose scale is a power of two and stays. Then all float operations of onnxruntime
     are exact but the last rounding, which is to even. With any other scale earlier roundings decide the side of a tie
@@ -29,11 +29,8 @@ def resize_linear(site: Site) -> list[Node] | None:
         return None
     if math.frexp(float(x.quant.scale))[0] != 0.5 or (site.low, site.high) != limits(site.out.dtype):
         return None
-    constants = [site.graph.const(name) if name else None for name in node.inputs]
-    if any(name and value is None for name, value in zip(node.inputs[1:], constants[1:], strict=True)):
-        return None
-    how = Resampling.of(node.op, node.attrs, site.graph.opset, constants, x.shape, site.out.shape)
-    if how.crops or how.scales[:2] != (1.0, 1.0) or x.shape[:2] != site.out.shape[:2]:
+    how = Resampling.of(site.graph, node)
+    if how is None or how.crops or how.scales[:2] != (1.0, 1.0) or x.shape[:2] != site.out.shape[:2]:
         return None
     rows, columns = (_places(how, axis) for axis in (2, 3))
     if rows is None or columns is None or rows.one * columns.one > 1 << 14:  # products of two shares are exact
@@ -42,7 +39,7 @@ def resize_linear(site: Site) -> list[Node] | None:
 
 
 def is_linear(node: Node) -> bool:
-    return node.op in ("Resize", "Upsample") and node.attrs.get("mode", "nearest") in ("linear", b"linear")
+    return node.op == "Resize" and node.attrs.get("mode") == "linear"
 
 
 def _places(how: Resampling, axis: int) -> Places | None:

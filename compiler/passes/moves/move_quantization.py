@@ -18,11 +18,12 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
+from tilewright.compiler.graph.moves import permutation
 from tilewright.compiler.graph.quantization import AS_LITERT, dequantize, is_activation, quantize, quantize_by
+from tilewright.compiler.graph.resampling import Resampling
 from tilewright.compiler.graph.tensor import EIGHT_BIT
 from tilewright.compiler.passes.annotate import MONOTONE, MOVES, annotate, quant_of
 from tilewright.compiler.passes.fold.fold_constants import fold_constants
-from tilewright.compiler.passes.moves.recognise_takes import repeats
 
 
 def move_quantization(graph: Graph) -> None:
@@ -44,7 +45,7 @@ def _transpose_weights(graph: Graph) -> None:
         tensor = graph.tensor(source.inputs[0])
         if tensor.data is None:
             continue
-        perm = list(node.attrs.get("perm") or range(len(tensor.shape) - 1, -1, -1))
+        perm = permutation(node)
         axis = perm.index(quant.axis)
         moved = Quant(quant.scale, quant.zero_point, axis)
         name = graph.constant(f"{tensor.name}.transposed", np.ascontiguousarray(tensor.data.transpose(perm)), moved)
@@ -54,10 +55,8 @@ def _transpose_weights(graph: Graph) -> None:
 def movable(graph: Graph, node: Node, sinking: bool) -> bool:
     """True if the node only moves elements of its first input."""
     if node.op == "Resize":
-        mode = node.attrs.get("mode")
-        return node.attrs.get("coordinate_transformation_mode") != "tf_crop_and_resize" and (
-            mode == "nearest" or (mode == "linear" and repeats(graph, node))
-        )
+        how = Resampling.of(graph, node)
+        return how is not None and not how.crops and how.copies(node.attrs["mode"])
     if node.op == "Pad" and node.attrs.get("mode") == "constant":
         return graph.const(node.inputs[2]) is not None
     if node.op == "MaxPool":

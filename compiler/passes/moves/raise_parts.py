@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.compiler.graph.graph import Graph, Node, Tensor
-from tilewright.compiler.passes.boxes import Box, bounds_of, in_order, taken_box, whole_box
+from tilewright.compiler.graph.moves import Box, bounds_of, box_of, is_box, permutation, places_of
 
 
 def raise_parts(graph: Graph) -> None:
@@ -34,7 +34,7 @@ def _raise_above(graph: Graph, consumers: dict[str, list[Node]], reshape: Node) 
     divided = graph.tensor(reshape.outputs[0])
     perm, packed, readers = list(range(len(divided.shape))), divided, consumers.get(divided.name, [])
     if len(readers) == 1 and readers[0].op == "Transpose" and divided.name not in graph.outputs:
-        perm = [int(p) for p in readers[0].attrs.get("perm") or perm[::-1]]
+        perm = permutation(readers[0])
         packed = graph.tensor(readers[0].outputs[0])
         readers = consumers.get(packed.name, [])
     if not readers or packed.name in graph.outputs or 0 in packed.shape:
@@ -56,19 +56,12 @@ def _raise_above(graph: Graph, consumers: dict[str, list[Node]], reshape: Node) 
 
 def _parts(graph: Graph, reader: Node, packed: Tensor) -> Iterator[tuple[str, Box]]:
     """The parts of a tensor that a node selects: names of its results, and the box of each; none for other nodes."""
-    if reader.inputs[0] != packed.name:
+    if reader.inputs[0] != packed.name or reader.op not in ("Split", "Slice", "Gather"):
         return
-    if reader.op == "Split":
-        axis, at = int(reader.attrs.get("axis", 0)) % len(packed.shape), 0
-        for name in reader.outputs:
-            box = list(whole_box(packed.shape))
-            box[axis] = at, at + (graph.tensor(name).shape[axis] if name else 0)
-            at = box[axis][1]
-            yield name, tuple(box)
-        return
-    taken = taken_box(graph, reader)
-    if taken is not None and in_order(graph, reader):
-        yield reader.outputs[0], taken
+    for number, name in enumerate(reader.outputs):
+        places = places_of(graph, reader, number)
+        if name and places is not None and is_box(places) and all(places):
+            yield name, box_of(places)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.compiler.graph.graph import Graph, Node, Tensor
+from tilewright.compiler.graph.moves import permutation
 from tilewright.compiler.passes.fold.simplify import simplify
 
 _UNARY = {
@@ -39,11 +40,6 @@ def sink_transposes(graph: Graph) -> None:
         simplify(graph)
 
 
-def _perm(graph: Graph, node: Node) -> list[int]:
-    rank = len(graph.tensor(node.inputs[0]).shape)
-    return [int(p) for p in node.attrs.get("perm") or range(rank - 1, -1, -1)]
-
-
 def _sink_one(graph: Graph) -> bool:
     """Moves one Transpose below all ops between it and the one it meets."""
     producers, consumers = graph.producers(), graph.consumers()
@@ -53,7 +49,7 @@ def _sink_one(graph: Graph) -> bool:
         path = _path(graph, producers, consumers, node)
         if path:
             for op in path:
-                _move_below(graph, producers, op, _perm(graph, node))
+                _move_below(graph, producers, op, permutation(node))
             return True
     return False
 
@@ -65,7 +61,7 @@ def _only_reader(graph: Graph, consumers: dict[str, list[Node]], name: str) -> N
 
 def _path(graph: Graph, producers: dict[str, Node], consumers: dict[str, list[Node]], start: Node) -> list[Node]:
     """The ops from `start` down to where its Transpose vanishes; empty where it does not."""
-    perm, at = _perm(graph, start), start
+    perm, at = permutation(start), start
     path: list[Node] = []
     while True:
         reader = _only_reader(graph, consumers, at.outputs[0])
@@ -112,7 +108,7 @@ def _can_pass(graph: Graph, producers: dict[str, Node], node: Node, perm: list[i
         return False
     for name in node.inputs:
         maker = producers.get(name)
-        turned = maker is not None and maker.op == "Transpose" and _perm(graph, maker) == perm
+        turned = maker is not None and maker.op == "Transpose" and permutation(maker) == perm
         constant = node.op != "Softmax" and node.op != "LogSoftmax" and graph.const(name) is not None
         on_path = maker is not None and _comes_from_transpose(graph, producers, name, perm)
         if not (turned or constant or on_path):
@@ -126,7 +122,7 @@ def _comes_from_transpose(graph: Graph, producers: dict[str, Node], name: str, p
     if node is None or len(graph.consumers().get(name, [])) != 1:
         return False
     if node.op == "Transpose":
-        return _perm(graph, node) == perm
+        return permutation(node) == perm
     passable = node.op in _UNARY or (node.op in _BINARY | _AXIS and len(node.inputs) > 0)
     return (
         passable

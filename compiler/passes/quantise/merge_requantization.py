@@ -16,6 +16,7 @@ import math
 import numpy as np
 
 from tilewright.compiler.graph.graph import Graph, Node, Quant
+from tilewright.compiler.graph.moves import permutation
 from tilewright.compiler.graph.quantization import AS_LITERT, limits
 from tilewright.compiler.graph.tensor import EIGHT_BIT
 from tilewright.compiler.passes.annotate import quant_of
@@ -73,7 +74,7 @@ def _next(graph: Graph, consumers: dict[str, list[Node]], node: Node) -> tuple[N
         if len(users) != 1 or name in graph.outputs:
             return None
         user = users[0]
-        perm = list(user.attrs.get("perm") or order[::-1]) if user.op == "Transpose" else None
+        perm = permutation(user) if user.op == "Transpose" else None
         if perm is not None and perm != order:
             turned = [turned[axis] for axis in perm]
         elif not _changes_nothing(graph, user, name):

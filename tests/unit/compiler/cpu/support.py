@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from tests.common import onnx_models
 from tests.common.segments import run_segment
 from tilewright.compiler.cpu import Segment, compile_segment, unsupported_reason
-from tilewright.compiler.graph.graph import Graph, Node, Tensor
+from tilewright.compiler.graph.graph import Graph
+from tilewright.compiler.importer import import_onnx
 
 
 def execute(segment: Segment, graph: Graph, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -26,28 +27,6 @@ def compile_all(graph: Graph) -> Segment:
     for node in graph.nodes:
         assert unsupported_reason(graph, node) is None, unsupported_reason(graph, node)
     return compile_segment(graph, graph.nodes, graph.inputs, graph.outputs, "kernel_under_test")
-
-
-def to_graph(model: onnx.ModelProto, shapes: dict[str, np.ndarray]) -> Graph:
-    """A graph of a model, tensor types taken from arrays of all its values."""
-    graph = Graph("test", model.opset_import[0].version)
-    for i in model.graph.initializer:
-        a = numpy_helper.to_array(i)
-        graph.add(Tensor(i.name, a.shape, a.dtype, a))
-    for name, a in shapes.items():
-        if name not in graph.tensors:
-            graph.add(Tensor(name, a.shape, a.dtype))
-    for n in model.graph.node:
-        attrs: dict[str, Any] = {}
-        for a in n.attribute:
-            v = helper.get_attribute_value(a)
-            if isinstance(v, onnx.TensorProto):
-                v = numpy_helper.to_array(v)
-            attrs[a.name] = v.decode() if isinstance(v, bytes) else v
-        graph.nodes.append(Node(n.op_type, list(n.input), list(n.output), attrs, n.name))
-    graph.inputs = [i.name for i in model.graph.input]
-    graph.outputs = [o.name for o in model.graph.output]
-    return graph
 
 
 def run_reference(model: onnx.ModelProto, feeds: dict, names: Sequence[str]) -> list[np.ndarray]:
@@ -79,7 +58,7 @@ def check(
     between = [o for n in nodes for o in n.output if o]
     everything = onnx_models.model_of(nodes, feeds, between, consts, opset=opset)
     values = dict(zip(between, run_reference(everything, feeds, between)))
-    graph = to_graph(onnx_models.model_of(nodes, feeds, outputs, consts, opset=opset), {**feeds, **values})
+    graph = import_onnx(onnx_models.model_of(nodes, feeds, outputs, consts, opset=opset))
     segment = compile_all(graph)
     for name, got in zip(outputs, execute(segment, graph, feeds)):
         assert_same(got, values[name], rtol)

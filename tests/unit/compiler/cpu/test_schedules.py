@@ -12,11 +12,12 @@ import pytest
 from onnx import helper
 
 from tests.common.onnx_models import model_of
-from tests.unit.compiler.cpu.support import execute, run_reference, to_graph
+from tests.unit.compiler.cpu.support import execute, run_reference
 from tilewright.compiler.cpu import Target, compile_segment, findings, load
 from tilewright.compiler.cpu.schedule import GemmSchedule, LoopSchedule, Schedules, fits
 from tilewright.compiler.cpu.tune import changes, tune
 from tilewright.compiler.graph.graph import Graph
+from tilewright.compiler.importer import import_onnx
 
 RNG = np.random.default_rng(3)
 
@@ -41,7 +42,7 @@ def network() -> tuple[Graph, dict[str, np.ndarray], np.ndarray]:
     names = ["c", "r", "t", "p", "s", "y"]
     model = model_of(nodes, feeds, ["y"], constants)
     values = dict(zip(names, run_reference(model_of(nodes, feeds, names, constants), feeds, names)))
-    return to_graph(model, feeds | values), feeds, values["y"]
+    return import_onnx(model), feeds, values["y"]
 
 
 def run(graph: Graph, feeds: dict[str, np.ndarray], schedules: Schedules) -> tuple[np.ndarray, list[str]]:
@@ -120,7 +121,7 @@ def test_tuning_finds_what_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
     constants = {"m": RNG.standard_normal((256, 256)).astype(np.float32)}
     feeds = {"x": RNG.standard_normal((200, 256)).astype(np.float32)}
     nodes = [n("MatMul", ["x", "m"], ["y"])]
-    graph = to_graph(model_of(nodes, feeds, ["y"], constants), feeds | {"y": np.zeros((200, 256), np.float32)})
+    graph = import_onnx(model_of(nodes, feeds, ["y"], constants))
     tensors = set(graph.tensors)
     ticks = itertools.count(0, 0.05)  # a clock of steps, so that a busy machine searches as far as any
     outcome = tune(graph, Target.host(), 20.0, clock=lambda: next(ticks))
@@ -185,7 +186,7 @@ def chain(last: str) -> tuple[Graph, dict[str, np.ndarray], np.ndarray]:
     feeds = {"x": RNG.standard_normal((30, 50)).astype(np.float32)}
     names = ["a", "b", "c", "d", "e", "f", "y"]
     values = dict(zip(names, run_reference(model_of(nodes, feeds, names, constants), feeds, names)))
-    graph = to_graph(model_of(nodes, feeds, ["y"], constants), feeds | values)
+    graph = import_onnx(model_of(nodes, feeds, ["y"], constants))
     return graph, feeds, values["y"]
 
 

@@ -38,10 +38,11 @@ def small() -> Graph:
     graph.add(Tensor("v", (40, 24, 3, 3), f4, rng.standard_normal((40, 24, 3, 3)).astype(f4)))
     for name, shape in (("a", (1, 24, 18, 18)), ("b", (1, 24, 18, 18)), ("c", (1, 40, 16, 16)), ("y", (1, 40, 16, 16))):
         graph.add(Tensor(name, shape, f4))
+    window = {"strides": [1, 1], "dilations": [1, 1], "pads": [0, 0, 0, 0], "group": 1}
     graph.nodes = [
-        Node("Conv", ["x", "w"], ["a"], {}, "first"),
+        Node("Conv", ["x", "w"], ["a"], window, "first"),
         Node("Relu", ["a"], ["b"]),
-        Node("Conv", ["b", "v"], ["c"], {}, "second"),
+        Node("Conv", ["b", "v"], ["c"], window, "second"),
         Node("Softmax", ["c"], ["y"], {"axis": 1}),
     ]
     graph.inputs, graph.outputs = ["x"], ["y"]
@@ -133,7 +134,7 @@ def test_passing_through_and_shared_values() -> None:
     k = graph.constant("k", np.arange(12, dtype=np.float32).reshape(2, 6))
     shape = graph.constant("shape", np.array([3, 4]))
     flat = graph.constant("flat", np.array([12]))
-    bounds = [graph.constant("s", np.array([v])) for v in (2, 2, 0)]
+    bounds = [graph.constant("s", np.array([v])) for v in (2, 2, 0, 1)]
     graph.nodes = [
         Node("Exp", ["x"], ["a"]),
         Node("Reshape", ["a", shape], ["b"]),

@@ -9,10 +9,11 @@ import pytest
 from onnx import helper
 
 from tests.common.onnx_models import model_of
-from tests.unit.compiler.cpu.support import compile_all, execute, run_reference, to_graph
+from tests.unit.compiler.cpu.support import compile_all, execute, run_reference
 from tilewright.compiler.cpu import Target, compile_segment
 from tilewright.compiler.cpu.loops import streaming
 from tilewright.compiler.graph.graph import Graph, Node, Tensor
+from tilewright.compiler.importer import import_onnx
 
 RNG = np.random.default_rng(7)
 F4 = np.dtype(np.float32)
@@ -131,7 +132,7 @@ def test_rows_take_what_follows() -> None:
         helper.make_node("Add", ["r", "x"], ["y"]),
     ]
     model = model_of(nodes, {"x": x}, ["y"], {"s": scale, "b": bias})
-    graph = to_graph(model, {"x": x, "t": x, "n": x, "r": x, "y": x})
+    graph = import_onnx(model)
     segment = compile_all(graph)
     assert len(segment.description) == 1 and "rows" in segment.description[0]
     np.testing.assert_allclose(

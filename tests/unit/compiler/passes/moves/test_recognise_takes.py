@@ -63,8 +63,9 @@ def test_slices(steps: list[int], op: str) -> None:
     [
         ("reflect", [0, 0, 2, 0, 0, 0, 1, 0], (None, None, (2, 1, 0, 1, 2, 1), None)),
         ("edge", [0, 0, 0, 1, 0, 0, 0, 3], (None, None, None, (0, 0, 1, 1, 1, 1))),
-        ("reflect", [0, 0, 3, 0, 0, 0, 0, 0], None),
-        ("edge", [0, 0, -1, 0, 0, 0, 1, 0], None),
+        ("reflect", [0, 0, 3, 0, 0, 0, 0, 0], (None, None, (1, 2, 1, 0, 1, 2), None)),
+        ("edge", [0, 0, -1, 0, 0, 0, 1, 0], (None, None, (1, 2, 2), None)),
+        ("wrap", [0, 0, 1, 0, 0, 0, 0, 0], (None, None, (2, 0, 1, 2), None)),
         ("constant", [0, 0, 1, 0, 0, 0, 1, 0], None),
     ],
 )
