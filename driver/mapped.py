@@ -6,7 +6,6 @@ import mmap
 import os
 import select
 import struct
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -133,17 +132,6 @@ def write_attribute(path: Path, text: str) -> None:
         path.write_text(text, encoding="ascii")
     except OSError as error:
         raise TransportError(f"cannot write {path}: {_reason(error)}") from None
-
-
-def read_block(registers: RegisterFile, offset: int, count: int) -> list[int]:
-    """Reads `count` neighbouring 32-bit registers from byte `offset` on."""
-    return [registers.read(offset + 4 * i) for i in range(count)]
-
-
-def write_block(registers: RegisterFile, offset: int, values: Sequence[int]) -> None:
-    """Writes neighbouring 32-bit registers from byte `offset` on, in order."""
-    for i, value in enumerate(values):
-        registers.write(offset + 4 * i, value)
 
 
 def _reason(error: Exception) -> str:

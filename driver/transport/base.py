@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
+
+from tilewright.driver.errors import TransportError
+from tilewright.driver.mapped import Interrupt, RegisterFile
 
 
 class Transport(Protocol):
@@ -76,6 +81,48 @@ class Transport(Protocol):
     def close(self) -> None:
         """Releases everything. May be called twice."""
         ...
+
+
+class Mapped:
+    """A base of transports whose registers are mapped from a device file, which the lock is on."""
+
+    name: str
+    _lock_path: Path
+    _lock = -1
+    _registers: RegisterFile | None = None
+    _interrupt: Interrupt | None = None
+
+    def _open(self, path: Path, flags: int) -> int:
+        try:
+            return os.open(path, flags)
+        except OSError as error:
+            raise TransportError(f"{self.name}: cannot open {path}: {error.strerror}") from None
+
+    def lock_file(self) -> int:
+        if self._lock < 0:
+            self._lock = self._open(self._lock_path, os.O_RDWR)
+        return self._lock
+
+    def read_registers(self, offset: int, count: int) -> list[int]:
+        assert self._registers is not None
+        return [self._registers.read(offset + 4 * i) for i in range(count)]
+
+    def write_registers(self, offset: int, values: Sequence[int]) -> None:
+        assert self._registers is not None
+        for i, value in enumerate(values):
+            self._registers.write(offset + 4 * i, value)
+
+    def _disconnect(self) -> None:
+        for part in (self._registers, self._interrupt):
+            if part is not None:
+                part.close()
+        self._registers = self._interrupt = None
+
+    def close(self) -> None:
+        self._disconnect()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
 
 class Linked:

@@ -5,21 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 from tilewright.driver.errors import TransportError
-from tilewright.driver.mapped import (
-    Interrupt,
-    MappedRegisters,
-    ReadableInterrupt,
-    RegisterFile,
-    read_block,
-    write_block,
-)
-from tilewright.driver.transport.base import Linked
+from tilewright.driver.mapped import Interrupt, MappedRegisters, ReadableInterrupt, RegisterFile
+from tilewright.driver.transport.base import Linked, Mapped
 
 
 def find_xdma(slot: str, root: Path = Path("/")) -> str:
@@ -37,7 +30,7 @@ def find_xdma(slot: str, root: Path = Path("/")) -> str:
     raise TransportError(f"the card in slot {slot} has no XDMA device files; is the xdma module loaded for it?")
 
 
-class PcieTransport(Linked):
+class PcieTransport(Mapped, Linked):
     """An NPU on a card. See `tilewright.driver.transport.base.Transport`.
 
     Args:
@@ -65,42 +58,21 @@ class PcieTransport(Linked):
         self.name = f"pcie:{slot}"
         self.base, self.size = base, size
         prefix = find_xdma(slot, root)
-        self._bar = root / "sys/bus/pci/devices" / slot / "resource0"
+        self._lock_path = root / "sys/bus/pci/devices" / slot / "resource0"
         self._offset, self._event = registers, event
         self._open_registers, self._open_interrupt = open_registers, open_interrupt
         self._device = root / "dev"
         self._prefix = prefix
-        self._registers: RegisterFile | None = None
-        self._interrupt: Interrupt | None = None
-        self._lock = self._to_card = self._from_card = -1
+        self._to_card = self._from_card = -1
         self.details = {"channels": prefix, "registers": f"BAR 0 + 0x{registers:x}"}
-
-    def _open(self, path: Path, flags: int) -> int:
-        try:
-            return os.open(path, flags)
-        except OSError as error:
-            raise TransportError(f"{self.name}: cannot open {path}: {error.strerror}") from None
-
-    def lock_file(self) -> int:
-        if self._lock < 0:
-            self._lock = self._open(self._bar, os.O_RDWR)
-        return self._lock
 
     def connect(self) -> None:
         self._disconnect()
-        self._registers = self._open_registers(self._bar, 0, self._offset)
+        self._registers = self._open_registers(self._lock_path, 0, self._offset)
         self._to_card = self._open(self._device / f"{self._prefix}_h2c_0", os.O_WRONLY)
         self._from_card = self._open(self._device / f"{self._prefix}_c2h_0", os.O_RDONLY)
         if self._event >= 0:
             self._interrupt = self._open_interrupt(self._device / f"{self._prefix}_events_{self._event}")
-
-    def read_registers(self, offset: int, count: int) -> list[int]:
-        assert self._registers is not None
-        return read_block(self._registers, offset, count)
-
-    def write_registers(self, offset: int, values: Sequence[int]) -> None:
-        assert self._registers is not None
-        write_block(self._registers, offset, values)
 
     def read(self, address: int, nbytes: int) -> np.ndarray:
         data = bytearray()
@@ -137,17 +109,8 @@ class PcieTransport(Linked):
         return True
 
     def _disconnect(self) -> None:
-        for part in (self._registers, self._interrupt):
-            if part is not None:
-                part.close()
+        super()._disconnect()
         for descriptor in (self._to_card, self._from_card):
             if descriptor >= 0:
                 os.close(descriptor)
-        self._registers = self._interrupt = None
         self._to_card = self._from_card = -1
-
-    def close(self) -> None:
-        self._disconnect()
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import mmap
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +17,10 @@ from tilewright.driver.mapped import (
     ReadableInterrupt,
     RegisterFile,
     read_attribute,
-    read_block,
     read_number,
     write_attribute,
-    write_block,
 )
+from tilewright.driver.transport.base import Mapped
 from tilewright.isa.registers import REGISTER_SPACE
 
 
@@ -42,7 +40,7 @@ def find_uio(name: str, root: Path = Path("/")) -> Path:
     return devices[matches[0]]
 
 
-class UioTransport:
+class UioTransport(Mapped):
     """An NPU on the bus of this machine. See `tilewright.driver.transport.base.Transport`.
 
     Args:
@@ -69,16 +67,13 @@ class UioTransport:
     ) -> None:
         self.name = f"uio:{device}"
         folder = find_uio(device, root)
-        self._device = root / "dev" / folder.name
+        self._lock_path = root / "dev" / folder.name
         window = folder / "maps" / "map0"
         self._inside = read_number(window / "offset") if (window / "offset").exists() else 0
         space = read_number(window / "size")
         if space < REGISTER_SPACE:
             raise TransportError(f"{self.name}: its window has {space} bytes, the registers need {REGISTER_SPACE}")
         self._open_registers, self._open_interrupt = open_registers, open_interrupt
-        self._registers: RegisterFile | None = None
-        self._interrupt: Interrupt | None = None
-        self._lock = -1
         self._memory: DmaMemory = DmaHeap(size, heap, root) if heap else UDmaBuf(memory, root, write_attribute)
         self.base, self.size = self._memory.base, self._memory.data.size
         self.details = {
@@ -86,27 +81,11 @@ class UioTransport:
             "buffer": f"{self._memory.name}{', coherent' if self._memory.coherent else ''}",
         }
 
-    def lock_file(self) -> int:
-        if self._lock < 0:
-            try:
-                self._lock = os.open(self._device, os.O_RDWR)
-            except OSError as error:
-                raise TransportError(f"{self.name}: cannot open {self._device}: {error.strerror}") from None
-        return self._lock
-
     def connect(self) -> None:
         self._disconnect()
         # Mapping N of a UIO device is chosen by N pages of offset.
-        self._registers = self._open_registers(self._device, 0 * mmap.PAGESIZE, self._inside)
-        self._interrupt = self._open_interrupt(self._device, UIO_REARM)
-
-    def read_registers(self, offset: int, count: int) -> list[int]:
-        assert self._registers is not None
-        return read_block(self._registers, offset, count)
-
-    def write_registers(self, offset: int, values: Sequence[int]) -> None:
-        assert self._registers is not None
-        write_block(self._registers, offset, values)
+        self._registers = self._open_registers(self._lock_path, 0 * mmap.PAGESIZE, self._inside)
+        self._interrupt = self._open_interrupt(self._lock_path, UIO_REARM)
 
     def read(self, address: int, nbytes: int) -> np.ndarray:
         return self.view(address, nbytes).copy()
@@ -130,15 +109,7 @@ class UioTransport:
     def hard_reset(self) -> bool:
         return False
 
-    def _disconnect(self) -> None:
-        for part in (self._registers, self._interrupt):
-            if part is not None:
-                part.close()
-        self._registers = self._interrupt = None
-
     def close(self) -> None:
         self._disconnect()
         self._memory.close()
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        super().close()

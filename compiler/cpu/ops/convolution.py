@@ -220,12 +220,15 @@ def conv(ctx: Context) -> None:
     else:
         kind = "f32" if x.dtype in ("f16", "bf16") else x.dtype
         y = conv_direct(ctx, x, weights, w, shape, groups, const(0, x.dtype), kind)
-    bias = ctx.input(2) if ctx.has(2) else None
+    define_with_bias(ctx, y)
+
+
+def define_with_bias(ctx: Context, sums: Value) -> None:
+    """Defines the result of a float convolution: sums and the bias of each channel, if there is one."""
+    bias, dtype = ctx.input(2) if ctx.has(2) else None, ctx.out_dtype()
 
     def fn(idx: list[Index]) -> Expr:
-        e = ctx.read(y, idx)
-        if bias is not None:
-            e = e + widen(ctx.read(bias, [idx[1]]))
-        return e.to(x.dtype)
+        e = ctx.read(sums, idx)
+        return (e if bias is None else e + widen(ctx.read(bias, [idx[1]]))).to(dtype)
 
-    ctx.define(shape, x.dtype, fn, y.cost + 1)
+    ctx.define(ctx.out_shape(), dtype, fn, sums.cost + 1)

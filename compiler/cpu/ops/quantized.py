@@ -116,56 +116,60 @@ def q_matmul(ctx: Context, op: QMatMul) -> None:
     _finish(ctx, op, matmul_sums(ctx, a, b, data, fixed(za), zb, ctx.out_shape()), -1)
 
 
+def _types(ctx: Context) -> list[tuple[np.float32, int]]:
+    """The scale and zero point of both operands and the result."""
+    return [scalar(ctx, name) for name in (*ctx.node.inputs, ctx.node.outputs[0])]
+
+
+def _define_pair(ctx: Context, fn: Callable[[Expr, Expr], Expr], cost: int = 5) -> None:
+    """Defines the result as a function of the bytes of two operands, with broadcasting."""
+    a, b = ctx.input(0), ctx.input(1)
+    of = lambda idx: fn(ctx.read_broadcast(a, idx), ctx.read_broadcast(b, idx))
+    ctx.define(ctx.out_shape(), ctx.out_dtype(), of, a.cost + b.cost + cost)
+
+
 @quantized(QAdd)
 def q_add(ctx: Context, op: QAdd) -> None:
     """Defines `sat(RNE(fma(a, ra, fma(b, rb, fx))))`, the zero point in fx; integers where the node has constants."""
+    limits, dtype = limits_of(ctx, op), ctx.out_dtype()
     if op.constants is not None:
-        _add_integers(ctx, op.constants, limits_of(ctx, op))
+        _add_integers(ctx, op.constants, limits)
         return
     if op.floats:
         _in_floats(ctx, op, lambda a, b: a + b)
         return
-    limits = limits_of(ctx, op)
-    (sa, za), (sb, zb) = (scalar(ctx, n) for n in ctx.node.inputs)
-    sy, zy = scalar(ctx, ctx.node.outputs[0])
+    (sa, za), (sb, zb), (sy, zy) = _types(ctx)
     ra, rb = np.float32(sa / sy), np.float32(sb / sy)
     fx = np.float32(np.float32(zy) - numerics.fma32(ra, np.float32(za), np.float32(rb * np.float32(zb))))
-    a, b, dtype = ctx.input(0), ctx.input(1), ctx.out_dtype()
 
-    def fn(idx: list[Index]) -> Expr:
-        inner = fma(ctx.read_broadcast(b, idx).to("f32"), float(rb), float(fx))
-        return saturate(fma(ctx.read_broadcast(a, idx).to("f32"), float(ra), inner), 0, dtype, *limits)
+    def fn(a: Expr, b: Expr) -> Expr:
+        return saturate(fma(a.to("f32"), float(ra), fma(b.to("f32"), float(rb), float(fx))), 0, dtype, *limits)
 
-    ctx.define(ctx.out_shape(), dtype, fn, a.cost + b.cost + 5)
+    _define_pair(ctx, fn)
 
 
 def _add_integers(ctx: Context, k: AddConstants, limits: tuple[int, int]) -> None:
     """Defines `clamp((a*ma + b*mb + c) >> shift)`."""
-    a, b, dtype = ctx.input(0), ctx.input(1), ctx.out_dtype()
-    small = 255 * (abs(k.ma) + abs(k.mb)) + abs(k.c) < 1 << 31
-    wide = "i32" if small else "i64"
+    wide = "i32" if 255 * (abs(k.ma) + abs(k.mb)) + abs(k.c) < 1 << 31 else "i64"
+    dtype = ctx.out_dtype()
 
-    def fn(idx: list[Index]) -> Expr:
-        x, y = (ctx.read_broadcast(v, idx).to(wide) for v in (a, b))
-        total = x * const(k.ma, wide) + y * const(k.mb, wide) + const(k.c, wide)
+    def fn(a: Expr, b: Expr) -> Expr:
+        total = a.to(wide) * const(k.ma, wide) + b.to(wide) * const(k.mb, wide) + const(k.c, wide)
         return clamp(total.shr(k.shift), *limits).to(dtype)
 
-    ctx.define(ctx.out_shape(), dtype, fn, a.cost + b.cost + 5)
+    _define_pair(ctx, fn)
 
 
 def _in_floats(ctx: Context, op: Clamped, combine: Callable[[Expr, Expr], Expr]) -> None:
     """Defines `sat(RNE(f32(combine(f32((a-za) * sa), f32((b-zb) * sb)) / sy)) + zy)`."""
-    (sa, za), (sb, zb) = (scalar(ctx, n) for n in ctx.node.inputs)
-    sy, zy = scalar(ctx, ctx.node.outputs[0])
-    limits = limits_of(ctx, op)
-    a, b, dtype = ctx.input(0), ctx.input(1), ctx.out_dtype()
+    (sa, za), (sb, zb), (sy, zy) = _types(ctx)
+    limits, dtype = limits_of(ctx, op), ctx.out_dtype()
 
-    def fn(idx: list[Index]) -> Expr:
-        left = (ctx.read_broadcast(a, idx).to("i32") - za).to("f32") * float(sa)
-        right = (ctx.read_broadcast(b, idx).to("i32") - zb).to("f32") * float(sb)
+    def fn(a: Expr, b: Expr) -> Expr:
+        left, right = ((x.to("i32") - z).to("f32") * float(s) for x, s, z in ((a, sa, za), (b, sb, zb)))
         return saturate(combine(left, right) / float(sy), zy, dtype, *limits)
 
-    ctx.define(ctx.out_shape(), dtype, fn, a.cost + b.cost + 8)
+    _define_pair(ctx, fn, 8)
 
 
 @quantized(QMul)
@@ -173,19 +177,16 @@ def q_mul(ctx: Context, op: QMul) -> None:
     if op.floats:
         _in_floats(ctx, op, lambda a, b: a * b)
         return
-    (sa, za), (sb, zb) = (scalar(ctx, n) for n in ctx.node.inputs)
-    sy, zy = scalar(ctx, ctx.node.outputs[0])
-    s = float(numerics.product_scale(sa, sb, sy))
-    limits = limits_of(ctx, op)
-    a, b, dtype = ctx.input(0), ctx.input(1), ctx.out_dtype()
+    (sa, za), (sb, zb), (sy, zy) = _types(ctx)
+    s, limits, dtype = float(numerics.product_scale(sa, sb, sy)), limits_of(ctx, op), ctx.out_dtype()
 
-    def fn(idx: list[Index]) -> Expr:
-        p = (ctx.read_broadcast(a, idx).to("i32") - za) * (ctx.read_broadcast(b, idx).to("i32") - zb)
+    def fn(a: Expr, b: Expr) -> Expr:
+        p = (a.to("i32") - za) * (b.to("i32") - zb)
         if op.zero_point_after:
             return requantise(p, const(s, "f32"), zy, dtype, limits)
         return saturate(p.to("f32") * s + float(zy), 0, dtype, *limits)
 
-    ctx.define(ctx.out_shape(), dtype, fn, a.cost + b.cost + 5)
+    _define_pair(ctx, fn)
 
 
 @quantized(QMaxPool)

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tilewright.compiler.cpu.expr import Expr, Index, Var, const
-from tilewright.compiler.cpu.ops.convolution import FEW_OUTPUTS, Window, conv_direct, conv_float
-from tilewright.compiler.cpu.ops.elementwise import widen
+from tilewright.compiler.cpu.ops.convolution import FEW_OUTPUTS, Window, conv_direct, conv_float, define_with_bias
 from tilewright.compiler.cpu.ops.rules import op
 from tilewright.compiler.cpu.stages.context import Context
 from tilewright.compiler.cpu.stages.value import Value
@@ -17,17 +16,9 @@ from tilewright.compiler.cpu.stages.value import Value
 @op("ConvTranspose")
 def conv_transpose(ctx: Context) -> None:
     """Computes a plain convolution of the input, spread out by the strides, with the flipped, transposed kernel."""
-    x, weights, shape = ctx.input(0), ctx.input(1), ctx.out_shape()
+    x, weights, data = ctx.input(0), ctx.input(1), ctx.graph.const(ctx.node.inputs[1])
     groups = int(ctx.attr("group", 1))
-    data = ctx.graph.const(ctx.node.inputs[1])
-    y = transposed_sums(ctx, x, weights, data, shape, groups, const(0, x.dtype))
-    bias = ctx.input(2) if ctx.has(2) else None
-
-    def fn(idx: list[Index]) -> Expr:
-        e = ctx.read(y, idx)
-        return (e if bias is None else e + widen(ctx.read(bias, [idx[1]]))).to(x.dtype)
-
-    ctx.define(shape, x.dtype, fn, y.cost + 1)
+    define_with_bias(ctx, transposed_sums(ctx, x, weights, data, ctx.out_shape(), groups, const(0, x.dtype)))
 
 
 def transpose_window(ctx: Context, kernel: Sequence[int]) -> Window:

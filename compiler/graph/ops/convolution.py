@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.compiler.graph.ops.quantized_op import Clamped, Operands, Windowed, shape_error, weights_error
+from tilewright.compiler.graph.ops.quantized_op import Clamped, Operands, Weighted, Windowed, shape_error, weights_error
 from tilewright.compiler.graph.tensor import Tensor
 
 
@@ -25,7 +25,7 @@ def products(operands: Operands, result: Tensor) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class QConv(Windowed, Clamped):
+class QConv(Weighted, Windowed, Clamped):
     """Convolution: x [N,C,spatial], w constant [O,C/group,kernel], optional bias int32 [O].
 
     The int32 sum of (x - zx) * (w - zw) and the bias, times `sx * sw / sy` in float32, rounded to even, plus zy.
@@ -34,16 +34,10 @@ class QConv(Windowed, Clamped):
         moves: the weights are 0 and 1 and only move elements, or add them up: they are no products of the model.
     """
 
-    arity = (2, 3)
     group: int = 1
     moves: bool = False
 
-    def check(self, operands: Operands, result: Tensor) -> str | None:
-        error = super().check(operands, result)
-        if error is not None:
-            return error
-        x, w, bias = (*operands, None)[:3]
-        assert x is not None and w is not None
+    def check_product(self, x: Tensor, w: Tensor, bias: Tensor | None, result: Tensor) -> str | None:
         return (
             kernel_error(x, w, self.kernel, self.group)
             or weights_error(w, bias, w.shape[0])
@@ -55,7 +49,7 @@ class QConv(Windowed, Clamped):
 
 
 @dataclass(frozen=True, kw_only=True)
-class QConvTranspose(Windowed, Clamped):
+class QConvTranspose(Weighted, Windowed, Clamped):
     """Transposed convolution: x [N,C,spatial], w constant [C,O/group,kernel], optional bias int32 [O].
 
     The arithmetic is QConv's.
@@ -64,7 +58,6 @@ class QConvTranspose(Windowed, Clamped):
         moves: as in QConv.
     """
 
-    arity = (2, 3)
     group: int = 1
     output_padding: tuple[int, ...] = ()
     moves: bool = False
@@ -74,12 +67,7 @@ class QConvTranspose(Windowed, Clamped):
         extra = self.output_padding or (0,) * len(self.kernel)
         object.__setattr__(self, "output_padding", tuple(int(v) for v in extra))
 
-    def check(self, operands: Operands, result: Tensor) -> str | None:
-        error = super().check(operands, result)
-        if error is not None:
-            return error
-        x, w, bias = (*operands, None)[:3]
-        assert x is not None and w is not None
+    def check_product(self, x: Tensor, w: Tensor, bias: Tensor | None, result: Tensor) -> str | None:
         if w.shape[2:] != self.kernel or w.shape[0] != x.shape[1]:
             return f"weights {list(w.shape)} for {list(x.shape)}, kernel {list(self.kernel)}"
         channels = w.shape[1] * self.group

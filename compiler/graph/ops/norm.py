@@ -30,10 +30,7 @@ class QNorm(QuantizedOp):
         x = operands[0]
         if error is not None or x is None:
             return error
-        for t in operands[1:]:
-            if t is not None and (t.dtype != np.float32 or t.shape != x.shape[-1:]):
-                return f"{t.name} is {t.dtype}{list(t.shape)}, not float32{list(x.shape[-1:])}"
-        return shape_error(result, x.shape)
+        return _parameters_error(operands, x.shape[-1:]) or shape_error(result, x.shape)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +55,10 @@ class QPlaneNorm(QuantizedOp):
             return error
         if len(x.shape) < 3 or self.groups < 1 or x.shape[1] % self.groups:
             return f"{self.groups} groups of {list(x.shape)}"
-        for t in operands[1:]:
-            if t is not None and (t.dtype != np.float32 or t.shape != x.shape[1:2]):
-                return f"{t.name} is {t.dtype}{list(t.shape)}, not float32{list(x.shape[1:2])}"
-        return shape_error(result, x.shape)
+        return _parameters_error(operands, x.shape[1:2]) or shape_error(result, x.shape)
+
+
+def _parameters_error(operands: Operands, shape: tuple[int, ...]) -> str | None:
+    """The error in scale or bias, None if both are float32 of this shape."""
+    wrong = (t for t in operands[1:] if t is not None and (t.dtype != np.float32 or t.shape != shape))
+    return next((f"{t.name} is {t.dtype}{list(t.shape)}, not float32{list(shape)}" for t in wrong), None)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.compiler.graph.ops.quantized_op import Clamped, Operands, shape_error, weights_error
+from tilewright.compiler.graph.ops.quantized_op import Clamped, Operands, Weighted, shape_error, weights_error
 from tilewright.compiler.graph.tensor import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class QMatMul(Clamped):
+class QMatMul(Weighted, Clamped):
     """Matrix product: x [...,M,K], w a constant [K,N] or an activation [...,K,N], optional bias int32 [N].
 
     The arithmetic is QConv's.
@@ -20,15 +20,9 @@ class QMatMul(Clamped):
         moves: as in QConv.
     """
 
-    arity = (2, 3)
     moves: bool = False
 
-    def check(self, operands: Operands, result: Tensor) -> str | None:
-        error = super().check(operands, result)
-        if error is not None:
-            return error
-        x, w, bias = (*operands, None)[:3]
-        assert x is not None and w is not None
+    def check_product(self, x: Tensor, w: Tensor, bias: Tensor | None, result: Tensor) -> str | None:
         if len(x.shape) < 2 or len(w.shape) < 2 or x.shape[-1] != w.shape[-2]:
             return f"product of {list(x.shape)} and {list(w.shape)}"
         n = w.shape[-1]

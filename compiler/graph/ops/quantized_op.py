@@ -155,6 +155,22 @@ class Unchanged(QuantizedOp, abstract=True):
         """The error in the attributes for these shapes, None if there is none."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Weighted(QuantizedOp, abstract=True):
+    """A product of an operand x by weights, with an optional bias."""
+
+    arity = (2, 3)
+
+    def check(self, operands: Operands, result: Tensor) -> str | None:
+        error = super().check(operands, result)
+        x, w, bias = (*operands, None, None)[:3]
+        return error if error is not None or x is None or w is None else self.check_product(x, w, bias, result)
+
+    @abstractmethod
+    def check_product(self, x: Tensor, w: Tensor, bias: Tensor | None, result: Tensor) -> str | None:
+        """The error in the attributes for these operands, None if there is none."""
+
+
 def activation_error(tensor: Tensor) -> str | None:
     """The reason why a tensor is no 8-bit activation with one scale, None if it is one."""
     if tensor.dtype not in EIGHT_BIT:

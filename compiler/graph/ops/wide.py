@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.compiler.graph.ops.convolution import kernel_error, products
-from tilewright.compiler.graph.ops.quantized_op import Operands, QuantizedOp, Windowed, shape_error
+from tilewright.compiler.graph.ops.quantized_op import Operands, Weighted, Windowed, shape_error
 from tilewright.compiler.graph.tensor import Tensor
 
 LOWEST, HIGHEST = -(1 << 15), (1 << 15) - 1
@@ -16,14 +16,13 @@ MAX_PRODUCTS = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wide(QuantizedOp, abstract=True):
+class Wide(Weighted, abstract=True):
     """A sum of products of int16 activations and int8 weights, whose zero points are 0, with a bias of 64 bits.
 
     Attributes:
         low, high: limits of the result: a fused activation.
     """
 
-    arity = (2, 3)
     low: int = LOWEST
     high: int = HIGHEST
 
@@ -46,12 +45,7 @@ class QConv16(Wide, Windowed):
     shifts: tuple[int, ...]
     group: int = 1
 
-    def check(self, operands: Operands, result: Tensor) -> str | None:
-        error = super().check(operands, result)
-        if error is not None:
-            return error
-        x, w, bias = (*operands, None)[:3]
-        assert x is not None and w is not None
+    def check_product(self, x: Tensor, w: Tensor, bias: Tensor | None, result: Tensor) -> str | None:
         return (
             kernel_error(x, w, self.kernel, self.group)
             or _weights_error(w, bias, w.shape[0], w.size // w.shape[0])
@@ -75,12 +69,7 @@ class QMatMul16(Wide):
 
     factors: tuple[float, ...]
 
-    def check(self, operands: Operands, result: Tensor) -> str | None:
-        error = super().check(operands, result)
-        if error is not None:
-            return error
-        x, w, bias = (*operands, None)[:3]
-        assert x is not None and w is not None
+    def check_product(self, x: Tensor, w: Tensor, bias: Tensor | None, result: Tensor) -> str | None:
         if len(x.shape) != 2 or len(w.shape) != 2 or x.shape[1] != w.shape[0]:
             return f"product of {list(x.shape)} and {list(w.shape)}"
         n = w.shape[1]
