@@ -159,13 +159,16 @@ def prepare_json(json_path: str | None) -> None:
         prepare_output(str(json_path))
 
 
-def emit_json(json_path: str, value: Any) -> None:
-    """Writes JSON to a file or standard output."""
+def emit_json(json_path: str | None, value: Any) -> bool:
+    """Writes a result where --json says. Returns True if it is to be shown to people, too: standard output is free."""
+    if json_path is None:
+        return True
     text = json.dumps(value, indent=2, allow_nan=False) + "\n"
     if json_path == "-":
         click.echo(text, nl=False)
     else:
         write_text(json_path, text)
+    return json_path != "-"
 
 
 def human(value: float, unit: str = "") -> str:

@@ -104,9 +104,7 @@ def command(
         runner.load(language.program)
         _generate(language, runner, made, count, model if check else None, prompt, quiet=json_path == "-")
     speeds = {name: _speed(language, name, made, clock_mhz) for name in _used(made)}
-    if json_path is not None:
-        terminal.emit_json(json_path, _summary(language, runner, made, speeds))
-    if json_path != "-":
+    if terminal.emit_json(json_path, _summary(language, runner, made, speeds)):
         _show(made, speeds)
     return MISMATCH if made.differences else 0
 

@@ -149,8 +149,7 @@ def image(
     exchange = exchange_of(inputs, results)
     terminal.prepare_json(json_path)
     found = write(build.board, build.config, build.point, folder, model, model_name, exchange, quiet=json_path == "-")
-    if json_path is not None:
-        terminal.emit_json(json_path, found)
+    terminal.emit_json(json_path, found)
 
 
 @click.command(
@@ -205,9 +204,8 @@ def ask(
         found = asking.ask(line, program, asking.input_bytes(folder, program, values), count, warmups, echo)
     if output is not None:
         write_arrays(output, found)
-    if json_path is not None:
-        outputs = {name: describe_output(value) for name, value in found.items()}
-        terminal.emit_json(json_path, {"model": program.name, "outputs": outputs, "lines": lines})
+    outputs = {name: describe_output(value) for name, value in found.items()}
+    terminal.emit_json(json_path, {"model": program.name, "outputs": outputs, "lines": lines})
 
 
 @click.command(

@@ -43,6 +43,5 @@ def command(file: Path, output: Path, config: str | None, json_path: str | None)
             raise UsageError(f"{file}: instruction {index}: {error}") from None
     image = to_bytes(operations)
     write_bytes(output, image)
-    if json_path is not None:
-        facts = {"output": str(output), "config": chosen.name, "fingerprint": chosen.fingerprint}
-        terminal.emit_json(json_path, facts | {"instructions": len(operations), "bytes": len(image)})
+    facts = {"output": str(output), "config": chosen.name, "fingerprint": chosen.fingerprint}
+    terminal.emit_json(json_path, facts | {"instructions": len(operations), "bytes": len(image)})

@@ -15,10 +15,8 @@ from tilewright.runtime.backends import BACKENDS
 @arguments.json_option
 def command(json_path: str | None) -> None:
     """List the devices programs can run on."""
-    if json_path is not None:
-        found = {b.name: {"summary": b.summary, "available": b.available} for b in BACKENDS.values()}
-        terminal.emit_json(json_path, found)
-    if json_path == "-":
+    found = {b.name: {"summary": b.summary, "available": b.available} for b in BACKENDS.values()}
+    if not terminal.emit_json(json_path, found):
         return
     table = Table()
     for heading in ("backend", "what", "available"):

@@ -136,15 +136,25 @@ def command(bench: Bench, json_path: str | None) -> None:
     measure, shown = _MODES[bench.mode]
     with terminal.Working("measuring") as working, terminal.stdout_for_json(json_path):
         result = measure(bench, working.update)
-    if json_path is not None:
-        terminal.emit_json(json_path, result)
-    if json_path != "-":
+    if terminal.emit_json(json_path, result):
         console = terminal.table_console()
         for part in shown(result):
             console.print(part)
     if bench.write:
         path = host_models.write(host_speed.fitted_model(result))
         click.echo(f"kept in {path}", err=True)
+
+
+#: How tables with many columns are drawn.
+_NARROW: dict[str, Any] = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "pad_edge": False}
+
+
+def _table(title: str, *headings: str, **options: Any) -> Table:
+    """A table whose first column is text, and the others numbers."""
+    shown = Table(title=title, **options)
+    for number, heading in enumerate(headings):
+        shown.add_column(heading, justify="right" if number else "left")
+    return shown
 
 
 def _measure_speed(bench: Bench, progress: Progress) -> dict[str, Any]:
@@ -180,12 +190,11 @@ def _show_compiles(result: dict[str, Any]) -> Iterator[Table | str]:
     """Compile times beside Vela's, for people, and what could not be compiled."""
     version, accelerator = result["vela"], result["accelerator"]
     theirs = f"Vela {version} for {accelerator}; ratio: our CPU time over Vela's, below 1 is less"
-    shown = Table(
-        title=f"compiles for {result['config']}, nothing kept but native code; medians of {result['runs']} runs",
-        caption=theirs if version is not None else "no command vela on the PATH", box=box.SIMPLE_HEAD,
+    shown = _table(
+        f"compiles for {result['config']}, nothing kept but native code; medians of {result['runs']} runs",
+        "network", "MB", "seconds", "CPU s", "Vela CPU s", "ratio", box=box.SIMPLE_HEAD,
+        caption=theirs if version is not None else "no command vela on the PATH",
     )  # fmt: skip
-    for name in ("network", "MB", "seconds", "CPU s", "Vela CPU s", "ratio"):
-        shown.add_column(name, justify="left" if name == "network" else "right")
     for row in result["networks"]:
         times = (row["seconds"], row["cpu_seconds"], row["vela_cpu_seconds"], row["ratio"])
         cells = ("" if value is None else f"{value:.2f}" for value in times)
@@ -199,11 +208,8 @@ def _show_compiles(result: dict[str, Any]) -> Iterator[Table | str]:
 
 def _show_sessions(result: dict[str, Any]) -> Iterator[Table | str]:
     """Device and session side by side, for people."""
-    shown = Table(
-        title=f"{result['model']}, {result['runs']} runs and {result['sessions']} sessions", box=box.SIMPLE_HEAD
-    )
-    for heading in ("what", "least ms", "median CPU ms"):
-        shown.add_column(heading, justify="left" if heading == "what" else "right")
+    title = f"{result['model']}, {result['runs']} runs and {result['sessions']} sessions"
+    shown = _table(title, "what", "least ms", "median CPU ms", box=box.SIMPLE_HEAD)
     for key, what in (("device", "Device.run"), ("session", "session.run"), ("from_context", "session from a context")):
         shown.add_row(what, *(f"{result[f'{key}_{kind}'] * 1e3:.2f}" for kind in ("seconds", "cpu_seconds")))
     shown.add_row("overhead of session.run", "", f"{result['overhead']:.1%}")
@@ -216,9 +222,7 @@ def _show_sessions(result: dict[str, Any]) -> Iterator[Table | str]:
 def _show_host(result: dict[str, Any]) -> Iterator[Table | str]:
     """Kernels beside the estimates of their times, for people."""
     title = f"{result['cpu']}: time of kernels, and estimates over it; model {result['source']}"
-    shown = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in ("kernel or CPU step", "us", "estimate", "fitted"):
-        shown.add_column(name, justify="left" if name.startswith("kernel") else "right")
+    shown = _table(title, "kernel or CPU step", "us", "estimate", "fitted", **_NARROW)
     for row in result["cases"]:
         ratios = (f"{row[key] / row['seconds']:.2f}" for key in ("estimate", "fitted_estimate"))
         shown.add_row(row["name"], f"{row['seconds'] * 1e6:.1f}", *ratios)
@@ -239,9 +243,8 @@ def _show_cpu(result: dict[str, Any]) -> Iterator[Table | str]:
 
 def _show_speed(result: dict[str, Any]) -> Iterator[Table | str]:
     """Compile time and speed, for people."""
-    shown = Table(title=f"{result['model']} for {result['config']}, medians of {result['runs']} runs")
-    for heading in ("what", "seconds", "GMAC/s"):
-        shown.add_column(heading, justify="left" if heading == "what" else "right")
+    title = f"{result['model']} for {result['config']}, medians of {result['runs']} runs"
+    shown = _table(title, "what", "seconds", "GMAC/s")
 
     def row(what: str, seconds: float | None) -> None:
         if seconds is not None:
@@ -265,7 +268,7 @@ def _kernel_table(result: dict[str, Any]) -> Table:
     """Times and ratios of the cases, for people."""
     heading = f"{result['cpu']}, {result['threads']} thread(s), onnxruntime {result['onnxruntime']}: minima, and ratios"
     caption = "ratios are our time over theirs: below 1 is faster"
-    shown = Table(title=heading, caption=caption, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    shown = Table(title=heading, caption=caption, **_NARROW)
     for name in ("case", "ours ms", "ort ms", "/ ort", "median", "limit", "/ numpy", "compile", "arena"):
         shown.add_column(name, justify="left" if name == "case" else "right", no_wrap=True)
     group = ""
@@ -291,9 +294,7 @@ def _kernel_table(result: dict[str, Any]) -> Table:
 def _memory_table(result: dict[str, Any]) -> Table:
     """Peak memory, for people."""
     title = "peak resident memory of a process that runs the network"
-    shown = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in ("network", "ours MB", "onnxruntime MB", "ratio"):
-        shown.add_column(name, justify="left" if name == "network" else "right")
+    shown = _table(title, "network", "ours MB", "onnxruntime MB", "ratio", **_NARROW)
     for row in result["memory"]:
         mb = (f"{row[key] / 1e6:.0f}" for key in ("bytes", "onnxruntime_bytes"))
         shown.add_row(row["name"], *mb, f"{row['ratio']:.2f}")

@@ -86,9 +86,7 @@ def command(
         return explained
 
     found = [compare_alike(side(*left), side(*right)) for left, right in _sides(a, b, models, config)]
-    if json_path is not None:
-        terminal.emit_json(json_path, [each.to_dict() for each in found])
-    if json_path == "-":
+    if not terminal.emit_json(json_path, [each.to_dict() for each in found]):
         return
     console = terminal.table_console()
     if layers or (layers is None and len(found) == 1):

@@ -76,9 +76,7 @@ def command(request: programs.Request, output: Path, json_path: str | None) -> N
         raise UsageError(f"{error}; `tilewright run` takes it in parts, --value fixes inputs that decide") from None
     program.save(output)
     found = programs.totals(program)
-    if json_path is not None:
-        terminal.emit_json(json_path, found | {"output": str(output), "notes": program.notes})
-    if json_path != "-":
+    if terminal.emit_json(json_path, found | {"output": str(output), "notes": program.notes}):
         console = terminal.table_console()
         for note in [] if request.options.cpu_only else program.notes:  # each would say that the NPU is left out
             console.print(f"note: {note}", markup=False)

@@ -24,9 +24,7 @@ def command() -> None:
 @arguments.json_option
 def list_(json_path: str | None) -> None:
     """List the presets."""
-    if json_path is not None:
-        terminal.emit_json(json_path, {name: c.to_dict() for name, c in PRESETS.items()})
-    if json_path == "-":
+    if not terminal.emit_json(json_path, {name: c.to_dict() for name, c in PRESETS.items()}):
         return
     table = Table()
     for heading in ("preset", "MAC/cycle", "array", "scratchpads", "bus", "fingerprint"):
@@ -60,9 +58,7 @@ def show(name: str, json_path: str | None, toml: bool) -> None:
     if json_path == "-" and toml:
         raise UsageError("standard output is either --json - or --toml, not both")
     config = NpuConfig.load(name)
-    if json_path is not None:
-        terminal.emit_json(json_path, config.to_dict())
-    if json_path == "-":
+    if not terminal.emit_json(json_path, config.to_dict()):
         return
     if toml:
         click.echo(config.to_toml(), nl=False)

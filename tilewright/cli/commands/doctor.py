@@ -16,9 +16,7 @@ from tilewright.cli import arguments, doctor, terminal
 def command(json_path: str | None) -> None:
     """Say what works on this machine, and which command brings what is missing."""
     found = list(doctor.findings())
-    if json_path is not None:
-        terminal.emit_json(json_path, [asdict(finding) for finding in found])
-    if json_path == "-":
+    if not terminal.emit_json(json_path, [asdict(finding) for finding in found]):
         return
     table = Table(box=box.SIMPLE_HEAD)
     for heading in ("", "what", "for", "found, or what brings it"):

@@ -83,9 +83,7 @@ def command(
         found = explain(program, timing, clock)
         if plot is not None:
             write_plot(plot, found)
-    if json_path is not None:
-        terminal.emit_json(json_path, found.to_dict())
-    if json_path == "-":
+    if not terminal.emit_json(json_path, found.to_dict()):
         return
     energy = registry.service("energy tables")
     console = terminal.table_console()

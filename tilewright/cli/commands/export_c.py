@@ -30,8 +30,6 @@ def command(program: Path, output: Path, name: str | None, trust: bool, json_pat
     terminal.prepare_json(json_path)
     loaded = load(program, trust=trust)
     files = export_c(loaded, output, name or identifier(program.stem))
-    if json_path is not None:
-        terminal.emit_json(json_path, {"folder": str(output), "host": loaded.host.triple, "files": files})
-    if json_path != "-":
+    if terminal.emit_json(json_path, {"folder": str(output), "host": loaded.host.triple, "files": files}):
         sources = ", ".join(files)
         terminal.table_console().print(f"{output}: for {loaded.host.triple}: {sources}", markup=False)

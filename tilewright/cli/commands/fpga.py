@@ -143,9 +143,8 @@ def build(
         reports.append(result)
         if json_path != "-":
             _print(result)
-    if json_path is not None:
-        found = [r.to_dict() for r in reports]
-        terminal.emit_json(json_path, found if everything else found[0])
+    found = [r.to_dict() for r in reports]
+    terminal.emit_json(json_path, found if everything else found[0])
 
 
 @command.command(epilog="\b\nExamples:\n  tilewright fpga boards\n  tilewright fpga boards --json -\n")
@@ -179,9 +178,7 @@ def boards(json_path: str | None) -> None:
         }
         for b in ZYNQ_BOARDS.values()
     ]
-    if json_path is not None:
-        terminal.emit_json(json_path, rows)
-    if json_path == "-":
+    if not terminal.emit_json(json_path, rows):
         return
     table = Table("board", "FPGA", "LUT", "DSP", "BRAM", "configurations", box=None)
     for row in rows:
@@ -206,9 +203,7 @@ def report(folder: Path, json_path: str | None) -> None:
     """Show the report of a build again."""
     found = read_report(folder)
     terminal.prepare_json(json_path)
-    if json_path is not None:
-        terminal.emit_json(json_path, found.to_dict())
-    if json_path != "-":
+    if terminal.emit_json(json_path, found.to_dict()):
         _print(found)
 
 

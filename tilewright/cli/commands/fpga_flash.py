@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -26,12 +27,9 @@ def flash(folder: Path, permanent: bool, json_path: str | None) -> None:
     """
     terminal.prepare_json(json_path)
     done = flasher.flash(folder, permanent=permanent, output=sys.stderr if json_path == "-" else None)
-    if json_path is not None:
-        facts = {"board": done.report.board, "config": done.report.config, "sha256": done.report.sha256}
-        terminal.emit_json(
-            json_path, facts | {"command": list(done.command), "permanent": done.permanent, "model": done.model}
-        )
-    if json_path != "-":
+    facts: dict[str, Any] = {"board": done.report.board, "config": done.report.config, "sha256": done.report.sha256}
+    facts |= {"command": list(done.command), "permanent": done.permanent, "model": done.model}
+    if terminal.emit_json(json_path, facts):
         stays = "in its flash memory" if done.permanent else "until the power goes"
         click.echo(f"{done.report.config} is on the {done.report.board}, {stays}")
         if done.model is not None:

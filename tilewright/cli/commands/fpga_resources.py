@@ -46,7 +46,5 @@ def resources(configs: tuple[str, ...], families: tuple[str, ...], json_path: st
             rows.append({"config": config.name, "family": family, "block_ram": FAMILIES[family].block} | values)
             memories = f"{found.bram} x {FAMILIES[family].block}"
             table.add_row(config.name, family, *(str(n) for n in (found.lut, found.ff, found.dsp)), memories)
-    if json_path is not None:
-        terminal.emit_json(json_path, rows)
-    if json_path != "-":
+    if terminal.emit_json(json_path, rows):
         terminal.table_console().print(table)

@@ -39,11 +39,9 @@ def export(board_name: str, config: str | None, output: Path, clock_mhz: float |
             written = exporter.write(board, chosen, output, clock_mhz)
         except OSError as error:
             raise UsageError(f"cannot write {error.filename}: {error.strerror}") from None
-    if json_path is not None:
-        facts = {"board": board.name, "config": chosen.name, "fingerprint": chosen.fingerprint}
-        clock = clock_mhz or board.export_clock_mhz
-        terminal.emit_json(json_path, facts | {"clock_mhz": clock, "files": [str(path) for path in written]})
-    if json_path != "-":
+    facts = {"board": board.name, "config": chosen.name, "fingerprint": chosen.fingerprint}
+    clock = clock_mhz or board.export_clock_mhz
+    if terminal.emit_json(json_path, facts | {"clock_mhz": clock, "files": [str(path) for path in written]}):
         click.echo(f"{output}: {', '.join(path.name for path in written)}")
         click.echo(f"next: make -C {output}")
 
@@ -61,8 +59,6 @@ def fetch_tools(mirror: str, json_path: str | None) -> None:
     with terminal.Working(f"{mirror} {tools.SUITE}") as working:
         packages, nbytes = tools.fetch(mirror, working.update)
     result = {"mirror": mirror, "suite": tools.SUITE, "packages": packages, "bytes": nbytes}
-    if json_path is not None:
-        terminal.emit_json(json_path, result | {"folder": str(tools.folder())})
-    if json_path != "-":
+    if terminal.emit_json(json_path, result | {"folder": str(tools.folder())}):
         click.echo(f"{len(packages)} packages, {nbytes / 1e6:.0f} MB, from {mirror} {tools.SUITE}")
         click.echo(f"unpacked in {tools.folder()}")

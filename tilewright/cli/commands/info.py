@@ -30,9 +30,7 @@ def command(request: programs.Request, json_path: str | None) -> None:
     """
     terminal.prepare_json(json_path)
     program, _ = request.open(json_path)
-    if json_path is not None:
-        terminal.emit_json(json_path, describe(program))
-    if json_path != "-":
+    if terminal.emit_json(json_path, describe(program)):
         show(program)
 
 

@@ -52,9 +52,7 @@ def command(models: Path | None, activation: str, mhz: float, config: str | None
         entries = mlperf_tiny.measure(mlperf_tiny.folder(models), config or "base", mhz, working.update, activation)
     if not entries:
         raise UsageError("none of the four networks is there")
-    if json_path is not None:
-        terminal.emit_json(json_path, entries)
-    if json_path != "-":
+    if terminal.emit_json(json_path, entries):
         terminal.table_console().print(_table(entries))
     return MISMATCH if any(e["output_mismatches"] for e in entries) else 0
 

@@ -41,9 +41,7 @@ def command(address: str, wait: float, json_path: str | None) -> int:
     terminal.prepare_json(json_path)
     with terminal.Working(f"asking {address}"):
         info = probe(open_transport(address.removeprefix("board://")), wait=wait)
-    if json_path is not None:
-        terminal.emit_json(json_path, asdict(info))
-    if json_path != "-":
+    if terminal.emit_json(json_path, asdict(info)):
         table = Table(show_header=False)
         rows = {
             "address": info.name,

@@ -52,8 +52,6 @@ def command(
         found = write_report(
             folder, output or folder / "report", sweep=sweep, point=point, against=against, progress=working.fraction
         )
-    if json_path is not None:
-        terminal.emit_json(json_path, found)
-    if json_path != "-":
+    if terminal.emit_json(json_path, found):
         click.echo(f"{found['page']}: {found['points']} points, {len(found['front'])} on the front; "
                    f"{len(found['plots'])} plots beside it")  # fmt: skip

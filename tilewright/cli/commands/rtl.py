@@ -39,9 +39,7 @@ def command(output: Path, config: str | None, json_path: str | None) -> None:
         files = verilog.files(chosen)
     write_files(output, files)
     source = verilog.file_name(chosen)
-    if json_path is not None:
-        terminal.emit_json(json_path, _summary(chosen, output, files))
-    if json_path != "-":
+    if terminal.emit_json(json_path, _summary(chosen, output, files)):
         lines = files[source].count("\n")
         click.echo(f"{output / source}: top module {verilog.TOP}, {lines} lines, configuration {chosen.fingerprint}")
 

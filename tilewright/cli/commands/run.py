@@ -158,8 +158,6 @@ def command(
     if output is not None:
         write_arrays(output, job.outputs)
     result = summarise(job.entry_program, job.runner, job.outputs, job.seconds, job.report, job.clock, job.timing)
-    if json_path is not None:
-        terminal.emit_json(json_path, result)
-    if json_path != "-":
+    if terminal.emit_json(json_path, result):
         show(result, job.report)
     return MISMATCH if job.report is not None and not job.report.ok else 0

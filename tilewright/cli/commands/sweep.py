@@ -92,9 +92,7 @@ def command(
         except KeyboardInterrupt:
             click.echo(f"stopped; {output} has what was computed, the same command resumes", err=True)
             raise
-    if json_path is not None:
-        terminal.emit_json(json_path, outcome.to_dict())
-    if json_path != "-":
+    if terminal.emit_json(json_path, outcome.to_dict()):
         _print(outcome, loaded, output)
     wrong = [v for v in outcome.verifications if v["state"] != "done" or v["rtl_cycles"] != v["simulated_cycles"]]
     return MISMATCH if wrong or not (outcome.count("done") + outcome.count("infeasible")) else 0

@@ -57,9 +57,7 @@ def list_keys(json_path: str | None) -> None:
     """List the keys you trust."""
     terminal.prepare_json(json_path)
     keys = [{"name": name, "file": str(path)} for name, path in trust.trusted()]
-    if json_path is not None:
-        terminal.emit_json(json_path, {"own": str(trust.folder()), "trusted": keys})
-    if json_path != "-":
+    if terminal.emit_json(json_path, {"own": str(trust.folder()), "trusted": keys}):
         for key in keys:
             click.echo(f"{key['name']}  {key['file']}")
         click.echo(f"your own key is in {trust.folder()}")

@@ -108,9 +108,7 @@ def command(
         found = tune(
             build, log, budget, objective=chosen, memory=timing, jobs=processes, seed=seed, progress=working.fraction
         )
-    if json_path is not None:
-        terminal.emit_json(json_path, found.to_dict() | {"log": str(log.path)})
-    if json_path == "-":
+    if not terminal.emit_json(json_path, found.to_dict() | {"log": str(log.path)}):
         return
     console = terminal.table_console()
     shown = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)

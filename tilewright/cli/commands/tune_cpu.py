@@ -39,9 +39,7 @@ def run(model: Path, shapes: dict[str, list[int]], budget: float, log: str | Non
             findings.add((k.finding(target) for k in better), file)
         except OSError as error:
             raise UsageError(f"cannot write the log {file}: {error.strerror}") from None
-    if json_path is not None:
-        terminal.emit_json(json_path, found.to_dict() | {"log": str(file), "processor": findings.processor(target)})
-    if json_path == "-":
+    if not terminal.emit_json(json_path, found.to_dict() | {"log": str(file), "processor": findings.processor(target)}):
         return
     console = terminal.table_console()
     console.print(_table(found.kernels))

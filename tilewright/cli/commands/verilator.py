@@ -42,8 +42,6 @@ def command(output: Path, json_path: str | None) -> None:
     write_files(output, {"verilator": text})
     written = output / "verilator"
     written.chmod(0o755)
-    if json_path is not None:
-        facts = {"command": str(written), "version": version("verilator"), "root": str(verilator.root())}
-        terminal.emit_json(json_path, facts)
-    if json_path != "-":
+    facts = {"command": str(written), "version": version("verilator"), "root": str(verilator.root())}
+    if terminal.emit_json(json_path, facts):
         click.echo(f"{written}: Verilator {version('verilator')}; put {output.resolve()} on the PATH, before others")

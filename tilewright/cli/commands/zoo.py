@@ -32,10 +32,8 @@ def command() -> None:
 @arguments.json_option
 def list_(json_path: str | None) -> None:
     """List the networks and their parameters."""
-    if json_path is not None:
-        found = {n: {"summary": e.summary, "parameters": e.parameters, "small": dict(e.small)} for n, e in ZOO.items()}
-        terminal.emit_json(json_path, found)
-    if json_path == "-":
+    found = {n: {"summary": e.summary, "parameters": e.parameters, "small": dict(e.small)} for n, e in ZOO.items()}
+    if not terminal.emit_json(json_path, found):
         return
     table = Table()
     for heading in ("network", "what", "parameters"):
@@ -118,9 +116,7 @@ def build(
 def written(json_path: str | None, facts: dict[str, Any], output: Path, what: str) -> None:
     """Reports a file that was written, as JSON or as a line."""
     nbytes = output.stat().st_size
-    if json_path is not None:
-        terminal.emit_json(json_path, facts | {"bytes": nbytes})
-    if json_path != "-":
+    if terminal.emit_json(json_path, facts | {"bytes": nbytes}):
         click.echo(f"{output}: {what}, {nbytes} bytes")
 
 
