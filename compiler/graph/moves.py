@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -105,11 +107,46 @@ def taken_box(graph: Graph, node: Node) -> Box | None:
     return box_of(places)
 
 
-def bounds_of(graph: Graph, first: int, end: int, axis: int) -> list[str]:
-    """The constant inputs of a Slice of first..end-1 along one axis."""
-    return [graph.constant("part", np.array([v], np.int64)) for v in (first, end, axis, 1)]
-
-
 def permutation(node: Node) -> list[int]:
     """The axis of its operand that each axis of a Transpose's result is."""
     return list(node.attrs.get("perm", ()))  # a tensor without axes has none
+
+
+@dataclass
+class Mover:
+    """Appends moves to a list of nodes. What they make has the type and the scale of their operand.
+
+    Every method returns the name of the result: `y`, or that of a new tensor. A move that would change nothing is left
+    out where no `y` is given.
+
+    Attributes:
+        name, origin: of the nodes; by default each is named as its result.
+        stem: what names of new tensors begin with; by default the name of the operand.
+    """
+
+    graph: Graph
+    nodes: list[Node]
+    name: str = ""
+    origin: tuple[str, ...] = ()
+    stem: str = ""
+
+    def reshape(self, x: str, shape: Sequence[int], y: str = "") -> str:
+        target = self.graph.constant("shape", np.array(shape, np.int64))
+        return self._add("Reshape", [x, target], {"allowzero": 1}, shape, y)
+
+    def transpose(self, x: str, perm: Sequence[int], y: str = "") -> str:
+        shape = self.graph.tensor(x).shape
+        return self._add("Transpose", [x], {"perm": list(perm)}, [shape[axis] for axis in perm], y)
+
+    def slice(self, x: str, axis: int, first: int, end: int, y: str = "") -> str:
+        bounds = [self.graph.constant("part", np.array([v], np.int64)) for v in (first, end, axis, 1)]
+        shape = [end - first if a == axis else size for a, size in enumerate(self.graph.tensor(x).shape)]
+        return self._add("Slice", [x, *bounds], {}, shape, y)
+
+    def _add(self, op: str, inputs: list[str], attrs: dict[str, Any], shape: Sequence[int], y: str) -> str:
+        x = self.graph.tensor(inputs[0])
+        if not y and tuple(shape) == x.shape and attrs.get("perm", []) == sorted(attrs.get("perm", [])):
+            return x.name
+        made = y or self.graph.like(x, self.stem or f"{x.name}.moved", tuple(shape))
+        self.nodes.append(Node(op, inputs, [made], attrs, self.name or made, self.origin))
+        return made

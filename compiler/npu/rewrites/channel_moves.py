@@ -1,10 +1,10 @@
-"""Nodes that move channels exactly: products with weights of 0 and 1, and the Transpose between rows and planes."""
+"""Nodes that move channels exactly: products with weights of 0 and 1."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
+from tilewright.compiler.graph.graph import Graph, Node, Quant
 from tilewright.compiler.graph.ops.convolution import QConv, QConvTranspose
 from tilewright.compiler.graph.ops.product import QMatMul
 
@@ -15,12 +15,6 @@ ROWS_AS_PLANES = (0, 2, 1)
 for both."""
 #: Rows and columns of a kernel at most.
 MOST_KERNEL = 63
-
-
-def rows_as_planes(graph: Graph, x: Tensor, stem: str, name: str, origin: tuple[str, ...]) -> Node:
-    """Returns the Transpose of rows of channels [N, T, C] to a new tensor of planes [N, C, T]."""
-    made = graph.like(x, stem, tuple(x.shape[axis] for axis in ROWS_AS_PLANES))
-    return Node("Transpose", [x.name], [made], {"perm": list(ROWS_AS_PLANES)}, name, origin)
 
 
 def selected(graph: Graph, node: Node, x: str, y: str, places: np.ndarray) -> Node:

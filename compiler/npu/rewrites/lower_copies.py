@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 
 from tilewright.compiler.graph.graph import Graph, Node, Tensor
-from tilewright.compiler.graph.moves import bounds_of, permutation, places_of
+from tilewright.compiler.graph.moves import Mover, permutation, places_of
 from tilewright.compiler.graph.ops.concat import QConcat
 from tilewright.compiler.graph.ops.product import QMatMul
 from tilewright.compiler.graph.ops.take import QTake
@@ -40,6 +40,7 @@ class _Copies:
     def __init__(self, rewriter: Rewriter, node: Node) -> None:
         self.rewriter, self.graph, self.node = rewriter, rewriter.graph, node
         self.made: list[Node] = []
+        self.mover = Mover(self.graph, self.made)
 
     def nodes(self) -> list[Node]:
         """The nodes in its place; empty where it stays."""
@@ -105,16 +106,16 @@ class _Copies:
         if maker is not None and maker.op == "Transpose":
             perm = permutation(maker)
             if perm[-1] < perm[-2]:  # rows and columns are exchanged behind the copies, not before
-                rows = self._turned(maker.inputs[0], [*perm[:-2], perm[-1], perm[-2]])
+                rows = self.mover.transpose(maker.inputs[0], [*perm[:-2], perm[-1], perm[-2]])
                 copied = self._flat_images(rows, places, batch)
                 swapped = [*range(len(batch)), len(batch) + 1, len(batch)]
-                return None if copied is None else self._turned(copied, swapped)
+                return None if copied is None else self.mover.transpose(copied, swapped)
         return self._flat_images(name, places, batch)
 
     def _flat_images(self, name: str, places: np.ndarray, batch: Sequence[int]) -> str | None:
         shape = self.graph.tensor(name).shape
-        copied = self._parts(self._reshaped(name, (math.prod(shape[:-2]), *shape[-2:])), 0, places)
-        return None if copied is None else self._reshaped(copied, (*batch, *shape[-2:]))
+        copied = self._parts(self.mover.reshape(name, (math.prod(shape[:-2]), *shape[-2:])), 0, places)
+        return None if copied is None else self.mover.reshape(copied, (*batch, *shape[-2:]))
 
     def _parts(self, name: str, axis: int, places: np.ndarray) -> str | None:
         """Places along an axis, those that follow each other as one part."""
@@ -122,36 +123,13 @@ class _Copies:
         runs = list(_runs(places))
         if len(runs) > _MOST_PARTS:
             return None
-        cut = {run: self._slice(name, axis, *run) for run in dict.fromkeys(runs)}
+        cut = {run: self.mover.slice(name, axis, *run) for run in dict.fromkeys(runs)}
         if len(runs) == 1:
             return cut[runs[0]]
         shape = tuple(len(places) if a == axis else size for a, size in enumerate(x.shape))
         made = self.graph.like(x, f"{name}.copies", shape)
         op = QConcat(axis=axis, tables=(None,) * len(runs))
         self.made.append(Node.of(op, [cut[run] for run in runs], [made], self.node.name, self.node.origin))
-        return made
-
-    def _slice(self, name: str, axis: int, first: int, end: int) -> str:
-        x = self.graph.tensor(name)
-        if (first, end) == (0, x.shape[axis]):
-            return name
-        made = self.graph.like(x, f"{name}.part", tuple(end - first if a == axis else n for a, n in enumerate(x.shape)))
-        self.made.append(Node("Slice", [name, *bounds_of(self.graph, first, end, axis)], [made], {}, made))
-        return made
-
-    def _reshaped(self, name: str, shape: Sequence[int]) -> str:
-        x = self.graph.tensor(name)
-        if x.shape == tuple(shape):
-            return name
-        made = self.graph.like(x, f"{name}.images", tuple(shape))
-        target = self.graph.constant("shape", np.array(shape, np.int64))
-        self.made.append(Node("Reshape", [name, target], [made], {}, made))
-        return made
-
-    def _turned(self, name: str, perm: list[int]) -> str:
-        x = self.graph.tensor(name)
-        made = self.graph.like(x, f"{name}.turned", tuple(x.shape[p] for p in perm))
-        self.made.append(Node("Transpose", [name], [made], {"perm": perm}, made))
         return made
 
     def _renamed(self, made: str) -> Node:

@@ -15,17 +15,16 @@ All tensors have one scale, and every step is exact. What the CPU makes and the 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
-from tilewright.compiler.graph.moves import bounds_of
+from tilewright.compiler.graph.moves import Mover
 from tilewright.compiler.graph.ops.elementwise import IDENTITY_TABLE, AddConstants, QAdd, QLut
 from tilewright.compiler.graph.ops.pooling import QMaxPool
 from tilewright.compiler.graph.quantization import is_activation, limits
 from tilewright.compiler.npu.place.place import usual_layout
-from tilewright.compiler.npu.rewrites.channel_moves import MOST_KERNEL, ROWS_AS_PLANES, rows_as_planes, selected
+from tilewright.compiler.npu.rewrites.channel_moves import MOST_KERNEL, ROWS_AS_PLANES, selected
 from tilewright.compiler.npu.rewrites.rewriter import Rewriter
 from tilewright.compiler.npu.views import broadcast_ok
 from tilewright.compiler.passes.fold.clean_up import clean_up
@@ -141,8 +140,7 @@ class _Extremum:
             return False
         found = x.name
         if rows:
-            self.nodes.append(rows_as_planes(self.graph, x, self._stem, self.node.name, self.node.origin))
-            found = self.nodes[-1].outputs[0]
+            found = self.mover.transpose(found, ROWS_AS_PLANES)
         if inverted:
             found = self._inverted(found)
         if set(kernel) != {1}:
@@ -155,9 +153,8 @@ class _Extremum:
         if inverted:
             found = self._inverted(found)
         if perm is not None:
-            left = self.graph.tensor(found).shape
-            found = self._move("Transpose", found, tuple(left[p] for p in perm), {"perm": perm})
-        self._move("Reshape", found, y.shape, {"allowzero": 1}, y.name)
+            found = self.mover.transpose(found, perm)
+        self.mover.reshape(found, y.shape, y.name)
         return True
 
     def _of_channels(self, x: str) -> str:
@@ -174,8 +171,7 @@ class _Extremum:
                     places = np.arange(first, first + half)
                     self.nodes.append(selected(self.graph, self.node, x, part, places))
                 else:
-                    bounds = bounds_of(self.graph, first, first + half, 1)
-                    self.nodes.append(Node("Slice", [x, *bounds], [part], {}, self.node.name, self.node.origin))
+                    self.mover.slice(x, 1, first, first + half, part)
                 parts.append(part)
             x = self._like(x, (n, half, *space))
             self._larger(parts[0], parts[1], x)
@@ -196,15 +192,12 @@ class _Extremum:
         return self.graph.like(self.graph.tensor(x), self._stem, shape)
 
     @property
+    def mover(self) -> Mover:
+        return Mover(self.graph, self.nodes, self.node.name, self.node.origin, self._stem)
+
+    @property
     def _stem(self) -> str:
         return f"{self.node.outputs[0]}.part"
-
-    def _move(self, op: str, x: str, shape: tuple[int, ...], attrs: dict[str, Any], y: str | None = None) -> str:
-        """A Transpose or a Reshape, into a new tensor where none is given."""
-        name = self._like(x, shape) if y is None else y
-        target = [self.graph.constant("shape", np.array(shape, np.int64))] if op == "Reshape" else []
-        self.nodes.append(Node(op, [x, *target], [name], attrs, self.node.name, self.node.origin))
-        return name
 
     def _emit(self, op: QAdd | QMaxPool | QLut, inputs: list[str], y: str) -> None:
         self.nodes.append(Node.of(op, inputs, [y], self.node.name, self.node.origin))

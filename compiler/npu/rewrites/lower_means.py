@@ -20,10 +20,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
+from tilewright.compiler.graph.moves import Mover
 from tilewright.compiler.graph.ops.convolution import QConv
 from tilewright.compiler.graph.ops.pooling import QGlobalAveragePool
 from tilewright.compiler.graph.quantization import limits
-from tilewright.compiler.npu.rewrites.channel_moves import MOST_KERNEL, ROWS_AS_PLANES, rows_as_planes
+from tilewright.compiler.npu.rewrites.channel_moves import MOST_KERNEL, ROWS_AS_PLANES
 from tilewright.compiler.npu.rewrites.rewriter import Rewriter
 from tilewright.compiler.passes.fold.clean_up import clean_up
 from tilewright.isa import numerics
@@ -131,8 +132,7 @@ class _Mean:
         name, shape = x.name, x.shape
         if not planes:
             added, order = {ROWS_AS_PLANES[a] for a in added}, tuple(ROWS_AS_PLANES[a] for a in order)
-            self._emit(rows_as_planes(self.graph, x, self._stem, self.node.name, self.node.origin))
-            name = self.nodes[-1].outputs[0]
+            name = self.mover.transpose(name, ROWS_AS_PLANES)
             shape = self.graph.tensor(name).shape
         space = set(range(2, len(shape)))
         result = tuple(1 if axis in added else size for axis, size in enumerate(shape))
@@ -158,11 +158,8 @@ class _Mean:
         if found:
             return True
         if list(order) != sorted(order):
-            turned = self.graph.like(y, self._stem, tuple(result[axis] for axis in perm))
-            self._emit(Node("Transpose", [made], [turned], {"perm": perm}))
-            made = turned
-        target = self.graph.constant("shape", np.array(y.shape, np.int64))
-        self._emit(Node("Reshape", [made, target], [y.name], {"allowzero": 1}))
+            made = self.mover.transpose(made, perm)
+        self.mover.reshape(made, y.shape, y.name)
         return True
 
     def _result(self, shape: tuple[int, ...], perm: list[int]) -> tuple[Tensor, bool]:
@@ -195,6 +192,10 @@ class _Mean:
         assert x.quant is not None and y.quant is not None
         zeros = int(x.quant.zero_point), int(y.quant.zero_point)
         return _scale_of_ones(op, n, float(x.quant.scale), float(y.quant.scale), *zeros, *limits(x.dtype))
+
+    @property
+    def mover(self) -> Mover:
+        return Mover(self.graph, self.nodes, self.node.name, self.node.origin, self._stem)
 
     @property
     def _stem(self) -> str:

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
-from tilewright.compiler.graph.moves import bounds_of, is_box, permutation, places_of
+from tilewright.compiler.graph.moves import Mover, is_box, permutation, places_of
 from tilewright.compiler.graph.ops.convolution import QConv, QConvTranspose
 from tilewright.compiler.graph.ops.product import QMatMul
 from tilewright.compiler.graph.quantization import is_activation
@@ -160,13 +160,13 @@ class _Move:
             chosen.append(places[1])
         if not gather and (not is_box(tuple(chosen)) or all(channels[0] % block == 0 for channels in chosen)):
             return None
-        found = []
+        found: list[Node] = []
+        mover = Mover(self.graph, found, self.node.name, self.node.origin)
         for name, channels in zip(self.node.outputs, chosen, strict=True):
             if gather or channels[0] % block:
                 found.append(self._selected(self.x, self.wiring.tensor(name), np.array(channels)))
             else:
-                bounds = bounds_of(self.graph, channels[0], channels[-1] + 1, 1)
-                found.append(Node("Slice", [self.x.name, *bounds], [name], {}, self.node.name, self.node.origin))
+                mover.slice(self.x.name, 1, channels[0], channels[-1] + 1, name)
         return found
 
     def _padded(self) -> list[Node] | None:

@@ -13,15 +13,14 @@ views of the rows they stand in; others the host would move, twice a layer.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from tilewright.compiler.graph.graph import Graph, Node
-from tilewright.compiler.graph.moves import bounds_of, taken_box, whole_box
+from tilewright.compiler.graph.moves import Mover, taken_box, whole_box
 from tilewright.compiler.graph.ops.convolution import QConv
 from tilewright.compiler.graph.ops.product import QMatMul
-from tilewright.compiler.npu.rewrites.channel_moves import ROWS_AS_PLANES, moving, rows_as_planes
+from tilewright.compiler.npu.rewrites.channel_moves import ROWS_AS_PLANES, moving
 from tilewright.compiler.npu.rewrites.rewriter import Rewriter
 from tilewright.isa.config import NpuConfig
 
@@ -142,14 +141,11 @@ class _Widened:
         width, rows = self._width(heads.depth), self._rows(heads.rows, heads.depth, node)
         if self.wiring.shape(heads.rows)[-1] != heads.count * heads.depth:
             first = heads.first // heads.depth * width
-            bounds = bounds_of(self.graph, first, first + heads.count * width, 2)
-            rows = self._move("Slice", [rows, *bounds], (*self.graph.tensor(rows).shape[:2], heads.count * width), node)
+            rows = self._mover(node).slice(rows, 2, first, first + heads.count * width)
         batch, length = self.graph.tensor(rows).shape[:2]
         divided, turned = heads.moves
-        shape = (batch, length, heads.count, width)
-        parts = self._move("Reshape", [rows, self._shape(shape)], shape, divided, dict(divided.attrs))
-        perm = turned.attrs["perm"]
-        return self._move("Transpose", [parts], tuple(shape[axis] for axis in perm), turned, {"perm": perm})
+        parts = self._mover(divided).reshape(rows, (batch, length, heads.count, width))
+        return self._mover(turned).transpose(parts, turned.attrs["perm"])
 
     def _rows(self, rows: str, depth: int, node: Node) -> str:
         """Rows with all their heads as wide as blocks, made once."""
@@ -162,19 +158,19 @@ class _Widened:
     def _batched(self, rows: str, node: Node) -> str:
         """Rows [batch, rows, channels]."""
         shape = self.wiring.shape(rows)
-        return rows if len(shape) == 3 else self._move("Reshape", [rows, self._shape((1, *shape))], (1, *shape), node)
+        return rows if len(shape) == 3 else self._mover(node).reshape(rows, (1, *shape))
 
-    def _by_heads(self, rows: str, weights: np.ndarray, node: Node, made: str | None = None) -> str:
+    def _by_heads(self, rows: str, weights: np.ndarray, node: Node, made: str = "") -> str:
         """Rows [batch, rows, channels] whose heads are each multiplied with weights [channels after, before]."""
         x = self.graph.tensor(rows)
         count = x.shape[2] // weights.shape[1]
-        planes = rows_as_planes(self.graph, x, f"{rows}.planes", node.name, node.origin)
+        mover = self._mover(node)
+        planes = mover.transpose(rows, ROWS_AS_PLANES)
         y = self.graph.like(x, f"{rows}.heads", (x.shape[0], count * weights.shape[0], x.shape[1]))
         op = QConv(kernel=(1,), group=count, moves=True)
         every = np.tile(weights, (count, 1))[:, :, None]
-        self.nodes += [planes, moving(self.graph, node, op, every, planes.outputs[0], y)]
-        shape = self.graph.tensor(y).shape
-        return self._move("Transpose", [y], (shape[0], shape[2], shape[1]), node, {"perm": list(ROWS_AS_PLANES)}, made)
+        self.nodes.append(moving(self.graph, node, op, every, planes, y))
+        return mover.transpose(y, ROWS_AS_PLANES, made)
 
     def _mixed(self, node: Node, op: QMatMul, values: _Heads, joined: tuple[Node, Node]) -> None:
         """A product with wide values, and its heads side by side again, as narrow as they were."""
@@ -182,30 +178,19 @@ class _Widened:
         inputs = [node.inputs[0], self._widened(values, node)]
         product, wide = (self.graph.like(y, f"{y.name}.wide", (*y.shape[:3], width)) for _ in range(2))
         self.nodes.append(Node.of(op, inputs, [product], node.name, node.origin))
-        self._move("Slice", [product, *bounds_of(self.graph, 0, values.depth, 3)], y.shape, node, made=y.name)
+        self._mover(node).slice(product, 3, 0, values.depth, y.name)
         eye = np.eye(values.depth, width, dtype=np.int8)
         self.nodes.append(moving(self.graph, node, QMatMul(moves=True), eye, y.name, wide))
         batch, count, length, _ = y.shape
-        shape = (batch, length, count, width)
-        turned = self._move("Transpose", [wide], shape, joined[0], {"perm": _HEADS})
-        flat = (batch, length, count * width)
-        rows = self._move("Reshape", [turned, self._shape(flat)], flat, joined[1], dict(joined[1].attrs))
+        turned, mover = self._mover(joined[0]).transpose(wide, _HEADS), self._mover(joined[1])
+        rows = mover.reshape(turned, (batch, length, count * width))
         result = joined[1].outputs[0]
         if len(self.wiring.shape(result)) == 3:
             self._by_heads(rows, eye, joined[1], result)
         else:
-            made = [self._by_heads(rows, eye, joined[1]), joined[1].inputs[1]]
-            self._move("Reshape", made, self.wiring.shape(result), joined[1], dict(joined[1].attrs), result)
+            mover.reshape(self._by_heads(rows, eye, joined[1]), self.wiring.shape(result), result)
         self.gone |= {id(move) for move in joined}
 
-    def _shape(self, shape: tuple[int, ...]) -> str:
-        return self.graph.constant("shape", np.array(shape, np.int64))
-
-    def _move(
-        self, op: str, inputs: list[str], shape: tuple[int, ...], node: Node, attrs: dict[str, Any] | None = None,
-        made: str | None = None,
-    ) -> str:  # fmt: skip
-        """A move in place of a node's, into a new tensor where none is given; its name."""
-        name = self.graph.like(self.graph.tensor(inputs[0]), node.outputs[0], shape) if made is None else made
-        self.nodes.append(Node(op, inputs, [name], attrs or {}, node.name, node.origin))
-        return name
+    def _mover(self, node: Node) -> Mover:
+        """Makes moves in place of a node's."""
+        return Mover(self.graph, self.nodes, node.name, node.origin, node.outputs[0])

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from tilewright.compiler.graph.graph import Node, Tensor
+from tilewright.compiler.graph.graph import Node
+from tilewright.compiler.graph.moves import Mover
 from tilewright.compiler.graph.ops.norm import QNorm, QPlaneNorm
 from tilewright.compiler.passes.integer_rules.rule import integer_rule
 from tilewright.compiler.passes.integer_rules.site import Site
@@ -77,17 +78,10 @@ def unit_length(site: Site) -> list[Node] | None:
         return [site.make(op, [x.name, factors])]
     n, c, h, w = x.shape
     nodes: list[Node] = []
-
-    def moved(name: str, like: Tensor, op: str, shape: tuple[int, ...], perm: list[int], y: str = "") -> str:
-        made = y or site.graph.like(like, f"{site.out.name}.rows", shape)
-        target = [site.graph.constant("shape", np.array(shape, np.int64))] if op == "Reshape" else []
-        nodes.append(Node(op, [name, *target], [made], {"perm": perm} if perm else {"allowzero": 1}, made))
-        return made
-
-    rows = moved(moved(x.name, x, "Transpose", (n, h, w, c), [0, 2, 3, 1]), x, "Reshape", (n, h * w, c), [])
+    mover = Mover(site.graph, nodes, stem=f"{site.out.name}.rows")
+    rows = mover.reshape(mover.transpose(x.name, [0, 2, 3, 1]), (n, h * w, c))
     norm = site.make(op, [rows, factors])
     norm.outputs = [site.graph.like(site.out, f"{site.out.name}.rows", (n, h * w, c))]
     nodes.append(norm)
-    back = moved(norm.outputs[0], site.out, "Reshape", (n, h, w, c), [])
-    moved(back, site.out, "Transpose", (n, c, h, w), [0, 3, 1, 2], site.out.name)
+    mover.transpose(mover.reshape(norm.outputs[0], (n, h, w, c)), [0, 3, 1, 2], site.out.name)
     return nodes

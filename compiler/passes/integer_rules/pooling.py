@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.compiler.graph.graph import Node, Tensor
+from tilewright.compiler.graph.moves import Mover
 from tilewright.compiler.graph.ops.pooling import QAveragePool, QGlobalAveragePool
 from tilewright.compiler.graph.quantization import limits
 from tilewright.compiler.passes.integer_rules.rule import integer_rule
@@ -68,30 +69,19 @@ def reduce_mean(site: Site) -> list[Node] | None:
     planes = len(kept) == 2 and kept[0] == 0
     if planes and kept[1] == 1:
         return [site.make(replace(op, keepdims=keep), [x.name])]
-    before: list[Node] = []
-    perm = [*kept, *reduced]
-
-    def moved(kind: str, shape: tuple[int, ...], *constants: str) -> str:
-        source = before[-1].outputs[0] if before else x.name
-        name = site.graph.like(x, f"{x.name}.moved", shape)
-        attrs = {"perm": perm} if kind == "Transpose" else {"allowzero": 1}
-        before.append(Node(kind, [source, *constants], [name], attrs, name))
-        return name
-
-    name = moved("Transpose", tuple(x.shape[p] for p in perm)) if perm != list(range(rank)) else x.name
+    nodes: list[Node] = []
+    mover = Mover(site.graph, nodes)
+    name = mover.transpose(x.name, [*kept, *reduced])
     pooled = tuple(x.shape[i] for i in kept)
     if not planes:
         pooled = 1, math.prod(pooled)
-        planar = (*pooled, math.prod(x.shape[i] for i in reduced))
-        name = moved("Reshape", planar, site.graph.constant("shape", np.array(planar, np.int64)))
+        name = mover.reshape(name, (*pooled, math.prod(x.shape[i] for i in reduced)))
     made = site.make(replace(op, keepdims=False), [name])
-    if pooled == site.out.shape:
-        return [*before, made]
-    flat = site.graph.like(site.out, f"{site.out.name}.flat", pooled)
-    made.outputs = [flat]
-    back = site.make_onnx("Reshape", [flat, site.graph.constant("shape", np.array(site.out.shape, np.int64))])
-    back.attrs = {"allowzero": 1}
-    return [*before, made, back]
+    nodes.append(made)
+    if pooled != site.out.shape:
+        made.outputs = [site.graph.like(site.out, f"{site.out.name}.flat", pooled)]
+        replace(mover, name=made.name, origin=made.origin).reshape(made.outputs[0], site.out.shape, site.out.name)
+    return nodes
 
 
 def _why_floats(site: Site, x: Tensor, n: int, divided: bool = True) -> str:

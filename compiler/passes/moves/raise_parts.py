@@ -10,13 +10,11 @@ them is divided into heads by itself, as if a product of its own had made it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-
-import numpy as np
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from tilewright.compiler.graph.graph import Graph, Node, Tensor
-from tilewright.compiler.graph.moves import Box, bounds_of, box_of, is_box, permutation, places_of
+from tilewright.compiler.graph.moves import Box, Mover, box_of, is_box, permutation, places_of
 
 
 def raise_parts(graph: Graph) -> None:
@@ -104,21 +102,10 @@ def _selected_part(
     sizes = [count if k == cut.axis else divided.shape[k] for k in kept]
     order = [kept.index(p) for p in perm if p in kept]
 
-    def made(node: Node, shape: Sequence[int]) -> Node:
-        node.outputs = [graph.add(Tensor(graph.unique(result.name), tuple(shape), x.dtype, None, x.quant)).name]
-        node.name, node.origin = node.outputs[0], reader.origin
-        return node
-
-    bounds = bounds_of(graph, cut.first, cut.end, cut.source)
-    inside = tuple(cut.end - cut.first if axis == cut.source else size for axis, size in enumerate(x.shape))
-    part = made(Node("Slice", [x.name, *bounds], []), inside)
-    heads = made(Node("Reshape", [part.outputs[0], _shape(graph, sizes)], []), sizes)
-    turned = made(Node("Transpose", heads.outputs, [], {"perm": order}), [sizes[k] for k in order])
-    last = Node(
-        "Reshape", [*turned.outputs, _shape(graph, result.shape)], [result.name], {}, reader.name, reader.origin
-    )
-    return [part, heads, turned, last]
-
-
-def _shape(graph: Graph, shape: Sequence[int]) -> str:
-    return graph.constant("shape", np.array(shape, np.int64))
+    nodes: list[Node] = []
+    mover = Mover(graph, nodes, origin=reader.origin, stem=result.name)
+    part = mover.slice(x.name, cut.source, cut.first, cut.end)
+    heads = mover.reshape(part, sizes)
+    turned = mover.transpose(heads, order)
+    replace(mover, name=reader.name).reshape(turned, result.shape, result.name)
+    return nodes
