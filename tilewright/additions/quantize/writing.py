@@ -8,7 +8,7 @@ dequantised values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
@@ -23,6 +23,9 @@ from tilewright.quantize.recipe import Precision, Range, Recipe, Weights
 
 MAX_BIAS = 2.0**30
 """Largest bias in units of its scale: the sums of products need room beside it."""
+
+_SILENT_BIAS = 2.0**20
+"""A bias in units of its scale where there are no products: as fine as float32 needs, far from the ends of a shift."""
 
 _SMALLEST = 1e-12
 """Smallest width of a range that is not taken as 0; scales far below give products that float32 does not hold."""
@@ -51,19 +54,38 @@ def parameters(found: Range, dtype: np.dtype) -> Parameters:
     return Parameters(scale, zero_point, dtype)
 
 
-def nearest_weights(weights: np.ndarray, axis: int | None, least: np.ndarray | None = None) -> Weights:
+def nearest_weights(weights: np.ndarray, axis: int | None) -> Weights:
     """Symmetric int8 weights, each rounded to the nearest.
 
     Args:
         axis: one scale for each index of it; None for one scale.
-        least: lower bounds of the scales.
     """
-    others = None if axis is None else tuple(i for i in range(weights.ndim) if i != axis)
-    bound = np.abs(weights).max(axis=others).astype(np.float64)
+    bound = np.abs(weights).max(axis=_others(weights, axis)).astype(np.float64)
     scale = np.where(bound > _SMALLEST, bound / 127, 1.0).astype(np.float32)
-    if least is not None:
-        scale = np.maximum(scale, least.astype(np.float32))
     return Weights(round_weights(weights, scale, axis), scale)
+
+
+def hold_bias(rounded: Weights, bias: np.ndarray, x_scale: float, axis: int | None) -> Weights:
+    """The weights at scales at which the biases fit 32 bits. Only channels whose bias does not fit get coarser weights;
+    a channel whose weights are all 0 gets its scale from its bias.
+
+    Args:
+        bias: one per output channel.
+        x_scale: of what the product reads.
+        axis: of the scales, None for one scale.
+    """
+    assert rounded.scale is not None
+    size = np.abs(bias.reshape(-1).astype(np.float64)) / x_scale
+    least = np.asarray(size if axis is not None else size.max(initial=0.0)) / MAX_BIAS
+    scale = np.maximum(rounded.scale, least.astype(np.float32))
+    silent = ~rounded.values.any(axis=_others(rounded.values, axis)) & (least > 0)
+    scale = np.where(silent, (least * (MAX_BIAS / _SILENT_BIAS)).astype(np.float32), scale)
+    return replace(rounded, values=round_weights(rounded.values, scale / rounded.scale, axis), scale=scale)
+
+
+def _others(weights: np.ndarray, axis: int | None) -> tuple[int, ...]:
+    """The axes of weights that share a scale."""
+    return tuple(i for i in range(weights.ndim) if i != axis)
 
 
 def round_weights(weights: np.ndarray, scale: np.ndarray, axis: int | None) -> np.ndarray:
@@ -244,10 +266,7 @@ class _Writer:
             bias = rounded.bias
         assert rounded.scale is not None
         if integer_bias and bias is not None:
-            least = np.abs(bias.reshape(-1).astype(np.float64)) / (MAX_BIAS * float(x.scale))
-            if np.any(least > rounded.scale):  # so large a bias does not fit the scale: coarser weights
-                least = least.max() if rounded.scale.ndim == 0 else least
-                rounded = nearest_weights(weights, axis if rounded.scale.ndim else None, np.asarray(least))
+            rounded = hold_bias(rounded, bias, float(x.scale), axis if rounded.scale.ndim else None)
         weight_scale = np.asarray(rounded.scale, np.float32)
         axis = axis if weight_scale.ndim else None
         zero = np.zeros(weight_scale.shape, np.int8)

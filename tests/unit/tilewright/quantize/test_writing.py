@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,8 @@ from tilewright.quantize.correction import correct
 from tilewright.quantize.layers import Kind, Network, tensors_to_observe
 from tilewright.quantize.observe import Observer, runner
 from tilewright.quantize.prepare import prepare
-from tilewright.quantize.recipe import Precision, Range, Recipe
-from tilewright.quantize.writing import parameters, quantised_layers, write
+from tilewright.quantize.recipe import Precision, Range, Recipe, Weights
+from tilewright.quantize.writing import hold_bias, parameters, quantised_layers, write
 
 RANDOM = np.random.default_rng(1)
 
@@ -187,6 +188,34 @@ def test_large_bias() -> None:
                and x.name.endswith("_quantized"))  # fmt: skip
     assert np.abs(bias.astype(np.int64)).max() <= 2**30 + 1000
     assert result.verified is not None and result.verified.report.ok
+
+
+def test_only_the_channel_that_needs_it_gets_coarser() -> None:
+    """Fitted integers of the other channels stay; channels without weights have a bias as exact as the others."""
+    fitted = Weights(np.array([[[[90]], [[-127]]], [[[3]], [[127]]], [[[0]], [[0]]], [[[0]], [[0]]]], np.int8),
+                     np.array([0.01, 1e-12, 1.0, 1.0], np.float32))  # fmt: skip
+    bias = np.array([5.0, -40.0, 0.37, 0.0], np.float32)
+    found = hold_bias(fitted, bias, 0.05, 0)
+    assert found.scale is not None and np.array_equal(found.scale[[0, 3]], [np.float32(0.01), 1.0])
+    assert np.array_equal(found.values[[0, 2, 3]], fitted.values[[0, 2, 3]]) and np.abs(found.values[1]).max() <= 1
+    steps = np.abs(bias) / (0.05 * found.scale.astype(np.float64))
+    assert steps.max() <= 2**30 * 1.001 and steps[2] == pytest.approx(2**20)
+    whole = hold_bias(replace(fitted, scale=np.array(1e-9, np.float32)), bias, 0.05, None)
+    assert whole.scale is not None and whole.scale.ndim == 0 and 40 / 0.05 / float(whole.scale) <= 2**30 * 1.001
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("size", [1.0, 1e-4, 1e-9])
+def test_channels_without_weights(size: float) -> None:
+    """They give their bias, however small, in both runtimes."""
+    w, c = weights(8, 3, 1, 1), weights(8)
+    w[2:5], c[2:5] = 0, size * c[2:5]
+    nodes = [node("Conv", "x w c", "a"), node("Conv", "a v", "y")]
+    result = quantize(model_of(nodes, {"x": [1, 3, 4, 4]}, ["y", "a"], {**CONV, "w": w, "c": c}), weights(4, 3, 4, 4))
+    assert result.verified is not None and result.verified.report.ok
+    step = {x.name: numpy_helper.to_array(x) for x in result.model.graph.initializer}["a_scale"]
+    found = onnx_models.run(result.model, {"x": weights(1, 3, 4, 4)})["a"]
+    assert np.abs(found[0, 2:5] - c[2:5, None, None]).max() <= 0.51 * step
 
 
 @pytest.mark.medium
