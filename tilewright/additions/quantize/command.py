@@ -88,24 +88,24 @@ class AccuracyOptions:
     equalise: bool | None
     fit: bool | None
     target: float | None
+    fastest: bool
+    best: bool
     keep_float: tuple[str, ...]
     int16: tuple[str, ...]
 
     @property
     def options(self) -> Any:
         """Options for accuracy, None if no option was given."""
-        from tilewright.quantize.accuracy import Accuracy
+        from tilewright.quantize.accuracy import BEST_TARGET, Accuracy
 
-        given: dict[str, Any] = {
-            "ranges": self.ranges,
-            "equalise": self.equalise,
-            "fit": self.fit,
-            "target": self.target,
-        }
+        if (self.target is not None) + self.fastest + self.best > 1:
+            raise UsageError("give one of --target, --fastest and --best")
+        target = 0.0 if self.fastest else BEST_TARGET if self.best else self.target
+        given: dict[str, Any] = {"ranges": self.ranges, "equalise": self.equalise, "fit": self.fit}
         given |= {"keep_float": self.keep_float or None, "int16": self.int16 or None}
         chosen = {name: value for name, value in given.items() if value is not None}
-        if chosen.get("target") == 0:
-            chosen["target"] = None
+        if target is not None:
+            chosen |= {"target": target or None, "pays": False}
         return Accuracy(**chosen) if chosen else None
 
 
@@ -184,19 +184,24 @@ class MetricOptions:
     "--layout", type=click.Choice(["nchw", "nhwc"]), help="Images: order of axes, if the shape does not tell."
 )
 @click.option("--bgr", is_flag=True, help="Images: blue first, as OpenCV has it.")
-@click.option("--ranges", type=click.Choice(_METHODS), help="How the ranges of tensors are found.  [default: mse]")
+@click.option("--ranges", type=click.Choice(_METHODS), help="How the ranges of tensors are found.  [default: mse "
+              "or minmax, whichever is better]")  # fmt: skip
 @click.option("--equalise/--no-equalise", default=None, help="Give the channels of a tensor like ranges, by weights "
               "before and after it.  [default: equalise, if it is better]")  # fmt: skip
 @click.option("--fit/--no-fit", default=None, help="Fit weights and biases to what each layer reads in the quantised "
               "model.  [default: fit, if it is better]")  # fmt: skip
-@click.option("--target", type=arguments.FloatRange(0, 100), metavar="DB", help="SQNR of every output that is reached "
-              "by keeping the noisiest layers in floats; 0 keeps none.  [default: 20]")  # fmt: skip
+@click.option("--target", type=arguments.FloatRange(0, 100), metavar="DB", help="SQNR that every output reaches, "
+              "however much stays in floats; 0 keeps none.  [default: 20, where that pays]")  # fmt: skip
+@click.option("--fastest", is_flag=True, help="All layers in 8 bits: --target 0.")
+@click.option("--best", is_flag=True, help="As near to the float model as layers in floats take it: --target 40.")
 @click.option("--keep-float", multiple=True, metavar="NODE", help="Node that stays in floats: a name or an op, with * "
               "and ?; may be repeated.")  # fmt: skip
 @click.option("--int16", multiple=True, metavar="NODE", help="Node with 16-bit activations (on the CPU); as "
               "--keep-float.")  # fmt: skip
 @click.option("--sqnr-plot", type=click.Path(path_type=Path), metavar="FILE", help="SQNR of the layers as a picture "
               "(.png or .svg).")  # fmt: skip
+@click.option("--pareto-plot", type=click.Path(path_type=Path), metavar="FILE", help="Accuracy and time of what was "
+              "compared as a picture (.png or .svg).")  # fmt: skip
 @click.option("--held-back", type=click.IntRange(0), metavar="N", help="Samples kept for measuring, not to calibrate.  "
               "[default: one in four, up to 32]")  # fmt: skip
 @click.option("--check", is_flag=True, help="Compare the model before and after by --metric, on samples held back.")
@@ -218,6 +223,7 @@ def command(
     accuracy: AccuracyOptions,
     measured: MetricOptions,
     sqnr_plot: Path | None,
+    pareto_plot: Path | None,
     json_path: str | None,
 ) -> None:
     """Quantise MODEL, a float ONNX or TFLite model, to 8 bits.
@@ -226,10 +232,12 @@ def command(
     """
     common = measured.given()
     terminal.prepare_output(output)
-    if sqnr_plot is not None:
-        if sqnr_plot.suffix not in (".png", ".svg"):
-            raise UsageError(f"--sqnr-plot {sqnr_plot}: a file name that ends in .png or .svg")
-        terminal.prepare_output(sqnr_plot)
+    plots = {"--sqnr-plot": sqnr_plot, "--pareto-plot": pareto_plot}
+    for option, path in plots.items():
+        if path is not None:
+            if path.suffix not in (".png", ".svg"):
+                raise UsageError(f"{option} {path}: a file name that ends in .png or .svg")
+            terminal.prepare_output(path)
     terminal.prepare_json(json_path)
     with terminal.Working(f"quantising {model.name}", log=True) as working, terminal.stdout_for_json(json_path):
         common |= {"images": pictures.options, "progress": working.fraction}
@@ -240,9 +248,10 @@ def command(
             raise UsageError(f"--output {output}: of {model} comes another {kind} file")
         if kind == ".tflite":
             onnx.check_tflite()
-            if accuracy.options is not None or sqnr_plot is not None:
+            if accuracy.options is not None or any(plots.values()):
                 raise UsageError(
-                    "--ranges, --equalise, --fit, --target, --keep-float, --int16 and --sqnr-plot are for ONNX models"
+                    "--ranges, --equalise, --fit, --target, --fastest, --best, --keep-float, --int16, --sqnr-plot and "
+                    "--pareto-plot are for ONNX models"
                 )
             from tilewright.quantize.tflite import quantize_tflite
 
@@ -259,18 +268,24 @@ def command(
     found = {"output": str(output), **result.to_dict()}
     noise = getattr(result, "noise", None)
     if sqnr_plot is not None and noise is not None:
-        from tilewright.quantize.sqnr_plot import picture
+        from tilewright.quantize.plots import layers_picture
 
-        write_bytes(sqnr_plot, picture(noise, sqnr_plot.suffix[1:]))
+        write_bytes(sqnr_plot, layers_picture(noise, sqnr_plot.suffix[1:]))
+    if pareto_plot is not None:
+        from tilewright.quantize.plots import pareto_picture
+
+        write_bytes(pareto_plot, pareto_picture(result.decision, pareto_plot.suffix[1:]))
     if json_path is not None:
         terminal.emit_json(json_path, found)
     if json_path != "-":
         console = terminal.table_console()
         console.print(f"{output}: {kind}, {onnx.activation} activations, {len(raw)} bytes", markup=False)
-        for line in result.lines():
+        *lines, last = result.lines() or [""]
+        for line in lines:
             console.print(line, markup=False)
         if noise is not None:
             console.print(_worst(noise))
+        console.print(last, markup=False)
 
 
 def _worst(noise: Any) -> Table:

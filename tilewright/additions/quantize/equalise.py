@@ -9,6 +9,9 @@ is only the balance of
     noise of the tensor     sum_c s_c^2 |W2_c|^2 times the square of its step, the greatest range / s
     noise of W2 S           the square of each row's step times sum_c E[x_c^2] / s_c^2
 
+Where only floats read what a product writes, a sum before a normalisation, say, channels with ranges far above the
+usual get such ranges at once: W1 and b1 are divided, and the floats multiplied.
+
 A factor passes through functions with f(s x) = s f(x) and through pools, moves and sums, so that the tensors between
 the products form sets with common factors. Whatever else reads or writes a tensor of a set keeps all of it as it is.
 """
@@ -20,12 +23,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from tilewright.quantize.groups import Groups
-from tilewright.quantize.layers import Network, attributes_of
+from tilewright.quantize.layers import Kind, Network, attributes_of
 from tilewright.quantize.observe import observe, without_constants
-from tilewright.quantize.recipe import Progress, Samples
+from tilewright.quantize.recipe import Progress, Recipe, Samples
+from tilewright.quantize.writing import quantised_layers
 
 SAMPLES = 8
 """Maximum of samples whose ranges are looked at."""
@@ -38,6 +42,12 @@ _FLOOR = 2.0**-10
 
 _RANGE_POWERS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _WEIGHT_POWERS = (0.0, 0.25, 0.5)
+_WORTH_FLOATS = 0.25
+"""Largest share of a tensor's noise that ranges of its channels' own may leave, to be worth a multiplication."""
+
+_ROOM = 4.0
+"""Range of a channel for floats, at least, as a multiple of the median channel's."""
+
 _WORTH = 0.9
 """Largest share of the noise that equalising may leave, to be worth it."""
 
@@ -81,6 +91,20 @@ class Reader:
         return np.asarray(weights * wide)
 
 
+@dataclass(frozen=True)
+class End:
+    """A tensor that a product writes for floats only.
+
+    Attributes:
+        tensor, axis: with its channels.
+        writer: the product.
+    """
+
+    tensor: str
+    axis: int
+    writer: Writer
+
+
 @dataclass
 class Set:
     """Tensors with common factors.
@@ -109,31 +133,78 @@ def equalise(
     Raises:
         UsageError: onnxruntime cannot run the model on a sample.
     """
-    network = Network(model)
-    found = sets(network) if per_channel else []
-    if not found:
+    if not per_channel:
         return model
-    spread = spreads(model, samples, {name: axis for one in found for name, axis in one.tensors.items()}, progress)
+    network = Network(model)
+    finder = _Finder(network)
+    found, ends = finder.found(), finder.ends()
+    axes = {name: axis for one in found for name, axis in one.tensors.items()} | {e.tensor: e.axis for e in ends}
+    if not axes:
+        return model
+    spread = spreads(model, samples, axes, progress)
     changed: dict[str, np.ndarray] = {}
 
     def now(name: str) -> np.ndarray:
         return changed[name] if name in changed else np.asarray(network.constant(name))
+
+    def divide(writer: Writer, factors: np.ndarray) -> None:
+        for name, axis in writer.constants:
+            value = now(name).astype(np.float64)
+            wide = [-1 if i == axis else 1 for i in range(value.ndim)]
+            changed[name] = (value / factors.reshape(wide)).astype(np.float32)
 
     for one in found:
         factors = _factors(one, [spread[n] for n in one.tensors], network)
         if factors is None:
             continue
         for writer in one.writers:
-            for name, axis in writer.constants:
-                value = now(name).astype(np.float64)
-                wide = [-1 if i == axis else 1 for i in range(value.ndim)]
-                changed[name] = (value / factors.reshape(wide)).astype(np.float32)
+            divide(writer, factors)
         for reader in one.readers:
             changed[reader.weights] = reader.scaled(now(reader.weights), factors).astype(np.float32)
+    multiplied: dict[str, np.ndarray] = {}
+    for end in ends:
+        factors = _own_ranges(spread[end.tensor].bound)
+        if factors is not None:
+            divide(end.writer, factors)
+            rank = len(network.shape(end.tensor) or [])
+            multiplied[end.tensor] = factors.reshape([-1] + [1] * (rank - 1 - end.axis)).astype(np.float32)
+    if not changed:
+        return model
     result = without_constants(model)
+    _multiply(result, multiplied)
     for x in model.graph.initializer:
         result.graph.initializer.append(numpy_helper.from_array(changed[x.name], x.name) if x.name in changed else x)
     return result
+
+
+def _own_ranges(bound: np.ndarray | None) -> np.ndarray | None:
+    """The channels' ranges as fractions of the greatest; None where that is not worth a multiplication. Usual channels
+    keep room: what a few samples show of one says little, a class that none of them has."""
+    if bound is None or not np.isfinite(bound).all() or bound.max() <= 0:
+        return None
+    share = np.maximum(np.maximum(bound, _ROOM * np.median(bound)) / bound.max(), _FLOOR)
+    share = np.minimum(share, 1.0)
+    return share if np.mean(np.square(share)) < _WORTH_FLOATS else None
+
+
+def _multiply(model: onnx.ModelProto, factors: Mapping[str, np.ndarray]) -> None:
+    """Multiplies tensors, in place: NAME is NAME_equalised times its factors then."""
+    infos = {x.name: x for x in [*model.graph.value_info, *model.graph.output]}
+    nodes = []
+    for node in model.graph.node:
+        nodes.append(node)
+        for at, name in enumerate(node.output):
+            if name in factors:
+                node.output[at] = f"{name}_equalised"
+                if name in infos:
+                    info = model.graph.value_info.add()
+                    info.CopyFrom(infos[name])
+                    info.name = node.output[at]
+                model.graph.initializer.append(numpy_helper.from_array(factors[name], f"{name}_factors"))
+                nodes.append(helper.make_node("Mul", [node.output[at], f"{name}_factors"], [name], f"{name}_multiply"))
+    made = list(nodes)
+    del model.graph.node[:]
+    model.graph.node.extend(made)
 
 
 def spreads(
@@ -168,7 +239,8 @@ class Spread:
             return
         bound = np.abs(value).max(axis=others).astype(np.float64)
         self.bound = bound if self.bound is None else np.maximum(self.bound, bound)
-        self._energy = self._energy + np.square(value).sum(axis=others, dtype=np.float64)
+        with np.errstate(over="ignore"):  # such samples are refused by `finite`
+            self._energy = self._energy + np.square(value).sum(axis=others, dtype=np.float64)
         self._count += value.size // value.shape[axis]
 
     @property
@@ -253,6 +325,20 @@ class _Finder:
             if self.groups.find(name) in by_root:
                 by_root[self.groups.find(name)].readers.append(reader)
         return [one for one in by_root.values() if not one.fixed and one.writers and one.readers]
+
+    def ends(self) -> list[End]:
+        """Finds the tensors that products write for floats only, with a Relu behind them perhaps."""
+        quantised = quantised_layers(self.network, Recipe(self.network.model))
+        found = []
+        for name, writer in self.writers:
+            layer = self.network.layer_of.get(name)
+            if layer is None or layer.kind is not Kind.PRODUCT or any(n.op_type == "Clip" for n in layer.nodes):
+                continue
+            result = layer.outputs[0]
+            users = [self.network.layer_of.get(o) for node in self.network.readers.get(result, []) for o in node.output]
+            if all(user is None or user.name not in quantised for user in users):
+                found.append(End(result, self.axis[name], writer))
+        return found
 
     def _is_own_constant(self, name: str) -> bool:
         """Whether only one node reads a float constant."""

@@ -13,8 +13,9 @@ from tilewright.common.options import collect, keywords
 from tilewright.common.shown import Shown, listed
 from tilewright.errors import UsageError
 from tilewright.quantize import sqnr, verify
-from tilewright.quantize.accuracy import Accuracy, tune
+from tilewright.quantize.accuracy import MOST_FLOATS, Accuracy, tune
 from tilewright.quantize.batch import sentence, write_batch
+from tilewright.quantize.decision import Decision
 from tilewright.quantize.finite import require_finite, require_single
 from tilewright.quantize.layers import Network, require_products
 from tilewright.quantize.memory import trim_heap
@@ -44,6 +45,7 @@ class Quantized(Shown):
         comparison: the metric before and after; None if that was not asked for.
         noise: SQNR of layers and outputs on the samples held back; None if the model is not run.
         target: dB that each output was to reach; None if there was no target.
+        decision: the quantisations that were compared; None only of results made by hand.
         batches: size of the batch, by input, where the float model leaves it open: that of the samples, which the
             result has fixed.
         notes: what else a user should know.
@@ -56,6 +58,7 @@ class Quantized(Shown):
     comparison: Comparison | None = None
     noise: sqnr.Report | None = None
     target: float | None = None
+    decision: Decision | None = None
     batches: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     form: str = "qdq"
@@ -95,6 +98,8 @@ class Quantized(Shown):
             found["check"] = asdict(self.comparison)
         if self.noise is not None:
             found["sqnr"] = self.noise.to_dict() | {"target": self.target, "missed": self.missed}
+        if self.decision is not None:
+            found["decision"] = self.decision.to_dict()
         return found
 
     @property
@@ -114,10 +119,13 @@ class Quantized(Shown):
         if self.noise is not None:
             found.append(str(self.noise))
         if self.missed:
-            found.append(
-                f"warning: {', '.join(self.missed)} did not reach the target of {self.target:g} dB: give more samples "
-                "of the kind the model is used on, or keep the layers that lose most with --keep-float or --int16"
-            )
+            pays = self.decision is not None and self.decision.pays
+            how = f"up to {MOST_FLOATS:.0%} of the MACs stay in floats, where it pays; --target and --best keep more"
+            if not pays:
+                how = "give more samples of the kind the model is used on, or keep what loses most with --keep-float"
+            found.append(f"warning: {', '.join(self.missed)} did not reach the target of {self.target:g} dB: {how}")
+        if self.decision is not None:
+            found.append(str(self.decision))
         return found
 
 
@@ -154,7 +162,8 @@ def quantize_onnx(model: str | Path | onnx.ModelProto, data: Data, **options: An
     if o.form == "qoperator":  # onnxruntime's quantiser rounds the weights there
         wanted = replace(wanted, fit=False)
     del given, prepared  # memory: large models stand here several times
-    recipe = tune(recipe, calibration, wanted, o.progress)
+    decision = tune(recipe, calibration, wanted, o.progress)
+    recipe = decision.chosen.measured.recipe
 
     written = write(recipe) if o.form == "qdq" else write_qoperator(recipe)
     batches = write_batch(written, samples)
@@ -164,7 +173,7 @@ def quantize_onnx(model: str | Path | onnx.ModelProto, data: Data, **options: An
     comparison = None
     if o.metric is not None and before is not None:
         comparison = compare(o.metric, before, runner(written), held, known, o.progress)
-    return Quantized(written, recipe, verified, comparison, noise, wanted.target, batches, notes, o.form)
+    return Quantized(written, recipe, verified, comparison, noise, wanted.target, decision, batches, notes, o.form)
 
 
 @keywords(QuantizeOptions)

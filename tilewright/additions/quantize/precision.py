@@ -3,8 +3,7 @@
 Layers are kept in groups that can be kept on their own: a product with the function behind it, two such in a row, or
 the functions, sums and means between products. For each group the noise that its quantisation alone makes in the
 outputs is measured. Noise of many sources adds up, so the groups that make most noise for what they cost are kept in
-floats until the sum is small enough. A multiply-accumulate taken from the NPU costs most; elements computed by the CPU
-cost little.
+floats until the sum is small enough. What a group costs is the time it takes: `times`.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import numpy as np
 
 from tilewright.common.text import suggest
 from tilewright.errors import UsageError
+from tilewright.quantize import times
 from tilewright.quantize.layers import Kind, Layer, Network
 from tilewright.quantize.recipe import Precision, Progress, Recipe, Samples
 from tilewright.quantize.switches import Switchboard, noise, quantised_names
@@ -35,20 +35,26 @@ _STRETCHES = 16
 _AUDIBLE = 0.003
 """Share of each output's noise below which a part is not looked into."""
 
-_ELEMENT = 0.25
-"""Cost of an element that the CPU computes, in multiply-accumulates."""
-
 
 @dataclass(frozen=True)
 class Group:
     """Layers that are kept in floats together.
 
     Attributes:
-        cost: what keeping them takes from the NPU.
+        cost: time that keeping them takes, in cycles; see `times`.
+        macs: multiply-accumulates that it takes from the NPU.
     """
 
     layers: tuple[str, ...]
     cost: float
+    macs: float = 0.0
+
+    @classmethod
+    def of(cls, network: Network, layers: Sequence[Layer]) -> Group:
+        """The group of some layers, which lie between quantised ones."""
+        more = (times.cycles(network, x, None) - times.cycles(network, x, Precision.INT8) for x in layers)
+        whole = sum(times.macs(network, layer) for layer in layers)
+        return cls(tuple(layer.name for layer in layers), max(sum(more), 0.0) + times.TURN, whole)
 
 
 def by_patterns(network: Network, keep_float: Sequence[str], int16: Sequence[str]) -> dict[str, Precision]:
@@ -85,8 +91,7 @@ def groups(network: Network) -> list[Group]:
         if layer.kind is not Kind.PRODUCT:
             continue
         behind = _function_behind(network, layer)
-        names = [layer.name] + ([behind.name] if behind is not None else [])
-        found.append(Group(tuple(names), macs(network, layer) + _ELEMENT * elements(network, layer)))
+        found.append(Group.of(network, [layer] if behind is None else [layer, behind]))
     made = {name: layer for layer in network.layers for name in layer.outputs}
     between = [layer for layer in network.layers if layer.kind is not Kind.PRODUCT]
     for layer in between:
@@ -105,8 +110,7 @@ def groups(network: Network) -> list[Group]:
                 results = [n.output[0] for n in users if n.output]
                 pending += [network.layer_of[result] for result in results if result in network.layer_of]
         if len(island) > 1 or any(network.exposed(name) for name in layer.outputs):
-            cost = sum(_ELEMENT * elements(network, one) for one in island)
-            found.append(Group(tuple(one.name for one in island), max(cost, 1.0)))
+            found.append(Group.of(network, island))
     return [*found, *_pairs(network, found)]
 
 
@@ -122,7 +126,8 @@ def _pairs(network: Network, single: Sequence[Group]) -> list[Group]:
             continue
         other = group_of.get(readers.pop())
         if other is not None and other is not own:
-            found[own.layers + other.layers] = Group(own.layers + other.layers, own.cost + other.cost)
+            both = own.cost + other.cost - times.TURN
+            found[own.layers + other.layers] = Group(own.layers + other.layers, both, own.macs + other.macs)
     return list(found.values())
 
 
@@ -133,29 +138,6 @@ def _function_behind(network: Network, layer: Layer) -> Layer | None:
         return None
     behind = network.layer_of[readers[0].output[0]]
     return behind if behind.kind is Kind.ELEMENTWISE else None
-
-
-def elements(network: Network, layer: Layer) -> float:
-    """Returns the elements of the layer's results; open sizes count as 1."""
-    return float(sum(np.prod([max(n, 1) for n in network.shape(name) or [1]]) for name in layer.outputs))
-
-
-def macs(network: Network, layer: Layer) -> float:
-    """Multiply-accumulates of a product, as far as the shapes are known."""
-    result = elements(network, layer)
-    if layer.weights:
-        sizes = list(network.constants[layer.weights].dims)
-        if layer.op == "ConvTranspose":
-            shape = network.shape(layer.inputs[0]) or [1]
-            return float(np.prod([max(n, 1) for n in shape]) * np.prod(sizes[1:]))
-        return result * float(np.prod(sizes) / max(sizes[layer.axis], 1))
-    shape = network.shape(layer.nodes[0].input[0]) or [1]
-    return result * max(shape[-1], 1)
-
-
-def all_macs(network: Network) -> float:
-    """Multiply-accumulates of one run, as far as the shapes are known."""
-    return sum(macs(network, layer) for layer in network.layers if layer.kind is Kind.PRODUCT)
 
 
 class Sources:
@@ -177,8 +159,12 @@ class Sources:
         layers = [set(g.layers) for g in groups]
         self._inside = [[j for j, other in enumerate(layers) if other < one] for one in layers]
 
-    def keep(self, total: np.ndarray, most: np.ndarray | float) -> dict[str, Precision]:
-        """The layers to keep in floats next, so that noise of `total` becomes `most`: by noise taken away per cost."""
+    def keep(self, total: np.ndarray, most: np.ndarray | float, macs: float = np.inf) -> dict[str, Precision]:
+        """The layers to keep in floats next, so that noise of `total` becomes `most`: by noise taken away per cost.
+
+        Args:
+            macs: multiply-accumulates of all that is kept, at most.
+        """
         gain = self._gain(total)
         rest = total.copy()
         picked: list[int] = []
@@ -188,6 +174,8 @@ class Sources:
             best, value = -1, 0.0
             for i in range(len(self.groups)):
                 if i in self.kept or i in picked or not self._brought[i] - gone:
+                    continue
+                if self._macs([*self.kept, *picked, i]) > macs:
                     continue
                 less = np.minimum(self._sum(self._brought[i] - gone) * gain, rest - most * 0.9)[over] / rest[over]
                 worth = float(less.max()) / self._cost(i, [*self.kept, *picked])
@@ -206,22 +194,9 @@ class Sources:
         self.kept += picked
         return {name: Precision.FLOAT for index in picked for name in self.groups[index].layers}
 
-    def spare(self, total: np.ndarray, most: float, least: float) -> list[list[str]]:
-        """Layers of kept groups that may be quantised again while noise of `total` stays below `most`, by what was
-        measured of them: those first that take most from the NPU.
-
-        Args:
-            least: cost of a group that is worth it.
-        """
-        gain, kept, found = self._gain(total), list(self.kept), []
-        for i in sorted(self.kept, key=lambda i: -self.groups[i].cost):
-            others = [j for j in kept if j != i and j not in self._inside[i]]
-            more = self._sum(self._brought[i] - self._gone(others)) * gain
-            if i in kept and self.groups[i].cost >= least and (total + more <= most).all():
-                total, kept = total + more, others
-                stays = {name for j in kept for name in self.groups[j].layers}
-                found.append([name for name in self.groups[i].layers if name not in stays])
-        return [names for names in found if names]
+    def _macs(self, kept: Sequence[int]) -> float:
+        """Multiply-accumulates of groups; those inside of others count once."""
+        return sum(self.groups[i].macs for i in kept if not any(i in self._inside[j] for j in kept))
 
     def _gone(self, kept: Sequence[int]) -> set[str]:
         return set().union(*(self._brought[i] for i in kept))
@@ -256,7 +231,7 @@ def sources(recipe: Recipe, samples: Samples, progress: Progress | None = None) 
     for group in left:
         without = recipe.precision | dict.fromkeys(group.layers, Precision.FLOAT)
         brought.append(every - quantised_names(network, recipe, without))
-    work = _WORK / max(all_macs(network), 1.0)  # runs of the network
+    work = _WORK / max(times.all_macs(network), 1.0)  # runs of the network
     count = int(np.clip(work / _STRETCHES / 4, 1, min(PROBES, len(samples))))
     inputs = [samples[i * len(samples) // count] for i in range(count)]
     real = [board.run(x, frozenset()) for x in inputs]

@@ -11,7 +11,7 @@ x * sigmoid(x), the errors are those of the function's result. So the range need
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx
@@ -48,18 +48,29 @@ def find(
     Raises:
         UsageError: unknown method, onnxruntime cannot run the model on a sample, or it overflows there.
     """
-    if method not in METHODS:
-        raise UsageError(f"ranges are found by {', '.join(METHODS)}, not {method!r}")
+    return find_all(model, samples, [method], progress)[method]
+
+
+def find_all(
+    model: onnx.ModelProto, samples: Samples, methods: Sequence[str], progress: Progress | None = None
+) -> dict[str, dict[str, Range]]:
+    """The ranges of `find` by several methods, from one look at the samples."""
+    for method in methods:
+        if method not in METHODS:
+            raise UsageError(f"ranges are found by {', '.join(METHODS)}, not {method!r}")
     network = Network(model)
     masks = Masks(network)
-    found = histograms(model, samples, progress, masks)
-    if method == "mse":
-        ranges = {name: least_error(h, _use(network, name)) for name, h in found.items()}
-    else:
-        rule = {"minmax": extremes, "percentile": percentile, "entropy": least_divergence}[method]
-        ranges = {name: rule(h) for name, h in found.items()}
-    masks.widen(ranges)
-    return ranges
+    seen = histograms(model, samples, progress, masks)
+    rules = {"minmax": extremes, "percentile": percentile, "entropy": least_divergence}
+    found = {}
+    for method in methods:
+        if method == "mse":
+            ranges = {name: least_error(h, _use(network, name)) for name, h in seen.items()}
+        else:
+            ranges = {name: rules[method](h) for name, h in seen.items()}
+        masks.widen(ranges)
+        found[method] = ranges
+    return found
 
 
 def histograms(

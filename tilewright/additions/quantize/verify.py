@@ -37,19 +37,24 @@ class Verified:
     Attributes:
         report: our compiler's outputs beside those of onnxruntime.
         npu_macs, macs: multiply-accumulates on the NPU, and all; 0 where the model is compiled while it runs.
+        turns: how often the NPU is started in a run; 0 as before.
     """
 
     report: CheckReport
     npu_macs: int
     macs: int
+    turns: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the findings for JSON."""
-        return {"npu_macs": self.npu_macs, "macs": self.macs, "check": self.report.to_dict()}
+        return {"npu_macs": self.npu_macs, "macs": self.macs, "turns": self.turns, "check": self.report.to_dict()}
 
     def __str__(self) -> str:
         text = f"loads and runs in both: {self.report.summary()}"
-        return f"{text}; {self.npu_macs / self.macs:.1%} of the MACs on the NPU" if self.macs else text
+        if not self.macs:
+            return text
+        turns = f" in {self.turns} turn{'' if self.turns == 1 else 's'}" if self.turns else ""
+        return f"{text}; {self.npu_macs / self.macs:.1%} of the MACs on the NPU{turns}"
 
 
 def verify(model: onnx.ModelProto, sample: Sample, progress: Progress | None = None) -> Verified:

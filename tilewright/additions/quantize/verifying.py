@@ -16,7 +16,7 @@ import onnx
 from tilewright.api.compilation import compile
 from tilewright.checking.model import check
 from tilewright.errors import TilewrightError, UsageError
-from tilewright.isa.program import Program
+from tilewright.isa.program import NpuStep, Program
 from tilewright.quantize.memory import separate_blocks, trim_heap
 from tilewright.quantize.observe import run, session
 from tilewright.quantize.recipe import Progress, Sample
@@ -40,8 +40,9 @@ def verify_here(model: onnx.ModelProto, sample: Sample, progress: Progress | Non
         trim_heap()
     except TilewrightError as error:
         raise UsageError(f"the quantised model does not run in Tilewright: {error}") from error
-    macs = (program.npu_macs, program.macs) if isinstance(program, Program) else (0, 0)
-    return Verified(found, *macs)
+    if not isinstance(program, Program):
+        return Verified(found, 0, 0)
+    return Verified(found, program.npu_macs, program.macs, sum(isinstance(step, NpuStep) for step in program.steps))
 
 
 def main(folder: Path) -> None:

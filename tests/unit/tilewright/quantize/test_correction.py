@@ -10,8 +10,8 @@ import pytest
 
 from tests.unit.tilewright.quantize import networks
 from tilewright.quantize import ranges, writing
-from tilewright.quantize.accuracy import Judge
 from tilewright.quantize.correction import Fit, correct, fit_samples
+from tilewright.quantize.judging import Judge
 from tilewright.quantize.layers import Network
 from tilewright.quantize.observe import runner
 from tilewright.quantize.recipe import Precision, Range, Recipe, Weights

@@ -9,8 +9,9 @@ import pytest
 
 from tests.unit.tilewright.quantize import networks
 from tilewright.errors import UsageError
-from tilewright.quantize import precision, ranges
-from tilewright.quantize.accuracy import Accuracy, Judge, tune
+from tilewright.quantize import precision, ranges, times
+from tilewright.quantize.accuracy import Accuracy, tune
+from tilewright.quantize.judging import Judge
 from tilewright.quantize.layers import Network
 from tilewright.quantize.recipe import Precision, Range, Recipe
 from tilewright.quantize.switches import Switchboard, quantised_names
@@ -57,7 +58,7 @@ def test_the_noisy_layer_is_found() -> None:
 def test_target(target: float) -> None:
     """Reached on other samples; layers stay in floats only where that is needed."""
     model, samples = networks.deep(spread=2.0), networks.samples(16)
-    found = tune(Recipe(model), samples, Accuracy(target=target))
+    found = tune(Recipe(model), samples, Accuracy(target=target, pays=False)).chosen.measured.recipe
     reached = -10 * np.log10(Judge(model, networks.samples(8, seed=1)).noise(found).max())
     assert reached > target - 1
     assert bool(found.precision) == (target > 40)
@@ -65,7 +66,7 @@ def test_target(target: float) -> None:
 
 def test_macs() -> None:
     network = Network(networks.deep(depth=2))
-    sizes = {layer.name: precision.macs(network, layer) for layer in network.layers if layer.weights}
+    sizes = {layer.name: times.macs(network, layer) for layer in network.layers if layer.weights}
     assert sizes == {"conv0": 12 * 12 * 16 * 3, "conv1": 12 * 12 * 16 * 9, "gemm": 160}
 
 
@@ -85,15 +86,14 @@ def test_noise_of_each_by_halves() -> None:
     assert len(asked) == 20 + 18
 
 
-def test_layers_come_back_where_noise_allows() -> None:
-    """A pair takes away what lies between its two; of what is kept, the costliest that is not needed comes back."""
-    group = lambda *layers, cost: precision.Group(layers, cost)
+def test_groups_are_picked_by_gain_and_cost() -> None:
+    """A pair takes away what lies between its two; what takes more multiply-accumulates than are left stays."""
+    group = lambda *layers, cost: precision.Group(layers, cost, cost)
     one = lambda value: np.array([value])
     groups = [group("a", cost=100.0), group("b", cost=10.0), group("a", "b", cost=110.0), group("c", cost=50.0)]
     brought = [frozenset("A"), frozenset("B"), frozenset(["A", "B", "ab"]), frozenset("C")]
     noise = {"A": one(0.01), "B": one(0.01), "ab": one(0.9), "C": one(0.3), "rest": one(0.08)}
     found = precision.Sources(groups, brought, noise)
     assert found.keep(one(1.3), 0.5).keys() == {"a", "b"}
-    assert found.keep(one(0.38), 0.1).keys() == {"c"}
-    assert found.spare(one(0.08), 0.5, 1.0) == [["c"]]
-    assert found.spare(one(0.08), 0.5, 60.0) == [] and len(found.spare(one(0.08), 2.0, 1.0)) == 2
+    assert found.keep(one(0.38), 0.1, 150.0) == {}
+    assert found.keep(one(0.38), 0.1, 160.0).keys() == {"c"}

@@ -9,8 +9,9 @@ from onnx import helper, numpy_helper
 
 from tests.unit.tilewright.quantize import networks
 from tilewright.quantize import ranges
-from tilewright.quantize.accuracy import Accuracy, Judge, tune
+from tilewright.quantize.accuracy import Accuracy, tune
 from tilewright.quantize.equalise import Spread
+from tilewright.quantize.judging import Judge
 from tilewright.quantize.layers import Network
 from tilewright.quantize.observe import run, session
 from tilewright.quantize.prepare import prepare
@@ -68,7 +69,8 @@ def test_two_scales_make_less_noise() -> None:
     judge = Judge(model, samples)
     before, after = (judge.noise(Recipe(m, ranges.find(m, samples))) for m in (model, split(model, samples)))
     assert after.max() < before.max() / 10
-    assert judge.noise(tune(Recipe(model), samples, Accuracy(fit=False, target=None))).max() < before.max() / 10
+    tuned = tune(Recipe(model), samples, Accuracy(fit=False, target=None)).chosen.measured
+    assert judge.noise(tuned.recipe).max() < before.max() / 10
 
 
 def test_left_alone() -> None:
@@ -78,7 +80,8 @@ def test_left_alone() -> None:
     assert split(alike, samples) is alike
     model = _model(200.0, blocks=1)
     assert split(model, samples, ["d0"]) is model
-    tuned = tune(Recipe(model, precision={"a0": Precision.FLOAT}), samples, Accuracy(fit=False, target=None))
+    asked = Recipe(model, precision={"a0": Precision.FLOAT})
+    tuned = tune(asked, samples, Accuracy(fit=False, target=None)).chosen.measured.recipe
     assert "a0" in {node.name for node in tuned.model.graph.node}
     model.graph.output.append(onnx.ValueInfoProto(name="f0"))
     assert places(Network(model)) == []

@@ -11,8 +11,8 @@ import pytest
 from tests.unit.tilewright.quantize import networks
 from tilewright.quantize import Quantized, ranges, sqnr
 from tilewright.quantize.observe import run, session
+from tilewright.quantize.plots import layers_picture
 from tilewright.quantize.recipe import Precision, Recipe
-from tilewright.quantize.sqnr_plot import picture
 from tilewright.quantize.stepping import Stepper, Values
 from tilewright.quantize.writing import write
 
@@ -32,7 +32,7 @@ def test_report() -> None:
     assert [row.sqnr for row in found.layers] == sorted(row.sqnr for row in found.layers)
     assert {row.layer: row.precision for row in found.layers}["gemm"] == "float"
     assert found.worst == found.outputs["y"] and found.samples == 5
-    assert picture(found, "png").startswith(b"\x89PNG") and b"conv0" in picture(found, "svg")
+    assert layers_picture(found, "png").startswith(b"\x89PNG") and b"conv0" in layers_picture(found, "svg")
 
 
 def test_a_target_that_was_not_reached() -> None:

@@ -207,7 +207,7 @@ def test_only_the_channel_that_needs_it_gets_coarser() -> None:
 @pytest.mark.medium
 @pytest.mark.parametrize("size", [1.0, 1e-4, 1e-9])
 def test_channels_without_weights(size: float) -> None:
-    """They give their bias, however small, in both runtimes."""
+    """Channels whose weights are all 0 give their bias, however small, in both runtimes."""
     w, c = weights(8, 3, 1, 1), weights(8)
     w[2:5], c[2:5] = 0, size * c[2:5]
     nodes = [node("Conv", "x w c", "a"), node("Conv", "a v", "y")]

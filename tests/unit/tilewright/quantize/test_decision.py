@@ -1,0 +1,86 @@
+"""Choosing between several measured quantisations."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.unit.tilewright.quantize import networks
+from tilewright.quantize import times
+from tilewright.quantize.accuracy import Accuracy, tune
+from tilewright.quantize.decision import Candidate, Decision
+from tilewright.quantize.judging import Measured
+from tilewright.quantize.layers import Kind, Network
+from tilewright.quantize.plots import pareto_picture
+from tilewright.quantize.recipe import Precision, Recipe
+from tilewright.quantize.writing import quantised_layers
+
+
+def candidate(name: str, *decibels: float, kept: int = 0, cycles: float = 1e6, flips: float = 0.0) -> Candidate:
+    noise = 10 ** (-np.array(decibels) / 10)
+    measured = Measured(Recipe(onnx.ModelProto()), noise, np.full(len(decibels), flips))
+    return Candidate(name, measured, min(decibels), kept, 54, kept / 54, cycles)
+
+
+def test_int8_is_the_one_to_beat() -> None:
+    """A gain above the goal is none; below it, it must pay its time; a candidate that is worse is never taken."""
+    first = candidate("fitted", 16.0)
+    chosen = lambda *others, pays=True, goal=21.5: Decision([first, *others], goal, pays).chosen.name
+    assert chosen(candidate("better", 26.0, kept=3, cycles=1.1e6)) == "better"
+    assert chosen(candidate("dear", 21.0, kept=3, cycles=2e6)) == "fitted"
+    assert chosen(candidate("dear", 26.0, kept=3, cycles=2e6), pays=False) == "dear"
+    assert chosen(candidate("worse", 15.0, kept=30, cycles=1.1e6), pays=False) == "fitted"
+    assert chosen(candidate("better", 26.0, kept=3, cycles=1.1e6), goal=None) == "fitted"
+    assert chosen(candidate("nearest", 14.0), candidate("reaches", 22.0)) == "reaches"
+    three, nine = candidate("three", 22.0, kept=3, cycles=2e6), candidate("nine", 40.0, kept=9, cycles=4e6)
+    assert chosen(nine, three, pays=False) == "three"
+    reached = Decision([candidate("fitted", 22.0), three], 21.5)
+    assert reached.chosen.name == "fitted"
+    two = Decision([candidate("a", 60.0, 12.0), candidate("b", 90.0, 11.0, kept=1)], 21.5)
+    assert two.chosen.name == "a"  # what is far above the goal already does not count
+
+
+def test_flips_count_as_noise() -> None:
+    quiet, turned = candidate("quiet", 22.0), candidate("turned", 22.0, flips=0.01)
+    assert quiet.measured.level(21.5) == 21.5 and turned.measured.level(21.5) == pytest.approx(11.5)
+
+
+def test_what_a_person_reads() -> None:
+    one, two = candidate("fitted", 12.0, cycles=1.29e6), candidate("3 layers", 28.1, kept=3, cycles=1.41e6)
+    decision = Decision([candidate("minmax", 11.0, cycles=1.29e6), one, two, candidate("worse", 9.0, kept=9)], 21.5)
+    assert str(decision) == (
+        "int8 everywhere: 12.0 dB, about 1.29 M cycles; chosen: 3 of 54 products not in int8 (5.6% of the MACs): "
+        "28.1 dB, about 1.41 M cycles; --fastest gives the first"
+    )
+    rows = decision.to_dict()["candidates"]
+    assert [row["name"] for row in rows if row["pareto"]] == ["fitted", "3 layers"] or rows[3]["pareto"]
+    assert [row["name"] for row in rows if row["chosen"]] == ["3 layers"]
+    assert pareto_picture(decision, "png").startswith(b"\x89PNG")
+    assert str(Decision([one], None)).endswith("cycles; chosen")
+
+
+@pytest.mark.medium
+def test_plain_is_a_candidate() -> None:
+    """Nothing worse than ranges by extremes and weights to the nearest is chosen, and every candidate is timed."""
+    model, samples = networks.deep(depth=4), networks.samples(12)
+    found = tune(Recipe(model), samples, Accuracy(target=None))
+    assert found.candidates[0].name == "minmax" and found.candidates[-1].name == "fitted"
+    assert len({x.cycles for x in found.candidates}) == 1
+    assert all(found.chosen.measured.better(x.measured) is found.chosen.measured for x in found.candidates)
+
+
+def test_a_layer_in_floats_takes_a_turn_more() -> None:
+    network = Network(networks.deep(depth=6))
+    every = quantised_layers(network, Recipe(network.model))
+    names = [layer.name for layer in network.layers if layer.kind is Kind.PRODUCT]
+    whole = times.all_cycles(network, every)
+    without = lambda *gone: times.all_cycles(network, {n: p for n, p in every.items() if n not in gone})
+    more = {x.name: times.cycles(network, x, None) - times.cycles(network, x, Precision.INT8) for x in network.layers}
+    assert without("conv2") == pytest.approx(whole + more["conv2"] + times.TURN)
+    assert without(names[0]) == pytest.approx(whole + more[names[0]])  # no border before it
+    swish = network.layer_of["h2"].name
+    both = whole + more["conv2"] + more[swish]
+    assert without("conv2", swish) == pytest.approx(both + times.TURN)
+    assert without("conv2", swish, "conv4") == pytest.approx(both + more["conv4"] + 2 * times.TURN)
+    assert times.all_cycles(network, dict.fromkeys(every, Precision.INT16)) == without(*every)

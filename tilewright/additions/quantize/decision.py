@@ -1,0 +1,129 @@
+"""Decides which of the measured candidates is taken, and says what a person needs to know to take another one.
+
+All layers in 8 bits is the candidate to beat. What keeps layers in floats is taken only where the whole network gains
+more by it than its time costs; of accuracy, what lies above the goal gains nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.quantize import times
+from tilewright.quantize.judging import Measured
+from tilewright.quantize.layers import Kind, Network
+from tilewright.quantize.recipe import Precision
+from tilewright.quantize.writing import quantised_layers
+
+PRICE = 6.0
+"""Gain in dB that pays for twice the time."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A quantisation that was measured.
+
+    Attributes:
+        name: how it was made, such as "fitted".
+        decibels: SQNR of the worst output, on calibration samples that weights were not fitted on.
+        kept, products: products not in 8 bits, and all of them.
+        share: share of the multiply-accumulates that are not in 8 bits.
+        cycles: estimated time; see `times`.
+    """
+
+    name: str
+    measured: Measured
+    decibels: float
+    kept: int
+    products: int
+    share: float
+    cycles: float
+
+    @classmethod
+    def of(cls, name: str, measured: Measured, outputs: int) -> Candidate:
+        """The candidate of a measured recipe, whose first float outputs are those of the user's model."""
+        recipe = measured.recipe
+        network = Network(recipe.model)
+        chosen = quantised_layers(network, recipe)
+        products = [layer for layer in network.layers if layer.kind is Kind.PRODUCT]
+        kept = [layer for layer in products if chosen.get(layer.name) is not Precision.INT8]
+        share = sum(times.macs(network, layer) for layer in kept) / max(times.all_macs(network), 1.0)
+        worst = float(measured.decibels[:outputs].min(initial=200.0))
+        return cls(name, measured, worst, len(kept), len(products), share, times.all_cycles(network, chosen))
+
+    def __str__(self) -> str:
+        what = f"{self.decibels:.1f} dB, about {_count(self.cycles)} cycles"
+        if not self.kept:
+            return f"int8 everywhere: {what}"
+        return f"{self.kept} of {self.products} products not in int8 ({self.share:.1%} of the MACs): {what}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the candidate for JSON."""
+        return {
+            "name": self.name, "sqnr": self.decibels, "flips": float(self.measured.flips.max(initial=0.0)),
+            "kept_products": self.kept, "products": self.products, "kept_macs": self.share,
+            "estimated_cycles": self.cycles,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The candidates, the fastest first found, and the chosen one.
+
+    Attributes:
+        goal: dB that every output should have; None where nothing was to be kept in floats.
+        pays: whether what is kept in floats has to pay its time; else the goal is wanted at any price.
+    """
+
+    candidates: Sequence[Candidate]
+    goal: float | None
+    pays: bool = True
+
+    @property
+    def fastest(self) -> Candidate:
+        """The best candidate of those that keep least in floats."""
+        least = min(x.kept for x in self.candidates)
+        return max((x for x in self.candidates if x.kept == least), key=lambda x: x.measured.decibels.mean())
+
+    @property
+    def chosen(self) -> Candidate:
+        """The candidate whose accuracy, up to the goal, is worth most beside its time."""
+        first, goal = self.fastest, self.goal
+        if goal is None:
+            return first
+        price = PRICE if self.pays else 1e-3  # of two that reach the goal, the faster one
+        value = lambda x: x.measured.level(goal) - price * math.log2(x.cycles / first.cycles)
+        return max([first, *(x for x in self.candidates if x.kept > first.kept)], key=value)
+
+    @property
+    def front(self) -> list[Candidate]:
+        """The candidates than which none is both as fast and more accurate, the fastest first."""
+        found: list[Candidate] = []
+        for one in sorted(self.candidates, key=lambda x: (x.cycles, -x.decibels)):
+            if not found or one.decibels > found[-1].decibels:
+                found.append(one)
+        return found
+
+    def __str__(self) -> str:
+        first, chosen = self.fastest, self.chosen
+        if chosen is first:
+            return f"{first}; chosen" + (", --best tries what more costs" if self.goal is not None else "")
+        return f"{first}; chosen: {chosen}; --fastest gives the first"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the decision for JSON: the candidates in the order in which they were found."""
+        first, chosen, front = self.fastest, self.chosen, self.front
+        rows = [
+            x.to_dict() | {"fastest": x is first, "chosen": x is chosen, "pareto": any(x is y for y in front)}
+            for x in self.candidates
+        ]
+        return {"text": str(self), "goal": self.goal, "candidates": rows}
+
+
+def _count(cycles: float) -> str:
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if cycles >= limit:
+            return f"{cycles / limit:.3g} {unit}"
+    return f"{cycles:.0f}"

@@ -1,0 +1,117 @@
+"""Recipes measured beside the float model, on calibration samples that weights are not fitted on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+from tilewright.quantize import classes, correction, times
+from tilewright.quantize.layers import Network
+from tilewright.quantize.masks import Masks
+from tilewright.quantize.memory import trim_heap
+from tilewright.quantize.observe import run, session
+from tilewright.quantize.recipe import Recipe, Sample, Samples
+from tilewright.quantize.samples import Subset
+from tilewright.quantize.sqnr import Noise
+from tilewright.quantize.stepping import Values
+from tilewright.quantize.switches import Outputs
+from tilewright.quantize.writing import write
+
+FLIPS = 0.001
+"""Allowed share of the positions with a clear class that change their class."""
+
+CHECKS = (8, 64)
+"""Samples to measure a recipe on, at most: of networks with many and with few multiply-accumulates."""
+
+_WORK = 3e10
+"""Multiply-accumulates of one measurement."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A recipe and what its outputs are like.
+
+    Attributes:
+        noise: energy of the error of each float output, as a fraction of the output's.
+        flips: share of the positions with a clear class that have another one, per float output.
+    """
+
+    recipe: Recipe
+    noise: np.ndarray
+    flips: np.ndarray
+
+    @property
+    def decibels(self) -> np.ndarray:
+        """SQNR of each float output in dB."""
+        return np.asarray(-10 * np.log10(np.maximum(self.noise, 1e-20)))
+
+    def level(self, goal: float) -> float:
+        """Mean of the outputs' SQNR in dB. What an output has above the goal does not count, and where ten times as
+        many classes flip as may, it has 10 dB less."""
+        lost = 10 * np.log10(np.maximum(self.flips / FLIPS, 1.0))
+        return float(np.mean(np.minimum(self.decibels, goal) - lost)) if self.noise.size else goal
+
+    def reaches(self, goal: float) -> bool:
+        """Whether each output has an SQNR of the goal, in dB, and classes are kept."""
+        return bool((self.decibels >= goal).all() and (self.flips <= FLIPS).all())
+
+    def better(self, other: Measured) -> Measured:
+        """Returns the recipe with the better outputs, by the mean of their SQNR in dB."""
+        return self if self.noise.size and self.decibels.mean() > other.decibels.mean() else other
+
+
+class Judge:
+    """Measures recipes on some calibration samples.
+
+    Args:
+        model: the float model.
+    """
+
+    def __init__(self, model: onnx.ModelProto, samples: Samples) -> None:
+        network = Network(model)
+        seen = correction.fit_samples(len(samples))
+        chosen = [i for i in range(len(samples)) if i not in seen]
+        if len(chosen) < correction.UNSEEN:
+            chosen = list(range(len(samples)))
+        count = min(len(chosen), int(np.clip(_WORK / max(times.all_macs(network), 1.0), *CHECKS)))
+        self._samples = Subset(samples, [chosen[i * len(chosen) // count] for i in range(count)])
+        self._names = [name for name in network.outputs if network.is_float(name)]
+        self._classes = classes.outputs(network)
+        self._masks = Masks(network)
+        self._real = Values()
+        running = session(model)
+        for number, sample in enumerate(self._samples):
+            for name, value in self._outputs(running, sample).items():
+                self._real.put(number, name, value)
+
+    def noise(self, recipe: Recipe) -> np.ndarray:
+        """Energy of the error of each float output, as a fraction of the output's."""
+        return self.measure(recipe).noise
+
+    def measure(self, recipe: Recipe) -> Measured:
+        """Noise and flips of the recipe's outputs.
+
+        Raises:
+            UsageError: onnxruntime cannot run the quantised model.
+        """
+        running = session(write(recipe), integers=False)
+        total = [Noise() for _ in self._names]
+        clear = np.zeros((len(self._names), 2), np.int64)
+        for number, sample in enumerate(self._samples):
+            found = self._outputs(running, sample)
+            real = {name: self._real.get(number, name) for name in self._names}
+            for one, name in zip(total, self._names):
+                one.add(real[name], found[name], self._masks.seen(name, real[name]))
+            clear += classes.positions(real, found, self._classes)
+            del real, found
+        del running
+        trim_heap()
+        flips = clear[:, 1] / np.maximum(clear[:, 0], 1)
+        return Measured(recipe, np.array([10 ** (-one.decibels / 10) for one in total]), flips)
+
+    def _outputs(self, running: Any, sample: Sample) -> Outputs:
+        found = run(running, sample)
+        return {name: found[name] for name in self._names}
