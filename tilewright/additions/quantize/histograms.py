@@ -7,7 +7,7 @@ import numpy as np
 HALF = 4096
 """Bins on each side of 0."""
 
-MOST = 1 << 16
+MOST = 1 << 15
 """Maximum of a tensor's elements counted per sample; of larger tensors evenly spaced ones are. Extremes are exact."""
 
 

@@ -49,10 +49,10 @@ class Measured:
         return np.asarray(-10 * np.log10(np.maximum(self.noise, 1e-20)))
 
     def level(self, goal: float) -> float:
-        """Mean of the outputs' SQNR in dB. What an output has above the goal does not count, and where ten times as
-        many classes flip as may, it has 10 dB less."""
+        """SQNR of the worst output in dB. What it has above the goal does not count, and where ten times as many
+        classes flip as may, it has 10 dB less."""
         lost = 10 * np.log10(np.maximum(self.flips / FLIPS, 1.0))
-        return float(np.mean(np.minimum(self.decibels, goal) - lost)) if self.noise.size else goal
+        return float(np.min(np.minimum(self.decibels, goal) - lost, initial=goal))
 
     def reaches(self, goal: float) -> bool:
         """Whether each output has an SQNR of the goal, in dB, and classes are kept."""

@@ -7,7 +7,7 @@ import ctypes
 from collections.abc import Callable
 from pathlib import Path
 
-SLACK = 32 << 20
+SLACK = 128 << 20
 """Growth of the process, in bytes, after which free memory is returned."""
 
 _PAGE = 4096
@@ -16,13 +16,13 @@ _trim: Callable[[int], object] | None = None
 with contextlib.suppress(OSError, TypeError, AttributeError):  # other C libraries have no such function
     _trim = ctypes.CDLL(None).malloc_trim
 
-_MMAP_THRESHOLD, _BLOCK = -3, 1 << 17  # of mallopt
+_MMAP_THRESHOLD, _BLOCK = -3, 1 << 24  # of mallopt; smaller blocks would cost a page fault for each 4 KB
 
 
 def separate_blocks() -> None:
-    """Gives every large block of this process pages of its own from now on, which go back to the system when it is
-    freed. glibc begins so, too, but raises the limit to what was freed last: then tensors lie between small things that
-    stay.
+    """Gives every block of 16 MB or more of this process pages of its own from now on, which go back to the system when
+    it is freed. glibc begins so, too, but raises the limit to what was freed last: then large tensors lie between small
+    things that stay.
     """
     with contextlib.suppress(OSError, TypeError, AttributeError):  # other C libraries have no such function
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _BLOCK)

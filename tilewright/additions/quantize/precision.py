@@ -25,7 +25,7 @@ from tilewright.quantize.switches import Switchboard, noise, quantised_names
 PROBES = 4
 """Maximum of samples for the noise of each group."""
 
-_WORK = 3e11
+_WORK = 1e11
 """Limit of the work for all noise measurements, in multiply-accumulates of whole runs. Large networks are measured less
 finely, on fewer samples. A run begins behind what stays as it was, so that half of it is done in the mean."""
 

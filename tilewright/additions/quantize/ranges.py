@@ -31,7 +31,8 @@ STEPS = 255
 """Steps of an 8-bit quantisation."""
 
 PERCENTILE = 99.99
-_CANDIDATES = 65
+_SEARCH = ((1.0, 65), (0.125, 17), (0.015, 9))
+"""Spans around the best end so far, as a fraction of it, and how many ends are tried in each."""
 
 Function = Callable[[np.ndarray], np.ndarray]
 
@@ -137,10 +138,10 @@ def least_error(histogram: Histogram, use: Function | None = None) -> Range:
     # From the extremes inwards, one side after the other: what is left out pays on its own. The least error of all
     # pairs leaves out more, and gave worse outputs (docs/decisions/quantising.md).
     best, least = (low, high), error(low, high)
-    for span in (1.0, 0.125, 0.015):
+    for span, count in _SEARCH:
         for side in (0, 1):
             centre = best[side]
-            for share in np.linspace(-span, span, _CANDIDATES):
+            for share in np.linspace(-span, span, count):
                 moved = centre * (1 + share)
                 pair = (max(moved, low), best[1]) if side == 0 else (best[0], min(moved, high))
                 if pair[0] <= 0 <= pair[1] and pair[1] - pair[0] > (high - low) * 1e-4 and pair != best:

@@ -78,7 +78,7 @@ def hold_bias(rounded: Weights, bias: np.ndarray, x_scale: float, axis: int | No
     size = np.abs(bias.reshape(-1).astype(np.float64)) / x_scale
     least = np.asarray(size if axis is not None else size.max(initial=0.0)) / MAX_BIAS
     scale = np.maximum(rounded.scale, least.astype(np.float32))
-    silent = ~rounded.values.any(axis=_others(rounded.values, axis)) & (least > 0)
+    silent = ~rounded.values.any(axis=_others(rounded.values, axis)) & (least * MAX_BIAS > _SMALLEST)
     scale = np.where(silent, (least * (MAX_BIAS / _SILENT_BIAS)).astype(np.float32), scale)
     return replace(rounded, values=round_weights(rounded.values, scale / rounded.scale, axis), scale=scale)
 
