@@ -1,7 +1,7 @@
-"""Lower bounds on the work of a program, whatever is computed where and in which order: steps of the array, bytes
-moved.
+"""Lower bounds on the work of a program, in any schedule and tiling: steps of the array, bytes that are moved.
 
-For each layer of the program; `tilewright.simulator.bound` makes cycles of it. docs/simulators.md has the argument.
+There is one for each layer of the program; `tilewright.simulator.bound` makes cycles of them. docs/simulators.md has
+the argument.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _TABLE_BYTES = 256
 
 @dataclass(frozen=True)
 class LowerBound:
-    """The least one layer must do.
+    """The least work of one layer.
 
     Attributes:
-        steps: of the array.
-        reads, writes: bytes.
-        after_all: nothing of it can begin before all layers before it are done, and what they read is of no use to
-            the layers behind it.
+        steps: steps of the array.
+        reads, writes: bytes of external memory.
+        after_all: True if the layer can begin only when all layers before it are done, and no layer behind it uses what
+            they read.
     """
 
     steps: int = 0
@@ -38,7 +38,7 @@ class LowerBound:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """Rows and columns of a view that a layer reads (bool)."""
+    """Rows and columns of a view that a layer reads: bool [h] and bool [w]."""
 
     view: View
     rows: np.ndarray
@@ -46,15 +46,19 @@ class _Wanted:
 
     @property
     def count(self) -> int:
+        """The number of pixels that are read."""
         return int(self.rows.sum()) * int(self.columns.sum())
 
     @staticmethod
     def whole(view: View) -> _Wanted:
+        """Returns the demand for all rows and columns of a view."""
         return _Wanted(view, np.ones(view.h, bool), np.ones(view.w, bool))
 
     def seen_in(self, other: View) -> tuple[_Wanted, range] | None:
-        """Returns the same rows and columns as another view of the buffer counts them, and its channel blocks that are
-        read; None if it walks the buffer otherwise."""
+        """Returns the same rows and columns as another view of the buffer counts them, and its blocks that are read.
+
+        The result is None if the strides or shapes of both views do not match.
+        """
         own = self.view
         if own.n != other.n:
             return None
@@ -74,13 +78,13 @@ class _Wanted:
 def lower_bounds(
     config: NpuConfig, steps: Sequence[Sequence[Layer]], on_cpu: Collection[str], sizes: Mapping[str, int]
 ) -> dict[int, LowerBound]:
-    """The least of every layer, by its id.
+    """Returns the lower bound of every layer, by `id` of the layer.
 
     Args:
         config: the machine.
         steps: the layers of the NPU's steps, in order.
-        on_cpu: buffers that the CPU reads.
-        sizes: bytes of the model's tensors.
+        on_cpu: names of buffers that the CPU reads.
+        sizes: bytes of the model's tensors, by name.
     """
     layers = [layer for step in steps for layer in step]
     made = {layer.output.buffer for layer in layers}
@@ -125,14 +129,16 @@ def lower_bounds(
 
 
 def _same(chosen: np.ndarray, size: int) -> np.ndarray:
-    """The positions themselves; all of an axis that is broadcast."""
+    """Returns the chosen positions of an axis, bool; all `size` of them where the axis is broadcast."""
     return chosen if len(chosen) == size else np.ones(size, bool)
 
 
 def _largest(found: Iterable[_Wanted], view: View) -> _Wanted:
-    """Returns the rows and columns of the reader that wants most of a tensor: all readers together want no less. Where
-    readers want other channels, what is wanted of every channel block. Readers that see the tensor in another shape
-    count only if they want all of it."""
+    """Returns the rows and columns of the reader that needs most of a tensor: all readers together need no less.
+
+    Each channel block has its own largest reader, and the smallest of those counts. Readers that see the tensor in
+    another shape count only if they need all of it.
+    """
     best = [_Wanted(view, np.zeros(view.h, bool), np.zeros(view.w, bool))] * view.cb
     for one in found:
         seen = one.seen_in(view)
@@ -148,7 +154,7 @@ def _largest(found: Iterable[_Wanted], view: View) -> _Wanted:
 
 
 def _after_all(layers: list[Layer], number: int) -> bool:
-    """True if every result of a layer needs every result of all layers before it, which no layer behind it reads."""
+    """Returns True if every result of a layer depends on all results before it, and later layers read none of those."""
     layer = layers[number]
     y, before, behind = layer.output, layers[:number], layers[number + 1 :]
     if not before or layer.products is None or not layer.dense or y.n * y.h * y.w != 1:

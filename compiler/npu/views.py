@@ -21,7 +21,7 @@ BYTE_ORDER = (WideByte.HIGH, WideByte.LOW)
 
 
 def plane_shape(shape: tuple[int, ...], layout: Layout) -> tuple[int, int, int, int] | None:
-    """(N, C, H, W) of a tensor's shape in a layout, None where it has no such view."""
+    """Returns (N, C, H, W) of a tensor of `shape` in a layout; None if the layout has no such view or an axis is 0."""
     if any(d == 0 for d in shape):
         return None
     if layout is Layout.CHANNELS_LAST:
@@ -39,22 +39,23 @@ def plane_shape(shape: tuple[int, ...], layout: Layout) -> tuple[int, int, int, 
 
 
 def channel_axis(rank: int, layout: Layout) -> int:
-    """The axis that holds the channels."""
+    """Returns the axis that holds the channels of a tensor of `rank` axes."""
     return rank - 1 if layout is Layout.CHANNELS_LAST else 1
 
 
 @dataclass(frozen=True)
 class View:
-    """A tensor's place in external memory, and the strides to walk it. Strides and offset in bytes.
+    """A tensor's place in external memory, and the strides to walk it. Strides and offset are in bytes.
 
     Attributes:
         tensor: name of the model tensor.
         region: memory region.
-        offset: first byte, from the start of the buffer.
         buffer: name of the buffer (aliases share one).
-        n, c, h, w: logical sizes; a broadcast axis has size 1 here.
+        n, c, h, w: images, channels, rows and columns; a broadcast axis has size 1 here.
         sn, sc, sh: bytes between images, channel blocks and rows; vectors of a row are contiguous.
-        bytes: of a value, 1 or 2.
+        block: lanes of a vector.
+        offset: first byte, from the start of the buffer.
+        bytes: bytes of a value, 1 or 2.
     """
 
     tensor: str
@@ -73,25 +74,28 @@ class View:
 
     @property
     def cb(self) -> int:
-        """Channel blocks, of all bytes of the values."""
+        """The number of channel blocks; a value of two bytes has a block for each."""
         return self.bytes * -(-self.c // self.block)
 
     @property
     def first_bytes(self) -> View:
-        """The channel blocks that hold the first byte of the values: of values of a byte, all."""
+        """The view of the channel blocks that hold the values' first byte; the view itself if a value is one byte."""
         return self if self.bytes == 1 else replace(self, bytes=1)
 
     def fills(self, value: int) -> tuple[int, ...]:
-        """Returns the int8 of each byte's lanes where the tensor's value is `value`."""
+        """Returns the int8 of each byte's lanes where the tensor's value is `value`, in the order of `BYTE_ORDER`."""
         return (value,) if self.bytes == 1 else tuple(int(wide_numerics.wide_byte(value, byte)) for byte in BYTE_ORDER)
 
     @property
     def nbytes(self) -> int:
+        """The bytes of all vectors; between them a view with larger strides leaves others out."""
         return self.n * self.cb * self.h * self.w * self.block
 
     def within(self, whole: View) -> tuple[int, int, int, int] | None:
-        """(image, block, row, column) of another view of the same buffer that this one begins at, None if both walk
-        the buffer in different ways."""
+        """Returns the (image, block, row, column) of `whole`, a view of the same buffer, at which this view begins.
+
+        The result is None if the strides differ or this view does not lie inside `whole`.
+        """
         if self.buffer != whole.buffer or (self.sn, self.sc, self.sh) != (whole.sn, whole.sc, whole.sh):
             return None
         at, left = [], self.offset - whole.offset
@@ -104,13 +108,19 @@ class View:
         return (at[0], at[1], at[2], at[3]) if fits and left == 0 else None
 
     def address(self, n: int, cb: int, y: int, x: int) -> int:
+        """Returns the byte of the buffer at which the vector of image n, channel block cb, row y, column x begins."""
         return self.offset + n * self.sn + cb * self.sc + y * self.sh + x * self.block
 
 
 def dense_view(
     tensor: str, buffer: str, region: int, dims: tuple[int, int, int, int], block: int, nbytes: int = 1
 ) -> View:
-    """The view of a buffer that holds nothing but [N][CB][H][W][block], of values of so many bytes."""
+    """Returns the view of a buffer that holds nothing but int8 [N][CB][H][W][block].
+
+    Args:
+        dims: (N, C, H, W).
+        nbytes: bytes of a value.
+    """
     n, c, h, w = dims
     cb = nbytes * -(-c // block)
     sh = w * block
@@ -119,14 +129,19 @@ def dense_view(
 
 
 def planes_of(shape: tuple[int, ...], layout: Layout) -> tuple[int, int, int, int]:
-    """Returns what `plane_shape` does, for a shape that has such a view."""
+    """Returns the (N, C, H, W) of `plane_shape`, for a shape that is known to have such a view."""
     planes = plane_shape(shape, layout)
     assert planes is not None, (shape, layout)
     return planes
 
 
 def broadcast_ok(shape: tuple[int, ...], out: tuple[int, ...], layout: Layout, const: bool) -> bool:
-    """True if an operand of `shape` can be walked along `out`: channels match (constants are spread over lanes)."""
+    """Returns True if VECTOR can broadcast an operand of shape `shape` to shape `out`: both have as many channels.
+
+    Args:
+        layout: layout of both.
+        const: True for a constant, whose single channel the compiler repeats in all lanes.
+    """
     full = (1,) * (len(out) - len(shape)) + tuple(shape)
     own, dims = plane_shape(full, layout), plane_shape(out, layout)
     if own is None or dims is None:
@@ -137,6 +152,6 @@ def broadcast_ok(shape: tuple[int, ...], out: tuple[int, ...], layout: Layout, c
 
 
 def same_box(a: View, b: View) -> bool:
-    """True if both walk the same vectors of the same buffer."""
+    """Returns True if both views consist of the same vectors of the same buffer."""
     place = (a.buffer, a.n, a.c, a.h, a.w, a.sn, a.sc, a.sh, a.offset)
     return place == (b.buffer, b.n, b.c, b.h, b.w, b.sn, b.sc, b.sh, b.offset)

@@ -99,7 +99,7 @@ def place_memory(
             lives.of_tensor(name, 0 if name in graph.inputs else lives.end, lives.end)
     if options.keep_all:
         for buffer in partition.buffers.values():
-            lives.memory.arena.need(buffer.name, buffer.room, 0, lives.end)
+            lives.memory.arena.need(buffer.name, buffer.allocated, 0, lives.end)
     lives.memory.arena.place()
     lives.memory.host.place()
     lives.memory.verify()
@@ -132,7 +132,7 @@ class _Lives:
             for layer in unit.layers:
                 for name in (*reads_of(layer), *writes_of(layer)):
                     if name in self.partition.buffers and name not in on_chip:
-                        self.memory.arena.need(name, self.partition.buffers[name].room, position, last)
+                        self.memory.arena.need(name, self.partition.buffers[name].allocated, position, last)
                     elif name not in on_chip and name not in self.partition.constants:
                         raise CompileError(f"memory broken: {layer.describe()} uses {name!r}, which has no place")
             position = last + 1
@@ -142,7 +142,7 @@ class _Lives:
             name = self.memory.in_place.get(name, name)
             buffer = self.partition.buffers.get(name)
             plan, nbytes = (
-                (self.memory.arena, buffer.room)
+                (self.memory.arena, buffer.allocated)
                 if buffer is not None
                 else (self.memory.host, self.graph.tensor(name).nbytes)
             )

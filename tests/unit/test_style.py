@@ -37,7 +37,10 @@ SENTENCES = (
     *("examples", "tests"),
 )
 #: Folders in them that do not.
-FRAGMENTS = ("compiler/npu", "tests/unit/compiler/npu")
+FRAGMENTS = (
+    *(f"compiler/npu/{name}" for name in ("coding", "emit", "layers", "ops", "place", "rewrites", "schedule")),
+    "tests/unit/compiler/npu",
+)
 #: Beginnings of a docstring without a subject: "Of ACT.", "As it is.", "What it was.", "Returns what it is."
 DANGLING = re.compile(
     r"((Returns|Yields) (what|where|which|how|it|those)|Of|Those|These|This|That|They|It|Its|Their|There|What|Whatever"

@@ -1,1 +1,1 @@
-"""Tensors in the blocks of lanes that the NPU reads and writes: what there is, aliases, and conversions to and fro."""
+"""Tensors in the channel blocks that the NPU reads and writes: buffers, aliases, and conversions of plain tensors."""

@@ -1,5 +1,8 @@
-"""Aliases: results of data movement that leaves the blocked bytes as they are. An alias is the same bytes, read with
-another shape (Reshape, Transpose), or a part of them (Slice, Split, Gather of one place)."""
+"""Aliases: results of data movement that leaves the blocked bytes where they are.
+
+An alias is a view of the operand's bytes with another shape (Reshape, Transpose), or of a part of them (Slice, Split,
+Gather of one index).
+"""
 
 from __future__ import annotations
 
@@ -16,23 +19,25 @@ from tilewright.isa.program import Layout
 _FIRST, _LAST = Layout.CHANNELS_FIRST, Layout.CHANNELS_LAST
 
 
-#: Ops that only rearrange a tensor: where the blocked bytes stay where they are, they cost nothing.
+#: Ops that only rearrange a tensor: they cost nothing where the blocked bytes stay in place.
 MOVES = frozenset({
     "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Transpose", "Slice", "Split", "Gather",
 })  # fmt: skip
 
 
 def alias_of(graph: Graph, move: Node, name: str, source: Blocked) -> Blocked | None:
-    """A result of a move as another reading of its operand's bytes, None if they have to be moved.
+    """Returns a move's result as a view of its operand's bytes; None if the bytes have to be moved.
 
     Args:
-        name: of the result.
+        graph: the graph of the move.
+        move: a node whose op is one of `MOVES`.
+        name: the move's output.
         source: the operand's blocked form.
     """
     before, after = graph.tensor(move.inputs[0]), graph.tensor(name)
     if before.quant is None or not before.quant.same_as(after.quant) or before.dtype != after.dtype:
         return None
-    if source.view.bytes > 1:  # what the blocks of the other byte need is not found
+    if source.view.bytes > 1:  # the blocks of the second byte would need a view of their own
         return None
     if move.op == "Transpose":
         return _transposed(move, after, source)
@@ -57,7 +62,10 @@ def alias_of(graph: Graph, move: Node, name: str, source: Blocked) -> Blocked | 
 
 
 def _heads_of_a_row(after: Tensor, source: Blocked) -> Blocked | None:
-    """One row of channels as one of each of several heads, whose channels fill whole blocks, or such heads joined."""
+    """Returns one row of channels as one row for each of several heads, or such heads joined to one row.
+
+    A head's channels must fill whole blocks; otherwise, and for other shapes, the result is None.
+    """
     v, planes = source.view, plane_shape(after.shape, _LAST)
     if source.layout is not _LAST or planes is None or (v.h, v.w) != (1, 1) or planes[2:] != (1, 1):
         return None
@@ -70,7 +78,7 @@ def _heads_of_a_row(after: Tensor, source: Blocked) -> Blocked | None:
 
 
 def _cut(before: Tensor, after: Tensor, source: Blocked, begin: Sequence[int], size: tuple[int, ...]) -> Blocked | None:
-    """A box of the operand in its layout, None where channels do not begin with a block."""
+    """Returns the view of a box of the operand, in its layout; None where its channels do not begin with a block."""
     v, rank = source.view, len(size)
     if source.layout is _LAST:
         if size[1:-2] != before.shape[1:-2]:
@@ -91,6 +99,7 @@ def _cut(before: Tensor, after: Tensor, source: Blocked, begin: Sequence[int], s
 
 
 def _transposed(move: Node, after: Tensor, source: Blocked) -> Blocked | None:
+    """Returns a Transpose's result as a view of its operand; None unless it swaps rows and channels, or nothing."""
     perm = permutation(move)
     if perm == sorted(perm):
         return Blocked(source.layout, replace(source.view, tensor=after.name), alias=True)
@@ -102,16 +111,19 @@ def _transposed(move: Node, after: Tensor, source: Blocked) -> Blocked | None:
 
 
 def heads_of(graph: Graph, first: Node, second: Node, source: Blocked, result: Tensor | None = None) -> Blocked | None:
-    """The heads of attention, divided or joined by a Reshape and a Transpose: rows [.., T, H * D] and heads
-    [B, H, T, D] are the same bytes, where D fills whole blocks and each head's blocks follow those of the head before.
+    """Returns the heads of attention, split or joined by a Reshape and a Transpose, as a view of the same bytes.
+
+    Rows [.., T, H * D] and heads [B, H, T, D] are the same bytes where D fills whole blocks and each head's blocks
+    follow those of the head before.
 
     Args:
+        graph: the graph of both moves.
         first, second: the moves, one after the other.
-        source: the blocked form of what the first one reads.
-        result: of the second one, if that is none of the graph.
+        source: the blocked form of the first move's operand.
+        result: the second move's output, if the graph does not have it.
 
     Returns:
-        The result of the second one; None for any other two moves.
+        The blocked form of the second move's output; None for any other two moves.
     """
     before, between = graph.tensor(first.inputs[0]), graph.tensor(first.outputs[0])
     after = graph.tensor(second.outputs[0]) if result is None else result
@@ -142,15 +154,15 @@ def heads_of(graph: Graph, first: Node, second: Node, source: Blocked, result: T
 
 
 def planes_of_rows(graph: Graph, first: Node, second: Node, source: Blocked) -> Blocked | None:
-    """Rows [B, H * W, C] as planes [B, C, H, W] by a Reshape and a Transpose, or planes as rows by a Transpose and a
-    Reshape: the same vectors in the same order.
+    """Returns rows [B, H * W, C] as planes [B, C, H, W], or planes as rows: the same vectors in the same order.
 
     Args:
-        first, second: the moves, one after the other.
-        source: the blocked form of what the first one reads.
+        graph: the graph of both moves.
+        first, second: a Reshape and a Transpose, or for planes a Transpose and a Reshape.
+        source: the blocked form of the first move's operand.
 
     Returns:
-        The result of the second one; None for any other two moves.
+        The blocked form of the second move's output; None for any other two moves.
     """
     before, between, after = (graph.tensor(n) for n in (first.inputs[0], first.outputs[0], second.outputs[0]))
     v = source.view
@@ -177,7 +189,7 @@ def planes_of_rows(graph: Graph, first: Node, second: Node, source: Blocked) -> 
 def _same_vectors(
     before: Tensor, after: Tensor, source: Blocked, layout: Layout, planes: tuple[int, int, int, int]
 ) -> bool:
-    """True if the result in `layout` consists of the operand's channel vectors, in the same order."""
+    """Returns True if the result in `layout` consists of the operand's channel vectors, in the same order."""
     v, (n, c, h, w) = source.view, planes
     if c != v.c or n * h * w != v.n * v.h * v.w:
         return False
@@ -194,7 +206,7 @@ def _same_vectors(
 
 
 def _walked(v: View, planes: tuple[int, int, int, int]) -> View | None:
-    """The vectors of a view walked as N, H, W of `planes`, None if strides cannot say that."""
+    """Returns the vectors of a view with the images, rows and columns of `planes`; None if no strides express that."""
     n, _, h, w = planes
     if (n, h, w) == (v.n, v.h, v.w):
         return v
@@ -210,5 +222,5 @@ def _walked(v: View, planes: tuple[int, int, int, int]) -> View | None:
 
 
 def _rows_follow(v: View) -> bool:
-    """True if there is nothing between the rows of a plane."""
+    """Returns True if the rows of a plane are contiguous."""
     return v.h == 1 or v.sh == v.w * v.block

@@ -16,10 +16,10 @@ _INT8 = np.dtype(np.int8)
 
 @dataclass(frozen=True)
 class Blocked:
-    """A tensor in blocked form: in which layout, and where its bytes lie.
+    """A tensor in blocked form: its layout, and the view of its bytes.
 
     Attributes:
-        alias: the bytes are another tensor's, which this one reads with another shape.
+        alias: True if the bytes are another tensor's, which this one reads with another shape.
     """
 
     layout: Layout
@@ -32,9 +32,9 @@ class Contents(Enum):
 
     TENSOR = "tensor"
     PACKED_INPUT = "packed input"  # kernel columns and rows are channels, see `packing.py`
-    WEIGHT_TILES = "weight tiles"  # of a product of two activations
+    WEIGHT_TILES = "weight tiles"  # the second operand of a product of two activations
     PRODUCT_PARAMS = "product parameters"  # bias and scale of such a product
-    PARTIAL = "partial"  # between two layers of one node
+    PARTIAL = "partial"  # a value between two layers of one node
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,12 @@ class BlockedBuffer:
     """A buffer in the arena that the NPU reads or writes.
 
     Attributes:
-        name: as in the program.
-        tensor: of the model, whose values it holds in one form or another.
-        layout: of `TENSOR` and `PACKED_INPUT`, None for the others.
-        shape, dtype: of the buffer itself.
-        behind: bytes after the last one that are read along with it, whatever they are.
+        name: name in the program.
+        tensor: name of the model tensor whose values it holds.
+        contents: the form in which it holds them.
+        layout: layout of `TENSOR` and `PACKED_INPUT`, None for the others.
+        shape, dtype: shape and type of the buffer itself.
+        overread: bytes behind the last one that are loaded along with it, whatever they contain.
     """
 
     name: str
@@ -55,16 +56,17 @@ class BlockedBuffer:
     shape: tuple[int, ...]
     layout: Layout | None = None
     dtype: np.dtype = _INT8
-    behind: int = 0
+    overread: int = 0
 
     @property
     def nbytes(self) -> int:
+        """The bytes of the contents."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
-    def room(self) -> int:
-        """Bytes in memory, with those that are read behind it."""
-        return self.nbytes + self.behind
+    def allocated(self) -> int:
+        """The bytes to allocate: those of the contents and those that are loaded along behind them."""
+        return self.nbytes + self.overread
 
     def __str__(self) -> str:
         what = self.contents.value if self.layout is None else f"{self.contents.value}, {self.layout}"

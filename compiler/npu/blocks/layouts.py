@@ -1,4 +1,4 @@
-"""The layouts chosen for the NPU's work, and the tensors that are there in blocked form."""
+"""The layouts chosen for the NPU's work, and the tensors that exist in blocked form."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from tilewright.isa.program import Layout
 
 @dataclass
 class Layouts:
-    """The layouts chosen, and the tensors that are there in blocked form.
+    """The layout of every chain, and the tensors that exist in blocked form.
 
     Attributes:
+        wiring: producers and consumers of the graph's tensors.
         chosen: the layout a chain works in, by the first output of its head.
-        blocked: tensors that chains make; aliases of them are added when somebody asks for one.
+        blocked: tensors that chains make; `find` adds aliases of them.
     """
 
     wiring: Wiring
@@ -28,14 +29,18 @@ class Layouts:
     blocked: dict[str, Blocked] = field(default_factory=dict)
 
     def of(self, head: Node) -> Layout:
+        """Returns the layout of the chain that begins with `head`."""
         return self.chosen[head.outputs[0]]
 
     def find(self, name: str) -> Blocked | None:
-        """The blocked form of a tensor: made by a chain, or an alias through moves that leave the bytes in place."""
+        """Returns the blocked form of a tensor that a chain makes, or an alias through moves that leave bytes in place.
+
+        The result is None for a tensor that exists in plain form only.
+        """
         return self._find(name, set())
 
     def _find(self, name: str, missing: set[str]) -> Blocked | None:
-        """Does what `find` does; names in `missing` are known to have no blocked form."""
+        """Returns the result of `find`; `missing` are names known to have no blocked form, to which the search adds."""
         if name in self.blocked or name in missing:
             return self.blocked.get(name)
         move = self.wiring.producers.get(name)
@@ -55,10 +60,10 @@ class Layouts:
         return alias
 
     def columns(self, name: str) -> tuple[View, bool] | None:
-        """The columns of a matrix or several, as rows of channels that the NPU has; None if it does not.
+        """Returns the columns of a matrix, or of a batch of them, as rows of channels; None if they are not on the NPU.
 
         Returns:
-            (rows, whether these are the rows of the matrix itself, and rows and channels have to be exchanged first).
+            (view of the rows, True if they are the rows of the matrix itself and still have to be transposed).
         """
         (k, n), count = self.wiring.shape(name)[-2:], math.prod(self.wiring.shape(name)[:-2])
         for found, dims, exchanged in (
@@ -73,8 +78,10 @@ class Layouts:
         return None
 
     def _find_columns(self, name: str) -> Blocked | None:
-        """The blocked form of a matrix or several whose rows are the columns of tensor `name`: of what a Transpose
-        exchanges the last two axes of, alone or behind the division into heads."""
+        """Returns the blocked form of the matrix that a Transpose of its last two axes turns into tensor `name`.
+
+        The Transpose may be the second half of the split into heads. None if there is no such matrix in blocked form.
+        """
         graph, move = self.wiring.graph, self.wiring.producers.get(name)
         if move is None or move.op != "Transpose":
             return None

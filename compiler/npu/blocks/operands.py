@@ -1,4 +1,4 @@
-"""Operands: the views that lowering gives a layer, with conversions where they are missing."""
+"""Operands: the views that lowering passes to a layer, with the conversions that make them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilewright.compiler.npu.blocks.blocked import BlockedBuffer, Contents
 from tilewright.compiler.npu.blocks.convert import Converter
 from tilewright.compiler.npu.blocks.layouts import Layouts
 from tilewright.compiler.npu.blocks.packing import PackedInput, plan_packing, repack_weights
-from tilewright.compiler.npu.blocks.tables import Table, reach, shifted, with_bytes
+from tilewright.compiler.npu.blocks.tables import IndexTable, out_of_bounds, shifted, split_bytes_tables
 from tilewright.compiler.npu.int8_storage import stored_zero_point
 from tilewright.compiler.npu.layers.conv_constants import DynamicWeights
 from tilewright.compiler.npu.views import View, channel_axis, dense_view, planes_of
@@ -23,13 +23,13 @@ from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 
 
 class Operands:
-    """Views of what a layer reads and writes, in the layout it asks for; what is not there yet is converted.
+    """Provides the views that a layer reads and writes, in the layout it asks for, and adds missing conversions.
 
     Attributes:
-        graph: of the model.
-        config: of the machine.
-        byte_cycles: in which the CPU converts a byte; 0 where nothing is known of the CPU.
-        memory: that of the NPU.
+        config: the machine.
+        graph: the graph of the model.
+        byte_cycles: cycles of the NPU in which the CPU converts a byte; 0 if the CPU's speed is unknown.
+        memory: the timing of the NPU's memory.
     """
 
     def __init__(
@@ -43,18 +43,20 @@ class Operands:
         self._constants: dict[tuple[str, tuple[int, ...], bytes], View] = {}
 
     def layout(self, head: Node) -> Layout:
-        """The layout chosen for the chain with this head."""
+        """Returns the layout chosen for the chain that begins with `head`."""
         return self._layouts.of(head)
 
     def planes(self, name: str, layout: Layout) -> tuple[int, int, int, int]:
-        """(N, C, H, W) of a tensor."""
+        """Returns the (N, C, H, W) of a tensor."""
         return planes_of(self.graph.tensor(name).shape, layout)
 
     def view(self, name: str, layout: Layout, like: str | None = None) -> View:
-        """The blocked form of a tensor.
+        """Returns the view of a tensor's blocked form, which is made if it is missing.
 
         Args:
-            like: the tensor along which a broadcast operand is walked.
+            name: name of the tensor.
+            layout: layout of the view.
+            like: the tensor to whose shape the operand is broadcast; None for its own shape.
         """
         t = self.graph.tensor(name)
         out = t.shape if like is None else self.graph.tensor(like).shape
@@ -64,9 +66,14 @@ class Operands:
         return self._views[key]
 
     def _make_view(self, t: Tensor, layout: Layout, out: tuple[int, ...]) -> View:
+        """Returns the view of a tensor broadcast to shape `out`: its blocked form, a new constant or a conversion."""
         full = (1,) * (len(out) - len(t.shape)) + t.shape
         found = self._layouts.find(t.name)
-        if found is not None and full == t.shape and (found.layout is layout or _either(t.shape, layout, found.view)):
+        if (
+            found is not None
+            and full == t.shape
+            and (found.layout is layout or _view_fits(t.shape, layout, found.view))
+        ):
             return found.view
         if t.data is not None and t.shape != out:  # one channel of a constant is spread over all lanes
             axis = channel_axis(len(out), layout)
@@ -76,7 +83,7 @@ class Operands:
         return self._converter.blocked(t, full, layout)
 
     def output(self, name: str) -> View:
-        """The blocked form, in a new buffer, of a tensor that a chain makes."""
+        """Adds the buffer of a tensor that a chain makes; returns its view."""
         made = self._layouts.blocked[name]
         v = made.view
         shape = v.n, v.cb, v.h, v.w, v.block
@@ -85,7 +92,7 @@ class Operands:
         return v
 
     def temporary(self, stem: str, tensor: str, layout: Layout, dims: tuple[int, int, int, int]) -> View:
-        """A new buffer [N, C, H, W] that one layer writes for the next, of values of `tensor`."""
+        """Adds a buffer of int8 [N, C, H, W] between two layers, with values of `tensor`; returns its view."""
         name = self.graph.unique(stem)
         v = dense_view(tensor, name, ARENA_REGION, dims, self.config.block_in)
         shape = v.n, v.cb, v.h, v.w, v.block
@@ -94,7 +101,12 @@ class Operands:
         return v
 
     def table(self, table: bytes | None, x: str, y: str) -> bytes:
-        """A 256-byte table between model bytes as the machine indexes it: by and with int8 bit patterns."""
+        """Returns a 256-byte table between bytes of tensors x and y, as the machine has them: int8 to int8.
+
+        Args:
+            table: the table between the model's bytes, None for the identity.
+            x, y: names of the tensors.
+        """
         raw = np.frombuffer(IDENTITY_TABLE if table is None else table, np.uint8)
         flip_in, flip_out = (np.uint8(0x80 if self.graph.tensor(t).dtype == np.uint8 else 0) for t in (x, y))
         return bytes(raw[np.arange(256, dtype=np.uint8) ^ flip_in] ^ flip_out)
@@ -108,7 +120,17 @@ class Operands:
         pad: tuple[int, int],
         group: int,
     ) -> PackedInput | None:
-        """A packed input for a convolution with few channels on a tensor that comes from the CPU, else None."""
+        """Adds the packing of a convolution's input with few channels, on the CPU.
+
+        Args:
+            node: the convolution.
+            kernel_shape: [O, C/group, kernel rows, kernel columns].
+            stride, dilation, pad: (rows, columns); pad is that before the first row and column.
+            group: groups of channels.
+
+        Returns:
+            The packed input; None where packing does not pay or the NPU makes the input.
+        """
         t, y = self.graph.tensor(node.inputs[0]), self.graph.tensor(node.outputs[0])
         if group != 1 or self._layouts.find(t.name) is not None or t.is_const:
             return None
@@ -127,10 +149,12 @@ class Operands:
         n, h, w, channels = shape
         images = n
         if t.dtype == np.int16:  # zeros around the tensor are other bytes in either half
-            border = [reach(entry, size) for entry, size in zip(tables, self.graph.tensor(source).shape, strict=True)]
+            border = [
+                out_of_bounds(entry, size) for entry, size in zip(tables, self.graph.tensor(source).shape, strict=True)
+            ]
             source = self._converter.split_bytes(source, border)
             tables = [shifted(entry, before) for entry, (before, _) in zip(tables, border, strict=True)]
-            images, tables = 2 * n, with_bytes(tables)
+            images, tables = 2 * n, split_bytes_tables(tables)
         blocks = (images, channels // block, h, w, block)
         name = self._converter.pack(
             t, source, blocks, tables, f"{t.name}@pack", Contents.PACKED_INPUT, layout=first,
@@ -147,11 +171,11 @@ class Operands:
         return PackedInput(view, (plan.pad_rows, 0), (plan.stride_rows, 1), (plan.dilation_rows, 1), repack)
 
     def columns(self, name: str) -> tuple[View, bool] | None:
-        """Returns what `Layouts.columns` does."""
+        """Returns the columns of a matrix as rows of channels that the NPU has; see `Layouts.columns`."""
         return self._layouts.columns(name)
 
     def constant(self, stem: str, data: np.ndarray) -> View:
-        """int8 rows of channels as a constant of the graph; equal ones of one stem are the same everywhere."""
+        """Stores int8 rows of channels in the constant region, equal ones of one stem once; returns their view."""
         key = stem, data.shape, data.tobytes()
         if key not in self._constants:
             self._constants[key] = self._converter.constant(
@@ -159,18 +183,20 @@ class Operands:
             )
         return self._constants[key]
 
-    def tiles_of(self, rows: View) -> tuple[int, tuple[int, int, int]]:
-        """Rows of channels as tiles of weights, which they are as they lie in memory: their offset and strides, see
-        `DynamicWeights`. The last tile reaches behind the last row."""
+    def as_weight_tiles(self, rows: View) -> tuple[int, tuple[int, int, int]]:
+        """Returns the offset and strides at which rows of channels can be loaded as weight tiles, see `DynamicWeights`.
+
+        The last tile is loaded beyond the last row, so the buffer is extended (`BlockedBuffer.overread`).
+        """
         buffer, config = self._converter.buffers[rows.buffer], self.config
         tile = config.block_out * rows.block
         most = max(config.block_out, config.block_in)
-        behind = max(buffer.behind, -(-rows.w // most) * most * rows.block - rows.w * rows.block)
-        self._converter.buffers[rows.buffer] = replace(buffer, behind=behind)
+        overread = max(buffer.overread, -(-rows.w // most) * most * rows.block - rows.w * rows.block)
+        self._converter.buffers[rows.buffer] = replace(buffer, overread=overread)
         return rows.offset, (rows.sn, tile, rows.sc)
 
     def params_buffer(self, name: str, batch: tuple[int, ...], blocks: int) -> BlockedBuffer:
-        """A new buffer for the biases and scales of a product with tensor `name`."""
+        """Adds a buffer, int32 [batch, blocks, block_in, 2], for biases and scales of a product with tensor `name`."""
         found = self.graph.unique(f"{name}@params")
         shape = (*batch, blocks, self.config.block_in, 2)
         rows = BlockedBuffer(found, name, Contents.PRODUCT_PARAMS, shape, dtype=np.dtype(np.int32))
@@ -179,11 +205,12 @@ class Operands:
         return rows
 
     def dynamic_weights(self, node: Node, a_zero_point: int, scale: float) -> DynamicWeights:
-        """Packs the second operand of a product of activations into weight tiles and PRM rows, on the CPU.
+        """Adds the packing of a product's second activation into weight tiles and PRM rows, on the CPU.
 
         Args:
-            a_zero_point: of the first operand as the machine holds it.
-            scale: of the requantiser.
+            node: the product.
+            a_zero_point: zero point of the first operand as the machine stores it.
+            scale: scale of the requantiser.
         """
         b = self.graph.tensor(node.inputs[1])
         source = self._converter.plain(b.name)
@@ -194,7 +221,7 @@ class Operands:
         count = math.prod(batch)
         index = np.unravel_index(np.arange(count), batch) if batch else ()
         i32 = np.int32
-        tables: list[Table] = [
+        tables: list[IndexTable] = [
             *({0: i.astype(i32)} for i in index),
             {2: np.arange(kb, dtype=i32) * bi, 4: np.arange(bi, dtype=i32)},
             {1: np.arange(ob, dtype=i32) * bo, 3: np.arange(bo, dtype=i32)},
@@ -212,7 +239,7 @@ class Operands:
         return DynamicWeights(tiles, params, k, b_zero_point, 0, (ob * kb * tile, kb * tile, tile))
 
 
-def _either(shape: tuple[int, ...], layout: Layout, view: View) -> bool:
-    """True if a view is the tensor in both layouts: one row, or one channel on both axes."""
+def _view_fits(shape: tuple[int, ...], layout: Layout, view: View) -> bool:
+    """Returns True if a view in the other layout fits `layout` too: it is one row, or has one channel on both axes."""
     same = len(shape) == 2 or shape[1] == shape[-1] == 1
     return same and planes_of(shape, layout) == (view.n, view.c, view.h, view.w)

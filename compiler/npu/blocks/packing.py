@@ -19,7 +19,13 @@ from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 
 @dataclass
 class PackedInput:
-    """A packed input and the convolution that remains on it; `repack` maps weights [O, C, kh, kw]."""
+    """A packed input, and the convolution over it that equals the original one.
+
+    Attributes:
+        view: view of the packed tensor.
+        pad, stride, dilation: (rows, columns) of that convolution.
+        repack: turns weights [O, C, kh, kw] into those of that convolution.
+    """
 
     view: View
     pad: tuple[int, int]
@@ -30,14 +36,26 @@ class PackedInput:
 
 @dataclass(frozen=True)
 class PackingPlan:
-    """Kernel rows per packed vector (`rows`), packed plane (h, w) and the remaining kernel rows."""
+    """One way to move kernel rows and columns into channels.
+
+    Attributes:
+        channels: channels of the input.
+        kernel: kernel rows and columns of the original convolution.
+        rows: kernel rows in one packed vector.
+        plane: rows and columns of the packed input.
+        kernel_rows: rows of the remaining kernel, which has one column.
+        stride_rows, pad_rows, dilation_rows: vertical parameters of the remaining convolution.
+        row_origin: input row of the first kernel row of the first packed row.
+        row_step: input rows between packed rows.
+        tap_step: input rows between the kernel rows of one packed vector.
+    """
 
     channels: int
     kernel: tuple[int, int]
     rows: int
     plane: tuple[int, int]
     kernel_rows: int
-    stride_rows: int  # output rows per packed row step
+    stride_rows: int
     pad_rows: int
     dilation_rows: int
     row_origin: int
@@ -46,12 +64,18 @@ class PackingPlan:
 
     @property
     def packed_channels(self) -> int:
+        """The channels of a packed vector that hold values."""
         return self.rows * self.kernel[1] * self.channels
 
     def tables(
         self, n: int, block: int, stride_w: int, pad_w: int, dilation_w: int
     ) -> tuple[tuple[int, ...], list[dict[int, np.ndarray]]]:
-        """The `Relayout` from [N, C, H, W] to [N, h, w, packed channels, padded to whole blocks], see its `block`.
+        """Returns the `Relayout` from [N, C, H, W] to [N, h, w, packed channels], its channels padded to whole blocks.
+
+        Args:
+            n: images.
+            block: lanes of a channel block, as `Converter.pack` expects it.
+            stride_w, pad_w, dilation_w: horizontal parameters of the original convolution.
 
         Returns:
             (output shape, tables of the four input axes).
@@ -89,12 +113,15 @@ def plan_packing(
     byte_cycles: float = 0.0,
     memory: MemoryTiming = DEFAULT_MEMORY,
 ) -> PackingPlan | None:
-    """The packing with the fewest cycles, None if the plain layout is as good.
+    """Returns the packing with the fewest estimated cycles; None if the plain layout is about as good.
 
     Args:
-        size: input (H, W); out: output (OH, OW); others per axis (rows, columns).
-        byte_cycles: of the NPU, in which the CPU converts a byte; 0 where nothing is known of the CPU.
-        memory: that of the NPU.
+        config: the machine.
+        channels, out_channels: channels of input and output.
+        size, out: input (H, W) and output (OH, OW).
+        kernel, stride, dilation, pad: (rows, columns).
+        byte_cycles: cycles of the NPU in which the CPU converts a byte; 0 if the CPU's speed is unknown.
+        memory: the timing of the NPU's memory.
     """
     block = config.block_in
     kh, kw = kernel
@@ -121,7 +148,7 @@ def plan_packing(
 
 
 def repack_weights(plan: PackingPlan, weights: np.ndarray) -> np.ndarray:
-    """[O, C, kh, kw] -> [O, packed channels, kernel_rows, 1]."""
+    """Returns weights [O, C, kh, kw] as [O, packed channels, kernel_rows, 1], with zeros for rows the kernel lacks."""
     o, c, kh, kw = weights.shape
     rows = np.zeros((o, c, plan.kernel_rows * plan.rows, kw), weights.dtype)
     rows[:, :, :kh] = weights

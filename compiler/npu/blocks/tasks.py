@@ -1,4 +1,4 @@
-"""Tasks: the units of work that are brought into order, layers on the NPU and nodes on the CPU."""
+"""Tasks: the units of work that the compiler puts in order, layers on the NPU and nodes on the CPU."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _CONVERSIONS = frozenset({"Relayout", "PackMatMulParams", "SplitBytes", "JoinByt
 
 
 def is_conversion(node: Node) -> bool:
-    """True for nodes that are not the model's, but conversions between CPU and NPU."""
+    """Returns True if a node is a conversion between CPU and NPU that the compiler added, not a node of the model."""
     return node.op in _CONVERSIONS
 
 
 def reads_of(task: Task) -> list[str]:
-    """Names of the tensors and buffers a task reads."""
+    """Returns the names of the tensors and buffers a task reads."""
     if isinstance(task, Node):
         return [name for name in task.inputs if name]
     return [view.buffer for view in task.reads] + task.extra_reads
 
 
 def writes_of(task: Task) -> list[str]:
-    """Names of the tensors and buffers a task writes."""
+    """Returns the names of the tensors and buffers a task writes."""
     return [name for name in task.outputs if name] if isinstance(task, Node) else [task.output.buffer]
 
 
 def describe(task: Task) -> str:
-    """One line; conversions without their tables."""
+    """Returns one line about a task; conversions without their tables."""
     if isinstance(task, Layer):
         return task.describe()
     if is_conversion(task):
@@ -42,8 +42,16 @@ def describe(task: Task) -> str:
 
 
 def verify_tasks(tasks: Sequence[Task], available: Collection[str], wanted: Collection[str]) -> None:
-    """Raises `CompileError` if a task reads what neither is `available` nor comes of a task before it, or something
-    `wanted` is never made."""
+    """Checks that every task reads only what is available or was written before it, and that all results are made.
+
+    Args:
+        tasks: the tasks in order.
+        available: names of tensors that exist at the start.
+        wanted: names of tensors that must exist at the end.
+
+    Raises:
+        CompileError: a task reads a tensor before it is made, or a wanted one is never made.
+    """
     ready = set(available)
     for task in tasks:
         missing = [name for name in reads_of(task) if name not in ready]

@@ -1,4 +1,4 @@
-"""Who makes and who reads every tensor of a graph."""
+"""The producer and the consumers of every tensor of a graph."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from tilewright.compiler.graph.graph import Graph, Node, Tensor
 
 @dataclass(frozen=True)
 class Wiring:
-    """A graph with its producers and consumers looked up once; who changes nodes meanwhile says so (`exchange`)."""
+    """A graph with its producers and consumers, looked up once; `exchange` keeps them up to date.
+
+    Attributes:
+        producers: the node that makes a tensor, by the tensor's name.
+        consumers: the nodes that read a tensor, by the tensor's name.
+    """
 
     graph: Graph
     producers: dict[str, Node]
@@ -18,10 +23,11 @@ class Wiring:
 
     @staticmethod
     def of(graph: Graph) -> Wiring:
+        """Returns the wiring of a graph."""
         return Wiring(graph, graph.producers(), graph.consumers())
 
     def exchange(self, old: Sequence[Node], new: Sequence[Node]) -> None:
-        """Nodes that others take the place of."""
+        """Updates producers and consumers after nodes `new` took the place of nodes `old`."""
         for node in old:
             for name in set(node.inputs):
                 self.consumers[name] = [reader for reader in self.consumers.get(name, []) if reader is not node]
@@ -33,10 +39,13 @@ class Wiring:
             self.producers.update((name, node) for name in node.outputs if name)
 
     def tensor(self, name: str) -> Tensor:
+        """Returns the tensor of that name."""
         return self.graph.tensor(name)
 
     def shape(self, name: str) -> tuple[int, ...]:
+        """Returns the shape of the tensor of that name."""
         return self.graph.tensor(name).shape
 
     def readers(self, name: str) -> list[Node]:
+        """Returns the nodes that read the tensor of that name."""
         return self.consumers.get(name, [])

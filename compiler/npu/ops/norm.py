@@ -111,7 +111,7 @@ def _sizes(node: TypedNode[QPlaneNorm]) -> tuple[int, int]:
 
 def _exchanged(operands: Operands, name: str, ops: str, x: View, y: View) -> TransposeLayer:
     """The pixels of x become the channels of y, whatever rows these pixels are in."""
-    operands.tiles_of(x)
+    operands.as_weight_tiles(x)
     identity = operands.constant("identity", np.eye(operands.config.block_in, dtype=np.int8))
     one_row = lambda v: replace(v, h=1, w=v.h * v.w, sh=v.h * v.w * v.block)
     return TransposeLayer(name, ops, [identity], one_row(y), Post(), extra_reads=[x.buffer], source_rows=one_row(x))

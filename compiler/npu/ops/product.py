@@ -116,14 +116,14 @@ def _made_weights(
     layers: list[Layer] = []
     rows, exchanged = found
     if exchanged:
-        operands.tiles_of(rows)
+        operands.as_weight_tiles(rows)
         identity = operands.constant("identity", np.eye(config.block_in, dtype=np.int8))
         made = operands.temporary(f"{b.name}@columns", b.name, Layout.CHANNELS_LAST, (count, k, 1, n))
         layers.append(TransposeLayer(
             f"{name} [columns]", node.node.op, [identity], made, Post(), extra_reads=[rows.buffer], source_rows=rows,
         ))  # fmt: skip
         rows = made
-    offset, strides = operands.tiles_of(rows)
+    offset, strides = operands.as_weight_tiles(rows)
     params = None
     if a_zero_point:
         zeros = (a_zero_point & -a_zero_point).bit_length() - 1

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.compiler.npu.blocks.tables import OUTSIDE, Table, pack_tables, reach, unpack_tables
+from tilewright.compiler.npu.blocks.tables import OUTSIDE, IndexTable, out_of_bounds, pack_tables, unpack_tables
 from tilewright.isa.program import Layout
 
 SHAPES = [
@@ -20,7 +20,7 @@ SHAPES = [
 ]
 
 
-def relayout(source: np.ndarray, shape: tuple[int, ...], tables: list[Table]) -> np.ndarray:
+def relayout(source: np.ndarray, shape: tuple[int, ...], tables: list[IndexTable]) -> np.ndarray:
     """What the op does: along each axis of the source, the indices of its table add up; outside the source it is 0."""
     result = np.zeros(shape, source.dtype)
     for at in np.ndindex(*shape):
@@ -53,4 +53,4 @@ def test_how_far_a_source_is_read_beyond_its_ends(seed: int) -> None:
     every = sum(np.ix_(*entry.values()))
     before, behind = max(0, -int(np.min(every))), max(0, int(np.max(every)) - (size - 1))
     entry[0] = np.append(entry[0], np.int32(OUTSIDE))  # what is filled is read nowhere
-    assert reach(entry, size) == (before, behind)
+    assert out_of_bounds(entry, size) == (before, behind)
