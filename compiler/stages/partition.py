@@ -17,14 +17,15 @@ from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.ops import lower, npu_op_of
 from tilewright.compiler.npu.place.layout import choose_layouts
 from tilewright.compiler.npu.place.place import Placement, place_nodes
-from tilewright.compiler.npu.place.tails import Chain, Work, fuse_tails, verify_work
+from tilewright.compiler.npu.place.placement_cost import PlacementCost
+from tilewright.compiler.npu.place.tails import Chain, WorkOrder, fuse_tails, verify_work
 from tilewright.compiler.npu.rewrites import run_rewrites
 from tilewright.compiler.npu.schedule.search import misfits
 from tilewright.compiler.options import CompileOptions
 from tilewright.isa.config import NpuConfig
 
 if TYPE_CHECKING:
-    from tilewright.compiler.npu.place.border import Border
+    from tilewright.compiler.npu.place.placement_cost import PlacementCost
 
 
 @dataclass
@@ -44,7 +45,7 @@ class Partition:
     buffers: dict[str, BlockedBuffer]
     constants: dict[str, bytes]
     placement: Placement
-    work: Work
+    work: WorkOrder
     layouts: Layouts
 
     def describe_work(self) -> str:
@@ -93,14 +94,14 @@ def _attempt(
 ) -> Partition:
     """The partition if the nodes that make `excluded` run on the CPU."""
     wiring = Wiring.of(graph)
-    border = _border(config, options)
-    placement = place_nodes(wiring, config, cpu_only=options.cpu_only, excluded=excluded, border=border)
+    cost = _placement_cost(config, options)
+    placement = place_nodes(wiring, config, cpu_only=options.cpu_only, excluded=excluded, cost=cost)
     placement.verify(wiring)
     work = fuse_tails(wiring, placement, fuse=not options.keep_all)
     verify_work(work, wiring, placement)
     layouts = choose_layouts(wiring, work, config.block_in)
     converter = Converter(wiring, layouts, config, options.keep_all)
-    byte_cycles = border.byte_cycles if border else 0.0
+    byte_cycles = cost.byte_cycles if cost else 0.0
     _lower(work, Operands(config, layouts, converter, byte_cycles, options.memory), converter)
     for name in graph.outputs:
         converter.plain(name)
@@ -109,17 +110,17 @@ def _attempt(
     return Partition(tensors, converter.tasks, converter.buffers, converter.constants, placement, work, layouts)
 
 
-def _border(config: NpuConfig, options: CompileOptions) -> Border | None:
-    """Returns the choice between the NPU and a host of known speed, None where the host is this machine."""
+def _placement_cost(config: NpuConfig, options: CompileOptions) -> PlacementCost | None:
+    """Returns the times that decide between the NPU and a host of known speed, None where the host is this machine."""
     if options.host is None or options.keep_all:
         return None
     from tilewright.compiler.cpu.cost import named_host_model  # the compiler of CPU kernels takes 0.1 s to import
-    from tilewright.compiler.npu.place.border import Border
+    from tilewright.compiler.npu.place.placement_cost import PlacementCost
 
-    return Border(named_host_model(options.host), options.target(), config, options.clock_mhz)
+    return PlacementCost(named_host_model(options.host), options.target(), config, options.clock_mhz)
 
 
-def _lower(work: Work, operands: Operands, converter: Converter) -> None:
+def _lower(work: WorkOrder, operands: Operands, converter: Converter) -> None:
     """Turns chains into layers, which ask for their operands."""
     for piece in work:
         if isinstance(piece, Chain):

@@ -38,7 +38,7 @@ SENTENCES = (
 )
 #: Folders in them that do not.
 FRAGMENTS = (
-    *(f"compiler/npu/{name}" for name in ("coding", "emit", "layers", "ops", "place", "rewrites", "schedule")),
+    *(f"compiler/npu/{name}" for name in ("layers", "ops", "rewrites", "schedule")),
     "tests/unit/compiler/npu",
 )
 #: Beginnings of a docstring without a subject: "Of ACT.", "As it is.", "What it was.", "Returns what it is."

@@ -10,7 +10,7 @@ import random
 import numpy as np
 
 from tilewright.compiler.npu.coding.stream import encode_stream
-from tilewright.compiler.npu.coding.table import Table, make_table
+from tilewright.compiler.npu.coding.table import CodeTable, make_table
 from tilewright.isa.codes import CodeMode
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.device import Region
@@ -38,7 +38,7 @@ def _weights(rng: np.random.Generator, count: int) -> np.ndarray:
 
 def _stream(rng: np.random.Generator, config: NpuConfig, most: int) -> tuple[list[Op], bytes, np.ndarray]:
     """LOAD_CODEDs with offsets and beats, their stream, and the tiles [tiles, block_out, block_in] they give."""
-    loads: list[Table | np.ndarray] = []
+    loads: list[CodeTable | np.ndarray] = []
     left = int(rng.integers(1, most + 1))
     rows: list[tuple[int, int, int]] = []
     tiles: list[np.ndarray] = []

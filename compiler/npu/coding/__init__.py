@@ -1,1 +1,1 @@
-"""Coded weights: tables and streams for LOAD_CODED."""
+"""Coded weights: code tables and streams for LOAD_CODED."""

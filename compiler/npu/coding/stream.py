@@ -1,4 +1,4 @@
-"""Streams of coded weights, made by C++ that is built on first use."""
+"""Streams of coded weights, encoded by C++ that is built on first use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tilewright.common.native import shared_library
-from tilewright.compiler.npu.coding.table import Table
+from tilewright.compiler.npu.coding.table import CodeTable
 from tilewright.isa.codes import PART_BITS, QUEUE_BEATS, RESERVE, SLOT_BITS, START_ROUNDS, WORD_BITS, words_per_cycle
 from tilewright.isa.config import NpuConfig
 
@@ -20,11 +20,11 @@ _SOURCE = Path(__file__).resolve().parent / "stream.cpp"
 
 @dataclass(frozen=True)
 class Stream:
-    """Coded weights of instructions that follow each other.
+    """The stream of consecutive LOAD_CODEDs.
 
     Attributes:
-        data: whole bus beats.
-        beats: of each instruction.
+        data: bytes in whole bus beats.
+        beats: bus beats of each instruction.
     """
 
     data: bytes
@@ -33,6 +33,11 @@ class Stream:
 
 @functools.cache
 def _library() -> ctypes.CDLL:
+    """Loads the shared library of the encoder, built on first use.
+
+    Raises:
+        BuildError: there is no C++ compiler.
+    """
     path = shared_library(
         _SOURCE, ["-O3", "-Wall"], [_SOURCE], group="compiler", name="coding", title="the weight coder"
     )
@@ -41,23 +46,24 @@ def _library() -> ctypes.CDLL:
     return library
 
 
-def encode_stream(config: NpuConfig, loads: Sequence[Table | np.ndarray]) -> Stream:
-    """The stream of a program.
+def encode_stream(config: NpuConfig, loads: Sequence[CodeTable | np.ndarray]) -> Stream:
+    """Encodes tables and weights into the stream that LOAD_CODEDs read.
 
     Args:
-        loads: what every instruction loads: a table, or int8 tiles as they lie in WGT, all of whose values have a code
-            in the table before them.
+        config: the machine.
+        loads: for each instruction a table, or int8 tiles in the order of WGT, whose values all have a code in the
+            table before them.
 
     Raises:
-        BuildError: no C++ compiler.
+        BuildError: there is no C++ compiler.
     """
     lanes, width = config.weight_codes, words_per_cycle(config)
-    pieces = [np.ascontiguousarray(p).reshape(-1).view(np.uint8) for p in loads if not isinstance(p, Table)]
-    tables = [t for t in loads if isinstance(t, Table)]
+    pieces = [np.ascontiguousarray(p).reshape(-1).view(np.uint8) for p in loads if not isinstance(p, CodeTable)]
+    tables = [t for t in loads if isinstance(t, CodeTable)]
     weights = np.concatenate(pieces) if pieces else np.zeros(0, np.uint8)
     numbers = iter(range(len(tables)))
     rows = np.array(
-        [(next(numbers), len(p.words)) if isinstance(p, Table) else (-1, p.size // lanes) for p in loads], np.int64
+        [(next(numbers), len(p.words)) if isinstance(p, CodeTable) else (-1, p.size // lanes) for p in loads], np.int64
     )
     words, symbols = (np.concatenate([getattr(t, name) for t in tables]) for name in ("words", "symbols"))
     spare = (1 + QUEUE_BEATS) * width + (RESERVE + START_ROUNDS) * lanes * (1 + len(tables))

@@ -1,1 +1,4 @@
-"""From loop nests to instructions: scratchpads, accesses, hazards and semaphores. Knows no layers."""
+"""The last stage of the NPU back end: turns loop nests into instructions, assigns scratchpad rows and semaphores.
+
+Nothing here depends on the kind of a layer.
+"""

@@ -1,4 +1,4 @@
-"""The assembler: makes instructions of a tile program, with C++ that is built on first use."""
+"""The assembler: turns a tile program into instructions, with C++ that is built on first use."""
 
 from __future__ import annotations
 
@@ -19,12 +19,16 @@ _INCLUDE = Path(__file__).resolve().parents[3] / "isa" / "include"
 
 
 class AssemblyError(ValueError):
-    """A tile program of which no instructions can be made: a fault of the compiler."""
+    """A tile program does not fit the instruction set, which is a fault of the compiler."""
 
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """Loads the library, which is built on first use. Raises `BuildError`."""
+    """Loads the shared library of `native/`, built on first use.
+
+    Raises:
+        BuildError: there is no C++ compiler, or the library does not match `structs.py`.
+    """
     path = shared_library(
         _SOURCES / "assembler.cpp", ["-O2", "-Wall", f"-I{_INCLUDE}"],
         [*_SOURCES.glob("*.h"), *_SOURCES.glob("*.cpp"), *_INCLUDE.glob("*.h")], group="compiler", name="assembler",
@@ -41,37 +45,48 @@ def library() -> ctypes.CDLL:
 
 
 def assemble(machine: Assembler, tape: np.ndarray) -> tuple[bytes, list[int]]:
-    """Returns the instructions of a tile program, with END as the last; and for each operation how many instructions
-    are before it, with what was written ahead at that time.
+    """Returns the instructions of a tile program, the last one END, and the number of those before each operation.
+
+    Instructions that the assembler moved ahead of an operation count as before it.
 
     Args:
+        machine: the machine.
         tape: the tile program, int64 [numbers].
 
     Raises:
-        AssemblyError: a value that no instruction can hold, or more semaphores than the machine has.
-        BuildError: no C++ compiler.
+        AssemblyError: a value fits no instruction field, or the program needs more semaphores than the machine has.
+        BuildError: there is no C++ compiler.
     """
-    with _called("tw_assemble", machine, tape) as call:
+    with _assembly("tw_assemble", machine, tape) as call:
         return ctypes.string_at(call.image, call.image_bytes), call.begins[: call.operations]
 
 
 def count_work(machine: Assembler, tape: np.ndarray) -> dict[Engine, int]:
-    """Returns the work of a tile program by engine: steps of GEMM and VECTOR, cycles of the bus, and what goes by
-    between instructions. Raises as `assemble` does."""
-    with _called("tw_count_work", machine, tape) as call:
+    """Returns the work of a tile program by engine: steps of GEMM and VECTOR, bus cycles of LOAD and STORE.
+
+    The estimated cycles between instructions are included. It raises the errors of `assemble`.
+    """
+    with _assembly("tw_count_work", machine, tape) as call:
         return {engine: call.work[engine] for engine in Engine}
 
 
 def list_accesses(machine: Assembler, tape: np.ndarray) -> list[int]:
-    """Returns what the runs of a tile program touch, as numbers: for each run how many accesses are reads and writes,
-    and of each its space, first row, length, times and stride. Raises as `assemble` does."""
-    with _called("tw_list_accesses", machine, tape) as call:
+    """Returns the memory accesses of a tile program's runs as one list of numbers.
+
+    For each run these are its number of reads, its number of writes, and of each access the space, first row, length,
+    times and stride. It raises the errors of `assemble`.
+    """
+    with _assembly("tw_list_accesses", machine, tape) as call:
         return list(call.begins[: call.operations])
 
 
 @contextmanager
-def _called(function: str, machine: Assembler, tape: np.ndarray) -> Iterator[Assembly]:
-    """The outputs of a function, until they are freed."""
+def _assembly(function: str, machine: Assembler, tape: np.ndarray) -> Iterator[Assembly]:
+    """Calls a function of the library, and yields its outputs, which are freed on exit.
+
+    Raises:
+        AssemblyError: the library reports an error.
+    """
     numbers = np.ascontiguousarray(tape, np.int64)
     call = Assembly(machine=machine, tape_length=len(numbers))
     call.tape = ctypes.cast(numbers.ctypes.data, ctypes.POINTER(ctypes.c_int64))

@@ -1,4 +1,4 @@
-"""The context of an emission: what all layers share of scratchpads, constants and tensors that lie in ACT."""
+"""The context of an emission: the scratchpads, the constants and the tensors in ACT that all layers share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tilewright.isa.instructions import Memory
 from tilewright.isa.program import CONSTANT_REGION
 from tilewright.isa.timing import MemoryTiming
 
-#: How many times as many rows of ACT a layer's inputs and outputs get on top, where there is room.
+#: Multiples of a layer's input and output rows of ACT that it gets in addition, where there is room.
 _MORE_INPUTS, _MORE_OUTPUTS = 7, 3
 
 
@@ -32,8 +32,8 @@ class ConstantPool:
     """The constant region of a program: byte strings at 64-byte aligned offsets, equal ones stored once.
 
     Args:
-        shared: by several programs, which cut layers into other tiles: weights and parameters of matrix products are
-            placed layer by layer, and not in the pieces in which they are loaded.
+        shared: True if several programs use the pool and cut layers into other tiles. Weights and parameters of matrix
+            products are then stored layer by layer, instead of in the pieces in which they are loaded.
     """
 
     def __init__(self, shared: bool = False) -> None:
@@ -43,7 +43,7 @@ class ConstantPool:
         self.size = 0
 
     def place(self, data: bytes) -> int:
-        """Offset of the bytes, which are added unless they are there."""
+        """Returns the offset in bytes of `data`, which is added unless the pool has it."""
         digest = hashlib.sha256(data).digest()
         if digest not in self._at:
             self._at[digest] = self.size
@@ -53,22 +53,28 @@ class ConstantPool:
         return self._at[digest]
 
     def blob(self) -> bytes:
+        """Returns the bytes of the whole region."""
         return b"".join(self._parts)
 
 
 @dataclass
 class Context:
-    """State of one model's emission.
+    """The state of one model's emission.
 
     Attributes:
-        offsets: arena or constant offset of every blocked buffer.
-        heap: rows of ACT. weights, params, accumulators, tables: rows of WGT, PRM, ACC and LUT.
-        resident: tensors that lie in ACT, by buffer. bands: those that pass through it band by band.
-        plans: those found so far.
-        tiles: tilings chosen for whole layers, by `id` of the layer, as `TilePlan.numbers` gives them.
-        timing_only: constants are not packed, because only the instructions count.
-        coder: codes weights, None where they stay as they are.
-        sums: those of the tensor that is made, None where nobody wants them.
+        config: the machine.
+        emitter: writes the tile programs.
+        constants: the constant region.
+        offsets: arena or constant offset in bytes of every blocked buffer.
+        heap: allocator of ACT rows.
+        weights, params, accumulators, tables: allocators of rows of WGT, PRM, ACC and LUT.
+        resident: tensors that stay in ACT, by buffer.
+        bands: tensors that pass through ACT band by band, by buffer.
+        plans: the tile plans found so far.
+        tiles: tilings chosen for whole layers, by `id` of the layer, as `TilePlan.numbers` returns them.
+        timing_only: True if constants need not be packed, because only the instructions count.
+        coder: chooses coded weights, None if none are coded.
+        sums: adds up the planes of the tensor that is being written, None if no layer uses their sums.
     """
 
     config: NpuConfig
@@ -88,7 +94,7 @@ class Context:
     coder: WeightCoder | None = None
     sums: Sums | None = None
     _pools: dict[str, Heap] = field(default_factory=dict)
-    _wholes: dict[Hashable, int] = field(default_factory=dict)
+    _shared_places: dict[Hashable, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         c = self.config
@@ -100,22 +106,20 @@ class Context:
 
     @property
     def memory(self) -> MemoryTiming:
-        """Memory timing the tile plans assume."""
+        """The memory timing that the tile plans assume."""
         return self.plans.memory
 
     def end_step(self) -> list[int]:
-        """Closes an NPU step: the next one relies on no contents of scratchpads. Returns what `Emitter.end_step`
-        gives."""
+        """Closes an NPU step: contents of scratchpads become unknown. Returns the result of `Emitter.end_step`."""
         for ring in (self.weights, self.params, self.tables):
-            ring.forget()
+            ring.invalidate()
         if self.coder is not None:
             self.coder.end_step()
         return self.emitter.end_step()
 
     @contextmanager
     def repeated(self, times: int) -> Iterator[None]:
-        """Counts what is emitted meanwhile so many times, where nothing is written: as if each had constants of its
-        own."""
+        """Counts what is emitted inside `times` times, as if each time had constants of its own. The emitter is dry."""
         with self.noted() as uses, self.emitter.repeated(times):
             yield
         for ring, used in zip(self.rings, uses, strict=True):
@@ -124,12 +128,12 @@ class Context:
 
     @property
     def rings(self) -> tuple[Ring, ...]:
-        """The scratchpads of constants."""
+        """The allocators of WGT, PRM and LUT."""
         return self.weights, self.params, self.tables
 
     @contextmanager
     def noted(self) -> Iterator[list[list[Use]]]:
-        """Gives the uses of constants in the meantime, for each of `rings`, once it is over."""
+        """Yields a list that on exit has the uses of constants inside, one list for each of `rings`."""
         found: list[list[Use]] = []
         outer = [ring.uses for ring in self.rings]
         for ring in self.rings:
@@ -143,20 +147,27 @@ class Context:
 
     # Constants into scratchpads.
 
-    def part(self, key: Hashable, make: Callable[[], bytes], offset: int) -> Place:
-        """A place inside of constants that several programs share, `offset` bytes from the first of those that `make`
-        gives."""
-        if self.emitter.dry or self.timing_only:
-            return Place(CONSTANT_REGION, offset)
-        if key not in self._wholes:
-            self._wholes[key] = self.constants.place(make())
-        return Place(CONSTANT_REGION, self._wholes[key] + offset)
-
-    def load_weights(self, key: Hashable, count: int, make: Callable[[], np.ndarray]) -> int:
-        """`count` weight tiles into WGT, unless they are there. Returns the first row.
+    def shared_place(self, key: Hashable, make: Callable[[], bytes], offset: int) -> Place:
+        """Returns the place `offset` bytes into a constant that several programs share.
 
         Args:
-            make: gives the tiles, int8 [count, block_out, block_in].
+            key: equal for equal constants.
+            make: returns the bytes of the constant.
+            offset: offset in bytes.
+        """
+        if self.emitter.dry or self.timing_only:
+            return Place(CONSTANT_REGION, offset)
+        if key not in self._shared_places:
+            self._shared_places[key] = self.constants.place(make())
+        return Place(CONSTANT_REGION, self._shared_places[key] + offset)
+
+    def load_weights(self, key: Hashable, count: int, make: Callable[[], np.ndarray]) -> int:
+        """Loads `count` weight tiles into WGT unless they are there; returns the first row.
+
+        Args:
+            key: equal for equal tiles.
+            count: number of tiles.
+            make: returns the tiles, int8 [count, block_out, block_in].
         """
         at = self.weights.find(key)
         if at is None:
@@ -168,7 +179,7 @@ class Context:
     def _load_coded(
         self, coder: WeightCoder, key: Hashable, at: int, count: int, make: Callable[[], np.ndarray]
     ) -> bool:
-        """Loads weights coded; False if they are not to be."""
+        """Loads weights coded; returns False if they are to be loaded as they are."""
         if coder.collects:
             coder.collect(key[0] if isinstance(key, tuple) else key, np.ascontiguousarray(make()))
             return False
@@ -186,13 +197,17 @@ class Context:
         key: Hashable,
         rows: int,
         make: Callable[[], tuple[np.ndarray, np.ndarray]],
-        whole: tuple[Hashable, int] | None = None,
+        shared: tuple[Hashable, int] | None = None,
     ) -> int:
-        """`rows` rows into PRM, unless they are there. Returns the first row.
+        """Loads `rows` rows of biases and scales into PRM unless they are there; returns the first row.
 
         Args:
-            make: gives bias int32 and scale, as float32 or the words of VECTOR_WIDE (uint32); each [rows * block_in].
-            whole: where programs share constants: what `make` gives then, by a key, and the first row of it to load.
+            key: equal for equal rows.
+            rows: number of rows.
+            make: returns biases int32 and scales, each [rows * block_in]; scales are float32, or uint32 words of
+                VECTOR_WIDE.
+            shared: where programs share constants, the key of the constant that `make` returns, and the first row of it
+                to load.
         """
         at = self.params.find(key)
         if at is None:
@@ -203,18 +218,19 @@ class Context:
                 words = scale if scale.dtype == np.uint32 else numerics.scale_bits(scale)
                 return np.stack([bias.astype(np.int32).view(np.uint32), words], axis=-1).tobytes()
 
-            if whole is None:
+            if shared is None:
                 place = self._constant(pairs)
             else:
-                place = self.part(whole[0], pairs, whole[1] * self.config.prm_row_bytes)
+                place = self.shared_place(shared[0], pairs, shared[1] * self.config.prm_row_bytes)
             self.emitter.load(place, Memory.PRM, at, rows)
         return at
 
     def _constant(self, make: Callable[[], bytes]) -> Place:
+        """Returns the place of a constant, which is stored unless only work or time is counted."""
         return Place(CONSTANT_REGION, 0 if self.emitter.dry or self.timing_only else self.constants.place(make()))
 
     def load_table(self, table: bytes | None) -> int | None:
-        """A table of 256 bytes into LUT, unless it is there. Returns its number, None for no table."""
+        """Loads a table of 256 bytes into LUT unless it is there; returns its number, None for no table."""
         if table is None:
             return None
         at = self.tables.find(table)
@@ -224,7 +240,7 @@ class Context:
         return at
 
     def load_wide_table(self, words: bytes) -> int:
-        """A table of 256 words for ROW into LUT, unless it is there. Returns the number of its first table."""
+        """Loads a table of 256 words for ROW into LUT unless it is there; returns the number of its first 256 bytes."""
         at = self.tables.find(words)
         if at is None:
             at = self.tables.take(WIDE_TABLE, words, align=WIDE_TABLE)
@@ -235,9 +251,17 @@ class Context:
 
     @contextmanager
     def pools(self, sizes: Pools) -> Iterator[None]:
-        """Gives one layer room for its tiles, in a heap of its own for each purpose: tiles of a purpose have one size,
-        so that nothing fragments. Rows that nobody else wants let LOAD fetch inputs further ahead, and outputs wait
-        longer for STORE. Those of a layer in whose midst this one runs are there again afterwards."""
+        """Reserves ACT rows for the tiles of one layer: a heap each for input, output and operand tiles.
+
+        Tiles of a heap have one size, so nothing fragments. Spare rows let LOAD fetch inputs further ahead and outputs
+        wait longer for STORE. On exit, the heaps of an enclosing layer are restored.
+
+        Args:
+            sizes: the rows that the tile plan needs.
+
+        Raises:
+            ScratchpadFull: no gap of ACT is large enough.
+        """
         spare = max(0, self.heap.largest_gap - sum(sizes))
         outputs = min(_MORE_OUTPUTS * sizes.output, spare // 2)
         inputs = min(_MORE_INPUTS * sizes.input, spare - outputs)
@@ -260,7 +284,7 @@ class Context:
 
     @contextmanager
     def tiles_from(self, heap: Heap | None) -> Iterator[None]:
-        """Takes tiles from other rows of ACT for a while; None = from those of everybody."""
+        """Takes tiles from the rows of `heap` inside; from those of the whole ACT where it is None."""
         usual = self.heap
         self.heap = heap or usual
         try:
@@ -269,15 +293,22 @@ class Context:
             self.heap = usual
 
     def on_chip(self, view: View) -> bool:
-        """True if the tensor's values are (or will be) in ACT: nothing to load or store."""
+        """Returns True if the tensor's values are, or will be, in ACT: nothing has to be loaded or stored."""
         return view.buffer in self.resident or view.buffer in self.bands
 
     def place(self, view: View, n: int, block: int, y: int, x: int) -> Place:
-        """Returns the place in memory of a vector of a view."""
+        """Returns the place in external memory of the vector at image n, channel block `block`, row y and column x."""
         return Place(view.region, self.offsets.get(view.buffer, 0) + view.address(n, block, y, x))
 
     def read_tile(self, view: View, box: Box, fill: int = 0, pool: str = "input") -> ActTile:
-        """The box in ACT: where a resident tensor lies, or loaded."""
+        """Returns a box of a tensor in ACT: part of a resident tensor or band, or loaded into a pool.
+
+        Args:
+            view: the tensor.
+            box: the box; coordinates outside the tensor are padding.
+            fill: value of padding.
+            pool: heap that a loaded tile takes its rows from.
+        """
         there = self.tile_in_act(view, box)
         if there is not None:
             return there
@@ -298,7 +329,7 @@ class Context:
         return tile
 
     def read_broadcast(self, view: View, box: Box) -> ActTile:
-        """Does what `read_tile` does for an operand whose axes of size 1 are repeated along the box."""
+        """Returns a box of an operand in ACT whose axes of size 1 are repeated along the box, with a stride of 0."""
         one_n, one_h, one_w = (size == 1 for size in (view.n, view.h, view.w))
         small = Box(
             0 if one_n else box.n, box.block, box.blocks, *((0, 1) if one_h else (box.y0, box.y1)),
@@ -309,7 +340,11 @@ class Context:
         return ActTile(tile.base, tile.plane, 0 if one_h else tile.line, 0 if one_w else 1, tile.rows)
 
     def write_tile(self, view: View, box: Box) -> ActTile:
-        """Room in ACT for a box of an output; finish with `finish_tile`."""
+        """Returns room in ACT for a box of an output, to be closed with `finish_tile`.
+
+        Raises:
+            ScratchpadFull: the output pool has no room.
+        """
         there = self.tile_in_act(view, box)
         if there is not None:
             return there
@@ -322,11 +357,11 @@ class Context:
         return ActTile(rows.start, box.lines * box.columns, box.columns, 1, rows)
 
     def settle_sums(self) -> bool:
-        """Frees the rows of ACT that wait to be added up, if there are some."""
+        """Adds up the tile whose plane sums are pending, and frees its rows; returns False if there is none."""
         return self.sums is not None and self.sums.flush()
 
     def finish_tile(self, view: View, box: Box, tile: ActTile) -> None:
-        """Stores an output tile (a resident tensor stays where it is)."""
+        """Stores an output tile unless its tensor stays in ACT, and frees its rows."""
         if not self.on_chip(view):
             self.emitter.store(
                 self.place(view, box.n, box.block, box.y0, box.x0), tile.base, box.columns,
@@ -338,16 +373,16 @@ class Context:
             self.release(tile)
 
     def room(self, rows: int, pool: str) -> Allocation:
-        """Rows of a layer's pool for what is neither read nor written; to be freed."""
+        """Takes rows of a layer's pool for intermediate values; the caller frees them."""
         return self._pools[pool].take(rows)
 
     def release(self, tile: ActTile | None) -> None:
-        """Frees the rows of a tile, unless there is none or its tensor stays in ACT."""
+        """Frees the rows of a tile, unless there is no tile or its tensor stays in ACT."""
         if tile is not None and tile.rows is not None:
             tile.rows.free()
 
     def tile_in_act(self, view: View, box: Box) -> ActTile | None:
-        """Returns the box of a tensor that lies in ACT, as a band or whole; None if it is in memory."""
+        """Returns the box of a tensor that lies in ACT, as a band or whole; None if it is in external memory."""
         band = self.bands.get(view.buffer)
         if band is not None:
             return ActTile(band.row(box.block, box.y0, box.x0), band.plane, band.columns)
@@ -355,18 +390,23 @@ class Context:
         return self._in_resident(view, res, box) if res is not None else None
 
     def _in_resident(self, view: View, res: Resident, box: Box) -> ActTile:
+        """Returns the box of a tensor that stays in ACT."""
         plane = res.lines * res.columns
         base = res.rows.start + (box.n * view.cb + box.block) * plane
         return ActTile(base + (res.top + box.y0) * res.columns + res.left + box.x0, plane, res.columns)
 
     def make_resident(self, view: View, border: Border, start: int) -> None:
-        """Gives a tensor rows of ACT from row `start` on, until `drop`."""
+        """Reserves ACT rows from row `start` on for a tensor and its border, until `drop`.
+
+        Raises:
+            ScratchpadFull: some of the rows are in use.
+        """
         lines, columns = border.top + view.h + border.bottom, border.left + view.w + border.right
         rows = self.heap.take_at(start, view.n * view.cb * lines * columns)
         self.resident[view.buffer] = Resident(rows, lines, columns, border.top, border.left)
 
     def fill_border(self, view: View, border: Border, fill: int) -> None:
-        """Fills the border of a tensor that stays in ACT."""
+        """Fills the border of a tensor that stays in ACT with the value `fill`."""
         top, bottom, left, right = border
         res = self.resident[view.buffer]
         columns, plane = res.columns, res.lines * res.columns
@@ -388,5 +428,5 @@ class Context:
                 self.emitter.fill(first, planes, tail, value)
 
     def drop(self, buffer: str) -> None:
-        """Frees the rows of a resident tensor."""
+        """Frees the rows of a resident tensor, by the name of its buffer."""
         self.resident.pop(buffer).rows.free()

@@ -24,15 +24,15 @@ class Emitter:
 
     Args:
         config: the machine.
-        arena_bytes: size of the arena region, for hazards.
-        dry: work is only counted: nothing is emitted.
-        memory: as the program will find it.
+        arena_bytes: size of the arena region in bytes, for hazards.
+        dry: True to count work only and emit nothing.
+        memory: timing of the memory that the program will run with.
 
     Attributes:
         image: all instructions so far, `INSTRUCTION_BYTES` each.
-        read_bytes, write_bytes: of memory, by all loads and stores so far.
+        read_bytes, write_bytes: bytes of memory that all loads and stores so far read and write.
         position: operations of this step so far.
-        listing: where there is a list, the tile programs of complete steps are appended to it as lines of text.
+        listing: a list to which complete steps append their tile programs as lines of text; None for no listing.
     """
 
     def __init__(
@@ -51,52 +51,64 @@ class Emitter:
 
     @functools.cached_property
     def machine(self) -> structs.Assembler:
-        """The machine as the assembler sees it."""
+        """The machine as the assembler's C++ reads it."""
         return structs.assembler(self.config, sizes(self.config, self.arena_bytes), self.memory)
 
     @property
     def tape(self) -> np.ndarray:
         """The tile program of this step so far, int64 [numbers]."""
-        return np.concatenate([*self._parts, _numbers(self._tape)])
+        return np.concatenate([*self._parts, _as_array(self._tape)])
 
     @property
     def length(self) -> int:
-        """Instructions of all steps that are complete."""
+        """The number of instructions of all complete steps."""
         return len(self.image) // INSTRUCTION_BYTES
 
     @property
     def work(self) -> dict[Engine, int]:
-        """Steps or cycles of the bus per engine in this step, and one for each run of bytes; where work is only
-        counted, since `forget_work`."""
+        """The work of this step by engine, in steps or bus cycles; if work is only counted, since `forget_work`."""
         if not self.dry:
             return assembler.count_work(self.machine, self.tape)
         if self._tape:
-            for engine, work in assembler.count_work(self.machine, _numbers(self._tape)).items():
+            for engine, work in assembler.count_work(self.machine, _as_array(self._tape)).items():
                 self._work[engine] += work
             self._tape.clear()
         return self._work
 
     def forget_work(self) -> None:
-        """Nothing was counted so far."""
+        """Sets the counted work to 0."""
         self._tape.clear()
         self._work = dict.fromkeys(Engine, 0)
 
     def append(self, tape: np.ndarray, operations: int, read_bytes: int, write_bytes: int) -> None:
-        """Appends operations of a tile program, int64 [numbers], which read and write so many bytes of memory."""
-        self._parts += [_numbers(self._tape), tape]
+        """Appends operations of a tile program.
+
+        Args:
+            tape: the tile program, int64 [numbers].
+            operations: number of operations in it.
+            read_bytes, write_bytes: bytes of memory that they read and write.
+        """
+        self._parts += [_as_array(self._tape), tape]
         self._tape.clear()
         self.position += operations
         self.read_bytes += read_bytes
         self.write_bytes += write_bytes
 
     def mark(self, text: str) -> None:
-        """Puts a text into the listing, before the next operation."""
+        """Adds a line of text to the listing, before the next operation."""
         if self.listing is not None:
             self._marks.append((self.position, text))
 
     def end_step(self) -> list[int]:
-        """Writes an NPU step and closes it with END. Returns for each operation, and the end, where it begins in the
-        image, with what was written ahead at that time; nothing where work is only counted."""
+        """Assembles an NPU step, and closes it with END.
+
+        Returns:
+            The number of the first instruction of each operation in the image, and of END. Instructions that the
+                assembler moved ahead count as before an operation. Empty if work is only counted.
+
+        Raises:
+            AssemblyError: the assembler cannot encode the tile program.
+        """
         self.position = 0
         if self.dry:
             return []
@@ -113,7 +125,7 @@ class Emitter:
 
     @contextmanager
     def repeated(self, times: int) -> Iterator[None]:
-        """Counts what is written meanwhile so many times, where nothing is emitted."""
+        """Counts what is written inside `times` times; for an emitter that only counts."""
         assert self.dry
         work, read, written = dict(self.work), self.read_bytes, self.write_bytes
         yield
@@ -137,32 +149,35 @@ class Emitter:
         pad: tuple[int, int, int, int] = (0, 0, 0, 0),
         fill: int = 0,
     ) -> None:
-        """One LOAD of rows that follow each other in memory, `y` times `z` times.
+        """Writes a LOAD of rows that are contiguous in memory, repeated along `y` and `z`.
 
         Args:
+            place: first byte in external memory.
             target, row: scratchpad and its first row.
             count: rows of a run.
-            pad: rows to fill with `fill` to the left and right of every run, and runs of them above and below.
+            y, z: outer levels of the transfer.
+            pad: rows to fill to the left and right of every run, and runs of them above and below.
+            fill: value of padding.
         """
         self.position += 1
         self.read_bytes += count * y[0] * z[0] * self._row_bytes[target]
         self._tape += (Operation.LOAD, *place, target, row, count, *y, *z, *pad, fill)
 
     def load_coded(self, place: Place, mode: CodeMode, row: int, count: int, beats: int) -> None:
-        """One LOAD_CODED: `count` tiles from `row` of WGT on, or a table, of so many beats."""
+        """Writes a LOAD_CODED of `beats` bus beats: `count` tiles from `row` of WGT on, or a table."""
         self.position += 1
         self.read_bytes += beats * self.config.bus_bytes
         self._tape += (Operation.LOAD_CODED, *place, mode, row, count, beats)
 
     def fill(self, row: int, dims: Sequence[tuple[int, int]], run: int, value: int) -> None:
-        """Writes `value` to every lane of ACT rows: `run` rows at every index of up to two (count, stride) dims."""
+        """Writes a fill of ACT rows with `value`: `run` rows at every index of up to two (count, stride) dims."""
         self.position += 1
         self._tape += (Operation.FILL, row, run, value, len(dims))
         for dim in dims:
             self._tape += dim
 
     def store(self, place: Place, row: int, count: int, *, y: Level = ONCE, z: Level = ONCE) -> None:
-        """One STORE from ACT of `count` rows that follow each other in memory, `y` times `z` times."""
+        """Writes a STORE from ACT of `count` rows that are contiguous in memory, repeated along `y` and `z`."""
         self.position += 1
         self.write_bytes += count * y[0] * z[0] * self.config.block_in
         self._tape += (Operation.STORE, *place, row, count, *y, *z)
@@ -179,7 +194,13 @@ class Emitter:
         *,
         accumulate: bool = False,
     ) -> None:
-        """One GEMM nest (several instructions if it has too many levels). Loops are (count, act, wgt, acc)."""
+        """Writes a GEMM nest, which becomes several instructions if it has too many levels.
+
+        Args:
+            act, wgt, acc: first rows of ACT, WGT and ACC.
+            reduce, outer: loops (count, act, wgt, acc) of a sum, and around it.
+            accumulate: True to add to the contents of ACC.
+        """
         self._tape += (Operation.GEMM, act, wgt, acc, accumulate)
         self._nest(reduce, outer)
 
@@ -196,7 +217,16 @@ class Emitter:
         delay: int,
         accumulate: bool,
     ) -> None:
-        """One DEPTHWISE nest. `loops`: level 0 (pushes of a column) and 1 (columns) first, never folded."""
+        """Writes a DEPTHWISE nest.
+
+        Args:
+            act, wgt, acc: first row of ACT and WGT, and first vector of `dw_lanes` sums in ACC.
+            loops: levels (count, act, wgt, acc); the first two, pushes of a line and lines, are never folded.
+            start, step: pushes before the first output, and from one output to the next, along and across the lines.
+            lanes_slice: slice of the input lanes.
+            delay: pushes that a delay line delays by.
+            accumulate: True to add to the contents of ACC.
+        """
         self._tape += (
             Operation.DEPTHWISE, act, wgt, acc, start[0], step[0], start[1], step[1], lanes_slice, delay, accumulate
         )  # fmt: skip
@@ -220,10 +250,16 @@ class Emitter:
         post: PostFields | None = None,
         constants: Mapping[str, int] | None = None,
     ) -> None:
-        """One VECTOR nest. Loops are (count, a, b, dst, prm).
+        """Writes a VECTOR nest. Loops are (count, a, b, dst, prm).
 
         Args:
-            post, constants: the fields of VECTOR_POST and of VECTOR_ADD; without them the registers stay as they are.
+            source: the source of values and their reduction.
+            a, b, dst, prm: first rows of both operands, the result and the parameters.
+            loops, reduce: loops over results, and over the values of one result.
+            add: True to add operand b by VECTOR_ADD.
+            lut: number of the table, None for no table.
+            rounding: rounding of the requantiser.
+            post, constants: fields of VECTOR_POST and VECTOR_ADD; None leaves the registers as they are.
         """
         table = -1 if lut is None else lut
         self._tape += (Operation.VECTOR, source, a, b, dst, prm, add, table, rounding)
@@ -242,10 +278,14 @@ class Emitter:
         low: int,
         high: int,
     ) -> None:
-        """One VECTOR_WIDE nest: `byte` of the results, within limits. Loops are (count, a, b, dst, prm); b is not used.
+        """Writes a VECTOR_WIDE nest for one byte of 16-bit results. Loops are (count, a, b, dst, prm); b is not used.
 
         Args:
+            byte: the byte of the results.
+            a, dst, prm: first rows of the sums, the result and the parameters.
+            loops: loops over results.
             reduce: the sums of the values' bytes, the high one first.
+            low, high: limits of the 16-bit results.
         """
         self._tape += (Operation.VECTOR_WIDE, byte, a, dst, prm, low, high)
         self._nest(reduce, loops)
@@ -266,12 +306,13 @@ class Emitter:
         post: PostFields | None = None,
         constants: Mapping[str, int] | None = None,
     ) -> None:
-        """One ROW. Loops are as those of `vector`, and no more than the machine has; the second stride is that of STAT.
+        """Writes a ROW nest. Loops are those of `vector`, as many as the machine has; their second stride is for STAT.
 
         Args:
-            table: number of the first of the tables that hold words, where the function reads them.
+            function: the function of ROW.
+            table: number of the first of the tables that hold words, for functions that read them.
             reduce: the vectors of a row.
-            constants: fields of VECTOR_ADD. Other arguments are the fields of ROW and VECTOR_POST.
+            constants: fields of VECTOR_ADD. The other arguments are fields of ROW and VECTOR_POST.
         """
         number_of_table = -1 if table is None else table
         self._tape += (Operation.ROW, function, a, prm, number_of_table, dst, tail, number, exponent)
@@ -279,7 +320,7 @@ class Emitter:
         self._nest(reduce, loops)
 
     def _registers(self, post: PostFields | None, constants: Mapping[str, int] | None) -> None:
-        """Writes the fields of VECTOR_POST and of VECTOR_ADD, where they are given."""
+        """Writes the fields of VECTOR_POST and VECTOR_ADD where they are given."""
         self._tape += (False,) if post is None else (True, *post)
         self._tape += (False,) if constants is None else (True, *(constants.get(name, 0) for name in ADD_FIELDS))
 
@@ -294,6 +335,6 @@ class Emitter:
         self.position += 1
 
 
-def _numbers(tape: list[int]) -> np.ndarray:
-    """A tape as int64 [numbers]: faster than `np.array` would."""
+def _as_array(tape: list[int]) -> np.ndarray:
+    """Returns a tape as int64 [numbers]; this is faster than `np.array`."""
     return np.frombuffer(array("q", tape), np.int64)

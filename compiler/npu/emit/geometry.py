@@ -1,4 +1,4 @@
-"""Boxes of tensors and borders around them."""
+"""Boxes of tensors, and borders around them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from typing import NamedTuple
 
 
 class Box(NamedTuple):
-    """A box of a view: one image, channel blocks, rows and columns. Coordinates outside the tensor are padding."""
+    """A box of a view: one image, channel blocks, rows and columns. Coordinates outside the tensor are padding.
+
+    Attributes:
+        n: number of the image.
+        block, blocks: first channel block, and number of them.
+        y0, y1: first row, and the row behind the last.
+        x0, x1: first column, and the column behind the last.
+    """
 
     n: int
     block: int
@@ -18,14 +25,17 @@ class Box(NamedTuple):
 
     @property
     def lines(self) -> int:
+        """The number of rows."""
         return self.y1 - self.y0
 
     @property
     def columns(self) -> int:
+        """The number of columns."""
         return self.x1 - self.x0
 
     @property
     def vectors(self) -> int:
+        """The number of vectors in all channel blocks."""
         return self.blocks * self.lines * self.columns
 
     def behind(self, blocks: int) -> Box:
@@ -42,5 +52,5 @@ class Border(NamedTuple):
     right: int = 0
 
     def union(self, other: Border) -> Border:
-        """The smallest border that holds both."""
+        """Returns the smallest border that contains both."""
         return Border(*(max(a, b) for a, b in zip(self, other, strict=True)))

@@ -1,4 +1,4 @@
-"""A tile program as text, one operation a line: what `--print-after tiles` prints."""
+"""Tile programs as text, one operation a line: the output of `--print-after tiles`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OPERANDS = {
 
 
 def lines(tape: Sequence[int], marks: Sequence[tuple[int, str]] = ()) -> Iterator[str]:
-    """Yields a line for each operation of a tile program, and one for each mark before the operation it stands at.
+    """Yields a line for each operation of a tile program, and one for each mark before its operation.
 
     Args:
         tape: numbers of the tile program.
@@ -33,45 +33,45 @@ def lines(tape: Sequence[int], marks: Sequence[tuple[int, str]] = ()) -> Iterato
         while waiting and waiting[-1][0] <= count:
             yield f"# {waiting.pop()[1]}"
         operation = Operation(kind)
-        yield f"{operation.name.lower():11} {_WRITERS[operation](numbers)}"
+        yield f"{operation.name.lower():11} {_FORMATTERS[operation](numbers)}"
 
 
-def _take(numbers: Iterator[int], count: int) -> list[int]:
+def _read(numbers: Iterator[int], count: int) -> list[int]:
     return [int(number) for number in islice(numbers, count)]
 
 
 def _load(numbers: Iterator[int]) -> str:
-    region, offset, target, row, count = _take(numbers, 5)
-    levels, pad = _levels(numbers), _take(numbers, 5)
+    region, offset, target, row, count = _read(numbers, 5)
+    levels, pad = _levels(numbers), _read(numbers, 5)
     text = f"{Memory(target).name.lower()}={row} {count} rows from {_place(region, offset)}{levels}"
     return text + (" pad {} {} {} {} with {}".format(*pad) if any(pad[:4]) else "")
 
 
 def _load_coded(numbers: Iterator[int]) -> str:
-    region, offset, mode, row, count, beats = _take(numbers, 6)
+    region, offset, mode, row, count, beats = _read(numbers, 6)
     return f"{CodeMode(mode).name.lower()} wgt={row} {count} tiles from {_place(region, offset)}, {beats} beats"
 
 
 def _fill(numbers: Iterator[int]) -> str:
-    row, run, value, dims = _take(numbers, 4)
-    pairs = [_take(numbers, 2) for _ in range(dims)]
+    row, run, value, dims = _read(numbers, 4)
+    pairs = [_read(numbers, 2) for _ in range(dims)]
     levels = "".join(f" {count} x (+{stride})" for count, stride in pairs if count != 1)
     return f"act={row} {run} rows{levels} with {value}"
 
 
 def _store(numbers: Iterator[int]) -> str:
-    region, offset, row, count = _take(numbers, 4)
+    region, offset, row, count = _read(numbers, 4)
     return f"act={row} {count} rows{_levels(numbers)} to {_place(region, offset)}"
 
 
 def _gemm(numbers: Iterator[int]) -> str:
-    act, wgt, acc, accumulate = _take(numbers, 4)
+    act, wgt, acc, accumulate = _read(numbers, 4)
     more = " accumulate" if accumulate else ""
     return f"act={act} wgt={wgt} acc={acc}{more}{_nest(numbers, Operation.GEMM, 3)}"
 
 
 def _depthwise(numbers: Iterator[int]) -> str:
-    act, wgt, acc, *window, slices, delay, accumulate = _take(numbers, 10)
+    act, wgt, acc, *window, slices, delay, accumulate = _read(numbers, 10)
     more = " accumulate" if accumulate else ""
     shape = "start={0},{2} step={1},{3}".format(*window)
     text = f"act={act} wgt={wgt} acc={acc} {shape} slice={slices} delay={delay}{more}"
@@ -79,7 +79,7 @@ def _depthwise(numbers: Iterator[int]) -> str:
 
 
 def _vector(numbers: Iterator[int]) -> str:
-    source, a, b, dst, prm, add, table, rounding = _take(numbers, 8)
+    source, a, b, dst, prm, add, table, rounding = _read(numbers, 8)
     text = f"{Source(source).name.lower()} a={a} b={b} dst={dst} prm={prm}"
     text += (" add" if add else "") + (f" table={table}" if table >= 0 else "")
     text += f" {Rounding(rounding).name.lower()}{_registers(numbers)}"
@@ -87,21 +87,21 @@ def _vector(numbers: Iterator[int]) -> str:
 
 
 def _vector_wide(numbers: Iterator[int]) -> str:
-    byte, a, dst, prm, low, high = _take(numbers, 6)
+    byte, a, dst, prm, low, high = _read(numbers, 6)
     text = f"{WideByte(byte).name.lower()} a={a} dst={dst} prm={prm} within {low}..{high}"
     return text + _nest(numbers, Operation.VECTOR_WIDE, 4)
 
 
 def _row(numbers: Iterator[int]) -> str:
-    function, a, prm, table, dst, tail, number, exponent = _take(numbers, 8)
+    function, a, prm, table, dst, tail, number, exponent = _read(numbers, 8)
     text = f"{RowFunction(function).name.lower()} a={a} dst={dst} prm={prm}"
     text += (f" table={table}" if table >= 0 else "") + f" tail={tail} number={number} exponent={exponent}"
     return text + _registers(numbers) + _nest(numbers, Operation.ROW, 4)
 
 
 def _run(numbers: Iterator[int]) -> str:
-    engine, low, high, _, work, reads, writes = _take(numbers, 7)
-    _take(numbers, 5 * (reads + writes))
+    engine, low, high, _, work, reads, writes = _read(numbers, 7)
+    _read(numbers, 5 * (reads + writes))
     return f"engine={engine} word={high & (1 << 64) - 1:016x}{low & (1 << 64) - 1:016x} work={work}"
 
 
@@ -110,29 +110,29 @@ def _place(region: int, offset: int) -> str:
 
 
 def _levels(numbers: Iterator[int]) -> str:
-    """The two levels of a transfer, where they run more than once."""
-    levels = [_take(numbers, 3), _take(numbers, 3)]
+    """Returns the two outer levels of a transfer as text, without those that run once."""
+    levels = [_read(numbers, 3), _read(numbers, 3)]
     return "".join(f" {count} x (+{rows}, +{nbytes} B)" for count, rows, nbytes in levels if count != 1)
 
 
 def _registers(numbers: Iterator[int]) -> str:
-    """The fields of VECTOR_POST and VECTOR_ADD that are not 0, where they are set."""
+    """Returns the nonzero fields of VECTOR_POST and VECTOR_ADD as text, where they are set."""
     found = ""
     for name, fields in (("post", PostFields._fields), ("constants", ADD_FIELDS)):
         if next(numbers):
-            values = zip(fields, _take(numbers, len(fields)), strict=True)
+            values = zip(fields, _read(numbers, len(fields)), strict=True)
             found += f" {name}({', '.join(f'{field}={value}' for field, value in values if value)})"
     return found
 
 
 def _nest(numbers: Iterator[int], operation: Operation, operands: int) -> str:
-    """The levels of a nest, innermost first: of the sum, and the others."""
-    counts, names = _take(numbers, 2), _OPERANDS[operation]
+    """Returns the levels of a nest as text, innermost first: those of the sum, then the others."""
+    counts, names = _read(numbers, 2), _OPERANDS[operation]
     found = ""
     for title, count in zip(("sum", "over"), counts, strict=True):
         levels = []
         for _ in range(count):
-            times, *strides = _take(numbers, 1 + operands)
+            times, *strides = _read(numbers, 1 + operands)
             if times != 1:
                 steps = ", ".join(f"{name}+{step}" for name, step in zip(names, strides, strict=True) if step)
                 levels.append(f"{times} x ({steps})")
@@ -140,7 +140,7 @@ def _nest(numbers: Iterator[int], operation: Operation, operands: int) -> str:
     return found
 
 
-_WRITERS: dict[Operation, Any] = {
+_FORMATTERS: dict[Operation, Any] = {
     Operation.LOAD: _load, Operation.LOAD_CODED: _load_coded, Operation.FILL: _fill, Operation.STORE: _store,
     Operation.GEMM: _gemm, Operation.DEPTHWISE: _depthwise, Operation.VECTOR: _vector,
     Operation.VECTOR_WIDE: _vector_wide, Operation.ROW: _row, Operation.RUN: _run,

@@ -1,4 +1,4 @@
-"""A plan: one way to cut a layer into tiles, whatever the kind of layer."""
+"""Plans: ways to cut a layer into tiles, for every kind of layer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ Tiling = TypeVar("Tiling", bound=tuple[Any, ...])
 
 
 class Pools(NamedTuple):
-    """ACT rows that a layer's tiles take: inputs, outputs and second operands, as many of each as are in flight."""
+    """ACT rows that a layer's tiles take.
+
+    Attributes:
+        input, output, operand: rows of all input, output and second-operand tiles that are in flight.
+    """
 
     input: int
     output: int
@@ -27,9 +31,9 @@ class TilePlan(NamedTuple, Generic[Tiling]):
     """One way to cut a layer into tiles.
 
     Attributes:
-        tiling: sizes of a tile and the order of tiles, by the names of the layer's kind. `str` of it is for reports.
+        tiling: sizes and order of the tiles, in the fields of the layer's kind; its `str` is for reports.
         pools: ACT rows the tiles take.
-        cycles: estimate for the layer, 0.0 where its kind makes none.
+        cycles: estimated cycles of the layer; 0.0 where its kind makes no estimate.
     """
 
     tiling: Tiling
@@ -37,7 +41,7 @@ class TilePlan(NamedTuple, Generic[Tiling]):
     cycles: float = 0.0
 
     def numbers(self) -> tuple[int, ...]:
-        """The tiling as plain numbers, as a kept schedule has them."""
+        """Returns the tiling as plain numbers, the form in which schedules are saved."""
         return tuple(int(size) for size in self.tiling)
 
 
@@ -133,10 +137,10 @@ class BandedWork(NamedTuple):
 
     Attributes:
         step: rows of the last output per band.
-        compute: cycles of GEMM or VECTOR, whichever takes longer, of all layers and bands.
-        drained: of these, what the other of the two would take for the last tiles.
-        serial: as `compute`, of all four engines.
-        bus: cycles of LOAD or STORE.
+        compute: cycles in which GEMM and VECTOR of one layer overlap, of all layers and bands.
+        drained: cycles at the end of each layer and band in which only one of both works.
+        serial: cycles in which all engines of one layer overlap, but not those of several layers.
+        bus: cycles of LOAD or STORE, whichever takes longer.
     """
 
     step: int
@@ -147,19 +151,19 @@ class BandedWork(NamedTuple):
 
 
 class TilePlans(dict[Hashable, TilePlan[Any]]):
-    """Plans found so far, by layer, height and what is on the chip.
+    """The plans found so far, by layer, height and tensors on the chip.
 
     Attributes:
-        memory: that they are made for.
-        alone, banded: estimated cycles of single layers and work of groups, by the shape of the layers and what is on
-            the chip: layers of one shape are looked at once.
-        by_channel: how groups run by channels, by the same.
-        shapes: of layers, by `id`, see `tilewright.compiler.npu.schedule.shape`.
-        recorded, recorded_numbers: tile programs of layers, see `tilewright.compiler.npu.emit.recording`, and how many
-            numbers they have.
-        measured: costs of units of layers, by the cost function and their shape, see
+        memory: the memory timing they are made for.
+        alone, banded: estimated cycles of single layers and work of groups, by the shapes of the layers and the tensors
+            on the chip: layers of one shape are estimated once.
+        by_channel: the way groups run by channels, by the same key.
+        shapes: shapes of layers by `id`, see `tilewright.compiler.npu.schedule.shape`.
+        recorded, recorded_numbers: recorded tile programs, see `tilewright.compiler.npu.emit.recording`, and the
+            numbers in all of them.
+        measured: measured costs of units of layers, by the cost function and the layers' shapes, see
             `tilewright.compiler.npu.schedule.problem`.
-        counted: work of layers where nothing is emitted, see `tilewright.compiler.npu.schedule.counting`.
+        counted: work of layers that are only counted, see `tilewright.compiler.npu.schedule.counting`.
     """
 
     def __init__(self, memory: MemoryTiming = DEFAULT_MEMORY) -> None:
@@ -176,13 +180,19 @@ class TilePlans(dict[Hashable, TilePlan[Any]]):
         self._searched: dict[Hashable, list[tuple[int, TilePlan[Any]]]] = {}
 
     def keep(self, what: Hashable, budget: int, plan: TilePlan[Any]) -> None:
-        """Adds the plan of a layer (`what`) for a budget of ACT rows."""
+        """Adds the plan of a layer for a budget of ACT rows.
+
+        Args:
+            what: key of the layer and its circumstances, see `Layer.plan`.
+        """
         self[what, budget] = plan
         self._searched.setdefault(what, []).append((budget, plan))
 
-    def of_more(self, what: Hashable, budget: int) -> TilePlan[Any] | None:
-        """A plan found for more rows that takes no more than these: where it is the best of more plans, it is the best
-        of fewer."""
+    def for_larger_budget(self, what: Hashable, budget: int) -> TilePlan[Any] | None:
+        """Returns a plan found for a larger budget of ACT rows that takes no more than `budget`; None if there is none.
+
+        A plan that is the best of all within the larger budget is the best within the smaller one too.
+        """
         for more, plan in self._searched.get(what, ()):
             if more >= budget >= sum(plan.pools):
                 return plan

@@ -1,8 +1,8 @@
-"""Sums over the planes of a tensor, made by the array while the tensor is made: nobody has to load it again for them.
+"""Sums over the planes of a tensor, added up by the array while the tensor is written: it is not loaded again.
 
-Every finished tile is multiplied with the identity and added up in rows of ACC that are kept for it. The array would
-wait for VECTOR if that came right after the tile: it comes after the products of the next one, until which the tile
-keeps its rows of ACT.
+Every finished tile is multiplied with the identity and added up in reserved rows of ACC. Right after the tile the array
+would have to wait for VECTOR, so the sums follow the products of the next tile; until then the tile keeps its rows of
+ACT.
 """
 
 from __future__ import annotations
@@ -21,19 +21,22 @@ from tilewright.isa.config import NpuConfig
 
 
 def sum_rows(config: NpuConfig) -> int:
-    """Rows of ACC that a plane's sums take."""
+    """Returns the ACC rows that the sums of one channel block take."""
     return max(1, config.block_in // config.block_out)
 
 
 def emit_sums(
     context: Context, acc: int, tile: ActTile, size: tuple[int, int], blocks: int, *, accumulate: bool
 ) -> None:
-    """Adds the vectors of a tile to rows of ACC, those of every channel block to rows of its own.
+    """Adds the vectors of a tile to rows of ACC, each channel block to rows of its own.
 
     Args:
+        context: the emission.
         acc: first row of the first channel block.
+        tile: the tile in ACT.
         size: rows and columns of the tile.
-        accumulate: False begins the sums.
+        blocks: channel blocks of the tile.
+        accumulate: False to start the sums from 0.
     """
     config, rows = context.config, sum_rows(context.config)
 
@@ -49,10 +52,11 @@ def emit_sums(
 
 
 class PlaneSums:
-    """The sums of one tensor, whose rows of ACC are kept from here to `end`.
+    """The sums over the planes of one tensor, whose ACC rows are reserved until `end`.
 
     Attributes:
-        acc: their first row of ACC: image by image, channel block by channel block.
+        view: the tensor.
+        acc: first row of ACC; the sums follow image by image, channel block by channel block.
     """
 
     def __init__(self, context: Context, view: View) -> None:
@@ -60,50 +64,50 @@ class PlaneSums:
         self._context = context
         self._rows = self.rows(context.config, view)
         self.acc = context.accumulators.reserve(self._rows)
-        self._begun: set[tuple[int, int]] = set()
+        self._started: set[tuple[int, int]] = set()
         self._vectors = 0
-        self._waiting: tuple[Box, ActTile] | None = None
+        self._pending: tuple[Box, ActTile] | None = None
 
     @staticmethod
     def rows(config: NpuConfig, view: View) -> int:
-        """Rows of ACC that they take."""
+        """Returns the ACC rows that the sums of a tensor take."""
         return view.n * view.cb * sum_rows(config)
 
     def add(self, box: Box, tile: ActTile) -> None:
-        """Takes over a finished tile."""
+        """Takes over a finished tile, which stays in ACT until the next one or `flush`."""
         self.flush()
-        self._waiting = box, tile
+        self._pending = box, tile
 
     def flush(self) -> bool:
-        """Adds up the tile that waits, if there is one, and frees its rows."""
-        if self._waiting is None:
+        """Adds up the pending tile and frees its rows; returns False if there is none."""
+        if self._pending is None:
             return False
-        (box, tile), self._waiting = self._waiting, None
-        for begun, blocks in self._runs(box):
+        (box, tile), self._pending = self._pending, None
+        for started, blocks in self._block_runs(box):
             first = tile._replace(base=tile.base + (blocks[0] - box.block) * tile.plane)
             acc = self.acc + (box.n * self.view.cb + blocks[0]) * sum_rows(self._context.config)
-            emit_sums(self._context, acc, first, (box.lines, box.columns), len(blocks), accumulate=begun)
+            emit_sums(self._context, acc, first, (box.lines, box.columns), len(blocks), accumulate=started)
         self._vectors += box.vectors
         self._context.release(tile)
         return True
 
     def move(self, pool: Heap, heap: Heap) -> None:
-        """The rows of the tile that waits belong to another heap now."""
-        if self._waiting is not None:
-            box, tile = self._waiting
+        """Moves the rows of the pending tile from a pool that ends to the heap around it."""
+        if self._pending is not None:
+            box, tile = self._pending
             if tile.rows is not None and tile.rows.owner is pool:
-                self._waiting = box, tile._replace(rows=heap.take_at(tile.rows.start, tile.rows.size))
+                self._pending = box, tile._replace(rows=heap.take_at(tile.rows.start, tile.rows.size))
 
     def end(self) -> None:
-        """Adds up what is left; the rows of ACC may be handed out again once the sums have been read."""
+        """Adds up the pending tile and ends the reservation: ACC rows may be reused once their sums have been read."""
         self.flush()
         view = self.view
         assert self._context.emitter.dry or self._vectors == view.n * view.cb * view.h * view.w, "sums of a part"
         self._context.accumulators.give_back(self._rows)
 
-    def _runs(self, box: Box) -> Iterator[tuple[bool, list[int]]]:
-        """Channel blocks of a box, by whether their sums have begun."""
+    def _block_runs(self, box: Box) -> Iterator[tuple[bool, list[int]]]:
+        """Yields the channel blocks of a box in runs: (True if their sums have started, blocks)."""
         blocks = range(box.block, box.block + box.blocks)
-        for begun, run in itertools.groupby(blocks, key=lambda block: (box.n, block) in self._begun):
-            yield begun, list(run)
-        self._begun |= {(box.n, block) for block in blocks}
+        for started, run in itertools.groupby(blocks, key=lambda block: (box.n, block) in self._started):
+            yield started, list(run)
+        self._started |= {(box.n, block) for block in blocks}

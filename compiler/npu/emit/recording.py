@@ -1,9 +1,9 @@
-"""Recorded tile programs: what a layer writes is recorded once and written again wherever the layer runs so again.
+"""Recorded tile programs: a layer is recorded once, and replayed wherever it runs under the same conditions.
 
-The candidates of a search mostly run a layer as many others do: by the same plan, from tensors that lie alike. Only the
-rows and bytes are others. A recording is made with *virtual* rows: every allocation of a scratchpad, and every tensor,
-begins at a number of its own that no machine has, so that each number of the tile program tells what it was made from.
-To write it again, rows are allocated as the layer would have, constants that are there are not loaded, and the virtual
+Candidates of a search mostly run a layer the same way: by the same plan, from tensors with the same strides. Only rows
+and bytes differ. A recording is made with *virtual* rows: every allocation of a scratchpad, and every tensor, begins at
+a number of its own beyond any machine's, so that each number of the tile program identifies its allocation. To replay
+it, rows are allocated as the layer would have, loads of constants that are present are left out, and the virtual
 numbers are replaced.
 """
 
@@ -27,8 +27,8 @@ from tilewright.compiler.npu.views import View
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import Memory
 
-#: Virtual rows: an odd number for each allocation, in bits that no real row reaches, also where rows of one width are
-#: counted in those of another: that is a power of two.
+#: Virtual rows: an odd number for each allocation, in bits that no real row reaches. Where rows of one width are
+#: counted in rows of another width, the factor is a power of two.
 _ROWS, _WIDTHS, _OFFSET = 40, 16, 24
 #: Virtual bytes of memory: a number for each tensor, above all virtual rows.
 _MEMORY, _TENSOR = 60, 44
@@ -38,8 +38,8 @@ def _virtual_row(number: int) -> int:
     return (2 * number + 1) << _ROWS
 
 
-def _number(row: int) -> int:
-    """The number of the allocation that a virtual row lies in, behind its first one."""
+def _allocation_number(row: int) -> int:
+    """Returns the number of the allocation that contains a virtual row."""
     return ((row >> _ROWS) - 1) // 2
 
 
@@ -49,12 +49,13 @@ def _virtual_byte(number: int) -> int:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor that a layer reads or writes, and where it lies.
+    """A tensor that a layer reads or writes, and its place.
 
     Attributes:
-        origin: (image, row) that the layer's work begins at.
-        tile: in ACT, from its origin on; None in memory.
-        offset: byte of its origin in memory.
+        view: the tensor.
+        origin: (image, row) at which the layer's work begins.
+        tile: the tensor in ACT, from its origin on; None if it is in external memory.
+        offset: byte of its origin in external memory.
     """
 
     view: View
@@ -64,18 +65,19 @@ class Tensor:
 
     @staticmethod
     def of(context: Context, view: View, origin: tuple[int, int]) -> Tensor:
+        """Returns a tensor of a context, from row `origin` (image, row) on."""
         n, y = origin
         tile = context.tile_in_act(view, Box(n, 0, 1, y, y + 1, 0, 1))
         return Tensor(view, origin, tile, 0 if tile is not None else context.place(view, n, 0, y, 0).offset)
 
     @property
     def shape(self) -> Hashable:
-        """Equal for places that are walked alike."""
+        """The strides in ACT, None in external memory: equal for places that are walked with the same loops."""
         return None if self.tile is None else (self.tile.plane, self.tile.line)
 
     @property
     def start(self) -> int:
-        """Row of ACT, or byte of memory, of its origin."""
+        """The ACT row, or byte of external memory, of its origin."""
         return self.offset if self.tile is None else self.tile.base
 
 
@@ -84,17 +86,17 @@ class Recording:
     """A recorded tile program.
 
     Args:
-        tape: the numbers of the tile program, virtual ones among them, int64.
+        tape: the tile program with virtual numbers, int64 [numbers].
 
     Attributes:
-        script: the allocations, in order: the method of `_Replay` and its arguments.
-        conditional: (first number, end, bytes read) of loads, by the number of the allocation that they fill.
-        operations, read_bytes, write_bytes: of all.
+        script: the allocations in order: the name of a method of `_Replay` and its arguments.
+        skippable: (first number, end, bytes read) of loads of constants, by the number of the allocation they fill.
+        operations, read_bytes, write_bytes: totals of the tile program.
     """
 
     tape: InitVar[np.ndarray]
     script: list[tuple[str, tuple[Any, ...]]]
-    conditional: dict[int, list[tuple[int, int, int]]]
+    skippable: dict[int, list[tuple[int, int, int]]]
     operations: int
     read_bytes: int
     write_bytes: int
@@ -118,14 +120,18 @@ class Recording:
 
     @property
     def numbers(self) -> int:
-        """Numbers of the tile program."""
+        """The length of the tile program in numbers."""
         return len(self._template)
 
     def write(self, context: Context, tensors: list[Tensor]) -> None:
-        """Writes the tile program again.
+        """Writes the tile program into a context, with rows allocated there.
+
+        Args:
+            context: the emission.
+            tensors: the tensors of the recording, at their places now.
 
         Raises:
-            ScratchpadFull: there is no room.
+            ScratchpadFull: the allocations do not fit.
         """
         with _Replay(context, [tensor.start for tensor in tensors]) as replay:
             for step, arguments in self.script:
@@ -134,7 +140,7 @@ class Recording:
         rows = np.array(replay.starts, np.int64)[self._numbers]
         tape[self._where] += (rows << self._wider) >> self._narrower
         operations, read = self.operations, self.read_bytes
-        left_out = [load for number in replay.there for load in self.conditional.get(number, ())]
+        left_out = [load for number in replay.present for load in self.skippable.get(number, ())]
         if left_out:
             keep = np.ones(len(tape), bool)
             for first, end, nbytes in left_out:
@@ -146,16 +152,16 @@ class Recording:
 
 
 class _Replay:
-    """Allocates what a recording needs, in the order of its script.
+    """Makes the allocations of a recording, in the order of its script.
 
     Attributes:
-        starts: first rows by number: of tensors, then of allocations.
-        there: numbers of the constants that were there.
+        starts: first rows by number, of tensors and then of allocations.
+        present: numbers of the constants that were in their scratchpad already.
     """
 
     def __init__(self, context: Context, starts: list[int]) -> None:
         self.context, self.starts = context, starts
-        self.there: list[int] = []
+        self.present: list[int] = []
         self._rows: dict[int, Allocation] = {}
         self._heaps: dict[int, Heap] = {}
         self._pools: list[ExitStack] = []  # from the outermost to the innermost
@@ -167,8 +173,13 @@ class _Replay:
         while self._pools:
             self.end_pools()
 
-    def pools(self, sizes: Pools, within: int | None) -> None:
-        """Begins to take tiles from new pools; `within` is the number of the allocation that they lie in."""
+    def begin_pools(self, sizes: Pools, within: int | None) -> None:
+        """Reserves pools for the tiles of a layer.
+
+        Args:
+            sizes: ACT rows of the pools.
+            within: number of the allocation to reserve them in, None for all of ACT.
+        """
         self._pools.append(ExitStack())
         if within is not None:
             rows = self._rows[within]
@@ -177,58 +188,71 @@ class _Replay:
         self._pools[-1].enter_context(self.context.pools(sizes))
 
     def end_pools(self) -> None:
+        """Ends the pools that began last."""
         self._pools.pop().close()
 
-    def low(self, count: int) -> None:
+    def take_low(self, count: int) -> None:
+        """Takes `count` rows of ACT at the start of the largest gap."""
         allocation = self.context.heap.take_low(count)
         self._rows[len(self.starts)] = allocation
         self.starts.append(allocation.start)
 
-    def reserve(self, count: int) -> None:
+    def reserve_accumulators(self, count: int) -> None:
+        """Excludes the last `count` rows of ACC from allocation."""
         self.starts.append(self.context.accumulators.reserve(count))
 
-    def give_back(self, count: int) -> None:
+    def give_back_accumulators(self, count: int) -> None:
+        """Ends a reservation of `count` rows of ACC."""
         self.context.accumulators.give_back(count)
 
-    def sums(self, count: int) -> None:
+    def take_accumulators(self, count: int) -> None:
+        """Takes `count` rows of ACC."""
         self.starts.append(self.context.accumulators.take(count))
 
-    def constants(self, ring: int, count: int, key: Hashable, align: int | None) -> None:
+    def take_constants(self, ring: int, count: int, key: Hashable, align: int | None) -> None:
+        """Takes `count` rows of a ring of constants, or finds those of an equal key."""
         found = self.context.rings[ring].find(key) if key is not None else None
         if found is None:
             found = self.context.rings[ring].take(count, key, align)
         else:
-            self.there.append(len(self.starts))
+            self.present.append(len(self.starts))
         self.starts.append(found)
 
-    def rows(self, pool: str, count: int) -> None:
+    def take_rows(self, pool: str, count: int) -> None:
+        """Takes `count` rows of a pool of ACT."""
         allocation = self.context.room(count, pool)
         self._rows[len(self.starts)] = allocation
         self.starts.append(allocation.start)
 
-    def free(self, number: int) -> None:
+    def free_rows(self, number: int) -> None:
+        """Frees the rows of an allocation, by its number."""
         self._rows.pop(number).free()
 
 
-class _Script:
-    """Gives out virtual numbers and notes what they stand for."""
+class _AllocationScript:
+    """Assigns virtual numbers to allocations, and records the allocations.
+
+    Attributes:
+        steps: name of a method of `_Replay` and its arguments, in order.
+        keyed: numbers of the allocations of constants with a key, which may be present at replay.
+    """
 
     def __init__(self, tensors: int) -> None:
         self.steps: list[tuple[str, tuple[Any, ...]]] = []
-        self.keyed: set[int] = set()  # numbers of constants that may be there
+        self.keyed: set[int] = set()
         self._count = tensors
 
     def allocate(self, step: str, *arguments: Any) -> int:
-        """Notes an allocation; returns its first virtual row."""
+        """Records an allocation; returns its first virtual row."""
         self.steps.append((step, arguments))
         self._count += 1
         return _virtual_row(self._count - 1)
 
 
-class _Constants(Ring):
-    """A scratchpad of constants, or of sums, in which nothing is known to be there."""
+class _VirtualRing(Ring):
+    """A ring of virtual rows, for constants or sums, in which `find` finds nothing."""
 
-    def __init__(self, like: Ring, script: _Script, number: int | None) -> None:
+    def __init__(self, like: Ring, script: _AllocationScript, number: int | None) -> None:
         super().__init__(like.rows, like.align)
         self._script, self._number = script, number
 
@@ -239,40 +263,44 @@ class _Constants(Ring):
         if count > self.rows:
             raise ScratchpadFull(f"{count} rows of {self.rows}")
         if self._number is None:
-            return self._script.allocate("sums", count)
-        row = self._script.allocate("constants", self._number, count, key, align)
+            return self._script.allocate("take_accumulators", count)
+        row = self._script.allocate("take_constants", self._number, count, key, align)
         if key is not None:
-            self._script.keyed.add(_number(row))
+            self._script.keyed.add(_allocation_number(row))
         return row
 
     def reserve(self, count: int) -> int:
         super().reserve(count)
-        return self._script.allocate("reserve", count)
+        return self._script.allocate("reserve_accumulators", count)
 
     def give_back(self, count: int) -> None:
         super().give_back(count)
-        self._script.steps.append(("give_back", (count,)))
+        self._script.steps.append(("give_back_accumulators", (count,)))
 
 
-class _Rows(Heap):
-    """Rows of ACT, all or those of a pool, that are given out as virtual ones."""
+class _VirtualHeap(Heap):
+    """A heap of virtual rows, of all of ACT or of a pool."""
 
-    def __init__(self, script: _Script, pool: str = "") -> None:
+    def __init__(self, script: _AllocationScript, pool: str = "") -> None:
         super().__init__(0)
         self._pool, self._script = pool, script
 
     def take(self, count: int) -> Allocation:
-        return Allocation(self._script.allocate("rows", self._pool, count), count, self)
+        return Allocation(self._script.allocate("take_rows", self._pool, count), count, self)
 
     def take_low(self, count: int) -> Allocation:
-        return Allocation(self._script.allocate("low", count), count, self)
+        return Allocation(self._script.allocate("take_low", count), count, self)
 
     def free(self, rows: Allocation) -> None:
-        self._script.steps.append(("free", (_number(rows.start),)))
+        self._script.steps.append(("free_rows", (_allocation_number(rows.start),)))
 
 
-class _Loads(Emitter):
-    """An emitter that notes where loads lie in the tape: (first number, end, first row, bytes)."""
+class _LoadTracker(Emitter):
+    """An emitter that records the positions of loads in the tape.
+
+    Attributes:
+        loads: (first number, end, first row, bytes) of each load.
+    """
 
     def __init__(self, config: NpuConfig) -> None:
         super().__init__(config, 0)
@@ -297,39 +325,40 @@ class _Loads(Emitter):
 
 @dataclass
 class Recorder(Context):
-    """A context in which everything has virtual rows.
+    """A context in which all rows and bytes are virtual.
 
     Attributes:
-        tensors: that the layer reads or writes.
+        tensors: the tensors that the layer reads or writes.
     """
 
     tensors: list[Tensor] = field(default_factory=list)
 
     @staticmethod
     def of(context: Context, tensors: list[Tensor]) -> Recorder:
+        """Returns a recorder with the plans and tensors of a context."""
         made = Recorder(
-            context.config, _Loads(context.config), ConstantPool(context.constants.shared), context.offsets,
+            context.config, _LoadTracker(context.config), ConstantPool(context.constants.shared), context.offsets,
             plans=context.plans, timing_only=True, tensors=tensors,
         )  # fmt: skip
         made.resident, made.bands = context.resident, context.bands
-        made.heap = _Rows(made.script)
-        made.accumulators = _Constants(context.accumulators, made.script, None)
+        made.heap = _VirtualHeap(made.script)
+        made.accumulators = _VirtualRing(context.accumulators, made.script, None)
         made.weights, made.params, made.tables = (
-            _Constants(ring, made.script, number) for number, ring in enumerate(context.rings)
+            _VirtualRing(ring, made.script, number) for number, ring in enumerate(context.rings)
         )
         return made
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.script = _Script(len(self.tensors))
+        self.script = _AllocationScript(len(self.tensors))
         self._number = {tensor.view: number for number, tensor in reversed([*enumerate(self.tensors)])}
 
     @contextmanager
     def pools(self, sizes: Pools) -> Iterator[None]:
-        """See `Context.pools`: here they have room for everything."""
-        within = None if isinstance(self.heap, _Rows) else _number(self.heap.first)
-        self.script.steps.append(("pools", (sizes, within)))
-        before, self._pools = self._pools, {name: _Rows(self.script, name) for name in Pools._fields}
+        """Provides heaps of virtual rows, without a limit; see `Context.pools`."""
+        within = None if isinstance(self.heap, _VirtualHeap) else _allocation_number(self.heap.first)
+        self.script.steps.append(("begin_pools", (sizes, within)))
+        before, self._pools = self._pools, {name: _VirtualHeap(self.script, name) for name in Pools._fields}
         yield
         self._pools = before
         self.script.steps.append(("end_pools", ()))
@@ -337,8 +366,8 @@ class Recorder(Context):
     def place(self, view: View, n: int, block: int, y: int, x: int) -> Place:
         number = self._number[view]
         image, row = self.tensors[number].origin
-        near = view.address(n, block, y, x) - view.address(image, 0, row, 0)
-        return Place(view.region, _virtual_byte(number) + near)
+        distance = view.address(n, block, y, x) - view.address(image, 0, row, 0)
+        return Place(view.region, _virtual_byte(number) + distance)
 
     def tile_in_act(self, view: View, box: Box) -> ActTile | None:
         tile = super().tile_in_act(view, box)
@@ -347,18 +376,18 @@ class Recorder(Context):
         number = self._number.get(view)
         if number is None:  # it passes through ACT inside of what is recorded, in virtual rows
             return tile
-        near = tile.base - self.tensors[number].start
-        return tile._replace(base=_virtual_row(number) + near)
+        distance = tile.base - self.tensors[number].start
+        return tile._replace(base=_virtual_row(number) + distance)
 
     def recording(self) -> Recording:
-        """Returns what was written."""
+        """Returns the tile program written so far as a recording."""
         emitter = self.emitter
-        assert isinstance(emitter, _Loads)
-        conditional: dict[int, list[tuple[int, int, int]]] = {}
+        assert isinstance(emitter, _LoadTracker)
+        skippable: dict[int, list[tuple[int, int, int]]] = {}
         for first, end, row, nbytes in emitter.loads:
-            if _number(row) in self.script.keyed:
-                conditional.setdefault(_number(row), []).append((first, end, nbytes))
+            if _allocation_number(row) in self.script.keyed:
+                skippable.setdefault(_allocation_number(row), []).append((first, end, nbytes))
         return Recording(
-            emitter.tape, self.script.steps, conditional, emitter.position, emitter.read_bytes,
+            emitter.tape, self.script.steps, skippable, emitter.position, emitter.read_bytes,
             emitter.write_bytes,
         )  # fmt: skip

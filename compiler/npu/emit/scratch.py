@@ -1,8 +1,8 @@
-"""Allocation of scratchpad rows during emission: a heap for ACT, rings for the other scratchpads.
+"""Allocators of scratchpad rows during emission: a heap for ACT, rings for the other scratchpads.
 
-Nothing here waits: rows are handed out again as soon as their last use is behind in program order, and the semaphores
-(`native/hazards.h`) make the machine keep to that. Rows are handed out in rotation, so that a wait is mostly for what
-is long done.
+Allocation never waits: rows are reused as soon as their last use is behind in program order, and the semaphores
+(`native/hazards.h`) make the machine respect that. Rows are reused in rotation, so that a wait is mostly for work that
+ended long ago.
 """
 
 from __future__ import annotations
@@ -14,14 +14,20 @@ from typing import NamedTuple
 
 
 class ScratchpadFull(Exception):
-    """Raised where there is no room; the caller tries smaller tiles or keeps less on the chip."""
+    """A scratchpad has no room; the caller tries smaller tiles or keeps less on the chip."""
 
 
 _FIRST, _END, _START = itemgetter(0), itemgetter(1), attrgetter("start")
 
 
 class Use(NamedTuple):
-    """A use of what has a key in a ring: it was found there (no rows), or put there in so many rows."""
+    """A use of a keyed constant in a ring.
+
+    Attributes:
+        key: the constant.
+        rows: rows it was put into, 0 if it was found there.
+        align: alignment of the allocation.
+    """
 
     key: Hashable
     rows: int = 0
@@ -29,15 +35,14 @@ class Use(NamedTuple):
 
 
 class Ring:
-    """Rows of a scratchpad that are handed out in rotation. What was put under a key is found again until its rows
-    are handed out anew.
+    """Allocates rows of a scratchpad in rotation. Constants with a key are found again until their rows are reused.
 
     Args:
-        rows: size.
-        align: every allocation starts at a multiple.
+        rows: size in rows.
+        align: every allocation starts at a multiple of this.
 
     Attributes:
-        uses: where there is a list, all uses of a key are appended to it.
+        uses: a list to which all uses of keys are appended; None for no list.
     """
 
     def __init__(self, rows: int, align: int = 1) -> None:
@@ -46,20 +51,25 @@ class Ring:
         self.uses: list[Use] | None = None
         self._next = 0
         self._held: dict[Hashable, int] = {}
-        self._spans: list[tuple[int, int, Hashable]] = []  # start, end, key; sorted, none overlaps another
+        self._spans: list[tuple[int, int, Hashable]] = []  # (start, end, key), sorted, disjoint
 
     def find(self, key: Hashable) -> int | None:
-        """First row of what was put under a key, None if it is no longer there."""
+        """Returns the first row of a key's constant, None if its rows have been reused."""
         at = self._held.get(key)
         if self.uses is not None and at is not None:
             self.uses.append(Use(key))
         return at
 
     def take(self, count: int, key: Hashable | None = None, align: int | None = None) -> int:
-        """`count` rows, forgetting whatever was held there.
+        """Returns the first of `count` rows, whose former contents are forgotten.
 
         Args:
-            align: of this allocation, where it is not that of all.
+            count: number of rows.
+            key: key of the constant that the caller loads there; None if it is not to be found again.
+            align: alignment of this allocation, None for that of the ring.
+
+        Raises:
+            ScratchpadFull: the ring has fewer rows.
         """
         if count > self.rows:
             raise ScratchpadFull(f"{count} rows of {self.rows}")
@@ -82,10 +92,10 @@ class Ring:
         return start
 
     def reserve(self, count: int) -> int:
-        """The last `count` rows, which are not handed out until they are given back; returns the first.
+        """Excludes the last `count` rows from allocation until `give_back`; returns the first of them.
 
         Raises:
-            ScratchpadFull: there are no so many.
+            ScratchpadFull: the ring has fewer rows.
         """
         if count > self.rows:
             raise ScratchpadFull(f"{count} rows of {self.rows}")
@@ -96,28 +106,34 @@ class Ring:
         return self.rows
 
     def give_back(self, count: int) -> None:
-        """Ends a reservation."""
+        """Ends a reservation of `count` rows."""
         self.rows += count
 
-    def forget(self) -> None:
-        """Contents are no longer known (a CPU step or another program may come between)."""
+    def invalidate(self) -> None:
+        """Forgets all contents: a CPU step or another program may come between."""
         self._held.clear()
         self._spans.clear()
 
 
 class Allocation(NamedTuple):
-    """Allocated rows, which `owner` takes back."""
+    """Allocated rows.
+
+    Attributes:
+        start, size: first row and number of rows.
+        owner: the heap that takes them back.
+    """
 
     start: int
     size: int
     owner: Heap
 
     def free(self) -> None:
+        """Returns the rows to their heap."""
         self.owner.free(self)
 
 
 class Heap:
-    """Rows first..first+rows-1 of ACT, allocated next fit: each time from where the last allocation ended."""
+    """Allocates rows first..first+rows-1 of ACT, next fit: each search starts where the last allocation ended."""
 
     def __init__(self, rows: int, first: int = 0) -> None:
         self.first = first
@@ -126,10 +142,10 @@ class Heap:
         self._next = first
 
     def take(self, count: int) -> Allocation:
-        """The next rows that are free.
+        """Allocates the next `count` free rows.
 
         Raises:
-            ScratchpadFull: no gap is large enough; so do the other ways to take rows.
+            ScratchpadFull: no gap is large enough.
         """
         for low in (self._next, self.first):
             for start, end in self._gaps():
@@ -140,27 +156,38 @@ class Heap:
         raise ScratchpadFull(f"{count} rows of ACT, {self.free_rows} free")
 
     def take_low(self, count: int) -> Allocation:
-        """Rows from the start of the largest gap, so that the rest of it stays in one piece."""
+        """Allocates rows at the start of the largest gap, so that the rest of it stays in one piece.
+
+        Raises:
+            ScratchpadFull: no gap is large enough.
+        """
         start, end = max(self._gaps(), key=lambda gap: gap[1] - gap[0], default=(0, 0))
         if end - start < count:
             raise ScratchpadFull(f"{count} rows of ACT, {self.free_rows} free")
         return self._taken(start, count)
 
     def take_at(self, start: int, count: int) -> Allocation:
-        """Rows start..start+count-1."""
+        """Allocates rows start..start+count-1.
+
+        Raises:
+            ScratchpadFull: some of them are in use.
+        """
         if not any(low <= start and start + count <= high for low, high in self._gaps()):
             raise ScratchpadFull(f"rows {start}..{start + count} of ACT are in use")
         return self._taken(start, count)
 
     def free(self, rows: Allocation) -> None:
+        """Frees an allocation."""
         self._live.remove(rows)
 
     @property
     def free_rows(self) -> int:
+        """The number of free rows, in all gaps together."""
         return self.rows - sum(r.size for r in self._live)
 
     @property
     def largest_gap(self) -> int:
+        """The number of rows in the largest gap."""
         return max((e - s for s, e in self._gaps()), default=0)
 
     def _taken(self, start: int, count: int) -> Allocation:

@@ -1,4 +1,4 @@
-"""The spaces in which instructions of different engines can be in each other's way, and who writes and reads them."""
+"""Spaces: memories in which instructions of several engines can conflict, and the engines that access each."""
 
 from __future__ import annotations
 

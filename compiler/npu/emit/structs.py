@@ -1,5 +1,4 @@
-"""Arguments of the C++ in `native/`; `python -m tilewright.compiler.npu.emit.generate` makes `native/structs.h` of
-them."""
+"""Arguments of the C++ in `native/`, of which `tilewright.compiler.npu.emit.generate` makes `native/structs.h`."""
 
 from __future__ import annotations
 
@@ -30,19 +29,22 @@ _OVERHEAD = 8
 
 
 class Assembler(Struct):
-    """The machine as the assembler sees it: attributes of NpuConfig, latencies and sizes of tilewright.isa.timing, the
-    timing of its memory, and the spaces of hazards."""
+    """The machine as the assembler's C++ reads it.
+
+    It has attributes of NpuConfig, latencies and sizes of tilewright.isa.timing, the timing of the memory, and the
+    spaces of hazards.
+    """
 
     c_name = "tw_assembler"
     c_comments = {
-        "row_bytes": "of each scratchpad",
+        "row_bytes": "bytes of a row of each scratchpad",
         "overhead": "cycles between two runs of an engine",
-        "row_writes": "bit by function of ROW",
-        "limit": "to which a semaphore counts",
-        "ahead": "runs that are ahead of their place at most",
+        "row_writes": "functions of ROW that write, a bit by function",
+        "limit": "highest count of a semaphore",
+        "ahead": "most runs that are issued ahead of their place",
         "rows": "entries of each space",
-        "writers": "of each space, a bit by engine",
-        "readers": "of each space, a bit by engine",
+        "writers": "engines that write each space, a bit by engine",
+        "readers": "engines that read each space, a bit by engine",
         "delay": "cycles from an engine's last step to its signals",
     }
     _fields_ = [
@@ -74,10 +76,10 @@ class Assembly(Struct):
 
     c_name = "tw_assembly"
     c_comments = {
-        "work": "by engine, cycles or cycles of the bus",
+        "work": "by engine, steps or cycles of the bus",
         "image": "instructions, freed by tw_free_assembly",
-        "begins": "for each operation the instructions before it; or the numbers of what was asked for",
-        "error": "what cannot be assembled",
+        "begins": "for each operation the number of instructions before it; or the numbers of the accesses",
+        "error": "reason why nothing was assembled",
     }
     _fields_ = [
         ("machine", Assembler),
@@ -95,14 +97,15 @@ class Assembly(Struct):
 def assembler(
     config: NpuConfig, rows: Mapping[str, int], memory: MemoryTiming, limit: int = SEMAPHORE_LIMIT, ahead: bool = True
 ) -> Assembler:
-    """Returns the machine as the assembler sees it.
+    """Returns the machine as the assembler's C++ reads it.
 
     Args:
+        config: the machine.
         rows: entries of every space, see `tilewright.compiler.npu.emit.spaces.sizes`.
-        memory: as the program will find it.
-        limit: to which a semaphore counts.
-        ahead: whether runs may be written ahead of their place. Each of those may have given a signal that nobody has
-            taken yet; half of what a semaphore counts is left to them.
+        memory: timing of the memory that the program will run with.
+        limit: highest count of a semaphore.
+        ahead: True if runs may be issued before runs written earlier. Each of those may have signalled without a wait
+            so far, so half of a semaphore's range is left to them.
     """
     machine = Assembler(
         **{name: getattr(config, name) for name in _CONFIG}, arena_region=ARENA_REGION,

@@ -1,8 +1,8 @@
-"""The tile program of an NPU step: its transfers, products and vector passes in order, each a loop nest.
+"""Tile programs: the transfers, products and VECTOR passes of an NPU step in order, each a loop nest.
 
-It is what layers write and what `tilewright.compiler.npu.emit.assembler` makes instructions of. A tile program is a
-list of integers. Every operation begins with its number of `Operation`, and the fields that `Emitter` writes behind it
-follow; a nest is the numbers of its levels, then the levels, innermost first.
+Layers write a tile program, and `tilewright.compiler.npu.emit.assembler` turns it into instructions. It is a list of
+integers. Every operation begins with its number of `Operation`, then come the fields that `Emitter` writes; a nest is
+the number of its levels, then the levels, innermost first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ ONCE: Level = (1, 0, 0)
 
 
 class Place(NamedTuple):
-    """A place in external memory: a region, and bytes from its start."""
+    """A place in external memory.
+
+    Attributes:
+        region: memory region.
+        offset: bytes from its start.
+    """
 
     region: int
     offset: int
@@ -29,7 +34,7 @@ ADD_FIELDS = ("ma", "mb", "c", "shift")
 
 
 class PostFields(NamedTuple):
-    """The fields of VECTOR_POST but for the table."""
+    """The fields of VECTOR_POST except the table."""
 
     zp: int = 0
     lo: int = 0
@@ -41,7 +46,7 @@ class PostFields(NamedTuple):
 
 
 class Operation(IntEnum):
-    """The kinds of operations; see the method of `Emitter` of the same name. RUN is an instruction as it is."""
+    """The kinds of operations; each is a method of `Emitter`, except RUN, an instruction given as its bits."""
 
     LOAD = 0
     LOAD_CODED = 1

@@ -1,4 +1,4 @@
-"""Places of activations in ACT: tiles of a layer, tensors that stay, bands of tensors that pass through."""
+"""Places of activations in ACT: tiles of a layer, resident tensors, bands of tensors that pass through."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from tilewright.compiler.npu.views import View
 
 
 class ActTile(NamedTuple):
-    """Activation vectors in ACT. Vector (block, y, x) is row base + block*plane + y*line + x*step; a stride of 0
-    repeats a vector.
+    """Activation vectors in ACT.
+
+    Vector (block, y, x) is row base + block*plane + y*line + x*step; a stride of 0 repeats a vector.
 
     Attributes:
+        base: row of the first vector.
+        plane, line, step: rows between channel blocks, rows of the plane, and columns.
         rows: the allocation to free, None where the tensor stays in ACT.
     """
 
@@ -25,11 +28,11 @@ class ActTile(NamedTuple):
     rows: Allocation | None = None
 
     def from_vector(self, y: int, x: int) -> ActTile:
-        """The tile as it is walked from row y and column x on."""
+        """Returns the tile that begins at row y and column x of this one."""
         return ActTile(self.base + y * self.line + x * self.step, self.plane, self.line, self.step)
 
 
-#: In place of an operand that a pass does not have.
+#: A placeholder for an operand that a pass does not have.
 NO_TILE = ActTile(0, 0, 0, 0)
 
 
@@ -40,8 +43,9 @@ class Resident:
     Vector (n, block, y, x) is row rows.start + ((n*cb + block)*lines + top + y)*columns + left + x.
 
     Attributes:
-        lines, columns: of a plane, border included.
-        top, left: of the border.
+        rows: the allocation.
+        lines, columns: rows and columns of a plane, border included.
+        top, left: rows and columns of the border before the plane.
     """
 
     rows: Allocation
@@ -53,14 +57,14 @@ class Resident:
 
 @dataclass
 class BandTile:
-    """The place of the current band, all channel blocks of it, of a tensor that passes through ACT band by band.
+    """The place of the current band, in all channel blocks, of a tensor that passes through ACT band by band.
 
     Attributes:
         start: first row of ACT.
         low: number of the first line; lines below 0 are padding.
         left: columns of padding before each line.
-        columns: of a line, padding included.
-        plane: rows from a block to the next.
+        columns: columns of a line, padding included.
+        plane: rows from a channel block to the next.
     """
 
     start: int
@@ -70,16 +74,16 @@ class BandTile:
     plane: int
 
     def row(self, block: int, y: int, x: int) -> int:
-        """Row of ACT of a vector."""
+        """Returns the ACT row of the vector in channel block `block`, line y and column x."""
         return self.start + block * self.plane + (y - self.low) * self.columns + self.left + x
 
 
-#: Of a tensor that will be in ACT, as long as that is all that matters.
+#: A placeholder for the place of a tensor that will be in ACT.
 SOMEWHERE = BandTile(0, 0, 0, 0, 0)
 
 
 class Sums(Protocol):
-    """A user of the finished tiles of a tensor, such as `tilewright.compiler.npu.emit.plane_sums.PlaneSums`."""
+    """Adds up the planes of a tensor from its finished tiles, as `PlaneSums` does."""
 
     view: View
 
@@ -87,7 +91,7 @@ class Sums(Protocol):
         """Takes over a finished tile."""
 
     def flush(self) -> bool:
-        """Gives back the rows of tiles that wait, if there are some."""
+        """Adds up pending tiles and frees their rows; returns False if there are none."""
 
     def move(self, pool: Heap, heap: Heap) -> None:
-        """The rows of tiles that wait belong to another heap now."""
+        """Moves the rows of pending tiles from a pool that ends to the heap around it."""

@@ -106,7 +106,7 @@ class ConvConstants:
             config, kb = self.context.config, self.s.x.cb
             at = self.context.weights.take(rows * piece, key)
             row = block * config.block_in // config.block_out
-            place = self.context.part(
+            place = self.context.shared_place(
                 (id(self.layer), "weights", index),
                 lambda: np.ascontiguousarray(self._pack(index, 0, self._rows, 0, kb, [])).tobytes(),
                 (row * kb + first) * config.tile_bytes,

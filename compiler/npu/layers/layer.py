@@ -209,7 +209,7 @@ class Layer(ABC):
         key = (what, budget)
         plan = context.plans.get(key)
         if plan is None and self.cheapest and wanted is None:
-            plan = context.plans.of_more(what, budget)
+            plan = context.plans.for_larger_budget(what, budget)
         if plan is None:
             if wanted is not None:
                 plan = plan_of(self.plans(context, budget, span, every=True), wanted)

@@ -1,12 +1,12 @@
-"""From a quantised graph to the order of its work: what the NPU does, what the CPU does, and who needs which layout.
+"""Placement: turns a quantised graph into an order of work for NPU and CPU, with the layout of every tensor.
 
-The passes, each a function from the graph and the decisions before it to new decisions:
+The passes, each a function from the graph and earlier decisions to new ones:
 
     place.py     place_nodes      NPU or CPU for every node, with the reason
     tails.py     fuse_tails       Adds and tables join the node before them; the order of work
-    layout.py    choose_layouts   the layout every piece of NPU work uses, and the blocked tensors that come of it
+    layout.py    choose_layouts   the layout of every chain, and the blocked tensors that follow from it
 
 Then `tilewright.compiler.npu.ops` turns the NPU's work into layers. Each op takes its operands from
-`tilewright.compiler.npu.blocks`, which adds the conversions that are missing. `compiler/stages/partition.py` calls all
-this in order.
+`tilewright.compiler.npu.blocks`, which adds missing conversions. `compiler/stages/partition.py` calls all this in
+order.
 """

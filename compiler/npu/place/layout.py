@@ -1,4 +1,4 @@
-"""Layout pass: chooses the layout of every chain, and the blocked form of the tensors that follows."""
+"""The layout pass: chooses the layout of every chain, and the views of the tensors that follow from it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from tilewright.compiler.npu.blocks.blocked import Blocked
 from tilewright.compiler.npu.blocks.layouts import Layouts
 from tilewright.compiler.npu.blocks.wiring import Wiring
 from tilewright.compiler.npu.place.place import usual_layout
-from tilewright.compiler.npu.place.tails import Chain, Work
+from tilewright.compiler.npu.place.tails import Chain, WorkOrder
 from tilewright.compiler.npu.views import broadcast_ok, dense_view, planes_of
 from tilewright.isa.program import ARENA_REGION, Layout
 
 
-def choose_layouts(wiring: Wiring, work: Work, block: int) -> Layouts:
+def choose_layouts(wiring: Wiring, work: WorkOrder, block: int) -> Layouts:
     """Chooses the layout of every chain, in the order of work.
 
     Args:
+        wiring: the graph.
+        work: chains and nodes in order.
         block: lanes of a channel block.
     """
     layouts = Layouts(wiring)
@@ -33,8 +35,11 @@ def choose_layouts(wiring: Wiring, work: Work, block: int) -> Layouts:
 
 
 def _layout_of_operands(wiring: Wiring, layouts: Layouts, node: Node) -> Layout:
-    """The layout of a node without one of its own: of elementwise ones a full-size operand's, if the others can be
-    walked along with it; of a concatenation its largest operand's."""
+    """Returns the layout of a node whose op has none of its own.
+
+    It is that of a full-size operand, if the others can be broadcast in it; for a concatenation that of its largest
+    operand; else `usual_layout`.
+    """
     if isinstance(node.quantized, QConcat):
         there = [(wiring.tensor(name).size, found) for name in node.inputs if (found := layouts.find(name)) is not None]
         return max(there, key=lambda pair: pair[0])[1].layout if there else usual_layout(wiring, node)

@@ -1,4 +1,4 @@
-"""Products of two activations: whether the NPU itself makes the weights that their second operand becomes."""
+"""Products of two activations whose second operand the NPU itself makes, and turns into weights."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ OnNpu = Callable[[Node], bool]
 
 
 def becomes_weights(wiring: Wiring, node: Node, config: NpuConfig, on_npu: OnNpu) -> bool:
-    """True if the NPU makes the second operand of a product, also behind moves, and weights of it.
+    """Returns True if the NPU makes the second operand of a product, or its source before moves, and weights of it.
 
     Args:
-        on_npu: where nodes run.
+        wiring: the graph.
+        node: the product.
+        config: the machine.
+        on_npu: returns True for nodes that run on the NPU.
     """
     name = node.inputs[1]
     maker = wiring.producers.get(name)

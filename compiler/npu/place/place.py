@@ -1,4 +1,4 @@
-"""NPU or CPU, for every node, with the reason."""
+"""The placement pass: NPU or CPU for every node, with the reason."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Layout
 
 if TYPE_CHECKING:  # it needs the compiler of CPU kernels
-    from tilewright.compiler.npu.place.border import Border
+    from tilewright.compiler.npu.place.placement_cost import PlacementCost
 
 
 @dataclass
@@ -29,16 +29,19 @@ class Placement:
 
     Attributes:
         npu: the first output of every node that runs there; all others run on the CPU.
-        reasons: why a quantised node runs on the CPU, by the node's name (its first output where it has none).
+        reasons: the reason why a quantised node runs on the CPU, by the node's name (its first output where it has
+            none).
     """
 
     npu: set[str] = field(default_factory=set)
     reasons: dict[str, str] = field(default_factory=dict)
 
     def on_npu(self, node: Node) -> bool:
+        """Returns True if a node runs on the NPU."""
         return node.outputs[0] in self.npu
 
     def move_to_cpu(self, node: Node, reason: str) -> None:
+        """Moves a node to the CPU for a reason."""
         self.npu.discard(node.outputs[0])
         self.reasons[node.name or node.outputs[0]] = reason
 
@@ -47,7 +50,11 @@ class Placement:
         return "\n".join([*lines, *(f"CPU  {name}: {reason}" for name, reason in self.reasons.items())])
 
     def verify(self, wiring: Wiring) -> None:
-        """Raises `CompileError` if the NPU got a node it has no op for, or the CPU a quantised one without a reason."""
+        """Checks that the NPU got only quantised nodes, and the CPU none of them without a reason.
+
+        Raises:
+            CompileError: a node breaks this.
+        """
         nodes = wiring.graph.nodes
         unknown = self.npu - {node.outputs[0] for node in nodes if node.quantized is not None}
         if unknown:
@@ -64,14 +71,16 @@ def place_nodes(
     *,
     cpu_only: bool = False,
     excluded: Mapping[str, str] | None = None,
-    border: Border | None = None,
+    cost: PlacementCost | None = None,
 ) -> Placement:
     """Decides where every node runs.
 
     Args:
-        cpu_only: the NPU gets nothing.
-        excluded: first outputs of nodes that are to run on the CPU, with the reason.
-        border: the host beside the NPU; with it light nodes run where they are done sooner, without it on the NPU.
+        wiring: the graph.
+        config: the machine.
+        cpu_only: True to run everything on the CPU.
+        excluded: first outputs of nodes that must run on the CPU, with the reason.
+        cost: the times by which light nodes run on the faster side; None to run them on the NPU.
     """
     placement = Placement()
     for node in wiring.graph.nodes:
@@ -82,16 +91,16 @@ def place_nodes(
             placement.move_to_cpu(node, reason)
     _move_single_rows(wiring, config, placement)
     _move_islands(wiring, placement)
-    if border is not None:
+    if cost is not None:
         for node in wiring.graph.nodes:
-            reason = border.reason_for_cpu(wiring, node, placement.on_npu) if placement.on_npu(node) else None
+            reason = cost.reason_for_cpu(wiring, node, placement.on_npu) if placement.on_npu(node) else None
             if reason is not None:
                 placement.move_to_cpu(node, reason)
     return placement
 
 
 def _reason_against(wiring: Wiring, node: Node, config: NpuConfig, excluded: Mapping[str, str]) -> str | None:
-    """Why a node cannot run on the NPU, None if it can."""
+    """Returns the reason why a node cannot run on the NPU, None if it can."""
     reason = unsupported_reason(wiring.graph, node, config)
     if reason is None and _largest(wiring.graph, node) > MAX_NPU_ELEMENTS:
         reason = f"a tensor has {_largest(wiring.graph, node)} elements; up to {MAX_NPU_ELEMENTS} go to the NPU"
@@ -101,10 +110,12 @@ def _reason_against(wiring: Wiring, node: Node, config: NpuConfig, excluded: Map
 
 
 def _largest(graph: Graph, node: Node) -> int:
+    """Returns the elements of a node's largest operand or result."""
     return max(graph.tensor(name).size for name in (*node.inputs, *node.outputs) if name)
 
 
 def _reason_of_operands(wiring: Wiring, node: Node) -> str | None:
+    """Returns the reason why an elementwise node's operands cannot be broadcast, None if they can."""
     layout = usual_layout(wiring, node)
     out = wiring.shape(node.outputs[0])
     for name in node.inputs:
@@ -117,8 +128,10 @@ def _reason_of_operands(wiring: Wiring, node: Node) -> str | None:
 
 
 def usual_layout(wiring: Wiring, node: Node) -> Layout:
-    """The layout an elementwise node most likely works in, before it is known how its operands are made: that of a
-    neighbour with a layout of its own, else by rank."""
+    """Returns the layout that an elementwise node will most likely work in, before those of its operands are known.
+
+    It is that of a neighbour with a layout of its own, else by rank.
+    """
     for name in (*node.inputs, *node.outputs):
         producer = wiring.producers.get(name)
         for neighbour in ([producer] if producer is not None else []) + wiring.readers(name):
@@ -129,8 +142,11 @@ def usual_layout(wiring: Wiring, node: Node) -> Layout:
 
 
 def _move_single_rows(wiring: Wiring, config: NpuConfig, placement: Placement) -> None:
-    """Products of a single row with an activation go to the CPU where that has the second operand, as when a language
-    model makes one token: the CPU would pack every byte of it for the NPU, which uses it for one product."""
+    """Moves products of a single row with an activation to the CPU, where the second operand is on the CPU.
+
+    A language model that makes one token has such products: the CPU would pack every byte of the operand for the NPU,
+    which uses it for one product.
+    """
     for node in wiring.graph.nodes:
         if not isinstance(node.quantized, QMatMul) or not placement.on_npu(node):
             continue
@@ -141,8 +157,11 @@ def _move_single_rows(wiring: Wiring, config: NpuConfig, placement: Placement) -
 
 
 def _move_islands(wiring: Wiring, placement: Placement) -> None:
-    """Light work between CPU nodes goes to the CPU: two conversions cost more than they save. So does a table
-    behind a CPU node: it is looked up where the value is made. So does what only pays between nodes of the NPU."""
+    """Moves work to the CPU whose conversions would cost more than the NPU saves.
+
+    These are light nodes between CPU nodes; tables behind a CPU node, which looks the value up where it makes it; and
+    ops that pay only if the NPU reads their result.
+    """
     for node in wiring.graph.nodes:
         if not placement.on_npu(node):
             continue
@@ -164,7 +183,7 @@ def _move_islands(wiring: Wiring, placement: Placement) -> None:
 
 
 def _made_by_cpu(wiring: Wiring, placement: Placement, name: str) -> bool:
-    """True for a tensor that the CPU computes for a single reader."""
+    """Returns True if the CPU computes a tensor for a single reader."""
     maker = wiring.producers.get(name)
     if maker is None or maker.op in MOVES or placement.on_npu(maker):
         return False
@@ -172,7 +191,7 @@ def _made_by_cpu(wiring: Wiring, placement: Placement, name: str) -> bool:
 
 
 def _read_by_npu(wiring: Wiring, placement: Placement, node: Node) -> bool:
-    """True if a node of the NPU reads the result, also behind moves."""
+    """Returns True if a node on the NPU reads the first output of a node, directly or through moves."""
     left, seen = [node.outputs[0]], {node.outputs[0]}
     while left:
         for reader in wiring.readers(left.pop()):
@@ -185,7 +204,7 @@ def _read_by_npu(wiring: Wiring, placement: Placement, node: Node) -> bool:
 
 
 def _reaches_npu(wiring: Wiring, placement: Placement, node: Node) -> bool:
-    """True if the node, or the one before the moves that lead to it, runs on the NPU."""
+    """Returns True if a node runs on the NPU, or the one whose result it moves does."""
     while node.op in MOVES:
         before = wiring.producers.get(node.inputs[0])
         if before is None:

@@ -1,4 +1,7 @@
-"""Adds and tables join the node before them: one pass over the data does both. The order of work follows."""
+"""The tail pass: Adds and tables join the node before them, so that one pass over the data does both.
+
+The order of work follows from the chains.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,12 @@ from tilewright.isa.program import Layout
 
 @dataclass(frozen=True)
 class Chain:
-    """Nodes that run on the NPU in one pass: a head, and the QAdd and QLut behind it that nobody else waits for."""
+    """Nodes that run on the NPU in one pass.
+
+    Attributes:
+        head: the first node.
+        tail: the QAdd and QLut behind it, each the only reader of the node before.
+    """
 
     head: Node
     tail: tuple[Node, ...] = ()
@@ -31,28 +39,31 @@ class Chain:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
+        """The head and its tail."""
         return (self.head, *self.tail)
 
     @property
     def result(self) -> str:
-        """The tensor that the chain makes."""
+        """The name of the tensor that the chain makes."""
         return self.nodes[-1].outputs[0]
 
     def __str__(self) -> str:
         return f"NPU  {' + '.join(f'{n.op} {n.name or n.outputs[0]}' for n in self.nodes)}"
 
 
-#: What there is to do, in an order that works: chains for the NPU, nodes for the CPU.
-Work = Sequence[Chain | Node]
+#: Chains for the NPU and nodes for the CPU, in an order in which operands come first.
+WorkOrder = Sequence[Chain | Node]
 
 
 def fuse_tails(wiring: Wiring, placement: Placement, *, fuse: bool = True) -> list[Chain | Node]:
-    """Chains of the NPU's nodes, and the order of all work.
+    """Returns the chains of the NPU's nodes and the nodes of the CPU, in an order in which operands come first.
 
-    Nodes that only move data are left out: they are done where a reader turns out to need it.
+    Nodes that only move data are left out: `Converter` runs them where the moved bytes are read.
 
     Args:
-        fuse: False to leave every node a chain of its own.
+        wiring: the graph.
+        placement: the nodes that run on the NPU.
+        fuse: False to make every node a chain of its own.
     """
     tails = _find_tails(wiring, placement) if fuse else {}
     # A chain runs where its last node stands: the tail's other operand is there by then.
@@ -72,8 +83,12 @@ def fuse_tails(wiring: Wiring, placement: Placement, *, fuse: bool = True) -> li
     return work
 
 
-def verify_work(work: Work, wiring: Wiring, placement: Placement) -> None:
-    """Raises `CompileError` unless every node is placed once: in a chain, on the CPU, or as a move left out."""
+def verify_work(work: WorkOrder, wiring: Wiring, placement: Placement) -> None:
+    """Checks that every node of the graph is done once: in a chain, on the CPU, or as a move that is left out.
+
+    Raises:
+        CompileError: a node is missing or done twice.
+    """
     nodes = [node for piece in work for node in (piece.nodes if isinstance(piece, Chain) else (piece,))]
     counts = Counter(id(node) for node in nodes)
     for node in wiring.graph.nodes:
@@ -83,13 +98,14 @@ def verify_work(work: Work, wiring: Wiring, placement: Placement) -> None:
 
 
 def _needed_op(node: Node) -> NpuOp[Any]:
+    """Returns the op by which the NPU runs a node that is known to have one."""
     op = npu_op_of(node)
     assert op is not None, node
     return op
 
 
 def _find_tails(wiring: Wiring, placement: Placement) -> dict[str, list[Node]]:
-    """Tails by the head's first output."""
+    """Returns the tails, by their head's first output."""
     tails: dict[str, list[Node]] = {}
     taken: set[str] = set()
     # Later heads first: of two convolutions that meet in an Add, the later one takes it.
@@ -122,7 +138,8 @@ def _find_tails(wiring: Wiring, placement: Placement) -> dict[str, list[Node]]:
 
 
 def _can_add(wiring: Wiring, head: Node, add: Node, value: str) -> bool:
-    """True if the Add's other operand is a tensor of the same shape that can be walked along with the head's result."""
+    """Returns True if the Add's other operand has the shape of the head's result: VECTOR reads both with equal
+    loops."""
     a, b = add.inputs
     if a == b:
         return False

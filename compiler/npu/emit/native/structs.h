@@ -6,7 +6,7 @@
 
 enum tw_operation { TW_OPERATION_LOAD = 0, TW_OPERATION_LOAD_CODED = 1, TW_OPERATION_FILL = 2, TW_OPERATION_STORE = 3, TW_OPERATION_GEMM = 4, TW_OPERATION_DEPTHWISE = 5, TW_OPERATION_VECTOR = 6, TW_OPERATION_VECTOR_WIDE = 7, TW_OPERATION_ROW = 8, TW_OPERATION_RUN = 9 };
 
-/* The machine as the assembler sees it: attributes of NpuConfig, latencies and sizes of tilewright.isa.timing, the timing of its memory, and the spaces of hazards. */
+/* The machine as the assembler's C++ reads it. It has attributes of NpuConfig, latencies and sizes of tilewright.isa.timing, the timing of the memory, and the spaces of hazards. */
 typedef struct {
     uint32_t block_in;
     uint32_t block_out;
@@ -20,20 +20,20 @@ typedef struct {
     uint32_t semaphores;
     uint32_t arena_region;
     uint32_t constant_region;
-    uint32_t row_bytes[4]; /* of each scratchpad */
+    uint32_t row_bytes[4]; /* bytes of a row of each scratchpad */
     uint32_t overhead; /* cycles between two runs of an engine */
     uint32_t row_divide_cycles;
     uint32_t row_norm_write;
     uint32_t vector_depth;
     uint32_t wide_table;
-    uint32_t row_writes; /* bit by function of ROW */
+    uint32_t row_writes; /* functions of ROW that write, a bit by function */
     uint32_t memory_grain;
     uint32_t acc_grain;
-    int64_t limit; /* to which a semaphore counts */
-    int64_t ahead; /* runs that are ahead of their place at most */
+    int64_t limit; /* highest count of a semaphore */
+    int64_t ahead; /* most runs that are issued ahead of their place */
     int64_t rows[6]; /* entries of each space */
-    uint32_t writers[6]; /* of each space, a bit by engine */
-    uint32_t readers[6]; /* of each space, a bit by engine */
+    uint32_t writers[6]; /* engines that write each space, a bit by engine */
+    uint32_t readers[6]; /* engines that read each space, a bit by engine */
     int64_t delay[5]; /* cycles from an engine's last step to its signals */
     double read_interval;
     double write_interval;
@@ -44,12 +44,12 @@ typedef struct {
     tw_assembler machine;
     int64_t *tape;
     uint64_t tape_length;
-    int64_t work[5]; /* by engine, cycles or cycles of the bus */
+    int64_t work[5]; /* by engine, steps or cycles of the bus */
     uint8_t *image; /* instructions, freed by tw_free_assembly */
     uint64_t image_bytes;
-    int64_t *begins; /* for each operation the instructions before it; or the numbers of what was asked for */
+    int64_t *begins; /* for each operation the number of instructions before it; or the numbers of the accesses */
     uint64_t operations;
-    char error[200]; /* what cannot be assembled */
+    char error[200]; /* reason why nothing was assembled */
 } tw_assembly;
 
 #endif

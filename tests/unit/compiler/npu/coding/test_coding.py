@@ -5,7 +5,7 @@ import pytest
 
 from tilewright.compiler.npu.coding.coder import WeightCoder
 from tilewright.compiler.npu.coding.stream import encode_stream
-from tilewright.compiler.npu.coding.table import Table, make_table
+from tilewright.compiler.npu.coding.table import CodeTable, make_table
 from tilewright.isa.codes import SLOTS, CodeMode, Decoder, TableBuilder
 from tilewright.isa.config import NpuConfig, preset
 
@@ -29,16 +29,16 @@ def laplace(width: float, zeros: float, tiles: int, seed: int = 1) -> np.ndarray
     return w.astype(np.int8)
 
 
-def decoded(config: NpuConfig, loads: list[Table | np.ndarray], data: bytes, beats: list[int]) -> list[np.ndarray]:
+def decoded(config: NpuConfig, loads: list[CodeTable | np.ndarray], data: bytes, beats: list[int]) -> list[np.ndarray]:
     """What the loads of weights give."""
     decoder, at, found = Decoder(config), 0, []
     for load, count in zip(loads, beats, strict=True):
         part = data[at : at + count * config.bus_bytes]
         at += len(part)
-        mode = CodeMode.TABLE if isinstance(load, Table) else CodeMode.WEIGHTS
-        rounds = 0 if isinstance(load, Table) else load.size // config.weight_codes
+        mode = CodeMode.TABLE if isinstance(load, CodeTable) else CodeMode.WEIGHTS
+        rounds = 0 if isinstance(load, CodeTable) else load.size // config.weight_codes
         out = b"".join(decoder.load(mode, rounds, count, lambda part=part: part))
-        if not isinstance(load, Table):
+        if not isinstance(load, CodeTable):
             found.append(np.frombuffer(out, np.int8).reshape(load.shape))
     assert at == len(data)
     return found
@@ -74,7 +74,7 @@ def test_one_value(value: int) -> None:
 @pytest.mark.parametrize("config", [CONFIG, CONFIG.with_(weight_codes=32), preset("large").with_(weight_codes=64)])
 def test_streams_of_several_tables(config: NpuConfig) -> None:
     parts = [laplace(3.0, 0.5, 8), laplace(20.0, 0.0, 12), laplace(1.0, 0.97, 4)]
-    loads: list[Table | np.ndarray] = []
+    loads: list[CodeTable | np.ndarray] = []
     for part in parts:
         loads += [make_table(histogram(part)), *np.split(part, len(part) // 4)]
     stream = encode_stream(config, loads)
@@ -86,7 +86,7 @@ def test_streams_of_several_tables(config: NpuConfig) -> None:
         len(stream.data)
         < 1.03 * sum(entropy(p) for p in parts)
         + start
-        + 2 * sum(len(t.words) for t in loads if isinstance(t, Table))
+        + 2 * sum(len(t.words) for t in loads if isinstance(t, CodeTable))
         + 4 * config.weight_codes
         + 16
     )

@@ -26,7 +26,7 @@ def test_ring_finds_until_the_rows_are_used_again() -> None:
     assert (ring.find("a"), ring.find("b"), ring.find("c")) == (0, 4, None)
     ring.take(3, "c")  # does not fit behind b: over the start of a
     assert (ring.find("a"), ring.find("b"), ring.find("c")) == (None, 4, 0)
-    ring.forget()
+    ring.invalidate()
     assert ring.find("b") is None
 
 

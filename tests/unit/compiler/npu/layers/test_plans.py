@@ -122,7 +122,9 @@ def test_plans_found_for_more_rows_are_those_of_fewer(kind: Kind) -> None:
     context, reused = counting(), 0
     for budget in range(128, 24, -4):
         reused += (
-            context.plans.of_more((layer.plan_key, None, (context.accumulators.rows, False, False), None), budget)
+            context.plans.for_larger_budget(
+                (layer.plan_key, None, (context.accumulators.rows, False, False), None), budget
+            )
             is not None
         )
         assert layer.plan(context, budget) == layer.plan(counting(), budget)

@@ -10,11 +10,11 @@ from tilewright.compiler.errors import CompileError
 from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.npu.blocks.wiring import Wiring
 from tilewright.compiler.npu.place.place import place_nodes
-from tilewright.compiler.npu.place.tails import Chain, Work, fuse_tails, verify_work
+from tilewright.compiler.npu.place.tails import Chain, WorkOrder, fuse_tails, verify_work
 from tilewright.isa.config import PRESETS
 
 
-def work_of(graph: Graph, *, fuse: bool = True) -> Work:
+def work_of(graph: Graph, *, fuse: bool = True) -> WorkOrder:
     wiring = Wiring.of(graph)
     placement = place_nodes(wiring, PRESETS["tiny"])
     work = fuse_tails(wiring, placement, fuse=fuse)
@@ -22,7 +22,7 @@ def work_of(graph: Graph, *, fuse: bool = True) -> Work:
     return work
 
 
-def names(work: Work) -> list[list[str]]:
+def names(work: WorkOrder) -> list[list[str]]:
     """First outputs of each chain's nodes; of a CPU node with a star."""
     return [
         [node.outputs[0] for node in piece.nodes] if isinstance(piece, Chain) else ["*" + piece.outputs[0]]

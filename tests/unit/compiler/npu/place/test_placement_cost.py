@@ -12,8 +12,8 @@ from tilewright.compiler.cpu.cost import HOST_MODELS
 from tilewright.compiler.cpu.target import HOSTS
 from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.npu.blocks.wiring import Wiring
-from tilewright.compiler.npu.place.border import Border
 from tilewright.compiler.npu.place.place import Placement, place_nodes
+from tilewright.compiler.npu.place.placement_cost import PlacementCost
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.pipeline import compile_graph
 from tilewright.isa.config import PRESETS
@@ -24,8 +24,8 @@ TINY = PRESETS["tiny"]
 
 def placed(graph: Graph, name: str, mhz: float, **changes: float) -> Placement:
     wiring = Wiring.of(graph)
-    border = Border(replace(HOST_MODELS[name], **changes), HOSTS[name], TINY, mhz)  # type: ignore[arg-type]
-    placement = place_nodes(wiring, TINY, border=border)
+    cost = PlacementCost(replace(HOST_MODELS[name], **changes), HOSTS[name], TINY, mhz)  # type: ignore[arg-type]
+    placement = place_nodes(wiring, TINY, cost=cost)
     placement.verify(wiring)
     return placement
 
@@ -68,10 +68,10 @@ def test_a_second_operand_of_the_npu_is_not_packed(values: bool, config: str, de
     other = net.input(net.graph.tensor(heads).shape, np.int8)
     graph = net.done(with_heads := net.product(rows, heads), without := net.product(rows, other))
     wiring = Wiring.of(graph)
-    border = Border(HOST_MODELS["armv7-linux"], HOSTS["armv7-linux"], machine, 100)
+    cost = PlacementCost(HOST_MODELS["armv7-linux"], HOSTS["armv7-linux"], machine, 100)
     nodes = {node.outputs[0]: node for node in graph.nodes}
     seconds = [
-        border.npu_seconds(wiring, nodes[n], lambda node: node.quantized is not None) for n in (with_heads, without)
+        cost.npu_seconds(wiring, nodes[n], lambda node: node.quantized is not None) for n in (with_heads, without)
     ]
     program = compile_graph(graph, machine, CompileOptions())
     on_cpu = [op.split()[0] for step in program.steps if isinstance(step, CpuStep) for op in step.ops]

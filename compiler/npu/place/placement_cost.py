@@ -1,4 +1,4 @@
-"""Border: the cost of a node on one side of the border between NPU and CPU, or on the other."""
+"""Placement cost: the time a node takes on the NPU or on the CPU, conversions included."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from tilewright.compiler.npu.ops import is_light, npu_op_of
 from tilewright.compiler.npu.place.made_weights import OnNpu, becomes_weights
 from tilewright.isa.config import NpuConfig
 
-#: Of a conversion between plain tensors and blocks of lanes, for every byte: moved one by one, in short loops.
+#: The host's work to convert one byte between plain tensors and blocks: bytes move one by one, in short loops.
 _CONVERSION = Work(plain=1.0, turns=0.5)
 _PACKING = 3  # conversions that packing a product's second operand is worth: tiles, sums of columns, biases
 
 
 @dataclass(frozen=True)
-class Border:
-    """A host beside the NPU, and the clock it runs at.
+class PlacementCost:
+    """The times that decide where a node runs: those of a host, and of the NPU at its clock.
 
     Attributes:
-        host: how fast it is.
-        target: what its kernels are compiled for.
-        config, mhz: the NPU and its clock.
+        host: the host's speed.
+        target: the machine its kernels are compiled for.
+        config: the NPU.
+        mhz: clock of the NPU.
     """
 
     host: HostModel
@@ -37,13 +38,15 @@ class Border:
     mhz: float
 
     def reason_for_cpu(self, wiring: Wiring, node: Node, on_npu: OnNpu) -> str | None:
-        """Why the CPU should run a node that the NPU could, None if it should not.
+        """Returns the reason why a node is better run by the CPU, None if the NPU should run it.
 
-        Only what is light beside its conversions is asked about, and products of two activations, whose second operand
-        the CPU may have to pack. The NPU's time is the least it can be.
+        Only light ops are considered, whose conversions may outweigh them, and products of two activations, whose
+        second operand the CPU may have to pack. The NPU's time is a lower bound.
 
         Args:
-            on_npu: where the other nodes run.
+            wiring: the graph.
+            node: a node that the NPU can run.
+            on_npu: returns True for nodes that run on the NPU.
         """
         dynamic = isinstance(node.quantized, QMatMul) and not wiring.tensor(node.inputs[1]).is_const
         if not (is_light(node) or dynamic) or self._joins(wiring, node, on_npu):
@@ -57,7 +60,7 @@ class Border:
         )
 
     def npu_seconds(self, wiring: Wiring, node: Node, on_npu: OnNpu) -> float:
-        """The least the NPU takes, with the conversions of what the CPU makes or reads."""
+        """Returns the least seconds a node takes on the NPU, with conversions of tensors the CPU makes or reads."""
         operands, results = _tensors(wiring, node)
         rows = max(wiring.tensor(name).size for name in (*operands, *results)) / self.config.block_out
         cycles = max(rows, wiring.graph.macs(node) / self.config.macs_per_cycle)
@@ -73,8 +76,10 @@ class Border:
         return cycles / self.mhz / 1e6 + self._conversion(converted) + alone * self.host.turn_seconds
 
     def cpu_seconds(self, wiring: Wiring, node: Node, on_npu: OnNpu) -> float:
-        """Returns the seconds that the CPU takes, with the conversions of what the NPU makes or reads, and the turn of
-        the NPU that is divided."""
+        """Returns the seconds a node takes on the CPU, with conversions of tensors the NPU makes or reads.
+
+        Where it reads from the NPU and back, it splits the NPU's work in two, which costs a turn.
+        """
         operands, results = _tensors(wiring, node)
         out = [n for n in operands if _made_by(wiring, n, on_npu)]
         back = [n for n in results if _read_by(wiring, n, on_npu)]
@@ -89,15 +94,16 @@ class Border:
 
     @property
     def byte_cycles(self) -> float:
-        """Cycles of the NPU in which the host converts a byte."""
+        """The cycles of the NPU in which the host converts a byte."""
         return self._conversion(1) * self.mhz * 1e6
 
     def _conversion(self, nbytes: int) -> float:
+        """Returns the seconds in which the host converts `nbytes` bytes."""
         return self.host.seconds(vars(_CONVERSION * nbytes), 2 * nbytes)
 
     @staticmethod
     def _joins(wiring: Wiring, node: Node, on_npu: OnNpu) -> bool:
-        """True if it may run in the pass of the node before it and cost nothing."""
+        """Returns True if a node may become the tail of the node before it, and cost nothing."""
         makers = [wiring.producers.get(name) for name in node.inputs if name]
         before = [npu_op_of(maker) for maker in makers if maker is not None and on_npu(maker)]
         takes_add = isinstance(node.quantized, QAdd) and any(op.takes_add for op in before if op)
@@ -105,15 +111,17 @@ class Border:
 
 
 def _tensors(wiring: Wiring, node: Node) -> tuple[list[str], list[str]]:
-    """The operands that are no constants, and the results."""
+    """Returns the names of a node's operands that are not constant, and of its results."""
     operands = list(dict.fromkeys(n for n in node.inputs if n and not wiring.tensor(n).is_const))
     return operands, [n for n in node.outputs if n]
 
 
 def _made_by(wiring: Wiring, name: str, on_npu: OnNpu) -> bool:
+    """Returns True if a node for which `on_npu` is true makes the tensor."""
     maker = wiring.producers.get(name)
     return maker is not None and on_npu(maker)
 
 
 def _read_by(wiring: Wiring, name: str, on_npu: OnNpu) -> bool:
+    """Returns True if a node for which `on_npu` is true reads the tensor."""
     return any(on_npu(reader) for reader in wiring.readers(name))
