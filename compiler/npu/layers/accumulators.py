@@ -1,4 +1,4 @@
-"""From accumulators to an output tile: the VECTOR pass that requantises, adds and looks up."""
+"""The VECTOR pass from accumulators to an output tile: it requantises, adds and looks up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilewright.isa.instructions import Source
 
 
 def read_add_operand(context: Context, post: Post, box: Box) -> ActTile | None:
-    """The other operand of a fused Add for an output box."""
+    """Returns the tile of a fused Add's other operand for an output box, None without an Add."""
     return None if post.add is None else context.read_broadcast(post.add.other, box)
 
 
@@ -33,12 +33,15 @@ def emit_accumulators(
     """Emits VECTOR over one tile of accumulators.
 
     Args:
-        out, add: tiles of the output and of a fused Add's other operand.
-        prm: PRM row of the first channel block.
+        context: the emission.
+        post: operations on every value.
         acc: first ACC vector.
         acc_strides: ACC vectors from one column, row, group of channel blocks to the next.
         counts: columns, rows, channel blocks.
+        out: tile of the output.
         out_steps: (rows, columns) of the output between neighbouring results.
+        prm: PRM row of the first channel block.
+        add: tile of a fused Add's other operand, None without an Add.
         slices: channel blocks that lie side by side in one ACC row (stride 1).
     """
     table = context.load_table(post.lut)
@@ -65,7 +68,8 @@ def emit_wide(
     """Emits VECTOR_WIDE over one tile of accumulators: an instruction for each byte of the results.
 
     Args:
-        acc: first ACC vector of the sums of high bytes; those of low bytes are `byte_stride` vectors behind.
+        acc: first ACC vector of the sums of high bytes.
+        byte_stride: ACC vectors from these to the sums of low bytes.
         outs: tiles of the output's bytes. Other arguments are those of `emit_accumulators`.
     """
     for byte, out in zip(BYTE_ORDER, outs, strict=True):
@@ -84,8 +88,11 @@ def _nests(
     b: ActTile,
     slices: int,
 ) -> Iterator[tuple[int, int, Sequence[Loop]]]:
-    """The nests of loops that walk a tile: first channel block, its first ACC vector from that of the tile, and loops
-    (count, acc, b, out, prm)."""
+    """Yields the loop nests over a tile of accumulators, at most two.
+
+    Yields:
+        (first channel block, its first ACC vector counted from the tile's first, loops (count, acc, b, out, prm)).
+    """
     columns, lines, blocks = counts
     groups, rest = divmod(blocks, slices)
     for block, count, side_by_side in ((0, groups, slices), (groups * slices, min(rest, 1), rest)):

@@ -20,19 +20,19 @@ from tilewright.compiler.npu.int8_storage import StoredType, stored_limits, stor
 from tilewright.isa import numerics
 
 _MULTIPLIER_LIMIT = (1 << 23) - 1
-_MOST_TRIED = 256  # choices of c: where there are more, many pairs are missed
+_MAX_CANDIDATES = 256  # candidates for c: where there are more, many pairs are missed
 
 
 def stored_add_constants(op: QAdd, a: Tensor, b: Tensor, y: Tensor) -> AddConstants | None:
-    """Constants of VECTOR_ADD for values as the machine stores them; None where there are none that equal the op."""
+    """Returns constants of VECTOR_ADD that equal a QAdd for stored values of a, b and y; None where there are none."""
     types = stored_type(a), stored_type(b), stored_type(y)
     if op.constants is not None:
-        return _moved_constants(op.constants, *(shift for _, _, shift in types))
+        return _stored_constants(op.constants, *(shift for _, _, shift in types))
     return find_add_constants(*types, *stored_limits(y, op), op.floats)
 
 
-def _moved_constants(given: AddConstants, oa: int, ob: int, oy: int) -> AddConstants | None:
-    """A QAdd's own constants for values stored minus `oa`, `ob`, `oy`; None where the machine has no room for them."""
+def _stored_constants(given: AddConstants, oa: int, ob: int, oy: int) -> AddConstants | None:
+    """Returns a QAdd's constants for values stored minus `oa`, `ob`, `oy`; None where VECTOR_ADD cannot hold them."""
     c = given.c + oa * given.ma + ob * given.mb - (oy << given.shift)
     reach = (abs(given.ma) + abs(given.mb)) * 128 + abs(c)
     if max(abs(given.ma), abs(given.mb)) > _MULTIPLIER_LIMIT or not 0 <= given.shift < 32 or reach >= 1 << 31:
@@ -44,21 +44,22 @@ def _moved_constants(given: AddConstants, oa: int, ob: int, oy: int) -> AddConst
 def find_add_constants(
     a_type: StoredType, b_type: StoredType, y_type: StoredType, low: int, high: int, floats: bool = False
 ) -> AddConstants | None:
-    """Constants of VECTOR_ADD that equal the rule of a QAdd for all operands, None where none were found.
+    """Returns constants of VECTOR_ADD that equal the rule of a QAdd for all operands; None where none are found.
 
     Args:
+        a_type, b_type, y_type: types of both operands and the result.
         low, high: clamp of the values as they are stored.
-        floats: the rule is `numerics.add_floats`, not `numerics.add_reference`.
+        floats: True if the rule is `numerics.add_floats`, False for `numerics.add_reference`.
     """
     if low >= high:
         return AddConstants(0, 0, 0, 0)
-    a, b, target = _wanted(a_type, b_type, y_type, low, high, floats)
-    fa, fb, ft = _edges(a, b, target)
+    a, b, target = _reference_results(a_type, b_type, y_type, low, high, floats)
+    fa, fb, ft = _step_pairs(a, b, target)
     for ma, mb, shift in _multipliers(a_type, b_type, y_type):
-        interval = _interval(fa * ma + fb * mb, ft, shift, low, high)
+        interval = _constant_range(fa * ma + fb * mb, ft, shift, low, high)
         if interval is None:
             continue
-        full = _interval(a * ma + b * mb, target, shift, low, high)
+        full = _constant_range(a * ma + b * mb, target, shift, low, high)
         if full is None:
             continue
         c = min(max((full[0] + full[1]) // 2, -(1 << 31)), (1 << 31) - 1)
@@ -72,10 +73,15 @@ def find_add_constants(
 def nearest_add_constants(
     a_type: StoredType, b_type: StoredType, y_type: StoredType, low: int, high: int, floats: bool = False
 ) -> tuple[AddConstants, np.ndarray] | None:
-    """Constants that miss few operand pairs, and what must be added to their results: int64 [a, b], as values are
-    stored, from -128 on. None where every choice misses many."""
-    a, b, target = _wanted(a_type, b_type, y_type, low, high, floats)
-    fa, fb, ft = _edges(a, b, target)
+    """Returns constants that miss few operand pairs, and the correction of their results; None if all miss many.
+
+    The arguments are those of `find_add_constants`.
+
+    Returns:
+        (constants, correction to add to their results, int64 [256, 256] by stored a and b from -128 on).
+    """
+    a, b, target = _reference_results(a_type, b_type, y_type, low, high, floats)
+    fa, fb, ft = _step_pairs(a, b, target)
     best: tuple[int, AddConstants] | None = None
     for ma, mb, shift in itertools.islice(_multipliers(a_type, b_type, y_type), 2 * len(_NEIGHBOURS)):
         sums = fa * ma + fb * mb
@@ -83,13 +89,13 @@ def nearest_add_constants(
         most = np.sort((((ft + 1) << shift) - 1 - sums)[ft < high])
         if not (least.size and most.size):
             continue
-        tried = np.concatenate([least[least > most[0]], most[most < least[-1]]])
-        if not 0 < tried.size <= _MOST_TRIED:
+        candidates = np.concatenate([least[least > most[0]], most[most < least[-1]]])
+        if not 0 < candidates.size <= _MAX_CANDIDATES:
             continue
-        missed = least.size - np.searchsorted(least, tried, "right") + np.searchsorted(most, tried, "left")
-        at = int(missed.argmin())
-        if best is None or missed[at] < best[0]:
-            best = int(missed[at]), AddConstants(ma, mb, int(tried[at]), shift)
+        misses = least.size - np.searchsorted(least, candidates, "right") + np.searchsorted(most, candidates, "left")
+        at = int(misses.argmin())
+        if best is None or misses[at] < best[0]:
+            best = int(misses[at]), AddConstants(ma, mb, int(candidates[at]), shift)
     if best is None:
         return None
     found = best[1]
@@ -98,10 +104,10 @@ def nearest_add_constants(
     return (found, correction) if abs(total).max() < 1 << 31 else None
 
 
-def _wanted(
+def _reference_results(
     a_type: StoredType, b_type: StoredType, y_type: StoredType, low: int, high: int, floats: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """All first operands as a column, all second ones as a row, and the results, as they are stored."""
+    """Returns all first operands as a column, all second ones as a row, and the rule's results; int64, as stored."""
     q = np.arange(-128, 128, dtype=np.int64)
     (sa, za, oa), (sb, zb, ob), (sy, zy, oy) = a_type, b_type, y_type
     a, b = q[:, None], q[None, :]
@@ -109,8 +115,8 @@ def _wanted(
     return a, b, rule(a + oa, b + ob, sa, za, sb, zb, sy, zy, low + oy, high + oy).astype(np.int64) - oy
 
 
-def _edges(a: np.ndarray, b: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The pairs next to a step of the target, and their results: no others can bound c."""
+def _step_pairs(a: np.ndarray, b: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the operand pairs next to a step of the target, and their results: no other pairs can bound c."""
     edge = np.zeros(target.shape, bool)
     for axis in (0, 1):
         step = np.diff(target, axis=axis) != 0
@@ -124,7 +130,7 @@ def _edges(a: np.ndarray, b: np.ndarray, target: np.ndarray) -> tuple[np.ndarray
 
 
 def _multipliers(a_type: StoredType, b_type: StoredType, y_type: StoredType) -> Iterator[tuple[int, int, int]]:
-    """Multipliers of both operands and a shift, next to the ratios of the scales, those of most bits first."""
+    """Yields multipliers of both operands and a shift, near the ratios of the scales, most bits first."""
     with np.errstate(over="ignore"):
         ra, rb = (float(np.float32(t[0]) / np.float32(y_type[0])) for t in (a_type, b_type))
     if not (math.isfinite(ra) and math.isfinite(rb)):
@@ -138,8 +144,8 @@ def _multipliers(a_type: StoredType, b_type: StoredType, y_type: StoredType) -> 
 _NEIGHBOURS = sorted(((a, b) for a in range(-3, 4) for b in range(-3, 4)), key=lambda d: d[0] ** 2 + d[1] ** 2)
 
 
-def _interval(t: np.ndarray, target: np.ndarray, shift: int, low: int, high: int) -> tuple[int, int] | None:
-    """The inclusive range of c for which `clamp((t + c) >> shift)` equals `target` everywhere."""
+def _constant_range(t: np.ndarray, target: np.ndarray, shift: int, low: int, high: int) -> tuple[int, int] | None:
+    """Returns the inclusive range of c for which `clamp((t + c) >> shift)` equals `target`; None if it is empty."""
     inner_low = target > low
     inner_high = target < high
     least = int(((target << shift) - t)[inner_low].max(initial=-(1 << 40)))

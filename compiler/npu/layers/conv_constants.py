@@ -1,4 +1,4 @@
-"""Weights, biases and scales of convolutions and matrix products on their way into WGT and PRM."""
+"""Weights, biases and scales of convolutions and matrix products, and their loads into WGT and PRM."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from tilewright.isa.program import ARENA_REGION
 
 @dataclass
 class DynamicWeights:
-    """Weights made at run time: per batch item [OB][KB] tiles and PRM rows, in the arena.
+    """Weights made at run time: tiles [OB][KB] and PRM rows for each batch item, in the arena.
 
     Attributes:
-        tiles, params: buffer names; no params where biases and scales are constants.
+        tiles: name of the buffer of weight tiles.
+        params: name of the buffer of PRM rows; None where biases and scales are constants.
         k: products per output.
-        zero_point: that of the second operand; its products are added by constant tiles or by `RowSums`.
-        offset: of the first tile in its buffer, bytes.
+        zero_point: zero point of the second operand; constant tiles or `RowSums` account for it.
+        offset: byte of the first tile in its buffer.
         strides: bytes from one batch item to the next, from one row of tiles, from one input block.
     """
 
@@ -38,7 +39,7 @@ class DynamicWeights:
 
 
 class Weighted(Protocol):
-    """A layer with such constants: see `tilewright.compiler.npu.layers.conv.ConvLayer`."""
+    """The fields of a layer with weights that `ConvConstants` needs, such as those of `ConvLayer`."""
 
     bias: np.ndarray
     scale: np.ndarray
@@ -47,9 +48,11 @@ class Weighted(Protocol):
 
 
 class ConvConstants:
-    """The constants that an emission of a layer, or of some of its rows, loads.
+    """Loads the constants of a layer, or of some of its output rows.
 
     Args:
+        context: the emission.
+        layer: the layer.
         s: sizes of the layer.
     """
 
@@ -57,13 +60,26 @@ class ConvConstants:
         self.context, self.layer, self.s = context, layer, s
 
     def rest(self, index: int, block: int, rows: int, first: int, piece: int) -> list[tuple[int, ...]]:
-        """The single tiles of a piece."""
+        """Returns the tiles of the phase's rest that belong to a piece of the weights, as `Rest.part` lists them.
+
+        Args:
+            index: number of the phase.
+            block, rows: first channel block of the output, and number of GEMM output blocks.
+            first, piece: first input block, and number of them.
+        """
         rest, config = self.s.phases[index].rest, self.context.config
         start = block * config.block_in // config.block_out
         return [] if rest is None else rest.part(range(start, start + rows), range(first, first + piece))
 
     def weights(self, n: int, index: int, block: int, rows: int, first: int, piece: int) -> int:
-        """First WGT row of the weights of a piece, loaded unless they are there."""
+        """Loads the weights of a piece into WGT unless they are there; returns the first row.
+
+        Args:
+            n: image, which selects dynamic weights.
+            index: number of the phase.
+            block, rows: first channel block of the output, and number of GEMM output blocks.
+            first, piece: first input block, and number of them.
+        """
         dynamic = self.layer.dynamic
         key = (id(self.layer), index, block, rows, first, piece)
         if dynamic is None:
@@ -87,7 +103,8 @@ class ConvConstants:
         return at
 
     def _whole(self, index: int) -> bool:
-        """True if programs share the constants of a phase, which is a matrix product: then they lie in one piece."""
+        """Returns True if programs share the weights of a phase as one constant: those of an ordinary matrix
+        product."""
         if not self.context.constants.shared or self.layer.dynamic is not None:
             return False
         phase, s = self.s.phases[index], self.s
@@ -95,12 +112,12 @@ class ConvConstants:
 
     @property
     def _rows(self) -> int:
-        """Rows of tiles of all channels of the output."""
+        """The number of GEMM output blocks of all channels."""
         config, y = self.context.config, self.s.y
         return max(-(-y.c // config.block_out), y.cb * config.block_in // config.block_out)
 
     def _part_of_weights(self, key: Hashable, index: int, block: int, rows: int, first: int, piece: int) -> int:
-        """Does what `weights` does, for weights that lie in memory as [row][input block], all of the layer."""
+        """Loads a piece of weights that lie in memory as [row][input block], whole; returns the first WGT row."""
         at = self.context.weights.find(key)
         if at is None:
             config, kb = self.context.config, self.s.x.cb
@@ -120,7 +137,7 @@ class ConvConstants:
     def _pack(
         self, index: int, block: int, rows: int, first: int, piece: int, singles: list[tuple[int, ...]]
     ) -> np.ndarray:
-        """Tiles [row][set][ky][kx][input block] of block_out x block_in, and behind them single ones of the rest."""
+        """Returns tiles [row][set][ky][kx][input block] of block_out x block_in, then single tiles of the rest."""
         config, s = self.context.config, self.s
         bi, bo = config.block_in, config.block_out
         w = s.phases[index].weights
@@ -143,7 +160,12 @@ class ConvConstants:
         return packed if rest is None or not singles else np.concatenate([packed, rest.pack(singles, config)])
 
     def params(self, q: Box, index: int) -> int:
-        """First PRM row of the biases and scales of a chunk, loaded unless they are there."""
+        """Loads the biases and scales of a chunk into PRM unless they are there; returns the first row.
+
+        Args:
+            q: box whose image and channel blocks are the chunk.
+            index: number of the phase.
+        """
         config, dynamic = self.context.config, self.layer.dynamic
         block, blocks = q.block, q.blocks
         if dynamic is not None and dynamic.params is not None:

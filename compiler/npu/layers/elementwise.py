@@ -1,4 +1,4 @@
-"""Layers that VECTOR does alone: what they share, and copies, tables, Add and Mul, element by element."""
+"""Layers that VECTOR does alone: their base, and copies, tables, Add and Mul, element by element."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tilewright.isa.instructions import Source
 class VectorLayer(Layer):
     """A layer that VECTOR does alone, tile by tile: read, one VECTOR instruction or a few, store.
 
-    A kind of such layers has only to say which inputs an output needs (`input_box`) and what to emit for one tile
+    A kind of such layers defines only the inputs that an output needs (`input_box`) and the instructions of one tile
     (`emit_tile`).
     """
 
@@ -37,20 +37,20 @@ class VectorLayer(Layer):
 
     @abstractmethod
     def emit_tile(self, context: Context, box: Box) -> None:
-        """Emits what makes one box of the output."""
+        """Emits the instructions for one box of the output."""
 
     def input_box(self, box: Box) -> Box:
-        """The box of the first input that a box of the output needs."""
+        """Returns the box of the first input that a box of the output needs."""
         return box
 
-    def most_input(self, tiling: PlaneTiling) -> int:
-        """Vectors of the first input that a tile needs at most."""
+    def max_input_vectors(self, tiling: PlaneTiling) -> int:
+        """Returns the largest number of vectors of the first input that a tile needs."""
         return self.input_box(Box(0, 0, tiling.blocks, 0, tiling.lines, 0, tiling.columns)).vectors
 
     def plans(
         self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
     ) -> Iterator[TilePlan[PlaneTiling]]:
-        """The plan with the largest tile, three of them in ACT if possible (load, work, store)."""
+        """Yields the plan with the largest tile, three of them in ACT if possible (load, work, store)."""
         y = self.output if span is None else replace(self.output, n=1, h=span[1] - span[0])
         for depth in (3, 2, 1):
             for tiling in self._tilings(y):
@@ -68,6 +68,7 @@ class VectorLayer(Layer):
                 self.emit_tile(context, box)
 
     def _tilings(self, y: View) -> Iterator[PlaneTiling]:
+        """Yields tilings of an output, largest tiles first."""
         for parts in range(1, y.cb + 1):
             yield PlaneTiling(y.h, y.w, -(-y.cb // parts))
         if self.whole_planes:
@@ -79,9 +80,10 @@ class VectorLayer(Layer):
             yield PlaneTiling(1, -(-y.w // parts), 1)
 
     def _pools(self, context: Context, tiling: PlaneTiling, depth: int) -> Pools:
+        """Returns the ACT rows for `depth` tiles at a time."""
         vectors = math.prod(tiling)
         return Pools(
-            0 if context.on_chip(self.inputs[0]) else depth * self.most_input(tiling),
+            0 if context.on_chip(self.inputs[0]) else depth * self.max_input_vectors(tiling),
             0 if context.on_chip(self.output) else depth * vectors,
             depth * vectors if any(not context.on_chip(v) for v in self.operands) else 0,
         )
@@ -89,11 +91,11 @@ class VectorLayer(Layer):
 
 @dataclass
 class ElementLayer(VectorLayer):
-    """Element by element on VECTOR.
+    """Copies, tables, sums and products, element by element on VECTOR.
 
     Attributes:
         kind: "copy" (or table; one input), "add" or "mul" (two; a broadcast axis has size 1).
-        scale: of "mul", one for all lanes.
+        scale: scale of "mul", one for all lanes.
     """
 
     by_channel = True
@@ -110,8 +112,8 @@ class ElementLayer(VectorLayer):
         prm = uniform_params(context, 0, self.scale) if mul else 0
         other = b if b is not None else NO_TILE
         context.emitter.vector(
-            Source.MUL if mul else Source.ACT, a.base, out.base, walk(box, a, other, out), b=other.base, prm=prm,
-            add=self.kind == "add", lut=table, rounding=self.post.rounding, post=self.post.fields,
+            Source.MUL if mul else Source.ACT, a.base, out.base, element_loops(box, a, other, out), b=other.base,
+            prm=prm, add=self.kind == "add", lut=table, rounding=self.post.rounding, post=self.post.fields,
             constants=self.post.add.constants if self.post.add is not None else None,
         )  # fmt: skip
         context.release(a)
@@ -119,8 +121,8 @@ class ElementLayer(VectorLayer):
         context.finish_tile(self.output, box, out)
 
 
-def walk(box: Box, a: ActTile, b: ActTile, out: ActTile) -> list[Loop]:
-    """Loops of VECTOR over a box, with the strides of both operands and the result."""
+def element_loops(box: Box, a: ActTile, b: ActTile, out: ActTile) -> list[Loop]:
+    """Returns the loops of VECTOR over a box, with the strides of both operands and the result."""
     return [
         (box.columns, a.step, b.step, out.step, 0),
         (box.lines, a.line, b.line, out.line, 0),

@@ -1,6 +1,6 @@
 """Layer: the interface of the NPU's work, which every kind of layer implements in a file of its own.
 
-Whatever schedules layers (residency, fusion, search, emission of a step) knows only the methods of `Layer`.
+Scheduling of layers (residency, fusion, search, emission of a step) uses only the methods of `Layer`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,13 @@ _BUDGET_GRAIN = 64
 
 @dataclass
 class Add:
-    """Integer Add with operand `other`, constants of VECTOR_ADD (already in operand order v, other)."""
+    """An integer Add behind a value.
+
+    Attributes:
+        other: view of the other operand.
+        constants: fields of VECTOR_ADD, with the value as its first operand.
+        low, high: clamp of the sum.
+    """
 
     other: View
     constants: dict[str, int]
@@ -42,9 +48,10 @@ class Post:
     """Operations of VECTOR on a value: requantise (where the source calls for it), add, look up.
 
     Attributes:
-        zp, low, high: values of the requantiser, limits of 16 bits where the result has them.
+        zp, low, high: zero point and limits of the requantiser; 16-bit limits for 16-bit results.
+        rounding: rounding of the requantiser.
         add: fused Add, None for none.
-        lut: 256 bytes, None for none.
+        lut: table of 256 bytes, None for none.
         za, zb: zero points of the two factors of a product.
     """
 
@@ -59,22 +66,23 @@ class Post:
 
     @property
     def fields(self) -> PostFields:
-        """Values for VECTOR_POST."""
+        """The fields of VECTOR_POST."""
         low, high = (0, 0) if self.add is None else (self.add.low, self.add.high)
         return PostFields(self.zp, self.low, self.high, low, high, self.za, self.zb)
 
 
 @dataclass
 class Layer(ABC):
-    """One or several fused nodes of the model, as one pass of the NPU's engines over the output.
+    """One node of the model, or several fused, as one pass of the NPU's engines over the output.
 
     Attributes:
-        name, op: for reports.
-        inputs: views read, output: view written.
-        post: what VECTOR does to every value last.
-        macs: of the model's arithmetic.
-        products: what the array has to do; None where it does nothing for the model's arithmetic.
-        extra_reads: buffers read besides the views.
+        name, op: name and op for reports.
+        inputs: views it reads.
+        output: view it writes.
+        post: last operations of VECTOR on every value.
+        macs: multiply-accumulates of the model's arithmetic.
+        products: the products that the array has to compute; None where the model's arithmetic needs none.
+        extra_reads: buffers it reads besides the views.
         source: output of the node it was made from, before anything was fused.
     """
 
@@ -95,25 +103,26 @@ class Layer(ABC):
     extra_reads: list[str] = field(default_factory=list)
     source: str = ""
 
-    # What each kind of layer must say.
+    # Defined by each kind of layer.
 
     @abstractmethod
     def plans(
         self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
     ) -> Iterable[TilePlan[Any]]:
-        """Ways to cut the layer into tiles.
+        """Yields ways to cut the layer into tiles.
 
         Args:
+            context: the emission.
             budget: rows of ACT the tiles may take.
             span: output rows (first, end) that are made at once, None for all.
-            every: give all plans that fit; else the last plan given is the one to take.
+            every: True to yield all plans that fit; else the last plan is the one to take.
         """
 
     @abstractmethod
     def emit(self, context: Context, plan: TilePlan[Any], part: OutputPart | None = None) -> None:
         """Emits the instructions of the layer, or of some rows of its output, by a plan of `plans`."""
 
-    # What a kind says where it differs from a layer that reads what it writes, vector by vector.
+    # Overridden by kinds whose output needs other vectors of the input than those at the same place.
 
     @property
     def fusible(self) -> bool:
@@ -121,17 +130,16 @@ class Layer(ABC):
         return True
 
     def input_rows(self, span: tuple[int, int]) -> tuple[int, int]:
-        """Rows (first, end) of the first input, padding included, that output rows `span` need."""
+        """Returns the rows (first, end) of the first input, padding included, that output rows `span` need."""
         return span
 
     def input_border(self) -> tuple[Border, int]:
-        """Padding the layer reads around its first input, and the value it has to have."""
+        """Returns the padding that the layer reads around its first input, and its value."""
         return Border(), 0
 
     @property
     def summed(self) -> View | None:
-        """The input of which only the sums over its planes count, if it is one that the array can make while the input
-        is made (`emit_summed`)."""
+        """The input of which the layer needs only plane sums, which the array can make (`emit_summed`), or None."""
         return None
 
     def emit_summed(self, context: Context, acc: int) -> None:
@@ -140,18 +148,20 @@ class Layer(ABC):
 
     @property
     def plan_key(self) -> Hashable:
-        """Equal for layers that have the same plans wherever their tensors are."""
+        """A key that is equal for layers with the same plans, wherever their tensors are."""
         return id(self)
 
     @property
     def recordable(self) -> bool:
-        """True if what the layer writes depends on nothing but its plan and the places of its tensors, and it puts
-        constants into scratchpads by loads alone (`tilewright.compiler.npu.emit.recording`)."""
+        """True if the layer's tile program depends only on its plan and its tensors' places.
+
+        It must put constants into scratchpads by loads alone (`tilewright.compiler.npu.emit.recording`).
+        """
         return False
 
     @property
     def equal_blocks(self) -> bool:
-        """True if every block of channels of the output is as much work."""
+        """True if every channel block of the output is the same amount of work."""
         return True
 
     @property
@@ -160,26 +170,29 @@ class Layer(ABC):
         return False
 
     def taken(self, axis: int, outputs: np.ndarray) -> np.ndarray:
-        """Returns the rows (axis 0) or columns (1) of the first input that chosen ones of the output need (both
-        bool)."""
+        """Returns the rows (axis 0) or columns (1) of the first input that the chosen ones of the output need, bool.
+
+        Args:
+            axis: 0 or 1.
+            outputs: chosen rows or columns of the output, bool.
+        """
         x = self.inputs[0]
         size = (x.h, x.w)[axis]
         return outputs if len(outputs) == size else np.ones(size, bool)
 
     def constants(self) -> Iterable[tuple[Hashable, int]]:
-        """Yields the constants to load besides tables: for each part a key that is equal for equal ones, and its least
-        bytes."""
+        """Yields the constants to load besides tables: a key that is equal for equal ones, and the least bytes."""
         return ()
 
     def has_plan(self, context: Context, budget: int) -> bool:
-        """True if `plans` gives any."""
+        """Returns True if `plans` gives any."""
         return next(iter(self.plans(context, budget)), None) is not None
 
-    # What holds for every kind.
+    # Common to all kinds.
 
     @property
     def operands(self) -> list[View]:
-        """Views read besides the first input."""
+        """The views read besides the first input."""
         return [*self.inputs[1:], *([self.post.add.other] if self.post.add is not None else [])]
 
     @property
@@ -188,19 +201,20 @@ class Layer(ABC):
         return [*self.inputs, *([self.post.add.other] if self.post.add is not None else [])]
 
     def loads_added(self, context: Context) -> bool:
-        """True if the second operand of a fused Add comes from memory."""
+        """Returns True if the second operand of a fused Add comes from external memory."""
         return self.post.add is not None and not context.on_chip(self.post.add.other)
 
     def describe(self) -> str:
-        """Op and name, for reports and messages."""
+        """Returns op and name, for reports and messages."""
         return f"{self.op} {self.name}"
 
     def plan(self, context: Context, budget: int, span: tuple[int, int] | None = None) -> TilePlan[Any]:
-        """The plan to take for the layer (or its output rows `span`) within `budget` rows of ACT: for all rows the
-        tiling that `Context.tiles` asks for if it fits, else the last of `plans`.
+        """Returns the plan to take for the layer, or its output rows `span`, within `budget` rows of ACT.
+
+        For all rows it is the tiling that `Context.tiles` asks for if it fits, else the last of `plans`.
 
         Raises:
-            ScratchpadFull: nothing fits.
+            ScratchpadFull: no plan fits.
         """
         budget = _grained(budget)
         where = (context.accumulators.rows, *(context.on_chip(v) for v in (*self.reads, self.output)))
@@ -222,16 +236,17 @@ class Layer(ABC):
         return plan
 
     def fits(self, context: Context, budget: int) -> bool:
-        """True if there is a plan for the layer within `budget` rows of ACT."""
+        """Returns True if there is a plan for the layer within `budget` rows of ACT."""
         return self.has_plan(context, _grained(budget))
 
 
 def _grained(budget: int) -> int:
+    """Returns a budget rounded down to a multiple of `_BUDGET_GRAIN`, unless it is small."""
     return budget // _BUDGET_GRAIN * _BUDGET_GRAIN if budget > 2 * _BUDGET_GRAIN else budget
 
 
 def readers(layers: Iterable[Layer]) -> dict[str, list[int]]:
-    """Numbers of the layers that read each buffer."""
+    """Returns the numbers of the layers that read each buffer, by the buffer's name."""
     found: dict[str, list[int]] = {}
     for number, layer in enumerate(layers):
         for view in layer.reads:

@@ -1,4 +1,4 @@
-"""Norms over the channels, and of rows with a scale for each row, by ROW."""
+"""Normalisation layers by ROW: over channels, and over groups of pixels with a scale for each pixel."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from tilewright.isa.row_bits import EPSILON_FRACTION
 
 @dataclass
 class NormLayer(VectorLayer):
-    """A norm over the channels: of some pixels what STAT has of them, then the results, with a scale and a bias for
-    each channel.
+    """Normalisation over the channels: the statistics of some pixels into STAT, then their results.
+
+    Each channel has a scale and a bias.
 
     Attributes:
-        words: 256 little-endian words by stored bytes, as MOMENTS (or POWER) adds them.
-        epsilon: what these add, with EPSILON_FRACTION bits of a fraction.
-        centred: MOMENTS, not POWER.
-        scale, bias: float32 and int32 [channels], as NORM has them.
+        words: table of MOMENTS or POWER, 256 little-endian words by stored byte.
+        epsilon: term that these add to the radicand, with EPSILON_FRACTION bits of a fraction.
+        centred: True for MOMENTS, which subtracts the mean; False for POWER.
+        scale, bias: float32 and int32 [channels], in the format of NORM.
     """
 
     words: bytes = b""
@@ -44,6 +45,7 @@ class NormLayer(VectorLayer):
         return ((self.words, len(self.words)), (parameters, len(parameters)))
 
     def _parameters(self) -> bytes:
+        """Returns the bytes of biases and scales, by which equal ones are found."""
         return self.bias.tobytes() + self.scale.tobytes()
 
     def _tilings(self, y: View) -> Iterator[PlaneTiling]:
@@ -78,7 +80,7 @@ class NormLayer(VectorLayer):
         context.finish_tile(self.output, box, out)
 
     def _load_parameters(self, context: Context, block: int, blocks: int) -> int:
-        """PRM rows of some blocks of channels; the lanes to spare are 0."""
+        """Loads the PRM rows of some channel blocks, 0 in lanes without a channel; returns the first row."""
         lanes = context.config.block_in
         return context.load_params(
             (self._parameters(), block, blocks), blocks,
@@ -88,45 +90,47 @@ class NormLayer(VectorLayer):
 
 @dataclass
 class RowGroupNorm(NormLayer):
-    """A norm over groups of neighbouring pixels with all their channels, with a scale and a bias for each pixel.
+    """Normalisation over groups of neighbouring pixels with all their channels.
+
+    Each pixel has a scale and a bias.
 
     Attributes:
-        together: pixels of a group. More than one have channels that fill their blocks.
-        scale, bias: of the pixels.
+        group_size: pixels of a group. If there are several, channels fill their blocks.
+        scale, bias: float32 and int32 [pixels].
     """
 
-    together: int = 1
+    group_size: int = 1
 
     def constants(self) -> Iterable[tuple[Hashable, int]]:
         parameters = self._parameters()
         return ((self.words, len(self.words)), (parameters, len(parameters) * self.output.block))
 
     def _tilings(self, y: View) -> Iterator[PlaneTiling]:
-        groups = y.w // self.together
+        groups = y.w // self.group_size
         for parts in range(1, groups + 1):
-            yield PlaneTiling(1, -(-groups // parts) * self.together, y.cb)
+            yield PlaneTiling(1, -(-groups // parts) * self.group_size, y.cb)
 
     def emit_tile(self, context: Context, box: Box) -> None:
         a, out = context.read_tile(self.inputs[0], box), context.write_tile(self.output, box)
-        config, post, together = context.config, self.post.fields, self.together
+        config, post, group_size = context.config, self.post.fields, self.group_size
         table = context.load_wide_table(self.words)
         epsilon = {"c": self.epsilon >> EPSILON_FRACTION, "ma": self.epsilon % (1 << EPSILON_FRACTION)}
         # Half of PRM is left to what comes before and behind; STAT has as many rows.
-        most = max(1, config.prm_rows // 2 // together) * together
+        most = max(1, config.prm_rows // 2 // group_size) * group_size
         for x in range(0, box.columns, most):
             columns = min(most, box.columns - x)
-            groups, source, target = columns // together, a.from_vector(0, x), out.from_vector(0, x)
+            groups, source, target = columns // group_size, a.from_vector(0, x), out.from_vector(0, x)
             context.emitter.row(
-                RowFunction.MOMENTS, source.base, [(groups, together * a.step, 0, 0, 1)],
-                reduce=[(box.blocks, a.plane, 0, 0, 0), (together, a.step, 0, 0, 0)], prm=0,
-                tail=self.output.c % config.block_in, number=self.output.c * together, table=table, post=post,
+                RowFunction.MOMENTS, source.base, [(groups, group_size * a.step, 0, 0, 1)],
+                reduce=[(box.blocks, a.plane, 0, 0, 0), (group_size, a.step, 0, 0, 0)], prm=0,
+                tail=self.output.c % config.block_in, number=self.output.c * group_size, table=table, post=post,
                 constants=epsilon,
             )  # fmt: skip
             context.emitter.row(
                 RowFunction.NORM, source.base,
                 [
-                    (box.blocks, a.plane, 0, out.plane, 0), (together, a.step, 0, out.step, 1),
-                    (groups, together * a.step, 1, together * out.step, together),
+                    (box.blocks, a.plane, 0, out.plane, 0), (group_size, a.step, 0, out.step, 1),
+                    (groups, group_size * a.step, 1, group_size * out.step, group_size),
                 ],
                 dst=target.base, prm=self._load_rows(context, box.x0 + x, columns), post=post,
             )  # fmt: skip
@@ -134,7 +138,7 @@ class RowGroupNorm(NormLayer):
         context.finish_tile(self.output, box, out)
 
     def _load_rows(self, context: Context, first: int, count: int) -> int:
-        """PRM rows of some pixels, all lanes alike."""
+        """Loads the PRM rows of some pixels, all lanes alike; returns the first row."""
         lanes, rows = context.config.block_in, slice(first, first + count)
 
         def make() -> tuple[np.ndarray, np.ndarray]:

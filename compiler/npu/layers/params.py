@@ -18,11 +18,14 @@ def uniform_params(context: Context, bias: int, scale: np.float32) -> int:
 def channel_params(
     bias: np.ndarray, scale: np.ndarray, block: int, blocks: int, lanes: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the biases and scales of channel blocks as PRM has them, both [blocks * lanes]; lanes without a channel
-    are 0.
+    """Returns the biases and scales of channel blocks in PRM's order, both [blocks * lanes].
+
+    Lanes without a channel are 0.
 
     Args:
-        bias, scale: [channels], of all channels.
+        bias, scale: [channels] of all channels.
+        block, blocks: first channel block, and number of them.
+        lanes: channels of a block.
     """
     return _padded(bias, block * lanes, blocks * lanes), _padded(scale, block * lanes, blocks * lanes)
 

@@ -1,4 +1,4 @@
-"""One phase of a convolution's output tile: the loops by which GEMMs walk its input, its weights and its sums."""
+"""One phase of a convolution's output tile: the loops of its GEMMs over input, weights and sums."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from tilewright.compiler.npu.layers.conv_tiling import ConvShape
 
 
 class PhaseTile:
-    """One phase of an output tile, as its GEMMs walk it.
+    """One phase of an output tile, with the loops of its GEMMs.
 
     Attributes:
         q: image, channel blocks, and the rows and columns of the phase.
         index, phase: number of the phase, and the phase.
-        size: lines and columns of the tile that the phase has; `pixels` are both together.
+        size: lines and columns of the tile in this phase; `pixels` is their product.
         rows: GEMM output blocks of the channel blocks.
-        acc: first row of ACC, of the sums of the first byte.
+        narrow: GEMM output blocks of one channel block.
+        acc: first row of ACC, for the sums of the first byte.
         inputs: input blocks that the tile needs.
         input_rows, input_columns: (first, end) of the input that the tile needs in any phase.
     """
@@ -33,7 +34,7 @@ class PhaseTile:
 
     @property
     def band(self) -> tuple[int, int, int]:
-        """Image, first row and first column: equal for tiles of the same input rows."""
+        """The image, first row and first column: equal for tiles of the same input rows."""
         return self.q.n, self.q.y0, self.q.x0
 
     def origin(self, tile: ActTile) -> int:

@@ -1,4 +1,4 @@
-"""Pooling: maximum over windows and mean over whole planes, on VECTOR; mean over planes that do not fit into ACT."""
+"""Pooling layers: maximum over windows and mean over whole planes on VECTOR, mean over large planes on the array."""
 
 from __future__ import annotations
 
@@ -20,12 +20,16 @@ from tilewright.compiler.npu.views import View
 from tilewright.isa.instructions import Source
 
 #: The lowest int8: padding that never wins a maximum.
-_LOWEST = -128
+_MIN_INT8 = -128
 
 
 @dataclass
 class MaxPoolLayer(VectorLayer):
-    """Maximum over windows; padding never wins. All attributes are (rows, columns)."""
+    """Maximum over windows; padding never wins.
+
+    Attributes:
+        kernel, pad, stride, dilation: (rows, columns); pad is that before the first row and column.
+    """
 
     kernel: tuple[int, int] = (1, 1)
     pad: tuple[int, int] = (0, 0)
@@ -44,14 +48,14 @@ class MaxPoolLayer(VectorLayer):
 
     def input_border(self) -> tuple[Border, int]:
         x, y = self.inputs[0], self.output
-        return self.window.border((y.h, y.w), (x.h, x.w)), _LOWEST
+        return self.window.border((y.h, y.w), (x.h, x.w)), _MIN_INT8
 
     def taken(self, axis: int, outputs: np.ndarray) -> np.ndarray:
         x = self.inputs[0]
         return self.window.taken(axis, outputs, (x.h, x.w)[axis])
 
     def emit_tile(self, context: Context, box: Box) -> None:
-        tile = context.read_tile(self.inputs[0], self.input_box(box), _LOWEST)
+        tile = context.read_tile(self.inputs[0], self.input_box(box), _MIN_INT8)
         out = context.write_tile(self.output, box)
         table = context.load_table(self.post.lut)
         (sy, sx), (dy, dx), (kh, kw) = self.stride, self.dilation, self.kernel
@@ -65,13 +69,17 @@ class MaxPoolLayer(VectorLayer):
         context.finish_tile(self.output, box, out)
 
 
-#: Vectors that one run of a mean adds up at least: short ones go in between while other layers still make the rest.
-_RUN = 128
+#: Least number of vectors for one VECTOR instruction of a mean: short ones start while other layers still work.
+_MIN_SUM_VECTORS = 128
 
 
 @dataclass
 class MeanLayer(VectorLayer):
-    """Mean over whole planes by VECTOR's SUM; one bias and one scale for all lanes."""
+    """Mean over whole planes by VECTOR's SUM.
+
+    Attributes:
+        bias, scale: those of the requantiser, for all lanes.
+    """
 
     whole_planes: ClassVar[bool] = True
     by_channel = True
@@ -110,7 +118,7 @@ class MeanLayer(VectorLayer):
         tile = context.read_tile(x, self.input_box(box))
         out = context.write_tile(self.output, box)
         table = context.load_table(self.post.lut)
-        some = max(1, _RUN // (x.h * x.w))
+        some = max(1, _MIN_SUM_VECTORS // (x.h * x.w))
         for first in range(0, box.blocks, some):
             context.emitter.vector(
                 Source.SUM, tile.base + first * tile.plane, out.base + first * out.plane,
@@ -125,15 +133,17 @@ class MeanLayer(VectorLayer):
 
 @dataclass
 class LargeMeanLayer(MeanLayer):
-    """Mean over planes that do not fit into ACT: the array adds up a band of rows after the other, by products with a
-    tile of the identity, and VECTOR divides."""
+    """Mean over planes that do not fit into ACT.
+
+    The array adds up one band of rows after another, by products with a tile of the identity, and VECTOR divides.
+    """
 
     by_channel = False
 
     def plans(
         self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
     ) -> Iterator[TilePlan[PlaneTiling]]:
-        """The largest bands of which two fit; `lines` of the tiling are rows of the input."""
+        """Yields the plan with the largest bands of which two fit; `lines` of the tiling are rows of the input."""
         x = self.inputs[0]
         for lines in even_parts(x.h):
             pools = Pools(2 * lines * x.w, 2, 0)
@@ -152,7 +162,7 @@ class LargeMeanLayer(MeanLayer):
         self._emit_plane(context, box.n, box.block, self.inputs[0].h)
 
     def _emit_plane(self, context: Context, n: int, block: int, lines: int) -> None:
-        """One channel block, `lines` rows of the input at a time."""
+        """Emits one channel block, `lines` rows of the input at a time."""
         x = self.inputs[0]
         acc = context.accumulators.take(sum_rows(context.config))
         for first in range(0, x.h, lines):
@@ -163,5 +173,6 @@ class LargeMeanLayer(MeanLayer):
         self.divide(context, Box(n, block, 1, 0, 1, 0, 1), acc)
 
     def _band(self, n: int, block: int, first: int, lines: int) -> Box:
+        """Returns the box of `lines` input rows from `first` on."""
         x = self.inputs[0]
         return Box(n, block, 1, first, min(first + lines, x.h), 0, x.w)

@@ -1,11 +1,11 @@
-"""The biases of a product of two activations, made by the machine in the form in which PRM has them.
+"""Biases of a product of two activations, which the machine makes in the format of PRM.
 
-A product (a - za) * (b - zb) needs -za * sum(b - zb) for each of its outputs. The tensor b is the weights, a constant
-vector is multiplied with them, and what is in the accumulators is taken apart into bytes, the highest first: a byte is
-the floor of a quotient by a power of two, it is subtracted from the accumulators by products with the identity, and
-the rest is the next one. To get floors of a unit that rounds, the accumulators hold twice the sums, so that an odd bias
-never leaves a tie. In the end products with a matrix of 0 and 1 put the bytes where a row of PRM has them, and the
-scale's beside them.
+A product (a - za) * (b - zb) needs -za * sum(b - zb) for each of its outputs. The tensor b becomes the weights, a
+constant vector is multiplied with them, and the sums in the accumulators are split into bytes, the highest first: a
+byte is the floor of a quotient by a power of two, it is subtracted from the accumulators by products with the identity,
+and the remainder gives the next byte. To get floors from a unit that rounds, the accumulators hold twice the sums, so
+that an odd bias never leaves a tie. In the end products with a matrix of 0 and 1 put the bytes at their places in a row
+of PRM, and those of the scale beside them.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from tilewright.compiler.npu.views import View
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import Memory, Source
 
-#: Bytes of a pair of bias and scale, and those of its bias.
-PAIR, BIAS = 8, 4
-#: Sums from here on, which twice do not fit the 24 bits of a float, are left to the CPU.
-LARGEST = (1 << 23) - (1 << 15)
-_TO_BYTES = Post(zp=-128)
+#: Bytes of a pair of bias and scale, and of its bias.
+PAIR_BYTES, BIAS_BYTES = 8, 4
+#: Biases from here on are left to the CPU: twice their value exceeds the 24 bits of a float.
+MAX_BIAS = (1 << 23) - (1 << 15)
+_AS_BYTES = Post(zp=-128)
 
 
 def _byte_table(shift: int) -> bytes:
-    """From a byte as the machine has it, 128 below, to the byte itself, shifted left."""
+    """Returns the table that turns a byte stored minus 128 into the byte itself, shifted left by `shift` bits."""
     return bytes((np.arange(256, dtype=np.uint8) ^ 0x80) << shift)
 
 
 def int8_parts(value: int) -> list[int]:
-    """int8 values whose sum is a value."""
+    """Returns int8 values whose sum is `value`; [0] for 0."""
     found = []
     while value:
         found.append(max(-128, min(127, value)))
@@ -52,25 +52,25 @@ def int8_parts(value: int) -> list[int]:
 
 @dataclass
 class ProductParamsLayer(Layer):
-    """Rows of PRM for every block of outputs: bias `factor * sum(b) + constant`, and one scale.
+    """PRM rows for every block of outputs: bias `factor * sum(b) + constant`, and one scale.
 
-    The first input is a constant, of vectors whose lanes add up to twice the factor, without the `zeros` of the factor.
-    The output is the rows of PRM as vectors of bytes: [N, 8 * block, blocks, 1].
+    The first input is a constant: vectors whose lanes add up to twice the factor, without its low zero bits. The output
+    is the PRM rows as vectors of bytes, [N, 8 * block, blocks, 1].
 
     Attributes:
-        rows: b, as rows of the products' outputs, in memory. Lanes that are no operands must be 0.
-        zeros: low bits of every bias that are 0.
-        constant: of every bias.
-        largest: magnitude of the biases at most.
-        scale: float32.
+        rows: b, with a row for each output of the product, in external memory. Lanes without a value must be 0.
+        low_zero_bits: number of low bits that are 0 in every bias.
+        constant: the constant in every bias.
+        max_bias: largest magnitude of the biases.
+        scale: scale of all outputs.
     """
 
     datapath = "array"
 
     rows: View = field(kw_only=True)
-    zeros: int = 0
+    low_zero_bits: int = 0
     constant: int = 0
-    largest: int = 0
+    max_bias: int = 0
     scale: np.float32 = field(default_factory=lambda: np.float32(1))
 
     @property
@@ -80,14 +80,16 @@ class ProductParamsLayer(Layer):
     def plans(
         self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
     ) -> Iterator[TilePlan[PlaneTiling]]:
-        """Yields the plan with as many images at a time as fit; a tile is all blocks of an image, `lines` are
-        images."""
+        """Yields the plan with as many images at a time as fit.
+
+        A tile has all blocks of its images; `lines` of the tiling are images.
+        """
         y = self.output
         for images in even_parts(y.n):
             vectors = images * _padded(context.config, y.h)
-            pools = Pools(self.inputs[0].w, 2 * PAIR * y.h, 6 * vectors)
-            if fits(context.config, images, y.h) and sum(pools) <= budget:
-                yield TilePlan(PlaneTiling(images, y.h, PAIR), pools)
+            pools = Pools(self.inputs[0].w, 2 * PAIR_BYTES * y.h, 6 * vectors)
+            if params_fit(context.config, images, y.h) and sum(pools) <= budget:
+                yield TilePlan(PlaneTiling(images, y.h, PAIR_BYTES), pools)
                 if not every:
                     return
 
@@ -95,37 +97,41 @@ class ProductParamsLayer(Layer):
         with context.pools(plan.pools):
             constants = context.read_tile(self.inputs[0], Box(0, 0, 1, 0, 1, 0, self.inputs[0].w))
             for first in range(0, self.output.n, plan.tiling.lines):
-                self._images(context, range(first, min(first + plan.tiling.lines, self.output.n)), constants.base)
+                self._emit_images(context, range(first, min(first + plan.tiling.lines, self.output.n)), constants.base)
             context.release(constants)
 
-    def _images(self, context: Context, images: range, constants: int) -> None:
+    def _emit_images(self, context: Context, images: range, constants: int) -> None:
+        """Emits the parameters of some images."""
         config, y = context.config, self.output
         per_image = _padded(config, y.h)
         vectors = len(images) * per_image
         rows = Widths.of(config).rows(vectors)
         acc = context.accumulators.take(rows)
         for number, n in enumerate(images):
-            self._sums(context, n, constants, acc + number * rows // len(images))
+            self._emit_sums(context, n, constants, acc + number * rows // len(images))
         room = context.room(6 * vectors, "operand")
         low, second, high, sign, part, minus = (room.start + i * vectors for i in range(6))
-        taken, known = _Taken(context, acc, vectors, 2 * self.constant >> self.zeros), self.zeros
+        taken, known = (
+            _ByteExtractor(context, acc, vectors, 2 * self.constant >> self.low_zero_bits),
+            self.low_zero_bits,
+        )
         # Bits 16 and more; times a power of two that still fits a byte, to be subtracted in fewer steps.
-        bits = 7 - (self.largest >> 16).bit_length()
+        bits = 7 - (self.max_bias >> 16).bit_length()
         taken.floor(high, 17 - known, Post())
         taken.floor(sign, 17 - known, Post(low=-1, high=0))
         taken.shifted(minus, high, bits)
         taken.subtract(minus, 17 - known - bits)
-        taken.floor(part, 9 - known, _TO_BYTES)
-        taken.floor(second, 9 - known, _TO_BYTES, _byte_table(0))
+        taken.floor(part, 9 - known, _AS_BYTES)
+        taken.floor(second, 9 - known, _AS_BYTES, _byte_table(0))
         taken.subtract(part, 9 - known)
         taken.bias -= 1 << 16 - known  # what was subtracted is 128 below the byte
-        taken.floor(low, 1, _TO_BYTES, _byte_table(known))
+        taken.floor(low, 1, _AS_BYTES, _byte_table(known))
         for number, n in enumerate(images):
-            self._place(context, n, low + number * per_image, vectors)
+            self._emit_placement(context, n, low + number * per_image, vectors)
         room.free()
 
-    def _sums(self, context: Context, n: int, constants: int, acc: int) -> None:
-        """Twice the factor times the sums of an image into the accumulators."""
+    def _emit_sums(self, context: Context, n: int, constants: int, acc: int) -> None:
+        """Emits the products that put twice the factor times the sums of image n into ACC from row `acc` on."""
         config, x, emitter = context.config, self.rows, context.emitter
         m, rows, bo = Widths.of(config).narrow, Widths.of(config).rows(self.output.h), config.block_out
         piece = max(1, min(x.cb, config.wgt_tiles // 2 // rows))
@@ -139,67 +145,79 @@ class ProductParamsLayer(Layer):
                 [(m, 0, count, 1), (rows // m, 0, count * m, m)], accumulate=first > 0,
             )  # fmt: skip
 
-    def _place(self, context: Context, n: int, low: int, vectors: int) -> None:
-        """The bytes of an image to their places."""
+    def _emit_placement(self, context: Context, n: int, low: int, vectors: int) -> None:
+        """Emits the products that put the bytes of image n at their places in PRM rows, and stores these."""
         config, y = context.config, self.output
         widths, bi = Widths.of(config), config.block_in
-        m, wide, rows, blocks = widths.narrow, widths.wide, widths.rows(PAIR), y.h
-        box = Box(n, 0, PAIR, 0, blocks, 0, 1)
+        m, wide, rows, blocks = widths.narrow, widths.wide, widths.rows(PAIR_BYTES), y.h
+        box = Box(n, 0, PAIR_BYTES, 0, blocks, 0, 1)
         out = context.write_tile(y, box)
-        wgt = context.load_weights(("bytes of PRM",), BIAS * rows, lambda: _places(config, rows))
+        wgt = context.load_weights(("bytes of PRM",), BIAS_BYTES * rows, lambda: _placement_tiles(config, rows))
         acc = context.accumulators.take(blocks * rows)
         context.emitter.gemm(
-            low, wgt, acc, [(BIAS, vectors, 1, 0)],
-            [(blocks, 1, 0, m), (m, 0, BIAS, 1), (rows // m, 0, BIAS * m, blocks * m)],
+            low, wgt, acc, [(BIAS_BYTES, vectors, 1, 0)],
+            [(blocks, 1, 0, m), (m, 0, BIAS_BYTES, 1), (rows // m, 0, BIAS_BYTES * m, blocks * m)],
         )  # fmt: skip
-        value = np.zeros((bi, PAIR), np.int32)
-        value[:, BIAS:] = np.frombuffer(np.float32(self.scale).tobytes(), np.int8)
+        value = np.zeros((bi, PAIR_BYTES), np.int32)
+        value[:, BIAS_BYTES:] = np.frombuffer(np.float32(self.scale).tobytes(), np.int8)
         prm = context.load_params(
-            ("scale", float(self.scale)), PAIR, lambda: (value.reshape(-1), np.ones(bi * PAIR, np.float32))
+            ("scale", float(self.scale)), PAIR_BYTES, lambda: (value.reshape(-1), np.ones(bi * PAIR_BYTES, np.float32))
         )
         emit_accumulators(
-            context, self.post, acc * config.block_out // bi, (wide, wide, blocks * wide), (1, blocks, PAIR), out,
+            context, self.post, acc * config.block_out // bi, (wide, wide, blocks * wide), (1, blocks, PAIR_BYTES), out,
             (1, 1), prm, None, wide,
         )  # fmt: skip
         context.finish_tile(y, box, out)
 
 
-def fits(config: NpuConfig, images: int, blocks: int) -> bool:
-    """True if a machine makes the parameters of so many images, of so many blocks of outputs, at a time."""
+def params_fit(config: NpuConfig, images: int, blocks: int) -> bool:
+    """Returns True if a machine can make the parameters of so many images and blocks of outputs at a time."""
     widths, vectors = Widths.of(config), images * _padded(config, blocks)
-    acc = widths.rows(vectors) + 2 * widths.rows(PAIR) * blocks
-    enough = 2 * widths.rows(blocks) <= config.wgt_tiles and 2 * BIAS * widths.rows(PAIR) <= config.wgt_tiles
-    return enough and 2 * acc <= config.acc_rows and 6 * vectors <= config.act_rows // 4 and config.prm_rows >= 2 * PAIR
+    acc = widths.rows(vectors) + 2 * widths.rows(PAIR_BYTES) * blocks
+    enough = (
+        2 * widths.rows(blocks) <= config.wgt_tiles and 2 * BIAS_BYTES * widths.rows(PAIR_BYTES) <= config.wgt_tiles
+    )
+    return (
+        enough
+        and 2 * acc <= config.acc_rows
+        and 6 * vectors <= config.act_rows // 4
+        and config.prm_rows >= 2 * PAIR_BYTES
+    )
 
 
 def _padded(config: NpuConfig, blocks: int) -> int:
-    """Vectors of accumulators for so many blocks: whole rows."""
+    """Returns the vectors of accumulators for `blocks` blocks of outputs, in whole ACC rows."""
     wide = Widths.of(config).wide
     return -(-blocks // wide) * wide
 
 
-def _places(config: NpuConfig, rows: int) -> np.ndarray:
-    """Tiles that put byte j of lane i, channel i of block j, to byte 8 * i + j of a row of PRM."""
+def _placement_tiles(config: NpuConfig, rows: int) -> np.ndarray:
+    """Returns tiles that put byte j of lane i, channel i of block j, at byte 8 * i + j of a PRM row."""
     bi, bo = config.block_in, config.block_out
-    found = np.zeros((rows * bo, BIAS, bi), np.int8)
-    lane, byte = np.divmod(np.arange(PAIR * bi), PAIR)
-    chosen = np.flatnonzero(byte < BIAS)
+    found = np.zeros((rows * bo, BIAS_BYTES, bi), np.int8)
+    lane, byte = np.divmod(np.arange(PAIR_BYTES * bi), PAIR_BYTES)
+    chosen = np.flatnonzero(byte < BIAS_BYTES)
     found[chosen, byte[chosen], lane[chosen]] = 1
-    return found.reshape(rows, bo, BIAS, bi).transpose(0, 2, 1, 3).reshape(-1, bo, bi)
+    return found.reshape(rows, bo, BIAS_BYTES, bi).transpose(0, 2, 1, 3).reshape(-1, bo, bi)
 
 
-class _Taken:
-    """Accumulators that are taken apart: floors of quotients out of them, and what was taken subtracted.
+class _ByteExtractor:
+    """Accumulators from which bytes are extracted and subtracted.
 
     Attributes:
-        bias: what belongs to every accumulator besides what is in it.
+        bias: a constant that belongs to every accumulator besides its contents.
     """
 
     def __init__(self, context: Context, acc: int, vectors: int, bias: int) -> None:
         self.context, self.acc, self.vectors, self.bias = context, acc, vectors, bias
 
     def floor(self, to: int, bits: int, post: Post, table: bytes | None = None) -> None:
-        """floor(accumulator / 2**bits) to rows of ACT, and what `post` and a table make of it."""
+        """Emits VECTOR that writes floor(accumulator / 2**bits) to rows of ACT.
+
+        Args:
+            to: first row of ACT.
+            post, table: operations on the quotient.
+        """
         context, config = self.context, self.context.config
         down = 1 - (1 << bits - 1)  # from the nearest integer to the one below: 0 for halves, which are exact
         prm = uniform_params(context, self.bias + down, np.float32(2**-bits))
@@ -209,7 +227,7 @@ class _Taken:
         )  # fmt: skip
 
     def shifted(self, to: int, source: int, bits: int) -> None:
-        """Rows of ACT times 2**bits."""
+        """Emits VECTOR that writes rows of ACT times 2**bits to rows from `to` on."""
         constants = {"ma": 1 << bits, "mb": 0, "c": 0, "shift": 0}
         self.context.emitter.vector(
             Source.ACT, source, to, [(self.vectors, 1, 1, 1, 0)], b=source, add=True,
@@ -217,7 +235,7 @@ class _Taken:
         )  # fmt: skip
 
     def subtract(self, source: int, bits: int) -> None:
-        """Rows of ACT times 2**bits from the accumulators."""
+        """Emits products that subtract rows of ACT times 2**bits from the accumulators."""
         config, widths = self.context.config, Widths.of(self.context.config)
         m, wide, factor = widths.narrow, widths.wide, -(1 << min(bits, 7))
 

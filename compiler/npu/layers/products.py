@@ -1,4 +1,4 @@
-"""Lower bounds on the array's steps for the products of a layer, whatever is computed where and in which order."""
+"""Lower bounds on the array's steps for the products of a layer, whatever their place and order."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _PAIR_BYTES = 8  # a bias and a scale
 
 @dataclass(frozen=True, eq=False)
 class Products:
-    """The products a layer's results are the sums of.
+    """The products whose sums are a layer's results.
 
     Attributes:
-        rows, columns: for every row and every column of the output, the taps of the kernel that lie within the input.
-            What lies in the padding adds a constant, which needs no products.
+        rows, columns: for every row and every column of the output, the number of kernel taps inside the input. Taps in
+            the padding add a constant, which needs no products.
         depth: products of a tap.
         outputs: sums at each position, of all images: one for each byte of a result.
     """
@@ -31,9 +31,13 @@ class Products:
     outputs: int
 
     def steps(self, config: NpuConfig, rows: np.ndarray, columns: np.ndarray) -> int:
-        """Steps of the array for chosen rows and columns (bool).
+        """Returns the least number of steps of the array for the chosen rows and columns.
 
         A step adds to at most block_out results, and to each at most block_in products.
+
+        Args:
+            config: the machine.
+            rows, columns: chosen rows and columns of the output, bool.
         """
         down, across = (Counter(taps[chosen].tolist()) for taps, chosen in ((self.rows, rows), (self.columns, columns)))
         parts: int = sum(
@@ -43,14 +47,16 @@ class Products:
 
 
 def taps_inside(outputs: int, inputs: int, kernel: int, stride: int, dilation: int, pad: int) -> np.ndarray:
-    """Along one axis, for every output of a convolution the taps that lie within the input."""
+    """Returns the number of taps inside the input for every output of a convolution along one axis, int64 [outputs]."""
     at = np.arange(outputs)[:, None] * stride - pad + np.arange(kernel) * dilation
     return np.asarray(((at >= 0) & (at < inputs)).sum(1))
 
 
 def transposed_taps(outputs: int, inputs: int, kernel: int, stride: int, dilation: int, pad: int) -> np.ndarray:
-    """Returns the same of a transposed convolution: input i times tap k is added to output i * stride + k * dilation -
-    pad."""
+    """Returns the number of taps for every output of a transposed convolution along one axis, int64 [outputs].
+
+    Input i times tap k is added to output i * stride + k * dilation - pad.
+    """
     at = (np.arange(inputs)[:, None] * stride + np.arange(kernel) * dilation - pad).reshape(-1)
     return np.bincount(at[(at >= 0) & (at < outputs)], minlength=outputs)
 
@@ -58,12 +64,15 @@ def transposed_taps(outputs: int, inputs: int, kernel: int, stride: int, dilatio
 def minimum_constants(
     weights: Sequence[np.ndarray], rests: Sequence[Rest | None], bias: np.ndarray, scale: np.ndarray
 ) -> tuple[Hashable, int]:
-    """Returns a key that is equal for equal constants of layers, and how many of their bytes must be loaded: a tile of
-    zeros need not be, nor a channel's bias and scale that are there already.
+    """Returns a key that is equal for equal constants of layers, and the least number of bytes to load for them.
+
+    Zeros among the weights need no bytes, nor do biases and scales equal to another channel's.
 
     Args:
-        weights: int8; rests: what comes on top of them.
-        bias: int32 [channels], or [phases, channels]. scale: float32 [channels].
+        weights: int8 weights.
+        rests: rests of weights, None for none.
+        bias: int32 [channels], or [phases, channels].
+        scale: float32 [channels].
     """
     values = [*weights, *(rest.values for rest in rests if rest is not None)]
     pairs = set(zip(bias.reshape(-1, scale.size)[0].tolist(), scale.tolist()))

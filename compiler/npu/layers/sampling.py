@@ -1,4 +1,4 @@
-"""Which tiles of a layer are emitted: all, or a few that stand for the others where work is only counted."""
+"""Sampling of tiles: all are emitted, or where work is only counted, a few that represent the others."""
 
 from __future__ import annotations
 
@@ -17,11 +17,15 @@ T = TypeVar("T")
 
 
 def sampled(context: Context, parts: Sequence[T], alike: Callable[[T], Hashable]) -> Iterator[T]:
-    """The parts of a layer that are to be emitted: all of them. Where nothing is emitted, two of those that are alike:
-    the first, which may load what stays for the others, and the next, which counts for all behind it.
+    """Yields the parts of a layer to emit.
+
+    These are all, unless work is only counted. Then they are two of each kind: the first, which may load constants for
+    the others, and the second, which counts for all behind it.
 
     Args:
-        alike: gives equal values for parts that are as much work.
+        context: the emission.
+        parts: the parts in order.
+        alike: returns equal values for parts that are the same work.
     """
     if not context.emitter.dry or context.sums is not None or len(parts) < 3:
         yield from parts
@@ -40,10 +44,14 @@ def sampled(context: Context, parts: Sequence[T], alike: Callable[[T], Hashable]
 def box_tiles(
     context: Context, y: View, tiling: PlaneTiling, part: OutputPart | None, equal: bool = True
 ) -> Iterator[Box]:
-    """The tiles of a part of the output `y` that are to be emitted: channel blocks outside, images and rows inside.
+    """Yields the tiles of a part of the output `y` to emit: channel blocks outside, images and rows inside.
 
     Args:
-        equal: every block of channels is as much work.
+        context: the emission.
+        y: the output.
+        tiling: size of a tile.
+        part: the part, None for all of the output.
+        equal: True if every channel block is the same work.
     """
 
     def alike(box: Box) -> Hashable:

@@ -1,4 +1,4 @@
-"""The part of an input that a part of an output needs, where a window slides over the input."""
+"""Sliding windows: the part of an input that a part of an output needs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SlidingWindow(NamedTuple):
     dilation: tuple[int, int] = (1, 1)
 
     def span(self, first: int, end: Size, axis: int) -> tuple[int, Size]:
-        """(first, end) of the inputs along `axis` that outputs first..end-1 need, padding included."""
+        """Returns the (first, end) of the inputs along `axis` that outputs first..end-1 need, padding included."""
         low = first * self.stride[axis] - self.pad[axis]
         return low, low + (end - first - 1) * self.stride[axis] + (self.kernel[axis] - 1) * self.dilation[axis] + 1
 
@@ -34,11 +34,17 @@ class SlidingWindow(NamedTuple):
         return bottom - top, right - left
 
     def box(self, out: Box) -> Box:
-        """The box of the input that a box of the output needs."""
+        """Returns the box of the input that a box of the output needs."""
         return Box(out.n, out.block, out.blocks, *self.span(out.y0, out.y1, 0), *self.span(out.x0, out.x1, 1))
 
     def taken(self, axis: int, outputs: np.ndarray, size: int) -> np.ndarray:
-        """Returns which of `size` inputs along `axis` the chosen outputs need (both bool), padding left out."""
+        """Returns the inputs along `axis` that the chosen outputs need, bool [size], without padding.
+
+        Args:
+            axis: 0 for rows, 1 for columns.
+            outputs: chosen outputs, bool.
+            size: number of inputs.
+        """
         at = np.flatnonzero(outputs)[:, None] * self.stride[axis] - self.pad[axis]
         at = (at + np.arange(self.kernel[axis]) * self.dilation[axis]).reshape(-1)
         found = np.zeros(size, bool)
@@ -46,6 +52,6 @@ class SlidingWindow(NamedTuple):
         return found
 
     def border(self, outputs: tuple[int, int], inputs: tuple[int, int]) -> Border:
-        """Padding around an input of (rows, columns) `inputs` from which `outputs` are made."""
+        """Returns the padding around an input of (rows, columns) `inputs` from which `outputs` are made."""
         (top, bottom), (left, right) = self.span(0, outputs[0], 0), self.span(0, outputs[1], 1)
         return Border(max(0, -top), max(0, bottom - inputs[0]), max(0, -left), max(0, right - inputs[1]))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.geometry import Box
 from tilewright.compiler.npu.emit.tiles import NO_TILE
-from tilewright.compiler.npu.layers.elementwise import VectorLayer, walk
+from tilewright.compiler.npu.layers.elementwise import VectorLayer, element_loops
 from tilewright.compiler.npu.layers.tiling import PlaneTiling
 from tilewright.compiler.npu.views import View
 from tilewright.isa.instructions import RowFunction, Source
@@ -16,13 +16,12 @@ from tilewright.isa.instructions import RowFunction, Source
 
 @dataclass
 class SoftmaxLayer(VectorLayer):
-    """Softmax over the channels: of some pixels the maxima, then the sums, whose quotients become scales, then the
-    results.
+    """Softmax over the channels: for some pixels maxima, then sums of exponentials, whose quotients scale the results.
 
     Attributes:
         words: exponentials, 256 little-endian words of 24 bits: entry i is that of -((256 - i) mod 256) steps.
-        number, exponent: of the quotients, as ROW has them.
-        pixels: of a tile at most; each has a row of PRM for its maximum and its scale.
+        number, exponent: factor of the quotients, in the fields of ROW.
+        pixels: largest number of pixels in a tile; each has a PRM row for its maximum and its scale.
     """
 
     words: bytes = b""
@@ -55,7 +54,7 @@ class SoftmaxLayer(VectorLayer):
         )
         if self.post.lut is not None:  # where the results lie: ROW has the tables to itself
             context.emitter.vector(
-                Source.ACT, out.base, out.base, walk(box, out, NO_TILE, out)[::-1],
+                Source.ACT, out.base, out.base, element_loops(box, out, NO_TILE, out)[::-1],
                 lut=context.load_table(self.post.lut), post=self.post.fields,
             )  # fmt: skip
         context.release(a)

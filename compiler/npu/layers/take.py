@@ -1,4 +1,4 @@
-"""Rows and columns of a tensor, repeated or left out."""
+"""Selection of rows and columns of a tensor, repeated or left out."""
 
 from __future__ import annotations
 
@@ -17,10 +17,14 @@ from tilewright.isa.instructions import Source
 
 
 class Run(NamedTuple):
-    """Places that follow each other evenly: `first + i * step`, each `repeat` times, for i below `times`.
+    """Evenly spaced indices: `first + i * step`, each `repeat` times, for i below `times`.
 
     Attributes:
-        at: place of the result that it begins at.
+        at: index in the result at which the run begins.
+        first: first index into the input.
+        times: number of different indices.
+        repeat: number of times each is repeated.
+        step: difference of neighbouring indices.
     """
 
     at: int
@@ -31,7 +35,7 @@ class Run(NamedTuple):
 
 
 def runs(chosen: Sequence[int]) -> Iterator[Run]:
-    """Places as few runs, one after the other."""
+    """Yields the runs that make up a sequence of indices, in order, each as long as possible."""
     places = np.array(chosen, np.int64)
     values, starts, repeats = _repeated(places)
     i = 0
@@ -48,17 +52,17 @@ def runs(chosen: Sequence[int]) -> Iterator[Run]:
 
 
 def _repeated(places: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Values that differ from the one before, where they begin, and how often they follow each other."""
+    """Returns the indices that differ from the one before, their positions, and how often each repeats."""
     starts = np.flatnonzero(np.concatenate([[True], places[1:] != places[:-1]]))
     return places[starts], starts, np.diff(np.append(starts, len(places)))
 
 
 @dataclass
 class TakeLayer(VectorLayer):
-    """Copies by VECTOR, an instruction for every run of rows and of columns.
+    """Copies by VECTOR, with an instruction for every pair of a run of rows and a run of columns.
 
     Attributes:
-        rows, columns: of the input, for every one of the output.
+        rows, columns: the input's row for every row of the output, and column for every column.
     """
 
     rows: tuple[int, ...] = ()
@@ -67,7 +71,7 @@ class TakeLayer(VectorLayer):
     def input_box(self, box: Box) -> Box:
         return box._replace(**_bounds("y", self.rows[box.y0 : box.y1]), **_bounds("x", self.columns[box.x0 : box.x1]))
 
-    def most_input(self, tiling: PlaneTiling) -> int:
+    def max_input_vectors(self, tiling: PlaneTiling) -> int:
         return tiling.blocks * _most(self.rows, tiling.lines) * _most(self.columns, tiling.columns)
 
     def input_rows(self, span: tuple[int, int]) -> tuple[int, int]:
@@ -103,10 +107,11 @@ class TakeLayer(VectorLayer):
 
 
 def _most(places: Sequence[int], count: int) -> int:
-    """From the first to the last of so many places behind each other, wherever they begin: at most."""
+    """Returns the largest extent of `count` neighbouring indices, from the smallest to the largest of them."""
     some = sliding_window_view(np.array(places), min(count, len(places)))
     return int((some.max(axis=1) - some.min(axis=1)).max()) + 1
 
 
 def _bounds(axis: str, places: Sequence[int]) -> dict[str, int]:
+    """Returns the first and end of an axis's indices, by the names of `Box`'s fields."""
     return {f"{axis}0": min(places), f"{axis}1": max(places) + 1}

@@ -14,17 +14,17 @@ from tilewright.compiler.npu.views import View
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.timing import MemoryTiming
 
-#: Cycles that a LOAD takes over those of its bytes: bursts do not follow each other directly.
+#: Ratio of a LOAD's cycles to those of its bytes: there are gaps between bursts.
 _READ_OVERHEAD = 1.05
-#: Cycles until a tile's first products, besides those until the first beat comes and of its first data.
+#: Cycles until a tile's first products, besides those until the first beat and of its first data.
 _START = 36
 
 
 class Bus(NamedTuple):
-    """The bus that tiles wait for.
+    """The bus between the NPU and its memory, as estimates of tilings see it.
 
     Attributes:
-        reading, writing: bytes the memory gives and takes in a cycle.
+        reading, writing: bytes the memory delivers and accepts in a cycle.
         latency: cycles until a tile's first products, besides those of its first data.
     """
 
@@ -34,6 +34,7 @@ class Bus(NamedTuple):
 
     @staticmethod
     def of(config: NpuConfig, memory: MemoryTiming) -> Bus:
+        """Returns the bus of a machine with that memory."""
         width, latency = config.bus_bytes, _START + memory.read_latency
         return Bus(width / memory.read_interval, width / memory.write_interval, latency)
 
@@ -50,7 +51,11 @@ class Bus(NamedTuple):
 
 
 class PlaneTiling(NamedTuple):
-    """Tiles of a plane: rows, columns and channel blocks of the output."""
+    """Size of the tiles of a plane.
+
+    Attributes:
+        lines, columns, blocks: rows, columns and channel blocks of the output in a tile.
+    """
 
     lines: int
     columns: int
@@ -62,8 +67,13 @@ class PlaneTiling(NamedTuple):
 
 @dataclass(frozen=True)
 class OutputPart:
-    """The part of a layer's output that is to be made: rows `span` (first, end) of one image, and of these some channel
-    blocks, None for all."""
+    """The part of a layer's output to make.
+
+    Attributes:
+        image: number of the image.
+        span: (first, end) of the rows.
+        blocks: channel blocks, None for all.
+    """
 
     image: int
     span: tuple[int, int]
@@ -71,7 +81,13 @@ class OutputPart:
 
 
 def boxes(y: View, tiling: PlaneTiling, part: OutputPart | None) -> Iterator[Box]:
-    """The tiles of a part of the output `y`, None for all of it: channel blocks outside, images and rows inside."""
+    """Yields the tiles of a part of the output `y`: channel blocks outside, images and rows inside.
+
+    Args:
+        y: the output.
+        tiling: size of a tile.
+        part: the part, None for all of the output.
+    """
     images, (first, end), chosen = range(y.n), (0, y.h), range(y.cb)
     if part is not None:
         images, (first, end), chosen = range(part.image, part.image + 1), part.span, part.blocks or chosen
@@ -82,16 +98,17 @@ def boxes(y: View, tiling: PlaneTiling, part: OutputPart | None) -> Iterator[Box
 
 
 def even_parts(size: int) -> list[int]:
-    """Lengths that cut `size` into 1, 2, 3, ... parts that are as equal as can be, largest first."""
+    """Returns the lengths that cut `size` into 1, 2, 3, ... parts as equal as possible, largest first, each once."""
     return sorted({-(-size // parts) for parts in range(1, size + 1)}, reverse=True)
 
 
 def bands(height: int, width: int, lines: Collection[int], parts: Collection[int]) -> Iterator[tuple[int, int]]:
-    """(rows, columns) of bands that cut a plane: whole rows first, then parts of rows where few whole ones fit.
+    """Yields the (rows, columns) of bands that cut a plane: whole rows first, then parts of rows.
 
     Args:
-        lines: rows that a band of shorter rows may have.
-        parts: numbers of parts that a row may be cut into.
+        height, width: rows and columns of the plane.
+        lines: numbers of rows of bands that hold a part of each row.
+        parts: numbers of parts to cut a row into.
     """
     for count in even_parts(height):
         yield count, width

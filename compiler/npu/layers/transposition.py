@@ -1,5 +1,4 @@
-"""Rows and channels exchanged: the tensor is the weights, and the vectors of the identity are what they are
-multiplied with."""
+"""Transposition of rows and channels by the array: the tensor becomes the weights of products with the identity."""
 
 from __future__ import annotations
 
@@ -25,7 +24,8 @@ class Widths:
     """Ratio of channel blocks of activations to rows of accumulators on a machine.
 
     Attributes:
-        wide: channel blocks in a row of accumulators. narrow: rows of accumulators for a channel block.
+        wide: channel blocks in a row of accumulators.
+        narrow: rows of accumulators for a channel block.
     """
 
     wide: int
@@ -33,23 +33,24 @@ class Widths:
 
     @staticmethod
     def of(config: NpuConfig) -> Widths:
+        """Returns the ratio on a machine."""
         bi, bo = config.block_in, config.block_out
         return Widths(max(1, bo // bi), max(1, bi // bo))
 
     def rows(self, blocks: int) -> int:
-        """Rows of accumulators, and of weight tiles, for so many channel blocks."""
+        """Returns the rows of accumulators, and of weight tiles, for `blocks` channel blocks."""
         return -(-blocks // self.wide) * self.narrow
 
 
 @dataclass
 class TransposeLayer(Layer):
-    """x [N, C, 1, W] in memory to [N, W, 1, C]: channel c of pixel w becomes channel w of pixel c. Lanes behind the
-    last channel of the result are 0.
+    """Transposition of x [N, C, 1, W] in external memory to [N, W, 1, C], by products with the identity.
 
-    The first input are the vectors of the identity, one for each lane of a block.
+    Channel c of pixel w becomes channel w of pixel c. Lanes behind the last channel of the result are 0. The first
+    input is the identity, a vector for each lane of a block.
 
     Attributes:
-        source_rows: x.
+        source_rows: view of x.
     """
 
     datapath = "array"
@@ -63,7 +64,7 @@ class TransposeLayer(Layer):
     def plans(
         self, context: Context, budget: int, span: tuple[int, int] | None = None, every: bool = False
     ) -> Iterator[TilePlan[PlaneTiling]]:
-        """One block of channels of x at a time, and as many of its rows as fit."""
+        """Yields the plan for one channel block of x at a time, and as many of its rows as fit."""
         config, y = context.config, self.output
         widths, columns = Widths.of(config), min(config.block_in, y.w)
         for blocks in even_parts(y.cb):
@@ -89,6 +90,7 @@ class TransposeLayer(Layer):
             context.release(identity)
 
     def _tile(self, context: Context, box: Box, identity: int) -> None:
+        """Emits one box of the output; `identity` is the ACT row of the identity."""
         config, x = context.config, self.source_rows
         widths, bi, bo = Widths.of(config), config.block_in, config.block_out
         rows, columns, m = widths.rows(box.blocks), box.columns, widths.narrow

@@ -1,4 +1,4 @@
-"""The quantised ops that the NPU runs. One file per family; each registers its classes with `npu_op`."""
+"""The quantised ops that the NPU runs: a file per family, each of which registers its classes with `npu_op`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""QConcat."""
+"""Lowers QConcat, the concatenation of quantised tensors."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ from tilewright.compiler.npu.views import View, channel_axis
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Layout
 
-#: (a + b) of stored values, where one of the two is 0.
+#: Constants of VECTOR_ADD for a + b of stored values, of which one is 0.
 _SUM = {"ma": 1, "mb": 1, "c": 0, "shift": 0}
-#: Channel blocks of the result that may need channels of other lanes: each takes a layer or more.
+#: Largest number of parts that change their lanes: each takes a layer or more.
 _MOST_MIXED = 64
 
 
 @npu_op(QConcat)
 class Concat(NpuOp[QConcat]):
-    """Concatenation: a copy of each operand to its place in the result, through its table. Channels that do not begin
-    with a block get to their lanes by products with weights of 0 and 1."""
+    """Concatenation: copies each operand to its place in the result, through its table.
+
+    Channels that do not begin with a block are moved to their lanes by products with weights of 0 and 1.
+    """
 
     condition = "planes, or rows that the NPU reads; along channels in up to 64 pieces that change their lanes"
     layout = Layout.CHANNELS_FIRST
@@ -39,7 +41,7 @@ class Concat(NpuOp[QConcat]):
     def layout_of(self, rank: int) -> Layout | None:
         return self.layout if rank == 4 else None  # rows or planes of one line: as the operands are
 
-    def for_npu_only(self, rank: int) -> bool:
+    def needs_npu_reader(self, rank: int) -> bool:
         return rank != 4
 
     def unsupported(self, node: TypedNode[QConcat], config: NpuConfig) -> str | None:
@@ -78,7 +80,7 @@ class Concat(NpuOp[QConcat]):
 
 
 def _offset(shape: tuple[int, ...], axis: int, layout: Layout, view: View, at: int) -> int:
-    """The byte of a dense view at which index `at` of an axis begins; of channels, that of a block."""
+    """Returns the byte of a dense view at which index `at` of an axis begins; for channels that of their block."""
     rank = len(shape)
     if axis == channel_axis(rank, layout):
         return at // view.block * view.sc
@@ -89,13 +91,13 @@ def _offset(shape: tuple[int, ...], axis: int, layout: Layout, view: View, at: i
 
 @dataclass(frozen=True)
 class _Part:
-    """Channels of one operand that lie in one block of the result, or in several blocks all of their own.
+    """Channels of one operand that lie in one block of the result, or fill several blocks alone.
 
     Attributes:
-        operand: its number.
-        first, count: channels of the operand.
+        operand: number of the operand.
+        first, count: first channel of the operand, and number of channels.
         at: first channel of the result.
-        whole: they begin with a block on both sides, and share no block of the result.
+        whole: True if they begin with a block in operand and result, and share no block of the result.
     """
 
     operand: int
@@ -106,7 +108,12 @@ class _Part:
 
 
 def _parts(channels: list[int], block: int) -> Iterator[_Part]:
-    """The parts of a result that consists of so many channels of each operand, in order."""
+    """Yields the parts of the result in order.
+
+    Args:
+        channels: number of channels of each operand.
+        block: channels of a block.
+    """
     at, end = 0, sum(channels)
     for operand, count in enumerate(channels):
         first = 0
@@ -126,7 +133,7 @@ def _parts(channels: list[int], block: int) -> Iterator[_Part]:
 
 
 def _copy(node: TypedNode[QConcat], operands: Operands, index: int, view: View, target: View) -> ElementLayer:
-    """A copy of an operand, or of a part of it, through its table."""
+    """Returns the layer that copies an operand, or a part of it, through the operand's table."""
     x, table = node.operand(index), node.op.tables[index]
     unchanged = table is None and x.dtype == node.y.dtype
     post = Post(lut=None if unchanged else operands.table(table, x.name, node.y.name))
@@ -134,7 +141,11 @@ def _copy(node: TypedNode[QConcat], operands: Operands, index: int, view: View, 
 
 
 class _Mixing:
-    """The layers of a concatenation some of whose blocks hold channels of several operands, or of other lanes."""
+    """The layers of a concatenation in which channels of several operands share a block, or change their lanes.
+
+    Attributes:
+        made: the layers so far, in order.
+    """
 
     def __init__(self, node: TypedNode[QConcat], operands: Operands, layout: Layout) -> None:
         self.node, self.operands, self.block, self.layout = node, operands, operands.config.block_in, layout
@@ -142,7 +153,7 @@ class _Mixing:
         self._stored: dict[int, View] = {}
 
     def layers(self, channels: list[int]) -> list[Layer]:
-        """All layers, for operands of so many channels."""
+        """Returns all layers, for operands with these numbers of channels."""
         whole = self.operands.output(self.node.y.name)
         parts = list(_parts(channels, self.block))
         for part in parts:
@@ -170,11 +181,11 @@ class _Mixing:
         return self.made
 
     def _blocks(self, view: View, channel: int, count: int) -> View:
-        """The part of a view from a channel on that begins a block."""
+        """Returns the part of a view with `count` channels from `channel`, which begins a block."""
         return replace(view, c=count, offset=view.offset + channel // self.block * view.sc)
 
     def _operand(self, index: int) -> View:
-        """An operand as the result has its values: behind its table."""
+        """Returns an operand with the result's values: a copy through its table, unless it has none."""
         view = self.operands.view(self.node.operand(index).name, self.layout)
         unchanged = self.node.op.tables[index] is None and self.node.operand(index).dtype == self.node.y.dtype
         if unchanged:
@@ -188,7 +199,13 @@ class _Mixing:
         return self._stored[index]
 
     def _moved(self, part: _Part, target: View, before: View | None) -> Layer:
-        """Channels moved to their lanes of one block, with 0 in all others, on top of what is there."""
+        """Returns the layer that moves channels to their lanes of one block, with 0 in all other lanes.
+
+        Args:
+            part: the channels.
+            target: the block of the result.
+            before: the block with the channels of other parts, which is added; None for the first part.
+        """
         start = part.first // self.block * self.block
         count = part.first + part.count - start
         x = self._blocks(self._operand(part.operand), start, count)

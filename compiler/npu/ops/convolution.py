@@ -1,4 +1,4 @@
-"""QConv and QConvTranspose."""
+"""Lowers QConv and QConvTranspose."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from tilewright.isa.program import Layout
 
 
 def _unsupported(node: TypedNode[QConv | QConvTranspose]) -> str | None:
+    """Returns the reason why the NPU cannot run weights, bias or window of a node, None if it can."""
     w = node.operand(1)
     if not w.is_const or w.dtype != np.int8:
         return "weights are not int8 constants"
@@ -34,13 +35,14 @@ def _unsupported(node: TypedNode[QConv | QConvTranspose]) -> str | None:
 
 
 def model_products(node: TypedNode[Any], taps: Callable[..., np.ndarray], made: View) -> Products:
-    """Returns the products of the model's arithmetic, however the layer does them: each byte of an activation by
-    itself.
+    """Returns the products of the model's arithmetic, however the layer computes them.
+
+    Each byte of an activation has products of its own.
 
     Args:
-        node: of an op with a window and groups.
-        taps: counts those inside along an axis.
-        made: the output.
+        node: a node of an op with a window and groups.
+        taps: counts the taps of each output inside the input along an axis, int64 [outputs].
+        made: the view of the output.
     """
     op, sizes = node.op, rows_columns(node.x.shape[2:])
     kernel, stride, dilation, pad = (
@@ -55,7 +57,7 @@ def model_products(node: TypedNode[Any], taps: Callable[..., np.ndarray], made: 
 
 @npu_op(QConv)
 class Conv(NpuOp[QConv]):
-    """Convolution on the array; depthwise ones in its window mode, where the machine has that."""
+    """Convolution on the array; depthwise convolutions in its window mode, where the machine has that."""
 
     condition = (
         "int8 constant weights, constant bias, 1 or 2 spatial axes, kernel up to 63, stride and dilation up to 64, "
@@ -158,7 +160,7 @@ class ConvTranspose(NpuOp[QConvTranspose]):
 
 
 def _phase_axis(phase: int, pad: int, kernel: int, stride: int, dilation: int) -> tuple[int, int, int]:
-    """Taps of one output phase along one axis, in the mirrored kernel.
+    """Returns the taps of one output phase along one axis, in the mirrored kernel.
 
     Output o = q*stride + phase gets input i through kernel index k (unmirrored) when o + pad = i*stride + k*dilation.
 

@@ -1,4 +1,4 @@
-"""QAdd, QMul and QLut."""
+"""Lowers QAdd, QMul and QLut."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ NO_TABLES = "the machine has no tables"
 
 
 def _pair_unsupported(node: TypedNode[QAdd | QMul]) -> str | None:
+    """Returns the reason why VECTOR cannot combine the two operands element by element, None if it can."""
     operands = [node.operand(i) for i in range(2)]
     for t in operands:
         if t.dtype not in EIGHT_BIT or t.quant is None or not t.quant.per_tensor:
@@ -40,7 +41,7 @@ def _pair_unsupported(node: TypedNode[QAdd | QMul]) -> str | None:
 
 
 def rank_unsupported(y: Tensor) -> str | None:
-    """Why a tensor cannot be walked element by element, None if it can."""
+    """Returns the reason why a tensor's rank gives it no view element by element, None if it has one."""
     layout = Layout.CHANNELS_FIRST if len(y.shape) == 4 else Layout.CHANNELS_LAST
     return f"rank {len(y.shape)}" if plane_shape(y.shape, layout) is None else None
 
@@ -75,13 +76,17 @@ class AddOp(NpuOp[QAdd]):
 
 @npu_op(QMul)
 class MulOp(NpuOp[QMul]):
-    """Product by VECTOR's multiplier and the requantiser."""
+    """Product by VECTOR's multiplier and requantiser."""
 
     condition = "for the same pairs the requantiser equals the rule"
     takes_table = True
 
     def unsupported(self, node: TypedNode[QMul], config: NpuConfig) -> str | None:
-        """The rounding has the zero point inside; for uint8 the machine's zero point differs by 128, so prove it."""
+        """Returns the reason why the machine cannot run the node exactly, None if it can.
+
+        The rounding has the zero point inside. For uint8 the machine's zero point differs by 128, so all operand pairs
+        are compared.
+        """
         reason = _pair_unsupported(node)
         if reason is not None:
             return reason
@@ -124,7 +129,7 @@ class MulOp(NpuOp[QMul]):
 
 @functools.lru_cache(maxsize=4096)
 def mul_is_exact(a_type: StoredType, b_type: StoredType, y_type: StoredType, low: int, high: int) -> bool:
-    """True if the requantiser equals `numerics.mul_reference` for all operand pairs."""
+    """Returns True if the requantiser equals `numerics.mul_reference` for all operand pairs."""
     q = np.arange(-128, 128, dtype=np.int64)
     (sa, za, oa), (sb, zb, ob), (sy, zy, oy) = a_type, b_type, y_type
     expected = numerics.mul_reference(q[:, None] + oa, q[None, :] + ob, sa, za, sb, zb, sy, zy, low + oy, high + oy)
@@ -136,7 +141,7 @@ def mul_is_exact(a_type: StoredType, b_type: StoredType, y_type: StoredType, low
 
 @functools.lru_cache(maxsize=4096)
 def mul_rounding(a_type: StoredType, b_type: StoredType, y_type: StoredType, low: int, high: int) -> Rounding | None:
-    """The rounding with which the requantiser equals `numerics.mul_floats` for all operand pairs, None if none does."""
+    """Returns the rounding with which the requantiser equals `numerics.mul_floats` for all pairs, None if none does."""
     q = np.arange(-128, 128, dtype=np.int64)
     (sa, za, oa), (sb, zb, ob), (sy, zy, oy) = a_type, b_type, y_type
     want = numerics.mul_floats(q[:, None] + oa, q[None, :] + ob, sa, za, sb, zb, sy, zy, low + oy, high + oy) - oy
@@ -150,7 +155,7 @@ def mul_rounding(a_type: StoredType, b_type: StoredType, y_type: StoredType, low
 
 @npu_op(QLut)
 class Lut(NpuOp[QLut]):
-    """A table of VECTOR."""
+    """Lookup in a table of VECTOR."""
 
     condition = "any shape with channels on axis 1 or last"
 

@@ -1,4 +1,4 @@
-"""QInterpolate."""
+"""Lowers QInterpolate, linear interpolation of rows and columns."""
 
 from __future__ import annotations
 
@@ -21,19 +21,22 @@ from tilewright.compiler.npu.ops.weights import split_zero_point
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Layout
 
-_MOST_FACTOR = 8
-_FINEST = 256  # twice such weights are up to four int8 sets
+_MAX_FACTOR = 8
+_MAX_DENOMINATOR = 256  # twice such weights need up to four int8 sets
 
 
 @dataclass(frozen=True)
 class Upsampling:
-    """Places along an axis as convolutions of the operand with its first and last element repeated once.
+    """Interpolation along one axis as convolutions of the operand, extended by its first and last element.
 
-    Result `factor * j + p` is the sum of taps[p][k] times element j + starts[p] + k of that, for every j.
+    Result `factor * j + p` is the sum of taps[p][k] times element j + starts[p] + k of the extended operand, for every
+    j.
 
     Attributes:
-        taps: per phase the weights, in units of 1 / one.
-        starts: per phase the first element.
+        factor: number of phases: outputs for each input.
+        taps: weights of each phase, in units of 1 / one.
+        starts: first element of each phase.
+        one: the integer that stands for weight 1.
     """
 
     factor: int
@@ -43,10 +46,10 @@ class Upsampling:
 
     @staticmethod
     def of(places: Places, size: int) -> Upsampling | None:
-        """None for places that do not lie like that."""
+        """Returns the upsampling of an axis of `size` elements, None if its places are not evenly spaced."""
         outputs = len(places.first)
         factor, rest = divmod(outputs, size)
-        if rest or not 1 <= factor <= _MOST_FACTOR:
+        if rest or not 1 <= factor <= _MAX_FACTOR:
             return None
         taps, starts = [], []
         for phase in range(factor):
@@ -58,10 +61,10 @@ class Upsampling:
             taps.append((places.one - share, share) if share else (places.one,))
             starts.append(start)
         found = Upsampling(factor, tuple(taps), tuple(starts), places.one)
-        return found if found._is(places, size) else None
+        return found if found._matches(places, size) else None
 
-    def _is(self, places: Places, size: int) -> bool:
-        """True if every result is that, edges included."""
+    def _matches(self, places: Places, size: int) -> bool:
+        """Returns True if every output has the weights of `places`, at the edges too."""
         edges = np.clip(np.arange(-1, size + 1), 0, size - 1)
         counts = np.zeros((len(places.first), size), np.int64)
         for o in range(len(places.first)):
@@ -76,10 +79,10 @@ class Upsampling:
 
 @npu_op(QInterpolate)
 class Interpolate(NpuOp[QInterpolate]):
-    """A plane with its border repeated, then a convolution of each channel by itself for every phase of the result.
+    """Repeats the border of a plane, then convolves each channel by itself for every phase of the result.
 
-    To round to even is what the machine does. Upwards: where sums are not whole, products are twice what they should be
-    and each sum has 1 more: then it is never a tie, and rounding to even rounds ties of the sum upwards.
+    The machine rounds to even. To round halves up where sums are not whole, products are doubled and 1 is added to each
+    sum: no sum is a tie then, and those that were one are rounded up.
     """
 
     condition = "rows and columns 1, 2, 4 or 8 times as many, always between neighbours, weights in 1/256 or coarser"
@@ -90,8 +93,10 @@ class Interpolate(NpuOp[QInterpolate]):
         for what, places, size in _axes(node):
             if Upsampling.of(places, size) is None:
                 return f"{size} {what} become {len(places.first)} at distances that are not the same everywhere"
-        if node.op.rows.one * node.op.columns.one > _FINEST:
-            return f"weights in units of 1/{node.op.rows.one * node.op.columns.one}; 1/{_FINEST} are the finest"
+        if node.op.rows.one * node.op.columns.one > _MAX_DENOMINATOR:
+            return (
+                f"weights in units of 1/{node.op.rows.one * node.op.columns.one}; 1/{_MAX_DENOMINATOR} are the finest"
+            )
         return None
 
     def lower(self, node: TypedNode[QInterpolate], operands: Operands, tail: list[Node]) -> list[Layer]:
@@ -132,4 +137,5 @@ class Interpolate(NpuOp[QInterpolate]):
 
 
 def _axes(node: TypedNode[QInterpolate]) -> tuple[tuple[str, Places, int], ...]:
+    """Returns the (name, places, input size) of rows and columns."""
     return ("rows", node.op.rows, node.x.shape[2]), ("columns", node.op.columns, node.x.shape[3])

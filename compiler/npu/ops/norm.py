@@ -1,4 +1,4 @@
-"""QNorm and QPlaneNorm."""
+"""Lowers QNorm and QPlaneNorm: normalisation over channels, and over planes of channel groups."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tilewright.isa.program import Layout
 from tilewright.isa.row_bits import BIAS_FRACTION, EPSILON_FRACTION, RADICAND_BITS
 from tilewright.isa.row_norm import FACTOR_SCALE, MAX_COUNT, TRUNCATION
 
-#: The machine adds results of up to so many steps correctly to a product that saturates.
-_MOST = 128
+#: Largest bias in steps of the result that NORM adds exactly to a product that saturates.
+_MAX_BIAS = 128
 
 
 @npu_op(QNorm)
 class Norm(NpuOp[QNorm]):
-    """Exact sums of a row, the reciprocal of a root of 23 bits, and a multiply-add for each channel, by ROW."""
+    """Normalisation of rows by ROW: exact sums, a reciprocal root of 23 bits, and a multiply-add for each channel."""
 
     condition = (
         "the machine has `row_unit`, rows of up to 4,096 elements, constant scale and bias; the NPU reads the result"
@@ -40,7 +40,7 @@ class Norm(NpuOp[QNorm]):
         "nearly one value, which the reference subtracts from each other, by more"
     )
 
-    def for_npu_only(self, rank: int) -> bool:
+    def needs_npu_reader(self, rank: int) -> bool:
         return True
 
     def unsupported(self, node: TypedNode[QNorm], config: NpuConfig) -> str | None:
@@ -53,14 +53,13 @@ class Norm(NpuOp[QNorm]):
     def lower(self, node: TypedNode[QNorm], operands: Operands, tail: list[Node]) -> list[Layer]:
         name, ops = labels([node.node, *tail])
         view, made = operands.view(node.x.name, Layout.CHANNELS_LAST), operands.output(node.y.name)
-        fields = _fields(node, operands.config, node.x.shape[-1])
+        fields = _layer_fields(node, operands.config, node.x.shape[-1])
         return [NormLayer(name, ops, [view], made, Post(zp=stored_zero_point(node.y)), **fields)]
 
 
 @npu_op(QPlaneNorm)
 class PlaneNorm(NpuOp[QPlaneNorm]):
-    """Rows and channels exchanged by the array, so that a plane lies along the lanes; the norm of such rows by ROW; and
-    back."""
+    """Normalisation of planes: the array transposes planes to lanes, ROW normalises them, the array transposes back."""
 
     condition = (
         "the machine has `row_unit`, constant scale and bias, up to 4,096 elements of a group, whose planes fill "
@@ -69,48 +68,48 @@ class PlaneNorm(NpuOp[QPlaneNorm]):
     layout = Layout.CHANNELS_FIRST
     reason = Norm.reason
 
-    def for_npu_only(self, rank: int) -> bool:
+    def needs_npu_reader(self, rank: int) -> bool:
         return True
 
     def unsupported(self, node: TypedNode[QPlaneNorm], config: NpuConfig) -> str | None:
         if len(node.x.shape) not in (3, 4):
             return f"rank {len(node.x.shape)}"
-        plane, together = _sizes(node)
-        reason = _unsupported(node, config, plane * together)
+        plane, group_size = _group_sizes(node)
+        reason = _unsupported(node, config, plane * group_size)
         if reason is not None:
             return reason
-        if together > 1 and plane % config.block_in:
-            return f"{together} planes of {plane} elements in a group, which fill no blocks of {config.block_in}"
-        if 3 * together * -(-plane // config.block_in) > config.act_rows:
-            return f"{together} planes of {plane} elements and their results do not fit ACT"
-        return f"{together} channels in a group; PRM holds half of {config.prm_rows}" if (
-            2 * together > config.prm_rows
+        if group_size > 1 and plane % config.block_in:
+            return f"{group_size} planes of {plane} elements in a group, which fill no blocks of {config.block_in}"
+        if 3 * group_size * -(-plane // config.block_in) > config.act_rows:
+            return f"{group_size} planes of {plane} elements and their results do not fit ACT"
+        return f"{group_size} channels in a group; PRM holds half of {config.prm_rows}" if (
+            2 * group_size > config.prm_rows
         ) else None  # fmt: skip
 
     def lower(self, node: TypedNode[QPlaneNorm], operands: Operands, tail: list[Node]) -> list[Layer]:
         name, ops = labels([node.node, *tail])
-        (n, c, _, _), (plane, together) = planes_of(node.x.shape, Layout.CHANNELS_FIRST), _sizes(node)
+        (n, c, _, _), (plane, group_size) = planes_of(node.x.shape, Layout.CHANNELS_FIRST), _group_sizes(node)
         view, made = operands.view(node.x.name, Layout.CHANNELS_FIRST), operands.output(node.y.name)
         rows, normed = (
             operands.temporary(f"{t.name}@planes", t.name, Layout.CHANNELS_LAST, (n, plane, 1, c))
             for t in (node.x, node.y)
         )
-        fields = _fields(node, operands.config, plane * together)
+        fields = _layer_fields(node, operands.config, plane * group_size)
         post = Post(zp=stored_zero_point(node.y))
         return [
-            _exchanged(operands, f"{name} [planes]", ops, view, rows),
-            RowGroupNorm(name, ops, [rows], normed, post, together=together, **fields),
-            _exchanged(operands, f"{name} [channels]", ops, normed, made),
+            _transpose_layer(operands, f"{name} [planes]", ops, view, rows),
+            RowGroupNorm(name, ops, [rows], normed, post, group_size=group_size, **fields),
+            _transpose_layer(operands, f"{name} [channels]", ops, normed, made),
         ]
 
 
-def _sizes(node: TypedNode[QPlaneNorm]) -> tuple[int, int]:
-    """Elements of a plane, and channels of a group."""
+def _group_sizes(node: TypedNode[QPlaneNorm]) -> tuple[int, int]:
+    """Returns the elements of a plane, and the channels of a group."""
     return math.prod(node.x.shape[2:]), node.x.shape[1] // node.op.groups
 
 
-def _exchanged(operands: Operands, name: str, ops: str, x: View, y: View) -> TransposeLayer:
-    """The pixels of x become the channels of y, whatever rows these pixels are in."""
+def _transpose_layer(operands: Operands, name: str, ops: str, x: View, y: View) -> TransposeLayer:
+    """Returns the layer that turns the pixels of x into the channels of y, in row-major order."""
     operands.as_weight_tiles(x)
     identity = operands.constant("identity", np.eye(operands.config.block_in, dtype=np.int8))
     one_row = lambda v: replace(v, h=1, w=v.h * v.w, sh=v.h * v.w * v.block)
@@ -118,7 +117,7 @@ def _exchanged(operands: Operands, name: str, ops: str, x: View, y: View) -> Tra
 
 
 def _unsupported(node: TypedNode[Any], config: NpuConfig, count: int) -> str | None:
-    """Why the machine has no such norm of `count` elements."""
+    """Returns the reason why ROW cannot normalise `count` elements as the node asks, None if it can."""
     if not config.row_unit:
         return "the machine has no row unit"
     if not all(node.operand(i).is_const for i in (1, 2) if node.has(i)):
@@ -130,10 +129,10 @@ def _unsupported(node: TypedNode[Any], config: NpuConfig, count: int) -> str | N
     epsilon = _epsilon(node, count) / 2**EPSILON_FRACTION
     if not 0 <= epsilon < 1 << 31 or count * count * 255**2 + epsilon >= 1 << RADICAND_BITS:
         return f"epsilon {node.op.epsilon:g} is {epsilon:g} at this scale; the NPU adds 0 to 2**31 - 1"
-    scale, bias = _channels(node, count)
+    scale, bias = _scale_and_bias(node, count)
     most = float(np.abs(bias + stored_zero_point(node.y)).max())
-    if not most <= _MOST or not np.abs(np.rint(bias * 2.0**BIAS_FRACTION)).max() < 1 << 31:
-        return f"a bias is {most:.0f} steps from the middle of the results; the NPU adds up to {_MOST}"
+    if not most <= _MAX_BIAS or not np.abs(np.rint(bias * 2.0**BIAS_FRACTION)).max() < 1 << 31:
+        return f"a bias is {most:.0f} steps from the middle of the results; the NPU adds up to {_MAX_BIAS}"
     with np.errstate(over="ignore"):
         single = np.abs(scale.astype(np.float32))
     if not ((single == 0) | ((single > 2.0**-120) & (single < 2.0**60))).all():
@@ -141,26 +140,28 @@ def _unsupported(node: TypedNode[Any], config: NpuConfig, count: int) -> str | N
     return None
 
 
-def _fields(node: TypedNode[Any], config: NpuConfig, count: int) -> dict[str, Any]:
-    """Returns the fields of a layer for a norm of `count` elements."""
-    scale, bias = _channels(node, count)
+def _layer_fields(node: TypedNode[Any], config: NpuConfig, count: int) -> dict[str, Any]:
+    """Returns the fields of the layer that normalises `count` elements, by name."""
+    scale, bias = _scale_and_bias(node, count)
     centred = getattr(node.op, "centred", True)
     return {
-        "words": _words(node, config, centred), "epsilon": _epsilon(node, count), "centred": centred,
+        "words": _moment_table(node, config, centred), "epsilon": _epsilon(node, count), "centred": centred,
         "scale": scale.astype(np.float32), "bias": np.rint(bias * 2.0**BIAS_FRACTION).astype(np.int32),
     }  # fmt: skip
 
 
 def _epsilon(node: TypedNode[Any], count: int) -> int:
-    """Epsilon in units of (step of the input / count)**2, which are those of the exact sums, with EPSILON_FRACTION bits
-    of a fraction."""
+    """Returns epsilon in the unit of the exact sums, with EPSILON_FRACTION bits of a fraction.
+
+    The unit is (step of the input / count)**2.
+    """
     assert node.x.quant is not None
     step = float(np.float32(node.x.quant.scale))
     return round(math.ldexp(float(np.float32(node.op.epsilon)) / step**2 * count**2, EPSILON_FRACTION))
 
 
-def _channels(node: TypedNode[Any], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """float64 [channels]: what NORM multiplies with, and what it adds in steps of the result."""
+def _scale_and_bias(node: TypedNode[Any], count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the factor and the bias of NORM for each channel, float64 [channels]; the bias in steps of the result."""
     assert node.y.quant is not None
     scale = node.operand(1).data
     assert scale is not None
@@ -171,8 +172,11 @@ def _channels(node: TypedNode[Any], count: int) -> tuple[np.ndarray, np.ndarray]
     return scale.astype(np.float64) * factor, bias.astype(np.float64) / step
 
 
-def _words(node: TypedNode[Any], config: NpuConfig, centred: bool) -> bytes:
-    """The words of MOMENTS, or of POWER: the square of what is normalised and what the mean is of, by stored bytes."""
+def _moment_table(node: TypedNode[Any], config: NpuConfig, centred: bool) -> bytes:
+    """Returns the table of MOMENTS or POWER, 256 little-endian words by stored byte.
+
+    A word has the square of the value to normalise, and the value whose mean is subtracted.
+    """
     q = np.arange(256, dtype=np.uint8).view(np.int8).astype(np.int64)
     zero = stored_zero_point(node.x)
     squared, mean = (q + 128, q + 128) if centred else (q - zero, np.full(256, zero + 128))

@@ -1,4 +1,4 @@
-"""NpuOp: an op on the NPU, that is, when it can run, in which layout, and the layers that do it."""
+"""NpuOp: how the NPU runs an op: when it can, in which layout, and the layers of it."""
 
 from __future__ import annotations
 
@@ -26,37 +26,48 @@ _MACHINE_TYPES = (*EIGHT_BIT, np.dtype(np.int16))
 
 @dataclass(frozen=True)
 class TypedNode(Generic[O]):
-    """A node whose op is known, with its tensors."""
+    """A node with its op and its graph.
+
+    Attributes:
+        graph: the graph.
+        node: the node.
+        op: the node's quantised op.
+    """
 
     graph: Graph
     node: Node
     op: O
 
     def operand(self, index: int) -> Tensor:
+        """Returns the tensor of an input."""
         return self.graph.tensor(self.node.inputs[index])
 
     def has(self, index: int) -> bool:
+        """Returns True if the node has the optional input."""
         return index < len(self.node.inputs) and bool(self.node.inputs[index])
 
     @property
     def x(self) -> Tensor:
+        """The tensor of the first input."""
         return self.operand(0)
 
     @property
     def y(self) -> Tensor:
+        """The tensor of the first output."""
         return self.graph.tensor(self.node.outputs[0])
 
 
 class NpuOp(ABC, Generic[Q]):
-    """The NPU's side of a quantised op: what it can run, and the layers that do it.
+    """The NPU's implementation of a quantised op.
 
     Attributes:
-        condition: when it does, for the documentation.
-        layout: in which it works; None for elementwise ops, which work in the layout of their operands.
-        takes_add: a QAdd behind it can run in the same pass over the data.
-        takes_table: so can a QLut.
-        light: it costs less than the conversions around it: between CPU nodes it runs on the CPU.
-        reason: why the results may be off by a step, where the machine's rule is not quite that of the reference.
+        condition: the condition under which the NPU runs it, for the documentation.
+        layout: the layout in which it works; None for elementwise ops, which work in the layout of their operands.
+        takes_add: True if a QAdd behind it can run in the same pass over the data.
+        takes_table: True if a QLut behind it can.
+        light: True if it costs less than the conversions around it, so that between CPU nodes it runs on the CPU.
+        reason: the reason why results may be off by a step, where the machine's rule is not quite that of the
+            reference.
     """
 
     condition: ClassVar[str]
@@ -67,15 +78,15 @@ class NpuOp(ABC, Generic[Q]):
     reason: ClassVar[str] = ""
 
     def layout_of(self, rank: int) -> Layout | None:
-        """The layout in which it makes a tensor of that rank; None for that of its operands."""
+        """Returns the layout in which it makes a tensor of that rank; None for that of its operands."""
         return self.layout
 
-    def for_npu_only(self, rank: int) -> bool:
-        """True if a tensor of that rank is made on the CPU where no node of the NPU reads it."""
+    def needs_npu_reader(self, rank: int) -> bool:
+        """Returns True if it pays for a tensor of that rank only where a node on the NPU reads the result."""
         return False
 
     def activation_error(self, t: Tensor) -> str | None:
-        """Why the first operand or the result cannot be such a tensor, None if it can."""
+        """Returns the reason why the first operand or the result cannot be tensor t, None if it can."""
         if t.dtype not in EIGHT_BIT or t.quant is None or not t.quant.per_tensor:
             return f"{t.name} is not an int8 or uint8 tensor with one scale"
         if not np.isfinite(t.quant.scale) or not 2.0**-120 < float(t.quant.scale) < 2.0**120:
@@ -84,24 +95,25 @@ class NpuOp(ABC, Generic[Q]):
 
     @abstractmethod
     def unsupported(self, node: TypedNode[Q], config: NpuConfig) -> str | None:
-        """Why the machine cannot run the node exactly, None if it can."""
+        """Returns the reason why the machine cannot run the node exactly, None if it can."""
 
     @abstractmethod
     def lower(self, node: TypedNode[Q], operands: Operands, tail: list[Node]) -> list[Layer]:
-        """The layers for the node and the nodes that run in its pass.
+        """Returns the layers for the node and its tail.
 
         Args:
-            operands: gives the views of what the layers read and write.
-            tail: QAdd and QLut nodes, as far as the op takes them.
+            node: the node.
+            operands: provides the views that the layers read and write.
+            tail: QAdd and QLut nodes to run in the same pass, as far as the op takes them.
         """
 
 
 NPU_OPS: dict[type[QuantizedOp], NpuOp[Any]] = {}
-"""The ops the NPU has; all others run on the CPU."""
+"""The NPU's implementations, by op; ops without one run on the CPU."""
 
 
 def npu_op(kind: type[QuantizedOp]) -> Callable[[C], C]:
-    """Registers an `NpuOp` class as the way the NPU runs `kind`."""
+    """Returns a decorator that registers an `NpuOp` class as the NPU's implementation of `kind`."""
 
     def register(cls: C) -> C:
         NPU_OPS[kind] = cls()
@@ -111,24 +123,24 @@ def npu_op(kind: type[QuantizedOp]) -> Callable[[C], C]:
 
 
 def npu_op_of(node: Node) -> NpuOp[Any] | None:
-    """Returns how the NPU runs a node's op, None for ops it does not have."""
+    """Returns the NPU's implementation of a node's op, None if there is none."""
     return NPU_OPS.get(type(node.quantized)) if node.quantized is not None else None
 
 
 def is_elementwise(node: Node) -> bool:
-    """True for ops of the NPU without a layout of their own."""
+    """Returns True if the NPU runs a node's op in the layout of its operands."""
     found = npu_op_of(node)
     return found is not None and found.layout is None
 
 
 def is_light(node: Node) -> bool:
-    """True for ops that are not worth conversions of their own."""
+    """Returns True if a node's op is not worth conversions of its own."""
     found = npu_op_of(node)
     return found is not None and (found.layout is None or found.light)
 
 
 def unsupported_reason(graph: Graph, node: Node, config: NpuConfig) -> str | None:
-    """Why a node cannot run on the NPU, None if the NPU runs it exactly."""
+    """Returns the reason why a node cannot run on the NPU, None if the NPU runs it exactly."""
     found = npu_op_of(node)
     if found is None or node.quantized is None:
         return f"{node.op} is not an NPU operation"
@@ -143,7 +155,7 @@ def unsupported_reason(graph: Graph, node: Node, config: NpuConfig) -> str | Non
 
 
 def lower(graph: Graph, head: Node, operands: Operands, tail: list[Node]) -> list[Layer]:
-    """The layers for a node that the NPU runs, and for the nodes that run in its pass."""
+    """Returns the layers for a node that the NPU runs, and for its tail."""
     assert head.quantized is not None
     layers = NPU_OPS[type(head.quantized)].lower(TypedNode(graph, head, head.quantized), operands, tail)
     for layer in layers:

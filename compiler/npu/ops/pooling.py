@@ -1,4 +1,4 @@
-"""QMaxPool, QAveragePool and QGlobalAveragePool."""
+"""Lowers QMaxPool, QAveragePool and QGlobalAveragePool."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class AveragePool(NpuOp[QAveragePool]):
 
 @npu_op(QGlobalAveragePool)
 class GlobalAveragePool(NpuOp[QGlobalAveragePool]):
-    """Average over planes, by VECTOR's SUM; over large ones by the array."""
+    """Average over planes, by VECTOR's SUM; of planes that do not fit half of ACT by the array."""
 
     condition = "two rows of the plane fit half of ACT, and its sums int32"
     layout = Layout.CHANNELS_FIRST
@@ -124,17 +124,18 @@ class GlobalAveragePool(NpuOp[QGlobalAveragePool]):
 
 @functools.lru_cache(maxsize=1024)
 def _mean_may_tie(sx: float, zx: int, sy: float, n: int, low: int, high: int) -> bool:
+    """Returns the result of `numerics.mean_may_tie`, cached."""
     return numerics.mean_may_tie(sx, zx, sy, n, low, high)
 
 
 def may_tie(x: Tensor, y: Tensor, taps: int) -> bool:
-    """True if an average of so many elements of `x` may be a tie of `y`."""
+    """Returns True if an average of `taps` elements of `x` may be halfway between two values of `y`."""
     assert x.quant is not None and y.quant is not None
     return _mean_may_tie(float(x.quant.scale), int(x.quant.zero_point), float(y.quant.scale), taps, *limits(x.dtype))
 
 
 def _average(node: TypedNode[QAveragePool | QGlobalAveragePool], n: int) -> tuple[Post, int, np.float32]:
-    """Requantiser, bias and scale of an average over n stored values."""
+    """Returns the requantiser, bias and scale of an average over n stored values."""
     x, y = node.x, node.y
     assert x.quant is not None and y.quant is not None
     low, high = stored_limits(y, node.op)
@@ -156,7 +157,7 @@ def _average(node: TypedNode[QAveragePool | QGlobalAveragePool], n: int) -> tupl
 
 
 def half_away_factor(n: int, x: Tensor) -> np.float32 | None:
-    """The scale of an average of n values with `half_away`, proven for every sum."""
+    """Returns the scale by which averages of n values round halves away from 0 for every sum; None without one."""
     return _half_away_factor(n, *limits(x.dtype))
 
 
@@ -166,7 +167,7 @@ def _half_away_factor(n: int, low: int, high: int) -> np.float32 | None:
 
 
 def mean_rule(op: QGlobalAveragePool, x: Tensor, y: Tensor) -> tuple[np.float32, Rounding] | None:
-    """Factor and rounding of a mean with an `offset` (LiteRT's), proven for every sum."""
+    """Returns the factor and rounding that equal LiteRT's mean with an `offset` for every sum; None without one."""
     assert x.quant is not None and y.quant is not None and op.factor is not None
     info, zeros = np.iinfo(x.dtype), (int(x.quant.zero_point), int(y.quant.zero_point))
     return _mean_rule(math.prod(x.shape[2:]), op.factor, *zeros, int(info.min), int(info.max))

@@ -1,4 +1,4 @@
-"""QMatMul."""
+"""Lowers QMatMul."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ from tilewright.compiler.npu.layers.conv import ConvLayer
 from tilewright.compiler.npu.layers.conv_constants import DynamicWeights
 from tilewright.compiler.npu.layers.conv_tiling import Phase
 from tilewright.compiler.npu.layers.layer import Layer, Post
-from tilewright.compiler.npu.layers.product_params import LARGEST, PAIR, ProductParamsLayer, fits, int8_parts
+from tilewright.compiler.npu.layers.product_params import (
+    MAX_BIAS,
+    PAIR_BYTES,
+    ProductParamsLayer,
+    int8_parts,
+    params_fit,
+)
 from tilewright.compiler.npu.layers.products import Products
 from tilewright.compiler.npu.layers.transposition import TransposeLayer
 from tilewright.compiler.npu.ops.npu_op import NpuOp, TypedNode, npu_op
@@ -68,7 +74,7 @@ class MatMul(NpuOp[QMatMul]):
             sets = split_zero_point(w.data.reshape(k, n).T[:, :, None, None], w.quant.zero_point)
             bias = corrected_bias(node, sets)
         else:
-            layers, dynamic = _made_weights(node, operands, name, fill, scale[0])
+            layers, dynamic = _weights_from_activation(node, operands, name, fill, scale[0])
             dynamic = dynamic or operands.dynamic_weights(node.node, fill, float(scale[0]))
         made = operands.output(fuse_tail(operands, post, tail, Layout.CHANNELS_LAST, node.y.name))
         ones = np.ones(made.h, np.int64), np.ones(made.w, np.int64)
@@ -86,27 +92,38 @@ class MatMul(NpuOp[QMatMul]):
 def weights_on_npu(
     config: NpuConfig, x: Tensor, b: Tensor, columns: Callable[[str], tuple[View, bool] | None]
 ) -> tuple[View, bool] | None:
-    """The second operand of a product, of which the machine makes weights and biases; None if the CPU has to.
+    """Returns the view of a product's second activation if the NPU can make weights and biases of it; else None.
 
     Args:
+        config: the machine.
         x, b: the operands.
-        columns: as `Layouts.columns`, whose result this is.
+        columns: `Layouts.columns`, whose result this is.
     """
-    makes_biases = config.table_lookup and fits(config, 1, -(-b.shape[-1] // config.block_in))
-    if stored_zero_point(x) and not (makes_biases and _largest_bias(x, b) < LARGEST):
+    makes_biases = config.table_lookup and params_fit(config, 1, -(-b.shape[-1] // config.block_in))
+    if stored_zero_point(x) and not (makes_biases and _max_bias(x, b) < MAX_BIAS):
         return None
     return columns(b.name)
 
 
-def _largest_bias(x: Tensor, b: Tensor) -> int:
+def _max_bias(x: Tensor, b: Tensor) -> int:
+    """Returns the largest magnitude of the biases that the first operand's zero point needs."""
     return abs(stored_zero_point(x)) * b.shape[-2] * (128 + abs(stored_zero_point(b)))
 
 
-def _made_weights(
+def _weights_from_activation(
     node: TypedNode[QMatMul], operands: Operands, name: str, a_zero_point: int, scale: np.float32
 ) -> tuple[list[Layer], DynamicWeights | None]:
-    """The second operand where the NPU has it: what makes weights and biases of it, and where they are. None if the CPU
-    has to."""
+    """Returns the layers by which the NPU makes weights and biases of the second operand, and where these are.
+
+    The second result is None if the CPU has to make them.
+
+    Args:
+        node: the product.
+        operands: provides the views.
+        name: name of the layers.
+        a_zero_point: zero point of the first operand as the machine stores it.
+        scale: scale of the requantiser.
+    """
     b, config = node.operand(1), operands.config
     found = weights_on_npu(config, node.x, b, operands.columns)
     if found is None:
@@ -131,14 +148,14 @@ def _made_weights(
         vectors = np.repeat(np.array(parts, np.int8)[:, None], config.block_in, 1)
         constant = operands.constant("sums", vectors)
         buffer = operands.params_buffer(b.name, b.shape[:-2], blocks)
-        row = PAIR * config.block_in
+        row = PAIR_BYTES * config.block_in
         made = View(
             tensor=b.name, region=ARENA_REGION, buffer=buffer.name, n=count, c=row, h=blocks, w=1, sn=blocks * row,
             sc=config.block_in, sh=row, block=config.block_in,
         )  # fmt: skip
         layers.append(ProductParamsLayer(
             f"{name} [biases]", node.node.op, [constant], made, Post(), extra_reads=[rows.buffer], rows=rows,
-            zeros=zeros, constant=a_zero_point * zero_point * k, largest=_largest_bias(node.x, b), scale=scale,
+            low_zero_bits=zeros, constant=a_zero_point * zero_point * k, max_bias=_max_bias(node.x, b), scale=scale,
         ))  # fmt: skip
         params = buffer.name
     return layers, DynamicWeights(rows.buffer, params, k, zero_point, offset, strides)

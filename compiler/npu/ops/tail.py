@@ -1,4 +1,4 @@
-"""Adds and tables in the pass of the layer before them."""
+"""Tails: Adds and tables that run in the VECTOR pass of the layer before them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,20 @@ from tilewright.isa.program import Layout
 
 
 def labels(nodes: list[Node]) -> tuple[str, str]:
-    """Name and op of a layer that runs these nodes, for the reports."""
+    """Returns the name and the op of a layer that runs these nodes, for reports."""
     return " + ".join(n.name or n.outputs[0] for n in nodes), "+".join(n.op for n in nodes)
 
 
 def fuse_tail(operands: Operands, post: Post, tail: list[Node], layout: Layout, value: str) -> str:
-    """Folds QAdd and QLut nodes that follow `value` into `post`; returns the name of the tensor the layer now makes."""
+    """Adds the QAdd and QLut nodes that follow tensor `value` to `post`; returns the name of the tensor that results.
+
+    Args:
+        operands: provides the view of an Add's other operand.
+        post: the layer's last operations, which are changed.
+        tail: the nodes in order.
+        layout: layout of the layer.
+        value: name of the tensor before the tail.
+    """
     for node in tail:
         match node.quantized:
             case QLut(table=table):
@@ -35,7 +43,7 @@ def fuse_tail(operands: Operands, post: Post, tail: list[Node], layout: Layout, 
 
 
 def add_constants(graph: Graph, node: Node, op: QAdd) -> AddConstants:
-    """The machine's constants of a QAdd that the NPU runs, in the order of its operands."""
+    """Returns the machine's constants of a QAdd that the NPU runs, in the order of its operands."""
     a, b = (graph.tensor(name) for name in node.inputs)
     found = stored_add_constants(op, a, b, graph.tensor(node.outputs[0]))
     assert found is not None

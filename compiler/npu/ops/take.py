@@ -1,4 +1,4 @@
-"""QTake."""
+"""Lowers QTake, the selection of rows and columns."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tilewright.compiler.npu.ops.tail import fuse_tail, labels
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Layout
 
-#: VECTOR instructions for a plane at most.
+#: Largest number of VECTOR instructions for a plane.
 _MOST_RUNS = 64
 
 
 @npu_op(QTake)
 class Take(NpuOp[QTake]):
-    """Copies by VECTOR, whose loops repeat rows and columns or leave some out."""
+    """Copies by VECTOR, whose loops repeat or skip rows and columns."""
 
     condition = "rank 3 or 4, rows and columns only, in up to 64 regular pieces"
     layout = Layout.CHANNELS_FIRST
@@ -46,6 +46,6 @@ class Take(NpuOp[QTake]):
 
 
 def _places(node: TypedNode[QTake]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Rows and columns of the operand that the result has."""
+    """Returns the operand's row for each row of the result, and its column for each column."""
     found = [tuple(places) for places in node.op.places(node.x.shape)[2:]]
     return (found[0], found[1]) if len(found) == 2 else ((0,), found[0])

@@ -14,11 +14,12 @@ from tilewright.isa import numerics
 
 
 def bias_unsupported(node: TypedNode[Any]) -> str | None:
+    """Returns the reason why the NPU cannot use a node's bias, None if it can."""
     return "bias is not a constant" if node.has(2) and not node.operand(2).is_const else None
 
 
 def split_zero_point(w: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
-    """int8 sets [sets, ...] that add up to w - zero_point; `zero_point` broadcasts along axis 0."""
+    """Returns int8 sets [sets, ...] that add up to w - zero_point; `zero_point` broadcasts along axis 0."""
     z = np.asarray(zero_point, np.int32).reshape(-1, *([1] * (w.ndim - 1)))  # one value or one per output
     rest = w.astype(np.int32) - z
     sets = []
@@ -31,9 +32,10 @@ def split_zero_point(w: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
 
 
 def corrected_bias(node: TypedNode[Clamped], sets: np.ndarray) -> np.ndarray:
-    """int32 [O]: bias - zx * (sum of each output's weights), wrapping.
+    """Returns bias - zx * (sum of each output's weights), int32 [O], modulo 2**32.
 
     Args:
+        node: the convolution or product.
         sets: int8 [sets, O, C/group, kernel rows, kernel columns].
     """
     sums = sets.astype(np.int64).sum(axis=(0, 2, 3, 4))
@@ -46,7 +48,7 @@ def corrected_bias(node: TypedNode[Clamped], sets: np.ndarray) -> np.ndarray:
 
 
 def requantiser(node: TypedNode[Clamped], channels: int) -> tuple[Post, np.ndarray]:
-    """The clamp and zero point behind the sums, and the float32 scales [channels]."""
+    """Returns the clamp and zero point of the requantiser, and its scales, float32 [channels]."""
     x, w, y = node.x, node.operand(1), node.y
     assert x.quant is not None and w.quant is not None and y.quant is not None
     scale = numerics.product_scale(x.quant.scale, w.quant.scale, y.quant.scale)

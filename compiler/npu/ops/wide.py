@@ -1,4 +1,4 @@
-"""QConv16: convolutions of 16-bit activations, whose bytes have sums of their own that VECTOR_WIDE adds up."""
+"""Lowers QConv16, convolutions of 16-bit activations: each byte has sums of its own, which VECTOR_WIDE adds up."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tilewright.isa.program import Layout
 
 @npu_op(QConv16)
 class Conv16(NpuOp[QConv16]):
-    """Convolution of 16-bit activations on the array, twice its products; depthwise ones in its window mode."""
+    """Convolution of 16-bit activations on the array, with twice the products; depthwise ones in its window mode."""
 
     condition = "the machine has `wide_results`, the bias is a constant below 2^41, limits as for QConv"
     layout = Layout.CHANNELS_FIRST
@@ -76,14 +76,14 @@ class Conv16(NpuOp[QConv16]):
 
 
 def _weights(node: TypedNode[QConv16]) -> np.ndarray:
-    """int8 [O, C/group, kernel rows, kernel columns]."""
+    """Returns the weights, int8 [O, C/group, kernel rows, kernel columns]."""
     data = node.operand(1).data
     assert data is not None
     return data if data.ndim == 4 else data[:, :, None, :]
 
 
 def _bias(node: TypedNode[QConv16]) -> np.ndarray:
-    """int64 [O]: the bias, and what the low bytes are less: 128 times each output's weights."""
+    """Returns the bias plus 128 times each output's weights, which low bytes stored minus 128 lack; int64 [O]."""
     data = _weights(node)
     given = node.operand(2).data if node.has(2) else None
     bias = np.zeros(len(data), np.int64) if given is None else given

@@ -5,26 +5,26 @@ from __future__ import annotations
 from tilewright.compiler.graph.ops.quantized_op import Windowed
 from tilewright.compiler.npu.ops.npu_op import TypedNode
 
-_BIGGEST_KERNEL = 63
+_MAX_KERNEL = 63
 
 
 def rows_columns(values: tuple[int, ...], absent: int = 1) -> tuple[int, int]:
-    """Values per spatial axis as (rows, columns). A single axis runs along columns, with `absent` for the rows."""
+    """Returns values per spatial axis as (rows, columns). A single axis is columns, with `absent` for the rows."""
     return (values[0], values[1]) if len(values) == 2 else (absent, values[0])
 
 
 def begin_pads(op: Windowed) -> tuple[int, int]:
-    """(rows, columns) in front of the input."""
+    """Returns the padding in front of the input as (rows, columns)."""
     return rows_columns(op.pads[: len(op.kernel)], 0)
 
 
 def window_unsupported(node: TypedNode[Windowed]) -> str | None:
-    """Why the machine cannot walk a window, None if it can."""
+    """Returns the reason why the machine cannot run a window, None if it can."""
     op, rank = node.op, len(node.op.kernel)
     if rank not in (1, 2):
         return f"{rank} spatial axes; the NPU has 1 or 2"
-    if max(op.kernel) > _BIGGEST_KERNEL:
-        return f"kernel {list(op.kernel)} is larger than {_BIGGEST_KERNEL}"
+    if max(op.kernel) > _MAX_KERNEL:
+        return f"kernel {list(op.kernel)} is larger than {_MAX_KERNEL}"
     if max(op.strides) > 64 or max(op.dilations) > 64:
         return "stride or dilation above 64"
     if min(op.pads) < 0 or max(op.pads) > 255:

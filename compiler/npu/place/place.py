@@ -167,7 +167,7 @@ def _move_islands(wiring: Wiring, placement: Placement) -> None:
             continue
         op = npu_op_of(node)
         rank = len(wiring.shape(node.outputs[0]))
-        if op is not None and op.for_npu_only(rank) and not _read_by_npu(wiring, placement, node):
+        if op is not None and op.needs_npu_reader(rank) and not _read_by_npu(wiring, placement, node):
             placement.move_to_cpu(node, "no node of the NPU reads its result")
         if not is_light(node):
             continue

@@ -11,10 +11,10 @@ from tilewright.compiler.graph.graph import Quant, Tensor
 from tilewright.compiler.graph.ops.elementwise import AddConstants, QAdd
 from tilewright.compiler.npu.int8_storage import StoredType
 from tilewright.compiler.npu.layers.add_constants import (
-    _edges,
-    _interval,
+    _constant_range,
     _multipliers,
-    _wanted,
+    _reference_results,
+    _step_pairs,
     stored_add_constants,
 )
 
@@ -64,10 +64,12 @@ def test_pairs_beside_a_step_decide() -> None:
         scales = np.exp(rng.uniform((-5, -9, -5), (-2, -2, -1))).astype(np.float32)
         types: list[StoredType] = [(float(s), int(rng.integers(-128, 128)), 0) for s in scales]
         low, high = (-128, 127) if rng.random() < 0.5 else sorted(int(v) for v in rng.choice(256, 2, False) - 128)
-        a, b, target = _wanted(types[0], types[1], types[2], low, high, False)
-        fa, fb, ft = _edges(a, b, target)
+        a, b, target = _reference_results(types[0], types[1], types[2], low, high, False)
+        fa, fb, ft = _step_pairs(a, b, target)
         for ma, mb, shift in list(_multipliers(*types))[:100:20]:
-            few, every = (_interval(x * ma + y * mb, t, shift, low, high) for x, y, t in ((fa, fb, ft), (a, b, target)))
+            few, every = (
+                _constant_range(x * ma + y * mb, t, shift, low, high) for x, y, t in ((fa, fb, ft), (a, b, target))
+            )
             assert few == every
             bound += every is not None
     assert bound > 20
@@ -90,5 +92,5 @@ def test_multipliers_have_as_many_bits_as_fit(ratios: tuple[float, float]) -> No
 
 def test_corners_decide_where_all_results_are_one() -> None:
     q = np.arange(-128, 128)
-    a, b, _ = _edges(q[:, None], q[None, :], np.full((256, 256), 5))
+    a, b, _ = _step_pairs(q[:, None], q[None, :], np.full((256, 256), 5))
     assert sorted(a + b) == [-256, 254]
