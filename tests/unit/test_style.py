@@ -42,7 +42,6 @@ FRAGMENTS = (
     "compiler/npu/layers/depthwise_passes.py",
     "compiler/npu/rewrites",
     "compiler/npu/schedule",
-    "tests/unit/compiler/npu",
 )
 #: Beginnings of a docstring without a subject: "Of ACT.", "As it is.", "What it was.", "Returns what it is."
 DANGLING = re.compile(

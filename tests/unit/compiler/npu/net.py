@@ -1,4 +1,4 @@
-"""Small graphs of int8 tensors for tests of the back end."""
+"""Small graphs of int8 tensors for tests of the NPU back end."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from tilewright.compiler.graph.graph import Graph, Node, Quant
 
 
 class Net(Case):
-    """A graph of int8 tensors, layer after layer."""
+    """Builds a graph of int8 tensors, node after node; each method returns the name of its output."""
 
     def __init__(self) -> None:
         super().__init__(seed=0)
 
     def quant(self, dtype: Any) -> Quant:
+        """Returns the quantisation of a tensor: scale 0.05 and zero point 3."""
         return Quant.of(np.float32(0.05), 3)
 
     def plane(self, channels: int, size: int) -> str:
-        """A graph input [1, channels, size, size]."""
+        """Adds a graph input [1, channels, size, size]."""
         return self.input((1, channels, size, size), np.int8)
 
     def conv(self, x: str, outputs: int, kernel: int = 1, stride: int = 1, group: int = 1) -> str:
@@ -45,18 +46,18 @@ class Net(Case):
         return self.finish("QConcat", list(parts), tuple(shape), np.int8, axis=axis, tables=(None,) * len(parts))
 
     def product(self, a: str, columns: int | str) -> str:
-        """A matrix product with constant weights, or with another tensor of that name."""
+        """Adds a matrix product with constant weights [k, columns], or with the tensor named `columns`."""
         *rows, k = self.graph.tensor(a).shape
         b = self.constant((k, columns)) if isinstance(columns, int) else columns
         shape = (*rows, self.graph.tensor(b).shape[-1])
         return self.finish("QMatMul", [a, b], shape, np.int8, out_min=-128, out_max=127)
 
     def softmax(self, x: str) -> str:
-        """An op that the NPU of no preset for an FPGA takes."""
+        """Adds a QSoftmax, which the NPU of no preset for an FPGA runs."""
         return self.finish("QSoftmax", [x], self.graph.tensor(x).shape, np.int8)
 
     def constant(self, shape: tuple[int, ...]) -> str:
-        """An int8 constant of ones."""
+        """Adds an int8 constant of ones."""
         return self.graph.constant("c", np.ones(shape, np.int8), self.quant(np.int8))
 
     def reshape(self, x: str, *shape: int) -> str:
@@ -72,6 +73,7 @@ class Net(Case):
         return name
 
     def done(self, *outputs: str) -> Graph:
+        """Adds graph outputs, and returns the verified graph."""
         self.graph.outputs += outputs
         self.graph.verify("the test")
         return self.graph

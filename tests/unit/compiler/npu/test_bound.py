@@ -1,4 +1,4 @@
-"""`tilewright.compiler.npu.bound`: what a program must do at least, worked out by hand for small graphs."""
+"""Lower bounds of `tilewright.compiler.npu.bound`, compared with values worked out by hand for small graphs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ BASE = PRESETS["base"]
 
 
 def rows(net: Net, *outputs: str) -> list[Layer]:
+    """Returns the NPU's layers of the compiled program's report."""
     program = compile_graph(net.done(*outputs), BASE, CompileOptions())
     return [layer for layer in program.layers if layer.where == "npu"]
 
 
 def test_what_nobody_reads_is_not_counted() -> None:
-    """Two convolutions read one element in four of the first one's result."""
+    """Two convolutions read one element in four of the first one's result: only those count."""
     net = Net()
     x = net.conv(net.plane(16, 8), 16)
     first, *_ = rows(net, net.conv(x, 16, stride=2), net.conv(x, 32, stride=2))

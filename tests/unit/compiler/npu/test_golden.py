@@ -1,4 +1,4 @@
-"""The back end's texts for small graphs are those kept in `golden/`."""
+"""Golden tests: the back end's texts for small graphs equal those kept in `golden/`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Means over planes that the array makes beside the layer before: the same bytes, and nothing is read for them."""
+"""Means over planes that the array adds up beside the layer before: equal bytes, and no tile is read again for them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ SHORT = {
 
 
 def run(m: Model, config: NpuConfig) -> list[Layer]:
-    """The report's layers, once functional and cycle-level simulator gave onnxruntime's bytes. Nothing is measured, so
-    that no plane comes to stay in ACT."""
+    """Returns the report's layers, after both simulators gave onnxruntime's bytes.
+
+    Effort 0 measures nothing, so that no plane stays in ACT.
+    """
     proto, feeds = m.build(), m.feeds()
     program, session = tw.compile_program(proto, config, effort=0, cache=False), onnx_models.session(proto)
     got, timed = (tw.Device(kind, config).run(program, feeds) for kind in ("functional", "cycle"))

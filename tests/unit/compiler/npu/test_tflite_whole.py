@@ -1,4 +1,4 @@
-"""TFLite operators between convolutions: LiteRT's bytes in one turn of the NPU."""
+"""TFLite operators between convolutions: the NPU gives LiteRT's bytes in one step."""
 
 from __future__ import annotations
 

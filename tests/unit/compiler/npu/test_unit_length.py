@@ -1,4 +1,4 @@
-"""LpNormalization by the row unit: channels of planes, and rows, in one turn of the NPU."""
+"""LpNormalization by the row unit: channels of planes, and rows, in one step of the NPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilewright.isa.program import CpuStep, NpuStep
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 @pytest.mark.parametrize("planes", [True, False])
 def test_equals_onnxruntime(planes: bool, dtype: type) -> None:
-    """Every fifth row is zeros, which stay zeros."""
+    """Every fifth row is zeros, which the norm leaves zeros."""
     m = Model(dtype, seed=4)
     zero = int(np.iinfo(dtype).min) + 128
     if planes:

@@ -1,4 +1,4 @@
-"""Views: where the vectors of a tensor lie, against numpy's own strides."""
+"""Views: the addresses of a tensor's vectors equal numpy's strides."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIRST, LAST = Layout.CHANNELS_FIRST, Layout.CHANNELS_LAST
 
 
 def vectors(view: View, buffer: np.ndarray) -> np.ndarray:
-    """The vectors that a view walks of its buffer, which has an element for each byte, [N, CB, H, W, block]."""
+    """Returns the vectors of a view, [N, CB, H, W, block], out of its buffer, which has an element for each byte."""
     strides = (view.sn, view.sc, view.sh, view.block, 1)
     return np.lib.stride_tricks.as_strided(
         buffer[view.offset :],
@@ -29,7 +29,7 @@ def vectors(view: View, buffer: np.ndarray) -> np.ndarray:
 @settings(max_examples=40)
 @given(seed=st.integers(0, 1 << 32))
 def test_a_part_is_found_where_it_begins(seed: int) -> None:
-    """Any box of a tensor, whatever of its axes has one element."""
+    """`View.within` finds any box of a tensor, even one with axes of a single element."""
     random = Random(seed)
     sizes = [random.choice((1, 2, 3, 5)) for _ in range(4)]
     n, cb, h, w = sizes
@@ -68,7 +68,7 @@ def test_what_is_no_part() -> None:
     ],
 )
 def test_planes_of_a_shape(shape: tuple[int, ...], layout: Layout, planes: tuple[int, ...] | None) -> None:
-    """All elements are in the planes, and the axis of the channels is the one that says how many there are."""
+    """The planes have all elements, and the channel axis has as many as the view has channels."""
     assert plane_shape(shape, layout) == planes
     if planes is not None:
         assert np.prod(shape) == np.prod(planes) and shape[channel_axis(len(shape), layout)] == planes[1]
@@ -83,7 +83,7 @@ def test_operands_follow_channels() -> None:
 
 
 def test_values_of_two_bytes() -> None:
-    """The blocks of the high bytes come first; a value is put together as the machine's bytes are."""
+    """The blocks of the high bytes come first, and `fills` gives the bytes of a value as the machine stores them."""
     view = dense_view("x", "x", ARENA_REGION, (1, 6, 2, 3), 4, nbytes=2)
     assert (view.cb, view.first_bytes.cb, view.nbytes) == (4, 2, 2 * 2 * 2 * 3 * 4)
     for value in (-32768, -129, -1, 0, 127, 128, 32767):

@@ -1,4 +1,4 @@
-"""Reshapes and Transposes that leave blocked bytes in place, and those that cannot."""
+"""Aliases: data movement that leaves blocked bytes in place is found, and other movement is not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Shape = tuple[int, ...]
 
 
 def alias(before: Shape, source: Layout, after: Shape, perm: Shape | None = None) -> Blocked | None:
-    """What becomes of a dense blocked tensor that is moved."""
+    """Returns the alias of a dense blocked tensor after a Reshape, or a Transpose by `perm`; None if bytes move."""
     quant = Quant.of(np.float32(0.5), 1)
     x, y = (Tensor(name, shape, np.dtype(np.int8), None, quant) for name, shape in (("x", before), ("y", after)))
     move = Node("Reshape", ["x"], ["y"]) if perm is None else Node("Transpose", ["x"], ["y"], {"perm": list(perm)})
@@ -30,7 +30,7 @@ def alias(before: Shape, source: Layout, after: Shape, perm: Shape | None = None
 
 
 def gathered(data: np.ndarray, view: View, channels_last: bool) -> np.ndarray:
-    """The tensor that a view reads out of a buffer: [N, C, H, W], or [N, H, W, C]."""
+    """Returns the tensor that a view reads out of a buffer: [N, C, H, W], or [N, H, W, C]."""
     index = [
         [[[view.address(n, c // BLOCK, y, x) + c % BLOCK for x in range(view.w)] for y in range(view.h)]
          for c in range(view.c)] for n in range(view.n)
@@ -45,7 +45,7 @@ def gathered(data: np.ndarray, view: View, channels_last: bool) -> np.ndarray:
         ((1, 8, 2, 3), FIRST, (1, 8, 6), None, FIRST),  # rows join
         ((1, 8, 6), FIRST, (1, 8, 2, 3), None, FIRST),
         ((2, 4, 1, 1), FIRST, (2, 4), None, LAST),  # images of one block become rows
-        ((2, 8, 1, 1), FIRST, (2, 8), None, None),  # of two blocks: they alternate
+        ((2, 8, 1, 1), FIRST, (2, 8), None, None),  # images of two blocks alternate
         ((1, 8, 1, 1), FIRST, (1, 8), None, LAST),
         ((3, 8), LAST, (1, 3, 8), None, LAST),
         ((6, 8), LAST, (2, 3, 8), None, None),
@@ -79,7 +79,7 @@ def test_alias(before: Shape, source: Layout, after: Shape, perm: Shape | None, 
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize(("heads", "depth", "there"), [(3, 8, True), (2, 4, True), (1, 4, True), (3, 6, False)])
 def test_heads(batch: int, heads: int, depth: int, there: bool) -> None:
-    """Rows divided into heads and heads joined to rows: two moves that are none together."""
+    """Rows split into heads and heads joined to rows are aliases, although neither of the two moves alone is one."""
     rows, apart, turned = (batch, 5, heads * depth), (batch, 5, heads, depth), (batch, heads, 5, depth)
     quant = Quant.of(np.float32(0.5), 1)
     for before, after, ops in (
@@ -104,7 +104,7 @@ def test_heads(batch: int, heads: int, depth: int, there: bool) -> None:
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize("channels", [8, 6])
 def test_planes_of_rows(batch: int, channels: int) -> None:
-    """Rows of an image's pixels made to planes of channels, and planes to rows."""
+    """Rows of an image's pixels as planes of channels, and planes as rows, are aliases."""
     rows, pixels, planes = (batch, 12, channels), (batch, 3, 4, channels), (batch, channels, 3, 4)
     quant = Quant.of(np.float32(0.5), 1)
     to_planes = [Node("Reshape", ["x"], ["t"]), Node("Transpose", ["t"], ["y"], {"perm": [0, 3, 1, 2]})]
@@ -163,7 +163,12 @@ def _check_cut(
     before: Shape, source: Layout, op: str, attrs: dict[str, object], values: tuple[object, ...], after: Shape,
     part: object, there: bool, outputs: list[str] | None = None,
 ) -> None:  # fmt: skip
-    """A part of a tensor reads the values it should where it is an alias, and is one where it can be."""
+    """Checks that a part of a tensor is an alias exactly where expected, and reads the right values.
+
+    Args:
+        part: numpy index of the part.
+        there: True if an alias is expected.
+    """
     quant = Quant.of(np.float32(0.5), 1)
     graph = Graph()
     for name, shape in (("x", before), ("y", after)):

@@ -1,4 +1,4 @@
-"""A long chain of moves is looked through once."""
+"""Aliases through a long chain of moves: each move is looked at once."""
 
 from __future__ import annotations
 

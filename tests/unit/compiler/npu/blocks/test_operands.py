@@ -1,4 +1,4 @@
-"""Views that layers ask for, and the conversions that come of it."""
+"""Views that layers request, and the conversions that are added for them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIRST, LAST = Layout.CHANNELS_FIRST, Layout.CHANNELS_LAST
 
 
 def operands_of(net: Net, *outputs: str, config: NpuConfig = TINY) -> tuple[Operands, Converter]:
-    """Operands of a graph none of whose layers is made yet."""
+    """Returns the operands and the converter of a graph before any of its layers is lowered."""
     wiring = Wiring.of(net.done(*outputs))
     layouts = choose_layouts(wiring, fuse_tails(wiring, place_nodes(wiring, config)), config.block_in)
     converter = Converter(wiring, layouts, config)
@@ -29,6 +29,7 @@ def operands_of(net: Net, *outputs: str, config: NpuConfig = TINY) -> tuple[Oper
 
 
 def lines(tasks: list[Task]) -> list[str]:
+    """Returns a line of text for each task."""
     return [describe(task) for task in tasks]
 
 
@@ -74,7 +75,7 @@ def test_moves_that_move_run_on_the_cpu() -> None:
 
 
 def test_broadcast_operand_of_lower_rank() -> None:
-    """A tensor [4] along [2, 3, 4]: reshaped on the CPU, then one vector."""
+    """A tensor [4] broadcast to [2, 3, 4] is reshaped on the CPU, then converted to one vector."""
     net = Net()
     a = net.product(net.input((2, 3, 4), np.int8), 4)
     row = net.input((4,), np.int8)

@@ -1,4 +1,4 @@
-"""Inputs with few channels: the convolution that remains gives the same sums."""
+"""Packed inputs with few channels: the remaining convolution gives the sums of the original one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BASE = PRESETS["base"]
 def convolved(
     x: np.ndarray, w: np.ndarray, pad: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]
 ) -> np.ndarray:
-    """Convolution of [C, H, W] with [O, C, kh, kw], one output after the other."""
+    """Returns the convolution of [C, H, W] with [O, C, kh, kw], computed output by output."""
     (_, h, width), (o, _, kh, kw) = x.shape, w.shape
     padded = np.pad(x, ((0, 0), (pad[0], pad[0]), (pad[1], pad[1])))
     oh = (h + 2 * pad[0] - (kh - 1) * dilation[0] - 1) // stride[0] + 1
@@ -62,7 +62,7 @@ def test_not_where_channels_fill_the_array() -> None:
 
 
 def test_a_slow_host_packs_less() -> None:
-    """The 7x7 of a ResNet: all rows, or two where the CPU takes long for a byte; unpacked there are more bytes."""
+    """The 7x7 of a ResNet is packed by all rows, or by two where the CPU is slow; unpacked it has more bytes."""
     shape = (BASE, 3, (224, 224), (112, 112), 64, (7, 7), (2, 2), (1, 1), (3, 3))
     plans = [plan_packing(*shape, byte_cycles) for byte_cycles in (0.0, 0.35, 100.0)]
     assert [plan.rows if plan else None for plan in plans] == [7, 2, 2]

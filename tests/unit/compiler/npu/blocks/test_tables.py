@@ -1,4 +1,4 @@
-"""Index tables of conversions, against numpy."""
+"""Index tables of conversions, compared with numpy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHAPES = [
 
 
 def relayout(source: np.ndarray, shape: tuple[int, ...], tables: list[IndexTable]) -> np.ndarray:
-    """What the op does: along each axis of the source, the indices of its table add up; outside the source it is 0."""
+    """Returns the result of a `Relayout`: for each axis of the source its table's indices add up; 0 is outside."""
     result = np.zeros(shape, source.dtype)
     for at in np.ndindex(*shape):
         index = tuple(sum(int(values[at[axis]]) for axis, values in table.items()) for table in tables)
@@ -46,7 +46,7 @@ def test_there_and_back(shape: tuple[int, ...], layout: Layout) -> None:
 @settings(max_examples=20)
 @given(seed=st.integers(0, 1 << 32))
 def test_how_far_a_source_is_read_beyond_its_ends(seed: int) -> None:
-    """Every index that a table gives, by all axes of the result."""
+    """`out_of_bounds` equals the extremes of all sums of a table's indices."""
     rng = np.random.default_rng(seed)
     entry = {axis: rng.integers(-4, 6, rng.integers(1, 5)).astype(np.int32) for axis in range(rng.integers(1, 4))}
     size = int(rng.integers(1, 8))

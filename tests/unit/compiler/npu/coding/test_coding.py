@@ -1,4 +1,4 @@
-"""Tables and streams of coded weights: bytes against the entropy, weights by the definition of the decoder."""
+"""Tables and streams of coded weights: their size is near the entropy, and the decoder's definition reads them back."""
 
 import numpy as np
 import pytest
@@ -13,16 +13,18 @@ CONFIG = preset("base").with_(weight_codes=16)
 
 
 def histogram(weights: np.ndarray) -> np.ndarray:
+    """Returns the number of weights of each byte, [256]."""
     return np.bincount(weights.reshape(-1).view(np.uint8), minlength=256)
 
 
 def entropy(weights: np.ndarray) -> float:
-    """Bytes."""
+    """Returns the entropy of weights in bytes."""
     p = histogram(weights)[histogram(weights) > 0] / weights.size
     return float(-(p * np.log2(p)).sum() * weights.size / 8)
 
 
 def laplace(width: float, zeros: float, tiles: int, seed: int = 1) -> np.ndarray:
+    """Returns random weights [tiles, 16, 16] with a Laplace distribution, of which a share is set to 0."""
     rng = np.random.default_rng(seed)
     w = np.clip(np.rint(rng.laplace(0, width, (tiles, 16, 16))), -128, 127)
     w[rng.random(w.shape) < zeros] = 0
@@ -30,7 +32,7 @@ def laplace(width: float, zeros: float, tiles: int, seed: int = 1) -> np.ndarray
 
 
 def decoded(config: NpuConfig, loads: list[CodeTable | np.ndarray], data: bytes, beats: list[int]) -> list[np.ndarray]:
-    """What the loads of weights give."""
+    """Returns the weights of each load, as the decoder's definition reads them from a stream."""
     decoder, at, found = Decoder(config), 0, []
     for load, count in zip(loads, beats, strict=True):
         part = data[at : at + count * config.bus_bytes]
@@ -93,7 +95,7 @@ def test_streams_of_several_tables(config: NpuConfig) -> None:
 
 
 def test_layers_share_tables_where_that_saves_bytes() -> None:
-    """Two layers alike, one that is not, one that is noise."""
+    """Two similar layers share a table, another gets its own, and random bytes stay plain."""
     rng = np.random.default_rng(2)
     coder = WeightCoder(CONFIG, by_bytes=True)
     layers = [laplace(5.0, 0.0, 30, 1), laplace(5.0, 0.0, 30, 2), laplace(1.0, 0.9, 60, 3)]
@@ -127,7 +129,7 @@ def test_coded_where_that_saves_bytes_or_time(tiles: int, width: float, by_bytes
 
 
 def test_a_load_of_more_beats_than_the_field_counts_stays_plain() -> None:
-    """65,535 beats of 4 bytes: at most as many words as weights."""
+    """A LOAD_CODED has at most 65,535 beats, here of 4 bytes, and each weight may take a word."""
     config = CONFIG.with_(axi_data_bits=32, weight_codes=16)
     for tiles, tables in ((511, 1), (512, 0)):
         coder = WeightCoder(config)

@@ -1,4 +1,4 @@
-"""What the emitter says an instruction reads and writes is what it does: all else may be anything, and stays."""
+"""Accesses of instructions: results depend on no row outside the reads, and no row outside the writes changes."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ from tilewright.isa.program import ARENA_REGION
 from verification.programs.accesses import Access, accesses_of, rows_of
 from verification.programs.equality import VARIANTS
 
-#: With the row unit, and results of two bytes.
+#: A machine with the row unit, and results of two bytes.
 CONFIG = VARIANTS["one_queue"]
 NARROW = VARIANTS["narrow_in"]  # whose rows of GEMM and of VECTOR differ
 #: Results that show what they are made of: nothing is clamped that need not be.
 _POST = PostFields(zp=3, lo=-128, hi=127, add_lo=-128, add_hi=127, za=5, zb=-7)
 _CONSTANTS = {"ma": 3, "mb": 5, "c": 1, "shift": 3}
-#: What ROW finds of a norm.
+#: The statistics that ROW finds in STAT before a norm.
 _NORM = 1 << 16
 Emit = Callable[[Emitter, Random], None]
 
 
 def arrays(bench: Bench) -> dict[str, np.ndarray]:
-    """By the names of spaces, as views [rows, ...] as accesses count them."""
+    """Returns the contents of each space as a view [rows, ...], by the name of the space."""
     return {name.lower(): array for name, array in bench.pads.arrays().items()} | {"memory": bench.out}
 
 
 def masks(bench: Bench, accesses: list[Access]) -> dict[str, np.ndarray]:
+    """Returns the rows that accesses touch as bool [rows], by the name of the space."""
     found = {name: np.zeros(len(array), bool) for name, array in arrays(bench).items()}
     for access in accesses:
         found[access.space][sorted(rows_of(access))] = True
@@ -43,19 +44,20 @@ def masks(bench: Bench, accesses: list[Access]) -> dict[str, np.ndarray]:
 
 
 def check(config: NpuConfig, emit: Emit, seed: int) -> None:
+    """Checks the accesses of what `emit` writes, on two machines whose contents are equal only in those rows."""
     emitter = Emitter(config, DATA_BYTES)
     emit(emitter, Random(seed))
     runs = accesses_of(emitter.machine, emitter.tape)
     emitter.end_step()
     benches = [Bench(config), Bench(config)]
-    # What one instruction of the row unit leaves for the next, which is on the same engine.
+    # The state that one instruction of the row unit leaves for the next, on the same engine.
     maxima = np.random.default_rng(2).integers(-128, 128, config.prm_rows)
     for number, bench in enumerate(benches):
         bench.fill(number)
         bench.pads.maxima[:], bench.pads.norms[:] = maxima, _NORM
         bench.data[:] = benches[0].data
         scales = 2.0 ** np.random.default_rng(3 + number).uniform(-12, -4, bench.pads.prm.shape[:2])
-        scales[: config.prm_rows // 2] *= 2.0**-17  # of sums beyond those of bytes: what is in ACC is of 32 bits
+        scales[: config.prm_rows // 2] *= 2.0**-17  # ACC has sums of 32 bits, beyond those of bytes
         bench.pads.prm[..., 1] = numerics.scale_bits(scales)
     one, other = map(arrays, benches)
     reads = masks(benches[0], [access for found, _ in runs for access in found])

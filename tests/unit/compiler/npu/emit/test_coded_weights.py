@@ -1,4 +1,4 @@
-"""Layers whose weights are coded."""
+"""Emission of layers whose weights are coded."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from tilewright.isa.instructions import Memory
 
 
 def test_what_is_coded_is_loaded_once() -> None:
-    """Weights that are all the same, on a machine that can decode them and on one that cannot."""
+    """Weights of a single value are loaded coded on a machine that can decode them, plain on one that cannot."""
     net = Net()
     net.graph.outputs.append(net.product(net.input((8, 256), np.int8), 256))
     tiles = 256 * 256 // (16 * 16)

@@ -1,4 +1,4 @@
-"""Nests with more levels than the machine has become several instructions; work is counted without emission."""
+"""Emission of loop nests: nests with too many levels are split, and work is counted without emission."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from verification.programs.equality import VARIANTS, of_trace
 
 
 def image(emitter: Emitter) -> list[Op]:
+    """Returns the decoded instructions of an emitter."""
     return from_bytes(bytes(emitter.image))
 
 
@@ -46,7 +47,7 @@ def test_values_that_no_field_holds_are_named() -> None:
 
 
 def test_vector_nest_with_too_many_levels_is_split() -> None:
-    """The outermost level becomes an instruction for each index, every address by its own stride."""
+    """The outermost level becomes an instruction for each index, with every address advanced by its own stride."""
     emitter = Emitter(PRESETS["tiny"].with_(vector_loops=4, prm_rows=256), 0)
     inner = [(2, 3 * 5**i, 4 * 5**i, 6 * 5**i, 5**i) for i in range(4)]
     emitter.vector(Source.MUL, 100, 300, [*inner, (3, 7, 9, 11, 13)], b=200, prm=1)
@@ -91,8 +92,10 @@ LONG |= {
     ("machine", "name"), [*(("one_queue", name) for name in LONG), ("one_lane", "GEMM"), ("one_lane", "VECTOR")]
 )
 def test_work_is_what_the_cycle_level_simulator_counts(machine: str, name: str) -> None:
-    """Of instructions long enough that it does not matter how they begin and end: within a tenth, but for the row unit,
-    whose rows end one after the other. The second machine makes several passes over a vector."""
+    """Counted work of long instructions is within a tenth of the simulator's cycles, or 30 % for the row unit.
+
+    Rows of the row unit end one after the other. The second machine makes several passes over a vector.
+    """
     config = VARIANTS[machine]
     emitter, dry, device = Emitter(config, 0), Emitter(config, 0, dry=True), CycleDevice(config, functional=False)
     for each in (emitter, dry):

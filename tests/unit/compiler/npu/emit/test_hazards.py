@@ -1,4 +1,4 @@
-"""Semaphores follow from what instructions read and write, and keep everything apart that must be."""
+"""Semaphores derived from the reads and writes of instructions: they order every conflict, and nothing else."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from verification.programs.hazards import MACHINE, ROWS, Accesses, Run, check_or
 
 
 def text(*runs: Run) -> list[str]:
-    """Names and semaphores of the finished instructions."""
+    """Returns the names and semaphores of the finished instructions."""
     return [" ".join(re.findall(r"^\w+|(?:wait|signal)\d=\d+", disassemble_one(o))) for o in synchronised(*runs)]
 
 
@@ -60,21 +60,21 @@ def test_each_pair_of_engines_has_its_semaphore() -> None:
 
 
 def test_what_is_implied_is_not_waited_for() -> None:
-    """VECTOR reads what LOAD wrote, but GEMM, for which it waits, waited for LOAD."""
+    """VECTOR reads rows that LOAD wrote, but it waits only for GEMM, which waited for LOAD."""
     assert text(("LOAD", [], act(0, 2)), ("GEMM", act(0), acc(0)), ("VECTOR", [*act(1), *acc(0)], act(8))) == [
         "LOAD signal0=1", "GEMM wait0=1 signal0=2", "VECTOR wait0=2",
     ]  # fmt: skip
 
 
 def test_one_wait_covers_all_before() -> None:
-    """LOADs end in order, so that the wait for the second is one for the first."""
+    """LOADs end in order, so that a wait for the second covers the first."""
     assert text(("LOAD", [], act(0)), ("LOAD", [], act(1)), ("GEMM", act(0, 2), acc(0))) == [
         "LOAD", "LOAD signal0=1", "GEMM wait0=1",
     ]  # fmt: skip
 
 
 def test_vector_waits_for_itself() -> None:
-    """A VECTOR may start before the one before has written."""
+    """A VECTOR may start before the one before has written, so it waits for that one's signal."""
     assert text(("VECTOR", [], act(0)), ("VECTOR", act(0), act(1))) == ["VECTOR signal0=1", "VECTOR wait0=1"]
     assert text(("VECTOR", act(1), act(0)), ("VECTOR", [], act(0, 2))) == ["VECTOR", "VECTOR"]
 
@@ -87,7 +87,7 @@ def test_third_wait_goes_to_a_sync() -> None:
 
 
 def test_third_signal_goes_to_a_sync() -> None:
-    """One that is given later, when LOAD has ended that far."""
+    """A LOAD has two signals: LOAD_SYNC gives the third, later, after LOAD has ended."""
     params = [Access("prm", 0, 1)]
     runs: list[Run] = [("LOAD", [], [*act(0), *params]), ("GEMM", act(0), []), ("VECTOR", params, act(4))]
     assert text(*runs, ("STORE", act(0), [])) == [
@@ -113,7 +113,7 @@ def test_a_new_step_knows_nothing_of_the_one_before() -> None:
 
 
 def test_too_few_semaphores() -> None:
-    """No machine has fewer than any program needs; a hazard that is new would need more."""
+    """The assembler refuses a program that needs more semaphores than the machine has; no valid machine has too few."""
     machine = structs.assembler(MACHINE, ROWS, DEFAULT_MEMORY)
     machine.semaphores = 1
     runs = (("LOAD", [], act(0)), ("GEMM", act(0), acc(0)), ("VECTOR", acc(0), []))

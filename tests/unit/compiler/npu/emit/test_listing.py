@@ -1,4 +1,4 @@
-"""A tile program is listed one operation a line, with what each field means."""
+"""Listings of tile programs: one operation a line, with its fields by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Levels of loop nests are joined, and the rows a nest touches are covered."""
+"""Loop nests: levels are joined where strides allow, and accesses cover the rows a nest touches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONFIG = PRESETS["base"]
 
 
 def levels(*loops: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """The levels that a GEMM with these loops sets, as (count, act, acc)."""
+    """Returns the levels that a GEMM with these loops sets, as (count, act, acc)."""
     emitter = Emitter(CONFIG, 0)
     emitter.gemm(0, 0, 0, [], [(count, act, 0, acc) for count, act, acc in loops])
     emitter.end_step()
@@ -30,7 +30,7 @@ def levels(*loops: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 
 def spans(base: int, dims: list[tuple[int, int]]) -> list[Access]:
-    """The rows of ACT that a GEMM walks over."""
+    """Returns the accesses to ACT of a GEMM whose loops are (count, stride)."""
     emitter = Emitter(CONFIG.with_(gemm_loops=8), 0)
     emitter.gemm(base, 0, 0, [(count, stride, 0, 0) for count, stride in dims], [])
     ((reads, _),) = accesses_of(emitter.machine, emitter.tape)
@@ -46,6 +46,7 @@ def test_loops_of_unequal_walks_stay() -> None:
 
 
 def touched(base: int, dims: list[tuple[int, int]]) -> set[int]:
+    """Returns the rows that a nest of (count, stride) touches."""
     return {
         base + sum(i * stride for i, (_, stride) in zip(index, dims, strict=True))
         for index in itertools.product(*(range(count) for count, _ in dims))
@@ -53,10 +54,12 @@ def touched(base: int, dims: list[tuple[int, int]]) -> set[int]:
 
 
 def covered(accesses: list[Access]) -> set[int]:
+    """Returns the rows that accesses cover."""
     return set().union(*map(rows_of, accesses))
 
 
 def random_nest(rng: random.Random, strides: list[int], deepest: int = 4) -> list[tuple[int, int]]:
+    """Returns up to `deepest` random loops (count, stride)."""
     return [(rng.randint(1, 6), rng.choice(strides)) for _ in range(rng.randint(0, deepest))]
 
 

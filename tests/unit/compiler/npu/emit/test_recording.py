@@ -1,5 +1,4 @@
-"""What is recorded once and written again is what the layer would have written there: with recordings and without, a
-search measures the same programs."""
+"""Recorded tile programs: a replay equals emission in place, so that a search measures the same programs."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from verification.programs.equality import VARIANTS
 
 
 def programs(network: str, config: str, recorded: bool) -> tuple[list[str], int]:
-    """Digests of all programs that a compile assembles, in order, and how often a recording was written."""
+    """Returns digests of all programs that a compile assembles, in order, and the number of replays."""
     digests: list[str] = []
     written = 0
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Allocation of scratchpad rows: rings that remember what they hold, a heap of activations."""
+"""Allocation of scratchpad rows: rings that find their constants again, and a heap of activations."""
 
 from __future__ import annotations
 

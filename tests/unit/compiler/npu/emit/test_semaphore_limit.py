@@ -1,4 +1,4 @@
-"""No semaphore counts beyond its limit, however long each instruction takes; nobody waits for that where none could."""
+"""Semaphore counts: none exceeds its limit for any duration of instructions, and no wait is added where none could."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ LIMITS, DEPTHS = (2, 2, 3, 4, 5, 8, 16), (2, 3, 8, 32, 256)
 
 
 def drawn(seed: int) -> tuple[list[Run], NpuConfig, int]:
-    """A program, a machine with as few semaphores as there can be, and a limit."""
+    """Returns a random program, a machine with the fewest semaphores a machine may have, and a limit."""
     rng = random.Random(seed)
     config = MACHINE.with_(queue_depth=rng.choice(DEPTHS), vector_queue=rng.randint(0, 1), semaphores=12)
     return rng.choice([bursts, bursts, random_program])(rng), config, rng.choice(LIMITS)
 
 
 def highest(ops: list[Op], config: NpuConfig) -> int:
+    """Returns the highest count of any semaphore in a program."""
     return max(highest_counts(ops, config).values(), default=0)
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize("first", range(0, 48, 16))
 def test_no_count_exceeds_the_limit(first: int) -> None:
-    """And where none could have, the program is the same."""
+    """Counts stay within the limit; a program whose counts cannot exceed it is unchanged."""
     changed = 0
     for runs, config, limit in map(drawn, range(first, first + 16)):
         free, ops = (synchronised(*runs, config=config, limit=n) for n in (10**9, limit))
@@ -54,8 +55,10 @@ def test_no_count_exceeds_the_limit(first: int) -> None:
 @pytest.mark.medium
 @pytest.mark.parametrize(("vector_queue", "depth"), [(0, 256), (1, 2)])
 def test_chains_longer_than_the_limit(vector_queue: int, depth: int) -> None:
-    """Each engine works through all rows before the next begins, a row at a time: twice as many as a semaphore counts;
-    then the same the other way round, so that every buffer has to be free again."""
+    """Each engine finishes all rows before the next begins, twice as many rows as a semaphore counts.
+
+    The chain then runs in reverse, so that every buffer has to be free again.
+    """
     config = MACHINE.with_(queue_depth=depth, vector_queue=vector_queue)
     rows = dict.fromkeys(WRITERS, 2 * SEMAPHORE_LIMIT + 2)
     chain = [("LOAD", "memory", "wgt"), ("GEMM", "wgt", "acc"), ("VECTOR", "acc", "act"), ("VECTOR", "act", "prm"),
@@ -71,12 +74,12 @@ def test_chains_longer_than_the_limit(vector_queue: int, depth: int) -> None:
 
 
 def counts_reached(ops: list[Op], config: NpuConfig) -> dict[int, int]:
-    """The highest counts in all runs there are, in whatever order instructions are fetched, start and end."""
+    """Returns the highest count of each semaphore over all orders in which instructions can start and end."""
     engines = [operation.instruction.engine for operation in ops]
     owners = [queue_of(engine, config) for engine in engines]
     waits, signals = ([{o[f"{side}{i}"] for i in (0, 1)} - {0} for o in ops] for side in ("wait", "signal"))
     found: dict[int, int] = {}
-    #: How many have been fetched, and which have started and have ended.
+    #: Number of fetched instructions, and those that have started and ended.
     start: tuple[int, frozenset[int], frozenset[int]] = (0, frozenset(), frozenset())
     seen, todo = {start}, [start]
     while todo:
@@ -107,7 +110,7 @@ def counts_reached(ops: list[Op], config: NpuConfig) -> dict[int, int]:
 @settings(max_examples=12)
 @given(seed=st.integers(0, 1 << 32))
 def test_highest_counts_are_those_of_all_runs(seed: int) -> None:
-    """What this file's other tests take for the highest count, and what runs in every order there is reach."""
+    """`highest_counts`, which the other tests rely on, equals an exhaustive search over all orders of execution."""
     rng = random.Random(seed)
     config = MACHINE.with_(queue_depth=rng.randint(2, 4), vector_queue=rng.randint(0, 1))
     runs = list(itertools.islice(bursts(rng, 9, 3), 9))
@@ -119,7 +122,7 @@ def test_highest_counts_are_those_of_all_runs(seed: int) -> None:
 @pytest.mark.medium
 @pytest.mark.parametrize(("network", "limit", "depth"), [("transformer", 2, 2), ("deit", 3, 256), ("resnet8", 2, 256)])
 def test_networks_with_a_low_limit(network: str, limit: int, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Instructions that wait change no byte of the results."""
+    """Additional waits change no byte of the results."""
     config = PRESETS["base"].with_(name="few", semaphores=12, queue_depth=depth)
     model = zoo.build_quantized(network, **zoo.ZOO[network].small)
     free = tw.compile(model, config, effort=0, cache=False)

@@ -1,4 +1,4 @@
-"""LOAD and VECTOR go ahead where they would stand still, and never past what they depend on."""
+"""Order of instructions: LOAD and VECTOR run ahead instead of idling, but never past an instruction they depend on."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ def vector(a: int, dst: int, work: int, *, space: str = "act", name: str = "VECT
 
 
 def written(runs: Iterable[Run], rows: dict[str, int] = ROWS) -> tuple[list[Op], list[int]]:
-    """The instructions, and where each run begins."""
+    """Returns the instructions of runs, and the position at which each run begins."""
     return assembled(runs, CONFIG, rows)
 
 
 def order(*runs: Run) -> list[int]:
-    """The offsets of the loads, as they are written."""
+    """Returns the offsets of the loads, in the order in which they are issued."""
     return [o["offset"] for o in written(runs)[0] if o.name == "LOAD"]
 
 
 def busy() -> list[Run]:
-    """GEMM works for 1,000 cycles on ACT row 0."""
+    """Returns runs in which GEMM works for 1,000 cycles on ACT row 0."""
     return [load("act", 0, offset=1), load("wgt", 0, offset=2), gemm(0, 0, 0, 1000)]
 
 
@@ -58,12 +58,12 @@ def test_order_stays_where_nothing_waits() -> None:
 
 
 def test_order_stays_where_too_little_is_gained() -> None:
-    """The load of 20 cycles would be done earlier, in more than 6,000."""
+    """The load of 20 cycles would be done earlier, but that gains little of more than 6,000."""
     assert order(*busy(), load("act", 0, 5000, offset=3), load("wgt", 1, offset=4)) == [1, 2, 3, 4]
 
 
 def test_a_long_load_does_not_go_ahead() -> None:
-    """LOAD would still be at it when the one that waits could begin."""
+    """LOAD would still be busy when the waiting load could begin."""
     assert order(*busy(), load("act", 0, offset=3), load("wgt", 1, 5000, offset=4)) == [1, 2, 3, 4]
 
 
@@ -81,7 +81,7 @@ def test_data_are_not_read_before_they_are_stored() -> None:
 
 
 def test_a_queue_without_room_is_gone_past() -> None:
-    """GEMM's queue is full, so that FETCH would not get to the weights behind its instructions."""
+    """GEMM's queue is full, so FETCH would not reach weights behind GEMM's instructions: they are issued ahead."""
     products = [gemm(0, 0, 0, 100) for _ in range(3 * CONFIG.queue_depth)]
     runs = [*busy(), *products, load("wgt", 1, 2500, offset=3), gemm(0, 1, 0, 10)]
     names = [o.name for o in written(runs)[0]]
@@ -89,28 +89,29 @@ def test_a_queue_without_room_is_gone_past() -> None:
 
 
 def emitted(emitter: Emitter) -> list[Op]:
+    """Ends a step, and returns its decoded instructions."""
     emitter.end_step()
     return from_bytes(bytes(emitter.image))
 
 
 def test_a_load_goes_past_instructions_that_take_long_to_be_fetched() -> None:
-    """GEMM is through with each product before the next one is fetched."""
+    """GEMM finishes each product before the next one is fetched, so a load is issued ahead of the products."""
     names = [o.name for o in written([*(gemm(0, 0, 0, 1) for _ in range(60)), load("wgt", 1)])[0]]
     assert names.index("LOAD") < len(names) // 2
 
 
 def drained() -> list[Run]:
-    """Behind `busy`: VECTOR takes its results; a row is loaded, VECTOR makes another of it, which GEMM works on."""
+    """Returns runs that follow `busy`: VECTOR takes its results, and makes GEMM's next operand of a loaded row."""
     return [vector(0, 40, 100, space="acc"), load("act", 20, offset=9), vector(20, 41, 500), gemm(41, 0, 1, 1000)]
 
 
 def vectors(*runs: Run) -> list[int]:
-    """Where VECTOR writes to, in order."""
+    """Returns the rows that VECTOR writes, in order."""
     return [o["dst"] for o in written(runs)[0] if o.name in ("VECTOR", "ROW")]
 
 
 def test_vector_does_not_wait_for_products_with_something_else_to_do() -> None:
-    """What is loaded for it goes ahead as well."""
+    """VECTOR runs ahead of the pass that waits for products, and so does the load of its operand."""
     assert vectors(*busy(), *drained()) == [41, 40]
 
 
@@ -151,8 +152,10 @@ def test_levels_that_a_nest_leaves_behind_are_set_to_one_iteration() -> None:
 @settings(max_examples=20)
 @given(seed=st.integers(0, 1 << 32))
 def test_what_depends_on_each_other_keeps_its_order(seed: int) -> None:
-    """Random runs: all are written once, those of GEMM, STORE and ROW in order, and where two touch the same row and
-    one of them writes it, the first stays the first. Signals that nobody has taken stay below the limit."""
+    """Random runs are all issued once, and conflicting runs keep their order.
+
+    So do the runs of GEMM, STORE and ROW. Open signals stay below the limit.
+    """
     drawn = random.Random(seed)
     names = ["LOAD", "LOAD", "GEMM", "VECTOR", "ROW", "STORE"]
     engines = {name: BY_NAME[name].engine for name in names}
@@ -188,12 +191,13 @@ def test_what_depends_on_each_other_keeps_its_order(seed: int) -> None:
 
 
 def _conflict(a: Run, b: Run) -> bool:
+    """Returns True if two runs touch the same row and one of them writes it."""
     pairs = [(x, y) for x in a.writes for y in (*b.reads, *b.writes)] + [(x, y) for x in a.reads for y in b.writes]
     return any(x.space == y.space and rows_of(x) & rows_of(y) for x, y in pairs)
 
 
 def _open_signals(finished: list[Op]) -> list[int]:
-    """Of all semaphores, at every instruction, if each runs when it is read."""
+    """Returns the highest count of the semaphores after each signal, if instructions run as they are read."""
     level: dict[int, int] = {}
     most = [0]
     for o in finished:

@@ -1,4 +1,4 @@
-"""The C side of the assembler's structures is up to date."""
+"""The C header of the assembler's structures is up to date."""
 
 from tilewright.compiler.npu.emit import generate
 from tilewright.isa.generate import files

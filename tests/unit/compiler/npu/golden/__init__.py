@@ -1,11 +1,11 @@
-"""Golden texts: what the compiler's back end makes of small graphs, one text file per case in this folder.
+"""Golden texts: the output of the compiler's back end for small graphs, one text file per case in this folder.
 
 A case is a function that returns a graph. Its decorator names the stages of the compiler whose text is kept:
 
     @golden("schedule", "emit")
     def matmul() -> Graph: ...
 
-Cases stand in the modules `*_cases.py` of this folder. `test_golden.py` compares; `make golden` writes all texts anew
+Cases are in the modules `*_cases.py` of this folder. `test_golden.py` compares; `make golden` writes all texts again
 (`python -m tests.unit.compiler.npu.golden matmul` only some). Read the difference before you commit it.
 """
 
@@ -26,7 +26,14 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Golden:
-    """A case: the graph, the stages whose text is kept, and the machine it is compiled for."""
+    """A golden case.
+
+    Attributes:
+        graph: builds the graph.
+        stages: the stages whose text is kept.
+        config: the machine.
+        effort: effort of the compile.
+    """
 
     graph: Callable[[], Graph]
     stages: tuple[str, ...]
@@ -35,10 +42,11 @@ class Golden:
 
     @property
     def path(self) -> Path:
+        """The file of the kept text."""
         return FOLDER / f"{self.graph.__name__}.txt"
 
     def text(self) -> str:
-        """What the stages print now."""
+        """Returns the text that the stages print now."""
         parts = []
         for stage in self.stages:
             printed: list[str] = []
@@ -56,7 +64,7 @@ CASES: dict[str, Golden] = {}
 def golden(
     *stages: str, config: NpuConfig = PRESETS["tiny"], effort: int = 1
 ) -> Callable[[Callable[[], Graph]], Callable[[], Graph]]:
-    """Registers a function that makes a graph as the golden case of its name."""
+    """Returns a decorator that registers a function that builds a graph as the golden case of its name."""
 
     def register(graph: Callable[[], Graph]) -> Callable[[], Graph]:
         if graph.__name__ in CASES:
@@ -68,7 +76,7 @@ def golden(
 
 
 def cases() -> dict[str, Golden]:
-    """All cases by name, those of every `*_cases.py` in this folder."""
+    """Returns all cases by name, those of every `*_cases.py` in this folder."""
     for path in sorted(FOLDER.glob("*_cases.py")):
         importlib.import_module(f"{__name__}.{path.stem}")
     return CASES

@@ -1,4 +1,4 @@
-"""Writes the golden texts anew: all of them, or those named on the command line."""
+"""Writes the golden texts again: all of them, or those named on the command line."""
 
 from __future__ import annotations
 

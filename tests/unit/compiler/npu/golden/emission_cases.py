@@ -1,4 +1,4 @@
-"""Instructions and tile sizes of each kind of layer, and of what several layers share."""
+"""Golden cases of emission: instructions and tile sizes of each kind of layer, and of several layers together."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ EMISSION = ("schedule", "emit")
 
 @golden(*EMISSION)
 def conv() -> Graph:
-    """One tile, nothing to overlap; padding is filled by LOAD."""
+    """A convolution in one tile has nothing to overlap; LOAD fills the padding."""
     net = Net()
     return net.done(net.conv(net.plane(8, 4), 4, kernel=3))
 
 
 @golden(*EMISSION, config=TINY.with_(name="cramped", act_rows=128))
 def conv_double_buffered() -> Graph:
-    """Two bands of rows: the second is loaded while the first is computed."""
+    """A convolution in two bands of rows loads the second while it computes the first."""
     net = Net()
     return net.done(net.conv(net.plane(8, 8), 4))
 
 
 @golden(*EMISSION)
 def conv_add_table() -> Graph:
-    """An Add and a table in the pass over the accumulators."""
+    """An Add and a table run in the pass over the accumulators."""
     net = Net()
     y = net.conv(net.plane(4, 4), 4)
     return net.done(net.table(net.add(y, net.plane(4, 4))))
@@ -37,7 +37,7 @@ def conv_add_table() -> Graph:
 
 @golden(*EMISSION)
 def conv_transpose() -> Graph:
-    """Stride 2: four phases that write every second row and column."""
+    """A transposed convolution of stride 2 has four phases, each of which writes every second row and column."""
     net = Net()
     x = net.plane(4, 3)
     w = net.weights((4, 4, 3, 3), 1, 1)
@@ -49,7 +49,7 @@ def conv_transpose() -> Graph:
 
 @golden(*EMISSION)
 def product_of_activations() -> Graph:
-    """Weights made at run time, and the products with their zero point."""
+    """A product of two activations gets its weights at run time, and products for their zero point."""
     net = Net()
     a, b = net.input((4, 6), np.int8), net.input((6, 4), np.int8)
     return net.done(net.finish("QMatMul", [a, b], (4, 4), np.int8, out_min=-128, out_max=127))
@@ -57,21 +57,21 @@ def product_of_activations() -> Graph:
 
 @golden(*EMISSION)
 def depthwise() -> Graph:
-    """The array's window mode."""
+    """A depthwise convolution runs in the array's window mode."""
     net = Net()
     return net.done(net.conv(net.plane(8, 8), 8, kernel=3, group=8))
 
 
 @golden(*EMISSION)
 def depthwise_strided() -> Graph:
-    """Stride 2: taps of one parity form a pass."""
+    """A depthwise convolution of stride 2 has a pass for the taps of each parity."""
     net = Net()
     return net.done(net.conv(net.plane(4, 8), 4, kernel=3, stride=2, group=4))
 
 
 @golden(*EMISSION)
 def elementwise() -> Graph:
-    """Add, Mul and a table by VECTOR alone."""
+    """Add, Mul and a table run on VECTOR alone."""
     net = Net()
     a, b = net.plane(4, 4), net.plane(4, 4)
     product = net.finish("QMul", [a, b], (1, 4, 4, 4), np.int8, out_min=-128, out_max=127, zero_point_after=True)
@@ -98,20 +98,20 @@ def mean() -> Graph:
 
 @golden("schedule", "allocate", "emit")
 def resident() -> Graph:
-    """What lies between two layers stays in ACT: neither stored nor loaded, its border of padding filled once."""
+    """The tensor between two layers stays in ACT: neither stored nor loaded, its border of padding filled once."""
     net = Net()
     return net.done(net.conv(net.conv(net.plane(4, 4), 4), 4, kernel=3))
 
 
 @golden("schedule", "allocate", "emit", config=TINY.with_(name="cramped", act_rows=512, vector_passes=1))
 def fused() -> Graph:
-    """Too large to stay in ACT: two layers run band by band, and what is between them never reaches memory."""
+    """The tensor between two layers is too large for ACT: they run band by band, and it never reaches memory."""
     net = Net()
     return net.done(net.conv(net.conv(net.plane(4, 12), 16), 4))
 
 
 @golden("emit", config=TINY.with_(name="one_queue", vector_queue=0))
 def one_queue() -> Graph:
-    """GEMM and VECTOR in one queue: the same instructions and semaphores as with two."""
+    """GEMM and VECTOR in one queue have the same instructions and semaphores as with two."""
     net = Net()
     return net.done(net.conv(net.plane(4, 4), 4))

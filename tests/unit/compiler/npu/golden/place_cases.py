@@ -1,4 +1,4 @@
-"""Where nodes run, what they run with, and the conversions between."""
+"""Golden cases of placement: the side on which nodes run, their chains, and the conversions between."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PLACING = ("place", "tails", "layouts", "tasks")
 
 @golden(*PLACING)
 def branches_meet() -> Graph:
-    """Two convolutions meet in an Add: the later one takes it."""
+    """Two convolutions meet in an Add, and the later one takes it."""
     net = Net()
     x = net.plane(4, 4)
     return net.done(net.add(net.conv(x, 4), net.conv(x, 4, kernel=3)))
@@ -21,14 +21,14 @@ def branches_meet() -> Graph:
 
 @golden(*PLACING)
 def head_of_network() -> Graph:
-    """Three channels: kernel columns become channels on the CPU."""
+    """A first convolution with three channels gets kernel columns as channels on the CPU."""
     net = Net()
     return net.done(net.conv(net.plane(3, 8), 8, kernel=3, stride=2))
 
 
 @golden(*PLACING)
 def flat_then_product() -> Graph:
-    """A plane of one pixel is read as a row of a matrix; a larger one has to be converted."""
+    """A plane of one pixel is read as a row of a matrix; a larger one is converted."""
     net = Net()
     row = net.reshape(net.conv(net.plane(4, 1), 8), 1, 8)
     moved = net.reshape(net.conv(net.plane(4, 2), 8), 1, 32)
@@ -37,7 +37,7 @@ def flat_then_product() -> Graph:
 
 @golden(*PLACING)
 def tokens() -> Graph:
-    """Pixels as rows of a matrix product: Reshape and Transpose cost nothing, in both directions."""
+    """Pixels become rows of a matrix product: Reshape and Transpose cost nothing, in both directions."""
     net = Net()
     y = net.conv(net.plane(4, 4), 8)
     rows = net.transpose(net.reshape(y, 1, 8, 16), 0, 2, 1)
@@ -47,7 +47,7 @@ def tokens() -> Graph:
 
 @golden(*PLACING)
 def island() -> Graph:
-    """A table between CPU nodes stays on the CPU; one behind a convolution does not."""
+    """A table between CPU nodes runs on the CPU; one behind a convolution does not."""
     net = Net()
     x = net.plane(4, 4)
     return net.done(net.softmax(net.table(net.softmax(x))), net.softmax(net.table(net.conv(x, 4))))
@@ -55,7 +55,7 @@ def island() -> Graph:
 
 @golden(*PLACING)
 def broadcast() -> Graph:
-    """A constant of one value per channel, and a tensor of one pixel."""
+    """A constant of one value per channel, and a tensor of one pixel, are broadcast."""
     net = Net()
     y = net.conv(net.plane(4, 4), 4)
     channels = net.graph.constant("c", np.arange(1, 5, dtype=np.int8).reshape(1, 4, 1, 1), net.quant(np.int8))

@@ -1,4 +1,4 @@
-"""Layers made by hand, scheduled by hand, run on the functional simulator."""
+"""Helpers that run layers made by hand, with a schedule made by hand, on the functional simulator."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from tilewright.isa.program import ARENA_REGION
 
 
 def planes(name: str, channels: int, height: int, width: int, config: NpuConfig) -> View:
-    """A tensor [1, channels, height, width] in a buffer of its own."""
+    """Returns the view of a tensor [1, channels, height, width] in a buffer of its own."""
     return dense_view(name, name, ARENA_REGION, (1, channels, height, width), config.block_in)
 
 
 def blocked(x: np.ndarray, view: View) -> np.ndarray:
-    """[C, H, W] as the machine holds it: [CB][H][W][block]."""
+    """Returns a tensor [C, H, W] as the machine stores it: [CB][H][W][block]."""
     full = np.zeros((view.cb * view.block, *x.shape[1:]), np.int8)
     full[: view.c] = x
     return full.reshape(view.cb, view.block, *x.shape[1:]).transpose(0, 2, 3, 1)
 
 
 def plain(raw: np.ndarray, view: View) -> np.ndarray:
-    """The other way."""
+    """Returns the tensor [C, H, W] that is stored as [CB][H][W][block]."""
     return raw.reshape(view.cb, view.h, view.w, view.block).transpose(0, 3, 1, 2).reshape(-1, view.h, view.w)[: view.c]
 
 
 def run(config: NpuConfig, layers: Sequence[Layer], schedule: Schedule, x: np.ndarray) -> np.ndarray:
-    """The last layer's output [C, H, W] for the first layer's input [C, H, W], both of one image."""
+    """Returns the last layer's output, int8 [C, H, W], for the first layer's input [C, H, W], both of one image."""
     first, last = layers[0].inputs[0], layers[-1].output
     offsets, at = {}, 0
     for view in (first, *(layer.output for layer in layers)):

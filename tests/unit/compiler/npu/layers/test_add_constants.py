@@ -1,4 +1,4 @@
-"""Constants of Adds: a QAdd's own for values as they are stored; the pairs that decide which constants are right."""
+"""Constants of Adds: a QAdd's own as the machine stores its values, and the operand pairs that bound constant c."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_constants_for_which_the_machine_has_no_room(constants: AddConstants, fi
 
 @pytest.mark.medium
 def test_pairs_beside_a_step_decide() -> None:
-    """And the two corners: what c may be for them it may be for all."""
+    """The pairs next to a step of the result, and the two corners, bound c as tightly as all pairs do."""
     rng, bound = np.random.default_rng(1), 0
     for _ in range(40):
         scales = np.exp(rng.uniform((-5, -9, -5), (-2, -2, -1))).astype(np.float32)
@@ -79,7 +79,7 @@ def test_pairs_beside_a_step_decide() -> None:
     "ratios", [(1.0, 1.0), (0.3, 0.004), (2.0**-12, 1.0), (700.0, 3.0), (1e-9, 1e-9), (2.0**14, 1.0)]
 )
 def test_multipliers_have_as_many_bits_as_fit(ratios: tuple[float, float]) -> None:
-    """Those of most bits first; sums of products stay below 2**30, so that c can be as large."""
+    """Multipliers with most bits come first; sums of products stay below 2**30, so that c can be as large."""
     types: list[StoredType] = [(0.01 * ratio, 5, 0) for ratio in ratios]
     found = list(_multipliers(types[0], types[1], (0.01, -3, 0)))
     shifts = [shift for _, _, shift in found]

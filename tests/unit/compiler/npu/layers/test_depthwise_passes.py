@@ -1,4 +1,4 @@
-"""Strips of the window mode: the formula for the cheapest against counting the pushes of each."""
+"""Strips of the window mode: the formula for the cheapest strip equals a count of the pushes of every strip."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tilewright.compiler.npu.layers.depthwise_passes import _MAX_START, Slots, T
 
 
 def ages(slots: Slots, delay: int) -> list[int]:
-    """In pushes, of every slot, as DEPTHWISE has it."""
+    """Returns the age in pushes of every window slot, by the definition of DEPTHWISE."""
     return [i + delay * (i // slots.segment) for i in range(slots.count)]
 
 
 def fits(slots: Slots, r: TapGroup, c: TapGroup, height: int) -> bool:
-    """Some delay puts a segment on every column of taps, or they are there without any."""
+    """Returns True if the window has every tap without delay, or some delay puts a segment on every column of taps."""
     column = {i * r.lag for i in range(r.taps)}
     taps = {j * c.lag * height + row for j in range(c.taps) for row in column}
     if max(taps) < slots.count:
@@ -29,7 +29,7 @@ def fits(slots: Slots, r: TapGroup, c: TapGroup, height: int) -> bool:
 
 
 def counted(slots: Slots, r: TapGroup, c: TapGroup, out: tuple[int, int]) -> tuple[int, int] | None:
-    """The first strip of the fewest pushes, strip by strip."""
+    """Returns the first strip with the fewest pushes, and these, counted strip by strip; None if no strip fits."""
     found = []
     for strip in range(1, out[0] + 1):
         if fits(slots, r, c, r.pushes(strip)) and max(r.reach, c.reach) <= _MAX_START:

@@ -1,6 +1,6 @@
-"""A kind of layer from outside: `SubsampleLayer` here is all that tilings, residency, fusion and emission ask for.
+"""A kind of layer from outside: `SubsampleLayer` here suffices for tilings, residency, fusion and emission.
 
-A kind that needs more than VECTOR derives from `Layer` and says itself how it is cut (`plans`) and emitted (`emit`).
+A kind that needs more than VECTOR derives from `Layer` and defines its tilings (`plans`) and instructions (`emit`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CHANNELS, SIZE = 6, 20
 
 @dataclass
 class SubsampleLayer(VectorLayer):
-    """Every `step[0]`-th row and `step[1]`-th column of the input."""
+    """Selects every `step[0]`-th row and `step[1]`-th column of the input."""
 
     step: tuple[int, int] = (2, 2)
 
@@ -54,7 +54,7 @@ class SubsampleLayer(VectorLayer):
 
 
 def network() -> list[Layer]:
-    """A table, the new kind, and a maximum over 3x3 windows."""
+    """Returns a table, the new kind, and a maximum over 3x3 windows."""
     table = bytes(range(255, -1, -1))
     sizes = {"x": (SIZE, SIZE), "table": (SIZE, SIZE), "less": (SIZE // 2, SIZE // 4), "y": (SIZE // 2, SIZE // 4)}
     views = [planes(name, CHANNELS, *size, TINY) for name, size in sizes.items()]
@@ -66,6 +66,7 @@ def network() -> list[Layer]:
 
 
 def expected(x: np.ndarray) -> np.ndarray:
+    """Returns the network's output, int8 [C, H, W], in numpy."""
     less = (~x)[:, ::2, ::4]  # the table counts down: 255 - byte
     padded = np.pad(less, ((0, 0), (1, 1), (1, 1)), constant_values=-128)
     return np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2)).max((-1, -2))
@@ -73,7 +74,7 @@ def expected(x: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("rows", [4096, 512, 256])
 def test_bytes(rows: int) -> None:
-    """Alone or with what is between in ACT, in one tile or several."""
+    """The network gives the right bytes, in one tile or several, with the tensors between in ACT or not."""
     config = TINY.with_(name="test", act_rows=rows)
     x = np.random.default_rng(rows).integers(-128, 128, (CHANNELS, SIZE, SIZE)).astype(np.int8)
     for effort in (0, 1):
@@ -83,7 +84,7 @@ def test_bytes(rows: int) -> None:
 
 
 def test_bytes_band_by_band() -> None:
-    """Fused: each band of the output makes the rows it needs of what is between."""
+    """Fused layers give the right bytes: each band of the output makes the rows it needs of the tensors between."""
     layers = network()
     group = group_of(layers, 0, 3, readers(layers), {"y"})
     x = np.random.default_rng(0).integers(-128, 128, (CHANNELS, SIZE, SIZE)).astype(np.int8)

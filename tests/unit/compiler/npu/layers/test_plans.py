@@ -1,4 +1,4 @@
-"""Every tiling that a kind of layer offers gives the right bytes, and the plan to take is the cheapest that fits."""
+"""Tilings: each one that a kind of layer offers gives the right bytes, and the cheapest that fits is taken."""
 
 from __future__ import annotations
 
@@ -55,12 +55,13 @@ def depthwise() -> tuple[Layer, np.ndarray]:
 
 
 def windows(padding: int) -> np.ndarray:
-    """[C, H, W, 3, 3]: the inputs under the kernel of every output."""
+    """Returns the inputs under the kernel of every output, int64 [C, H, W, 3, 3]."""
     padded = np.pad(X, ((0, 0), (1, 1), (1, 1)), constant_values=padding)
     return np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2)).astype(np.int64)
 
 
 def requantised(sums: np.ndarray) -> np.ndarray:
+    """Returns sums with their biases as int8."""
     biased = sums + BIAS[: len(sums), None, None]
     return np.clip(np.rint(biased * float(SCALE)) + 3, -128, 127).astype(np.int8)
 
@@ -71,7 +72,7 @@ def max_pool() -> tuple[Layer, np.ndarray]:
 
 
 def take() -> tuple[Layer, np.ndarray]:
-    """Columns reversed and rows repeated."""
+    """Returns a layer that reverses columns and repeats rows."""
     inputs, output = views(CHANNELS)
     rows, columns = (0, 0, 2, 2, 4), (4, 3, 2, 1, 0)
     return TakeLayer("y", "QTake", inputs, output, Post(), rows=rows, columns=columns), X[:, rows][:, :, columns]
@@ -83,12 +84,13 @@ def table() -> tuple[Layer, np.ndarray]:
     return ElementLayer("y", "QLut", inputs, output, Post(lut=lut.tobytes())), lut[X.view(np.uint8)].view(np.int8)
 
 
-#: Makes a layer, and what it makes of `X`.
+#: Returns a layer, and its output for `X`.
 Kind = Callable[[], tuple[Layer, np.ndarray]]
 KINDS: list[Kind] = [conv, depthwise, max_pool, take, table]
 
 
 def counting() -> Context:
+    """Returns a context that only counts work."""
     return Context(TINY, Emitter(TINY, 0, dry=True), ConstantPool(), {"x": 0, "y": 0})
 
 
@@ -141,7 +143,7 @@ def test_plans_of_some_rows_are_those_of_as_many_others(kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", [conv, depthwise])
 def test_the_next_tile_is_loaded_while_one_is_made(kind: Kind) -> None:
-    """So each is in ACT twice, but for the only one; nothing that is there already or stays there takes rows."""
+    """Tiles are in ACT twice unless there is only one; tensors that are or stay in ACT take no rows."""
     layer, _ = kind()
     blocks, in_blocks = layer.output.cb, layer.inputs[0].cb
     for there in ((), ("x",), ("y",)):
@@ -175,7 +177,7 @@ def test_orders_of_tiles_are_those_that_differ() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_budget_that_nothing_fits(kind: Kind) -> None:
-    """A vector and its result are what VECTOR needs at least."""
+    """VECTOR needs room for a vector and its result at least."""
     layer, _ = kind()
     with pytest.raises(ScratchpadFull, match="y: no tile fits"):
         layer.plan(counting(), 1)
@@ -198,7 +200,7 @@ def test_wanted_tilings_are_taken_where_they_fit(kind: Kind) -> None:
 )
 @pytest.mark.parametrize("act_rows", [64, 96, 128])
 def test_rows_that_need_more_of_the_input_than_the_first_ones(rows: tuple[int, ...], act_rows: int) -> None:
-    """And tiles are let go when they have been read: there are many, and few rows of ACT."""
+    """Tiles are freed as soon as they have been read: there are many, and few rows of ACT."""
     few, x = TINY.with_(name="few rows", act_rows=act_rows), RNG.integers(-128, 128, (CHANNELS, 12, 12)).astype(np.int8)
     inputs, output = [planes("x", CHANNELS, 12, 12, few)], planes("y", CHANNELS, len(rows), 12, few)
     layer = TakeLayer("y", "QTake", inputs, output, Post(), rows=rows, columns=tuple(range(12)))

@@ -19,12 +19,12 @@ from tilewright.runtime.executor import Executor
 from tilewright.simulator.functional import FunctionalDevice
 
 BASE = PRESETS["base"]
-#: Also one with rows of accumulators for two blocks of channels.
+#: The presets, and a machine whose rows of accumulators hold two blocks of channels.
 MACHINES = {**PRESETS, "double": BASE.with_(name="double", block_in=8, block_out=16, act_rows=16384)}
 
 
 class Zero(Net):
-    """A network whose tensors have a zero point in turn."""
+    """A network whose tensors have the given zero points in turn."""
 
     def __init__(self, *zeros: int) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Zero(Net):
         return Quant.of(np.float32(0.05), self.zeros[len(self.graph.tensors) % len(self.zeros)])
 
     def same(self, x: str) -> str:
-        """The tensor once more, made by the NPU: its product with the identity."""
+        """Adds a product with the identity, so that the NPU makes the tensor's values again."""
         t = self.graph.tensor(x)
         one = self.graph.constant("one", np.eye(t.shape[-1], dtype=np.int8), Quant.of(np.float32(1), 0))
         return self.finish("QMatMul", [x, one], t.shape, np.int8, quant=t.quant, out_min=-128, out_max=127)
@@ -55,8 +55,10 @@ def test_int8_parts() -> None:
 def test_biases_at_the_ends_of_their_range(
     config: str, exchanged: bool, zeros: tuple[int, ...], keep: Literal["outputs", "all"]
 ) -> None:
-    """Rows that are -128 or 127 throughout or in part. Of the first operand nearly all is its zero point: what the
-    products and the biases add up to is small, whatever they are."""
+    """Rows that are -128 or 127 throughout, or in part, give biases at both ends of their range.
+
+    Most of the first operand is its zero point, so that products and biases together stay small.
+    """
     depth, count = (37, 64) if exchanged else (64, 37)
     net = Zero(*zeros)
     a = net.input((2, 5, depth), np.int8)

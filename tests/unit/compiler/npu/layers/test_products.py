@@ -1,4 +1,4 @@
-"""`tilewright.compiler.npu.layers.products`: taps and steps, counted one by one."""
+"""Lower bounds of `tilewright.compiler.npu.layers.products`: taps and steps equal a count one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights that do not fit in int8 lie in tiles of their own, and all of them together are the weights."""
+"""Rests of weights: weights beyond int8 are in tiles of their own, which add up to the original weights."""
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ CONFIG = preset("small").with_(name="uneven", block_out=4, acc_rows=2048)
 
 
 def few(shape: tuple[int, ...], at: list[tuple[int, ...]]) -> np.ndarray:
+    """Returns int8 zeros with 7 at some positions."""
     sets = np.zeros(shape, np.int8)
     for place in at:
         sets[place] = 7

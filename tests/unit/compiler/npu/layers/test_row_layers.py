@@ -1,4 +1,4 @@
-"""Layers by ROW in many tiles: of more rows than ACT and PRM hold."""
+"""Layers by ROW in many tiles, with more rows than ACT and PRM hold."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tilewright.isa.config import preset
 from tilewright.runtime.executor import Executor
 from tilewright.simulator.functional import FunctionalDevice
 
-#: Parameters of 12 rows at a time, of 16 in all.
+#: A machine whose PRM has 16 rows, of which a softmax takes 12.
 FEW = preset("base").with_(name="few rows", prm_rows=16, act_rows=512)
 
 
 def equal(graph: Graph, layer: str) -> bool:
-    """Whether the NPU makes the bytes of the reference, and does make that layer."""
+    """Returns True if the NPU gives the reference's bytes; fails if the NPU does not run that layer."""
     inputs = {graph.inputs[0]: np.random.default_rng(1).integers(-128, 128, graph.tensor(graph.inputs[0]).shape)}
     inputs = {name: x.astype(np.int8) for name, x in inputs.items()}
     program = compile_graph(graph, FEW)

@@ -1,4 +1,4 @@
-"""The zero point of a product's second operand by sums of rows: the bytes of the reference, in fewer cycles."""
+"""Zero points of a product's second operand by sums of rows: the reference's bytes, in fewer cycles."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tilewright.simulator.functional import FunctionalDevice
 
 
 class Zero(Net):
-    """Activations with a zero point that is not the first operand's."""
+    """A network whose first operand has zero point 0, and all other activations `zero_point`."""
 
     zero_point = 0
 
@@ -28,6 +28,7 @@ class Zero(Net):
 
 
 def product(zero_point: int, rows: int, k: int, outputs: int, scale: float) -> tuple[Net, str]:
+    """Returns a network with a product of two activations, and the name of its result."""
     net = Zero()
     net.zero_point = zero_point
     a, b = net.input((2, rows, k), np.int8), net.input((2, outputs, k), np.int8)
@@ -52,7 +53,10 @@ def product(zero_point: int, rows: int, k: int, outputs: int, scale: float) -> t
     ],
 )  # fmt: skip
 def test_products(config: str, zero_point: int, k: int, outputs: int, keep: str) -> None:
-    """Rows of extreme sums too; but for -128, none of the products is by constant tiles; the cycle simulator agrees."""
+    """Products equal the reference on both simulators, with rows of extreme sums.
+
+    No product is by constant tiles, except where the zero point is -128.
+    """
     machine = PRESETS[config]
     net, made = product(zero_point, 37, k, outputs, 0.05 * 0.05 * 500)
     blocks = -(-outputs // machine.block_in) * machine.block_in // machine.block_out
@@ -71,7 +75,7 @@ def test_products(config: str, zero_point: int, k: int, outputs: int, keep: str)
 
 @pytest.mark.parametrize("zero_point", [1, -7, 20, 60, -128])
 def test_every_sum(zero_point: int) -> None:
-    """Quotient and rest are bytes and give the sum again; the shares of the zero point are bytes, too."""
+    """Quotient and remainder of every sum are bytes and give the sum again; so are the shares of the zero point."""
     for k in (8, 17, 64, 100, 197, 252):
         sums = RowSums.of(PRESETS["base"], k, zero_point, 400)
         if sums is None:
@@ -89,7 +93,7 @@ def test_every_sum(zero_point: int) -> None:
 
 @pytest.mark.medium
 def test_what_does_not_pay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No zero point, few outputs, rows too long; where it pays, it takes fewer cycles than constant tiles."""
+    """Row sums are refused without a zero point, for few outputs and long rows; elsewhere they save cycles."""
     base = PRESETS["base"]
     assert RowSums.of(base, 64, 0, 20) is None and RowSums.of(base, 300, 1, 20) is None
     assert RowSums.of(base, 64, 1, 1) is None and RowSums.of(base, 32, 100, 20) is None

@@ -22,7 +22,11 @@ CONFIGS = {name: PRESETS[name] for name in ("tiny", "small", "wide", "base")}
 
 @dataclass(frozen=True)
 class Case:
-    """A layer: sizes as (rows, columns). `less` outputs are made than with as much padding behind as before."""
+    """A depthwise layer with sizes as (rows, columns).
+
+    Attributes:
+        less: outputs fewer than with as much padding behind as before.
+    """
 
     config: NpuConfig
     channels: int
@@ -36,13 +40,14 @@ class Case:
 
     @property
     def out(self) -> tuple[int, int]:
+        """The rows and columns of the output."""
         axes = zip(self.size, self.kernel, self.pad, self.stride, self.dilation, self.less)
         h, w = ((n + 2 * p - (k - 1) * d - 1) // s + 1 - few for n, k, p, s, d, few in axes)
         return h, w
 
 
 def case(random: Random, config: NpuConfig) -> Case:
-    """One with an output."""
+    """Returns a random layer with at least one output."""
     while True:
         pair = lambda least, most: (random.randint(least, most), random.randint(least, most))
         kernel, dilation = pair(1, 5), (random.choice((1, 1, 2)), random.choice((1, 1, 2)))
@@ -56,7 +61,7 @@ def case(random: Random, config: NpuConfig) -> Case:
 
 
 def expected(x: np.ndarray, weights: np.ndarray, c: Case) -> np.ndarray:
-    """Sums, int64 [C, H, W], tap by tap."""
+    """Returns the sums of a layer, int64 [C, H, W], added up tap by tap."""
     (top, left), (down, right) = c.pad, c.stride
     reach = [(k - 1) * d for k, d in zip(c.kernel, c.dilation)]
     padded = np.pad(x, ((0, 0), (top, top + reach[0]), (left, left + reach[1])), constant_values=c.fill)

@@ -1,4 +1,4 @@
-"""Which inputs a part of an output needs, against a walk over all taps."""
+"""Sliding windows: the inputs that a part of an output needs equal a walk over all taps."""
 
 from __future__ import annotations
 

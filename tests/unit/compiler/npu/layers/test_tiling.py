@@ -1,4 +1,4 @@
-"""Sizes of tiles that are tried."""
+"""Sizes of tiles: even parts of an axis, and bands of a plane."""
 
 from __future__ import annotations
 

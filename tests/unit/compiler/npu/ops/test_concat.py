@@ -1,4 +1,4 @@
-"""Which concatenations the NPU takes."""
+"""QConcat on the NPU: the concatenations that it takes or refuses."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from tilewright.isa.config import PRESETS
     ],
 )  # fmt: skip
 def test_many_pieces_that_change_their_lanes(shape: tuple[int, ...], axis: int, channels: bool) -> None:
-    """Each takes a layer or more: 64 are worth it, 66 are not. Rows may turn out to be planes of one line, so that
-    their axis 1 counts as well."""
+    """The NPU takes 64 pieces that change their lanes, but not 66: each takes a layer or more.
+
+    Rows may turn out to be planes of one line, so that their axis 1 counts as well.
+    """
     for count in (64, 66):
         net = Net()
         graph = net.done(net.concat(axis, *(net.input(shape, "int8") for _ in range(count))))

@@ -1,4 +1,4 @@
-"""Transposed convolutions some of whose outputs no tap reaches."""
+"""Transposed convolutions in which no tap reaches some of the outputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewright.runtime.executor import Executor
 from tilewright.simulator.functional import FunctionalDevice
 
 BASE = preset("base")
-#: Kernel, strides, and the padding the layer reads around its input: phases without taps want none of their own.
+#: Kernel, strides, and the padding the layer reads around its input: phases without taps need none.
 CASES = [
     ((1, 1), (2, 3), Border()), ((1, 3), (2, 2), Border(left=1, right=1)), ((3, 1), (2, 4), Border(top=1, bottom=1)),
     ((2, 2), (3, 3), Border()), ((3, 2), (1, 3), Border(top=2, bottom=2)),

@@ -1,4 +1,4 @@
-"""Which norms the NPU takes."""
+"""QNorm on the NPU: the norms that it takes or refuses."""
 
 from __future__ import annotations
 

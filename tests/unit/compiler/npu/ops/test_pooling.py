@@ -1,4 +1,4 @@
-"""Averages by LiteRT's rule: stored integers divided by their number, halves away from zero."""
+"""Averages by LiteRT's rule: stored integers divided by their number, halves rounded away from zero."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MACHINES = {"base": BASE, "tiny": PRESETS["tiny"], "no window": BASE.with_(name=
 
 
 def pooled(dtype: Any, kernel: tuple[int, int], strides: tuple[int, int], size: tuple[int, int], whole: bool) -> Graph:
-    """An average of the same quantisation as its operand, as the rule has it."""
+    """Returns a graph with an average of its operand's quantisation, as the rule requires."""
     net = Net()
     x = net.input((1, 5, *size), dtype)
     info, quant = np.iinfo(dtype), net.graph.tensor(x).quant
@@ -34,6 +34,7 @@ def pooled(dtype: Any, kernel: tuple[int, int], strides: tuple[int, int], size: 
 
 
 def average(x: np.ndarray, kernel: tuple[int, int], strides: tuple[int, int]) -> np.ndarray:
+    """Returns the averages of windows by the rule, computed with integers."""
     view = np.lib.stride_tricks.sliding_window_view(x, kernel, (2, 3))[:, :, :: strides[0], :: strides[1]]
     sums, n = view.sum((4, 5), dtype=np.int64), kernel[0] * kernel[1]
     return np.sign(sums) * ((2 * np.abs(sums) + n) // (2 * n))

@@ -1,4 +1,4 @@
-"""Products of two activations whose biases are the largest that the machine takes apart."""
+"""Products of two activations with the largest biases that the machine can make."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BASE = PRESETS["base"]
     ("zeros", "depth"), [((-128, 0), 509), ((-128, 127), 255), ((-128, -128), 254), ((127, 5), 494)]
 )
 def test_the_largest_sums(zeros: tuple[int, int], depth: int) -> None:
-    """Sums of a second operand that is -128 or 127 throughout come to 2**23; one more element is left to the CPU."""
+    """Biases of a second operand that is -128 or 127 throughout reach 2**23; one element more goes to the CPU."""
     for more in (0, 1):
         net = Zero(*zeros)
         k = depth + more

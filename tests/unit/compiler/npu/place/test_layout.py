@@ -1,4 +1,4 @@
-"""The layout every chain works in."""
+"""Layouts: the one that every chain works in."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ FIRST, LAST = Layout.CHANNELS_FIRST, Layout.CHANNELS_LAST
 
 
 def layouts_of(net: Net, *outputs: str) -> Layouts:
+    """Returns the layouts of a network with these outputs."""
     wiring = Wiring.of(net.done(*outputs))
     return choose_layouts(wiring, fuse_tails(wiring, place_nodes(wiring, TINY)), TINY.block_in)
 
@@ -29,7 +30,7 @@ def test_by_op() -> None:
 
 
 def test_elementwise_follows_its_operand() -> None:
-    """An Add of rank 3 works in the layout of what made its operand."""
+    """An Add of rank 3 works in the layout in which its operand was made."""
     net = Net()
     a = net.product(net.input((1, 3, 4), np.int8), 8)
     b = net.add(net.add(a, net.input((1, 3, 8), np.int8)), net.input((1, 3, 8), np.int8))
@@ -40,7 +41,7 @@ def test_elementwise_follows_its_operand() -> None:
 
 
 def test_concatenation_follows_its_largest_operand() -> None:
-    """Of rank 3: behind a product rows of channels, behind a convolution a plane of one line."""
+    """A concatenation of rank 3 has rows of channels behind a product, and planes of one line behind a convolution."""
     net = Net()
     a = net.concat(1, net.input((1, 1, 8), np.int8), net.product(net.input((1, 3, 4), np.int8), 8))
     b = net.concat(1, net.reshape(net.conv(net.plane(4, 2), 16), 1, 16, 4), net.input((1, 3, 4), np.int8))
@@ -56,7 +57,7 @@ def test_by_rank_where_nothing_says_more() -> None:
 
 
 def test_made_and_found() -> None:
-    """The chain's last tensor is blocked, what is inside it is not; aliases are found through moves."""
+    """The chain's last tensor is blocked, tensors inside it are not; aliases are found through moves."""
     net = Net()
     a = net.conv(net.plane(4, 4), 8)
     b = net.table(a)

@@ -1,4 +1,4 @@
-"""Which nodes run on the NPU, and the reasons of the others."""
+"""Placement: the nodes that run on the NPU, and the reasons of all others."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ TINY = PRESETS["tiny"]
 
 
 def placed(graph: Graph, **chosen: object) -> Placement:
+    """Returns the verified placement of a graph."""
     wiring = Wiring.of(graph)
     placement = place_nodes(wiring, TINY, **chosen)  # type: ignore[arg-type]
     placement.verify(wiring)
@@ -32,7 +33,7 @@ def test_reasons() -> None:
 
 
 def test_reason_of_a_node_without_a_name() -> None:
-    """ONNX need not name nodes: it is told by its result."""
+    """A node without a name, which ONNX allows, is listed by its result."""
     net = Net()
     z = net.softmax(net.conv(net.plane(4, 4), 4))
     graph = net.done(z)
@@ -61,7 +62,7 @@ def test_operands_must_follow_channels() -> None:
 
 @pytest.mark.parametrize("rows", [1, 2])
 def test_single_row_times_an_activation_goes_to_the_cpu(rows: int) -> None:
-    """The CPU would pack every byte of the second operand for one product."""
+    """The CPU would pack every byte of the second operand for a single product."""
     net = Net()
     x, w = net.input((2, rows, 16), np.int8), net.input((2, 16, 8), np.int8)
     y = net.finish("QMatMul", [x, w], (2, rows, 8), np.int8, out_min=-128, out_max=127)
@@ -100,7 +101,7 @@ def test_verify() -> None:
 
 
 def test_table_behind_a_cpu_node_stays_there() -> None:
-    """The CPU looks up what it makes, though an NPU layer reads the result; not if something else reads it, too."""
+    """The CPU looks up values it makes for an NPU layer, unless another node reads them too."""
     net = Net()
     z = net.table(net.softmax(net.input((3, 4), np.int8)))
     graph = net.done(net.product(z, 4))

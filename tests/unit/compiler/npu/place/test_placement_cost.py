@@ -1,4 +1,4 @@
-"""On which side of the border between NPU and CPU a node runs when a host is named."""
+"""Placement cost: a node runs on the faster side of NPU and named host."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ TINY = PRESETS["tiny"]
 
 
 def placed(graph: Graph, name: str, mhz: float, **changes: float) -> Placement:
+    """Returns the placement beside a host, with some fields of its model changed."""
     wiring = Wiring.of(graph)
     cost = PlacementCost(replace(HOST_MODELS[name], **changes), HOSTS[name], TINY, mhz)  # type: ignore[arg-type]
     placement = place_nodes(wiring, TINY, cost=cost)
@@ -31,7 +32,7 @@ def placed(graph: Graph, name: str, mhz: float, **changes: float) -> Placement:
 
 
 def summed() -> tuple[Graph, str]:
-    """A sum between two convolutions that no layer before it takes into its pass."""
+    """Returns a sum between two convolutions that cannot be a tail, and its name."""
     net = Net()
     y = net.conv(net.plane(64, 16), 64)
     again = net.add(twice := net.add(y, y), twice)
@@ -57,8 +58,11 @@ def test_a_turn_of_the_npu_is_part_of_the_price() -> None:
 @pytest.mark.parametrize("config", ["tiny", "base"])
 @pytest.mark.parametrize("values", [False, True])
 def test_a_second_operand_of_the_npu_is_not_packed(values: bool, config: str, depth: int) -> None:
-    """Keys behind the division into heads and a Transpose, and values without one: that the NPU makes weights of them
-    is believed where it does, and not where heads do not fill whole blocks or biases do not fit the machine."""
+    """The estimate counts no packing exactly where the NPU makes weights of keys or values.
+
+    Keys are behind the split into heads and a Transpose, values without one. The NPU does not make them where heads do
+    not fill blocks or biases do not fit the machine.
+    """
     net = Net()
     machine = PRESETS[config]
     last = (0, 2, 1, 3) if values else (0, 2, 3, 1)

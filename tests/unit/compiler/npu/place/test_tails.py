@@ -1,4 +1,4 @@
-"""Which Adds and tables run in the pass of the node before them."""
+"""Tails: the Adds and tables that run in the pass of the node before them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tilewright.isa.config import PRESETS
 
 
 def work_of(graph: Graph, *, fuse: bool = True) -> WorkOrder:
+    """Returns the verified order of work of a graph."""
     wiring = Wiring.of(graph)
     placement = place_nodes(wiring, PRESETS["tiny"])
     work = fuse_tails(wiring, placement, fuse=fuse)
@@ -23,7 +24,7 @@ def work_of(graph: Graph, *, fuse: bool = True) -> WorkOrder:
 
 
 def names(work: WorkOrder) -> list[list[str]]:
-    """First outputs of each chain's nodes; of a CPU node with a star."""
+    """Returns the first outputs of each chain's nodes; that of a CPU node has a star."""
     return [
         [node.outputs[0] for node in piece.nodes] if isinstance(piece, Chain) else ["*" + piece.outputs[0]]
         for piece in work
@@ -60,7 +61,7 @@ def test_an_add_with_a_table_keeps_it() -> None:
 
 
 def test_chain_runs_where_its_tail_stands() -> None:
-    """The Add's other operand is made after the convolution, and is there when the chain runs."""
+    """The Add's other operand is made after the convolution, and exists when the chain runs."""
     net = Net()
     a = net.conv(net.plane(4, 4), 4)
     b = net.softmax(net.plane(4, 4))
@@ -81,7 +82,7 @@ def test_nothing_joins_what_others_read() -> None:
 
 @pytest.mark.parametrize("first", [False, True])
 def test_an_operand_that_is_repeated_does_not_join(first: bool) -> None:
-    """The pass of a convolution walks an operand along with its result, vector by vector."""
+    """A fused Add reads its operand with the loops of the result, so it cannot repeat vectors."""
     net = Net()
     a = net.conv(net.plane(4, 4), 4)
     row = net.input((1, 4, 1, 4), np.int8)

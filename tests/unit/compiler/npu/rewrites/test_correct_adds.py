@@ -1,4 +1,4 @@
-"""Adds without exact constants, on the NPU with a correction: onnxruntime's bytes on all pairs of operands."""
+"""Adds without exact constants run on the NPU with a correction: onnxruntime's bytes on all pairs of operands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CASES: dict[str, tuple[type, tuple[Type, Type, Type]]] = {
 
 
 def made_by_the_npu(m: Model, kind: Type, x: str) -> str:
-    """The same values, behind a convolution with weights of 1."""
+    """Adds a convolution with weights of 1, so that the NPU makes the values of x."""
     ones = m.op("DequantizeLinear", m.const(np.ones((16, 1, 1, 1)), np.int8), m.const(1.0, np.float32))
     return m.requantized(m.op("Conv", x, ones, group=16), *kind)
 

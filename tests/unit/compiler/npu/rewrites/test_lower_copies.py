@@ -1,4 +1,4 @@
-"""Images and rows that are repeated or chosen: onnxruntime's bytes, without leaving the NPU."""
+"""Images and rows that are repeated or chosen: onnxruntime's bytes in one step of the NPU."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def heads(m: Model, x: str, count: int) -> str:
 
 
 def shared(m: Model, x: str) -> str:
-    """Keys or values of SHARED heads for HEADS of queries, as Llama's exports repeat them."""
+    """Adds keys or values of SHARED heads, repeated for HEADS of queries as in Llama's exports."""
     wide = m.op("Unsqueeze", heads(m, x, SHARED), m.const([2], np.int64))
     wide = m.op("Expand", wide, m.const([1, SHARED, HEADS // SHARED, TOKENS, DEPTH], np.int64))
     return m.op("Reshape", wide, m.const([1, HEADS, TOKENS, DEPTH], np.int64))
@@ -43,7 +43,7 @@ def grouped(m: Model) -> str:
 
 
 def one_for_all(m: Model) -> str:
-    """Keys that are exchanged by the Transpose that divides heads, for all heads the same."""
+    """Adds attention with one head of keys for all heads, transposed together with the split into heads."""
     x = m.input((1, TOKENS, 32))
     rows = m.op("Reshape", product(m, x, 32, DEPTH), m.const([1, TOKENS, 1, DEPTH], np.int64))
     keys = m.op("Transpose", rows, perm=[0, 2, 3, 1])

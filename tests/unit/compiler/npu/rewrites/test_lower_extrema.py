@@ -1,4 +1,4 @@
-"""Largest and smallest of integers without leaving the NPU: onnxruntime's bytes."""
+"""Maxima and minima of integers on the NPU: onnxruntime's bytes in one step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def conv(m: Model, x: str, inputs: int, scale: float = 0.5, outputs: int = CHANN
 
 
 def compared(m: Model, config: str) -> Program:
-    """The program, once its bytes were found to be onnxruntime's."""
+    """Returns the program, after both simulators gave onnxruntime's bytes."""
     proto, feeds = m.build(), m.feeds()
     program, session = tw.compile_program(proto, config, cache=False), onnx_models.session(proto)
     got, timed = (tw.Device(kind, PRESETS[config]).run(program, feeds) for kind in ("functional", "cycle"))
@@ -32,7 +32,7 @@ def compared(m: Model, config: str) -> Program:
 
 
 def turns(m: Model, config: str) -> int:
-    """Steps of the NPU; nothing happens between them but conversions."""
+    """Returns the number of NPU steps; between them the CPU only converts."""
     program = compared(m, config)
     assert not any("Max" in o or "Min" in o for s in program.steps if isinstance(s, CpuStep) for o in s.ops)
     return sum(isinstance(step, NpuStep) for step in program.steps)
@@ -44,7 +44,7 @@ def turns(m: Model, config: str) -> int:
 @pytest.mark.parametrize("scales", [(0.5, 0.5), (0.5, 0.37)])
 @pytest.mark.parametrize("op", ["Max", "Min"])
 def test_of_two(op: str, scales: tuple[float, float], dtype: type, config: str) -> None:
-    """Also of different scales: QuantizeLinear never falls."""
+    """QuantizeLinear is monotonic, so operands of different scales can be compared after it."""
     m = Model(dtype, seed=4)
     x = m.input((2, 8, 6, 7), 0.05)
     pair = [conv(m, x, 8, scale) for scale in scales]
@@ -130,7 +130,7 @@ def test_of_what_is_one_itself(axes: list[int]) -> None:
 @pytest.mark.parametrize("scale", [0.5, 0.3])
 @pytest.mark.parametrize("op", ["ReduceMax", "ReduceMin"])
 def test_of_planes_with_their_channels_last(op: str, scale: float) -> None:
-    """Also where what was turned is read with another scale than it was written with: by the host, and equal."""
+    """A transposed tensor that is read with another scale than it was written with goes to the host."""
     m = Model(np.int8, seed=7)
     x = m.op("Conv", m.input((2, 8, 6, 7), 0.05), m.weights((CHANNELS, 8, 1, 1)))
     zero = m.const(3, np.int8)

@@ -1,4 +1,4 @@
-"""Means and sums over any axes, and one channel for all, without leaving the NPU."""
+"""Means and sums over any axes, and operands of one channel, in one step of the NPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def conv(m: Model, x: str, inputs: int, scale: float = 0.5, outputs: int = CHANN
 
 
 def turns(m: Model, config: str, least: int = 13) -> int:
-    """Steps of the NPU, once the bytes were found to be onnxruntime's, `least` values at least."""
+    """Returns the number of NPU steps, after both simulators gave onnxruntime's bytes, with `least` distinct ones."""
     proto, feeds = m.build(), m.feeds()
     program, session = tw.compile_program(proto, config, cache=False), onnx_models.session(proto)
     got, timed = (tw.Device(kind, PRESETS[config]).run(program, feeds) for kind in ("functional", "cycle"))
@@ -46,7 +46,7 @@ SHAPE = (1, 15, 5, 7)
 @pytest.mark.parametrize("axes", [[1], [2], [3], [2, 3], [1, 2], [1, 3], [1, 2, 3]])
 @pytest.mark.parametrize("op", ["ReduceMean", "ReduceSum"])
 def test_of_planes(op: str, axes: list[int], keep: int, config: str) -> None:
-    """Floats of scales that are powers of two are exact, and a mean of an odd number of elements is no tie."""
+    """Floats whose scales are powers of two are exact, and a mean of an odd number of elements is no tie."""
     m = Model([np.int8, np.uint8][keep], seed=7)
     zero = int(np.iinfo(m.dtype).min) + 117
     x = m.requantized(m.op("Conv", m.input((1, 8, *SHAPE[2:]), 0.05), m.weights((SHAPE[1], 8, 1, 1))), 0.25, zero)
@@ -88,7 +88,7 @@ def test_a_sum_whose_ties_floats_decide_says_so() -> None:
 @pytest.mark.parametrize("config", ["tiny", "base"])
 @pytest.mark.parametrize("op", ["Mul", "Add", "Max"])
 def test_one_channel_for_all(op: str, config: str) -> None:
-    """As spatial attention has it: what there is of each place changes all of its channels."""
+    """A gate of one channel applies to all channels of a pixel, as in spatial attention."""
     m = Model(np.int8, seed=9)
     x = conv(m, m.input((2, 8, 6, 7), 0.05), 8, 0.1)
     gate = m.requantized(m.op("Sigmoid", conv(m, x, CHANNELS, 0.02, 1)), 0.01, -128)
@@ -99,7 +99,7 @@ def test_one_channel_for_all(op: str, config: str) -> None:
 
 @pytest.mark.medium
 def test_one_column_for_all() -> None:
-    """The same of rows."""
+    """A gate of one column applies to all columns of a row."""
     m = Model(np.int8, seed=9)
     x = m.requantized(m.op("MatMul", m.input((1, 12, 8), 0.05, 3), m.weights((8, 40))), 0.1, 0)
     gate = m.requantized(m.op("Sigmoid", m.requantized(m.op("MatMul", x, m.weights((40, 1))), 0.02, 0)), 1 / 256, -128)
@@ -110,7 +110,7 @@ def test_one_column_for_all() -> None:
 
 @pytest.mark.medium
 def test_spatial_attention() -> None:
-    """CBAM: the mean and the largest of the channels, beside each other, convolved, and a gate of each place."""
+    """CBAM runs in one step: mean and maximum over channels, concatenated, convolved, and a gate for each pixel."""
     m = Model(np.uint8, seed=10)
     x = conv(m, m.input((1, 8, 12, 12), 0.05), 8, 0.25, 15)
     axis = m.const([1], np.int64)
@@ -137,7 +137,7 @@ def test_of_what_the_cpu_makes_stays_what_it_is() -> None:
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 @pytest.mark.parametrize("shape", [(1, 12, 40), (2, 3, 5, 40)])
 def test_linear_layers_of_rows(shape: tuple[int, ...], dtype: type) -> None:
-    """MatMul and Add with nothing between: one integer product, with onnxruntime's bytes."""
+    """MatMul and Add without a node between become one integer product with onnxruntime's bytes."""
     m = Model(dtype, seed=2)
     y = m.input(shape, 0.05)
     for inputs, outputs in ((40, 72), (72, 24)):
@@ -172,7 +172,7 @@ def test_a_bias_that_onnxruntime_does_not_fuse(
     ("ReduceMean", (1, 4, 4, 6, 7), [-3]),
 ])  # fmt: skip
 def test_parts_of_an_axis(op: str, shape: tuple[int, ...], axes: list[int]) -> None:
-    """Groups of channels, as GroupNormalization has them: some of it runs on the CPU, none of it is wrong."""
+    """Groups of channels, as in GroupNormalization, run on the CPU in part, with onnxruntime's bytes."""
     m = Model(np.int8, seed=3)
     x = m.requantized(m.op("Conv", m.input((1, 8, 6, 7), 0.05), m.weights((16, 8, 1, 1))), 0.25, 3)
     y = m.requantized(m.op("Reshape", x, m.const(shape, np.int64)), 0.25, 3)
@@ -194,7 +194,7 @@ def test_over_tokens_and_channels(config: str) -> None:
 @pytest.mark.parametrize("keep", [0, 1])
 @pytest.mark.parametrize(("first", "second"), [(1, 2), (1, 3), (2, 3), (3, 2)])
 def test_one_after_the_other(first: int, second: int, keep: int) -> None:
-    """The second finds what the first one makes, behind its moves."""
+    """The second mean reads the result of the first one through its moves."""
     m = Model(np.int8, seed=8)
     x = conv(m, m.input((1, 8, 5, 7), 0.05), 8, 0.25, 15)
     y = m.requantized(m.op("ReduceMean", x, m.const([first], np.int64), keepdims=keep), 0.1, 3)
@@ -210,7 +210,7 @@ def test_one_after_the_other(first: int, second: int, keep: int) -> None:
 
 @pytest.mark.parametrize("channels", [1, 15])
 def test_a_vector_is_rows_as_well(channels: int) -> None:
-    """[1, C] of planes feeds a product as it lies."""
+    """A mean [1, C] of planes feeds a product without conversion."""
     m = Model(np.int8, seed=8)
     x = conv(m, m.input((1, 8, 5, 7), 0.05), 8, 0.25, channels)
     y = m.requantized(m.op("ReduceMean", x, m.const([2, 3], np.int64), keepdims=0), 0.05, 3)
@@ -220,7 +220,7 @@ def test_a_vector_is_rows_as_well(channels: int) -> None:
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 def test_of_channels_by_litert_rule(dtype: type) -> None:
-    """It adds the zero point before it rounds; the sums of 15 channels find a scale for it in either type."""
+    """LiteRT adds the zero point before it rounds, and sums of 15 channels have a scale for that in either type."""
     net, zero = Net(), int(np.iinfo(dtype).min) + 117
     x = small_conv(net, net.input((1, 8, 5, 7), dtype), 15, 1, dtype)
     flat = move(net, "Transpose", x, [], [[1, 5, 7, 15]], perm=[0, 2, 3, 1])[0]

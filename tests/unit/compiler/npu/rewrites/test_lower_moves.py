@@ -1,4 +1,4 @@
-"""Movement as products with 0 and 1: onnxruntime's bytes, without leaving the NPU."""
+"""Movement as products with 0 and 1: onnxruntime's bytes in one step of the NPU."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def shuffle(m: Model, x: str) -> str:
 
 
 def halves(m: Model, x: str) -> str:
-    """As ShuffleNet has them: one is left, the other convolved, both concatenated and shuffled."""
+    """Adds a block of ShuffleNet: one half stays, the other is convolved, both are concatenated and shuffled."""
     left, right = m.op("Split", x, axis=1, outputs=2, num_outputs=2)
     both = m.requantized(m.op("Concat", left, conv(m, right, CHANNELS // 2, CHANNELS // 2), axis=1), 0.1, 0)
     return shuffle(m, both)
@@ -64,14 +64,14 @@ def mirrored(m: Model, x: str, mode: str) -> str:
 
 
 def flattened(m: Model, x: str) -> str:
-    """A product of planes, with a bias and a scale for each output."""
+    """Adds a product of flattened planes, with a bias and a scale for each output."""
     y = m.op("Slice", x, m.const([0]), m.const([1]), m.const([0]))
     w = m.weights((CHANNELS * 72, 20), axis=1)
     return m.requantized(m.op("Gemm", m.op("Flatten", y), w, m.bias(20, x, w)), 3.0, 128 if m.dtype == np.uint8 else 0)
 
 
 def repeated(m: Model, x: str, op: str) -> str:
-    """A value for each plane beside the planes, as in ASPP."""
+    """Adds a value for each plane, repeated beside the planes as in ASPP."""
     mean = m.requantized(m.op("GlobalAveragePool", x), 0.5, 0)
     if op == "Resize":
         wide = m.op(op, mean, "", "", m.const([2, CHANNELS, 6, 12]), mode="linear")
@@ -104,7 +104,7 @@ MOVES: dict[str, Callable[[Model, str], str]] = {
 
 
 def steps(program: Program) -> tuple[int, set[str]]:
-    """Turns of the NPU, and ops of the CPU between them."""
+    """Returns the number of NPU steps, and the ops of the CPU between them."""
     npu = [at for at, step in enumerate(program.steps) if isinstance(step, NpuStep)]
 
     def between() -> Iterator[str]:
@@ -136,7 +136,7 @@ def test_equals_onnxruntime(name: str, config: str, dtype: type) -> None:
 
 @pytest.mark.medium
 def test_products_of_moves_are_none_of_the_model() -> None:
-    """They count in no MACs, and a machine whose CPU does everything gets the move itself."""
+    """Products that move data count in no MACs, and a machine that uses only the CPU keeps the move."""
     m = Model(np.int8, seed=3)
     y = conv(m, m.input((2, 8, 6, 12), 0.05, 0), 8, CHANNELS)
     m.output(depth_to_space(m, y, "DCR"))
@@ -148,7 +148,7 @@ def test_products_of_moves_are_none_of_the_model() -> None:
 
 
 def test_moves_at_the_end_stay_on_the_cpu() -> None:
-    """The host takes the result out of blocks anyway."""
+    """The host converts the result from blocks anyway."""
     net = Net()
     y = net.conv(net.plane(16, 8), 16)
     graph = net.done(net.move("DepthToSpace", [y], (1, 4, 16, 16), {"blocksize": 2}))
@@ -158,7 +158,7 @@ def test_moves_at_the_end_stay_on_the_cpu() -> None:
 
 
 def test_readers_behind_many_moves() -> None:
-    """More than a recursion could follow."""
+    """A chain of moves may be longer than the depth of recursion."""
     net = Net()
     x = net.plane(16, 8)
     y = x

@@ -1,4 +1,4 @@
-"""Functions that differ from channel to channel on the NPU, against onnxruntime, which computes them in floats."""
+"""Functions with constants for each channel on the NPU: onnxruntime's bytes, which computes them in floats."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHANNELS = 20
 
 
 def model(op: str, dtype: type, scale: float, factors: np.ndarray, dequantised: bool) -> Model:
-    """Convolution, function, convolution; the function's result is an output, too."""
+    """Returns a model of convolution, function and convolution, with the function's result as an output too."""
     m = Model(dtype, seed=4)
     least = int(np.iinfo(dtype).min)
     x = m.requantized(
@@ -35,7 +35,7 @@ def model(op: str, dtype: type, scale: float, factors: np.ndarray, dequantised: 
 
 
 def turns(m: Model, config: str) -> int:
-    """Steps of the NPU, once the bytes were found to be onnxruntime's."""
+    """Returns the number of NPU steps, after the functional simulator gave onnxruntime's bytes."""
     proto, feeds = m.build(), m.feeds()
     program, session = tw.compile_program(proto, config, cache=False), onnx_models.session(proto)
     got = tw.Device("functional", PRESETS[config]).run(program, feeds)
@@ -62,7 +62,7 @@ def turns(m: Model, config: str) -> int:
 )  # fmt: skip
 @pytest.mark.parametrize("op", ["PRelu", "Mul", "Div", "Add", "Sub"])
 def test_equals_onnxruntime(op: str, dtype: type, config: str, dequantised: bool) -> None:
-    """Slopes that are negative, 0, 1 and more."""
+    """Slopes that are negative, 0, 1 and greater give onnxruntime's bytes."""
     factors = np.random.default_rng(1).normal(0.3, 0.5, (CHANNELS, 1, 1)).astype(np.float32)
     factors[:3, 0, 0] = 0, 1, -1
     if op == "Div":
@@ -87,7 +87,7 @@ def test_subtracted_from_one_for_each_channel(scale: float, dtype: type) -> None
 
 @pytest.mark.medium
 def test_what_is_added_beyond_the_limits() -> None:
-    """A channel that is a limit whatever it was: on the CPU, and equal."""
+    """An Add that saturates every value of a channel runs on the CPU, with equal bytes."""
     added = np.linspace(-1, 1, CHANNELS, dtype=np.float32).reshape(-1, 1, 1)
     added[3] = 1e9
     assert turns(model("Add", np.int8, 0.05, added, False), "base") == 2
@@ -95,7 +95,7 @@ def test_what_is_added_beyond_the_limits() -> None:
 
 @pytest.mark.medium
 def test_ties_that_floats_decide() -> None:
-    """Half a step of the result for every step of the operand, as floats round it: no scale has just these bytes."""
+    """Results that are half a step for every step of the operand stay on the CPU: no scale rounds them as floats do."""
     factors = np.tile(np.float32([0.4, 0.3]), CHANNELS // 2).reshape(-1, 1, 1)
     assert turns(model("PRelu", np.int8, 0.04, factors, False), "base") == 2
 
@@ -105,7 +105,7 @@ def test_ties_that_floats_decide() -> None:
     ("op", "scale", "told"), [("PRelu", 0.04, True), ("PRelu", 0.0437, False), ("Add", 0.04, True)]
 )
 def test_why_it_stays_on_the_cpu(op: str, scale: float, told: bool) -> None:
-    """The program says so where no scale gives the bytes."""
+    """A note of the program names functions for which no scale gives the bytes."""
     factors = np.tile(np.float32([0.4, 0.3]), CHANNELS // 2).reshape(-1, 1, 1)
     program = tw.compile(model(op, np.int8, scale, factors, False).build(), PRESETS["base"])
     assert any(f"runs on the CPU: {op} with several constants" in note for note in program.notes) == told
@@ -119,7 +119,7 @@ def test_one_slope_is_a_table() -> None:
 @pytest.mark.medium
 @pytest.mark.parametrize("op", ["PRelu", "Mul"])
 def test_a_scale_of_its_own_for_reading(op: str) -> None:
-    """A DequantizeLinear may say another scale than the QuantizeLinear before it."""
+    """A DequantizeLinear may have another scale than the QuantizeLinear before it."""
     m = Model(np.int8, seed=4)
     x = m.op("Conv", m.input((1, 8, 6, 6), 0.05, 0), m.weights((CHANNELS, 8, 1, 1)))
     zero = m.const(0, np.int8)

@@ -1,4 +1,4 @@
-"""Heads of attention that do not fill blocks of channels: onnxruntime's bytes, in one turn of the NPU."""
+"""Heads of attention that do not fill blocks of channels: onnxruntime's bytes in one step of the NPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tilewright.isa.program import CpuStep, NpuStep
 
 
 def checked(model: onnx.ModelProto, feeds: dict[str, np.ndarray], config: str) -> int:
-    """Turns of the NPU, once all bytes were found to be onnxruntime's and both simulators to agree."""
+    """Returns the number of NPU steps, after both simulators gave onnxruntime's bytes."""
     program = tw.compile_program(model, config, cache=False)
     report = tw.check(model, feeds, program=program)
     assert report.ok and report.rows, report.summary()
@@ -49,8 +49,10 @@ def test_heads_of_one_product(
 @pytest.mark.medium
 @pytest.mark.parametrize(("masked", "rows"), [(False, [1, TOKENS]), (True, [1, TOKENS]), (False, [TOKENS])])
 def test_heads_of_three_products(masked: bool, rows: list[int]) -> None:
-    """As BERT has them, with a softmax between the products, or a mask before it; joined to rows with a batch or
-    without."""
+    """Attention as in BERT, with a softmax between the products and perhaps a mask before it, takes one step.
+
+    Heads are joined to rows with a batch axis or without.
+    """
     heads, depth = 4, 8
     m = Model(np.int8, 5)
     x = m.input((1, TOKENS, 32))
@@ -80,7 +82,7 @@ def test_heads_of_three_products(masked: bool, rows: list[int]) -> None:
     ],
 )
 def test_networks(name: str, parameters: dict[str, Any]) -> None:
-    """Whose last block has one row: a product of it with keys and values."""
+    """The last block of these networks has one row, and a product of it with keys and values."""
     model = zoo.build_quantized(name, **parameters)
     if name == "bert":
         feeds = {model.graph.input[0].name: np.random.default_rng(1).integers(0, 100, (1, 24))}

@@ -1,4 +1,4 @@
-"""The table of rewrites: printed and verified like passes, each in the file of its name."""
+"""The table of rewrites: each is printed and verified like a pass, and is in the file of its name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BASE = preset("base")
 
 
 def folded() -> Graph:
-    """A SpaceToDepth between two convolutions."""
+    """Returns a graph with a SpaceToDepth between two convolutions."""
     net = Net()
     x = net.conv(net.plane(16, 6), 16)
     return net.done(net.conv(net.move("SpaceToDepth", [x], (1, 64, 3, 3), {"blocksize": 2}), 8))

@@ -1,4 +1,4 @@
-"""Tensors that VECTOR makes for the array, band by band: two buffers in turn, in banks where the two do not meet."""
+"""Buffers of tensors that VECTOR makes for the array, band by band: two in turn, in different banks of ACT."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SCALE = (RANDOM.random(6) / 50).astype(np.float32)
 
 
 def layers(size: int, *, pool_first: bool = True) -> list[Layer]:
-    """A 3x3 maximum and a 1x1 convolution, in either order."""
+    """Returns a 3x3 maximum and a 1x1 convolution, in either order."""
     channels = (10, 10, 6) if pool_first else (10, 6, 6)
     x, m, y = (planes(name, c, size, size, TINY) for name, c in zip("xmy", channels))
     made = (x, m) if pool_first else (m, y)
@@ -40,13 +40,14 @@ def layers(size: int, *, pool_first: bool = True) -> list[Layer]:
 
 
 def grouped(of: list[Layer], step: int) -> LayerGroup:
+    """Returns both layers as a fused group with `step` rows per band."""
     found = group_of(of, 0, 2, readers(of), {"y"})
     assert found is not None
     return replace(found, step=step)
 
 
 def buffers(config: NpuConfig, group: LayerGroup) -> tuple[int, int]:
-    """Of the tensor between: how many there are, and rows from a block to the next."""
+    """Returns the number of buffers of the tensor between, and its rows from a channel block to the next."""
     emitter = Emitter(config, 0, dry=True)
     context = Context(config, emitter, ConstantPool(), dict.fromkeys("xmy", 0))
     planes_seen = []

@@ -1,4 +1,4 @@
-"""Which rows each layer of a fused group makes per band, what its neighbours find of them, and what that costs."""
+"""Bands of fused groups: the rows each layer makes per band, those its readers still have, and their cost."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ def pool(x: View, y: View, **window: tuple[int, int]) -> MaxPoolLayer:
 
 
 def group(layers: list[Layer], outside: tuple[str, ...] = ("y",)) -> LayerGroup | None:
+    """Returns the layers as a fused group, None if they cannot be one; `outside` are buffers that others read."""
     return group_of(layers, 0, len(layers), readers(layers), set(outside))
 
 
 def test_a_halo_is_made_once() -> None:
-    """A 3x3 below: the first band makes a row more than it gives, and every later band finds two rows."""
+    """The first band below a 3x3 makes a row more than it passes on, and every later band finds two rows."""
     x, m, y = planes("x", 8), planes("m", 8), planes("y", 8)
     found = group([pool(x, m), pool(m, y, kernel=(3, 3), pad=(1, 1))])
     assert found is not None and (found.between[0].left, found.between[0].right, found.between[0].fill) == (1, 1, -128)
@@ -69,7 +70,7 @@ def test_planes_of_one_row_are_not_fused() -> None:
 
 
 def chain(random: Random, config: NpuConfig, seed: int) -> Chain:
-    """Two to four layers of any kind that can be fused, on planes of two rows or more."""
+    """Returns two to four random layers of kinds that can be fused, on planes of at least two rows."""
     size = random.randint(2, 12), random.randint(1, 9)
     made = Chain.of(config, seed, random.randint(1, 2 * config.block_in), size)
     for _ in range(random.randint(2, 4)):
@@ -89,8 +90,7 @@ def chain(random: Random, config: NpuConfig, seed: int) -> Chain:
 @pytest.mark.medium
 @pytest.mark.parametrize("name", ["tiny", "small", "wide"])
 def test_bands_of_any_height_give_the_right_bytes(name: str) -> None:
-    """Padding is made around every band, with the value of each reader, and lines that are kept are those that were
-    made."""
+    """Padding is made around every band, with each reader's value, and kept lines are those that were made."""
     random, config, bands = Random(name), PRESETS[name], 0
     for seed in range(24):
         made = chain(random, config, seed)
@@ -110,7 +110,7 @@ def _input(made: Chain) -> tuple[int, tuple[int, int]]:
 
 
 def work(config: NpuConfig, group: LayerGroup, dry: bool) -> tuple[list[LayerWork], Emitter]:
-    """Of the layers of a group, and of all of them."""
+    """Returns the work of each layer of a group, and the emitter that counted or wrote it."""
     views = {view.buffer for layer in group.layers for view in (*layer.reads, layer.output)}
     emitter = Emitter(config, 1 << 16, dry=dry)
     return emit_group(Context(config, emitter, ConstantPool(), dict.fromkeys(views, 0)), group), emitter
@@ -119,8 +119,10 @@ def work(config: NpuConfig, group: LayerGroup, dry: bool) -> tuple[list[LayerWor
 @pytest.mark.parametrize("images", [1, 3])
 @pytest.mark.parametrize("step", [1, 2, 4, 8, 16])
 def test_bands_cost_what_emitting_them_takes(step: int, images: int) -> None:
-    """Of 16, 8, 4, 2 or one band a few are looked at; all those between the first and the last are alike, but that
-    padding below the image may be filled in more than one. Weights, which stay, count for every image."""
+    """A sample of the bands gives the exact cost: those between the first and the last are the same work.
+
+    Padding below the image may be filled in several bands. Weights, which stay, count for every image.
+    """
     config = PRESETS["tiny"]
     made = Chain.of(config, 1, 6, (16, 7))
     made.conv(5, kernel=3, pad=1)

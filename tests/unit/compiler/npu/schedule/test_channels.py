@@ -1,4 +1,4 @@
-"""Groups that run by channels: every way to cut them gives the right bytes, and only what can run so does."""
+"""Groups that run by channels: every way to cut them gives the right bytes, and other groups are refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,14 @@ SCALE = 2.0**-9
 
 @dataclass
 class Chain:
-    """Layers one behind the other, and what they make of an input, in numpy."""
+    """Layers one behind the other, and their result for an input in numpy.
+
+    Attributes:
+        config: the machine.
+        rng: random numbers for weights and tables.
+        x: result of the layers so far, int8 [C, H, W].
+        layers: the layers.
+    """
 
     config: NpuConfig
     rng: np.random.Generator
@@ -44,7 +51,7 @@ class Chain:
         return Chain(config, rng, rng.integers(-128, 128, (channels, *size)).astype(np.int8), [])
 
     def conv(self, outputs: int, kernel: int = 1, pad: int = 0, beyond: float = 0) -> None:
-        """`beyond`: share of the weights that are beyond int8."""
+        """Adds a convolution; `beyond` is the share of weights beyond int8."""
         weights = self._weights(outputs, len(self.x), kernel, kernel)
         few = np.where(self.rng.random(weights.shape) < beyond, self._weights(*weights.shape), 0).astype(np.int8)
         both = weights.astype(np.int64) + few
@@ -92,7 +99,7 @@ class Chain:
     def _taken(
         self, kernel: tuple[int, int], pad: int, stride: int, fill: int
     ) -> list[tuple[tuple[int, int], np.ndarray]]:
-        """For each tap the inputs under it, int64 [C, H, W]."""
+        """Returns each tap, and the inputs under it, int64 [C, H, W]."""
         padded = np.pad(self.x, ((0, 0), (pad, pad), (pad, pad)), constant_values=fill).astype(np.int64)
         h, w = ((padded.shape[axis + 1] - kernel[axis]) // stride + 1 for axis in (0, 1))
         return [
@@ -115,7 +122,7 @@ class Chain:
 
 
 def chain(random: Random, config: NpuConfig, seed: int) -> tuple[Chain, np.ndarray]:
-    """A convolution, layers that work by channel, in half of the cases a product behind them; and the input."""
+    """Returns a convolution with layers by channel and perhaps a product behind it, and the input, int8 [C, H, W]."""
     block = config.block_in
     made = Chain.of(config, seed, random.randint(1, 3 * block), (random.randint(1, 7), random.randint(1, 7)))
     x = made.x
@@ -159,7 +166,7 @@ def test_every_way_gives_the_right_bytes(name: str, chains: int) -> None:
 
 @pytest.mark.medium
 def test_the_tensors_between_need_no_room_for_more_than_two_chunks() -> None:
-    """Planes of 40 blocks, of which ACT holds nine."""
+    """Planes of 40 blocks run in an ACT that holds nine of them."""
     config = PRESETS["base"].with_(name="short of rows", act_rows=512)
     made = Chain.of(config, 1, 16, (7, 7))
     x = made.x
@@ -217,7 +224,7 @@ def test_decisions_keep_such_a_group() -> None:
 
 @pytest.mark.parametrize("step", [-1, 6])
 def test_bands_have_rows(step: int) -> None:
-    """Neither fewer than one nor as many as the image has."""
+    """A band has at least one row and fewer than the image."""
     made = Chain.of(PRESETS["base"], 1, 32, (6, 6))
     made.conv(64)
     made.conv(32)

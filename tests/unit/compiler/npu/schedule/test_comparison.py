@@ -1,4 +1,4 @@
-"""A schedule's cost from that of another one: close to what the whole step takes, by units that differ alone."""
+"""A schedule's cost from another one's: near that of the whole step, although only differing units are measured."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tilewright.isa.config import PRESETS
 
 @pytest.fixture(scope="module")
 def step() -> StepProblem:
-    """So many layers that they are not measured as a whole."""
+    """Returns a step with more layers than are measured as a whole."""
     net = Net()
     x = net.plane(32, 12)
     for number in range(28):
@@ -28,7 +28,7 @@ def step() -> StepProblem:
 
 
 def counted(step: StepProblem, measured: list[int]) -> StepProblem:
-    """The same problem, which notes the lengths of the programs that are measured."""
+    """Returns the same problem, which records the lengths of the programs that are measured."""
     usual = step.measure
     assert usual is not None
 
@@ -65,7 +65,7 @@ def test_equal_schedules_cost_the_same(step: StepProblem) -> None:
 
 @pytest.mark.medium
 def test_units_that_begin_elsewhere(step: StepProblem) -> None:
-    """Windows end where both schedules begin a unit."""
+    """Measured windows end where both schedules begin a unit."""
     before = Schedule.plain(step.layers)
     neighbourhood = Neighbourhood(step)
     joined = next(m for m in neighbourhood.moves(decisions_of(before)) if m.kind == "join" and m.layer == 6)

@@ -1,5 +1,4 @@
-"""Groups of layers: which there are, what they are thought to take; layers of one shape are looked at once, whatever
-their weights and names are."""
+"""Candidates for groups of layers and their estimated cycles; layers of one shape are estimated once."""
 
 from __future__ import annotations
 
@@ -53,7 +52,7 @@ SHORT = PRESETS["small"].with_(name="short of rows", act_rows=1024)
 
 @pytest.fixture(scope="module")
 def four() -> StepProblem:
-    """Layers that widen, work by channel and narrow, in planes that do not fit ACT."""
+    """Returns layers that widen, work by channel and narrow, in planes that do not fit ACT."""
     net = Net()
     x = net.conv(net.conv(net.conv(net.plane(16, 16), 32, kernel=3), 48), 48, kernel=3, group=48)
     net.graph.outputs.append(net.conv(x, 16))
@@ -61,12 +60,13 @@ def four() -> StepProblem:
 
 
 def every(step: StepProblem) -> list[list[Candidate]]:
+    """Returns all candidates of a step, by their last layer."""
     return candidates(step.dry_context(), step.layers, [], step.outside, closer_estimate, 8)
 
 
 @pytest.mark.medium
 def test_all_neighbours_are_looked_at(four: StepProblem) -> None:
-    """A group ends with the layer it is found under, whichever layer it begins with; all these layers can be fused."""
+    """Each candidate ends with the layer it is listed under; all these layers can be fused."""
     found = every(four)
     assert len(found) == len(four.layers)
     for end, options in enumerate(found, 1):
@@ -76,7 +76,7 @@ def test_all_neighbours_are_looked_at(four: StepProblem) -> None:
 
 @pytest.mark.medium
 def test_estimates_come_near_the_cycles(four: StepProblem) -> None:
-    """Of layers alone and of groups, whatever rows their bands have: of most within 5 %."""
+    """Estimates of single layers and of groups are within 5 % for most, with any number of rows per band."""
     plain = Schedule.plain(four.layers)
     ratios = [
         one.estimate / four.measured_units([one.group], plain, one.first).cost

@@ -1,4 +1,4 @@
-"""Schedules one decision away: each can run, changes what it says and nothing else, and can be taken back."""
+"""Schedules one decision away: each can run, changes only what its move names, and can be taken back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS = {"tile", "step", "join", "cut", "shift", "keep", "release"}
 
 @pytest.fixture(scope="module")
 def step() -> StepProblem:
-    """Layers that can run together, in bands and by channels, and tensors of which ACT holds some."""
+    """Returns layers that can run together, in bands and by channels, and tensors of which ACT holds some."""
     net = Net()
     x = net.plane(24, 12)
     for _ in range(2):
@@ -34,7 +34,7 @@ def step() -> StepProblem:
 
 
 def walk(near: Neighbourhood, start: Decisions, count: int) -> Iterator[tuple[Decisions, list[Move]]]:
-    """Decisions, and the moves from there, each as likely by kind."""
+    """Yields decisions and their moves, along a random walk in which each kind of move is as likely."""
     random = Random(1)
     for _ in range(count):
         moves = list(near.moves(start))
@@ -44,7 +44,7 @@ def walk(near: Neighbourhood, start: Decisions, count: int) -> Iterator[tuple[De
 
 
 def units(of: Decisions) -> dict[int, tuple[int, int]]:
-    """Each layer's group: its first layer, how many, and rows per band."""
+    """Returns each layer's group: its first layer, its number of layers, and rows per band."""
     return {n: (at, *unit) for at, unit in zip(of.starts(), of.units) for n in range(at, at + unit[0])}
 
 
@@ -80,7 +80,7 @@ def test_moves_can_be_taken_back(step: StepProblem, kind: str, back: str) -> Non
     near, taken = Neighbourhood(step), 0
 
     def what(decisions: Decisions) -> list[int]:
-        """The groups, or what stays in ACT: where it does may change with what else does."""
+        """Returns the first layers of groups, or of tensors in ACT, whose places may change with other tensors'."""
         return [first for first, _ in (decisions.stays if kind == "keep" else decisions.units)]
 
     for before, moves in walk(near, decisions_of(Schedule.plain(step.layers)), 12):
@@ -92,7 +92,7 @@ def test_moves_can_be_taken_back(step: StepProblem, kind: str, back: str) -> Non
 
 @pytest.mark.medium
 def test_the_first_tile_is_the_usual_one(step: StepProblem) -> None:
-    """Whatever stays in ACT beside it."""
+    """The first tiling is the one that the layer takes beside the tensors that stay in ACT."""
     near = Neighbourhood(step)
     for schedule in (Schedule.plain(step.layers), make_schedule(step, Policy())):
         decisions = decisions_of(schedule)

@@ -1,5 +1,4 @@
-"""Groups chosen again by exact cycles: layers that would better run together do, nothing gets worse, and long steps
-stay."""
+"""Groups refined by exact cycles: layers that run faster together are fused, and no step gets slower."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ SHORT = preset("base").with_(name="short of rows", act_rows=2048, window_delay=0
 
 @pytest.fixture(scope="module")
 def inverted() -> StepProblem:
-    """A layer that widens, a depthwise one and one that narrows, in planes that do not fit ACT."""
+    """Returns a layer that widens, a depthwise one and one that narrows, in planes that do not fit ACT."""
     net = Net()
     x = net.plane(16, 40)
     x = net.conv(net.conv(net.conv(x, 64), 64, kernel=3, group=64), 16)
@@ -48,8 +47,10 @@ def test_layers_that_would_better_run_together_do(inverted: StepProblem, monkeyp
 
 @pytest.mark.medium
 def test_estimates_are_set_right_by_what_was_measured() -> None:
-    """Pairs of layers look best by estimates, which are too low for some and too high for others; what is not measured
-    is thought to be as far off as what is."""
+    """Pairs of layers look best by estimates, which are too low for some and too high for others.
+
+    Candidates that are not measured are assumed to be as far off as those that are.
+    """
     net = Net()
     x = net.plane(16, 40)
     for channels in (16, 32, 64):

@@ -1,4 +1,4 @@
-"""Tensors that stay in ACT by exact cycles: more than counting allows, where that is better in all."""
+"""Residency refined by exact cycles: more tensors stay in ACT than the estimate allows, where that is faster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BASE = preset("base")
 
 @pytest.fixture(scope="module")
 def planes() -> StepProblem:
-    """Layers whose tensors take a fifth of ACT each."""
+    """Returns layers whose tensors take a fifth of ACT each."""
     net = Net()
     x = net.plane(16, 40)
     for _ in range(4):

@@ -1,5 +1,4 @@
-"""Tiles chosen again by exact cycles: never worse in all, better where products need not wait, and only for short
-steps."""
+"""Tiles refined by exact cycles: no step gets slower, and products wait less; long steps stay."""
 
 from __future__ import annotations
 
@@ -17,12 +16,12 @@ from tilewright.compiler.pipeline import compile_graph
 from tilewright.isa.config import NpuConfig, preset
 from tilewright.runtime.cost import measure
 
-#: A bus so wide that weights are there at once: what is left to wait for is the layer before.
+#: A bus so wide that weights arrive at once, so that products wait only for the layer before.
 WIDE = preset("base").with_(name="wide bus", axi_data_bits=128)
 
 
 def step_of(net: Net, config: NpuConfig) -> StepProblem:
-    """The only NPU step, measured in cycles."""
+    """Returns the only NPU step of a network, measured in cycles."""
     found: list[StepProblem] = []
     compile_graph(net.graph, config, CompileOptions(), scheduler=found.append)
     (only,) = found
@@ -30,7 +29,7 @@ def step_of(net: Net, config: NpuConfig) -> StepProblem:
 
 
 def separable() -> Net:
-    """Depthwise and pointwise layers in turn."""
+    """Returns depthwise and pointwise layers in turn."""
     net = Net()
     x = net.plane(64, 11)
     for _ in range(3):
@@ -56,7 +55,7 @@ def test_products_begin_before_the_layer_before_is_done() -> None:
 
 @pytest.mark.medium
 def test_a_layer_with_one_tiling_alone() -> None:
-    """It has nothing to choose from, and the others are chosen for as they are without it."""
+    """A layer without a choice of tilings does not keep the other layers from being refined."""
     net = separable()
     x = net.finish("QGlobalAveragePool", [net.graph.outputs.pop()], (1, 64, 1, 1), np.int8)
     net.graph.outputs.append(net.conv(x, 4))

@@ -1,4 +1,4 @@
-"""Which tensors may stay in ACT, and where they lie."""
+"""Residency: the tensors that may stay in ACT, and their places."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_residents_take_no_more_than_their_share() -> None:
 
 
 def test_short_lives_stay_first() -> None:
-    """Where there is room for one at a time, tensors that are read at once save most traffic, wherever they are."""
+    """Tensors that are read at once save most traffic, if there is room for one at a time."""
     names = "abcde"
     views = [X, *(planes(name) for name in names)]
     layers = [table(x, y) for x, y in itertools.pairwise(views)]

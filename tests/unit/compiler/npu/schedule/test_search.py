@@ -1,4 +1,4 @@
-"""What a search may measure, and how far it says it is."""
+"""Budget and failures of a search: the instructions it may measure, its progress, schedules without a program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewright.isa.config import PRESETS
 
 
 def test_a_budget_counts_instructions() -> None:
-    """The last program may have more of them than are left: progress then ends at 1 all the same."""
+    """The last program may have more instructions than are left, and progress still ends at 1."""
     told: list[float] = []
     budget = Budget(10, told.append)
     budget.spend(4)
@@ -26,7 +26,7 @@ def test_a_budget_counts_instructions() -> None:
 
 
 def test_a_schedule_without_a_program_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others may have one; a library that cannot be built is no fault of the schedule."""
+    """A schedule that cannot be assembled costs infinity, but a library that cannot be built is an error."""
     net = Net()
     net.graph.outputs.append(net.conv(net.plane(8, 6), 8))
     step = step_of(net, PRESETS["tiny"])
