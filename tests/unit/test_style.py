@@ -40,7 +40,6 @@ SENTENCES = (
 FRAGMENTS = (
     "compiler/npu/layers/conv.py",
     "compiler/npu/layers/depthwise_passes.py",
-    "compiler/npu/rewrites",
     "compiler/npu/schedule",
 )
 #: Beginnings of a docstring without a subject: "Of ACT.", "As it is.", "What it was.", "Returns what it is."

@@ -1,4 +1,4 @@
-"""Rewrites of the graph before layers are placed: what the NPU computes in another form, as operators it has."""
+"""Rewrites of the graph before placement: they replace operators that the NPU lacks by operators it has."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ def run_rewrites(
     """Runs all rewrites on `graph` in place, pruning and verifying it after each.
 
     Args:
+        graph: the graph, which is changed.
+        config: the machine.
         print_after: names of rewrites after which `str(graph)` goes to `out`; "all" means every one.
+        out: receives the printed graphs.
 
     Raises:
         CompileError: a rewrite broke the graph; always a compiler bug.

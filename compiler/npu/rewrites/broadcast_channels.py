@@ -1,7 +1,7 @@
-"""One channel for all channels: where an operand of an elementwise op has a single one, the NPU has it in one lane.
+"""Elementwise ops with an operand of one channel, which the NPU holds in a single lane: it is copied to all channels.
 
-    Mul, Add, Max, Min of [N, C, H, W] and [N, 1, H, W]   =>  QConv 1x1 of weights of 1 first, which makes C of the one
-    the same of rows [.., T, C] and [.., T, 1]            =>  QMatMul
+    Mul, Add, Max, Min of [N, C, H, W] and [N, 1, H, W]   =>  QConv 1x1 of weights of 1 first, which makes C channels
+    rows [.., T, C] and [.., T, 1]                        =>  QMatMul of weights of 1 first
 
 The scale of the weights is 1 and that of the result its operand's, so every byte passes as it is.
 """
@@ -21,6 +21,7 @@ from tilewright.isa.config import NpuConfig
 
 
 def broadcast_channels(graph: Graph, config: NpuConfig) -> None:
+    """Replaces operands of one channel in elementwise ops on the NPU by operands with all channels."""
     rewriter = Rewriter(graph, config)
 
     def replacement(node: Node) -> list[Node]:
@@ -33,7 +34,7 @@ def broadcast_channels(graph: Graph, config: NpuConfig) -> None:
 
 
 def _is_pairwise(rewriter: Rewriter, node: Node) -> bool:
-    """True for an elementwise op of two 8-bit activations that the NPU may run."""
+    """Returns True for an elementwise op of two 8-bit activations that the NPU may run."""
     graph = rewriter.graph
     if len(node.inputs) != 2 or not is_activation(graph.tensor(node.outputs[0])):
         return False

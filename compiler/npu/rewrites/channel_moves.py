@@ -13,7 +13,7 @@ UNIT = Quant.of(np.float32(1), 0)
 ROWS_AS_PLANES = (0, 2, 1)
 """Axes of planes [N, C, T] by those of rows of channels [N, T, C], and the other way round. The NPU has the same bytes
 for both."""
-#: Rows and columns of a kernel at most.
+#: Largest number of rows or columns of a kernel.
 MOST_KERNEL = 63
 
 

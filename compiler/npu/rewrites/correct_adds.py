@@ -1,4 +1,4 @@
-"""Adds for which no constants are exact, by Adds that are.
+"""Adds for which no constants are exact become exact ones: the nearest Add and a correction.
 
     QAdd(a, b)  =>  QAdd'(a, b) + correction[16 * rows[a] + columns[b]]
 
@@ -22,10 +22,11 @@ from tilewright.compiler.npu.rewrites.rewriter import Rewriter
 from tilewright.isa.config import NpuConfig
 
 _SUM = AddConstants(1, 1, 0, 0)
-_NUMBERS = 16  # of the values of an operand, 0 for those that no missed pair has
+_NUMBERS = 16  # numbers for an operand's values; 0 is for values in no missed pair
 
 
 def correct_adds(graph: Graph, config: NpuConfig) -> None:
+    """Replaces QAdds without exact constants by the nearest QAdd and a correction from tables."""
     if not config.table_lookup:
         return
     rewriter = Rewriter(graph, config)
@@ -33,7 +34,7 @@ def correct_adds(graph: Graph, config: NpuConfig) -> None:
 
 
 def _corrected(rewriter: Rewriter, node: Node) -> list[Node] | None:
-    """Nodes in place of an Add that the NPU cannot run as it is; None for any other."""
+    """Returns the nodes in place of an Add that the NPU cannot run as it is; None for any other node."""
     graph, op = rewriter.graph, node.quantized
     if not isinstance(op, QAdd) or op.constants is not None:
         return None
@@ -58,7 +59,7 @@ def _corrected(rewriter: Rewriter, node: Node) -> list[Node] | None:
 
 
 def _in_model_types(k: AddConstants, types: tuple[StoredType, StoredType, StoredType]) -> AddConstants:
-    """Constants for values as they are stored as those for values as the model has them."""
+    """Returns constants for stored values as constants for the model's values."""
     oa, ob, oy = (shift for _, _, shift in types)
     return replace(k, c=k.c - oa * k.ma - ob * k.mb + (oy << k.shift))
 

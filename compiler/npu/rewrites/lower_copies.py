@@ -1,4 +1,4 @@
-"""Images and rows that are repeated or chosen: a Concat of parts, which the NPU reads where they lie.
+"""Images and rows that are repeated or gathered become a Concat of parts, which the NPU reads in place.
 
     QMatMul of activations with unequal batch axes      =>  QMatMul of images repeated to equal ones
     QTake of images (Tile or Expand of batch axes)      =>  QConcat(Slice, Slice, ...) of images
@@ -25,17 +25,22 @@ from tilewright.compiler.graph.quantization import is_activation
 from tilewright.compiler.npu.rewrites.rewriter import Rewriter
 from tilewright.isa.config import NpuConfig
 
-#: Parts of a Concat at most: each is a layer.
+#: Largest number of parts of a Concat: each is a layer.
 _MOST_PARTS = 64
 
 
 def lower_copies(graph: Graph, config: NpuConfig) -> None:
+    """Replaces repeated images and gathered rows by a QConcat of Slices."""
     rewriter = Rewriter(graph, config)
     rewriter.replace_nodes(lambda node: _Copies(rewriter, node).nodes())
 
 
 class _Copies:
-    """A node, and what makes its copies in its place."""
+    """A node that copies images or rows, and the nodes that replace it.
+
+    Attributes:
+        made: the replacing nodes so far.
+    """
 
     def __init__(self, rewriter: Rewriter, node: Node) -> None:
         self.rewriter, self.graph, self.node = rewriter, rewriter.graph, node
@@ -43,7 +48,7 @@ class _Copies:
         self.mover = Mover(self.graph, self.made)
 
     def nodes(self) -> list[Node]:
-        """The nodes in its place; empty where it stays."""
+        """Returns the nodes that replace the node; none if it stays."""
         if isinstance(self.node.quantized, QMatMul):
             return self._product()
         if not isinstance(self.node.quantized, QTake) and self.node.op != "Gather":
@@ -54,14 +59,16 @@ class _Copies:
         return self._gather() if self.node.quantized is None else self._take()
 
     def _ends(self) -> tuple[Tensor, Tensor]:
+        """Returns the tensors of the first operand and the result."""
         return self.graph.tensor(self.node.inputs[0]), self.graph.tensor(self.node.outputs[0])
 
     def _in_rows(self, x: Tensor) -> bool:
-        """True if the NPU may make a tensor, with its channels on the last axis."""
+        """Returns True if the NPU may make a tensor with its channels on the last axis."""
         made = is_activation(x) and self.rewriter.made_by_npu(x.name)
         return made and not self.rewriter.in_planes(x.name)
 
     def _product(self) -> list[Node]:
+        """Returns a QMatMul of images repeated to equal batch axes, and their copies; nothing if the node stays."""
         graph, (a, b) = self.graph, (self.graph.tensor(name) for name in self.node.inputs[:2])
         batch = graph.tensor(self.node.outputs[0]).shape[:-2]
         if len(self.node.inputs) > 2 or b.is_const or a.shape[:-2] == b.shape[:-2]:
@@ -80,6 +87,7 @@ class _Copies:
         return [*self.made, product] if self.rewriter.runs_on_npu(product) else []
 
     def _take(self) -> list[Node]:
+        """Returns the nodes that replace a QTake of batch axes; none if it stays."""
         op, (x, y) = self.node.quantized, self._ends()
         assert isinstance(op, QTake)
         if len(x.shape) < 3 or op.indices[-2:] != (None, None):
@@ -90,6 +98,7 @@ class _Copies:
         return [*self.made, self._renamed(made)] if made is not None else []
 
     def _gather(self) -> list[Node]:
+        """Returns the nodes that replace a Gather of rows; none if it stays."""
         x, y = self._ends()
         places, axis = places_of(self.graph, self.node), len(x.shape) - 2
         if places is None or axis not in (0, 1) or int(self.node.attrs["axis"]) % len(x.shape) != axis:
@@ -100,8 +109,16 @@ class _Copies:
         return [*self.made, self._renamed(made)] if made is not None else []
 
     def _images(self, name: str, places: np.ndarray, batch: Sequence[int]) -> str | None:
-        """Images of [.., rows, columns], counted along all axes before, as a tensor with `batch` in front; None if
-        these are too many parts."""
+        """Adds the nodes that copy images of [.., rows, columns]; returns the result's name.
+
+        Args:
+            name: name of the tensor.
+            places: numbers of the images, counted along all axes before the last two.
+            batch: axes of the result before the last two.
+
+        Returns:
+            The name; None if that takes too many parts.
+        """
         maker = self.rewriter.wiring.producers.get(name)
         if maker is not None and maker.op == "Transpose":
             perm = permutation(maker)
@@ -113,12 +130,17 @@ class _Copies:
         return self._flat_images(name, places, batch)
 
     def _flat_images(self, name: str, places: np.ndarray, batch: Sequence[int]) -> str | None:
+        """Adds the nodes that copy images, without looking through a Transpose; returns the result's name or None."""
         shape = self.graph.tensor(name).shape
         copied = self._parts(self.mover.reshape(name, (math.prod(shape[:-2]), *shape[-2:])), 0, places)
         return None if copied is None else self.mover.reshape(copied, (*batch, *shape[-2:]))
 
     def _parts(self, name: str, axis: int, places: np.ndarray) -> str | None:
-        """Places along an axis, those that follow each other as one part."""
+        """Adds the nodes that copy indices `places` of an axis, consecutive ones as one part.
+
+        Returns:
+            The result's name; None if there are too many parts.
+        """
         x = self.graph.tensor(name)
         runs = list(_runs(places))
         if len(runs) > _MOST_PARTS:
@@ -133,18 +155,18 @@ class _Copies:
         return made
 
     def _renamed(self, made: str) -> Node:
-        """The node's result, which is all of another tensor."""
+        """Returns the Identity that gives another tensor the name of the node's result."""
         return Node("Identity", [made], self.node.outputs, {}, self.node.name, self.node.origin)
 
 
 def _repeated(before: tuple[int, ...], after: tuple[int, ...]) -> np.ndarray:
-    """Returns the number of the image of `before` that each one of `after` is."""
+    """Returns the number of the image of `before` for each image of `after`, int64 [images]."""
     numbers = np.arange(math.prod(before)).reshape(before)
     return np.broadcast_to(numbers, after).reshape(-1)
 
 
 def _runs(places: np.ndarray) -> Iterator[tuple[int, int]]:
-    """First and end of what follows each other."""
+    """Yields the (first, end) of consecutive indices."""
     cuts = [0, *(np.flatnonzero(np.diff(places) != 1) + 1).tolist(), len(places)]
     for first, end in pairwise(cuts):
         yield int(places[first]), int(places[first]) + end - first

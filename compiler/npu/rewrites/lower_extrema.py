@@ -1,4 +1,4 @@
-"""The largest and the smallest of integers, on layers of the NPU.
+"""Maxima and minima of integers, lowered to ops of the NPU.
 
     Max(a, b)                   =>  max(a - b, 0) + b        two QAdds: the difference is a uint8
     Min(a, b)                   =>  b - max(b - a, 0)
@@ -9,7 +9,7 @@
     ReduceMax of channels       =>  Max of the first half of them and the last, until one is left; within a block the
                                     last half comes to the place of the first by a QConv 1x1 with weights 0 and 1
 
-All tensors have one scale, and every step is exact. What the CPU makes and the CPU reads stays what it is.
+All tensors have one scale, and every step is exact. A tensor that the CPU makes and reads stays as it is.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ _MINUS, _PLUS = AddConstants(1, -1, 0, 0), AddConstants(1, 1, 0, 0)
 
 
 def lower_extrema(graph: Graph, config: NpuConfig) -> None:
+    """Replaces Max, Min, Where and their reductions between layers of the NPU by integer Adds and pools."""
     rewriter = Rewriter(graph, config)
 
     def replacement(node: Node) -> list[Node] | None:
@@ -46,7 +47,13 @@ def lower_extrema(graph: Graph, config: NpuConfig) -> None:
 
 @dataclass
 class _Extremum:
-    """Nodes in place of one that finds extrema of 8-bit integers."""
+    """A node that finds extrema of 8-bit integers, and the nodes that replace it.
+
+    Attributes:
+        rewriter: the graph.
+        node: the node.
+        nodes: the replacing nodes.
+    """
 
     rewriter: Rewriter
     node: Node
@@ -54,10 +61,11 @@ class _Extremum:
 
     @property
     def graph(self) -> Graph:
+        """The graph."""
         return self.rewriter.graph
 
     def replaces(self) -> bool:
-        """Makes the nodes; False where it is no such node, or not for the NPU."""
+        """Makes the nodes; returns False if the node is no such op, or not for the NPU."""
         node = self.node
         if node.op not in ("Max", "Min", "Where", "ReduceMax", "ReduceMin"):
             return False
@@ -73,6 +81,7 @@ class _Extremum:
         return self._reduction(tensors[0], y)
 
     def _pair(self, operands: list[Tensor], y: Tensor) -> bool:
+        """Makes the nodes of Max, Min or Where with operands; returns False if the NPU cannot run them."""
         chosen = self.graph.const(self.node.inputs[0]) if self.node.op == "Where" else None
         layout = usual_layout(self.rewriter.wiring, self.node)
         if len(operands) != 2 or all(t.shape != y.shape for t in operands):
@@ -89,7 +98,13 @@ class _Extremum:
         return True
 
     def _chosen(self, first: np.ndarray, a: Tensor, b: Tensor, y: Tensor) -> bool:
-        """Elements of `a` where `first` says so, of `b` elsewhere: whichever it is not is made the smallest."""
+        """Makes the nodes of a Where: elements of `a` where `first` is True, of `b` elsewhere.
+
+        The operand that is not chosen is set to the smallest value.
+
+        Returns:
+            False if the NPU cannot run them.
+        """
         low, high = limits(y.dtype)
         if any(t.shape != y.shape and not t.is_const for t in (a, b)):
             return False
@@ -104,10 +119,11 @@ class _Extremum:
         return True
 
     def _constant(self, values: np.ndarray, y: Tensor) -> str:
+        """Adds a constant with the type and quantisation of y; returns its name."""
         return self.graph.constant(f"{y.name}.chosen", values.astype(y.dtype), y.quant)
 
     def _larger(self, a: str, b: str, y: str, smaller: bool = False) -> None:
-        """The larger (or the smaller) one of two tensors, element by element."""
+        """Makes the nodes that write the larger (or the smaller) one of two tensors to `y`, element by element."""
         result = self.graph.tensor(y)
         assert result.quant is not None
         name = self.graph.unique(f"{y}.above")
@@ -117,7 +133,10 @@ class _Extremum:
         self._emit(QAdd(constants=_MINUS if smaller else _PLUS), [b, name] if smaller else [name, b], y)
 
     def _reduction(self, x: Tensor, y: Tensor) -> bool:
-        """Rows of channels are planes of one row each, whose channels are the last axis."""
+        """Makes the nodes of ReduceMax or ReduceMin; returns False if the NPU cannot run them.
+
+        Rows of channels are read as planes of one row each.
+        """
         axes = self.graph.const(self.node.inputs[1]) if len(self.node.inputs) > 1 else None
         if axes is None or axes.size == 0 or not self.rewriter.made_by_npu(x.name):
             return False
@@ -158,7 +177,10 @@ class _Extremum:
         return True
 
     def _of_channels(self, x: str) -> str:
-        """The largest of the channels, by halves that begin with a block while there is more than one."""
+        """Makes the nodes of the maximum over channels, halving their number each time; returns the result's name.
+
+        If there are several blocks, the halves begin with one.
+        """
         block = self.rewriter.config.block_in
         while (channels := self.graph.tensor(x).shape[1]) > 1:
             blocks = -(-channels // block)
@@ -178,7 +200,7 @@ class _Extremum:
         return x
 
     def _inverted(self, x: str) -> str:
-        """All bits of every byte inverted: what was the smallest is the largest."""
+        """Makes a table that inverts all bits of a byte, so that minima become maxima; returns the result's name."""
         before = self.graph.tensor(x)
         assert before.quant is not None
         quant = Quant.of(before.quant.scale, sum(limits(before.dtype)) - int(before.quant.zero_point))
@@ -188,7 +210,7 @@ class _Extremum:
         return name
 
     def _like(self, x: str, shape: tuple[int, ...]) -> str:
-        """A new tensor of the type and scale of another."""
+        """Adds a tensor of the type and scale of x; returns its name."""
         return self.graph.like(self.graph.tensor(x), self._stem, shape)
 
     @property
@@ -197,7 +219,9 @@ class _Extremum:
 
     @property
     def _stem(self) -> str:
+        """The stem of names for intermediate tensors."""
         return f"{self.node.outputs[0]}.part"
 
     def _emit(self, op: QAdd | QMaxPool | QLut, inputs: list[str], y: str) -> None:
+        """Adds a quantised node under the name and origin of the replaced one."""
         self.nodes.append(Node.of(op, inputs, [y], self.node.name, self.node.origin))

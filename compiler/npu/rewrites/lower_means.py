@@ -1,9 +1,9 @@
-"""Means and sums over any axes of what layers of the NPU make.
+"""Means and sums over any axes of tensors that the NPU makes.
 
 The importers bring the axes of a mean into the place of planes by a Transpose and a Reshape; a layer would have to wait
 for the CPU to move the bytes. The array adds up where they lie:
 
-    a mean over channels, rows, columns    =>  QConv with weights of 1, and a kernel of the size of what is added
+    a mean over channels, rows, columns    =>  QConv with weights of 1, and a kernel of the size of the added axes
     a mean over rows and columns           =>  QGlobalAveragePool of the planes themselves
     rows of channels [N, T, C]             =>  the same of planes [N, C, T], which are the same bytes
 
@@ -30,14 +30,15 @@ from tilewright.compiler.passes.fold.clean_up import clean_up
 from tilewright.isa import numerics
 from tilewright.isa.config import NpuConfig
 
-#: Elements of a sum at most, all of whose values are tried.
+#: Largest number of elements whose sums are all compared.
 _MOST_TRIED = 1 << 12
-#: Steps of a float32 by which a scale may be off.
+#: Number of neighbouring float32 values that are tried as a scale.
 _NEIGHBOURS = 8
 _MOVES = ("Transpose", "Reshape")
 
 
 def lower_means(graph: Graph, config: NpuConfig) -> None:
+    """Replaces means and sums over any axes on the NPU by convolutions with weights of 1, or by means of planes."""
     rewriter = Rewriter(graph, config)
     nodes: list[Node] = []
     replaced: set[int] = set()
@@ -58,10 +59,13 @@ def lower_means(graph: Graph, config: NpuConfig) -> None:
 
 @dataclass
 class _Mean:
-    """Nodes in place of a mean of moved elements.
+    """A mean of moved elements, and the nodes that replace it.
 
     Attributes:
-        passed: moves behind it that they replace as well.
+        rewriter: the graph.
+        node: the mean.
+        nodes: the replacing nodes.
+        passed: moves behind the mean that are replaced as well.
     """
 
     rewriter: Rewriter
@@ -71,10 +75,11 @@ class _Mean:
 
     @property
     def graph(self) -> Graph:
+        """The graph."""
         return self.rewriter.graph
 
     def replaces(self) -> bool:
-        """Makes the nodes; False where it is no such mean, or not for the NPU."""
+        """Makes the nodes; returns False if the node is no such mean, or not for the NPU."""
         op = self.node.quantized
         if not isinstance(op, QGlobalAveragePool):
             return False
@@ -82,7 +87,7 @@ class _Mean:
         return any(self._replaces(op, moves[first:]) for first in range(len(moves) + 1))
 
     def _replaces(self, op: QGlobalAveragePool, moves: list[Node]) -> bool:
-        """With these moves before the mean as part of it."""
+        """Makes the nodes with `moves` before the mean as part of it; returns False if that is not possible."""
         self.nodes, self.passed = [], []
         x = self.graph.tensor(moves[0].inputs[0] if moves else self.node.inputs[0])
         planes = self.rewriter.in_planes(x.name)
@@ -107,8 +112,10 @@ class _Mean:
         return found
 
     def _axes(self, x: Tensor, moves: list[Node]) -> tuple[set[int], tuple[int, ...]] | None:
-        """The axes of `x` that are added up, and the order of the others in the result, found by moving numbers; None
-        where an axis is added up in parts."""
+        """Returns the axes of `x` that are added up, and the order of the others in the result.
+
+        Both are found by moving element numbers. The result is None if an axis is added up in parts.
+        """
         places = np.arange(x.size).reshape(x.shape)
         for move in moves:
             places = self._moved(move, places)
@@ -129,6 +136,12 @@ class _Mean:
         return None
 
     def _add_up(self, op: QGlobalAveragePool, x: Tensor, planes: bool, added: set[int], order: tuple[int, ...]) -> bool:
+        """Makes the nodes that add up axes `added` of `x`; returns False if the NPU cannot run them.
+
+        Args:
+            planes: True if `x` is planes, False if it is rows of channels.
+            order: the other axes in the order of the result.
+        """
         name, shape = x.name, x.shape
         if not planes:
             added, order = {ROWS_AS_PLANES[a] for a in added}, tuple(ROWS_AS_PLANES[a] for a in order)
@@ -163,11 +176,11 @@ class _Mean:
         return True
 
     def _result(self, shape: tuple[int, ...], perm: list[int]) -> tuple[Tensor, bool]:
-        """The tensor to write: the one of this shape that moves make of the mean, if its elements are in order; they
-        are replaced as well. Else that of the mean, and False.
+        """Returns the tensor to write, and True if it is made of the mean's result by moves, which are replaced too.
 
         Args:
-            perm: which brings the axes of `shape` into the order that they have in the result of the mean.
+            shape: shape of the tensor to write.
+            perm: permutation of its axes into the order of the mean's result.
         """
         y = made = self.graph.tensor(self.node.outputs[0])
         places, passed = np.arange(y.size).reshape(shape).transpose(perm).reshape(y.shape), list[Node]()
@@ -183,12 +196,13 @@ class _Mean:
             y = self.graph.tensor(readers[0].outputs[0])
 
     def _moved(self, move: Node, places: np.ndarray) -> np.ndarray:
+        """Returns element numbers after a Transpose or Reshape."""
         if move.op == "Transpose":
             return places.transpose(move.attrs["perm"])
         return places.reshape(self.graph.tensor(move.outputs[0]).shape)
 
     def _scale(self, op: QGlobalAveragePool, x: Tensor, y: Tensor, n: int) -> np.float32 | None:
-        """The scale of weights of 1 with which a product gives every mean of n elements; None if there is none."""
+        """Returns the scale of weights of 1 whose product equals the mean of n elements for every sum, or None."""
         assert x.quant is not None and y.quant is not None
         zeros = int(x.quant.zero_point), int(y.quant.zero_point)
         return _scale_of_ones(op, n, float(x.quant.scale), float(y.quant.scale), *zeros, *limits(x.dtype))
@@ -199,9 +213,11 @@ class _Mean:
 
     @property
     def _stem(self) -> str:
+        """The stem of names for intermediate tensors."""
         return f"{self.node.outputs[0]}.part"
 
     def _emit(self, node: Node) -> None:
+        """Adds a node under the name and origin of the mean."""
         self.nodes.append(replace(node, name=self.node.name, origin=self.node.origin))
 
 
@@ -209,6 +225,14 @@ class _Mean:
 def _scale_of_ones(
     op: QGlobalAveragePool, n: int, sx: float, sy: float, zx: int, zy: int, low: int, high: int
 ) -> np.float32 | None:
+    """Returns the scale of weights of 1 that reproduces a mean of n elements for every sum; None if none is found.
+
+    Args:
+        op: the mean.
+        n: elements of a sum.
+        sx, sy, zx, zy: scales and zero points of operand and result.
+        low, high: limits of their type.
+    """
     if op.half_away:
         return None
     factor = np.float32(numerics.mean_scale(sx, sy, n) if op.factor is None else op.factor)
@@ -231,7 +255,7 @@ def _scale_of_ones(
 
 
 def _scaled(sums: np.ndarray, scale: np.float32, zero: int, low: int, high: int) -> np.ndarray:
-    """The rule of a product, on the machine's int8."""
+    """Returns the results of the machine's requantiser for sums, in the model's type, int32."""
     moved = low + 128
     found = numerics.requantize(sums, numerics.scale_bits(scale), zero - moved, low - moved, high - moved)
     return np.asarray(found.astype(np.int32) + moved)

@@ -1,4 +1,4 @@
-"""Movement between layers of the NPU that no view of their bytes can say becomes products with 0 and 1.
+"""Movement between layers of the NPU for which no view exists becomes products with weights of 0 and 1.
 
     DepthToSpace                                    =>  QConvTranspose, kernel and stride of a block
     SpaceToDepth                                    =>  QConv, kernel and stride of a block
@@ -29,11 +29,12 @@ from tilewright.compiler.npu.rewrites.channel_moves import MOST_KERNEL, moving, 
 from tilewright.compiler.npu.rewrites.rewriter import Rewriter
 from tilewright.isa.config import NpuConfig
 
-#: Weights of a move at most: more take longer to load than the host takes.
+#: Largest number of weights of a move: more take longer to load than the host's move takes.
 _MOST_WEIGHTS = 1 << 20
 
 
 def lower_moves(graph: Graph, config: NpuConfig) -> None:
+    """Replaces movement between layers of the NPU, for which no view exists, by products with weights of 0 and 1."""
     rewriter = Rewriter(graph, config)
 
     def replacement(node: Node) -> list[Node] | None:
@@ -44,7 +45,7 @@ def lower_moves(graph: Graph, config: NpuConfig) -> None:
 
 
 def _of_planes(rewriter: Rewriter, node: Node) -> list[Node] | None:
-    """A convolution with a kernel of the size of the planes in place of a product of them, and its result reshaped."""
+    """Returns a convolution with a kernel of the planes' size, in place of a product of flattened planes; else None."""
     op, graph, wiring = node.quantized, rewriter.graph, rewriter.wiring
     move = wiring.producers.get(node.inputs[0]) if isinstance(op, QMatMul) else None
     if move is None or move.op not in ("Reshape", "Flatten") or not isinstance(op, QMatMul):
@@ -78,7 +79,7 @@ def _of_planes(rewriter: Rewriter, node: Node) -> list[Node] | None:
 
 
 def _between_layers(rewriter: Rewriter, node: Node) -> bool:
-    """True if a move of planes in 8 bits stands between nodes that the NPU may run."""
+    """Returns True if a move of 8-bit planes is between nodes that the NPU may run."""
     if node.quantized is not None or not node.inputs or not node.inputs[0]:
         return False
     graph = rewriter.graph
@@ -93,14 +94,17 @@ def _between_layers(rewriter: Rewriter, node: Node) -> bool:
 
 
 class _Move:
-    """A node that moves data, and the products that do the same."""
+    """A node that moves data, and the products that replace it."""
 
     def __init__(self, rewriter: Rewriter, node: Node) -> None:
         self.rewriter, self.graph, self.wiring, self.node = rewriter, rewriter.graph, rewriter.wiring, node
         self.x, self.y = self.graph.tensor(node.inputs[0]), self.graph.tensor(node.outputs[0])
 
     def products(self) -> list[Node] | None:
-        """The nodes in its place; None where it is none of these moves, takes too many weights, or not for the NPU."""
+        """Returns the nodes that replace the move.
+
+        The result is None for another op, too many weights, or nodes that the NPU does not run.
+        """
         found = self._nodes()
         made = [node for node in found or () if node.quantized is not None]
         if any(self.graph.tensor(node.inputs[1]).size > _MOST_WEIGHTS for node in made):
@@ -108,6 +112,7 @@ class _Move:
         return found if all(self.rewriter.runs_on_npu(node) for node in made) else None
 
     def _nodes(self) -> list[Node] | None:
+        """Returns the nodes that replace the move, without checking them; None for other ops."""
         match self.node.op:
             case "DepthToSpace" | "SpaceToDepth" if len(self.x.shape) == 4:
                 return self._space()
@@ -120,6 +125,7 @@ class _Move:
         return None
 
     def _space(self) -> list[Node]:
+        """Returns the product of a DepthToSpace or SpaceToDepth."""
         block = int(self.node.attrs["blocksize"])
         deep = self.node.op == "DepthToSpace"
         few = (self.y if deep else self.x).shape[1]
@@ -134,7 +140,7 @@ class _Move:
         return [self._conv(op(kernel=(block, block), strides=(block, block), moves=True), weights, self.x, self.y)]
 
     def _shuffled(self) -> list[Node] | None:
-        """The last one of a Reshape into groups, a Transpose of these, and a Reshape back."""
+        """Returns the product of a channel shuffle, whose last node this Reshape is; else None."""
         turned = self.wiring.producers.get(self.x.name)
         split = self.wiring.producers.get(turned.inputs[0]) if turned is not None and turned.op == "Transpose" else None
         if turned is None or split is None or split.op != "Reshape":
@@ -151,7 +157,8 @@ class _Move:
         return [self._selected(source, self.y, places)]
 
     def _parts(self) -> list[Node] | None:
-        """Parts along the channels, where one of them begins within a block; all of a Gather's channels."""
+        """Returns the nodes that cut along the channels, if a part begins within a block, or take those of a Gather; else
+        None."""
         block, gather, chosen = self.rewriter.config.block_in, self.node.op == "Gather", list[Sequence[int]]()
         for number in range(len(self.node.outputs)):
             places = places_of(self.graph, self.node, number)
@@ -170,6 +177,7 @@ class _Move:
         return found
 
     def _padded(self) -> list[Node] | None:
+        """Returns the convolution that pads planes or channels with the zero point; else None."""
         pads, value = (
             (self.graph.const(name) for name in self.node.inputs[1:3]) if len(self.node.inputs) > 2 else (None,) * 2
         )
@@ -188,7 +196,9 @@ class _Move:
         return [self._conv(op, np.ones((channels, 1, 1, 1), np.int8), self.x, self.y)]
 
     def _selected(self, x: Tensor, y: Tensor, places: np.ndarray) -> Node:
+        """Returns the product that gives y the channels `places` of x."""
         return selected(self.graph, self.node, x.name, y.name, places)
 
     def _conv(self, op: QConv | QConvTranspose, weights: np.ndarray, x: Tensor, y: Tensor) -> Node:
+        """Returns the product of x with weights of 0 and 1, as y."""
         return moving(self.graph, self.node, op, weights, x.name, y.name)

@@ -1,4 +1,4 @@
-"""Functions of one 8-bit tensor that differ from channel to channel, between layers of the NPU.
+"""Functions of an 8-bit tensor with a constant for each channel, between layers of the NPU.
 
     PRelu with a slope for each channel  =>  QConv of the negative part, each channel by itself, + a table of the rest
     Mul, Div by one for each channel     =>  QConv, each channel by itself
@@ -25,21 +25,22 @@ from tilewright.compiler.passes.annotate import quant_of
 from tilewright.isa import numerics
 from tilewright.isa.config import NpuConfig
 
-#: Steps of a float32 by which a scale may be off.
+#: Number of neighbouring float32 values that are tried as a scale.
 _NEIGHBOURS = 64
 _FUNCTIONS = {"PRelu": (0,), "Mul": (0, 1), "Div": (0,), "Add": (0, 1), "Sub": (1,)}
-"""Which operands may be the tensor: of x - constant, Add has been made before."""
-#: Of a channel's bias: sums of products are exact far beyond.
+"""Numbers of the operands that may be the tensor; x - constant has become an Add before."""
+#: Largest magnitude of a channel's bias: sums of products are exact far beyond.
 _MOST_ADDED = 1 << 22
 
 
 def lower_per_channel(graph: Graph, config: NpuConfig) -> None:
+    """Replaces functions with a constant for each channel by depthwise convolutions, where these give equal bytes."""
     rewriter = Rewriter(graph, config)
     rewriter.replace_nodes(lambda node: _replaced(rewriter, node) if node.op == "QuantizeLinear" else None)
 
 
 def _replaced(rewriter: Rewriter, quantizer: Node) -> list[Node] | None:
-    """Integer ops that make what a QuantizeLinear makes of such a function; None where it is none, or not exactly."""
+    """Returns integer ops in place of such a function and its QuantizeLinear; None if it is another one, or inexact."""
     graph, wiring = rewriter.graph, rewriter.wiring
     function = wiring.producers.get(quantizer.inputs[0])
     if function is None or function.op not in _FUNCTIONS or len(function.inputs) != 2:
@@ -76,13 +77,13 @@ def _replaced(rewriter: Rewriter, quantizer: Node) -> list[Node] | None:
 
 
 def _has_scale_of(graph: Graph, node: Node, tensor: Tensor) -> bool:
-    """True if a QuantizeLinear or DequantizeLinear has the scale that a tensor has in the graph."""
+    """Returns True if a QuantizeLinear or DequantizeLinear has the scale that a tensor has in the graph."""
     quant = quant_of(graph, node)
     return quant is not None and quant.per_tensor and quant.same_as(tensor.quant)
 
 
 class _ByChannel:
-    """x to y, multiplied by a factor for each channel, by PRelu only where it is negative, or added to it."""
+    """A function of x with a factor or summand for each channel, and the nodes that compute y from x."""
 
     def __init__(
         self, graph: Graph, function: Node, x: Tensor, y: Tensor, factors: np.ndarray, origin: tuple[str, ...]
@@ -92,7 +93,7 @@ class _ByChannel:
         self.from_quant, self.to_quant = x.quant, y.quant
 
     def sum(self, minus: bool) -> list[Node] | None:
-        """Returns the nodes that add a constant to each channel of x; `minus`: that subtract x from it."""
+        """Returns the nodes that add a constant to each channel of x; with `minus` those that subtract x from it."""
         low, high = limits(self.x.dtype)
         centred = np.arange(low, high + 1) - int(self.from_quant.zero_point)
         floats = centred.astype(np.float32) * np.float32(self.from_quant.scale)
@@ -105,8 +106,7 @@ class _ByChannel:
         return [self._conv(self.x.name, scales, self.y.name, -weights if minus else weights, biases)]
 
     def _weight(self, centred: np.ndarray, wanted: np.ndarray) -> tuple[int, int, np.float32] | None:
-        """(weight, bias, scale of the weight) with which the products of a channel are what is wanted; None if there
-        are none."""
+        """Returns the (weight, bias, scale of the weight) with which a channel's products equal `wanted`, or None."""
         zero, (low, high) = int(self.to_quant.zero_point), limits(self.y.dtype)
         steps = float(self.to_quant.scale) / float(self.from_quant.scale)  # of the operand in one of the result
         inner = wanted[(wanted > low) & (wanted < high)]
@@ -124,11 +124,15 @@ class _ByChannel:
         return None
 
     def _scale(self, sums: np.ndarray, wanted: np.ndarray, near: np.float32) -> np.float32 | None:
-        """A scale of weights next to `near` with which these sums are what is wanted."""
+        """Returns a scale of weights near `near` with which sums become the wanted values; None without any."""
         found = self._scales(sums, wanted[:, None], int(self.to_quant.zero_point), np.array([near]))
         return None if found is None else np.float32(found[0])
 
     def nodes(self) -> list[Node] | None:
+        """Returns the nodes that multiply each channel by its factor, or None if they are inexact.
+
+        For PRelu these multiply only negative values of x.
+        """
         low, high = limits(self.x.dtype)
         values, zero = np.arange(low, high + 1), int(self.to_quant.zero_point)
         centred = values - int(self.from_quant.zero_point)
@@ -163,7 +167,7 @@ class _ByChannel:
         ]  # fmt: skip
 
     def _scales(self, sums: np.ndarray, wanted: np.ndarray, zero: int, factors: np.ndarray) -> np.ndarray | None:
-        """Scales of weights, next to these, with which sums are what is wanted, float32 [channels]."""
+        """Returns scales of weights near `factors` with which sums become `wanted`, float32 [channels], or None."""
         lowest, (low, high) = limits(self.y.dtype)[0] + 128, limits(np.dtype(np.int8))
         sx, sy = self.from_quant.scale, self.to_quant.scale
         found, open_ = factors.copy(), np.full(len(factors), True)
@@ -180,7 +184,7 @@ class _ByChannel:
     def _conv(
         self, x: str, scales: np.ndarray, y: str, weights: np.ndarray | None = None, biases: np.ndarray | None = None
     ) -> Node:
-        """Each channel by itself, times a weight (1) plus a bias (0)."""
+        """Returns a depthwise QConv that multiplies each channel by a weight (1 if None) and adds a bias, if any."""
         channels = len(scales)
         quant = Quant.of(scales, np.zeros(channels, np.int64), 0)
         values = np.ones(channels) if weights is None else weights
@@ -190,7 +194,7 @@ class _ByChannel:
         return Node.of(QConv(kernel=(1, 1), group=channels), inputs, [y], self.function.name, self.origin)
 
     def _table(self, results: np.ndarray, y: str) -> Node:
-        """A table from the values in their order."""
+        """Returns a QLut of x whose results are given for x's values in ascending order."""
         places = np.arange(256, dtype=np.uint8).view(self.x.dtype).astype(np.int64) - limits(self.x.dtype)[0]
         table = results[places].astype(self.y.dtype).tobytes()
         return Node.of(QLut(table=table), [self.x.name], [y], self.function.name, self.origin)

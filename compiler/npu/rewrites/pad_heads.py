@@ -31,6 +31,7 @@ _COLUMNS = [0, 2, 3, 1]
 
 
 def pad_heads(graph: Graph, config: NpuConfig) -> None:
+    """Widens attention heads on the NPU to whole blocks of channels, and narrows them again behind the product."""
     found = _Widened(Rewriter(graph, config))
     for node in graph.nodes:
         if not found.product(node):
@@ -40,19 +41,19 @@ def pad_heads(graph: Graph, config: NpuConfig) -> None:
 
 
 def _are_rows(rows: tuple[int, ...], divided: tuple[int, ...]) -> bool:
-    """True if a tensor has the channels of these heads [batch, rows, heads, channels] side by side."""
+    """Returns True if a tensor has the channels of heads [batch, rows, heads, channels] side by side."""
     batch, length, count, depth = divided
     return rows == (batch, length, count * depth) or (batch == 1 and rows == (length, count * depth))
 
 
 @dataclass(frozen=True)
 class _Heads:
-    """Heads of rows that a product reads.
+    """The heads that a product reads.
 
     Attributes:
-        rows: rows of channels that hold them, perhaps with others.
-        first: channel of these rows that they begin with.
-        count, depth: heads, and channels of each.
+        rows: name of the rows of channels that hold them, perhaps with others.
+        first: first channel of these rows.
+        count, depth: number of heads, and channels of each.
         moves: the Reshape and the Transpose that make them.
     """
 
@@ -65,7 +66,15 @@ class _Heads:
 
 @dataclass
 class _Widened:
-    """A graph under change: its new nodes, and those that are not needed any more."""
+    """A graph whose heads are widened.
+
+    Attributes:
+        rewriter: the graph.
+        nodes: its new nodes.
+        gone: `id` of the nodes that are no longer needed.
+        wide: name of the widened rows, by name of the rows and channels of a head.
+        changed: True if any product has been replaced.
+    """
 
     rewriter: Rewriter
     nodes: list[Node] = field(default_factory=list)
@@ -77,7 +86,7 @@ class _Widened:
         self.graph, self.wiring = self.rewriter.graph, self.rewriter.wiring
 
     def product(self, node: Node) -> bool:
-        """Adds a product with wide heads in place of one of narrow ones; False for any other node."""
+        """Adds a product of wide heads in place of one of narrow ones; returns False for any other node."""
         if not isinstance(node.quantized, QMatMul) or len(node.inputs) != 2:
             return False
         if not self.rewriter.runs_on_npu(node):
@@ -96,7 +105,7 @@ class _Widened:
         return True
 
     def _heads(self, name: str, perm: list[int]) -> _Heads | None:
-        """Heads of a depth that does not fill blocks, None where it does or they are none."""
+        """Returns the heads that a product reads if their channels do not fill blocks; else None."""
         turned = self.wiring.producers.get(name)
         if turned is None or turned.op != "Transpose" or turned.attrs.get("perm") != perm:
             return None
@@ -120,7 +129,7 @@ class _Widened:
         return _Heads(rows, first, count, depth, (divided, turned))
 
     def _joined(self, node: Node) -> tuple[Node, Node] | None:
-        """The Transpose and the Reshape that make rows of a product's heads, if nothing else reads these."""
+        """Returns the Transpose and the Reshape that join a product's heads, if they are its only readers, or None."""
         found, name = [], node.outputs[0]
         for _ in range(2):
             readers = self.wiring.readers(name)
@@ -134,10 +143,11 @@ class _Widened:
         return (turned, joined) if _are_rows(self.wiring.shape(name), self.wiring.shape(turned.outputs[0])) else None
 
     def _width(self, depth: int) -> int:
+        """Returns `depth` channels rounded up to whole blocks."""
         return -(-depth // self.rewriter.config.block_in) * self.rewriter.config.block_in
 
     def _widened(self, heads: _Heads, node: Node) -> str:
-        """Returns the same heads with channels of whole blocks."""
+        """Adds the nodes that make heads with channels of whole blocks; returns the name of the result."""
         width, rows = self._width(heads.depth), self._rows(heads.rows, heads.depth, node)
         if self.wiring.shape(heads.rows)[-1] != heads.count * heads.depth:
             first = heads.first // heads.depth * width
@@ -148,7 +158,7 @@ class _Widened:
         return self._mover(turned).transpose(parts, turned.attrs["perm"])
 
     def _rows(self, rows: str, depth: int, node: Node) -> str:
-        """Rows with all their heads as wide as blocks, made once."""
+        """Adds rows with all their heads as wide as blocks, once; returns their name."""
         key = rows, depth
         if key not in self.wide:
             weights = np.eye(self._width(depth), depth, dtype=np.int8)
@@ -156,12 +166,13 @@ class _Widened:
         return self.wide[key]
 
     def _batched(self, rows: str, node: Node) -> str:
-        """Rows [batch, rows, channels]."""
+        """Adds a Reshape of rows to [batch, rows, channels] unless they have a batch; returns the result's name."""
         shape = self.wiring.shape(rows)
         return rows if len(shape) == 3 else self._mover(node).reshape(rows, (1, *shape))
 
     def _by_heads(self, rows: str, weights: np.ndarray, node: Node, made: str = "") -> str:
-        """Rows [batch, rows, channels] whose heads are each multiplied with weights [channels after, before]."""
+        """Adds the product of each head of rows [batch, rows, channels] with weights [channels after, before]; returns
+        the name of the result."""
         x = self.graph.tensor(rows)
         count = x.shape[2] // weights.shape[1]
         mover = self._mover(node)
@@ -173,7 +184,7 @@ class _Widened:
         return mover.transpose(y, ROWS_AS_PLANES, made)
 
     def _mixed(self, node: Node, op: QMatMul, values: _Heads, joined: tuple[Node, Node]) -> None:
-        """A product with wide values, and its heads side by side again, as narrow as they were."""
+        """Adds a product with wide values, and joins its heads to rows as narrow as they were."""
         y, width = self.graph.tensor(node.outputs[0]), self._width(values.depth)
         inputs = [node.inputs[0], self._widened(values, node)]
         product, wide = (self.graph.like(y, f"{y.name}.wide", (*y.shape[:3], width)) for _ in range(2))
@@ -192,5 +203,5 @@ class _Widened:
         self.gone |= {id(move) for move in joined}
 
     def _mover(self, node: Node) -> Mover:
-        """Makes moves in place of a node's."""
+        """Returns the maker of moves in place of a node's."""
         return Mover(self.graph, self.nodes, node.name, node.origin, node.outputs[0])

@@ -1,4 +1,4 @@
-"""`Rewriter`: a graph that is rewritten for one machine, and what its NPU is expected to make and read."""
+"""Rewriter: a graph that is rewritten for one machine, and the tensors that its NPU is expected to make and read."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ class Rewriter:
     Nodes are not placed yet: the NPU is expected to run every node that it supports.
 
     Attributes:
-        wiring: producers and consumers as they were when the rewriter was made, unless `replace_nodes` tracks them.
+        graph: the graph.
+        config: the machine.
+        wiring: producers and consumers when the rewriter was made, unless `replace_nodes` tracks them.
     """
 
     def __init__(self, graph: Graph, config: NpuConfig) -> None:
         self.graph, self.config, self.wiring = graph, config, Wiring.of(graph)
 
     def replace_nodes(self, replacement: Callable[[Node], Sequence[Node] | None], *, track: bool = False) -> bool:
-        """Asks for a replacement of every node, in order; True if any node has been replaced.
+        """Requests a replacement of every node, in order; returns True if any node has been replaced.
 
         Args:
-            replacement: gives the nodes in place of a node; None or none of them where the node stays.
-            track: later nodes are asked for with the wiring after earlier replacements.
+            replacement: returns the nodes in place of a node; None or an empty sequence if the node stays.
+            track: True to update the wiring after each replacement.
         """
         nodes: list[Node] = []
         changed = False
@@ -44,11 +46,11 @@ class Rewriter:
         return changed
 
     def runs_on_npu(self, node: Node) -> bool:
-        """True if the NPU supports a node."""
+        """Returns True if the NPU supports a node."""
         return node.quantized is not None and unsupported_reason(self.graph, node, self.config) is None
 
     def made_by_npu(self, name: str) -> bool:
-        """True if the NPU may make a tensor, or the tensor it is moved out of."""
+        """Returns True if the NPU may make a tensor, or the tensor it is moved out of."""
         producers = self.wiring.producers
         maker = producers.get(name)
         while maker is not None and maker.op in MOVES:
@@ -56,7 +58,7 @@ class Rewriter:
         return maker is not None and self.runs_on_npu(maker)
 
     def read_by_npu(self, name: str) -> bool:
-        """True if the NPU may read a tensor, or a tensor it is moved to."""
+        """Returns True if the NPU may read a tensor, or a tensor it is moved to."""
         left, seen = [name], {name}
         while left:
             for reader in self.wiring.readers(left.pop()):
@@ -68,7 +70,7 @@ class Rewriter:
         return False
 
     def in_planes(self, name: str) -> bool:
-        """True if the NPU may make a tensor with its channels on axis 1."""
+        """Returns True if the NPU may make a tensor with its channels on axis 1."""
         rank = len(self.wiring.shape(name))
         while True:
             maker = self.wiring.producers.get(name)
