@@ -36,12 +36,6 @@ SENTENCES = (
     *("common", "isa", "simulator", "driver", "hw", "fpga", "compiler", "tilewright", "verification", "calibration"),
     *("examples", "tests"),
 )
-#: Folders in them that do not.
-FRAGMENTS = (
-    "compiler/npu/layers/conv.py",
-    "compiler/npu/layers/depthwise_passes.py",
-    "compiler/npu/schedule",
-)
 #: Beginnings of a docstring without a subject: "Of ACT.", "As it is.", "What it was.", "Returns what it is."
 DANGLING = re.compile(
     r"((Returns|Yields) (what|where|which|how|it|those)|Of|Those|These|This|That|They|It|Its|Their|There|What|Whatever"
@@ -63,9 +57,8 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 @pytest.mark.medium
 def test_docstrings_name_their_subject() -> None:
-    paths = [path for name in SENTENCES for path in (ROOT / name).rglob("*.py")]
-    checked = [path for path in paths if not any(path.is_relative_to(ROOT / name) for name in FRAGMENTS)]
-    assert len(checked) > 1200
+    checked = [path for name in SENTENCES for path in (ROOT / name).rglob("*.py")]
+    assert len(checked) > 1400
     assert not [
         f"{path.relative_to(ROOT)}:{line}: {text.splitlines()[0]}"
         for path in checked

@@ -1,7 +1,7 @@
 """Convolutions and matrix products on the array.
 
-Tiles are bands of the output times chunks of channel blocks (`conv_tiling.py`); what is still in a scratchpad is not
-loaded again.
+Tiles are bands of the output times chunks of channel blocks (`conv_tiling.py`); tensors that are still in a scratchpad
+are not loaded again.
 """
 
 from __future__ import annotations
@@ -38,11 +38,13 @@ class ConvLayer(Layer):
     """Convolution or matrix product on the array.
 
     Attributes:
-        phases: convolutions that interleave in the output, one but for transposed convolutions.
-        bias: int32 [O], or [phases, O]. scale: float32 [O]. Of an output of 16 bits, both as VECTOR_WIDE has them.
+        phases: convolutions that interleave in the output: one, except for transposed convolutions.
+        bias: int32 [O], or [phases, O].
+        scale: float32 [O]. For outputs of 16 bits, bias and scale are in the format of VECTOR_WIDE.
         group: groups of channels.
-        fill: the input's zero point, which padding gets.
-        dynamic: where the weights are in memory if they are no constants; those of `phases` then tell the shape only.
+        fill: the input's zero point, the value of padding.
+        dynamic: place of weights made at run time, None for constants; the weights of `phases` then only have their
+            shape.
     """
 
     datapath = "array"
@@ -56,7 +58,7 @@ class ConvLayer(Layer):
     dynamic: DynamicWeights | None = None
 
     def shape(self, config: NpuConfig, span: tuple[int, int] | None = None) -> ConvShape:
-        """Sizes on a machine of the layer, or of its output rows `span`."""
+        """Returns the sizes of the layer on a machine, or of its output rows `span`."""
         return ConvShape(config, self.phases, self.group, self.inputs[0], self.output, span)
 
     def plans(
@@ -70,7 +72,7 @@ class ConvLayer(Layer):
         )  # fmt: skip
 
     def row_sums(self, config: NpuConfig) -> RowSums | None:
-        """Returns how the zero point of a second activation is added: None where it is 0, or by constant tiles."""
+        """Returns the row sums that account for a second activation's zero point; None if they are not used."""
         if self.dynamic is None or self.post.add is not None:
             return None
         return RowSums.of(config, self.dynamic.k, self.dynamic.zero_point, self.shape(config).rows(self.output.cb))
@@ -138,7 +140,11 @@ class ConvEmission:
     """Emission of one layer (or some of its rows), tile by tile, with the input tiles that stay in ACT meanwhile.
 
     Args:
-        alone: nothing else is emitted between its chunks.
+        context: the emission.
+        layer: the layer.
+        tiling: its tiling.
+        part: part of its output, None for all.
+        alone: True if nothing else is emitted between its chunks.
     """
 
     def __init__(
@@ -155,8 +161,10 @@ class ConvEmission:
         self._sums: dict[tuple[int, int, int], Allocation] = {}
 
     def run(self) -> Iterator[None]:
-        """Emits all tiles in the order of the tiling. Where chunks are outside, or there is one band, it stops behind
-        each chunk."""
+        """Emits all tiles in the order of the tiling, and yields wherever a chunk is complete.
+
+        A chunk is complete at once if chunks are outside, or if there is one band.
+        """
         s, tiling = self.s, self.tiling
         end, width = s.first + s.q[0], s.q[1]
         bands = [
@@ -195,13 +203,17 @@ class ConvEmission:
             self._drop_inputs()
 
     def add_channels(self, chosen: range, acc: int) -> None:
-        """Adds the products of some input blocks, which must be in ACT, to sums of the whole output of one image, in
-        ACC from row `acc` on. There is one phase."""
+        """Adds the products of some input blocks in ACT to the sums of one image's whole output, for a single phase.
+
+        Args:
+            chosen: the input blocks.
+            acc: first row of ACC.
+        """
         q = self._whole()
         self._products(q, 0, self._size(q, 0), acc, chosen)
 
     def finish(self, acc: int) -> None:
-        """Makes the output of such sums, some channel blocks at a time (`finishing`)."""
+        """Requantises the sums that `add_channels` made in ACC from row `acc` on, some channel blocks at a time."""
         s, whole = self.s, self._whole()
         size = self._size(whole, 0)
         some, pools = finishing(self.context, self.layer)
@@ -215,6 +227,7 @@ class ConvEmission:
                 self.context.finish_tile(self.layer.output, box, outs[0])
 
     def _whole(self) -> Box:
+        """Returns the box of the phases' rows and columns that all of one image's output has."""
         return Box(self.images[0], 0, self.s.y.cb, self.s.first, self.s.first + self.s.q[0], 0, self.s.q[1])
 
     def _tile(self, q: Box) -> None:
@@ -241,8 +254,7 @@ class ConvEmission:
             self.context.finish_tile(layer.output, part, out)
 
     def _outputs(self, q: Box) -> tuple[list[Box], list[ActTile]]:
-        """Returns the boxes of the output that a tile makes, one for each byte of the values, and room in ACT for
-        them."""
+        """Returns the boxes of the output that a tile makes, one for each byte of the values, and their room in ACT."""
         s = self.s
         rows, columns = s.step
         y1, x1 = min(q.y1 * rows, s.y.h), min(q.x1 * columns, s.y.w)
@@ -251,7 +263,7 @@ class ConvEmission:
         return boxes, [self.context.write_tile(self.layer.output, part) for part in boxes]
 
     def _size(self, q: Box, index: int) -> tuple[int, int]:
-        """Lines and columns of a tile that a phase has."""
+        """Returns the lines and columns of a tile in a phase."""
         s, phase = self.s, self.s.phases[index]
         return min(q.y1, phase.outputs(0, s.y.h)) - q.y0, min(q.x1, phase.outputs(1, s.y.w)) - q.x0
 
@@ -274,14 +286,16 @@ class ConvEmission:
         )  # fmt: skip
 
     def _products(self, q: Box, index: int, size: tuple[int, int], acc: int, chosen: range | None = None) -> None:
-        """Emits the GEMMs of one phase for a tile: all taps and input blocks, piece by piece of the weights. Each byte
-        of the values has sums of its own, made with the same weights.
+        """Emits the GEMMs of one phase for a tile: all taps and input blocks, piece by piece of the weights.
+
+        Each byte of the values has sums of its own, made with the same weights.
 
         Args:
+            q: image, channel blocks, and the rows and columns of the phases.
             index: number of the phase.
-            size: lines and columns of the tile that the phase has.
-            acc: first row of ACC, of the sums of the first byte.
-            chosen: input blocks whose products come on top of those of the blocks before them, None for all.
+            size: lines and columns of the tile in the phase.
+            acc: first row of ACC, for the sums of the first byte.
+            chosen: input blocks whose products are added to those of the blocks before them, None for all.
         """
         s, tiling = self.s, self.tiling
         part = PhaseTile(s, q, index, size, acc)
@@ -308,10 +322,10 @@ class ConvEmission:
         return tile
 
     def _piece(self, part: PhaseTile, tile: ActTile, blocks: range, byte: int, row_acc: int | None) -> None:
-        """Emits the products of a piece of the weights: input blocks `blocks`, which `tile` holds a byte of.
+        """Emits the products of a piece of the weights: input blocks `blocks`, of which `tile` holds one byte.
 
         Args:
-            row_acc: as `_begin_row_sums` gives it.
+            row_acc: result of `_begin_row_sums`.
         """
         context, q = self.context, part.q
         wgt = self.constants.weights(q.n, part.index, q.block, part.rows, blocks.start, len(blocks))
@@ -332,7 +346,7 @@ class ConvEmission:
             add_by_tiles(context, k, zero_point, origin, tile.plane, outer, blocks.start, len(blocks), part.acc)
 
     def _begin_row_sums(self, part: PhaseTile) -> int | None:
-        """Returns the first row of ACC for the sums of a band's rows, None where there are none or they are made."""
+        """Returns the first row of ACC for the sums of a band's rows; None if there are no sums or they exist."""
         if self._row_sums is None or part.band in self._sums:
             return None
         acc = self.context.accumulators.take(part.pixels * self.s.narrow)
@@ -340,7 +354,7 @@ class ConvEmission:
         return acc
 
     def _correct_row_sums(self, part: PhaseTile, row_acc: int | None) -> None:
-        """Adds what the zero point of the second operand makes of the sums of rows."""
+        """Adds the part of the second operand's zero point, from the sums of rows."""
         sums = self._row_sums
         if sums is None:
             return
@@ -353,7 +367,7 @@ class ConvEmission:
         sums.correct(self.context, quotients + pixels, by_output, part.acc)
 
     def _rest_products(self, part: PhaseTile, tile: ActTile, blocks: range, outer: list[Loop], wgt: int) -> None:
-        """Adds the products of single tiles, which lie in WGT behind the others of a piece, from `wgt` on."""
+        """Adds the products of single tiles, which are in WGT behind a piece's other tiles, from `wgt` on."""
         config, dilation, (lines, columns) = self.context.config, part.phase.dilation, part.size
         m, block, first = self.s.narrow, part.q.block, blocks.start
         singles = self.constants.rest(part.index, block, part.rows, first, len(blocks))
@@ -365,6 +379,7 @@ class ConvEmission:
             self.context.emitter.gemm(where, wgt + at, target, [], outer[:2], accumulate=True)
 
     def _drop_inputs(self) -> None:
+        """Frees the input tiles and row sums in ACT."""
         for tile in self._inputs.values():
             self.context.release(tile)
         self._inputs.clear()
@@ -374,8 +389,10 @@ class ConvEmission:
 
 
 def finishing(context: Context, layer: ConvLayer) -> tuple[int, Pools]:
-    """Channel blocks that are made at a time of the sums of one image, as many as half of PRM has biases for, and the
-    rows of ACT that they take."""
+    """Returns the channel blocks whose sums are requantised at a time, and the ACT rows that they take.
+
+    There are as many as half of PRM has biases for.
+    """
     s = layer.shape(context.config)
     some = max(s.unit, min(s.y.cb, context.config.prm_rows // 2) // s.unit * s.unit)
     rows = min(2, -(-s.y.cb // some)) * min(some, s.y.cb) * s.y.h * s.y.w

@@ -103,8 +103,7 @@ class ConvConstants:
         return at
 
     def _whole(self, index: int) -> bool:
-        """Returns True if programs share the weights of a phase as one constant: those of an ordinary matrix
-        product."""
+        """Returns True if programs share the weights of a phase as one constant, those of an ordinary product."""
         if not self.context.constants.shared or self.layer.dynamic is not None:
             return False
         phase, s = self.s.phases[index], self.s

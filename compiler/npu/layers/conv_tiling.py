@@ -1,4 +1,4 @@
-"""Tile sizes of convolutions and matrix products: what a tile needs on a machine, and how many cycles it may take.
+"""Tile sizes of convolutions and matrix products: the room a tile needs on a machine, and its estimated cycles.
 
 The output is cut into bands of rows (and columns where one row is too long) and chunks of channel blocks; weights of a
 chunk come in pieces of input-channel blocks so that loads overlap products.
@@ -21,9 +21,9 @@ from tilewright.compiler.npu.views import View
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.timing import MemoryTiming
 
-#: Estimated cycles one tile costs besides its work: starting four engines one after another.
+#: Estimated cycles of one tile besides its work: starting four engines one after another.
 _TILE_OVERHEAD = 40
-#: Cycles that an instruction for a single tile costs besides its products.
+#: Cycles of an instruction for a single tile besides its products.
 _REST_OVERHEAD = 10
 #: Rows of bands that hold only a part of each row, and the parts that rows are cut into.
 _SHORT_BANDS = {1, 2, 3, 4, 6, 8}
@@ -33,11 +33,12 @@ _PIECE_PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 
 @dataclass
 class Phase:
-    """One regular convolution: input row of tap ky at output index q is q*stride - pad + ky*dilation.
+    """One ordinary convolution: the input row of tap ky at output index q is q*stride - pad + ky*dilation.
 
     Attributes:
-        weights: int8 [sets, O, C/group, kh, kw]; the sets add up (a zero point that does not fit one set).
-        rest: what comes on top of them.
+        weights: int8 [sets, O, C/group, kh, kw]; the sets add up (several if one does not hold weight minus zero
+            point).
+        rest: further weights to add, as single tiles; None without any.
         pad, stride, dilation: (rows, columns).
         out_step, out_start: output row is q*out_step + out_start (transposed convolutions interleave phases).
     """
@@ -52,9 +53,13 @@ class Phase:
 
     @staticmethod
     def of(sets: np.ndarray, group: int, config: NpuConfig, pad: tuple[int, int], **geometry: Any) -> Phase:
-        """A phase of sets of weights, all but the first as a rest where they are nearly all zeros.
+        """Returns a phase of sets of weights, with all but the first as a rest if they are nearly all zeros.
 
         Args:
+            sets: int8 [sets, O, C/group, kh, kw].
+            group: groups of channels.
+            config: the machine.
+            pad: (rows, columns).
             geometry: `stride`, `dilation`, `out_step` and `out_start`.
         """
         rest = Rest.of(sets[1:], group, config) if len(sets) > 1 else None
@@ -64,35 +69,40 @@ class Phase:
 
     @property
     def rest_tiles(self) -> int:
-        """Tiles of the rest."""
+        """The number of tiles of the rest."""
         return 0 if self.rest is None else len(self.rest.tiles)
 
     @property
     def kernel(self) -> tuple[int, int]:
+        """The rows and columns of the kernel."""
         return self.weights.shape[3], self.weights.shape[4]
 
     @property
     def window(self) -> SlidingWindow:
+        """The window that slides over the input."""
         return SlidingWindow(self.kernel, self.pad, self.stride, self.dilation)
 
     def outputs(self, axis: int, size: int) -> int:
-        """Values of q along `axis` for an output of `size`."""
+        """Returns the number of values of q along `axis` for an output of `size`."""
         return -(-(size - self.out_start[axis]) // self.out_step[axis])
 
 
 def longest(phases: list[Phase], y: View) -> tuple[int, int]:
-    """Values of q along rows and columns that all phases together walk: those of the longest."""
+    """Returns the rows and columns of q in the longest phase, which all phases walk together."""
     rows, columns = (max(p.outputs(axis, size) for p in phases) for axis, size in ((0, y.h), (1, y.w)))
     return rows, columns
 
 
 class ConvTiling(NamedTuple):
-    """Tiles of a convolution: band rows and columns (in q), channel blocks per chunk, input blocks per weight piece.
+    """Tiles of a convolution.
 
     Attributes:
+        lines, columns: rows and columns of a band, in q.
+        blocks: channel blocks of a chunk.
+        piece: input blocks of a piece of weights.
         bands_outer: order of the two outer loops. Bands outside: an input tile stays, weights pass by; chunks outside:
             weights stay, input passes by.
-        keep_input: input tiles stay while all chunks pass.
+        keep_input: True if input tiles stay while all chunks pass.
     """
 
     lines: int
@@ -111,12 +121,15 @@ class ConvShape:
     """Sizes of a convolution on a machine, and the rows its tiles need.
 
     Args:
-        x, y: input and output.
+        config: the machine.
+        phases: the phases.
+        group: groups of channels.
+        x, y: views of input and output.
         span: rows of q (first, end) that are made, None for all.
 
     Attributes:
-        x, y: of values of several bytes, the channel blocks of the first one.
-        bytes: of a value.
+        x, y: views of the values' first byte.
+        bytes: bytes of a value.
     """
 
     def __init__(
@@ -146,7 +159,7 @@ class ConvShape:
         self._windows = [p.window for p in phases]
 
     def input_range(self, block: int) -> tuple[int, int]:
-        """(first, count) of the input blocks that the unit of output blocks at `block` needs."""
+        """Returns the (first, count) of the input blocks that the unit of output blocks at `block` needs."""
         if not self.grouped:
             return 0, self.x.cb
         bi = self.config.block_in
@@ -157,16 +170,16 @@ class ConvShape:
         return first, last - first + 1
 
     def rows(self, blocks: int) -> int:
-        """GEMM output blocks for `blocks` channel blocks."""
+        """Returns the GEMM output blocks of `blocks` channel blocks."""
         return -(-blocks // self.wide) * self.narrow
 
     def input_span(self, first: int, end: int, axis: int) -> tuple[int, int]:
-        """Input rows (axis 0) or columns (1) that q from `first` to before `end` need in any phase."""
+        """Returns the input rows (axis 0) or columns (1) that q from `first` to before `end` need in any phase."""
         spans = [window.span(first, end, axis) for window in self._windows]
         return min(low for low, _ in spans), max(high for _, high in spans)
 
     def input_sizes(self, lengths: np.ndarray, axis: int) -> np.ndarray:
-        """Returns the input rows (axis 0) or columns (1) that so many q need in any phase, int64 as `lengths`."""
+        """Returns the input rows (axis 0) or columns (1) that `lengths` values of q need, int64 as `lengths`."""
         ends: np.ndarray = np.max([window.span(0, lengths, axis)[1] for window in self._windows], axis=0)
         return ends - min(window.span(0, 1, axis)[0] for window in self._windows)
 
@@ -183,15 +196,17 @@ def conv_plans(
     memory: MemoryTiming,
     row_sums: bool = False,
 ) -> PlanTable[ConvTiling]:
-    """Returns the plans that fit `budget` ACT rows: each one estimated to take fewer cycles than those before it, or
-    all of them.
+    """Returns the plans that fit `budget` ACT rows, each estimated to take fewer cycles than those before it.
 
     Args:
+        s: sizes of the layer.
+        budget: rows of ACT.
         acc_rows: rows of ACC.
-        resident_in, resident_out: input and output lie in ACT already.
-        load_operand: the second operand of a fused Add comes from memory.
-        memory: as the program will find it.
-        row_sums: a tile has sums of its rows (`RowSums`).
+        resident_in, resident_out: True if input and output are in ACT already.
+        load_operand: True if the second operand of a fused Add comes from external memory.
+        every: True to return all plans that fit.
+        memory: timing of the memory that the program will run with.
+        row_sums: True if a tile has sums of its rows (`RowSums`).
     """
     config = s.config
     n, blocks, in_blocks, phases = s.images, s.y.cb, s.in_blocks, len(s.phases)
@@ -255,8 +270,11 @@ def conv_plans(
 
 
 def _bands_and_chunks(s: ConvShape, every: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Returns all bands with all chunks: rows and columns of a band, channel blocks of a chunk and the GEMM output
-    blocks they take, int64 [bands x chunks] each, largest first."""
+    """Returns all pairs of a band and a chunk, largest first, int64 [bands x chunks] each.
+
+    Returns:
+        (rows and columns of a band, channel blocks of a chunk, GEMM output blocks of the chunk).
+    """
     short = {lines for lines in even_parts(s.q[0]) if lines in _SHORT_BANDS}
     cuts = list(bands(*s.q, short, _ROW_PARTS))
     longer = -(-3 * s.q[0] // 4)
@@ -269,7 +287,7 @@ def _bands_and_chunks(s: ConvShape, every: bool) -> tuple[np.ndarray, np.ndarray
 
 
 def _chunks(blocks: int, unit: int, grouped: bool) -> Iterator[int]:
-    """Channel blocks per chunk, largest first: multiples of `unit`; one unit where groups have their own input."""
+    """Yields the channel blocks of a chunk, largest first: multiples of `unit`, or a unit if groups have own inputs."""
     if grouped:
         yield unit
         return
@@ -282,7 +300,7 @@ def _chunks(blocks: int, unit: int, grouped: bool) -> Iterator[int]:
 
 
 def _pieces(blocks: int) -> Iterator[int]:
-    """Input blocks per piece of weights, largest first."""
+    """Yields the input blocks of a piece of weights, largest first."""
     seen = set()
     for parts in _PIECE_PARTS:
         piece = max(1, -(-blocks // parts))

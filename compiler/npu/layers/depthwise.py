@@ -1,4 +1,4 @@
-"""Depthwise convolutions in the array's window mode (`depthwise_passes.py` tells how it works)."""
+"""Depthwise convolutions in the array's window mode (`depthwise_passes.py` explains it)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tilewright.compiler.npu.views import View
 from tilewright.isa.config import NpuConfig
 
 _TILE_OVERHEAD = 15
-#: Cycles besides its weights of an instruction for an output that misses padding.
+#: Cycles of an instruction for an output that misses padding, besides those of its weights.
 _CORNER_OVERHEAD = 10
 #: Rows of bands that hold only a part of each row, and the parts that rows are cut into.
 _SHORT_BANDS = (1, 2, 4, 6, 8, 12)
@@ -36,8 +36,12 @@ _ROW_PARTS = (2, 3, 4, 8, 16, 32, 64)
 
 
 class WindowTiling(NamedTuple):
-    """Tiles of a layer in the array's window mode: rows, columns and channel blocks of the output, and whether padding
-    between two lines of pushes is pushed once."""
+    """Tiles of a layer in the array's window mode.
+
+    Attributes:
+        lines, columns, blocks: rows, columns and channel blocks of the output in a tile.
+        shared: True if padding between two lines of pushes is pushed once.
+    """
 
     lines: int
     columns: int
@@ -46,6 +50,7 @@ class WindowTiling(NamedTuple):
 
     @property
     def plane(self) -> PlaneTiling:
+        """The size of the tiles."""
         return PlaneTiling(self.lines, self.columns, self.blocks)
 
     def __str__(self) -> str:
@@ -57,11 +62,12 @@ class DepthwiseLayer(Layer):
     """Depthwise convolution (multiplier 1) in the array's window mode.
 
     Attributes:
-        weights: int8 [C, kh, kw]. bias: int32 [C]. scale: float32 [C]. Of an output of 16 bits, bias and scale as
-            VECTOR_WIDE has them.
+        weights: int8 [C, kh, kw].
+        bias: int32 [C].
+        scale: float32 [C]. For outputs of 16 bits, bias and scale are in the format of VECTOR_WIDE.
         pad, stride, dilation: (rows, columns).
-        fill: the input's zero point, which padding gets.
-        rest: what comes on top of the weights; its blocks of channels are pushed once more.
+        fill: the input's zero point, the value of padding.
+        rest: further weights to add; their channel blocks are pushed once more. None without any.
     """
 
     datapath = "window"
@@ -85,6 +91,7 @@ class DepthwiseLayer(Layer):
 
     @property
     def window(self) -> SlidingWindow:
+        """The window that slides over the input."""
         return SlidingWindow((self.weights.shape[1], self.weights.shape[2]), self.pad, self.stride, self.dilation)
 
     def plans(
@@ -148,11 +155,15 @@ class DepthwiseLayer(Layer):
         return PlanTable.of(WindowTiling, (lines, columns, blocks, shared != 0), pools, cycles, fits)
 
     def _ways(self, config: NpuConfig, cuts: list[tuple[int, int]], acc_rows: int) -> np.ndarray:
-        """Returns the ways to make bands of some sizes: rows and columns of a band, whether padding is shared, passes,
-        pushes for each channel block, outputs that miss padding, and channel blocks, int64 [7, ways].
+        """Returns the ways to make bands of some sizes, int64 [7, ways].
+
+        The rows are: rows and columns of a band, 1 if padding is shared, passes, pushes for each channel block, outputs
+        that miss padding, channel blocks.
 
         Args:
-            acc_rows: of ACC, which a band has to fit.
+            config: the machine.
+            cuts: (rows, columns) of bands.
+            acc_rows: rows of ACC, which a band has to fit.
         """
         y, found = self.output.first_bytes, []
         for lines, columns in cuts:
@@ -169,7 +180,7 @@ class DepthwiseLayer(Layer):
         return np.array(found, np.int64).reshape(-1, 7).T
 
     def emit(self, context: Context, plan: TilePlan[Any], part: OutputPart | None = None) -> None:
-        """Channel blocks outside (their weights stay), bands inside."""
+        """Emits the layer with channel blocks outside (their weights stay) and bands inside."""
         with context.pools(plan.pools):
             y = self.output.first_bytes
             for box in box_tiles(context, y, plan.tiling.plane, part, self.equal_blocks):
@@ -199,6 +210,7 @@ class DepthwiseLayer(Layer):
             yield minimum_constants([self.weights], [self.rest], self.bias, self.scale)
 
     def _emit_tile(self, context: Context, box: Box, shared: bool) -> None:
+        """Emits one box of the output."""
         config, window = context.config, self.window
         columns, pixels = box.columns, box.lines * box.columns
         parts = [box.behind(byte * self.output.first_bytes.cb) for byte in range(self.output.bytes)]
@@ -226,7 +238,7 @@ class DepthwiseLayer(Layer):
             context.finish_tile(self.output, part, out)
 
     def _passes(self, config: NpuConfig, out: Box, shared: bool) -> tuple[tuple[WindowPass, ...], int]:
-        """The passes for a box of the output, and their pushes per channel block."""
+        """Returns the passes for a box of the output, and their pushes per channel block."""
         x, box, pads = self.inputs[0], self.window.box(out), NO_PADS
         if shared and self.rest is None:  # else there is one instruction for each block: each would miss some padding
             pads = Pads(max(0, -box.y0), max(0, box.y1 - x.h)), Pads(max(0, -box.x0), max(0, box.x1 - x.w))
@@ -262,7 +274,9 @@ class DepthwiseLayer(Layer):
 
         Args:
             acc: first vector of `dw_lanes` sums in ACC.
-            again: as `_again` has it.
+            p: the pass.
+            again: result of `_again`.
+            accumulate: True to add to the sums of passes before.
         """
         config = context.config
         slices = config.dw_slices
@@ -296,7 +310,7 @@ class DepthwiseLayer(Layer):
                     origin + block * tile.plane, single + i, acc + s + block * pixels * slices, loops,
                     start=start, step=step, lanes_slice=s, delay=delay, accumulate=True,
                 )  # fmt: skip
-        # What the padding before the first line adds; other blocks have it from the block before them.
+        # The part of the padding before the first line; other blocks have it from the block before them.
         missing, tiles = len(self._missing(p)), wgt + (box.blocks + len(again)) * slices
         for s, output in itertools.product(range(slices), range(missing)):
             context.emitter.depthwise(
@@ -306,16 +320,17 @@ class DepthwiseLayer(Layer):
             )  # fmt: skip
 
     def _missing(self, p: WindowPass) -> np.ndarray:
-        """`p.missing()`, or none where the padding adds nothing: where all of its bytes are 0."""
+        """Returns `p.missing()`, or no outputs if the padding adds nothing because all of its bytes are 0."""
         missing = p.missing()
         return missing if any(self.inputs[0].fills(self.fill)) else missing[:0]
 
     @property
     def _sets(self) -> int:
+        """The number of sets of the rest."""
         return self.rest.sets if self.rest is not None else 0
 
     def _again(self, box: Box, p: WindowPass) -> list[tuple[int, int]]:
-        """(set, block of channels) that one pass pushes once more: those with a weight under its taps."""
+        """Returns the (set, channel block) pairs that one pass pushes once more: those with a weight under its taps."""
         if self.rest is None:
             return []
         rows, columns = ([g.first + i * g.every for i in range(g.taps)] for g in (p.rows, p.columns))
@@ -327,8 +342,11 @@ class DepthwiseLayer(Layer):
     def _load_weights(
         self, context: Context, box: Box, p: WindowPass, length: int, again: list[tuple[int, int]]
     ) -> int:
-        """Tiles [slice][block] of [lane][slot] for one pass with lines of `length` pushes, behind them
-        [slice][once more] and [slice][output with missing taps], where a tap has the slot of its push of padding."""
+        """Loads the tiles for one pass with lines of `length` pushes into WGT, if missing; returns the first row.
+
+        They are [slice][block] of [lane][slot], then [slice][once more] and [slice][output with missing taps], where a
+        tap has the slot of its push of padding.
+        """
         config = context.config
         slots = Slots.of(config)
         key = (id(self), box.block, box.blocks, p.along, p.across, p.axis, p.shared, length)
@@ -361,13 +379,14 @@ class DepthwiseLayer(Layer):
         return context.load_weights(key, (box.blocks + len(again) + len(missing)) * config.dw_slices, make)
 
     def _block_weights(self, block: int, blocks: int, block_in: int) -> np.ndarray:
-        """int8 [blocks * block_in, kh, kw], zeros where there are no channels."""
+        """Returns the weights of channel blocks, int8 [blocks * block_in, kh, kw], zeros in lanes without a channel."""
         c0, c1 = block * block_in, min((block + blocks) * block_in, self.weights.shape[0])
         w = np.zeros((blocks * block_in, *self.weights.shape[1:]), np.int8)
         w[: c1 - c0] = self.weights[c0:c1]
         return w
 
     def _load_params(self, context: Context, box: Box) -> int:
+        """Loads the biases and scales of a box into PRM unless they are there; returns the first row."""
         lanes = context.config.block_in
         return context.load_params(
             (id(self), box.block, box.blocks), box.blocks,
@@ -381,19 +400,24 @@ def _cuts(y: View, height: int) -> list[tuple[int, int]]:
 
 
 def _acc_rows(config: NpuConfig, pixels: Size, blocks: Size) -> Size:
-    """Returns the rows of ACC that so many sums take in each of so many channel blocks."""
+    """Returns the rows of ACC that `pixels` sums take in each of `blocks` channel blocks."""
     rows: Size = -(-pixels * blocks * config.block_in // config.block_out)
     return rows
 
 
 def _tap(p: WindowPass, i: int, j: int) -> tuple[int, int]:
-    """(row, column) in the kernel of tap i along the lines and j across them."""
+    """Returns the (row, column) in the kernel of tap i along the lines and j across them."""
     along, across = p.along.first + i * p.along.every, p.across.first + j * p.across.every
     return (along, across) if p.axis == 0 else (across, along)
 
 
 def _packed(config: NpuConfig, w: np.ndarray, taps: Iterable[tuple[int, tuple[int, int]]]) -> np.ndarray:
-    """Tiles [slice][block] of [lane][slot], each (slot, tap) of `taps` with its weights of w, [channels, kh, kw]."""
+    """Returns tiles [slice][block] of [lane][slot] with weights of some taps.
+
+    Args:
+        w: weights [channels, kh, kw].
+        taps: (slot, (row, column) in the kernel) of each tap.
+    """
     blocks = len(w) // config.block_in
     tiles = np.zeros((blocks, config.dw_slices, config.block_out, config.block_in), np.int8)
     per_lane = w.reshape(blocks, config.dw_slices, config.dw_lanes, *w.shape[1:])

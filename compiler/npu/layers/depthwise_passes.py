@@ -34,6 +34,9 @@ class TapGroup(NamedTuple):
     """Taps of one axis that share a pass: first, first + every, ... (`taps` of them).
 
     Attributes:
+        first: first tap.
+        every: distance between neighbouring taps in the kernel.
+        taps: number of taps.
         push: input positions between neighbouring pushes.
         lag: pushes between neighbouring taps.
         emit: pushes between neighbouring outputs.
@@ -48,11 +51,11 @@ class TapGroup(NamedTuple):
 
     @property
     def reach(self) -> int:
-        """Pushes from the oldest to the newest tap."""
+        """The pushes from the oldest to the newest tap."""
         return (self.taps - 1) * self.lag
 
     def pushes(self, outputs: int) -> int:
-        """Pushes that so many outputs take."""
+        """Returns the number of pushes for `outputs` outputs."""
         return (outputs - 1) * self.emit + self.reach + 1
 
 
@@ -62,8 +65,8 @@ class Slots:
 
     Attributes:
         count: vectors it multiplies.
-        segment: those between two delay lines.
-        longest: pushes by which a line delays at most; 0 = there are none.
+        segment: vectors between two delay lines.
+        longest: largest number of pushes that a line delays by; 0 without delay lines.
     """
 
     count: int
@@ -72,10 +75,14 @@ class Slots:
 
     @classmethod
     def of(cls, config: NpuConfig) -> Slots:
+        """Returns the window of a machine."""
         return cls(config.block_in, config.window_segment, config.window_delay)
 
     def length(self, along: TapGroup, across: TapGroup) -> int | None:
-        """Most pushes in a line, None if nothing limits them; less than `along.reach` if these taps do not fit."""
+        """Returns the largest number of pushes in a line, None without a limit.
+
+        It is less than `along.reach` if the taps do not fit the window.
+        """
         if across.reach == 0:
             return None if along.reach < self.count else 0
         together = (self.count - 1 - along.reach) // across.reach
@@ -92,19 +99,28 @@ class Slots:
         return min(across.lag * length - self.segment, self.longest)
 
     def slot(self, along: TapGroup, across: TapGroup, length: int, back: int, lines: int) -> int:
-        """Returns the window slot of the tap `back` taps and `lines` lines older than the newest, for lines of `length`
-        pushes."""
+        """Returns the window slot of a tap.
+
+        Args:
+            along, across: taps along and across the lines.
+            length: pushes of a line.
+            back, lines: taps along, and taps across, from the newest tap to this one.
+        """
         return lines * (across.lag * length - self.delay(along, across, length)) + back * along.lag
 
 
 class Pads(NamedTuple):
-    """Padding that a box of the input has along an axis, before its first and behind its last vector."""
+    """Padding of a box of the input along an axis.
+
+    Attributes:
+        before, behind: vectors before its first and behind its last vector.
+    """
 
     before: int
     behind: int
 
 
-#: Every push of padding is made.
+#: No padding that is pushed once for two lines.
 NO_PADS = (Pads(0, 0), Pads(0, 0))
 
 
@@ -112,9 +128,10 @@ class WindowPass(NamedTuple):
     """One group of taps along the lines of pushes with one group across them.
 
     Attributes:
-        axis: of the lines: 0 = they are pieces of columns, 1 = of rows.
+        along, across: the taps.
+        axis: axis of the lines: 0 = they are pieces of columns, 1 = of rows.
         strip: outputs per line of pushes.
-        shared: pushes of padding behind a line that stand for those before the next one.
+        shared: pushes of padding behind a line that also serve as those before the next one.
     """
 
     along: TapGroup
@@ -125,21 +142,23 @@ class WindowPass(NamedTuple):
 
     @property
     def rows(self) -> TapGroup:
-        """Taps along columns."""
+        """The taps along columns."""
         return (self.along, self.across)[self.axis]
 
     @property
     def columns(self) -> TapGroup:
-        """Taps along rows."""
+        """The taps along rows."""
         return (self.across, self.along)[self.axis]
 
     def length(self, outputs: int) -> int:
-        """Pushes of a line for so many outputs."""
+        """Returns the pushes of a line for `outputs` outputs."""
         return self.along.pushes(outputs) - self.shared
 
     def missing(self) -> np.ndarray:
-        """Returns which taps of the oldest line lie in the padding that is not pushed before the first line, bool
-        [outputs of it that miss some, taps]."""
+        """Returns the taps that lie in padding not pushed before the first line, bool [outputs, taps].
+
+        The outputs are those of the first line that miss some taps.
+        """
         return _missing(self.shared, self.along)
 
 
@@ -151,7 +170,7 @@ def _missing(shared: int, along: TapGroup) -> np.ndarray:
 
 
 def _axis_options(kernel: int, stride: int, dilation: int) -> Iterator[list[TapGroup]]:
-    """Ways to cut the taps of one axis into groups."""
+    """Yields the ways to cut the taps of one axis into groups."""
     if stride <= _MAX_STEP:
         for parts in range(1, kernel + 1):
             size = -(-kernel // parts)
@@ -175,10 +194,13 @@ def _axis_options(kernel: int, stride: int, dilation: int) -> Iterator[list[TapG
 def plan_passes(
     slots: Slots, window: SlidingWindow, out: tuple[int, int], pads: tuple[Pads, Pads] = NO_PADS
 ) -> tuple[tuple[WindowPass, ...], int]:
-    """The cheapest passes for a band of `out` rows and columns, and their pushes per channel block.
+    """Returns the cheapest passes for a band of `out` rows and columns, and their pushes per channel block.
 
     Args:
-        pads: of the band's input along columns and along rows, as far as it may be pushed once for two lines.
+        slots: the machine's window.
+        window: the sliding window of the layer.
+        out: rows and columns of the output.
+        pads: padding of the band's input along columns and rows that may be pushed once for two lines.
     """
     kernel, stride, dilation = window.kernel, window.stride, window.dilation
     best: tuple[tuple[WindowPass, ...], int] | None = None
@@ -210,8 +232,9 @@ def plan_passes(
 
 
 def _shared(along: TapGroup, outputs: int, dilation: int, extent: int, pads: Pads) -> int:
-    """Pushes at the end of a line that can stand for those before the next: padding, both of them, and no more than the
-    outputs of one line miss.
+    """Returns the pushes at the end of a line that can also serve as those before the next line.
+
+    Both are padding, and they are no more than the outputs of one line miss.
 
     Args:
         extent: vectors of the input along the line, padding included.
@@ -225,7 +248,7 @@ def _shared(along: TapGroup, outputs: int, dilation: int, extent: int, pads: Pad
 def _best_pass(
     slots: Slots, along: TapGroup, across: TapGroup, axis: int, out: tuple[int, int], shared: int
 ) -> tuple[WindowPass, int] | None:
-    """The cheapest pass over `out` outputs along and across, and its pushes; None if these taps do not fit."""
+    """Returns the cheapest pass over `out` outputs along and across, and its pushes; None if these taps do not fit."""
     strip = _best_strip(slots, along, across, out)
     best = None if strip is None else (WindowPass(along, across, axis, strip[0]), strip[1])
     if shared and max(along.reach, across.reach) <= _MAX_START:
@@ -239,7 +262,7 @@ def _best_pass(
 
 
 def _best_strip(slots: Slots, along: TapGroup, across: TapGroup, out: tuple[int, int]) -> tuple[int, int] | None:
-    """(outputs per line of pushes, pushes) of the cheapest pass, None if these taps do not fit the window.
+    """Returns the (outputs per line of pushes, pushes) of the cheapest pass; None if these taps do not fit the window.
 
     A plane in n strips takes lines * emit + n * (reach + 1 - emit) pushes per line, and 2 more for each strip.
     """

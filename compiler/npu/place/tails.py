@@ -138,8 +138,7 @@ def _find_tails(wiring: Wiring, placement: Placement) -> dict[str, list[Node]]:
 
 
 def _can_add(wiring: Wiring, head: Node, add: Node, value: str) -> bool:
-    """Returns True if the Add's other operand has the shape of the head's result: VECTOR reads both with equal
-    loops."""
+    """Returns True if the Add's other operand has the shape of the head's result, so that VECTOR walks both alike."""
     a, b = add.inputs
     if a == b:
         return False

@@ -1,1 +1,1 @@
-"""Schedules of the layers of a step: residency, fusion and their search, without knowledge of any kind of layer."""
+"""Schedules of the layers of a step: residency, fusion, and the search for them, for any kind of layer."""

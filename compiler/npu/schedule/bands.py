@@ -1,9 +1,10 @@
-"""Bands: how fused layers run a few rows at a time, so that the tensors between them never leave ACT.
+"""Bands: fused layers run a few rows at a time, so that the tensors between them never leave ACT.
 
-For every band of rows of the last output, each layer makes the rows that its readers need and that are not there yet.
-Every tensor in between has a buffer in ACT; one that VECTOR makes for the array has two in turn where there is room, so
-that VECTOR makes a band while the array works on the one before. The lines that a later band needs again (two lines of
-a 3x3, say) are moved to the start of the buffer by VECTOR, which is cheaper than computing or loading them twice.
+For every band of rows of the last output, each layer makes the rows that its readers need and that do not exist yet.
+Every tensor in between has a buffer in ACT. A tensor that VECTOR makes for the array has two buffers in turn where
+there is room, so that VECTOR makes a band while the array works on the one before. The lines that a later band needs
+again (two lines of a 3x3, say) are moved to the start of the buffer by VECTOR, which is cheaper than computing or
+loading them twice.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tilewright.compiler.npu.schedule.parts import emit_part
 from tilewright.compiler.npu.views import View, same_box
 from tilewright.isa.instructions import Engine, Source
 
-#: Part of the largest gap of ACT that second buffers may leave the tensors between with.
+#: Largest share of ACT's largest gap that buffers may take with second ones.
 _ROOM = 0.75
 
 
@@ -33,9 +34,10 @@ class Between:
     """A tensor between layers of a group.
 
     Attributes:
+        view: the tensor.
         maker: number of the layer in the group that makes it.
-        readers: (number of a layer that reads it, True where its window moves over the tensor; False where row y of
-            the output needs row y).
+        readers: (number of a layer that reads it, True where its window moves over the tensor; False where row y of the
+            output needs row y).
         left, right, fill: columns of padding, and their value.
     """
 
@@ -49,8 +51,13 @@ class Between:
 
 @dataclass(frozen=True)
 class LayerGroup:
-    """Layers that run together, `step` rows of the last output at a time, or by channels (`channels.py`), with step 0;
-    or one layer alone, with step 0."""
+    """Layers that run together, or a single layer.
+
+    Attributes:
+        layers: the layers in order.
+        between: the tensors between them.
+        step: rows of the last output per band; 0 for a group by channels (`channels.py`) and for a single layer.
+    """
 
     layers: tuple[Layer, ...]
     between: tuple[Between, ...] = ()
@@ -58,29 +65,33 @@ class LayerGroup:
 
     @property
     def fused(self) -> bool:
+        """True if there are several layers."""
         return len(self.layers) > 1
 
     @property
     def by_channel(self) -> bool:
+        """True if several layers run some channel blocks at a time."""
         return self.fused and not self.step
 
     @property
     def apart(self) -> bool:
-        """Each layer runs as it would alone: there is one, or bands are whole images."""
+        """True if each layer runs as it would alone: there is one, or bands are whole images."""
         return not self.fused or self.step == self.layers[-1].output.h
 
     def tiled(self, first: int) -> range:
-        """Numbers of the layers that have tiles of their own, where the group begins with layer `first`: those of a
-        group by channels follow from its first one's."""
+        """Returns the numbers of the layers with a tiling of their own, where the group begins with layer `first`.
+
+        In a group by channels, the tilings of the others follow from the first layer's.
+        """
         return range(first, first + (len(self.layers) if self.apart else int(self.by_channel)))
 
     def handed_over(self, tensor: Between) -> bool:
-        """VECTOR alone makes a tensor between that the array reads."""
+        """Returns True if VECTOR alone makes a tensor between layers that the array reads."""
         readers = (self.layers[r].datapath for r, _ in tensor.readers)
         return self.layers[tensor.maker].datapath == "vector" and any(path != "vector" for path in readers)
 
     def steps(self, some: Iterable[int]) -> list[int]:
-        """Band heights from `some` that fit, in rows of the output; for batches also the full height."""
+        """Returns the band heights from `some` that fit, in rows of the output; for batches also the full height."""
         last = self.layers[-1].output
         return [step for step in some if step < last.h] + [last.h] * (last.n > 1)
 
@@ -88,9 +99,11 @@ class LayerGroup:
 def group_of(
     layers: list[Layer], first: int, count: int, readers: dict[str, list[int]], outside: set[str]
 ) -> LayerGroup | None:
-    """Layers first..first+count-1 as a group, None if they cannot run band by band.
+    """Returns layers first..first+count-1 as a group, None if they cannot run band by band.
 
     Args:
+        layers: the layers of the step.
+        first, count: first layer of the group, and number of layers.
         readers: numbers of the layers that read each buffer.
         outside: buffers that are read outside the step.
     """
@@ -109,10 +122,14 @@ def group_of(
 def between_of(
     layers: list[Layer], maker: int, first: int, count: int, readers: dict[str, list[int]], outside: set[str]
 ) -> Between | None:
-    """The output of layer `maker` of the group first..first+count-1, None if it cannot pass from layer to layer.
+    """Returns the output of layer `maker` of a group, None if it cannot pass from layer to layer.
 
     Args:
-        readers, outside: as for `group_of`.
+        layers: the layers of the step.
+        maker: number of the layer in the group.
+        first, count: first layer of the group, and number of layers.
+        readers: numbers of the layers that read each buffer.
+        outside: buffers that are read outside the step.
     """
     view = layers[first + maker].output
     if view.buffer not in (v.buffer for v in layers[first + maker + 1].inputs):
@@ -143,15 +160,19 @@ def between_of(
 
 @dataclass(frozen=True)
 class BandRows:
-    """Rows of one band: those that each layer makes, and those (padding included) that its output must then hold for
-    the readers in the group."""
+    """The rows (first, end) of one band.
+
+    Attributes:
+        made: rows that each layer makes.
+        window: rows, padding included, that the layer's output must then hold for its readers in the group.
+    """
 
     made: tuple[tuple[int, int], ...]
     window: tuple[tuple[int, int], ...]
 
 
 def band_ranges(group: LayerGroup) -> list[BandRows]:
-    """The rows of every band of an image, found from the last layer backwards."""
+    """Returns the rows of every band of an image, found from the last layer backwards."""
     count = len(group.layers)
     height = group.layers[-1].output.h
     done = [0] * count
@@ -178,14 +199,14 @@ def band_ranges(group: LayerGroup) -> list[BandRows]:
 
 @dataclass
 class LayerWork:
-    """Work of one layer of a group.
+    """The work of one layer of a group.
 
     Attributes:
-        read_bytes, write_bytes: in all.
-        steps: cycles of GEMM, VECTOR, LOAD and STORE, of each band; where work is only counted.
+        read_bytes, write_bytes: bytes of memory, of all bands.
+        steps: cycles of GEMM, VECTOR, LOAD and STORE in each band, where work is only counted.
         buffers: first rows of the buffers of its output, in turn.
-        ahead: where there are two, so that it may be a band ahead of its readers, the rows of ACT for its tiles: the
-            readers have others.
+        ahead: ACT rows for its tiles, where two buffers let it be a band ahead of its readers, which use other rows;
+            else None.
     """
 
     read_bytes: int = 0
@@ -196,10 +217,10 @@ class LayerWork:
 
 
 def emit_group(context: Context, group: LayerGroup) -> list[LayerWork]:
-    """Emits a group; returns the work of each layer.
+    """Emits a group that runs band by band; returns the work of each layer.
 
     Raises:
-        ScratchpadFull: the tensors between do not fit, or nothing is left for the rest.
+        ScratchpadFull: the tensors between do not fit, or leave no room for tiles.
     """
     bands = band_ranges(group)
     lines = [max(b.window[t.maker][1] - b.window[t.maker][0] for b in bands) for t in group.between]
@@ -237,13 +258,16 @@ def emit_group(context: Context, group: LayerGroup) -> list[LayerWork]:
 
 
 def _plane(rows: int, banks: int) -> int:
-    """Rows from a block to the next, so that the array, which reads a vector of each block in turn, goes on to the next
-    bank every time: if it stayed in one, VECTOR, which reads row by row, would always wait for it there."""
+    """Returns the ACT rows from a channel block to the next, chosen so that they begin in consecutive banks.
+
+    The array reads a vector of each block in turn. If all were in one bank, VECTOR, which reads row by row, would
+    always wait for it there.
+    """
     return rows + (1 - rows) % banks
 
 
 def _sample_bands(context: Context, group: LayerGroup, bands: list[BandRows], totals: list[LayerWork]) -> None:
-    """Counts the work of all bands by emitting five: the third stands for all that follow it but for the last."""
+    """Counts the work of all bands by emitting at most four: the third stands for the bands up to the last."""
     work = context.emitter.work
     images = group.layers[-1].output.n
     start = dict(work)
@@ -265,7 +289,7 @@ def _sample_bands(context: Context, group: LayerGroup, bands: list[BandRows], to
 
 
 def _emit_band(context: Context, group: LayerGroup, image: int, band: BandRows, totals: list[LayerWork]) -> None:
-    """Emits one band of all layers and adds their work to `totals`."""
+    """Emits one band of all layers, and adds their work to `totals`."""
     emitter = context.emitter
     for k, layer in enumerate(group.layers):
         made = band.made[k]
@@ -287,7 +311,11 @@ def _emit_band(context: Context, group: LayerGroup, image: int, band: BandRows, 
 
 
 def _plan(context: Context, layer: Layer, made: tuple[int, int]) -> TilePlan[Any]:
-    """The plan for rows of a layer; what waits to be added up makes room for it if it has to."""
+    """Returns the plan for output rows `made` of a layer; pending plane sums are added up if it needs their rows.
+
+    Raises:
+        ScratchpadFull: no plan fits.
+    """
     try:
         return layer.plan(context, context.heap.largest_gap, made)
     except ScratchpadFull:
@@ -299,8 +327,10 @@ def _plan(context: Context, layer: Layer, made: tuple[int, int]) -> TilePlan[Any
 def _shift(
     context: Context, tensor: Between, window: tuple[int, int], made: tuple[int, int], buffers: Iterator[int]
 ) -> None:
-    """Makes the next buffer ready for lines `window`: moves those it keeps to its start. Lines `made` are then written
-    by the layer."""
+    """Makes the next buffer ready for lines `window`: moves the lines that it keeps to its start.
+
+    Lines `made` are then written by the layer.
+    """
     view, low = tensor.view, window[0]
     old = context.bands[view.buffer]
     new = replace(old, start=next(buffers), low=low)

@@ -1,10 +1,10 @@
-"""Channels: layers that run together a few channel blocks at a time.
+"""Groups by channels: layers that run together a few channel blocks at a time.
 
 The first layer, on the array, makes its output chunk by chunk of channel blocks. As soon as a chunk is done, layers
-that work on each channel for itself (depthwise convolutions, means over planes) make theirs of it, so that no more of
-the tensors between is in ACT than two chunks. A matrix product at the end adds what it gets of every chunk to sums that
-stay in ACC: the weights of a fully connected layer, which WGT cannot hold and the array hardly works with, pass by
-while the array is busy with the layer before.
+that work on each channel by itself (depthwise convolutions, means over planes) run on it, so that ACT holds no more
+than two chunks of the tensors between. A matrix product at the end adds each chunk's products to sums that stay in ACC:
+the weights of a fully connected layer, which exceed WGT and hardly occupy the array, are loaded while the array is busy
+with the layer before.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from tilewright.compiler.npu.schedule.bands import Between, LayerGroup, LayerWor
 from tilewright.compiler.npu.schedule.parts import emit_part, records, write_recorded
 from tilewright.isa.config import NpuConfig
 
-#: Layers in such a group at most.
+#: Largest number of layers in such a group.
 LONGEST = 4
-#: The sums of the last layer may take this part of ACC.
+#: Divisor of ACC: the sums of the last layer take at most this part.
 _SUMS = 2
 #: Chunks of a tensor between that are in ACT at a time: one is made while the one before is read.
 _CHUNKS = 2
@@ -42,9 +42,12 @@ _CHUNKS = 2
 def channel_group(
     config: NpuConfig, layers: list[Layer], first: int, count: int, readers: dict[str, list[int]], outside: set[str]
 ) -> LayerGroup | None:
-    """Layers first..first+count-1 as a group that runs by channels, None if they cannot.
+    """Returns layers first..first+count-1 as a group that runs by channels, None if they cannot.
 
     Args:
+        config: the machine.
+        layers: the layers of the step.
+        first, count: first layer of the group, and number of layers.
         readers: numbers of the layers that read each buffer.
         outside: buffers that are read outside the step.
     """
@@ -65,7 +68,7 @@ def channel_group(
 
 
 def hides_weights(config: NpuConfig, group: LayerGroup) -> bool:
-    """A group by channels ends with more weights than WGT holds: alone, the layer would wait for them."""
+    """Returns True if a group by channels ends with more weights than WGT holds: alone, that layer would wait."""
     last = group.layers[-1]
     if not isinstance(last, ConvLayer):
         return False
@@ -73,17 +76,17 @@ def hides_weights(config: NpuConfig, group: LayerGroup) -> bool:
 
 
 def _on_array(layer: Layer) -> bool:
-    """True for a convolution of one phase with constant weights."""
+    """Returns True for a convolution of one phase with constant weights."""
     return isinstance(layer, ConvLayer) and layer.fusible
 
 
 def _sums_of(config: NpuConfig, group: LayerGroup) -> int:
-    """Returns the rows of ACC in which the last layer adds up what it gets of every chunk."""
+    """Returns the rows of ACC in which the last layer adds up the products of all chunks."""
     return 0 if group.layers[-1].by_channel else _sum_rows(config, group.layers[-1])
 
 
 def _sum_rows(config: NpuConfig, layer: Layer) -> int:
-    """Rows of ACC that the sums of an image take."""
+    """Returns the rows of ACC that the sums of an image take."""
     assert isinstance(layer, ConvLayer)
     s = layer.shape(config, (0, layer.output.h))
     return int(s.q[0] * s.q[1] * s.rows(s.y.cb))
@@ -91,11 +94,12 @@ def _sum_rows(config: NpuConfig, layer: Layer) -> int:
 
 @dataclass
 class _Passing:
-    """A tensor between: two chunks of it are in ACT at a time, with the padding around each plane.
+    """A tensor between layers: ACT holds two chunks of it at a time, with padding around each plane.
 
     Attributes:
+        tensor: the tensor.
         low, high: rows (first, end) of a plane, padding included.
-        chunk: channel blocks.
+        chunk: channel blocks of a chunk.
         start: first row of ACT.
     """
 
@@ -107,16 +111,19 @@ class _Passing:
 
     @staticmethod
     def of(group: LayerGroup, tensor: Between, chunk: int) -> _Passing:
+        """Returns a tensor of a group, with the padding that its reader needs."""
         ((reader, _),) = tensor.readers
         low, high = group.layers[reader].input_rows((0, group.layers[reader].output.h))
         return _Passing(tensor, min(low, 0), max(high, tensor.view.h), chunk)
 
     @property
     def columns(self) -> int:
+        """The columns of a plane, padding included."""
         return self.tensor.left + self.tensor.view.w + self.tensor.right
 
     @property
     def plane(self) -> int:
+        """The ACT rows of a plane, padding included."""
         return (self.high - self.low) * self.columns
 
     @property
@@ -125,14 +132,14 @@ class _Passing:
         return _CHUNKS * self.chunk * self.plane
 
     def turn(self, context: Context, block: int) -> None:
-        """The chunk from channel block `block` on is the one that is made or read."""
+        """Makes the chunk from channel block `block` on the one that is written or read."""
         slot = block // self.chunk % _CHUNKS
         start = self.start + (slot * self.chunk - block) * self.plane
         at = BandTile(start, self.low, self.tensor.left, self.columns, self.plane)
         context.bands[self.tensor.view.buffer] = at
 
     def fill(self, context: Context) -> None:
-        """Fills the padding of both chunks: nothing is written there afterwards."""
+        """Fills the padding of both chunks, which no layer overwrites."""
         self.turn(context, 0)
         view = self.tensor.view
         both = replace(self.tensor, view=replace(view, c=_CHUNKS * self.chunk * view.block))
@@ -140,11 +147,11 @@ class _Passing:
 
 
 class ChannelPlan(NamedTuple):
-    """The tiles with which a group runs by channels.
+    """The plans with which a group runs by channels.
 
     Attributes:
-        first: tiles of the first layer.
-        behind: of those behind it that work by channel.
+        first: plan of the first layer.
+        behind: plans of the layers behind it that work by channel.
     """
 
     first: TilePlan[ConvTiling]
@@ -152,16 +159,16 @@ class ChannelPlan(NamedTuple):
 
     @property
     def chunk(self) -> int:
-        """Channel blocks that are made at a time."""
+        """The channel blocks of a chunk."""
         return self.first.tiling.blocks
 
 
 class _Emission:
-    """Emission of a group.
+    """Emits a group by channels.
 
     Args:
-        passing: the tensors between.
-        rooms: of ACT, for the tiles of the layers behind the first that work by channel.
+        passing: the tensors between layers.
+        rooms: ACT rows for the tiles of the layers behind the first that work by channel.
         acc: first row of ACC for the sums of the last layer.
     """
 
@@ -179,8 +186,8 @@ class _Emission:
         self.totals = [LayerWork() for _ in group.layers]
         blocks = range(self.maker.output.cb)
         self.chunks = [blocks[at : at + plan.chunk] for at in blocks[:: plan.chunk]]
-        # Chunks that each layer is behind the first: one more for every layer on the array, so that the array does not
-        # wait for what VECTOR makes of the chunk.
+        # Chunks by which each layer lags behind the first: one more for every layer on the array, which then need not
+        # wait for VECTOR's part of the chunk.
         self.lags = [*itertools.accumulate(int(layer.datapath != "vector") for layer in self.behind)]
 
     def run(self) -> None:
@@ -191,6 +198,7 @@ class _Emission:
             self._image(image)
 
     def _image(self, image: int) -> None:
+        """Emits one image, chunk by chunk."""
         last, whole = self.behind[-1], lambda layer: OutputPart(image, (0, layer.output.h))
         assert isinstance(self.maker, ConvLayer)
         sums: ConvEmission | None = None
@@ -226,7 +234,7 @@ class _Emission:
 
     @contextmanager
     def _counted(self, number: int) -> Iterator[None]:
-        """Adds the bytes that are read and written meanwhile to those of a layer."""
+        """Adds the bytes that are read and written inside to those of layer `number`."""
         emitter, total = self.context.emitter, self.totals[number]
         read, written = emitter.read_bytes, emitter.write_bytes
         yield
@@ -235,10 +243,10 @@ class _Emission:
 
 
 def emit_channels(context: Context, group: LayerGroup) -> list[LayerWork]:
-    """Emits a group by channels; returns the bytes of each layer, none where a recording of it is written.
+    """Emits a group by channels; returns the bytes of each layer, 0 where a recording is replayed.
 
     Raises:
-        ScratchpadFull: it does not fit.
+        ScratchpadFull: no chunk fits.
     """
     sums = _sums_of(context.config, group)
     context.accumulators.reserve(sums)
@@ -257,7 +265,11 @@ def emit_channels(context: Context, group: LayerGroup) -> list[LayerWork]:
 
 
 def _emit(context: Context, group: LayerGroup, plan: ChannelPlan, sums: int) -> list[LayerWork]:
-    """Does what `emit_channels` does, by a plan and with so many rows of ACC for the sums of the last layer."""
+    """Emits a group by channels by a plan; returns the bytes of each layer.
+
+    Args:
+        sums: rows of ACC for the sums of the last layer.
+    """
     acc = context.accumulators.reserve(sums)
     taken: list[Allocation] = []
     try:
@@ -284,8 +296,8 @@ class ChannelPlans(NamedTuple):
     """The plans of a group that runs by channels.
 
     Attributes:
-        first: of the first layer.
-        behind: of the layers behind it that work by channel, by the channel blocks that are made at a time.
+        first: plans of the first layer.
+        behind: plans of the layers behind it that work by channel, by the channel blocks of a chunk.
     """
 
     first: PlanTable[ConvTiling]
@@ -326,7 +338,7 @@ def channel_plans(context: Context, group: LayerGroup) -> ChannelPlans:
 
 
 def _rows_at_end(context: Context, layer: Layer) -> int:
-    """Rows of ACT in which the last layer makes its output, when the first one needs its own no more."""
+    """Returns the ACT rows in which the last layer makes its output, when those of the first one are free again."""
     assert isinstance(layer, ConvLayer)
     return sum(finishing(context, layer)[1])
 
@@ -343,8 +355,10 @@ def _within(alone: Sequence[Sequence[TilePlan[Any]]], chunk: int) -> list[TilePl
 
 
 def _choose(context: Context, group: LayerGroup) -> ChannelPlan:
-    """Returns the plan to run: with the tiles that the first layer is to have if they fit, else the one of fewest
-    estimated cycles, if possible one where the weights of two chunks fit into WGT."""
+    """Returns the plan to run: with the first layer's wanted tiling if it fits, else the one of fewest cycles.
+
+    If possible, the weights of two chunks fit into WGT.
+    """
     wanted = context.tiles.get(id(group.layers[0]))
     on_chip = (context.on_chip(view) for layer in group.layers for view in (*layer.reads, layer.output))
     free = context.accumulators.rows, context.heap.largest_gap
@@ -356,7 +370,11 @@ def _choose(context: Context, group: LayerGroup) -> ChannelPlan:
 
 
 def _chosen(context: Context, group: LayerGroup, wanted: tuple[int, ...] | None) -> ChannelPlan:
-    """Returns what `_choose` does, looked for anew."""
+    """Returns the result of `_choose` from all plans.
+
+    Raises:
+        ScratchpadFull: no plan fits.
+    """
     first, behind = channel_plans(context, group)
     if not len(first):
         raise ScratchpadFull(f"{group.layers[0].name}: no chunk of channels fits")
@@ -368,7 +386,7 @@ def _chosen(context: Context, group: LayerGroup, wanted: tuple[int, ...] | None)
 
 
 def _weight_tiles(config: NpuConfig, group: LayerGroup) -> int:
-    """Tiles of weights that a channel block has in the matrix products."""
+    """Returns the weight tiles of a channel block in the group's matrix products."""
     first, *_, last = group.layers
     assert isinstance(first, ConvLayer)
     s = first.shape(config)
@@ -377,7 +395,7 @@ def _weight_tiles(config: NpuConfig, group: LayerGroup) -> int:
 
 
 def _product_tiles(config: NpuConfig, layer: Layer) -> int:
-    """Tiles of weights that the last layer has for a channel block of its input, at most."""
+    """Returns the largest number of weight tiles that the last layer has for a channel block of its input."""
     assert isinstance(layer, ConvLayer)
     s = layer.shape(config)
     return int(s.rows(s.y.cb) * s.taps * (1 + s.rest_sets))

@@ -1,4 +1,4 @@
-"""What a schedule costs, from what another one costs: only the units are measured in which they differ."""
+"""The cost of a schedule from that of another one: only the units that differ are measured."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from typing import NamedTuple
 
 from tilewright.compiler.npu.schedule.problem import Costed, Schedule, StepProblem
 
-#: Share of the layers that windows may hold; with more, the whole step is measured.
+#: Largest share of layers in windows; with more, the whole step is measured.
 _MOST = 0.7
-#: Layers of a step that is measured as a whole: there, what units share at their ends counts.
+#: Largest number of layers of a step that is measured as a whole: the overlap at units' ends matters there.
 _FEW = 24
 
 
 class _Window(NamedTuple):
-    """Layers first..end-1, between units of both schedules."""
+    """Layers first..end-1, with a boundary between units of both schedules at either end."""
 
     first: int
     end: int
 
 
 def compared(problem: StepProblem, before: Costed, after: Schedule) -> Costed:
-    """Returns a schedule with its cost: that of another one, and what both cost where they differ, a unit before and
-    behind included."""
+    """Returns a schedule with its cost, found from that of another one by measuring both where they differ.
+
+    A unit before and behind is measured too. Short steps, and those that differ widely, are measured as a whole.
+    """
     windows = _windows(before.schedule, after, len(problem.layers))
     few = len(problem.layers) <= _FEW
     if few or before.cost == math.inf or sum(end - first for first, end in windows) > _MOST * len(problem.layers):
@@ -37,7 +39,7 @@ def compared(problem: StepProblem, before: Costed, after: Schedule) -> Costed:
 
 
 def _windows(one: Schedule, other: Schedule, layers: int) -> list[_Window]:
-    """The windows in which two schedules of so many layers differ."""
+    """Returns the windows in which two schedules of so many layers differ."""
     bounds = sorted({*one.starts()} & {*other.starts()})
     parts = [_Window(first, end) for first, end in pairwise(bounds)]
     different = [_contents(one, part) != _contents(other, part) for part in parts]
@@ -54,7 +56,7 @@ def _windows(one: Schedule, other: Schedule, layers: int) -> list[_Window]:
 
 
 def _contents(schedule: Schedule, part: _Window) -> Hashable:
-    """What decides the cost of some layers: their units and tiles, and what lies in ACT meanwhile."""
+    """Returns the decisions that determine the cost of a window's layers: units, tilings and tensors in ACT."""
     first, end = _units(schedule, part)
     units = tuple((len(unit.layers), unit.step) for unit in schedule.units[first:end])
     tiles = tuple(sorted((n, tile) for n, tile in schedule.tiles.items() if part.first <= n < part.end))
@@ -63,6 +65,6 @@ def _contents(schedule: Schedule, part: _Window) -> Hashable:
 
 
 def _units(schedule: Schedule, window: _Window) -> tuple[int, int]:
-    """The numbers of the first unit of a window and of the one behind its last."""
+    """Returns the numbers of the first unit of a window, and of the unit behind its last."""
     starts = schedule.starts()
     return starts.index(window.first), starts.index(window.end)

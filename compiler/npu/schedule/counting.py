@@ -1,8 +1,8 @@
 """Work of layers that is counted once and used again, where nothing is emitted.
 
 The candidates of a search have most of their bands in common: the same layer makes as many rows, by the same plan, from
-tensors in the same places. What it then adds to the work of the engines depends besides only on which of its constants
-are in the scratchpads already.
+tensors at the same places. The work it then adds to the engines depends further only on the constants that the
+scratchpads hold.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tilewright.isa.instructions import Engine
 
 
 class _Counted(NamedTuple):
-    """What the emission of a layer does to a context that only counts.
+    """The effect of a layer's emission on a context that only counts.
 
     Attributes:
-        layer: which is kept, so that its id stays its own.
-        uses: of constants, in order, for each of `Context.rings`; without a key where no other part uses them.
-        work: by engine.
-        read_bytes, write_bytes: of memory.
+        layer: the layer, kept so that its `id` stays unique.
+        uses: uses of constants in order, for each of `Context.rings`; without a key where no other part uses them.
+        work: work by engine.
+        read_bytes, write_bytes: bytes of memory.
     """
 
     layer: Layer
@@ -35,7 +35,7 @@ class _Counted(NamedTuple):
     write_bytes: int
 
     def begins_in(self, context: Context) -> bool:
-        """True if the scratchpads hold those of its constants that they held when it was counted."""
+        """Returns True if the scratchpads hold the same of its constants as when it was counted."""
         for ring, uses in zip(context.rings, self.uses, strict=True):
             seen = set()
             for use in uses:
@@ -45,7 +45,7 @@ class _Counted(NamedTuple):
         return True
 
     def repeat(self, context: Context) -> None:
-        """Does to a context what the emission would do."""
+        """Changes a context as the emission would."""
         for ring, uses in zip(context.rings, self.uses, strict=True):
             for use in uses:
                 if use.rows:  # a key that was put there twice may still be there
@@ -58,10 +58,14 @@ class _Counted(NamedTuple):
 
 
 def count_part(context: Context, layer: Layer, plan: TilePlan[Any], part: OutputPart | None, place: Hashable) -> None:
-    """Adds to a context that only counts what `layer.emit` would add.
+    """Adds the work of `layer.emit` to a context that only counts.
 
     Args:
-        place: equal for parts of as many rows that lie alike.
+        context: the emission.
+        layer: the layer.
+        plan: its plan.
+        part: part of its output, None for all.
+        place: equal for parts of as many rows at equivalent places.
     """
     blocks = None if part is None else part.blocks
     alike = blocks is not None and _alike(layer)
@@ -82,6 +86,5 @@ def count_part(context: Context, layer: Layer, plan: TilePlan[Any], part: Output
 
 
 def _alike(layer: Layer) -> bool:
-    """True if parts of as many channel blocks are as much work: each has constants of its own, and there is one
-    image."""
+    """Returns True if parts of as many channel blocks are the same work: each has its own constants, for one image."""
     return layer.output.n == 1 and layer.equal_blocks

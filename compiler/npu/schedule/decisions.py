@@ -1,6 +1,6 @@
 """Decisions: a schedule as plain numbers, without the layers it was decided for.
 
-A schedule that a long search has found is kept in this form, sent to others, and applied again to the same layers.
+A schedule that a long search has found is saved in this form, sent to others, and applied again to the same layers.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tilewright.isa.timing import DEFAULT_MEMORY
 
 @dataclass(frozen=True)
 class Decisions:
-    """The decisions of a schedule about the layers of a step, which are known by their numbers.
+    """The decisions of a schedule about the layers of a step, which are identified by number.
 
     Attributes:
         stays: (layer whose output stays in ACT, its first row), by layer.
-        units: (number of layers, rows of the last output per band) of the groups; a layer alone and a group that runs
-            by channels have 0 rows.
-        tiles: (layer, tiling as `TilePlan.numbers` gives it), by layer, where it is not the one the estimate prefers.
+        units: (number of layers, rows of the last output per band) of the groups; 0 rows for a single layer and for a
+            group by channels.
+        tiles: (layer, tiling as `TilePlan.numbers` returns it), by layer, where it is not the one the estimate prefers.
     """
 
     stays: tuple[tuple[int, int], ...]
@@ -36,6 +36,7 @@ class Decisions:
     tiles: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
+        """Returns the decisions as lists of integers, by name, for JSON."""
         return {
             "stays": [list(s) for s in self.stays],
             "units": [list(u) for u in self.units],
@@ -44,7 +45,11 @@ class Decisions:
 
     @staticmethod
     def from_dict(values: Any) -> Decisions:
-        """Raises `CompileError` for anything but what `to_dict` gives."""
+        """Returns the decisions that `to_dict` wrote.
+
+        Raises:
+            CompileError: `values` is anything else.
+        """
         try:
             tiles = tuple((int(layer), tuple(int(x) for x in tile)) for layer, tile in values["tiles"])
             stays, units = (tuple((int(a), int(b)) for a, b in values[key]) for key in ("stays", "units"))
@@ -53,7 +58,7 @@ class Decisions:
         return Decisions(stays, units, tiles)
 
     def starts(self) -> list[int]:
-        """Number of each unit's first layer, and of the layer after the last."""
+        """Returns the number of each unit's first layer, and of the layer after the last."""
         found = [0]
         for count, _ in self.units:
             found.append(found[-1] + count)
@@ -105,8 +110,10 @@ def schedule_of(problem: StepProblem, decisions: Decisions) -> Schedule:
 
 
 def signature(problem: StepProblem) -> str:
-    """Returns a digest that is equal for steps that can share decisions: those for the same machine and memory whose
-    layers differ in weights and names only."""
+    """Returns a digest that is equal for steps that can share decisions.
+
+    They are for the same machine and memory, and their layers differ only in weights and names.
+    """
     timing = [] if problem.memory == DEFAULT_MEMORY else [float(value) for value in astuple(problem.memory)]
     text = repr([problem.config.fingerprint, *timing, *shape_of(problem.layers, problem.outside)[0]])
     return hashlib.sha256(text.encode()).hexdigest()[:24]

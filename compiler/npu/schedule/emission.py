@@ -1,4 +1,4 @@
-"""Emission of one NPU step: residents come and go, groups of layers are cut into tiles and written out."""
+"""Emission of one NPU step: tensors stay in ACT or leave it, groups of layers are cut into tiles and written."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tilewright.compiler.npu.views import View, same_box
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Layer as LayerRow
 
-#: Sums of planes may take this part of ACC.
+#: Divisor of ACC: plane sums take at most this part.
 _SUMS = 4
-#: How the report says that a layer runs with the one before it.
+#: The report's text for a layer that runs with the one before it.
 _TOGETHER = "with the layer before"
 
 
@@ -28,16 +28,17 @@ def emit_step(context: Context, units: list[LayerGroup], stays: list[Stay], star
     """Emits all layers and END; returns their report rows.
 
     Args:
+        context: the emission.
         units: groups of layers in order.
         stays: tensors that live in ACT between layers.
-        start: number of the first layer; what earlier layers leave in ACT is taken to be there.
+        start: number of the first layer; tensors that earlier layers leave in ACT are assumed to be there.
 
     Raises:
-        CompileError: a layer that no tiling fits.
+        CompileError: no tiling fits a layer.
     """
     stays = outside_groups(stays, units)
     rows: list[LayerRow] = []
-    sums: PlaneSums | None = None  # which the unit before has made for this one
+    sums: PlaneSums | None = None  # plane sums that the unit before has made for this one
     before: list[LayerRow] = []
     for stay in stays:
         if stay.first < start <= stay.last:
@@ -67,7 +68,7 @@ def emit_step(context: Context, units: list[LayerGroup], stays: list[Stay], star
                 f"({c.act_rows} ACT rows, {c.wgt_tiles} tiles, {c.acc_rows} ACC rows): {error}"
             ) from None
         for stay in stays:
-            if stay.first in covered:  # behind the layer's own loads: nothing of it waits for the border
+            if stay.first in covered:  # after the layer's own loads, which need not wait for the border
                 stay.fill_border(context)
         made[0].first = first
         together = made
@@ -91,15 +92,22 @@ def _count(together: list[LayerRow], end: int) -> None:
 
 
 def _number(rows: list[LayerRow], begins: list[int]) -> None:
-    """Makes instructions of the runs that rows count. `begins`: of each run; nothing where nothing was written."""
+    """Turns the runs that report rows count into instructions.
+
+    Args:
+        rows: the report rows, which are changed.
+        begins: first instruction of each run; empty if nothing was written.
+    """
     for row in rows if begins else ():
         first, end = begins[row.first], begins[row.first + row.count]
         row.first, row.count = first, end - first
 
 
 def _wanted_sums(config: NpuConfig, units: list[LayerGroup], stays: list[Stay]) -> Iterator[View | None]:
-    """For each unit the tensor it makes of which the layer behind it needs only sums over planes, if that layer would
-    have to load it or is slower on VECTOR: the array makes the sums beside the unit."""
+    """Yields for each unit the tensor whose plane sums the array should make beside it, None for none.
+
+    The layer behind the unit needs only these sums, and would have to load the tensor or is slower on VECTOR.
+    """
     slower = config.vector_passes > sum_rows(config)
     near = set() if slower else {stay.view.buffer for stay in stays}
     view: View | None = None
@@ -118,10 +126,12 @@ def _wanted_sums(config: NpuConfig, units: list[LayerGroup], stays: list[Stay]) 
 
 
 def _emit_unit(context: Context, unit: LayerGroup) -> list[LayerRow]:
+    """Emits a group or a single layer; returns its report rows."""
     return _emit_group(context, unit) if unit.fused else [_emit_one(context, unit.layers[0])]
 
 
 def _emit_one(context: Context, layer: Layer) -> LayerRow:
+    """Emits a single layer; returns its report row."""
     read, written = context.emitter.read_bytes, context.emitter.write_bytes
     plan = layer.plan(context, context.heap.largest_gap)
     emit_part(context, layer, plan)
@@ -129,7 +139,7 @@ def _emit_one(context: Context, layer: Layer) -> LayerRow:
 
 
 def _emit_group(context: Context, group: LayerGroup) -> list[LayerRow]:
-    """Emits fused layers, whose instructions are interleaved."""
+    """Emits fused layers, whose instructions are interleaved; returns their report rows."""
     totals = emit_channels(context, group) if group.by_channel else emit_group(context, group)
     how = "fused, by channels" if group.by_channel else f"fused, {group.step} lines"
     tiles = itertools.chain([how], itertools.repeat(_TOGETHER))
@@ -140,14 +150,19 @@ def _emit_group(context: Context, group: LayerGroup) -> list[LayerRow]:
 
 
 def _emit_summed(context: Context, layer: Layer, acc: int) -> LayerRow:
-    """Emits a layer of sums that have been made."""
+    """Emits a layer whose input's plane sums are in ACC from row `acc` on; returns its report row."""
     written = context.emitter.write_bytes
     layer.emit_summed(context, acc)
     return _row(layer, 0, context.emitter.write_bytes - written, _TOGETHER)
 
 
 def _row(layer: Layer, read: int, written: int, tile: str) -> LayerRow:
-    """The report of a layer, but for its instructions: bytes, and how it was cut."""
+    """Returns the report row of a layer without its instructions.
+
+    Args:
+        read, written: bytes of memory.
+        tile: text about the tiling.
+    """
     return LayerRow(
         name=layer.name, op=layer.op, where="npu", first=0, count=0, macs=layer.macs, read_bytes=read,
         write_bytes=written, tile=tile,

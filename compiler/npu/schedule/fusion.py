@@ -1,6 +1,6 @@
-"""Fusion: which neighbouring layers run together as one group.
+"""Fusion: the choice of neighbouring layers that run together as one group.
 
-Every candidate, a layer alone or a group with some number of rows per band, is emitted without writing anything, so
+Every candidate, a single layer or a group with some number of rows per band, is emitted without writing anything, so
 that the work of each engine is counted, once for all candidates of equal shape. Dynamic programming over the sequence
 of layers finds the cheapest cut.
 """
@@ -28,7 +28,7 @@ from tilewright.isa.instructions import Engine
 _EXPOSED = 0.04
 #: Cycles until all engines work.
 _START = 150
-#: Rows per band that are tried, and how many of those that fit, the largest ones: the smaller a band, the more often
+#: Rows per band that are tried, and the number of those that fit, largest first: the smaller a band, the more often
 #: layers wait for each other.
 _STEPS, _MOST_STEPS = (1, 2, 4, 7, 8, 14, 16, 28), 4
 #: Cycles a layer loses where it waits for the one before within a band.
@@ -40,8 +40,9 @@ class Candidate(NamedTuple):
 
     Attributes:
         first: number of the first layer.
+        group: the layers.
         key: equal for candidates of equal cost.
-        estimate: cycles, infinite for a layer that does not fit.
+        estimate: estimated cycles, infinite for a layer that does not fit.
     """
 
     first: int
@@ -59,12 +60,16 @@ def candidates(
     longest: int,
     chunks: bool = False,
 ) -> list[list[Candidate]]:
-    """All candidates, by the number of their last layer.
+    """Returns all candidates, by the number of their last layer.
 
     Args:
-        estimate: of a group.
-        longest: layers in a group at most.
-        chunks: groups by channels are wanted even where only a measurement can tell whether they bring something.
+        context: the emission.
+        layers: the layers of the step.
+        stays: tensors that stay in ACT.
+        outside: buffers that are read outside the step.
+        estimate: returns the estimated cycles of a group.
+        longest: largest number of layers in a group.
+        chunks: True to include groups by channels of which only a measurement can tell whether they pay.
     """
     read_by = readers(layers)
     held = {s.view.buffer for s in stays}
@@ -95,7 +100,7 @@ def candidates(
 def cheapest(
     found: list[list[Candidate]], cost: Callable[[Candidate], float] = attrgetter("estimate")
 ) -> tuple[list[Candidate], float]:
-    """The candidates that together run all layers at the least cost, and that cost."""
+    """Returns the candidates that together run all layers at the least cost, and that cost."""
     best: list[tuple[float, Candidate | None]] = [(0.0, None)]
     for options in found:
         best.append(min(((best[c.first][0] + cost(c), c) for c in options), key=itemgetter(0)))
@@ -116,10 +121,13 @@ def choose_groups(
     longest: int = 8,
     chunks: bool = False,
 ) -> tuple[list[LayerGroup], float | None]:
-    """Cuts the layers of a step into groups: fused ones, and single layers. And the estimated cycles: infinite if a
-    layer does not fit, None where `longest` left no choice.
+    """Cuts the layers of a step into fused groups and single layers; returns them with their estimated cycles.
+
+    The cycles are infinite if a layer does not fit, and None if `longest` leaves no choice.
 
     Args:
+        context: the emission.
+        layers, stays, outside: as for `candidates`.
         drain: share of a tile's drain through VECTOR that the next layer of a band is charged for.
         longest, chunks: as for `candidates`.
     """
@@ -132,7 +140,10 @@ def choose_groups(
 
 
 def _key(context: Context, layers: Sequence[Layer], first: int, stays: list[Stay]) -> Hashable:
-    """Equal for candidates of equal cost: layers of equal shape that find ACT in the same state."""
+    """Returns a key that is equal for candidates of equal cost.
+
+    These have layers of equal shape that find ACT in the same state.
+    """
     shapes, numbers = together(context.plans.shapes, layers)
     alive = [
         (numbers.get(stay.view.buffer), stay.border, stay.fill, stay.rows, stay.start, stay.view.n * stay.view.cb)
@@ -143,7 +154,7 @@ def _key(context: Context, layers: Sequence[Layer], first: int, stays: list[Stay
 
 
 def _dry(context: Context, stays: list[Stay], first: int, end: int) -> Context:
-    """A context that only counts, where ACT holds the tensors that layers first..end-1 find or leave there."""
+    """Returns a context that only counts, where ACT holds the tensors that layers first..end-1 find or leave there."""
     emitter = Emitter(context.config, 0, dry=True, memory=context.memory)
     dry = Context(context.config, emitter, ConstantPool(), context.offsets, plans=context.plans)
     for stay in stays:
@@ -154,13 +165,13 @@ def _dry(context: Context, stays: list[Stay], first: int, end: int) -> Context:
 
 
 def _cycles(context: Context) -> float:
-    """Estimate from the work that was counted."""
+    """Returns the cycles estimated from the work that was counted."""
     work = sorted(context.emitter.work.values())
     return work[-1] + _EXPOSED * sum(work[:-1])
 
 
 def _cost(context: Context, group: LayerGroup, first: int, stays: list[Stay]) -> tuple[Hashable, float]:
-    """The key of a layer alone or of a group that runs by channels, and its estimated cycles."""
+    """Returns the key and the estimated cycles of a single layer or a group that runs by channels."""
     key = _key(context, group.layers, first, stays)
     known = context.plans.alone.get(key)
     if known is None:
@@ -169,6 +180,7 @@ def _cost(context: Context, group: LayerGroup, first: int, stays: list[Stay]) ->
 
 
 def _emit_unbanded(context: Context, group: LayerGroup, first: int, stays: list[Stay]) -> float:
+    """Returns the estimated cycles of a single layer or a group that runs by channels; infinite if it does not fit."""
     layer = group.layers[0]
     try:
         dry = _dry(context, outside_groups(stays, [group]), first, first + len(group.layers))
@@ -184,7 +196,7 @@ def _emit_unbanded(context: Context, group: LayerGroup, first: int, stays: list[
 def _work_of_group(
     context: Context, group: LayerGroup, first: int, stays: list[Stay]
 ) -> tuple[Hashable, list[BandedWork]]:
-    """The key of a group, and its work for every number of rows per band that fits."""
+    """Returns the key of a group, and its work for every number of rows per band that fits."""
     key = _key(context, group.layers, first, stays)
     known = context.plans.banded.get(key)
     if known is None:
@@ -193,6 +205,7 @@ def _work_of_group(
 
 
 def _emit_bands(context: Context, group: LayerGroup, first: int, stays: list[Stay]) -> Iterator[BandedWork]:
+    """Yields the work of a group for the numbers of rows per band that fit, most rows first."""
     half, fitting = context.config.acc_rows // 2, 0
     for step in sorted(group.steps(_STEPS), reverse=True):
         try:
@@ -214,12 +227,19 @@ def _emit_bands(context: Context, group: LayerGroup, first: int, stays: list[Sta
 
 
 def _estimate(work: BandedWork, drain: float) -> float:
-    """Estimated cycles of a group."""
+    """Returns the estimated cycles of a group.
+
+    Args:
+        work: the work of the group.
+        drain: share of a tile's drain through VECTOR that counts.
+    """
     compute = work.compute + drain * work.drained
     return max(compute, work.bus) + _EXPOSED * min(compute, work.bus) + _START
 
 
 def closer_estimate(work: BandedWork) -> float:
-    """Estimated cycles of a group, half way between those where transfers run beside all layers of a band and those
-    where they run beside their own layer only."""
+    """Returns the mean of two estimates of a group's cycles.
+
+    In one, transfers overlap with all layers of a band; in the other, only with their own layer.
+    """
     return (_estimate(work, 0.0) + work.serial + _START) / 2

@@ -1,4 +1,4 @@
-"""Schedules one decision away from a given one: other tiles, fusion cut or joined elsewhere, tensors kept or let go."""
+"""Schedules one decision away from a given one: other tiles, other groups, tensors that stay in ACT or leave it."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Move:
     Attributes:
         kind: "tile", "step", "join", "cut", "shift", "keep" or "release".
         layer: number of the first layer it concerns.
-        decisions: afterwards.
+        decisions: the decisions afterwards.
         span: numbers of the first layer whose instructions change, and of the one after the last.
-        estimate: cycles after over cycles before by the compiler's estimate, 1.0 where it has none.
-        rows: ACT rows the move takes (negative: gives back), as a share of ACT.
+        estimate: ratio of estimated cycles after and before, 1.0 without an estimate.
+        rows: ACT rows the move takes (negative: frees), as a share of ACT.
     """
 
     kind: str
@@ -41,7 +41,12 @@ class Move:
 
 
 class Neighbourhood:
-    """All moves from a schedule of one NPU step."""
+    """All moves from a schedule of one NPU step.
+
+    Attributes:
+        readers: numbers of the layers that read each buffer.
+        able: tensors that could stay in ACT, by the number of the layer that makes them.
+    """
 
     def __init__(self, problem: StepProblem) -> None:
         self.problem = problem
@@ -51,16 +56,21 @@ class Neighbourhood:
         self._tiles: dict[Hashable, list[tuple[tuple[int, ...], float]]] = {}
 
     def schedule(self, decisions: Decisions) -> Schedule:
-        """Raises `CompileError` if the decisions contradict each other."""
+        """Returns the schedule that was decided.
+
+        Raises:
+            CompileError: the decisions contradict each other.
+        """
         return schedule_of(self.problem, decisions)
 
     def moves(self, decisions: Decisions) -> Iterator[Move]:
-        """Every move; whether the result fits shows when it is emitted."""
+        """Yields every move; only emission shows whether the result fits."""
         yield from self._tile_moves(decisions)
         yield from self._unit_moves(decisions)
         yield from self._stay_moves(decisions)
 
     def _tile_moves(self, decisions: Decisions) -> Iterator[Move]:
+        """Yields the moves to other tilings."""
         chosen = dict(decisions.tiles)
         for (count, step), at in zip(decisions.units, decisions.starts()):
             if step:  # its layers have no tiles of their own
@@ -80,10 +90,12 @@ class Neighbourhood:
     def tiles(
         self, decisions: Decisions, number: int, group: LayerGroup | None = None
     ) -> list[tuple[tuple[int, ...], float]]:
-        """Tiles of a layer and their estimated cycles (0 for layers on VECTOR), the usual one first.
+        """Returns tilings of a layer and their estimated cycles (0 for layers on VECTOR), the preferred one first.
 
         Args:
-            group: that it belongs to, where it runs in it as it would alone or is the first of a group by channels.
+            decisions: the schedule.
+            number: number of the layer.
+            group: its group, if it runs there as it would alone or is the first of a group by channels.
         """
         stays = [replace(self.able[first], start=start) for first, start in decisions.stays]
         alive = [stay for stay in stays if stay.first <= number <= stay.last]
@@ -106,6 +118,7 @@ class Neighbourhood:
         return found
 
     def _unit_moves(self, decisions: Decisions) -> Iterator[Move]:
+        """Yields the moves to other groups."""
         starts = decisions.starts()
         for i, (count, step) in enumerate(decisions.units):
             at = starts[i]
@@ -130,7 +143,7 @@ class Neighbourhood:
                         yield self._regrouped(decisions, "shift", i, 2, parts)
 
     def _units(self, at: int, counts: tuple[int, int], lines: int) -> list[tuple[int, int]] | None:
-        """Two units from layer `at` on, with about `lines` rows per band; None if a fused one cannot run so."""
+        """Returns two units from layer `at` on, with about `lines` rows per band; None if a fused one cannot run so."""
         units = []
         for count in counts:
             steps = self._steps(at, count)
@@ -141,7 +154,7 @@ class Neighbourhood:
         return units
 
     def _steps(self, at: int, count: int) -> list[int]:
-        """Rows per band that layers can run with as one unit: 0 for one alone, and for a group by channels."""
+        """Returns the rows per band with which layers can be a unit; 0 for a single layer and a group by channels."""
         if count == 1:
             return [0]
         found = []
@@ -152,8 +165,10 @@ class Neighbourhood:
         return found
 
     def _regrouped(self, decisions: Decisions, kind: str, unit: int, old: int, new: list[tuple[int, int]]) -> Move:
-        """Units unit..unit+old-1 replaced. Layers that are fused now have no tiles of their own, and what passes
-        between them does not stay in ACT besides."""
+        """Returns the move that replaces units unit..unit+old-1 by `new`.
+
+        Layers that are fused then have no tilings of their own, and tensors between them do not stay in ACT besides.
+        """
         starts = decisions.starts()
         first, end = starts[unit], starts[unit + old]
         fused: set[int] = set()
@@ -170,6 +185,7 @@ class Neighbourhood:
         return Move(kind, first, Decisions(stays, units, tiles), (first, end))
 
     def _stay_moves(self, decisions: Decisions) -> Iterator[Move]:
+        """Yields the moves that keep a tensor in ACT or release it."""
         held = dict(decisions.stays)
         inside = set()  # outputs that never leave their fused group
         for (count, _), at in zip(decisions.units, decisions.starts()):

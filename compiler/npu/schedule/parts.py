@@ -1,4 +1,4 @@
-"""Emission of a layer, or of a part of it, in a search: by what is known of parts that were looked at before."""
+"""Emission of a layer or a part of it during a search, from records of equal parts where there are some."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.layers.tiling import OutputPart
 from tilewright.compiler.npu.schedule.counting import count_part
 
-#: Layers whose work in a band does not depend on where the band lies, but for the padding above and below.
+#: Datapaths on which a layer's work in a band depends only on the padding above and below, not on its place.
 _ALIKE = ("array", "window")
-#: Numbers of recorded tile programs that are kept, about 13 bytes each: a search of hours would fill the memory.
+#: Most numbers in kept recordings, about 13 bytes each: a search of hours would fill the memory.
 _MOST_NUMBERS = 10_000_000
 
 
 def emit_part(context: Context, layer: Layer, plan: TilePlan[Any], part: OutputPart | None = None) -> None:
-    """Does what `layer.emit` does."""
+    """Emits a layer or a part of it as `layer.emit` does, from records where that changes nothing."""
     if context.sums is not None:
         layer.emit(context, plan, part)
     elif context.emitter.dry:
@@ -35,7 +35,7 @@ def emit_part(context: Context, layer: Layer, plan: TilePlan[Any], part: OutputP
 
 
 def records(context: Context) -> bool:
-    """True if what is written may be what was recorded before: only its cycles count."""
+    """Returns True if emission may replay recordings: only the cycles of its instructions count."""
     wanted = context.timing_only and not context.emitter.dry and context.coder is None and context.sums is None
     return wanted and not isinstance(context, Recorder)
 
@@ -47,15 +47,17 @@ def write_recorded(
     layers: tuple[Layer, ...],
     emit: Callable[[Context], object],
 ) -> None:
-    """Writes what `emit` writes, recorded the first time.
+    """Replays the recording of an emission, which is made the first time.
 
     Args:
-        what: equal where the same is written, but for the places of tensors and constants.
-        tensors: all that are read and written.
-        layers: which are kept with the recording, so that their ids stay their own.
+        context: the emission.
+        what: equal for emissions that differ only in the places of tensors and constants.
+        tensors: all tensors that are read and written.
+        layers: the layers, kept with the recording so that their `id`s stay unique.
+        emit: emits the layers into a context.
 
     Raises:
-        ScratchpadFull: there is no room.
+        ScratchpadFull: the allocations do not fit.
     """
     key = what, tuple(tensor.shape for tensor in tensors), context.accumulators.rows
     plans = context.plans
@@ -73,7 +75,7 @@ def write_recorded(
 
 
 def _tensors(context: Context, layer: Layer, part: OutputPart | None) -> list[Tensor]:
-    """The tensors of a layer, from where a part of it begins."""
+    """Returns the tensors of a layer, from the place on where a part of it begins."""
     image, first = (0, 0) if part is None else (part.image, part.span[0])
     read = 0 if part is None else layer.input_rows(part.span)[0]
     found = [Tensor.of(context, layer.inputs[0], (image, read))]
@@ -83,7 +85,7 @@ def _tensors(context: Context, layer: Layer, part: OutputPart | None) -> list[Te
 
 
 def _span(layer: Layer, part: OutputPart | None) -> Hashable:
-    """Equal for spans of rows that are as much work."""
+    """Returns a key that is equal for spans of rows that are the same work."""
     if part is None:
         return None
     if layer.datapath not in _ALIKE:

@@ -1,4 +1,4 @@
-"""`StepProblem`: an NPU step that a schedule is looked for, and what its schedules cost."""
+"""StepProblem: an NPU step for which a schedule is searched, and the cost of its schedules."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tilewright.isa.instructions import Engine
 from tilewright.isa.program import CONSTANT_REGION
 from tilewright.isa.timing import MemoryTiming
 
-#: Bytes of buffers without a view, and of what is read behind a view: rows of operands are padded to tiles.
+#: Bytes for buffers without a view, and for reads behind a view: rows of operands are padded to tiles.
 _BEYOND = 1 << 20
 #: Cost after a change over cost before, at most, for it to be taken: the constants lie elsewhere in the end, whose
 #: bursts then end elsewhere.
@@ -40,12 +40,12 @@ Measure = Callable[[NpuConfig, bytes, int], float]
 
 @dataclass
 class Schedule:
-    """The schedule of one NPU step: what stays in ACT, and which layers run together.
+    """The schedule of one NPU step: the tensors that stay in ACT, and the layers that run together.
 
     Attributes:
-        stays: without tensors between the layers of a group.
+        stays: the tensors that stay, without those between the layers of a group.
         units: groups of layers in order, every layer in one of them.
-        tiles: tilings of layers (by number) where they are not those that the layer's plans prefer.
+        tiles: tilings of layers, by number, where they are not those that the layer's plans prefer.
     """
 
     stays: list[Stay]
@@ -70,28 +70,38 @@ class Schedule:
 
 
 class Costed(NamedTuple):
-    """A schedule and its measured cost, infinite if the step does not fit so."""
+    """A schedule and its measured cost.
+
+    Attributes:
+        schedule: the schedule.
+        cost: its cost, infinite if the step does not fit.
+    """
 
     schedule: Schedule
     cost: float
 
 
 class Measured(NamedTuple):
-    """What a program costs, and how many instructions it has: none where there is no program."""
+    """The measurement of a program.
+
+    Attributes:
+        cost: its cost, infinite without a program.
+        instructions: its number of instructions, 0 without a program.
+    """
 
     cost: float
     instructions: int
 
 
-#: No program: layers do not fit, or the machine stops it.
+#: The measurement where layers do not fit, or the machine stops the program.
 _NOTHING = Measured(math.inf, 0)
 
 
 class Budget:
-    """Instructions that a search may measure: it ends when they are used up.
+    """The instructions that a search may measure: it ends when they are used up.
 
     Attributes:
-        left: instructions that may still be measured, below 0 if the last program had more.
+        left: instructions that may still be measured, negative if the last program had more.
     """
 
     def __init__(self, instructions: int, progress: Callable[[float], None]) -> None:
@@ -99,21 +109,22 @@ class Budget:
         self.left = instructions
 
     def spend(self, instructions: int) -> None:
-        """Takes instructions from what is left."""
+        """Takes instructions from the budget, and reports the fraction that is used."""
         self.left -= instructions
         self.progress(1 - max(0, self.left) / self.instructions)
 
 
 @dataclass
 class StepProblem:
-    """An NPU step to find a schedule for.
+    """An NPU step for which a schedule is searched.
 
     Attributes:
-        layers: of the step, in order.
+        config: the machine.
+        layers: the layers of the step in order.
         outside: buffers that are read outside the step.
         measure: cost function of schedules; None where they are not measured.
         plans: tilings and costs found so far, for the memory that schedules are made for.
-        budget: from which every measurement takes its instructions, None where it is not limited.
+        budget: the budget that measurements take their instructions from, None without a limit.
     """
 
     config: NpuConfig
@@ -129,7 +140,7 @@ class StepProblem:
         return self.plans.memory
 
     def fresh(self) -> StepProblem:
-        """Returns the same problem without what was found so far."""
+        """Returns the same problem without tilings and costs found so far."""
         return replace(self, plans=TilePlans(self.memory))
 
     def measured_by(self, measure: Measure | None) -> StepProblem:
@@ -159,19 +170,20 @@ class StepProblem:
         return max(work[Engine.GEMM], work[Engine.VECTOR]), max(work[Engine.LOAD], work[Engine.STORE])
 
     def cost(self, schedule: Schedule, units: tuple[int, int] | None = None) -> float:
-        """Returns the cost of the step by a schedule, or of its units first..end-1 alone; infinite if it does not
-        fit."""
+        """Returns the cost of the step by a schedule, or of its units first..end-1; infinite if it does not fit."""
         return self.measured(schedule, units).cost
 
     def measured(self, schedule: Schedule, units: tuple[int, int] | None = None) -> Measured:
-        """Returns what `cost` does, with the instructions."""
+        """Returns the cost and the instructions of the step by a schedule, or of its units first..end-1."""
         first, end = units or (0, len(schedule.units))
         return self.measured_units(schedule.units[first:end], schedule, schedule.starts()[first])
 
     def measured_units(self, units: list[LayerGroup], schedule: Schedule, start: int) -> Measured:
-        """Returns the cost of units that begin with layer `start`, with the stays and tiles of a schedule. It is
-        infinite if they do not fit, or if the machine stops their program: that is a fault of the compiler, but other
-        schedules may be right. What was measured once, of layers of equal shape, is not measured again."""
+        """Returns the measurement of units that begin with layer `start`, with the stays and tilings of a schedule.
+
+        The cost is infinite if they do not fit, or if the machine stops their program: that is a fault of the compiler,
+        but other schedules may be right. Units of equal shape are measured once.
+        """
         key = self.measure, self._key(units, schedule, start)
         found = self.plans.measured.get(key)
         if found is None:
@@ -181,7 +193,10 @@ class StepProblem:
         return found
 
     def _key(self, units: list[LayerGroup], schedule: Schedule, start: int) -> Hashable:
-        """Equal for units that are as much work: of layers of equal shape, cut alike, with the same in ACT."""
+        """Returns a key that is equal for units of equal cost.
+
+        These have layers of equal shape, equal groups and tilings, and the same tensors in ACT.
+        """
         layers = [layer for unit in units for layer in unit.layers]
         shapes, numbers = together(self.plans.shapes, layers)
         end = start + len(layers)
@@ -197,7 +212,7 @@ class StepProblem:
         return shapes, tuple((len(unit.layers), unit.step) for unit in units), tiles, tuple(stays)
 
     def _measure(self, units: list[LayerGroup], schedule: Schedule, start: int) -> Measured:
-        """Does what `measured_units` does, anew."""
+        """Returns the measurement of units, without looking for an earlier one."""
         assert self.measure is not None, "no cost function"
         offsets, arena_bytes = _offsets([layer for unit in units for layer in unit.layers])
         emitter = Emitter(self.config, arena_bytes, memory=self.memory)
@@ -217,7 +232,7 @@ class StepProblem:
 
 
 def _offsets(layers: list[Layer]) -> tuple[dict[str, int], int]:
-    """Places for all buffers of some layers, in bytes, by name; and the bytes of an arena that holds them."""
+    """Returns places for all buffers of some layers, in bytes, by name; and the bytes of an arena that holds them."""
     offsets, at = {}, 0
     for view in (v for layer in layers for v in (*layer.reads, layer.output)):
         if view.region == CONSTANT_REGION:
@@ -232,7 +247,7 @@ def _offsets(layers: list[Layer]) -> tuple[dict[str, int], int]:
 
 
 def _left_out(units: list[LayerGroup], start: int, error: Exception) -> Measured:
-    """Warns of units that make no program, or one that the machine stops. Returns what is measured of them."""
+    """Warns of units without a program, or with one that the machine stops; returns a measurement of infinite cost."""
     warnings.warn(
         f"a schedule of {len(units)} units from layer {start} on is left out, please report it: {error}",
         RuntimeWarning,
@@ -241,5 +256,5 @@ def _left_out(units: list[LayerGroup], start: int, error: Exception) -> Measured
     return _NOTHING
 
 
-#: Gives the schedule of a step; None leaves the step to the search.
+#: Returns the schedule of a step; None leaves the step to the search.
 Scheduler = Callable[[StepProblem], Schedule | None]

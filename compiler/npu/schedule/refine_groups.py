@@ -1,9 +1,8 @@
-"""Groups chosen by exact cycles where estimates may be wrong.
+"""Groups refined by exact cycles, where estimates may be wrong.
 
-A group's estimate adds up the work of its engines; how much of it overlaps, only the cycle simulator knows. So the
-units of the cheapest way to divide the layers are measured, each alone; what is then the cheapest way, by measured
-figures where there are some and estimates where not, is measured in its turn, until nothing of it is an estimate or
-that brings nothing.
+A group's estimate adds up the work of its engines; only the cycle simulator knows how much of it overlaps. So the units
+of the cheapest cut are measured, each alone. The cheapest cut by measured cycles, and estimates for the rest, is
+measured in its turn, until none of it is an estimate or it brings no gain.
 """
 
 from __future__ import annotations
@@ -16,25 +15,25 @@ from tilewright.compiler.npu.schedule.comparison import compared
 from tilewright.compiler.npu.schedule.fusion import Candidate, candidates, cheapest, closer_estimate
 from tilewright.compiler.npu.schedule.problem import GAIN, Costed, Schedule, StepProblem
 
-#: Layers in a group at most.
+#: Largest number of layers in a group.
 LONGEST = 8
 #: Instructions that may be measured.
 INSTRUCTIONS = 80_000
-#: Instructions, which take memory too, that other groups may have over those before.
+#: Largest ratio of instructions of the new groups to those of the old: instructions take memory too.
 LONGER = 1.25
-#: Cost after a round of measuring over the cost before, at most, for another round.
+#: Largest ratio of cost after a round of measuring to that before, for another round.
 BETTER = 0.9995
-#: Share of the time that GEMM or VECTOR works, from which on other groups bring next to nothing.
+#: Share of the time that GEMM or VECTOR works, above which other groups bring next to nothing.
 BUSY = 0.95
 #: Scale on estimates, so that slightly over-estimated candidates are still measured.
 OPTIMISM = 0.95
 
 
 class _Groups:
-    """Candidates for the groups of a step, with what has been measured of them.
+    """Candidates for the groups of a step, with the measurements so far.
 
     Attributes:
-        known, lengths: cost and instructions of candidates that have been measured, by their key.
+        known, lengths: cost and instructions of measured candidates, by their key.
     """
 
     def __init__(self, problem: StepProblem, schedule: Schedule, progress: Callable[[float], None]) -> None:
@@ -50,8 +49,10 @@ class _Groups:
         self.lengths: dict[Hashable, int] = {}
 
     def tiles(self, candidate: Candidate) -> dict[int, tuple[int, ...]]:
-        """Returns the tilings the schedule already fixes for this candidate's layers, by layer number; none for a group
-        by channels that the schedule does not have."""
+        """Returns the tilings the schedule fixes for a candidate's layers, by number of the layer.
+
+        A group by channels that the schedule does not have has none.
+        """
         first, group = candidate.first, candidate.group
         if group.by_channel and _unit(first, group) not in self.units:
             return {}
@@ -70,15 +71,15 @@ class _Groups:
         return self.known[key]
 
     def instructions(self, path: list[Candidate]) -> int:
-        """Returns the instructions of candidates that have been measured."""
+        """Returns the number of instructions of measured candidates."""
         return sum(self.lengths[self.key(candidate)] for candidate in path)
 
     def cheapest_measured(self, scale: float, shared: float) -> list[Candidate]:
-        """Measures what may be cheaper until that brings nothing; returns the cheapest of what has been measured.
+        """Measures candidates that may be cheaper until that brings no gain; returns the cheapest measured ones.
 
         Args:
-            scale: of estimates.
-            shared: cost that a unit shares with those beside it.
+            scale: factor on estimates.
+            shared: cost that a unit shares with its neighbours.
         """
 
         def expected(of: Candidate) -> float:
@@ -102,9 +103,11 @@ class _Groups:
 
 
 def refine_groups(problem: StepProblem, start: Costed, progress: Callable[[float], None] = lambda done: None) -> Costed:
-    """Returns the schedule with other groups, if they are better in all.
+    """Returns the schedule with other groups, if the whole step is cheaper with them.
 
     Args:
+        problem: the step.
+        start: the schedule and its cost.
         progress: called with the fraction done.
     """
     schedule, cost = start

@@ -1,8 +1,8 @@
-"""More tensors stay in ACT, where exact cycles say that it pays.
+"""Residency refined by exact cycles: more tensors stay in ACT where that pays.
 
-Residency is first decided by counting: short lives first, up to a share of ACT, because nobody knows yet what room the
-tiles of other layers are worth. Here each tensor that still goes through memory is tried: those that do not find room
-beside it go, and the units in which any of them lives are measured with it and without.
+Residency is first decided by an estimate: short lives first, up to a share of ACT, because the value of room for other
+layers' tiles is not known yet. Here each tensor that still goes through memory is tried: tensors that no longer fit
+beside it leave ACT, and the units in which any of them lives are measured before and after.
 """
 
 from __future__ import annotations
@@ -18,20 +18,22 @@ from tilewright.compiler.npu.schedule.residency import Stay, place_residents, re
 
 #: Instructions that may be measured.
 INSTRUCTIONS = 60_000
-#: Part of ACT that is left for tiles at least: whether they fit is seen when they are measured.
+#: Divisor of ACT: at least this part is left for tiles; the measurement shows whether they fit.
 SPARE = 32
-#: A step whose bus works less than this share of the time that GEMM or VECTOR works has next to nothing to gain.
+#: Ratio of bus time to time of GEMM or VECTOR, below which a step has next to nothing to gain.
 BUS = 0.5
-#: Layers that a tensor waits for its last reader at most, to be tried among the first, the largest ones.
+#: Layers until a tensor's last reader: tensors with fewer are tried first, the largest ones first.
 SHORT = 8
 
 
 def refine_residency(
     problem: StepProblem, start: Costed, progress: Callable[[float], None] = lambda done: None
 ) -> Costed:
-    """Returns the schedule with other tensors in ACT, if that is better in all.
+    """Returns the schedule with other tensors in ACT, if the whole step is cheaper with them.
 
     Args:
+        problem: the step.
+        start: the schedule and its cost.
         progress: called with the fraction done.
     """
     schedule, cost = start

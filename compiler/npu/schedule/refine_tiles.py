@@ -1,4 +1,4 @@
-"""Other tiles for single layers, where exact cycles of the layer and its neighbours say that they are better.
+"""Tiles of single layers refined by exact cycles of the layer and its neighbours.
 
 Estimates see a layer alone. Whether its first products can begin before the layer before it is done, or its loads hide
 behind those products, depends on both.
@@ -14,25 +14,29 @@ from tilewright.compiler.npu.schedule.decisions import decisions_of
 from tilewright.compiler.npu.schedule.neighbours import Neighbourhood
 from tilewright.compiler.npu.schedule.problem import GAIN, Costed, StepProblem
 
-#: Tiles of a layer that are measured besides the one the estimate prefers, by effort: at lowest, and where a step has
+#: Tilings of a layer that are measured besides the preferred one, by effort: the least, and the most where a step has
 #: so few instructions that this many measure them in all layers.
 TILES = ((0, 0), (3, 12), (8, 12), (16, 16))
 INSTRUCTIONS = 60_000
-#: Estimate of a tile that is measured over the best estimate, at most.
+#: Largest ratio of a measured tiling's estimate to the best estimate.
 MARGIN = 1.1
-#: Cycles (or whatever is measured) of the longest step that is refined, by effort: for longer ones it takes too long.
+#: Largest cost of a step that is refined, by effort: for longer steps it takes too long.
 LONGEST = (0, 600_000, 20_000_000, 200_000_000)
-#: Units that are measured for a tile of the one in the middle.
+#: Number of units that are measured for a tiling of the middle one.
 _WINDOW = 3
 
 
 def refine_tiles(
     problem: StepProblem, start: Costed, effort: int, progress: Callable[[float], None] = lambda done: None
 ) -> Costed:
-    """Returns the schedule with other tiles for layers that run alone, if that is better in all. Layers with the
-    smallest estimates choose first.
+    """Returns the schedule with other tilings for layers that run alone, if the whole step is cheaper with them.
+
+    Layers with the smallest estimates choose first.
 
     Args:
+        problem: the step.
+        start: the schedule and its cost.
+        effort: search effort, 0 to 3.
         progress: called with the fraction done.
     """
     schedule, cost = start

@@ -1,4 +1,4 @@
-"""Residency: which tensors stay in ACT between layers instead of going through memory."""
+"""Residency: the choice of tensors that stay in ACT between layers instead of going through memory."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ class Stay:
     """A tensor that stays in ACT between layers.
 
     Attributes:
+        view: the tensor.
         border, fill: padding around it, and its value.
-        rows: of ACT, border included.
-        first, last: numbers of the layer that makes it and of the last one that reads it.
+        rows: rows of ACT, border included.
+        first, last: numbers of the layer that makes it, and of the last one that reads it.
         start: first row of ACT.
     """
 
@@ -35,20 +36,24 @@ class Stay:
     start: int = 0
 
     def settle(self, context: Context) -> None:
-        """Gives it its rows of ACT."""
+        """Reserves its rows of ACT.
+
+        Raises:
+            ScratchpadFull: some of them are in use.
+        """
         context.make_resident(self.view, self.border, self.start)
 
     def fill_border(self, context: Context) -> None:
-        """Fills its border."""
+        """Emits the fills of its border."""
         context.fill_border(self.view, self.border, self.fill)
 
 
 def resident_candidates(layers: list[Layer], outside: set[str]) -> list[Stay]:
-    """Tensors made and used within one NPU step, which could stay in ACT; not placed yet.
+    """Returns the tensors made and used within one NPU step that could stay in ACT, without a place.
 
     Args:
-        layers: of the step, in order.
-        outside: buffers that others read.
+        layers: the layers of the step in order.
+        outside: buffers that are read outside the step.
     """
     candidates = []
     made: dict[str, int] = {}
@@ -75,17 +80,18 @@ def resident_candidates(layers: list[Layer], outside: set[str]) -> list[Stay]:
 
 
 def choose_residents(config: NpuConfig, layers: list[Layer], outside: set[str], share: float = 0.6) -> list[Stay]:
-    """Tensors that fit into ACT together.
+    """Returns tensors that fit into ACT together, with their places.
 
     Args:
+        config: the machine.
         layers, outside: as for `resident_candidates`.
-        share: of ACT rows that residents may take at any time; the rest is for tiles of what is not resident.
+        share: share of ACT rows that they may take at any time; the rest is for tiles.
     """
     candidates = resident_candidates(layers, outside)
     limit = int(config.act_rows * share)
     chosen: list[Stay] = []
     load = [0] * len(layers)
-    # What saves most traffic per row and layer of stay first: short lives, then small ones.
+    # Stays that save most traffic per row and layer come first: short lives, then small tensors.
     for stay in sorted(candidates, key=lambda s: (s.last - s.first, s.rows)):
         span = range(stay.first, stay.last + 1)
         if stay.rows <= limit and all(load[i] + stay.rows <= limit for i in span):
@@ -96,15 +102,20 @@ def choose_residents(config: NpuConfig, layers: list[Layer], outside: set[str], 
 
 
 def outside_groups(stays: Iterable[Stay], groups: Iterable[LayerGroup]) -> list[Stay]:
-    """The stays but those of tensors that pass between the layers of a group."""
+    """Returns the stays without tensors that pass between the layers of a group."""
     between = {tensor.view.buffer for group in groups for tensor in group.between}
     return [stay for stay in stays if stay.view.buffer not in between]
 
 
 def place_residents(rows: int, stays: list[Stay], spare: int = 8) -> list[Stay]:
-    """The stays that find room, each with its first row, placed from the top of ACT down; 1 / `spare` of it stays free.
+    """Returns the stays that find room, each with its first row, placed from the top of ACT down.
 
     Tensors whose lives meet or follow each other directly get different rows, because layers of a fused group overlap.
+
+    Args:
+        rows: rows of ACT.
+        stays: the stays, which are changed.
+        spare: divisor of ACT: 1 / `spare` of it stays free.
     """
     placed: list[Stay] = []
     for stay in sorted(stays, key=lambda s: (-s.rows, s.first)):

@@ -1,8 +1,8 @@
 """Schedule search over whole NPU steps, by exact cycles.
 
-A policy says how much of ACT residents may take, how dearly a fused group pays for hand-overs, and how long groups
-may be; residency and fusion follow from it by counting. With effort 2 and 3 several policies are emitted and their
-cycles measured by a cost function that the caller hands in (the cycle-level simulator), in parallel.
+A policy sets the share of ACT for residents, the charge of a fused group for hand-overs, and the largest group;
+residency and fusion follow from it by estimates. With effort 2 and 3 several policies are emitted and their cycles
+measured by a cost function of the caller (the cycle-level simulator), in parallel.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _CHANNELS_MARGIN = 0.99
 
 @dataclass(frozen=True)
 class Policy:
-    """A policy, from which residency and fusion follow by counting.
+    """A policy, from which residency and fusion follow by estimates.
 
     Attributes:
-        share: of ACT rows that resident tensors may take.
+        share: share of ACT rows that resident tensors may take.
         drain: share of a tile's drain that the next layer of a fused band is charged for.
-        longest: layers in a fused group at most, 1 = no fusion.
-        chunks: layers also run together by channels where only exact cycles can tell whether that pays.
+        longest: largest number of layers in a fused group, 1 = no fusion.
+        chunks: True to also run layers by channels where only exact cycles can tell whether that pays.
     """
 
     share: float = 0.6
@@ -76,8 +76,10 @@ def misfits(config: NpuConfig, layers: list[Layer]) -> dict[str, str]:
 
 
 def make_schedule(problem: StepProblem, policy: Policy) -> Schedule:
-    """Returns residency and fusion under a policy; under ones with fewer residents and no fusion where that does not
-    fit."""
+    """Returns residency and fusion under a policy.
+
+    If it does not fit, they follow policies with fewer residents, and then without fusion.
+    """
     for tried in (policy, replace(policy, share=policy.share / 2), Policy(policy.share / 2, longest=1)):
         stays = choose_residents(problem.config, problem.layers, problem.outside, tried.share)
         units, cost = choose_groups(
@@ -107,10 +109,13 @@ def measure_policy(problem: StepProblem, policy: Policy) -> float:
 def search(
     problem: StepProblem, effort: int, progress: Callable[[float], None] = lambda done: None
 ) -> tuple[Schedule, float | None]:
-    """Returns the best schedule of a step that `effort` finds, and its cost if that was measured here. Without a cost
-    function the default policy is taken.
+    """Returns the best schedule of a step that `effort` finds, and its cost if it was measured here, else None.
+
+    Without a cost function the default policy is used.
 
     Args:
+        problem: the step.
+        effort: search effort, 0 to 3.
         progress: called with the fraction done.
     """
     options = policies(effort)
@@ -132,7 +137,13 @@ def search(
 
 
 def _in_processes(problem: StepProblem, shares: list[list[Policy]], done: Callable[[int], None]) -> dict[Policy, float]:
-    """Measures policies, each share in a process of its own (here if one cannot be started)."""
+    """Returns the costs of policies, measured in a process for each share (in this one if none can be started).
+
+    Args:
+        problem: the step.
+        shares: policies of each process.
+        done: called with the number of processes that have ended.
+    """
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     arguments = [sys.executable, "-m", "tilewright.compiler.npu.schedule.worker"]
     jobs = [Command(arguments, pickle.dumps((problem.fresh(), share)), environment) for share in shares]

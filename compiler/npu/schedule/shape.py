@@ -1,4 +1,4 @@
-"""Shapes of layers: what is equal for layers that differ in weights and names only, and so take the same cycles."""
+"""Shapes of layers: equal for layers that differ only in weights and names, and so take the same cycles."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ def shape_of(
     numbers: dict[Any, int] | None = None,
     values: bool = True,
 ) -> tuple[list[Any], Callable[[str], int]]:
-    """The shape of layers as plain values, in which every buffer is a number; and what gives the number of a buffer.
+    """Returns the shape of layers as plain values, with numbers for buffers, and the function that numbers a buffer.
 
     Args:
-        outside: buffers that others read.
-        numbers: of names, to be filled; none so far.
-        values: values of registers are part of the shape. Otherwise they have numbers, too: only which of them are
-            equal, and which are 0, decides how many instructions set them.
+        layers: the layers.
+        outside: buffers that are read outside the step.
+        numbers: numbers of names, to be filled; None for none so far.
+        values: True if values of registers are part of the shape. Otherwise they have numbers, too: the instructions
+            that set them depend only on which are equal, and which are 0.
     """
     found: dict[Any, int] = {} if numbers is None else numbers
 
@@ -63,11 +64,13 @@ def shape_of(
 
 
 def together(shapes: dict[int, LayerShape], layers: Iterable[Layer]) -> tuple[Hashable, dict[Any, int]]:
-    """Returns what is equal for layers in a row of equal shapes that read each other's buffers alike, and the numbers
-    that it has for buffers.
+    """Returns a key that is equal for sequences of layers of equal shapes that read each other's buffers alike.
 
     Args:
-        shapes: known so far, by `id` of the layer; those of these layers are added.
+        shapes: shapes known so far, by `id` of the layer; those of `layers` are added.
+
+    Returns:
+        (the key, the numbers that it has for buffers).
     """
     numbers: dict[Any, int] = {}
     found = []
@@ -84,8 +87,9 @@ class LayerShape:
     """The shape of one layer.
 
     Attributes:
+        layer: the layer.
         text: equal for layers of equal shape.
-        names: buffers and tables, which `text` has numbers for, in their order.
+        names: names of buffers, and tables, that `text` has numbers for, in their order.
     """
 
     layer: Layer
@@ -94,6 +98,7 @@ class LayerShape:
 
     @staticmethod
     def of(layer: Layer) -> LayerShape:
+        """Returns the shape of a layer."""
         numbers: dict[Any, int] = {}
         plain, _ = shape_of([layer], numbers=numbers, values=False)
         return LayerShape(layer, repr(plain), tuple(numbers))

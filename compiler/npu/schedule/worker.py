@@ -1,5 +1,4 @@
-"""Process side of the schedule search: reads a pickled job from standard input, writes costs and warnings to standard
-output."""
+"""Worker process of the schedule search: reads a pickled job, and writes costs and warnings to standard output."""
 
 from __future__ import annotations
 
@@ -11,6 +10,7 @@ from tilewright.compiler.npu.schedule.search import measure_policy
 
 
 def main() -> None:
+    """Measures the policies of the job on standard input."""
     problem, share = pickle.load(sys.stdin.buffer)
     with warnings.catch_warnings(record=True) as said:
         costs = {policy: measure_policy(problem, policy) for policy in share}
