@@ -26,8 +26,8 @@ class LowerBound:
     Attributes:
         steps: steps of the array.
         reads, writes: bytes of external memory.
-        after_all: True if the layer can begin only when all layers before it are done, and no layer behind it uses what
-            they read.
+        after_all: True if the layer can begin only when all layers before it are done, and no later layer uses
+            tensors that they read.
     """
 
     steps: int = 0
@@ -164,7 +164,7 @@ def _after_all(layers: list[Layer], number: int) -> bool:
     if not (layer.taken(0, one).all() and layer.taken(1, one).all()):
         return False
     if any(one_before.output.buffer == x.buffer and one_before.output.c > x.c for one_before in before):
-        return False  # it reads a part of the channels
+        return False  # the layer reads a part of the channels
     if {v.buffer for one_behind in behind for v in one_behind.reads} & {
         one_before.output.buffer for one_before in before
     }:

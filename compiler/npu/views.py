@@ -1,9 +1,9 @@
 """Views: tensors as the NPU sees them, planes of channel vectors.
 
-A view is [N][CB][H][W] vectors of `block` lanes (CB = ceil(C / block)), W contiguous, everything else by strides.
-A `Layout` says which axis of the model's tensor holds the channels. uint8 values are stored minus 128, so that the
-machine sees int8. A value of 16 bits is two bytes of int8, `256 * high + low + 128`, and a tensor of them has twice the
-channel blocks: those of the high bytes, then those of the low ones.
+A view is [N][CB][H][W] vectors of `block` lanes (CB = ceil(C / block)), W contiguous, all other axes by strides. A
+`Layout` is the choice of the model tensor's axis that holds the channels. uint8 values are stored minus 128, so that
+the machine sees int8. A value of 16 bits is two bytes of int8, `256 * high + low + 128`, and a tensor of them has twice
+the channel blocks: first those of the high bytes, then those of the low ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tilewright.isa import wide_numerics
 from tilewright.isa.instructions import WideByte
 from tilewright.isa.program import Layout
 
-#: In which order the channel blocks of a value's two bytes lie.
+#: The order of the channel blocks of a value's two bytes.
 BYTE_ORDER = (WideByte.HIGH, WideByte.LOW)
 
 

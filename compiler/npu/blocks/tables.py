@@ -102,4 +102,5 @@ def shifted(entry: IndexTable, by: int) -> IndexTable:
 
 
 def _indices(size: int) -> np.ndarray:
+    """Returns 0..size-1, int32."""
     return np.arange(size, dtype=np.int32)

@@ -152,7 +152,7 @@ class WeightCoder:
         kept = [n for n, (cost, h) in enumerate(zip(costs, histograms)) if cost < self._cost_limit(h) and fits[n]]
         loads: list[CodeTable | np.ndarray] = []
         numbers: list[int] = []  # numbers of the loads that are coded
-        first: set[int] = set()  # those with a table before them
+        first: set[int] = set()  # numbers of the loads with a table before them
         for part in self._split_by_table(np.array([histograms[n] for n in kept]).reshape(-1, 256)):
             members = [kept[i] for i in part]
             histogram = np.sum([histograms[n] for n in members], axis=0)

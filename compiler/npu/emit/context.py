@@ -119,7 +119,7 @@ class Context:
 
     @contextmanager
     def repeated(self, times: int) -> Iterator[None]:
-        """Counts what is emitted inside `times` times, as if each time had constants of its own. The emitter is dry."""
+        """Counts the work inside `times` times, as if each time had constants of its own; the emitter only counts."""
         with self.noted() as uses, self.emitter.repeated(times):
             yield
         for ring, used in zip(self.rings, uses, strict=True):

@@ -44,7 +44,7 @@ class Emitter:
         self.read_bytes = self.write_bytes = self.position = 0
         self.listing: list[str] | None = None
         self._marks: list[tuple[int, str]] = []
-        self._parts: list[np.ndarray] = []  # of the tape, before `_tape`
+        self._parts: list[np.ndarray] = []  # the tape up to `_tape`
         self._tape: list[int] = []
         self._work = dict.fromkeys(Engine, 0)
         self._row_bytes = [memory.row_bytes(config) for memory in Memory]
@@ -125,7 +125,7 @@ class Emitter:
 
     @contextmanager
     def repeated(self, times: int) -> Iterator[None]:
-        """Counts what is written inside `times` times; for an emitter that only counts."""
+        """Counts the work inside `times` times; for an emitter that only counts."""
         assert self.dry
         work, read, written = dict(self.work), self.read_bytes, self.write_bytes
         yield

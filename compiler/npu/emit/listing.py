@@ -37,6 +37,7 @@ def lines(tape: Sequence[int], marks: Sequence[tuple[int, str]] = ()) -> Iterato
 
 
 def _read(numbers: Iterator[int], count: int) -> list[int]:
+    """Returns the next `count` numbers of a tile program."""
     return [int(number) for number in islice(numbers, count)]
 
 
@@ -106,6 +107,7 @@ def _run(numbers: Iterator[int]) -> str:
 
 
 def _place(region: int, offset: int) -> str:
+    """Returns a place in external memory as text."""
     return f"{_REGIONS.get(region, f'region {region}')}+{offset:#x}"
 
 
@@ -140,6 +142,7 @@ def _nest(numbers: Iterator[int], operation: Operation, operands: int) -> str:
     return found
 
 
+#: Functions that read the fields of an operation behind its number, and return them as text.
 _FORMATTERS: dict[Operation, Any] = {
     Operation.LOAD: _load, Operation.LOAD_CODED: _load_coded, Operation.FILL: _fill, Operation.STORE: _store,
     Operation.GEMM: _gemm, Operation.DEPTHWISE: _depthwise, Operation.VECTOR: _vector,

@@ -184,6 +184,8 @@ class TilePlans(dict[Hashable, TilePlan[Any]]):
 
         Args:
             what: key of the layer and its circumstances, see `Layer.plan`.
+            budget: rows of ACT.
+            plan: the plan.
         """
         self[what, budget] = plan
         self._searched.setdefault(what, []).append((budget, plan))

@@ -35,6 +35,7 @@ _MEMORY, _TENSOR = 60, 44
 
 
 def _virtual_row(number: int) -> int:
+    """Returns the first virtual row of an allocation."""
     return (2 * number + 1) << _ROWS
 
 
@@ -44,6 +45,7 @@ def _allocation_number(row: int) -> int:
 
 
 def _virtual_byte(number: int) -> int:
+    """Returns the first virtual byte of a tensor in external memory."""
     return (1 << _MEMORY) + (number << _TENSOR) + (1 << _TENSOR - 1)
 
 
@@ -374,7 +376,7 @@ class Recorder(Context):
         if tile is None:
             return None
         number = self._number.get(view)
-        if number is None:  # it passes through ACT inside of what is recorded, in virtual rows
+        if number is None:  # a tensor between recorded layers, in virtual rows
             return tile
         distance = tile.base - self.tensors[number].start
         return tile._replace(base=_virtual_row(number) + distance)

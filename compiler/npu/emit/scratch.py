@@ -191,11 +191,13 @@ class Heap:
         return max((e - s for s, e in self._gaps()), default=0)
 
     def _taken(self, start: int, count: int) -> Allocation:
+        """Marks free rows as allocated; returns the allocation."""
         rows = Allocation(start, count, self)
         insort(self._live, rows, key=_START)
         return rows
 
     def _gaps(self) -> Iterator[tuple[int, int]]:
+        """Yields the (start, end) of runs of free rows, in order."""
         at = self.first
         for rows in self._live:
             if rows.start > at:

@@ -1,4 +1,4 @@
-"""The kinds of layers: how each is cut into tiles and what it emits. `Layer` in `layer.py` is their interface.
+"""The kinds of layers: how each is cut into tiles, and its instructions. `Layer` in `layer.py` is their interface.
 
 | kind | file |
 |---|---|

@@ -124,7 +124,7 @@ class ProductParamsLayer(Layer):
         taken.floor(part, 9 - known, _AS_BYTES)
         taken.floor(second, 9 - known, _AS_BYTES, _byte_table(0))
         taken.subtract(part, 9 - known)
-        taken.bias -= 1 << 16 - known  # what was subtracted is 128 below the byte
+        taken.bias -= 1 << 16 - known  # the subtracted byte is stored minus 128
         taken.floor(low, 1, _AS_BYTES, _byte_table(known))
         for number, n in enumerate(images):
             self._emit_placement(context, n, low + number * per_image, vectors)
@@ -219,7 +219,7 @@ class _ByteExtractor:
             post, table: operations on the quotient.
         """
         context, config = self.context, self.context.config
-        down = 1 - (1 << bits - 1)  # from the nearest integer to the one below: 0 for halves, which are exact
+        down = 1 - (1 << bits - 1)  # rounds down instead of to nearest; 0 for halves, which are exact
         prm = uniform_params(context, self.bias + down, np.float32(2**-bits))
         context.emitter.vector(
             Source.ACC, self.acc * config.block_out // config.block_in, to, [(self.vectors, 1, 0, 1, 0)], prm=prm,

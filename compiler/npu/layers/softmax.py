@@ -52,7 +52,7 @@ class SoftmaxLayer(VectorLayer):
         context.emitter.row(
             RowFunction.EXP, a.base, [blocks, pixels], dst=out.base, prm=prm, table=table, post=self.post.fields
         )
-        if self.post.lut is not None:  # where the results lie: ROW has the tables to itself
+        if self.post.lut is not None:  # in place: ROW itself has no table for results
             context.emitter.vector(
                 Source.ACT, out.base, out.base, element_loops(box, out, NO_TILE, out)[::-1],
                 lut=context.load_table(self.post.lut), post=self.post.fields,

@@ -19,7 +19,7 @@ from tilewright.compiler.npu.views import broadcast_ok
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Layout
 
-if TYPE_CHECKING:  # it needs the compiler of CPU kernels
+if TYPE_CHECKING:  # importing it loads the compiler of CPU kernels
     from tilewright.compiler.npu.place.placement_cost import PlacementCost
 
 

@@ -23,9 +23,9 @@ class Rewrite:
     """A rewrite of the graph for one machine.
 
     Attributes:
-        name: for messages and `print_after`.
+        name: name for messages and `print_after`.
         run: changes the graph in place; `run_rewrites` prunes it.
-        doc: one line on what it changes.
+        doc: one line about the change.
     """
 
     name: str

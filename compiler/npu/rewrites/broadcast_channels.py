@@ -3,7 +3,7 @@
     Mul, Add, Max, Min of [N, C, H, W] and [N, 1, H, W]   =>  QConv 1x1 of weights of 1 first, which makes C channels
     rows [.., T, C] and [.., T, 1]                        =>  QMatMul of weights of 1 first
 
-The scale of the weights is 1 and that of the result its operand's, so every byte passes as it is.
+The scale of the weights is 1 and that of the result its operand's, so every byte passes unchanged.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
     QAdd(a, b)  =>  QAdd'(a, b) + correction[16 * rows[a] + columns[b]]
 
-QAdd' has the nearest constants, which miss a few of the 65,536 pairs of operands by a step. Tables give every value of
-a and of b that is in such a pair a number, all others 0; a table of both numbers has the step. Proven on all pairs. It
-is worth four small passes not to leave the NPU; what the CPU makes and the CPU reads stays what it is.
+QAdd' has the nearest constants, which miss a few of the 65,536 pairs of operands by a step. Tables map every value of a
+and of b in such a pair to a number, all others to 0; a table of both numbers has the step. All pairs are compared. Four
+small passes on the NPU cost less than leaving it; an Add whose operands come from the CPU and whose result goes there
+stays as it is.
 """
 
 from __future__ import annotations

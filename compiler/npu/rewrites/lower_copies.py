@@ -4,8 +4,8 @@
     QTake of images (Tile or Expand of batch axes)      =>  QConcat(Slice, Slice, ...) of images
     Gather of rows of channels, with constant places    =>  QConcat(Slice, Slice, ...) of rows
 
-So are keys and values of grouped-query attention, which several heads of queries share. Images are repeated before rows
-and columns are exchanged, because that way the product reads its second operand as it lies.
+Keys and values of grouped-query attention, which several heads of queries share, are such images. Images are repeated
+before rows and columns are exchanged, because then the product reads its second operand in place.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
                                     Max(Min(a, m), n)           of a constant b, which is n elsewhere
     ReduceMax of rows, columns  =>  QMaxPool with a window of their size
     ReduceMin of rows, columns  =>  the same of all bits inverted
-    ReduceMax of channels       =>  Max of the first half of them and the last, until one is left; within a block the
-                                    last half comes to the place of the first by a QConv 1x1 with weights 0 and 1
+    ReduceMax of channels       =>  Max of the first half of them and the last, until one is left; within a block a
+                                    QConv 1x1 with weights 0 and 1 moves the last half to the place of the first
 
 All tensors have one scale, and every step is exact. A tensor that the CPU makes and reads stays as it is.
 """
@@ -42,7 +42,7 @@ def lower_extrema(graph: Graph, config: NpuConfig) -> None:
         return made.nodes if made.replaces() else None
 
     if rewriter.replace_nodes(replacement, track=True):
-        clean_up(graph)  # what moved the result back to where it was
+        clean_up(graph)  # removes the moves that brought the result back in place
 
 
 @dataclass

@@ -1,13 +1,13 @@
 """Means and sums over any axes of tensors that the NPU makes.
 
-The importers bring the axes of a mean into the place of planes by a Transpose and a Reshape; a layer would have to wait
-for the CPU to move the bytes. The array adds up where they lie:
+The importers turn the axes of a mean into planes by a Transpose and a Reshape; a layer would have to wait for the CPU
+to move the bytes. The array adds up the bytes in place:
 
     a mean over channels, rows, columns    =>  QConv with weights of 1, and a kernel of the size of the added axes
     a mean over rows and columns           =>  QGlobalAveragePool of the planes themselves
     rows of channels [N, T, C]             =>  the same of planes [N, C, T], which are the same bytes
 
-The scale of the weights is one with which every sum gives the byte that the mean gives.
+The scale of the weights is such that every sum gives the byte of the mean.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def lower_means(graph: Graph, config: NpuConfig) -> None:
             nodes.append(node)
     if replaced:
         graph.nodes = nodes
-        clean_up(graph)  # what moved the result back to where it was
+        clean_up(graph)  # removes the moves that brought the result back in place
 
 
 @dataclass

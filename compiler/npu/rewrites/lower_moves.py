@@ -6,12 +6,12 @@
     Gather of channels; Slice, Split within a block =>  QConv 1x1
     Pad with the zero point                         =>  QConv 1x1, of each channel by itself if only planes are padded
 
-and a product of planes that are flattened becomes a QConv with a kernel of their size, whose weights are those of the
-product in another order.
+A product of flattened planes becomes a QConv with a kernel of their size, whose weights are those of the product in
+another order.
 
-The scale of weights that move is 1 and that of the result its operand's, so every byte passes as it is. The array takes
-less time for it than the host does to take a tensor out of blocks, move it and put it back; where the host makes the
-tensor or is its only reader, it moves it.
+The scale of these weights is 1, and that of the result its operand's, so every byte passes unchanged. The array needs
+less time than the host to take a tensor out of blocks, move it and put it back. Where the host makes the tensor or is
+its only reader, the host moves it.
 """
 
 from __future__ import annotations
@@ -157,8 +157,7 @@ class _Move:
         return [self._selected(source, self.y, places)]
 
     def _parts(self) -> list[Node] | None:
-        """Returns the nodes that cut along the channels, if a part begins within a block, or take those of a Gather; else
-        None."""
+        """Returns the nodes that cut along the channels, if a part begins within a block, or take a Gather's; else None."""
         block, gather, chosen = self.rewriter.config.block_in, self.node.op == "Gather", list[Sequence[int]]()
         for number in range(len(self.node.outputs)):
             places = places_of(self.graph, self.node, number)

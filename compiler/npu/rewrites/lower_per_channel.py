@@ -4,10 +4,10 @@
     Mul, Div by one for each channel     =>  QConv, each channel by itself
     Add, Sub of one for each channel     =>  QConv, each channel by itself, with a bias
 
-A table is the same for all lanes, but the requantiser has a scale for each channel. Its product is rounded once where
-the model's floats are rounded several times, so every channel's scale is tried on all values of a byte, and its
-neighbours where it fails; where none gives the model's bytes the op stays what it is. What is added is a whole number
-of parts of a step, as many as the weight says: the weight is the first with which all values of a byte come out.
+A table is the same for all lanes, but the requantiser has a scale for each channel. It rounds a product once where the
+model's floats are rounded several times. So every channel's scale, and its neighbours, are compared on all values of a
+byte; where none gives the model's bytes, the op stays as it is. A summand is a whole number of parts of a step, and the
+weight is the number of parts: the first weight with which all values of a byte are right.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class _ByChannel:
         low, high = limits(self.x.dtype)
         centred = np.arange(low, high + 1) - int(self.from_quant.zero_point)
         floats = centred.astype(np.float32) * np.float32(self.from_quant.scale)
-        with np.errstate(over="ignore"):  # what is infinite is quantised to a limit
+        with np.errstate(over="ignore"):  # infinities are quantised to a limit
             wanted = quantize((-floats if minus else floats)[:, None] + self.factors, self.to_quant, self.y.dtype)
         found = [self._weight(-centred if minus else centred, column) for column in wanted.astype(np.int64).T]
         if None in found:
@@ -108,7 +108,7 @@ class _ByChannel:
     def _weight(self, centred: np.ndarray, wanted: np.ndarray) -> tuple[int, int, np.float32] | None:
         """Returns the (weight, bias, scale of the weight) with which a channel's products equal `wanted`, or None."""
         zero, (low, high) = int(self.to_quant.zero_point), limits(self.y.dtype)
-        steps = float(self.to_quant.scale) / float(self.from_quant.scale)  # of the operand in one of the result
+        steps = float(self.to_quant.scale) / float(self.from_quant.scale)  # steps of the operand in one of the result
         inner = wanted[(wanted > low) & (wanted < high)]
         if not inner.size:
             return None  # nearly all of the channel is a limit
@@ -138,7 +138,7 @@ class _ByChannel:
         centred = values - int(self.from_quant.zero_point)
         floats = centred.astype(np.float32) * np.float32(self.from_quant.scale)
         divided = self.function.op == "Div"
-        with np.errstate(over="ignore"):  # what is infinite is quantised to a limit
+        with np.errstate(over="ignore"):  # infinities are quantised to a limit
             found = floats[:, None] / self.factors if divided else floats[:, None] * self.factors
         products = quantize(found, self.to_quant, self.y.dtype).astype(np.int64)
         plain = self.function.op != "PRelu"

@@ -5,9 +5,9 @@
     Reshape(Transpose(y))                           =>  narrow(Reshape(Transpose(wide(y))))
 
 `wide` is a product of each head by itself with weights 0 and 1: the channels it adds are the zero point, whose products
-are 0, so scores stay what they are; `narrow` leaves them out again, by another such product. The product with values
-could be read as wide as it is made, but then nobody could compare it with the reference's. Heads of whole blocks are
-views of the rows they stand in; others the host would move, twice a layer.
+are 0, so that scores stay the same; `narrow` removes them again, by another such product. The product with values could
+be read as wide as it is made, but then its result could not be compared with the reference's. Heads of whole blocks are
+views of the rows that contain them; the host would move other heads, twice a layer.
 """
 
 from __future__ import annotations

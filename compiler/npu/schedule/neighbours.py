@@ -108,7 +108,7 @@ class Neighbourhood:
                 stay.settle(context)
             context.bands |= dict.fromkeys(between, SOMEWHERE)
             layer = self.layers[number]
-            span = (0, layer.output.h) if between else None  # of each image
+            span = (0, layer.output.h) if between else None  # rows of each image
             plans = layer.plans(context, context.heap.largest_gap, span, every=True)
             if group is not None and group.by_channel:
                 plans = channel_plans(context, group).first

@@ -236,7 +236,7 @@ def _offsets(layers: list[Layer]) -> tuple[dict[str, int], int]:
     offsets, at = {}, 0
     for view in (v for layer in layers for v in (*layer.reads, layer.output)):
         if view.region == CONSTANT_REGION:
-            offsets[view.buffer] = 0  # where all constants are, for the clock
+            offsets[view.buffer] = 0  # all constants share a place: the clock does not see it
         elif view.buffer not in offsets:
             offsets[view.buffer] = at
             at += -(-max(view.nbytes, view.n * view.sn, 1) // 256) * 256

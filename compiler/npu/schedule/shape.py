@@ -45,7 +45,7 @@ def shape_of(
                 return [number(value.fields), value.rounding, summed, plain(value.lut)]
             if key == "fill" or isinstance(value, np.floating):
                 return number((key, value.item() if isinstance(value, np.floating) else value)) if value else 0.0
-        if key in ("tiles", "params") and isinstance(value, str):  # of `DynamicWeights`: buffers
+        if key in ("tiles", "params") and isinstance(value, str):  # buffers of `DynamicWeights`
             return number(value)
         if is_dataclass(value):
             kept = [f.name for f in fields(value) if f.name not in _NAMES]

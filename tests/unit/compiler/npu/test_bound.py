@@ -57,7 +57,7 @@ def test_a_layer_that_needs_all_before_it() -> None:
     assert [row.after_all for row in found] == [False, True, True]
     net = Net()
     assert not any(row.after_all for row in rows(net, net.conv(net.conv(net.plane(16, 2), 16), 24)))
-    net = Net()  # what is made before the second one is read behind it
+    net = Net()  # a later layer reads what precedes the second one
     y = net.conv(net.plane(16, 1), 16)
     found = rows(net, net.add(net.conv(net.conv(y, 16), 16), y))
     assert [row.after_all for row in found] == [False, False, True]

@@ -49,7 +49,7 @@ def test_what_is_no_part() -> None:
     whole = dense_view("x", "x", ARENA_REGION, (2, 8, 3, 5), 4)
     assert replace(whole, buffer="y").within(whole) is None
     assert replace(whole, sh=2 * whole.sh, h=1).within(whole) is None  # every second row
-    assert replace(whole, offset=2, n=1, c=4, h=1, w=1).within(whole) is None  # from the middle of a vector on
+    assert replace(whole, offset=2, n=1, c=4, h=1, w=1).within(whole) is None  # begins in the middle of a vector
     assert replace(whole, offset=whole.sc).within(whole) is None  # goes on behind the last block
     assert replace(whole, offset=whole.block, n=1, c=4, h=1, w=5).within(whole) is None  # goes on in the next row
 
@@ -79,7 +79,7 @@ def test_operands_follow_channels() -> None:
     assert not broadcast_ok((1, 1, 5, 6), (2, 4, 5, 6), FIRST, const=False)
     assert broadcast_ok((1, 1, 5, 6), (2, 4, 5, 6), FIRST, const=True)
     assert broadcast_ok((4,), (2, 3, 4), LAST, const=False) and broadcast_ok((2, 1, 4), (2, 3, 4), LAST, const=False)
-    assert not broadcast_ok((2, 1, 3, 4), (2, 5, 3, 4), LAST, const=False)  # whose images are not side by side
+    assert not broadcast_ok((2, 1, 3, 4), (2, 5, 3, 4), LAST, const=False)  # the operand's images are not contiguous
 
 
 def test_values_of_two_bytes() -> None:

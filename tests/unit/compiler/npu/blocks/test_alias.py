@@ -77,8 +77,8 @@ def test_alias(before: Shape, source: Layout, after: Shape, perm: Shape | None, 
 
 
 @pytest.mark.parametrize("batch", [1, 2])
-@pytest.mark.parametrize(("heads", "depth", "there"), [(3, 8, True), (2, 4, True), (1, 4, True), (3, 6, False)])
-def test_heads(batch: int, heads: int, depth: int, there: bool) -> None:
+@pytest.mark.parametrize(("heads", "depth", "is_alias"), [(3, 8, True), (2, 4, True), (1, 4, True), (3, 6, False)])
+def test_heads(batch: int, heads: int, depth: int, is_alias: bool) -> None:
     """Rows split into heads and heads joined to rows are aliases, although neither of the two moves alone is one."""
     rows, apart, turned = (batch, 5, heads * depth), (batch, 5, heads, depth), (batch, heads, 5, depth)
     quant = Quant.of(np.float32(0.5), 1)
@@ -91,7 +91,7 @@ def test_heads(batch: int, heads: int, depth: int, there: bool) -> None:
             graph.tensors[name] = Tensor(name, shape, np.dtype(np.int8), None, quant)
         view = dense_view("x", "buffer", ARENA_REGION, planes_of(before, LAST), BLOCK)
         found = heads_of(graph, ops[0], ops[1], Blocked(LAST, view))
-        assert (found is not None) == there
+        assert (found is not None) == is_alias
         if found is None:
             continue
         data = np.arange(view.n * view.sn)
@@ -124,7 +124,7 @@ def test_planes_of_rows(batch: int, channels: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "source", "part", "there"),
+    ("before", "source", "part", "is_alias"),
     [
         ((1, 8, 2, 3), FIRST, np.s_[:, 4:], True),  # channels from a block on
         ((1, 12, 2, 3), FIRST, np.s_[:, 4:7], True),
@@ -139,12 +139,12 @@ def test_planes_of_rows(batch: int, channels: int) -> None:
         ((2, 3, 5, 8), LAST, np.s_[:, 1:], False),  # other axes than the first, rows and channels
     ],
 )
-def test_slices(before: Shape, source: Layout, part: tuple[slice, ...], there: bool) -> None:
+def test_slices(before: Shape, source: Layout, part: tuple[slice, ...], is_alias: bool) -> None:
     x = np.zeros(before, np.int8)
     axes = [axis for axis in range(len(part)) if part[axis] != slice(None)]
     bounds = [part[axis].indices(before[axis]) for axis in axes]
     values = ([b[0] for b in bounds], [b[1] for b in bounds], axes, [b[2] for b in bounds])
-    _check_cut(before, source, "Slice", {}, values, x[part].shape, part, there)
+    _check_cut(before, source, "Slice", {}, values, x[part].shape, part, is_alias)
 
 
 def test_slice_from_the_end() -> None:
@@ -161,13 +161,13 @@ def test_split_and_gather() -> None:
 
 def _check_cut(
     before: Shape, source: Layout, op: str, attrs: dict[str, object], values: tuple[object, ...], after: Shape,
-    part: object, there: bool, outputs: list[str] | None = None,
+    part: object, is_alias: bool, outputs: list[str] | None = None,
 ) -> None:  # fmt: skip
     """Checks that a part of a tensor is an alias exactly where expected, and reads the right values.
 
     Args:
         part: numpy index of the part.
-        there: True if an alias is expected.
+        is_alias: True if an alias is expected.
     """
     quant = Quant.of(np.float32(0.5), 1)
     graph = Graph()
@@ -176,7 +176,7 @@ def _check_cut(
     names = [graph.constant("c", np.array(v, np.int64)) for v in values]
     whole = dense_view("x", "buffer", ARENA_REGION, planes_of(before, source), BLOCK)
     found = alias_of(graph, Node(op, ["x", *names], outputs or ["y"], attrs), "y", Blocked(source, whole))
-    assert (found is not None) == there
+    assert (found is not None) == is_alias
     if found is None:
         return
     data = np.arange(whole.n * whole.sn)

@@ -104,7 +104,7 @@ def test_tables_between_types() -> None:
     a, b = net.input((1, 4), np.uint8), net.input((1, 4), np.int8)
     operands, _ = operands_of(net, net.table(b))
     double = bytes(min(2 * i, 255) for i in range(256))
-    table = operands.table(double, a, b)  # of the machine's int8, as bytes
+    table = operands.table(double, a, b)  # a table between the machine's int8, as bytes
     for stored in (-128, -100, 0, 127):
         assert table[stored & 0xFF] == double[stored + 128]
     assert operands.table(None, b, b) == bytes(range(256))

@@ -52,5 +52,5 @@ def test_how_far_a_source_is_read_beyond_its_ends(seed: int) -> None:
     size = int(rng.integers(1, 8))
     every = sum(np.ix_(*entry.values()))
     before, behind = max(0, -int(np.min(every))), max(0, int(np.max(every)) - (size - 1))
-    entry[0] = np.append(entry[0], np.int32(OUTSIDE))  # what is filled is read nowhere
+    entry[0] = np.append(entry[0], np.int32(OUTSIDE))  # the fill value is read nowhere
     assert out_of_bounds(entry, size) == (before, behind)

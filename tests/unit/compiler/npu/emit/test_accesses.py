@@ -21,7 +21,7 @@ from verification.programs.equality import VARIANTS
 
 #: A machine with the row unit, and results of two bytes.
 CONFIG = VARIANTS["one_queue"]
-NARROW = VARIANTS["narrow_in"]  # whose rows of GEMM and of VECTOR differ
+NARROW = VARIANTS["narrow_in"]  # rows of GEMM and of VECTOR differ in width
 #: Results that show what they are made of: nothing is clamped that need not be.
 _POST = PostFields(zp=3, lo=-128, hi=127, add_lo=-128, add_hi=127, za=5, zb=-7)
 _CONSTANTS = {"ma": 3, "mb": 5, "c": 1, "shift": 3}
@@ -94,9 +94,9 @@ def depthwise(emitter: Emitter, random: Random) -> None:
 
 
 def vector(emitter: Emitter, random: Random) -> None:
-    source, far = random.choice([Source.ACC, Source.ACT, Source.MUL, Source.MAX, Source.SUM]), random.randint
-    reduce = [(2, far(1, 5), 0, 0, 0)] if source in (Source.MAX, Source.SUM) else []
-    loops = [(far(1, 3), far(0, 9), far(0, 9), far(1, 9), far(0, 2)) for _ in range(2)]
+    source, draw = random.choice([Source.ACC, Source.ACT, Source.MUL, Source.MAX, Source.SUM]), random.randint
+    reduce = [(2, draw(1, 5), 0, 0, 0)] if source in (Source.MAX, Source.SUM) else []
+    loops = [(draw(1, 3), draw(0, 9), draw(0, 9), draw(1, 9), draw(0, 2)) for _ in range(2)]
     first = 1 if source == Source.ACC else emitter.config.prm_rows // 2
     emitter.vector(
         source, 2, 100, loops, b=50, prm=first, reduce=reduce, add=random.random() < 0.5 and source != Source.MUL,
@@ -105,36 +105,36 @@ def vector(emitter: Emitter, random: Random) -> None:
 
 
 def wide(emitter: Emitter, random: Random) -> None:
-    far = random.randint
-    loops = [(far(1, 3), far(0, 5), 0, far(1, 9), far(0, 2)) for _ in range(2)]
+    draw = random.randint
+    loops = [(draw(1, 3), draw(0, 5), 0, draw(1, 9), draw(0, 2)) for _ in range(2)]
     emitter.vector_wide(
-        random.choice([*WideByte]), 2, 100, loops, prm=1, reduce=[(2, far(1, 9), 0, 0, 0)], low=-3000, high=3000
+        random.choice([*WideByte]), 2, 100, loops, prm=1, reduce=[(2, draw(1, 9), 0, 0, 0)], low=-3000, high=3000
     )
 
 
 def row(function: RowFunction) -> Emit:
     def emit(emitter: Emitter, random: Random) -> None:
-        far = random.randint
+        draw = random.randint
         table = None if function == RowFunction.MAXIMUM else 0
-        loops = [(far(2, 3), far(1, 9), 0, far(1, 9), far(1, 2))]
-        reduce = [] if function in (RowFunction.EXP, RowFunction.NORM) else [(far(1, 3), far(1, 9), 0, 0, 0)]
+        loops = [(draw(2, 3), draw(1, 9), 0, draw(1, 9), draw(1, 2))]
+        reduce = [] if function in (RowFunction.EXP, RowFunction.NORM) else [(draw(1, 3), draw(1, 9), 0, 0, 0)]
         emitter.row(function, 2, loops, prm=1, table=table, dst=100, reduce=reduce, post=_POST, constants=_CONSTANTS)
 
     return emit
 
 
 def load(emitter: Emitter, random: Random) -> None:
-    far, target = random.randint, random.choice((Memory.ACT, Memory.ACT, Memory.WGT, Memory.PRM))
+    draw, target = random.randint, random.choice((Memory.ACT, Memory.ACT, Memory.WGT, Memory.PRM))
     bytes_ = target.row_bytes(emitter.config)
-    y, z = (far(1, 3), far(4, 6), far(4, 6) * bytes_), (far(1, 2), far(20, 30), far(20, 25) * bytes_)
-    pad = (far(0, 1), far(0, 1), far(0, 1), far(0, 1)) if target == Memory.ACT else (0, 0, 0, 0)
-    emitter.load(Place(ARENA_REGION, 64), target, 3, far(1, 4), y=y, z=z, pad=pad, fill=far(-128, 127))
+    y, z = (draw(1, 3), draw(4, 6), draw(4, 6) * bytes_), (draw(1, 2), draw(20, 30), draw(20, 25) * bytes_)
+    pad = (draw(0, 1), draw(0, 1), draw(0, 1), draw(0, 1)) if target == Memory.ACT else (0, 0, 0, 0)
+    emitter.load(Place(ARENA_REGION, 64), target, 3, draw(1, 4), y=y, z=z, pad=pad, fill=draw(-128, 127))
 
 
 def store(emitter: Emitter, random: Random) -> None:
-    far, bytes_ = random.randint, emitter.config.block_in
-    y, z = (far(1, 3), far(0, 6), far(4, 6) * bytes_), (far(1, 2), far(0, 30), far(20, 25) * bytes_)
-    emitter.store(Place(ARENA_REGION, 64), 3, far(1, 4), y=y, z=z)
+    draw, bytes_ = random.randint, emitter.config.block_in
+    y, z = (draw(1, 3), draw(0, 6), draw(4, 6) * bytes_), (draw(1, 2), draw(0, 30), draw(20, 25) * bytes_)
+    emitter.store(Place(ARENA_REGION, 64), 3, draw(1, 4), y=y, z=z)
 
 
 def fill(emitter: Emitter, random: Random) -> None:

@@ -146,16 +146,16 @@ def test_the_next_tile_is_loaded_while_one_is_made(kind: Kind) -> None:
     """Tiles are in ACT twice unless there is only one; tensors that are or stay in ACT take no rows."""
     layer, _ = kind()
     blocks, in_blocks = layer.output.cb, layer.inputs[0].cb
-    for there in ((), ("x",), ("y",)):
+    for in_act in ((), ("x",), ("y",)):
         context, singles = counting(), 0
-        context.bands |= dict.fromkeys(there, SOMEWHERE)
+        context.bands |= dict.fromkeys(in_act, SOMEWHERE)
         for plan in layer.plans(context, 4000, every=True):
             t, window = plan.tiling, (plan.tiling.lines + 2) * (plan.tiling.columns + 2)
             single = (t.lines, t.columns, t.blocks) == (SIZE, SIZE, blocks)
             kept = getattr(t, "keep_input", True)
             inputs = window * (t.blocks if kind is depthwise else in_blocks if kept else t.piece)
-            assert plan.pools.output == ("y" not in there) * t.lines * t.columns * t.blocks * (1 if single else 2)
-            assert plan.pools.input == ("x" not in there) * inputs * (1 if single and kept else 2)
+            assert plan.pools.output == ("y" not in in_act) * t.lines * t.columns * t.blocks * (1 if single else 2)
+            assert plan.pools.input == ("x" not in in_act) * inputs * (1 if single and kept else 2)
             singles += single
         assert singles
 

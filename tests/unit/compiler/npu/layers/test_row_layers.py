@@ -40,10 +40,10 @@ def test_softmax(rows: int, elements: int, table: bool) -> None:
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize(("groups", "together", "size"), [(300, 1, (5, 6)), (9, 4, (8, 8)), (20, 8, (4, 8))])
-def test_norm_of_planes(groups: int, together: int, size: tuple[int, int]) -> None:
+@pytest.mark.parametrize(("groups", "group_size", "size"), [(300, 1, (5, 6)), (9, 4, (8, 8)), (20, 8, (4, 8))])
+def test_norm_of_planes(groups: int, group_size: int, size: tuple[int, int]) -> None:
     net, rng = Net(), np.random.default_rng(2)
-    channels = groups * together
+    channels = groups * group_size
     x = net.conv(net.input((2, 8, *size), np.int8), channels)
     scale, bias = (net.graph.constant("c", rng.normal(*p, channels).astype(np.float32)) for p in ((1, 0.5), (0, 0.3)))
     y = net.finish("QPlaneNorm", [x, scale, bias], (2, channels, *size), np.int8,

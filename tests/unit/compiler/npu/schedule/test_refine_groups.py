@@ -35,7 +35,7 @@ def refined(step: StepProblem, schedule: Schedule) -> Schedule:
 @pytest.mark.medium
 def test_layers_that_would_better_run_together_do(inverted: StepProblem, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = Schedule.plain(inverted.layers)
-    assert refined(inverted, alone) is alone  # it would have too many instructions
+    assert refined(inverted, alone) is alone  # a group would have too many instructions
     monkeypatch.setattr(refining, "LONGER", 4)
     other = Neighbourhood(inverted).tiles(decisions_of(alone), 0)[1][0]
     alone.tiles = {0: other}

@@ -73,7 +73,7 @@ def test_short_lives_stay_first() -> None:
     names = "abcde"
     views = [X, *(planes(name) for name in names)]
     layers = [table(x, y) for x, y in itertools.pairwise(views)]
-    layers[3] = ElementLayer("d", "QAdd", [views[3], views[1]], views[4], Post())  # which `a` waits for
+    layers[3] = ElementLayer("d", "QAdd", [views[3], views[1]], views[4], Post())  # this layer keeps `a` alive
     rows = X.n * X.cb * X.h * X.w
     machine = PRESETS["tiny"].with_(act_rows=1024)
     chosen = choose_residents(machine, layers, {"e"}, share=1.9 * rows / 1024)
