@@ -37,7 +37,7 @@ class LowerBound:
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _Demand:
     """Rows and columns of a view that a layer reads: bool [h] and bool [w]."""
 
     view: View
@@ -50,11 +50,11 @@ class _Wanted:
         return int(self.rows.sum()) * int(self.columns.sum())
 
     @staticmethod
-    def whole(view: View) -> _Wanted:
+    def whole(view: View) -> _Demand:
         """Returns the demand for all rows and columns of a view."""
-        return _Wanted(view, np.ones(view.h, bool), np.ones(view.w, bool))
+        return _Demand(view, np.ones(view.h, bool), np.ones(view.w, bool))
 
-    def seen_in(self, other: View) -> tuple[_Wanted, range] | None:
+    def as_view(self, other: View) -> tuple[_Demand, range] | None:
         """Returns the same rows and columns as another view of the buffer counts them, and its blocks that are read.
 
         The result is None if the strides or shapes of both views do not match.
@@ -67,12 +67,12 @@ class _Wanted:
             rows, columns = np.zeros(other.h, bool), np.zeros(other.w, bool)
             rows[at[2] : at[2] + own.h] = self.rows
             columns[at[3] : at[3] + own.w] = self.columns
-            return _Wanted(other, rows, columns), range(at[1], at[1] + own.cb)
+            return _Demand(other, rows, columns), range(at[1], at[1] + own.cb)
         at = other.within(own)
         if at is None:
             return None
         rows, columns = self.rows[at[2] : at[2] + other.h], self.columns[at[3] : at[3] + other.w]
-        return _Wanted(other, rows, columns), range(other.cb)
+        return _Demand(other, rows, columns), range(other.cb)
 
 
 def lower_bounds(
@@ -89,20 +89,22 @@ def lower_bounds(
     layers = [layer for step in steps for layer in step]
     made = {layer.output.buffer for layer in layers}
     on_cpu = {*on_cpu, *(name for layer in layers for name in layer.extra_reads)}  # in memory, too
-    wanted: dict[str, list[_Wanted]] = {}
-    own: dict[int, _Wanted] = {}
+    demands: dict[str, list[_Demand]] = {}
+    output_demand: dict[int, _Demand] = {}
     for layer in reversed(layers):
         y = layer.output
-        own[id(layer)] = _Wanted.whole(y) if y.buffer in on_cpu else _largest(wanted.get(y.buffer, []), y)
+        output_demand[id(layer)] = (
+            _Demand.whole(y) if y.buffer in on_cpu else _largest_demand(demands.get(y.buffer, []), y)
+        )
         for view in layer.reads:
             first = view is layer.inputs[0]
             taken = [
-                layer.taken(axis, chosen) if first else _same(chosen, size)
+                layer.taken(axis, chosen) if first else _positions(chosen, size)
                 for axis, chosen, size in (
-                    (0, own[id(layer)].rows, view.h), (1, own[id(layer)].columns, view.w),
+                    (0, output_demand[id(layer)].rows, view.h), (1, output_demand[id(layer)].columns, view.w),
                 )
             ]  # fmt: skip
-            wanted.setdefault(view.buffer, []).append(_Wanted(view, *taken))
+            demands.setdefault(view.buffer, []).append(_Demand(view, *taken))
     found: dict[int, LowerBound] = {}
     seen: set[object] = set()
     single = len(steps) == 1
@@ -116,34 +118,34 @@ def lower_bounds(
             if view.buffer in made or view.buffer in seen:
                 continue
             seen.add(view.buffer)
-            nbytes = view.n * view.c * view.bytes * _largest(wanted[view.buffer], view).count
+            nbytes = view.n * view.c * view.bytes * _largest_demand(demands[view.buffer], view).count
             reads += min(nbytes, sizes.get(view.tensor, nbytes))
         if layer.post.lut is not None and layer.post.lut not in seen:
             seen.add(layer.post.lut)
             reads += _TABLE_BYTES
-        y, mine = layer.output, own[id(layer)]
-        array = 0 if layer.products is None else layer.products.steps(config, mine.rows, mine.columns)
+        y, demand = layer.output, output_demand[id(layer)]
+        array = 0 if layer.products is None else layer.products.steps(config, demand.rows, demand.columns)
         writes = y.n * y.c * y.h * y.w * y.bytes if y.buffer in on_cpu else 0
         found[id(layer)] = LowerBound(array, reads, writes, single and _after_all(layers, number))
     return found
 
 
-def _same(chosen: np.ndarray, size: int) -> np.ndarray:
+def _positions(chosen: np.ndarray, size: int) -> np.ndarray:
     """Returns the chosen positions of an axis, bool; all `size` of them where the axis is broadcast."""
     return chosen if len(chosen) == size else np.ones(size, bool)
 
 
-def _largest(found: Iterable[_Wanted], view: View) -> _Wanted:
+def _largest_demand(found: Iterable[_Demand], view: View) -> _Demand:
     """Returns the rows and columns of the reader that needs most of a tensor: all readers together need no less.
 
     Each channel block has its own largest reader, and the smallest of those counts. Readers that see the tensor in
     another shape count only if they need all of it.
     """
-    best = [_Wanted(view, np.zeros(view.h, bool), np.zeros(view.w, bool))] * view.cb
+    best = [_Demand(view, np.zeros(view.h, bool), np.zeros(view.w, bool))] * view.cb
     for one in found:
-        seen = one.seen_in(view)
+        seen = one.as_view(view)
         if seen is None and one.view.nbytes >= view.nbytes and one.rows.all() and one.columns.all():
-            seen = _Wanted.whole(view), range(view.cb)
+            seen = _Demand.whole(view), range(view.cb)
         if seen is None:
             continue
         part, blocks = seen
@@ -163,15 +165,13 @@ def _after_all(layers: list[Layer], number: int) -> bool:
     one = np.ones(1, bool)
     if not (layer.taken(0, one).all() and layer.taken(1, one).all()):
         return False
-    if any(one_before.output.buffer == x.buffer and one_before.output.c > x.c for one_before in before):
+    if any(earlier.output.buffer == x.buffer and earlier.output.c > x.c for earlier in before):
         return False  # the layer reads a part of the channels
-    if {v.buffer for one_behind in behind for v in one_behind.reads} & {
-        one_before.output.buffer for one_before in before
-    }:
+    if {v.buffer for later in behind for v in later.reads} & {earlier.output.buffer for earlier in before}:
         return False
     needed = {x.buffer}
-    for one_before in reversed(before):
-        if one_before.output.buffer not in needed:
+    for earlier in reversed(before):
+        if earlier.output.buffer not in needed:
             return False
-        needed |= {v.buffer for v in one_before.reads if v.region == ARENA_REGION}
+        needed |= {v.buffer for v in earlier.reads if v.region == ARENA_REGION}
     return True

@@ -111,21 +111,21 @@ class ProductParamsLayer(Layer):
             self._emit_sums(context, n, constants, acc + number * rows // len(images))
         room = context.room(6 * vectors, "operand")
         low, second, high, sign, part, minus = (room.start + i * vectors for i in range(6))
-        taken, known = (
+        extractor, zero_bits = (
             _ByteExtractor(context, acc, vectors, 2 * self.constant >> self.low_zero_bits),
             self.low_zero_bits,
         )
         # Bits 16 and more; times a power of two that still fits a byte, to be subtracted in fewer steps.
         bits = 7 - (self.max_bias >> 16).bit_length()
-        taken.floor(high, 17 - known, Post())
-        taken.floor(sign, 17 - known, Post(low=-1, high=0))
-        taken.shifted(minus, high, bits)
-        taken.subtract(minus, 17 - known - bits)
-        taken.floor(part, 9 - known, _AS_BYTES)
-        taken.floor(second, 9 - known, _AS_BYTES, _byte_table(0))
-        taken.subtract(part, 9 - known)
-        taken.bias -= 1 << 16 - known  # the subtracted byte is stored minus 128
-        taken.floor(low, 1, _AS_BYTES, _byte_table(known))
+        extractor.floor(high, 17 - zero_bits, Post())
+        extractor.floor(sign, 17 - zero_bits, Post(low=-1, high=0))
+        extractor.shifted(minus, high, bits)
+        extractor.subtract(minus, 17 - zero_bits - bits)
+        extractor.floor(part, 9 - zero_bits, _AS_BYTES)
+        extractor.floor(second, 9 - zero_bits, _AS_BYTES, _byte_table(0))
+        extractor.subtract(part, 9 - zero_bits)
+        extractor.bias -= 1 << 16 - zero_bits  # the subtracted byte is stored minus 128
+        extractor.floor(low, 1, _AS_BYTES, _byte_table(zero_bits))
         for number, n in enumerate(images):
             self._emit_placement(context, n, low + number * per_image, vectors)
         room.free()
