@@ -62,14 +62,10 @@ class Context:
     """The state of one model's emission.
 
     Attributes:
-        config: the machine.
-        emitter: writes the tile programs.
-        constants: the constant region.
         offsets: arena or constant offset in bytes of every blocked buffer.
         heap: allocator of ACT rows.
         weights, params, accumulators, tables: allocators of rows of WGT, PRM, ACC and LUT.
-        resident: tensors that stay in ACT, by buffer.
-        bands: tensors that pass through ACT band by band, by buffer.
+        resident, bands: tensors that stay in ACT, and tensors that pass through it band by band, by buffer.
         plans: the tile plans found so far.
         tiles: tilings chosen for whole layers, by `id` of the layer, as `TilePlan.numbers` returns them.
         timing_only: True if constants need not be packed, because only the instructions count.
@@ -148,13 +144,7 @@ class Context:
     # Constants into scratchpads.
 
     def shared_place(self, key: Hashable, make: Callable[[], bytes], offset: int) -> Place:
-        """Returns the place `offset` bytes into a constant that several programs share.
-
-        Args:
-            key: equal for equal constants.
-            make: returns the bytes of the constant.
-            offset: offset in bytes.
-        """
+        """Returns the place `offset` bytes into a constant that several programs share, which `make` returns."""
         if self.emitter.dry or self.timing_only:
             return Place(CONSTANT_REGION, offset)
         if key not in self._shared_places:
@@ -162,13 +152,7 @@ class Context:
         return Place(CONSTANT_REGION, self._shared_places[key] + offset)
 
     def load_weights(self, key: Hashable, count: int, make: Callable[[], np.ndarray]) -> int:
-        """Loads `count` weight tiles into WGT unless they are there; returns the first row.
-
-        Args:
-            key: equal for equal tiles.
-            count: number of tiles.
-            make: returns the tiles, int8 [count, block_out, block_in].
-        """
+        """Loads int8 [count, block_out, block_in] tiles into WGT unless they are there; returns the first row."""
         at = self.weights.find(key)
         if at is None:
             at = self.weights.take(count, key)
@@ -202,8 +186,6 @@ class Context:
         """Loads `rows` rows of biases and scales into PRM unless they are there; returns the first row.
 
         Args:
-            key: equal for equal rows.
-            rows: number of rows.
             make: returns biases int32 and scales, each [rows * block_in]; scales are float32, or uint32 words of
                 VECTOR_WIDE.
             shared: where programs share constants, the key of the constant that `make` returns, and the first row of it
@@ -254,13 +236,8 @@ class Context:
         """Reserves ACT rows for the tiles of one layer: a heap each for input, output and operand tiles.
 
         Tiles of a heap have one size, so nothing fragments. Spare rows let LOAD fetch inputs further ahead and outputs
-        wait longer for STORE. On exit, the heaps of an enclosing layer are restored.
-
-        Args:
-            sizes: the rows that the tile plan needs.
-
-        Raises:
-            ScratchpadFull: no gap of ACT is large enough.
+        wait longer for STORE. On exit, the heaps of an enclosing layer are restored. Raises `ScratchpadFull` where ACT
+        is full.
         """
         spare = max(0, self.heap.largest_gap - sum(sizes))
         outputs = min(_MORE_OUTPUTS * sizes.output, spare // 2)
@@ -304,9 +281,7 @@ class Context:
         """Returns a box of a tensor in ACT: part of a resident tensor or band, or loaded into a pool.
 
         Args:
-            view: the tensor.
-            box: the box; coordinates outside the tensor are padding.
-            fill: value of padding.
+            fill: value of padding, which is outside the tensor.
             pool: heap that a loaded tile takes its rows from.
         """
         there = self.tile_in_act(view, box)
@@ -340,11 +315,7 @@ class Context:
         return ActTile(tile.base, tile.plane, 0 if one_h else tile.line, 0 if one_w else 1, tile.rows)
 
     def write_tile(self, view: View, box: Box) -> ActTile:
-        """Returns room in ACT for a box of an output, to be closed with `finish_tile`.
-
-        Raises:
-            ScratchpadFull: the output pool has no room.
-        """
+        """Returns room in ACT for a box of an output, to be closed with `finish_tile`. Raises `ScratchpadFull`."""
         there = self.tile_in_act(view, box)
         if there is not None:
             return there
@@ -396,11 +367,7 @@ class Context:
         return ActTile(base + (res.top + box.y0) * res.columns + res.left + box.x0, plane, res.columns)
 
     def make_resident(self, view: View, border: Border, start: int) -> None:
-        """Reserves ACT rows from row `start` on for a tensor and its border, until `drop`.
-
-        Raises:
-            ScratchpadFull: some of the rows are in use.
-        """
+        """Reserves ACT rows from `start` on for a tensor and its border, until `drop`. Raises `ScratchpadFull`."""
         lines, columns = border.top + view.h + border.bottom, border.left + view.w + border.right
         rows = self.heap.take_at(start, view.n * view.cb * lines * columns)
         self.resident[view.buffer] = Resident(rows, lines, columns, border.top, border.left)

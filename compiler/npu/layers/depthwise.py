@@ -36,12 +36,7 @@ _ROW_PARTS = (2, 3, 4, 8, 16, 32, 64)
 
 
 class WindowTiling(NamedTuple):
-    """Tiles of a layer in the array's window mode.
-
-    Attributes:
-        lines, columns, blocks: rows, columns and channel blocks of the output in a tile.
-        shared: True if padding between two lines of pushes is pushed once.
-    """
+    """Size of tiles in window mode; `shared` is True if padding between two lines of pushes is pushed once."""
 
     lines: int
     columns: int
@@ -62,9 +57,8 @@ class DepthwiseLayer(Layer):
     """Depthwise convolution (multiplier 1) in the array's window mode.
 
     Attributes:
-        weights: int8 [C, kh, kw].
-        bias: int32 [C].
-        scale: float32 [C]. For outputs of 16 bits, bias and scale are in the format of VECTOR_WIDE.
+        weights, bias, scale: int8 [C, kh, kw], int32 [C], float32 [C]. For outputs of 16 bits, bias and scale are in
+            the format of VECTOR_WIDE.
         pad, stride, dilation: (rows, columns).
         fill: the input's zero point, the value of padding.
         rest: further weights to add; their channel blocks are pushed once more. None without any.
@@ -155,16 +149,9 @@ class DepthwiseLayer(Layer):
         return PlanTable.of(WindowTiling, (lines, columns, blocks, shared != 0), pools, cycles, fits)
 
     def _ways(self, config: NpuConfig, cuts: list[tuple[int, int]], acc_rows: int) -> np.ndarray:
-        """Returns the ways to make bands of some sizes, int64 [7, ways].
-
-        The rows are: rows and columns of a band, 1 if padding is shared, passes, pushes for each channel block, outputs
-        that miss padding, channel blocks.
-
-        Args:
-            config: the machine.
-            cuts: (rows, columns) of bands.
-            acc_rows: rows of ACC, which a band has to fit.
-        """
+        """Returns the ways to make bands of some sizes (`cuts`) that fit `acc_rows` rows of ACC, int64 [7, ways]: rows,
+        columns, 1 if padding is shared, passes, pushes for each channel block, outputs that miss padding, channel
+        blocks."""
         y, found = self.output.first_bytes, []
         for lines, columns in cuts:
             if self.output.bytes * _acc_rows(config, lines * columns, 1) > acc_rows:
@@ -270,14 +257,7 @@ class DepthwiseLayer(Layer):
         again: list[tuple[int, int]],
         accumulate: bool,
     ) -> None:
-        """Emits one pass over strips of lines that begin at the outputs `strips` and hold strips.step of them.
-
-        Args:
-            acc: first vector of `dw_lanes` sums in ACC.
-            p: the pass.
-            again: result of `_again`.
-            accumulate: True to add to the sums of passes before.
-        """
+        """Emits one pass over strips that begin at the outputs `strips`, with sums from vector `acc` of ACC on."""
         config = context.config
         slices = config.dw_slices
         # (outputs, rows of ACT, vectors of ACC) of a row and of a column, the axis of the lines first
@@ -344,7 +324,7 @@ class DepthwiseLayer(Layer):
     ) -> int:
         """Loads the tiles for one pass with lines of `length` pushes into WGT, if missing; returns the first row.
 
-        They are [slice][block] of [lane][slot], then [slice][once more] and [slice][output with missing taps], where a
+        They are [slice][block] of [lane][slot], then [slice][once more] and [slice][output with missing taps]. There a
         tap has the slot of its push of padding.
         """
         config = context.config
@@ -412,12 +392,7 @@ def _tap(p: WindowPass, i: int, j: int) -> tuple[int, int]:
 
 
 def _packed(config: NpuConfig, w: np.ndarray, taps: Iterable[tuple[int, tuple[int, int]]]) -> np.ndarray:
-    """Returns tiles [slice][block] of [lane][slot] with weights of some taps.
-
-    Args:
-        w: weights [channels, kh, kw].
-        taps: (slot, (row, column) in the kernel) of each tap.
-    """
+    """Returns tiles [slice][block] of [lane][slot] with weights of w [channels, kh, kw] at each (slot, tap)."""
     blocks = len(w) // config.block_in
     tiles = np.zeros((blocks, config.dw_slices, config.block_out, config.block_in), np.int8)
     per_lane = w.reshape(blocks, config.dw_slices, config.dw_lanes, *w.shape[1:])

@@ -265,11 +265,7 @@ def emit_channels(context: Context, group: LayerGroup) -> list[LayerWork]:
 
 
 def _emit(context: Context, group: LayerGroup, plan: ChannelPlan, sums: int) -> list[LayerWork]:
-    """Emits a group by channels by a plan; returns the bytes of each layer.
-
-    Args:
-        sums: rows of ACC for the sums of the last layer.
-    """
+    """Emits a group by channels by a plan, with `sums` rows of ACC for the last layer; returns its work."""
     acc = context.accumulators.reserve(sums)
     taken: list[Allocation] = []
     try:
