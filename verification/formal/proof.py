@@ -59,8 +59,8 @@ def finds_fault(proof: Proof, name: str) -> bool:
 
 
 def faults_not_found(proof: Proof, names: Sequence[str]) -> list[str]:
-    """Returns those of the properties `names`, which have a fault, that each alone hold for its depth from reset though
-    its net is cut."""
+    """Returns the properties, of `names`, whose fault is not found: each alone holds for the fault's depth from reset
+    though its net is cut."""
     known = {p.name: p.fault for p in proof.properties if p.fault}
     faults = [known[name] for name in names]
     with temporary.Folder(prefix="tilewright-formal-") as folder:

@@ -157,7 +157,7 @@ class _Move:
         return [self._selected(source, self.y, places)]
 
     def _parts(self) -> list[Node] | None:
-        """Returns the nodes that cut along the channels, if a part begins within a block, or take a Gather's; else None."""
+        """Returns the nodes that cut channels, if a part begins within a block, or take a Gather's; else None."""
         block, gather, chosen = self.rewriter.config.block_in, self.node.op == "Gather", list[Sequence[int]]()
         for number in range(len(self.node.outputs)):
             places = places_of(self.graph, self.node, number)

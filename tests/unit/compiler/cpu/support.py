@@ -13,7 +13,7 @@ from tests.common import onnx_models
 from tests.common.segments import run_segment
 from tilewright.compiler.cpu import Segment, compile_segment, unsupported_reason
 from tilewright.compiler.graph.graph import Graph
-from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.importer.onnx import import_onnx
 
 
 def execute(segment: Segment, graph: Graph, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:

@@ -12,7 +12,7 @@ from tests.common.onnx_models import model_of
 from tests.unit.compiler.cpu.support import check, check_op, execute
 from tilewright.checking.saturation import saturates
 from tilewright.compiler.cpu import Target, compile_segment
-from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.importer.onnx import import_onnx
 
 R = np.random.default_rng(3)
 

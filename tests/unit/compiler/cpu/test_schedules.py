@@ -17,7 +17,7 @@ from tilewright.compiler.cpu import Target, compile_segment, findings, load
 from tilewright.compiler.cpu.schedule import GemmSchedule, LoopSchedule, Schedules, fits
 from tilewright.compiler.cpu.tune import changes, tune
 from tilewright.compiler.graph.graph import Graph
-from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.importer.onnx import import_onnx
 
 RNG = np.random.default_rng(3)
 

@@ -13,7 +13,7 @@ from tests.unit.compiler.cpu.support import compile_all, execute, run_reference
 from tilewright.compiler.cpu import Target, compile_segment
 from tilewright.compiler.cpu.loops import streaming
 from tilewright.compiler.graph.graph import Graph, Node, Tensor
-from tilewright.compiler.importer import import_onnx
+from tilewright.compiler.importer.onnx import import_onnx
 
 RNG = np.random.default_rng(7)
 F4 = np.dtype(np.float32)

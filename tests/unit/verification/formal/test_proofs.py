@@ -43,7 +43,7 @@ def _first_on_each_bench() -> Iterator[Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("proof", _first_on_each_bench())
 def test_finds_its_faults(proof) -> None:
-    """Those that are found within a few cycles."""
+    """Faults that show within a few cycles of reset are found."""
     names = [p.name for p in proof.properties if p.fault and p.fault.depth <= FEW_CYCLES]
     assert bool(names) == (proof.name not in WITHOUT_FAULTS)
     assert faults_not_found(proof, names) == []
