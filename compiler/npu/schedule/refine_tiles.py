@@ -44,6 +44,8 @@ def refine_tiles(
         return start
     few, many = TILES[effort]
     length = problem.measured(schedule).instructions
+    if not length:  # the cost is that of parts; the machine stops the whole
+        return start
     most = min(many, max(few, int(INSTRUCTIONS // (_WINDOW * length))))
     decisions = decisions_of(schedule)
     neighbourhood = Neighbourhood(problem)
