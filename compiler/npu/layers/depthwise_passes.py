@@ -211,6 +211,8 @@ def plan_passes(
         for along in _axis_options(kernel[axis], stride[axis], dilation[axis]):
             shared = [_shared(group, out[axis], dilation[axis], extent, pads[axis]) for group in along]
             for across in all_across:
+                if best is not None and len(along) * len(across) * out[0] * out[1] >= best[1]:
+                    continue  # a push makes one output of a pass at most
                 passes, total = [], 0
                 for group, once in zip(along, shared, strict=True):
                     for lines in across:
