@@ -55,7 +55,7 @@ def policies(effort: int) -> list[Policy]:
     """Returns the policies an effort tries; the first is the default."""
     if effort <= 0:
         return [Policy(longest=1)]
-    found = [Policy(), Policy(share=0.8), Policy(chunks=True)]
+    found = [Policy(), Policy(chunks=True)]
     if effort >= 2:
         found += [Policy(share, drain) for share in (0.35, 0.6, 0.8) for drain in (0.0, 0.25, 1.0)]
         found.append(Policy(longest=1))
