@@ -49,6 +49,7 @@ def test_is_a_device() -> None:
     assert isinstance(device, Device) and device.name == "cycle"
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", PRESETS)
 def test_memory_images_are_those_of_the_functional_simulator(name: str) -> None:
     cycle, functional = CycleDevice(preset(name)), FunctionalDevice(preset(name))

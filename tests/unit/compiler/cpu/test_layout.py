@@ -145,6 +145,7 @@ def test_a_stretch_of_bytes_is_computed_by_its_reader(skipped: int) -> None:
     assert len(segment.description) == 1
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("fill", [0, 7, -128])
 @pytest.mark.parametrize("op", ["Relu", "QuantizeLinear"])
 def test_windows_of_computed_values(op: str, fill: int) -> None:

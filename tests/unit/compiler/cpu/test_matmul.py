@@ -154,6 +154,7 @@ def test_conv_integer(x: tuple, w: tuple, attrs: dict, weights: str) -> None:
     check_op("ConvInteger", inputs, consts=(1, 2, 3), **attrs)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("a_type", [np.int8, np.uint8])
 @pytest.mark.parametrize("b_type", [np.int8, np.uint8])
 @pytest.mark.parametrize(("m", "k", "n"), [(77, 192, 70), (16, 64, 32), (33, 128, 100), (40, 100, 33)])

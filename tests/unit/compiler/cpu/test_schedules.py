@@ -158,6 +158,7 @@ def test_threads_change_no_bit(threads: int) -> None:
         np.testing.assert_array_equal(y, want)
 
 
+@pytest.mark.medium
 def test_memory_is_reused() -> None:
     graph, _, _ = network()
     memory = compile_segment(graph, graph.nodes, graph.inputs, graph.outputs, "s").memory

@@ -237,6 +237,7 @@ def test_doubles_are_rounded_once() -> None:
     np.testing.assert_array_equal(y.astype(np.float64), [1.125, -1.125])
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", ["int4", "uint4", "int2", "uint2"])
 @pytest.mark.parametrize("rows", [(3,), ()], ids=["matrix", "vector"])
 def test_blocked_quantisation_to_small_integers(name: str, rows: tuple[int, ...]) -> None:

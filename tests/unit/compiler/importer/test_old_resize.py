@@ -46,6 +46,7 @@ def _equal(model: onnx.ModelProto) -> None:
     np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", [np.float32, np.uint8])
 @pytest.mark.parametrize("seed", range(12))
 def test_nearest(seed: int, dtype: type) -> None:

@@ -36,6 +36,7 @@ def _network(
     return m
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("ratio", [1, 0.9905, 1.012, 0.98, 1.02, 3, 0.37])
 @pytest.mark.parametrize(
     "op, relu, group",
@@ -147,6 +148,7 @@ def test_products_whose_result_is_float(op: str, tail: str, shape: tuple[int, ..
             np.testing.assert_allclose(got[o.name], value, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("zero", [0, 7])
 @pytest.mark.parametrize("activation", ["", "Relu", "Clip"])
 @pytest.mark.parametrize("shape", [(9, 12), (2, 9, 12)], ids=["rows", "more"])

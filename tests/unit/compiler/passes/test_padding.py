@@ -12,6 +12,7 @@ from tests.reference.quantized_models import Model
 PADS = [0, 0, 1, 2, 0, 0, 2, 1]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 @pytest.mark.parametrize("value", [None, -np.inf, np.inf, 0.1, -0.3, 0.075, 0.125, 1000.0])
 @pytest.mark.parametrize(

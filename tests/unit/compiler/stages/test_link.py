@@ -91,6 +91,7 @@ def test_file(program: Program, tmp_path: Path) -> None:
     assert found.signed_digest() != program.signed_digest()
 
 
+@pytest.mark.medium
 def test_damaged_states_and_host_work(program: Program) -> None:
     found = Program.from_bytes(program.to_bytes())
     work = found.host_work[0]
@@ -127,6 +128,7 @@ def test_states_must_agree(alone: dict[str, Program]) -> None:
         link("model", {"a": one, "b": other}, one.constants)
 
 
+@pytest.mark.medium
 def test_ranges_of_inputs_are_those_of_all(alone: dict[str, Program]) -> None:
     one = alone["decode"]
     a = replace(one, input_ranges={"x": (-1.0, 1.0), "y": (0.0, 2.0)})

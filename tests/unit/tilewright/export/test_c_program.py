@@ -78,6 +78,7 @@ def test_identifiers() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.medium
 def test_names_from_a_model_stay_text(tmp_path: Path, foreign: tw.Program) -> None:
     """A name with line breaks, comment marks and calls of make reaches the files as one harmless line."""
     mark = tmp_path / "mark"

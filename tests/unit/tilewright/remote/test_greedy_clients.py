@@ -97,6 +97,7 @@ def test_clients_that_do_not_read_make_room(program, inputs, expected) -> None:
             same(remote.run(program, inputs), expected[0])
 
 
+@pytest.mark.medium
 def test_memory_of_clients_that_do_not_read_is_given_back(program, inputs, expected) -> None:
     with serving(total_bytes=16 * MIB, send_seconds=HANG) as (server, _):
         deaf = Stream(server)

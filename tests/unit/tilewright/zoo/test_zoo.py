@@ -161,6 +161,7 @@ def test_equal_parameters_give_equal_bytes_and_seeds_differ() -> None:
     assert small("ds_cnn").SerializeToString() != small("ds_cnn", seed=1).SerializeToString()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", [e for e in EACH if "batch" in zoo.ZOO[str(e.values[0])].parameters])
 def test_batch_can_be_changed(name: str) -> None:
     model = small(name)

@@ -49,6 +49,7 @@ def test_finds_its_faults(proof) -> None:
     assert faults_not_found(proof, names) == []
 
 
+@pytest.mark.medium
 def test_documented() -> None:
     text = (ROOT / "docs" / "verification" / "formal.md").read_text(encoding="utf-8")
     assert table(NPU) in text and table(BOARDS) in text

@@ -141,6 +141,7 @@ def fill(emitter: Emitter, random: Random) -> None:
     emitter.fill(3, [(random.randint(1, 3), 9), (random.randint(1, 3), 40)], random.randint(1, 9), 77)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("config", [CONFIG, NARROW], ids=lambda config: config.name)
 @pytest.mark.parametrize("emit", [gemm, depthwise, vector, wide, load, store, fill], ids=lambda emit: emit.__name__)
 def test_instructions_touch_what_they_say(emit: Emit, config: NpuConfig) -> None:

@@ -28,6 +28,7 @@ def equal(graph: Graph, layer: str) -> bool:
     return all(np.array_equal(found[name], wanted[name]) for name in graph.outputs)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("table", [False, True])
 @pytest.mark.parametrize(("rows", "elements"), [(12, 20), (13, 20), (75, 40), (40, 16), (70, 700)])
 def test_softmax(rows: int, elements: int, table: bool) -> None:

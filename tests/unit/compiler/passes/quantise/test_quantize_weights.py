@@ -39,6 +39,7 @@ def network(op: str, kind: str, bias: bool, relu: bool) -> onnx.ModelProto:
     return model
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("kind", list(ZERO))
