@@ -3,7 +3,6 @@
 import gc
 import itertools
 import os
-import signal
 import tempfile
 import warnings
 from pathlib import Path
@@ -20,9 +19,6 @@ warnings.simplefilter("ignore", UnusedElaboratable)  # also when all tests are o
 # A test fails by what it finds, never by what else the machine does.
 settings.register_profile("any load", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any load")
-# Where a shell started them in the background they would ignore Ctrl-C, and with them all that tests start and stop.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 # Tests look at the compiler itself, also through stand-ins: nothing is taken from or left in the program cache.
 os.environ.setdefault("TILEWRIGHT_PROGRAM_CACHE", "off")
 os.environ.setdefault("TILEWRIGHT_KEYS", tempfile.mkdtemp(prefix="tilewright-test-keys-"))  # not the user's

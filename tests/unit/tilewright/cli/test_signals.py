@@ -169,9 +169,14 @@ def test_ignored_signals_stay_ignored(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_where_ctrl_c_is_ignored_the_others_are_heard(tmp_path: Path, number: signal.Signals) -> None:
     """Other signals end a command whose SIGINT is ignored, as a script's background commands have it."""
+
+    def only_ctrl_c_ignored() -> None:
+        signal.signal(number, signal.SIG_DFL)  # nohup hands down that SIGHUP is ignored
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
     command = subprocess.Popen(
         [sys.executable, "-c", SCRATCH, str(tmp_path), "python"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        text=True, preexec_fn=only_ctrl_c_ignored,
     )  # fmt: skip
     assert command.stdout is not None and command.stdout.readline() == "at work\n"
     command.send_signal(signal.SIGINT)
