@@ -7,11 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from tilewright.compiler.npu.emit.emitter import Emitter
+from tilewright.compiler.npu.emit.tile_program import Place
 from tilewright.isa.assembler import disassemble
 from tilewright.isa.config import PRESETS
 from tilewright.isa.device import Region
 from tilewright.isa.encoding import Op, from_bytes
-from tilewright.isa.instructions import ROW_WRITES, RowFunction, Source, WideByte
+from tilewright.isa.instructions import ROW_WRITES, Memory, RowFunction, Source, WideByte
 from tilewright.simulator.cycle import CycleDevice
 from verification.programs.equality import VARIANTS, of_trace
 
@@ -37,6 +38,16 @@ def test_products_that_do_not_fit_one_nest_accumulate() -> None:
     emitter.end_step()
     runs = [line for line in disassemble(image(emitter)).splitlines() if "LOOP" not in line]
     assert runs == ["GEMM reduce=5", "GEMM act=7 wgt=100 reduce=5 accumulate=1", "END"]
+
+
+def test_bytes_of_transfers_are_counted() -> None:
+    """Every row of a run, at each index of both levels, whatever their strides; rows that are filled are not read."""
+    config = PRESETS["tiny"]
+    emitter = Emitter(config, 0)
+    emitter.load(Place(0, 0), Memory.ACT, 0, 3, y=(4, 6, 256), z=(2, 30, 4096), pad=(1, 1, 0, 0))
+    assert (emitter.read_bytes, emitter.write_bytes) == (3 * 4 * 2 * config.block_in, 0)
+    emitter.store(Place(0, 0), 0, 3, y=(5, 7, 512), z=(2, 40, 8192))
+    assert emitter.write_bytes == 3 * 5 * 2 * config.block_in
 
 
 def test_values_that_no_field_holds_are_named() -> None:
