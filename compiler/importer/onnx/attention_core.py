@@ -25,9 +25,7 @@ def shaped(builder: OnnxBuilder, x: str, shape: Sequence[int]) -> str:
     """Reshapes a tensor; one dimension of the shape may be -1."""
     size, rest = math.prod(builder.shape(x)), math.prod(d for d in shape if d != -1)
     whole = [size // max(rest, 1) if d == -1 else d for d in shape]
-    if tuple(whole) == builder.shape(x):
-        return x
-    return builder.emit("Reshape", [x, builder.ints("shape", whole)], attrs={"allowzero": 1})
+    return x if tuple(whole) == builder.shape(x) else builder.reshaped(x, whole)
 
 
 def heads(builder: OnnxBuilder, node: OnnxNode, x: str, count: int) -> str:

@@ -305,6 +305,10 @@ class OnnxBuilder:
             dense = dense_of(proto)
             self.graph.add(Tensor(proto.values.name, dense.shape, dense.dtype, dense))
 
+    def reshaped(self, x: str, shape: Sequence[int], outputs: Sequence[str] | None = None) -> str:
+        """Appends a Reshape to a whole shape, without -1."""
+        return self.emit("Reshape", [x, self.ints("shape", shape)], outputs, {"allowzero": 1})
+
     def passthrough(self, node: OnnxNode, **attrs: Any) -> None:
         """Emits the node unchanged, with `attrs` replaced."""
         schema = schema_of(node.op)

@@ -50,22 +50,12 @@ def qlinear_softmax(builder: OnnxBuilder, node: OnnxNode) -> None:
     result(builder, node, inner.outputs[0], 3, _dtype(builder, node.input(0)))
 
 
-@handles("QLinearAveragePool", domain=MS)
+@handles("QLinearAveragePool", "QLinearGlobalAveragePool", domain=MS)
 def qlinear_average_pool(builder: OnnxBuilder, node: OnnxNode) -> None:
-    last = bool(node.attrs.pop("channels_last", 0))
+    last, op = bool(node.attrs.pop("channels_last", 0)), node.op.removeprefix("QLinear")
     x = operand(builder, node, 0)
     x = transposed(builder, x, to_last=False) if last else x
-    y = builder.emit("AveragePool", [x], attrs=pool_attrs(builder, node, x, average=True))
-    y = transposed(builder, y, to_last=True) if last else y
-    result(builder, node, y, 3, _dtype(builder, node.input(0)))
-
-
-@handles("QLinearGlobalAveragePool", domain=MS)
-def qlinear_global_average_pool(builder: OnnxBuilder, node: OnnxNode) -> None:
-    last = bool(node.attrs.get("channels_last", 0))
-    x = operand(builder, node, 0)
-    x = transposed(builder, x, to_last=False) if last else x
-    y = builder.emit("GlobalAveragePool", [x])
+    y = builder.emit(op, [x], attrs=pool_attrs(builder, node, x, average=True) if op == "AveragePool" else None)
     y = transposed(builder, y, to_last=True) if last else y
     result(builder, node, y, 3, _dtype(builder, node.input(0)))
 

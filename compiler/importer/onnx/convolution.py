@@ -151,16 +151,15 @@ def deform_conv(builder: OnnxBuilder, node: OnnxNode) -> None:
             f"{list(builder.shape(offset))}, group={groups}, offset_group={offset_groups} do not fit each other"
         )
     positions = math.prod(spatial_shape)
-    reshape = lambda name, shape: builder.emit("Reshape", [name, builder.ints("shape", shape)], attrs={"allowzero": 1})
     windows = {k: attrs[k] for k in ("kernel_shape", "strides", "dilations")}
     windows["pads"] = spatial(node, "pads", 2, 0)
     columns = builder.emit(
         "DeformedColumns", [x, offset, mask],
         attrs={**windows, "offset_group": offset_groups, "shape": [n, channels, taps, positions]},
     )  # fmt: skip
-    columns = reshape(columns, [n, groups, inner * taps, positions])
-    y = builder.emit("MatMul", [reshape(w, [1, groups, outputs // groups, inner * taps]), columns])
-    y = reshape(y, [n, outputs, *spatial_shape])
+    columns = builder.reshaped(columns, [n, groups, inner * taps, positions])
+    y = builder.emit("MatMul", [builder.reshaped(w, [1, groups, outputs // groups, inner * taps]), columns])
+    y = builder.reshaped(y, [n, outputs, *spatial_shape])
     if bias:
-        y = builder.emit("Add", [y, reshape(bias, [1, outputs, 1, 1])])
+        y = builder.emit("Add", [y, builder.reshaped(bias, [1, outputs, 1, 1])])
     builder.emit("Identity", [y], [node.output(0)])

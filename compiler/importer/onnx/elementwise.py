@@ -23,8 +23,7 @@ def binary(builder: OnnxBuilder, node: OnnxNode) -> None:
         axis += rank if axis < 0 else 0
         tail = rank - axis - len(own)
         if tail > 0:
-            target = own + (1,) * tail
-            b = builder.emit("Reshape", [b, builder.ints("shape", target)], attrs={"allowzero": 1})
+            b = builder.reshaped(b, own + (1,) * tail)
     builder.emit(node.op, [a, b], node.outputs)
 
 
@@ -45,8 +44,7 @@ def prelu(builder: OnnxBuilder, node: OnnxNode) -> None:
     x, slope = node.inputs
     rank, own = len(builder.shape(x)), builder.shape(slope)
     if node.version < 7 and len(own) == 1 and rank > 1:
-        wide = builder.ints("shape", [*own, *[1] * (rank - 2)])
-        slope = builder.emit("Reshape", [slope, wide], attrs={"allowzero": 1})
+        slope = builder.reshaped(slope, [*own, *[1] * (rank - 2)])
     builder.emit("PRelu", [x, slope], node.outputs)
 
 

@@ -37,7 +37,7 @@ def reshape(builder: OnnxBuilder, node: OnnxNode) -> None:
         target[target.index(-1)] = size // rest
     if min(target, default=0) < 0 or math.prod(target) != size:
         raise CompileError(f"{node.label}: {list(data)} does not fit the target shape {target}")
-    builder.emit("Reshape", [node.input(0), builder.ints("shape", target)], node.outputs, {"allowzero": 1})
+    builder.reshaped(node.input(0), target, node.outputs)
 
 
 @handles("Squeeze")

@@ -21,12 +21,9 @@ def group_normalization(builder: OnnxBuilder, node: OnnxNode) -> None:
     if node.version < 21:
         for i in (1, 2):
             if builder.shape(inputs[i]) != (channels,) or groups == channels:
-                column = builder.emit(
-                    "Reshape", [inputs[i], builder.ints("shape", [groups, 1])], attrs={"allowzero": 1}
-                )
-                wide = builder.ints("shape", [groups, channels // groups])
-                column = builder.emit("Expand", [column, wide])
-                inputs[i] = builder.emit("Reshape", [column, builder.ints("shape", [channels])], attrs={"allowzero": 1})
+                column = builder.reshaped(inputs[i], [groups, 1])
+                wide = builder.emit("Expand", [column, builder.ints("shape", [groups, channels // groups])])
+                inputs[i] = builder.reshaped(wide, [channels])
     builder.emit("GroupNormalization", inputs, node.outputs, node.attrs)
 
 

@@ -64,7 +64,5 @@ def softmax(builder: OnnxBuilder, node: OnnxNode) -> None:
         if axis < len(shape) or not shape:
             builder.emit(node.op, [data], node.outputs, {"axis": axis})
             return
-    rows = builder.ints("shape", [math.prod(shape[:axis]), math.prod(shape[axis:])])
-    flat = builder.emit("Reshape", [data, rows], attrs={"allowzero": 1})
-    flat = builder.emit(node.op, [flat], attrs={"axis": 1})
-    builder.emit("Reshape", [flat, builder.ints("shape", shape)], node.outputs, {"allowzero": 1})
+    flat = builder.reshaped(data, [math.prod(shape[:axis]), math.prod(shape[axis:])])
+    builder.reshaped(builder.emit(node.op, [flat], attrs={"axis": 1}), shape, node.outputs)

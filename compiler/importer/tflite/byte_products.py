@@ -82,11 +82,7 @@ class ByteProducts(Products):
             b.reshaped(made, out, b.result(out))
             return
         w = self._constant(data.T, Quant.of(scale, zero, 1))
-        y = b.result(out)
-        flat = y if out == (rows, n) else b.graph.like(b.graph.tensor(y), y, (rows, n))
-        b.quantized(QMatMul().clamped(*b.clamp()), [x, w, *self._bias(2, n)], flat)
-        if flat != y:
-            b.reshaped(flat, out, y)
+        self._made(QMatMul().clamped(*b.clamp()), [x, w, *self._bias(2, n)], rows, out)
 
     def _weights(self, channel_axis: int, x: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The weights as `byte_weights` has them. Raises UnsupportedError where input `x` is of another type."""

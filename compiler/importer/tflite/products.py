@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from tilewright.compiler.graph.graph import Quant
+from tilewright.compiler.graph.ops import QuantizedOp
 from tilewright.compiler.importer.tflite.builder import TfliteBuilder
 from tilewright.compiler.importer.tflite.windows import Window
 
@@ -43,6 +44,15 @@ class Products(ABC):
         if self.b.shape(0) == (rows, k):
             return x
         return self.b.moved("Reshape", [x, self.b.constant("shape", [rows, k], np.int64)], {"allowzero": 1})
+
+    def _made(self, op: QuantizedOp, inputs: list[str], rows: int, out: tuple[int, ...]) -> None:
+        """Emits a product of rows as the result, reshaped where that has another shape."""
+        b, y = self.b, self.b.result(out)
+        shape = rows, b.shape(1)[0]
+        flat = y if out == shape else b.graph.like(b.graph.tensor(y), y, shape)
+        b.quantized(op, inputs, flat)
+        if flat != y:
+            b.reshaped(flat, out, y)
 
     def _constant(self, weights: np.ndarray, quant: Quant | None = None) -> str:
         return self.b.constant(self.b.source(1).name, np.ascontiguousarray(weights), None, quant)

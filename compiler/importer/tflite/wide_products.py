@@ -42,11 +42,7 @@ class WideProducts(Products):
         product = QMatMul16(factors=tuple(float(f) for f in factors), low=low, high=high)
         inputs = [self._rows(rows, k), self._constant(data.T), *self._bias(2, n)]
         self._check_sums(data, factors)
-        y = b.result(out)
-        flat = y if out == (rows, n) else b.graph.like(b.graph.tensor(y), y, (rows, n))
-        b.quantized(product, inputs, flat)
-        if flat != y:
-            b.reshaped(flat, out, y)
+        self._made(product, inputs, rows, out)
 
     def _weights(self, channel_axis: int) -> tuple[np.ndarray, np.ndarray]:
         """The int8 values of constant weights and the factor of each channel's sums."""

@@ -35,9 +35,7 @@ def alias_of(graph: Graph, move: Node, name: str, source: Blocked) -> Blocked | 
         source: the operand's blocked form.
     """
     before, after = graph.tensor(move.inputs[0]), graph.tensor(name)
-    if before.quant is None or not before.quant.same_as(after.quant) or before.dtype != after.dtype:
-        return None
-    if source.view.bytes > 1:  # the blocks of the second byte would need a view of their own
+    if not _same_values(source, before, after):
         return None
     if move.op == "Transpose":
         return _transposed(move, after, source)
@@ -59,6 +57,16 @@ def alias_of(graph: Graph, move: Node, name: str, source: Blocked) -> Blocked | 
             if view is not None:
                 return Blocked(layout, replace(view, tensor=after.name), alias=True)
     return _heads_of_a_row(after, source)
+
+
+def _same_values(source: Blocked, before: Tensor, *others: Tensor) -> bool:
+    """Returns True if the tensors have one type and scale, and values of one byte.
+
+    The blocks of a second byte would need a view of their own.
+    """
+    quant = before.quant
+    same = quant is not None and all(quant.same_as(t.quant) and t.dtype == before.dtype for t in others)
+    return same and source.view.bytes == 1
 
 
 def _heads_of_a_row(after: Tensor, source: Blocked) -> Blocked | None:
@@ -128,10 +136,9 @@ def heads_of(graph: Graph, first: Node, second: Node, source: Blocked, result: T
     before, between = graph.tensor(first.inputs[0]), graph.tensor(first.outputs[0])
     after = graph.tensor(second.outputs[0]) if result is None else result
     v = source.view
-    quants = [t.quant for t in (before, between, after)]
-    if source.layout is not _LAST or v.h != 1 or v.bytes > 1 or {before.dtype} != {between.dtype, after.dtype}:
+    if source.layout is not _LAST or v.h != 1 or len(between.shape) != 4:
         return None
-    if any(q is None or not q.same_as(quants[0]) for q in quants) or len(between.shape) != 4:
+    if not _same_values(source, before, between, after):
         return None
     batch, rows, heads, depth = between.shape
     transposed = second if first.op == "Reshape" else first
@@ -166,10 +173,7 @@ def planes_of_rows(graph: Graph, first: Node, second: Node, source: Blocked) -> 
     """
     before, between, after = (graph.tensor(n) for n in (first.inputs[0], first.outputs[0], second.outputs[0]))
     v = source.view
-    quants = [t.quant for t in (before, between, after)]
-    if any(q is None or not q.same_as(quants[0]) for q in quants) or {before.dtype} != {between.dtype, after.dtype}:
-        return None
-    if v.bytes > 1:
+    if not _same_values(source, before, between, after):
         return None
     perm = [0, 3, 1, 2] if source.layout is _LAST else [0, 2, 3, 1]
     transposed, reshaped = (second, first) if source.layout is _LAST else (first, second)

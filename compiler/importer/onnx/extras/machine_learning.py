@@ -41,8 +41,7 @@ def array_feature_extractor(builder: OnnxBuilder, node: OnnxNode) -> None:
     flat = builder.emit("Reshape", [at, builder.ints("shape", [-1 if builder.tensor(at).size else 0])])
     y = builder.emit("Gather", [data, flat], attrs={"axis": len(builder.shape(data)) - 1})
     shape = builder.shape(y)
-    wide = builder.ints("shape", (1, *shape) if len(shape) == 1 else shape)
-    builder.emit("Reshape", [y, wide], [node.output(0)], {"allowzero": 1})
+    builder.reshaped(y, (1, *shape) if len(shape) == 1 else shape, [node.output(0)])
 
 
 @handles("Binarizer", domain=ML)

@@ -85,17 +85,13 @@ def _transform(builder: OnnxBuilder, x: str, length: int, inverse: bool, oneside
     if dtype != wide:
         x = builder.emit("Cast", [x], attrs={"to": elem_type(wide)})
     rows = math.prod(shape[:-2])
-    x = _reshape(builder, x, [rows, *shape[-2:]])
+    x = builder.reshaped(x, [rows, *shape[-2:]])
     if length <= LONGEST or _split(length) == 1:
         y = _direct(builder, x, length, inverse, onesided, wide)
     else:
         y = _long(builder, x, length, inverse, onesided, wide)
-    y = _reshape(builder, y, [*shape[:-2], *builder.shape(y)[1:]])
+    y = builder.reshaped(y, [*shape[:-2], *builder.shape(y)[1:]])
     return builder.emit("Cast", [y], attrs={"to": elem_type(dtype)}) if dtype != wide else y
-
-
-def _reshape(builder: OnnxBuilder, x: str, shape: list[int]) -> str:
-    return builder.emit("Reshape", [x, builder.ints("shape", shape)], attrs={"allowzero": 1})
 
 
 def _direct(builder: OnnxBuilder, x: str, length: int, inverse: bool, onesided: bool, dtype: np.dtype) -> str:
@@ -117,9 +113,9 @@ def _direct(builder: OnnxBuilder, x: str, length: int, inverse: bool, onesided: 
         matrix = matrix[..., :1]  # the other half of the spectrum is the conjugate of this one
         ends = [0, *([length // 2] if length % 2 == 0 else [])]
         matrix[~np.isin(np.arange(n), ends)] *= 2
-    flat = _reshape(builder, x, [rows, n * parts])
+    flat = builder.reshaped(x, [rows, n * parts])
     wide = matrix.reshape(n * parts, -1).astype(dtype)
-    return _reshape(builder, builder.emit("MatMul", [flat, builder.constant("roots", wide)]), [rows, *matrix.shape[2:]])
+    return builder.reshaped(builder.emit("MatMul", [flat, builder.constant("roots", wide)]), [rows, *matrix.shape[2:]])
 
 
 def _split(length: int) -> int:
@@ -167,16 +163,16 @@ def _complex(builder: OnnxBuilder, x: str, inverse: bool, dtype: np.dtype) -> st
         return builder.emit("Mul", [y, builder.constant("scale", n, dtype)]) if inverse else y
     q = n // p
     swap = lambda name: builder.emit("Transpose", [name], attrs={"perm": [0, 2, 1, 3]})
-    columns = swap(_reshape(builder, x, [rows, q, p, 2]))
-    y = _complex(builder, _reshape(builder, columns, [rows * p, q, 2]), inverse, dtype)
+    columns = swap(builder.reshaped(x, [rows, q, p, 2]))
+    y = _complex(builder, builder.reshaped(columns, [rows * p, q, 2]), inverse, dtype)
     angle = 2 * np.pi / n * np.outer(np.arange(p), np.arange(q)) * (1 if inverse else -1)
     # (a + ib)(c + is) = a (c, s) + b (-s, c)
     turns = np.stack([np.cos(angle), np.sin(angle)], axis=-1), np.stack([-np.sin(angle), np.cos(angle)], axis=-1)
-    y = _reshape(builder, y, [rows, p, q, 2])
+    y = builder.reshaped(y, [rows, p, q, 2])
     real, imaginary = (
         builder.emit("Gather", [y, builder.ints("part", [part])], attrs={"axis": 3}) for part in range(2)
     )
     products = [builder.emit("Mul", [v, builder.constant("turn", t, dtype)]) for v, t in zip((real, imaginary), turns)]
     y = swap(builder.emit("Add", products))
-    y = _complex(builder, _reshape(builder, y, [rows * q, p, 2]), inverse, dtype)
-    return _reshape(builder, swap(_reshape(builder, y, [rows, q, p, 2])), [rows, n, 2])
+    y = _complex(builder, builder.reshaped(y, [rows * q, p, 2]), inverse, dtype)
+    return builder.reshaped(swap(builder.reshaped(y, [rows, q, p, 2])), [rows, n, 2])

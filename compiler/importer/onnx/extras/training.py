@@ -57,16 +57,11 @@ def batch_normalization(builder: OnnxBuilder, node: OnnxNode) -> None:
     x, scale, bias, mean, variance = node.inputs
     rank = len(builder.shape(x))
     axes = builder.ints("axes", [0, *range(2, rank)])
-    channels = builder.ints("shape", [builder.shape(x)[1]])
     wide = builder.emit("ReduceMean", [x, axes], attrs={"keepdims": 1})
     difference = builder.emit("Sub", [x, wide])
     square = builder.emit("Mul", [difference, difference])
-    batch = [
-        builder.emit("Reshape", [v, channels], attrs={"allowzero": 1})
-        for v in (wide, builder.emit("ReduceMean", [square, axes], attrs={"keepdims": 1}))
-    ]
-    dtype = builder.tensor(mean).dtype
-    batch = [_cast(builder, v, dtype) for v in batch]
+    dtype, spread = builder.tensor(mean).dtype, builder.emit("ReduceMean", [square, axes], attrs={"keepdims": 1})
+    batch = [_cast(builder, builder.reshaped(v, [builder.shape(x)[1]]), dtype) for v in (wide, spread)]
     builder.emit("BatchNormalization", [x, scale, bias, *batch], [node.output(0)], attrs)
     for old, new, name in zip((mean, variance), batch, node.outputs[1:3]):
         if name:
