@@ -46,10 +46,7 @@ KINDS: dict[str, Kind] = {
     "serial": Kind(SerialTransport, "/dev/ttyUSB0", {"baud": number, "seconds": _seconds, "words": number}),
     "uio": Kind(UioTransport, "npu0", {"memory": str, "heap": str, "size": number}),
     "pcie": Kind(
-        PcieTransport,
-        "0000:01:00.0",
-        {"size": number, "base": number, "registers": number, "event": number},
-        ("size",),
+        PcieTransport, "0000:01:00.0", {"size": number, "base": number, "registers": number, "event": number}, ("size",)
     ),
     "socket": Kind(SocketTransport, "/run/npu.sock", {"seconds": _seconds}),
 }

@@ -68,10 +68,7 @@ class UDmaBuf:
     """
 
     def __init__(
-        self,
-        name: str = "",
-        root: Path = Path("/"),
-        write_attribute: Callable[[Path, str], None] = write_attribute,
+        self, name: str = "", root: Path = Path("/"), write_attribute: Callable[[Path, str], None] = write_attribute
     ) -> None:
         found = {p.name: p for folder in _UDMABUF_CLASSES for p in (root / folder).glob("*")}
         if not name and len(found) == 1:

@@ -155,11 +155,7 @@ HOSTS = {
     "armv7-linux": Target(triple="armv7a-unknown-linux-gnueabihf", cpu="cortex-a9", features="+neon", has_fma=False),
     # RV64GC: no vectors, so a vector of the micro-kernels is one register.
     "riscv64-linux": Target(
-        triple="riscv64-unknown-linux-gnu",
-        features="+m,+a,+f,+d,+c",
-        abi="lp64d",
-        vector_bits=32,
-        vector_registers=32,
+        triple="riscv64-unknown-linux-gnu", features="+m,+a,+f,+d,+c", abi="lp64d", vector_bits=32, vector_registers=32
     ),
     # RV32IM without a system: the core of a board without a host. Floats are computed by calls.
     "riscv32-none": Target(

@@ -74,10 +74,7 @@ def evaluate(console: Console, *, device: str | None = "functional", config: str
     images, labels = network.load_test_set()
     float_model = zoo.with_batch(onnx.load(network.FLOAT_MODEL), batch)
     int8_model = zoo.with_batch(onnx.load(network.INT8_MODEL), batch)
-    runs: dict[str, Run] = {
-        "float, onnxruntime": reference(float_model),
-        "int8, onnxruntime": reference(int8_model),
-    }
+    runs: dict[str, Run] = {"float, onnxruntime": reference(float_model), "int8, onnxruntime": reference(int8_model)}
     # The committed file as it is; another batch needs a file of its own.
     folder: AbstractContextManager[str] = nullcontext("") if batch == 1 else tempfile.TemporaryDirectory()
     with folder as place:

@@ -249,11 +249,7 @@ class Reference:
         return session, Counter(n.op_type for n in nodes if n.op_type not in _MOVES)
 
     def _observe(
-        self,
-        names: list[str],
-        inputs: Mapping[str, np.ndarray],
-        values: dict[str, np.ndarray],
-        missing: dict[str, str],
+        self, names: list[str], inputs: Mapping[str, np.ndarray], values: dict[str, np.ndarray], missing: dict[str, str]
     ) -> None:
         if not names:
             return

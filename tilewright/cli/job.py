@@ -199,11 +199,7 @@ def _clock_and_memory(request: Request, backend: str) -> tuple[Clock | None, Mem
 
 
 def _with_inputs(
-    request: Request,
-    files: InputFiles,
-    reason: OpenShapeError | StagingError,
-    json_path: str | None,
-    whole: bool,
+    request: Request, files: InputFiles, reason: OpenShapeError | StagingError, json_path: str | None, whole: bool
 ) -> tuple[Program | DynamicModel, dict[str, Any]]:
     """A model that is no single program without its inputs: one program if their shapes are all it lacked, else a
     dynamic model.

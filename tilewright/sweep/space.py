@@ -166,11 +166,7 @@ class Space:
 
 
 def load_space(
-    path: str | Path,
-    networks: Iterable[str] | None = None,
-    *,
-    clock_mhz: float | None = None,
-    board: str | None = None,
+    path: str | Path, networks: Iterable[str] | None = None, *, clock_mhz: float | None = None, board: str | None = None
 ) -> Space:
     """Reads a space.
 

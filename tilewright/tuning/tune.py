@@ -58,12 +58,7 @@ class TuneResult:
             "interrupted": self.interrupted,
             "history": [{"seconds": seconds, "cost": cost} for seconds, cost in self.history],
             "steps": [
-                {
-                    **_both(*figures),
-                    "tried": step.tried,
-                    "moves": step.taken,
-                    "decisions": step.best.to_dict(),
-                }
+                {**_both(*figures), "tried": step.tried, "moves": step.taken, "decisions": step.best.to_dict()}
                 for step, figures in zip(self.steps, self.figures)
             ],
         }

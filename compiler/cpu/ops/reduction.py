@@ -7,18 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tilewright.compiler.cpu.expr import (
-    FLOATS,
-    Expr,
-    Index,
-    Var,
-    call,
-    const,
-    index_value,
-    int_range,
-    reduce,
-    select,
-)
+from tilewright.compiler.cpu.expr import FLOATS, Expr, Index, Var, call, const, index_value, int_range, reduce, select
 from tilewright.compiler.cpu.expr import mathlib as m
 from tilewright.compiler.cpu.ir.casts import cast, constant
 from tilewright.compiler.cpu.ir.types import llvm_type

@@ -115,11 +115,7 @@ class OnnxBuilder:
     # --- emitting ---
 
     def emit(
-        self,
-        op: str,
-        inputs: Sequence[str],
-        outputs: Sequence[str] | None = None,
-        attrs: dict[str, Any] | None = None,
+        self, op: str, inputs: Sequence[str], outputs: Sequence[str] | None = None, attrs: dict[str, Any] | None = None
     ) -> str:
         """Appends a node in the normal form and returns its first output.
 

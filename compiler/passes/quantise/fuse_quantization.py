@@ -27,14 +27,7 @@ import numpy as np
 
 from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
 from tilewright.compiler.graph.ops.pooling import QMaxPool
-from tilewright.compiler.graph.quantization import (
-    AS_LITERT,
-    NO_ZERO_POINT,
-    is_activation,
-    limits,
-    ordinary,
-    quantize,
-)
+from tilewright.compiler.graph.quantization import AS_LITERT, NO_ZERO_POINT, is_activation, limits, ordinary, quantize
 from tilewright.compiler.graph.tensor import EIGHT_BIT
 from tilewright.compiler.passes.annotate import annotate, quant_of
 from tilewright.compiler.passes.fold.fold_constants import fold_constants

@@ -58,11 +58,7 @@ _MOST_KERNELS = 24  # rows of the CPU's table
 @arguments.trust_option
 @arguments.json_option
 @arguments.gather(programs.Request, "request")
-def command(
-    request: programs.Request,
-    plot: Path | None,
-    json_path: str | None,
-) -> None:
+def command(request: programs.Request, plot: Path | None, json_path: str | None) -> None:
     """Say where the cycles of MODEL, an ONNX or TFLite model or a compiled program, go.
 
     Runs it on the cycle-level simulator and compares every layer with the fewest cycles it could take; every cycle

@@ -13,9 +13,7 @@ from tilewright.driver.transport.serial import DEFAULT_BAUD
 from tilewright.fpga import flash as flasher
 
 
-@click.command(
-    epilog=("\b\nExamples:\n  tilewright fpga flash bits\n  tilewright fpga flash bits --permanent\n"),
-)
+@click.command(epilog=("\b\nExamples:\n  tilewright fpga flash bits\n  tilewright fpga flash bits --permanent\n"))
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--permanent", is_flag=True, help="Into the board's flash memory: loaded again whenever power comes.")
 @arguments.json_option

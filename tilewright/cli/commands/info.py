@@ -14,8 +14,7 @@ from tilewright.isa.program import CpuStep, Program, TensorInfo
 
 
 @click.command(
-    "info",
-    epilog="\b\nExamples:\n  tilewright info model.twp\n  tilewright info model.onnx --config large --json -\n",
+    "info", epilog="\b\nExamples:\n  tilewright info model.twp\n  tilewright info model.onnx --config large --json -\n"
 )
 @arguments.model_argument
 @arguments.config_option

@@ -31,12 +31,7 @@ from tilewright.errors import UsageError
               help="Point to compare it with; by default the best by the last objective.")  # fmt: skip
 @arguments.json_option
 def command(
-    folder: Path,
-    output: Path | None,
-    sweep: str | None,
-    point: int | None,
-    against: int | None,
-    json_path: str | None,
+    folder: Path, output: Path | None, sweep: str | None, point: int | None, against: int | None, json_path: str | None
 ) -> None:
     """Make a page of the sweep in DIR: fronts, what each axis does, tables, and the inside of a point.
 
