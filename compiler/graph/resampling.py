@@ -8,17 +8,6 @@ import numpy as np
 
 from tilewright.compiler.graph.graph import Graph, Node
 
-COORDINATES = (
-    "half_pixel",
-    "half_pixel_symmetric",
-    "pytorch_half_pixel",
-    "align_corners",
-    "asymmetric",
-    "tf_half_pixel_for_nn",
-    "tf_crop_and_resize",
-)
-ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
-
 
 @dataclass(frozen=True)
 class Resampling:

@@ -44,8 +44,6 @@ def relayout(ctx: Context) -> None:
     shape, tables, block = ctx.out_shape(), ctx.attr("tables"), int(ctx.attr("block", 0))
     flip, fill = int(ctx.attr("xor", 0)) & 0xFF, int(ctx.attr("fill", 0))
     flip, fill = (flip ^ 0x80) - 0x80, ((fill & 0xFF) ^ 0x80) - 0x80
-    if len(tables) != x.rank:
-        raise ctx.unsupported(f"{len(tables)} tables for {x.rank} input dimensions", "one per input dimension")
     usable = bool(x.size and math.prod(shape) and shape)
     plain = shape if not block else (shape[0], *shape[2:-1], shape[1] * block)
     analysis = Analysis(x.shape, plain, tables, block) if usable else None

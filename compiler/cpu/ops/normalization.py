@@ -207,8 +207,6 @@ def group_normalization(ctx: Context) -> None:
 
 @op("BatchNormalization")
 def batch_normalization(ctx: Context) -> None:
-    if ctx.attr("training_mode", 0):
-        raise ctx.unsupported("training_mode=1", "inference")
     x, epsilon = ctx.input(0), float(ctx.attr("epsilon", 1e-5))
     parameters = [ctx.input(k) for k in range(1, 5)]
 

@@ -348,8 +348,6 @@ def _projected(ctx: Context, direction: int, x: Value, w: Value, kind: str) -> V
 
 @op("RNN", "GRU", "LSTM")
 def recurrent(ctx: Context) -> None:
-    if ctx.attr("layout", 0):
-        raise ctx.unsupported("layout=1", "0")
     x, w, r = (ctx.stored(ctx.input(k)) for k in range(3))
     kind = "f32" if x.dtype in HALVES else x.dtype
     steps, batch, _ = x.shape

@@ -21,9 +21,8 @@ from tilewright.compiler.cpu.ops.elementwise import widen
 from tilewright.compiler.cpu.ops.rules import op
 from tilewright.compiler.cpu.stages.context import Context
 from tilewright.compiler.cpu.stages.value import Value
-from tilewright.compiler.graph.resampling import COORDINATES, ROUNDINGS, Resampling
+from tilewright.compiler.graph.resampling import Resampling
 
-MODES = ("nearest", "linear", "cubic")
 _UNIT = 1024
 
 
@@ -52,16 +51,9 @@ def taps(x: np.ndarray, n: int, mode: str, a: float, exclude: bool, stretch: flo
 @op("Resize")
 def resize(ctx: Context) -> None:
     x, shape = ctx.input(), ctx.out_shape()
-    mode = ctx.attr("mode", "nearest")
+    mode = ctx.attr("mode")
     how = Resampling.of(ctx.graph, ctx.node)
-    if how is None:
-        raise ctx.unsupported("scales, sizes or roi are not constant", "constants")
-    for what, value, known in (
-        ("mode", mode, MODES), ("coordinate_transformation_mode", how.how, COORDINATES),
-        ("nearest_mode", how.rounding, ROUNDINGS),
-    ):  # fmt: skip
-        if value not in known:
-            raise ctx.unsupported(f"{what}={value!r}", ", ".join(known))
+    assert how is not None
     scales = how.scales
     y = ctx.stored(x)
     outside: list[tuple[int, np.ndarray]] = []
