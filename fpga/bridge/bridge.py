@@ -412,11 +412,7 @@ class SerialBridge(wiring.Component):
             with m.If(looked):
                 m.d.sync += state.eq(s.SEND)
         with m.Case(s.SEND):
-            m.d.comb += [
-                frame.i.valid.eq(1),
-                frame.i.payload.word.eq(word),
-                frame.i.payload.last.eq(work.is_last),
-            ]
+            m.d.comb += [frame.i.valid.eq(1), frame.i.payload.word.eq(word), frame.i.payload.last.eq(work.is_last)]
             with m.If(frame.i.ready):
                 m.d.sync += [index.eq(index + 1), state.eq(Mux(work.is_last, s.FLUSH, s.LOOK))]
         with m.Case(s.FLUSH):

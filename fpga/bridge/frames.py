@@ -28,12 +28,7 @@ class Crc(wiring.Component):
 
     def __init__(self) -> None:
         super().__init__(
-            {
-                "clear": In(1),
-                "i": In(stream.Signature(8)),
-                "value": Out(32, init=CRC_INITIAL),
-                "good": Out(1),
-            }
+            {"clear": In(1), "i": In(stream.Signature(8)), "value": Out(32, init=CRC_INITIAL), "good": Out(1)}
         )
 
     def elaborate(self, platform: object) -> Module:

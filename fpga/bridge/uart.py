@@ -34,13 +34,7 @@ class BitTimer(wiring.Component):
 
     def __init__(self, clock_hz: int, baud: int) -> None:
         self.time = bit_time(clock_hz, baud)
-        super().__init__(
-            {
-                "restart": In(1),
-                "half": In(1),
-                "tick": Out(1),
-            }
-        )
+        super().__init__({"restart": In(1), "half": In(1), "tick": Out(1)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -71,12 +65,7 @@ class UartReceiver(wiring.Component):
 
     def __init__(self, clock_hz: int, baud: int) -> None:
         self.clock_hz, self.baud = clock_hz, baud
-        super().__init__(
-            {
-                "rx": In(1, init=1),
-                "o": Out(stream.Signature(8, always_ready=True)),
-            }
-        )
+        super().__init__({"rx": In(1, init=1), "o": Out(stream.Signature(8, always_ready=True))})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -112,12 +101,7 @@ class UartTransmitter(wiring.Component):
 
     def __init__(self, clock_hz: int, baud: int) -> None:
         self.clock_hz, self.baud = clock_hz, baud
-        super().__init__(
-            {
-                "i": In(stream.Signature(8)),
-                "tx": Out(1, init=1),
-            }
-        )
+        super().__init__({"i": In(stream.Signature(8)), "tx": Out(1, init=1)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

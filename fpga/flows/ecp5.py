@@ -78,10 +78,7 @@ class Ecp5(PlatformFlow):
     command = "synth_ecp5"
     techmap = "ecp5.v"
     filled = FILLED
-    overrides = {
-        "synth_opts": f"{NARROW} -run begin:map_luts",
-        "script_after_synth": f"script {_MAPPING}\n{COUNT}",
-    }
+    overrides = {"synth_opts": f"{NARROW} -run begin:map_luts", "script_after_synth": f"script {_MAPPING}\n{COUNT}"}
 
     def prepare_mapping(self, directory: Path, dense: bool) -> None:
         """Writes the mapping, dense or fast; see `PlatformFlow.prepare_mapping`."""

@@ -67,11 +67,7 @@ class Splitter(wiring.Component):
         low = address[: len(self.o_count)]
         to_end = Signal.like(self.o_count)  # beats up to the multiple, less one
         ends = Signal()
-        m.d.comb += [
-            to_end.eq(~low),
-            ends.eq(left <= to_end),
-            self.i_ready.eq(~active & ~self.o_valid),
-        ]
+        m.d.comb += [to_end.eq(~low), ends.eq(left <= to_end), self.i_ready.eq(~active & ~self.o_valid)]
         with m.If(self.i_valid & self.i_ready):
             m.d.sync += [active.eq(1), address.eq(self.i_address), left.eq(self.i_length)]
         with m.If(self.o_ready):

@@ -334,13 +334,7 @@ class SdramController(wiring.Component):
         return reads
 
     def _address(
-        self,
-        m: Module,
-        state: Signal,
-        for_columns: Signal,
-        refresh: _Refresh,
-        segment: _Segment,
-        moving: _Moving,
+        self, m: Module, state: Signal, for_columns: Signal, refresh: _Refresh, segment: _Segment, moving: _Moving
     ) -> None:
         """Drives the address a command would need, whether or not there is one, which is known late. The mode is that
         of sequential bursts, of writes too.

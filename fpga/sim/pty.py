@@ -107,11 +107,7 @@ class SerialBoard:
     """
 
     def __init__(
-        self,
-        line: Line,
-        *,
-        to_board: Callable[[bytes], bytes] = bytes,
-        to_host: Callable[[bytes], bytes] = bytes,
+        self, line: Line, *, to_board: Callable[[bytes], bytes] = bytes, to_host: Callable[[bytes], bytes] = bytes
     ) -> None:
         self._line, self._to_board, self._to_host = line, to_board, to_host
         self._master, self._slave = os.openpty()

@@ -40,7 +40,7 @@ ALONE = {
     "ulx3s_85f": Alone(
         place=Place(size=16 << 20, offset=2 << 20),
         other=Point(clock_mhz=50, memory=SDRAM, memory_kib=32 << 10, baud=115_200),
-    ),
+    )
 }
 
 

@@ -41,9 +41,7 @@ class FlashReader(wiring.Component):
         #: Cycles of half a bit, and of a rest.
         self.half = -(-clock_hz // (2 * READ_HZ))
         self.rest = -(-clock_hz * DESELECTED_NS // 10**9)
-        super().__init__(
-            {"cpu": In(Access()), "clk": Out(1), "cs": Out(1), "copi": Out(1), "cipo": In(1, init=1)},
-        )
+        super().__init__({"cpu": In(Access()), "clk": Out(1), "cs": Out(1), "copi": Out(1), "cipo": In(1, init=1)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

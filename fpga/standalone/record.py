@@ -71,13 +71,7 @@ class Record:
 
 
 def write(
-    folder: Path,
-    board: StandaloneBoard,
-    config: NpuConfig,
-    point: Point,
-    model: str,
-    image: bytes,
-    exchange: Exchange,
+    folder: Path, board: StandaloneBoard, config: NpuConfig, point: Point, model: str, image: bytes, exchange: Exchange
 ) -> Record:
     """Writes boot program, image and record. The compiled program goes beside them, as PROGRAM."""
     place: Place = board.alone.place
