@@ -76,18 +76,15 @@ class Work:
         return Work(**{kind: getattr(self, kind) * times for kind in WORK_KINDS})
 
 
-def work_of(
-    name: str, functions: Mapping[str, str], vector_bits: int, arguments: tuple[float | None, ...] = ()
-) -> Work:
+def work_of(name: str, functions: Mapping[str, str], vector_bits: int) -> Work:
     """Counts the operations of one call of a function of a module.
 
     Args:
         name: name of the function, with @.
         functions: definitions by name.
         vector_bits: width of the target's registers.
-        arguments: known values of its parameters, None for others.
     """
-    return _Count(functions, vector_bits).of(name, arguments)
+    return _Count(functions, vector_bits).of(name, ())
 
 
 class _Count:

@@ -113,9 +113,9 @@ def host_model(facts: HostFacts, calibrated: HostModel | None = None) -> HostMod
     return calibrated or HOST_MODELS[THIS]
 
 
-def named_host_model(name: str | None, calibrated: HostModel | None = None) -> HostModel:
+def named_host_model(name: str | None) -> HostModel:
     """The model of a host by its name for `--host`, None for this machine. Raises `CompileError` for another name."""
     if name is None:
-        return calibrated or HOST_MODELS[THIS]
+        return HOST_MODELS[THIS]
     Target.named(name)
     return HOST_MODELS[name]

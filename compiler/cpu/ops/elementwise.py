@@ -35,12 +35,9 @@ def widen(e: Expr) -> Expr:
     return e.to("f32") if e.dtype in HALVES else e
 
 
-def elementwise(
-    ctx: Context, values: list[Value], body: Callable[..., Expr], cost: int, dtype: str | None = None
-) -> None:
-    """Defines output 0 as body(operands), broadcast; `dtype` where it is not that of the operands."""
-    shape = ctx.out_shape()
-    dtype = dtype or ctx.out_dtype()
+def elementwise(ctx: Context, values: list[Value], body: Callable[..., Expr], cost: int) -> None:
+    """Defines output 0 as body(operands), broadcast."""
+    shape, dtype = ctx.out_shape(), ctx.out_dtype()
     for v in values:
         # Repeating much work for every broadcast element is worse than storing it.
         if v.cost > CHEAP and v.size < int(np.prod(shape)):

@@ -333,11 +333,11 @@ class TfliteBuilder:
             raise self.refuse(f"fused activation {kind} is not supported; NONE, RELU, RELU6 and RELU_N1_TO_1 are")
         return found
 
-    def activated(self, name: str, accessor: str = "FusedActivationFunction") -> str:
+    def activated(self, name: str) -> str:
         """Applies the op's fused activation to real values."""
-        if self.op.option(accessor, 0) == tflite.ActivationFunctionType.TANH:
+        if self.op.option("FusedActivationFunction", 0) == tflite.ActivationFunctionType.TANH:
             return self.onnx("Tanh", [name])
-        low, high = self.activation(accessor)
+        low, high = self.activation()
         if low == -np.inf and high == np.inf:
             return name
         if self.graph.tensor(name).dtype != np.float32:
