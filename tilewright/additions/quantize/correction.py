@@ -54,7 +54,7 @@ class Fit:
     bias: bool = True
     rounding: bool = True
     reconstruct: bool = True
-    samples: int = 16
+    samples: int = 24
     rows: int = 16384
     least: int = 2048
     share: int = 64

@@ -17,7 +17,7 @@ from tilewright.quantize.layers import Kind, Network
 from tilewright.quantize.recipe import Precision
 from tilewright.quantize.writing import quantised_layers
 
-PRICE = 3.0
+PRICE = 2.0
 """Gain in dB that pays for twice the time."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,7 +70,7 @@ class Product:
         if self.layer.op != "Conv":
             return np.asarray(x.reshape(-1, self.inputs)[places][None])
         rank = x.ndim - 2
-        kernel, strides, dilations, pads = self._window(rank)
+        kernel, strides, dilations, pads = self._window
         if any(pads):
             x = np.pad(x, [(0, 0), (0, 0), *((pads[i], pads[rank + i]) for i in range(rank))])
         at = np.unravel_index(places, self._result_of(x))
@@ -84,8 +85,10 @@ class Product:
         found = found.transpose(0, 2, 1).reshape(len(places), self.groups, self.inputs)
         return np.ascontiguousarray(found.transpose(1, 0, 2))
 
-    def _window(self, rank: int) -> tuple[list[int], list[int], list[int], list[int]]:
-        attributes = attributes_of(self.layer.nodes[0])
+    @functools.cached_property
+    def _window(self) -> tuple[list[int], list[int], list[int], list[int]]:
+        """Sizes of the kernel, strides, dilations and pads."""
+        attributes, rank = attributes_of(self.layer.nodes[0]), len(self.shape) - 2
 
         def numbers(name: str, default: list[int]) -> list[int]:
             found = attributes.get(name)
@@ -99,7 +102,7 @@ class Product:
         if self.layer.op != "Conv":
             return (x.size // self.inputs,)
         rank = x.ndim - 2
-        pads = self._window(rank)[3]
+        pads = self._window[3]
         padded = [x.shape[2 + i] + pads[i] + pads[rank + i] for i in range(rank)]
         return self._places((x.shape[0], *padded))
 
@@ -109,7 +112,7 @@ class Product:
     def _places(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
         """Batch size and number of kernel positions per axis of a padded picture."""
         rank = len(sizes) - 1
-        kernel, strides, dilations, _ = self._window(rank)
+        kernel, strides, dilations, _ = self._window
         spans = [(kernel[i] - 1) * dilations[i] + 1 for i in range(rank)]
         return (sizes[0], *((sizes[1 + i] - spans[i]) // strides[i] + 1 for i in range(rank)))
 

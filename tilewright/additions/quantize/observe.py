@@ -67,12 +67,12 @@ def session(
         x.name for x in held if x.ByteSize() >= _LARGE_CONSTANT and x.data_type in kinds and x.HasField("raw_data")
     }
     try:
+        if not large:
+            return create(_with_constants(model, held).SerializeToString())
         with temporary.Folder(prefix="tilewright-quantize-", ignore_errors=True) as folder:
             small = [x for x in held if x.name not in large]
             place = Path(folder) / "model.onnx"
             light = _with_constants(model, [*small, *_in_data_file([x for x in held if x.name in large], place)])
-            if not large:
-                return create(light.SerializeToString())
             place.write_bytes(light.SerializeToString())
             del light
             return create(str(place))

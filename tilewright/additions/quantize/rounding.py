@@ -184,7 +184,7 @@ def _factor(matrix: np.ndarray) -> None:
         panel = matrix[start:, start:stop] - matrix[start:, :start] @ matrix[start:stop, :start].T
         top = np.linalg.cholesky(panel[: stop - start])
         matrix[start:stop, start:stop] = top + np.triu(matrix[start:stop, start:stop], 1)
-        matrix[stop:, start:stop] = np.linalg.solve(top, panel[stop - start :].T).T
+        matrix[stop:, start:stop] = panel[stop - start :] @ np.linalg.inv(top).T
 
 
 def _substitute(factor: np.ndarray, rows: np.ndarray) -> None:
@@ -192,10 +192,10 @@ def _substitute(factor: np.ndarray, rows: np.ndarray) -> None:
     blocks = [slice(start, min(start + _BLOCK, len(factor))) for start in range(0, len(factor), _BLOCK)]
     for at in blocks:
         rest = rows[:, at] - rows[:, : at.start] @ factor[at, : at.start].T
-        rows[:, at] = np.linalg.solve(np.tril(factor[at, at]), rest.T).T
+        rows[:, at] = rest @ np.linalg.inv(np.tril(factor[at, at])).T
     for at in reversed(blocks):
         rest = rows[:, at] - rows[:, at.stop :] @ factor[at.stop :, at]
-        rows[:, at] = np.linalg.solve(np.tril(factor[at, at]).T, rest.T).T
+        rows[:, at] = rest @ np.linalg.inv(np.tril(factor[at, at]))
 
 
 def _restore(matrix: np.ndarray, diagonal: np.ndarray) -> None:

@@ -28,7 +28,7 @@ def test_int8_is_the_one_to_beat() -> None:
     first = candidate("fitted", 16.0)
     chosen = lambda *others, pays=True, goal=21.5: Decision([first, *others], goal, pays).chosen.name
     assert chosen(candidate("better", 26.0, kept=3, cycles=1.1e6)) == "better"
-    assert chosen(candidate("dear", 18.5, kept=3, cycles=2e6)) == "fitted"
+    assert chosen(candidate("dear", 17.5, kept=3, cycles=2e6)) == "fitted"
     assert chosen(candidate("dear", 26.0, kept=3, cycles=2e6), pays=False) == "dear"
     assert chosen(candidate("worse", 15.0, kept=30, cycles=1.1e6), pays=False) == "fitted"
     assert chosen(candidate("better", 26.0, kept=3, cycles=1.1e6), goal=None) == "fitted"
