@@ -66,6 +66,12 @@ def test_accuracy_options(digits: Path) -> None:
     assert layers("--ranges", "minmax", "--target", 0)[first.op_type] == "int8"
     assert layers("--ranges", "percentile", "--target", 0, "--keep-float", first.op_type)[first.op_type] == "float"
     assert layers("--ranges", "entropy", "--target", 0, "--int16", "Gemm")["Gemm"] == "int16"
+    plot = digits / "pareto.svg"
+    assert layers("--fastest", "--pareto-plot", plot)[first.op_type] == "int8" and "equalised" in plot.read_text()
+    result = run(*common, "--fastest", "--target", 30)
+    assert result.exit_code == 2 and "give one of --target, --fastest and --best" in result.output
+    result = run(*common[:-3], "--no-fit", "--best", "--held-back", 8)
+    assert result.exit_code == 0 and result.stdout.splitlines()[-1].startswith("int8 everywhere: "), result.output
     result = run(*common, "--keep-float", "no such node")
     assert result.exit_code == 2 and "no layer that can be quantised has a node 'no such node'" in result.output
     result = run(*common, "--sqnr-plot", digits / "plot.gif")

@@ -79,7 +79,7 @@ def test_masks_keep_the_steps_of_scores(kind: str, value: float) -> None:
 def test_what_is_verified_has_a_mask() -> None:
     """onnxruntime and our compiler agree on it."""
     result = quantize(attention("added", -np.inf), samples("added"))
-    assert result.verified is not None and result.noise is not None and result.noise.worst > 25
+    assert result.verified is not None and result.noise is not None and result.noise.worst > 20
 
 
 def test_rows_that_are_masked_whole_have_no_range() -> None:
