@@ -109,7 +109,8 @@ class Decision:
     def __str__(self) -> str:
         first, chosen = self.fastest, self.chosen
         if chosen is first:
-            return f"{first}; chosen" + (", --best tries what more costs" if self.goal is not None else "")
+            missed = self.goal is not None and not chosen.measured.reaches(self.goal)
+            return f"{first}; chosen" + (": nothing else that was tried pays, --best asks for more" if missed else "")
         return f"{first}; chosen: {chosen}; --fastest gives the first"
 
     def to_dict(self) -> dict[str, Any]:

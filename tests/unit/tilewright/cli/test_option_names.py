@@ -49,6 +49,7 @@ SHOWN_BY = {
     "tilewright/measure/latency.py": ("explain", "run"),
     "tilewright/measure/mlperf_tiny.py": ("mlperf-tiny",),
     "tilewright/measure/roofline.py": ("explain",),
+    "tilewright/additions/quantize/decision.py": ("quantize",),
     "tilewright/additions/quantize/command.py": ("quantize",),
     "tilewright/additions/quantize/model.py": ("quantize",),
     "tilewright/additions/quantize/batch.py": ("quantize",),
