@@ -95,22 +95,22 @@ def correct(
     same = set() if known is None else _same_before(written, writing.write(replace(known, weights={})))
     real, quantised = Stepper(recipe.model, inputs), Stepper(written, inputs)
     try:
-        for number, layer in enumerate(products):
-            if known is not None and layer.name in same:
-                if layer.name in known.weights:
-                    made.weights[layer.name] = known.weights[layer.name]
-                    _take_over(made.weights[layer.name], layer, quantised)
-                continue
-            real.run_to(real.index(layer.name))
-            quantised.run_to(quantised.index(layer.name))
-            with threadpool_limits(1, "blas"):  # with several, products this small mostly wait for each other
+        with threadpool_limits(1, "blas"):  # with several, products this small mostly wait for each other
+            for number, layer in enumerate(products):
+                if known is not None and layer.name in same:
+                    if layer.name in known.weights:
+                        made.weights[layer.name] = known.weights[layer.name]
+                        _take_over(made.weights[layer.name], layer, quantised)
+                    continue
+                real.run_to(real.index(layer.name))
+                quantised.run_to(quantised.index(layer.name))
                 integers = layer.name in chosen
                 weights = _fitted(network, layer, real, quantised, fit, recipe.per_channel, number, integers)
-            if weights is not None:
-                made.weights[layer.name] = weights
-                _take_over(weights, layer, quantised)
-            if progress is not None:
-                progress("fitting weights", (number + 1) / len(products))
+                if weights is not None:
+                    made.weights[layer.name] = weights
+                    _take_over(weights, layer, quantised)
+                if progress is not None:
+                    progress("fitting weights", (number + 1) / len(products))
     finally:
         real.close()
         quantised.close()

@@ -125,29 +125,33 @@ def least_error(histogram: Histogram, use: Function | None = None) -> Range:
     low, high = min(histogram.low, 0.0), max(histogram.high, 0.0)
     if not counts.size or high - low <= 0:
         return extremes(histogram)
-    function = use or (lambda x: x)
-    wanted = function(values)
+    values = values.astype(np.float32)
+    wanted = values if use is None else use(values)
 
-    def error(low: float, high: float) -> float:
-        scale = (high - low) / STEPS
-        zero = np.rint(-low / scale)
-        stored = np.clip(np.rint(values / scale) + zero, 0, STEPS)
-        change = function((stored - zero) * scale) - wanted
-        return float((counts * change * change).sum())
+    def errors(lows: np.ndarray, highs: np.ndarray) -> np.ndarray:
+        scales = ((highs - lows) / STEPS)[:, None].astype(np.float32)
+        zeros = np.rint(-lows[:, None] / scales).astype(np.float32)
+        stored = np.rint(values / scales)
+        stored += zeros
+        np.minimum(np.maximum(stored, 0, out=stored), STEPS, out=stored)
+        stored -= zeros
+        stored *= scales
+        change = (stored if use is None else use(stored.reshape(-1)).reshape(stored.shape)) - wanted
+        return np.asarray(np.square(change, out=change) @ counts)
 
     # From the extremes inwards, one side after the other: what is left out pays on its own. The least error of all
     # pairs leaves out more, and gave worse outputs (docs/decisions/quantising.md).
-    best, least = (low, high), error(low, high)
+    best = np.array([low, high])
+    least = float(errors(best[:1], best[1:])[0])
     for span, count in _SEARCH:
         for side in (0, 1):
-            centre = best[side]
-            for share in np.linspace(-span, span, count):
-                moved = centre * (1 + share)
-                pair = (max(moved, low), best[1]) if side == 0 else (best[0], min(moved, high))
-                if pair[0] <= 0 <= pair[1] and pair[1] - pair[0] > (high - low) * 1e-4 and pair != best:
-                    found = error(*pair)
-                    if found < least * (1 - 1e-6):
-                        best, least = pair, found
+            pairs = np.repeat(best[None], count, axis=0)
+            pairs[:, side] *= 1 + np.linspace(-span, span, count)
+            pairs = np.clip(pairs, low, high)
+            pairs = pairs[(pairs[:, 0] <= 0) & (pairs[:, 1] >= 0) & (np.diff(pairs)[:, 0] > (high - low) * 1e-4)]
+            found = errors(pairs[:, 0], pairs[:, 1])
+            if found.size and found.min() < least * (1 - 1e-6):
+                best, least = pairs[found.argmin()], float(found.min())
     return Range(float(best[0]), float(best[1]))
 
 
@@ -211,6 +215,6 @@ def _function(network: Network, layer: Layer) -> Function | None:
     def function(values: np.ndarray) -> np.ndarray:
         shaped = values.astype(np.float32).reshape([1] * (rank - 1) + [-1])
         result: np.ndarray = run(running, {layer.inputs[0]: shaped})[layer.outputs[0]]
-        return result.reshape(-1).astype(np.float64)
+        return result.reshape(-1)
 
     return function
