@@ -53,7 +53,8 @@ class Accuracy:
         equalise: give the channels of tensors like ranges, or several tensors where that cannot be.
         fit: fit weights and biases.
         target: SQNR in dB that each output has to reach, by keeping layers in floats; None keeps none.
-        pays: keep in floats only what pays, and `MOST_FLOATS` at most; False reaches the target at any price.
+        pays: keep in floats only what pays, and `MOST_FLOATS` at most; False reaches the target at any price, as does
+            None for another target than the default.
         keep_float, int16: nodes or ops with that precision, by name; * and ? as in file names.
     """
 
@@ -61,9 +62,13 @@ class Accuracy:
     equalise: bool = True
     fit: bool = True
     target: float | None = TARGET
-    pays: bool = True
+    pays: bool | None = None
     keep_float: Sequence[str] = ()
     int16: Sequence[str] = ()
+
+    @property
+    def must_pay(self) -> bool:
+        return self.target == TARGET if self.pays is None else self.pays
 
 
 def tune(recipe: Recipe, samples: Samples, wanted: Accuracy, progress: Progress | None = None) -> Decision:
@@ -106,7 +111,7 @@ class _Search:
             best = plain.better(self._fitted(plain.recipe))
         if self.goal is not None and best.noise.size and not best.reaches(self.goal):
             self._keep_floats(plain, best, self.goal)
-        return Decision(self.candidates, self.goal, self.wanted.pays)
+        return Decision(self.candidates, self.goal, self.wanted.must_pay)
 
     def _in_8_bits(self) -> Measured:
         """The best with weights rounded to the nearest."""
@@ -141,7 +146,7 @@ class _Search:
             best: the best of all.
         """
         found = precision.sources(plain.recipe, self.samples, self.progress)
-        most = times.all_macs(Network(plain.recipe.model)) * (MOST_FLOATS if self.wanted.pays else 1.0)
+        most = times.all_macs(Network(plain.recipe.model)) * (MOST_FLOATS if self.wanted.must_pay else 1.0)
         fitted, chosen = best is not plain, dict(best.recipe.precision)
         noise = 10 ** (-goal / 10)
         for caution in _CAUTION:

@@ -26,7 +26,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from tilewright.quantize.groups import Groups
-from tilewright.quantize.layers import Kind, Network, attributes_of
+from tilewright.quantize.layers import PRODUCTS, Kind, Network, attributes_of
 from tilewright.quantize.observe import observe, without_constants
 from tilewright.quantize.recipe import Progress, Recipe, Samples
 from tilewright.quantize.writing import quantised_layers
@@ -327,7 +327,8 @@ class _Finder:
         return [one for one in by_root.values() if not one.fixed and one.writers and one.readers]
 
     def ends(self) -> list[End]:
-        """Finds the tensors that products write for floats only, with a Relu behind them perhaps."""
+        """Finds the tensors that products write for floats only, with a Relu behind them perhaps. Scores of the output
+        are none of them: a class that the samples do not have would saturate."""
         quantised = quantised_layers(self.network, Recipe(self.network.model))
         found = []
         for name, writer in self.writers:
@@ -336,9 +337,20 @@ class _Finder:
                 continue
             result = layer.outputs[0]
             users = [self.network.layer_of.get(o) for node in self.network.readers.get(result, []) for o in node.output]
-            if all(user is None or user.name not in quantised for user in users):
+            only_floats = all(user is None or user.name not in quantised for user in users)
+            if only_floats and self._leads_to_product(result):
                 found.append(End(result, self.axis[name], writer))
         return found
+
+    def _leads_to_product(self, name: str) -> bool:
+        seen, pending = set(), [name]
+        while pending:
+            for node in self.network.readers.get(pending.pop(), []):
+                if node.op_type in PRODUCTS:
+                    return True
+                pending += [x for x in node.output if x and x not in seen]
+                seen.update(node.output)
+        return False
 
     def _is_own_constant(self, name: str) -> bool:
         """Whether only one node reads a float constant."""

@@ -60,6 +60,10 @@ def test_what_a_person_reads() -> None:
     assert str(Decision([one], None)).endswith("cycles; chosen")
 
 
+def test_a_target_of_ones_own_has_no_price() -> None:
+    assert Accuracy().must_pay and not Accuracy(target=30).must_pay and not Accuracy(pays=False).must_pay
+
+
 @pytest.mark.medium
 def test_plain_is_a_candidate() -> None:
     """Nothing worse than ranges by extremes and weights to the nearest is chosen, and every candidate is timed."""

@@ -126,6 +126,20 @@ def test_outliers_that_only_floats_read(gain: float, worth: bool) -> None:
     assert not worth or after < before / 10
 
 
+def test_scores_of_the_output_keep_one_scale() -> None:
+    """A class that no sample has would saturate, had each class a range of its own."""
+    random = np.random.default_rng(0)
+    loud = np.where(np.arange(8) < 1, 60.0, 1.0)
+    w = {
+        "w0": random.normal(size=(3, 8)).astype(np.float32),
+        "w1": (random.normal(size=(8, 8)) * loud).astype(np.float32),
+    }
+    nodes = [helper.make_node(*x) for x in (("MatMul", ["x", "w0"], ["a"], "a"), ("MatMul", ["a", "w1"], ["y"], "y"))]
+    model = prepare(model_of(nodes, {"x": [16, 3]}, ["y"], w))
+    found = equalise(model, [{"x": random.normal(size=(16, 3)).astype(np.float32)} for _ in range(4)])
+    assert not any(node.op_type == "Mul" for node in found.graph.node)
+
+
 def _tensor(model: onnx.ModelProto, name: str, sample: dict[str, np.ndarray]) -> np.ndarray:
     return dict(Observer(model, [name], sample).values(sample))[name]
 
