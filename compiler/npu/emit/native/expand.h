@@ -124,7 +124,7 @@ class Expander {
             join_levels(count, y, z, row_bytes);
             pad.fill = 0;
         }
-        if (pad.top + y.count + pad.bottom == 1) y = {1, 0, 0};
+        if (pad.top + y.count + pad.bottom == 1) y = {y.count, 0, 0};
         if (z.count == 1) z = {1, 0, 0};
         const int64_t lines = pad.top + y.count + pad.bottom, data = count * y.count;
         count_bus(TW_ENGINE_LOAD, data * z.count * row_bytes, y.count * z.count);
