@@ -13,7 +13,6 @@ from tilewright.isa.program import Program
 from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 from tilewright.tuning.log import TuningLog, program_digest
 from tilewright.tuning.objective import IN_CYCLES, Objective
-from tilewright.tuning.trials import fits
 
 #: Makes the program; asks the scheduler, if there is one, for the schedule of every NPU step.
 Build = Callable[[Scheduler | None], Program]
@@ -37,7 +36,11 @@ class Advisor:
         name = signature(problem)
         step = self.steps[name] = problem.fresh().measured_by(IN_CYCLES)
         decisions = self.choose(name)
-        if decisions is None or not fits(step, decisions):
+        if decisions is None:
+            return None
+        from tilewright.tuning.trials import fits  # processes of a search are not needed where no log has schedules
+
+        if not fits(step, decisions):
             return None
         self.used[name] = decisions
         return schedule_of(step, decisions)

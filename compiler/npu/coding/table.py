@@ -26,7 +26,7 @@ from tilewright.isa.codes import (
 _WORD_COST = 16.0  # bits of a word
 _MAX_SLOTS = (1 << COUNT_BITS) - 1  # slots of a symbol
 #: Numbers of slots for runs of symbols: equal numbers save words, and the exact number matters little.
-_LEVELS = np.unique(np.rint(1.12 ** np.arange(0, 56)).clip(1, _MAX_SLOTS))
+_LEVELS = np.array(sorted({*np.rint(1.12 ** np.arange(0, 56)).clip(1, _MAX_SLOTS).tolist()}))
 #: Ways to give a symbol slots: its best number, none, a number of `_LEVELS`, or a part of a slot.
 _OWN, _NONE, _FIRST_LEVEL = 0, 1, 2
 #: Least slots of the most frequent symbol: then a first word can bring a lane to any state.

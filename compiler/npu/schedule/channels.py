@@ -322,7 +322,7 @@ def channel_plans(context: Context, group: LayerGroup) -> ChannelPlans:
     plans = plans.where(whole | ~plans.column("bands_outer"))
     plans = plans.where(last * plans.column("blocks") <= context.config.wgt_tiles // 2)
     found, fits = {}, np.zeros(len(plans), bool)
-    for blocks in np.unique(plans.column("blocks")).tolist():
+    for blocks in sorted({*plans.column("blocks").tolist()}):
         others = _within(alone, blocks)
         if others is None:
             continue
