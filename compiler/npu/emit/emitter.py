@@ -30,7 +30,8 @@ class Emitter:
 
     Attributes:
         image: all instructions so far, `INSTRUCTION_BYTES` each.
-        read_bytes, write_bytes: bytes of memory that all loads and stores so far read and write.
+        read_bytes, write_bytes: bytes of memory that all loads and stores so far read and write, but for those that are
+            counted more than once or were recorded.
         position: operations of this step so far.
         listing: a list to which complete steps append their tile programs as lines of text; None for no listing.
     """
@@ -80,19 +81,11 @@ class Emitter:
         self._tape.clear()
         self._work = dict.fromkeys(Engine, 0)
 
-    def append(self, tape: np.ndarray, operations: int, read_bytes: int, write_bytes: int) -> None:
-        """Appends operations of a tile program.
-
-        Args:
-            tape: the tile program, int64 [numbers].
-            operations: number of operations in it.
-            read_bytes, write_bytes: bytes of memory that they read and write.
-        """
+    def append(self, tape: np.ndarray, operations: int) -> None:
+        """Appends `operations` operations of a tile program, int64 [numbers], whose bytes are not counted."""
         self._parts += [_as_array(self._tape), tape]
         self._tape.clear()
         self.position += operations
-        self.read_bytes += read_bytes
-        self.write_bytes += write_bytes
 
     def mark(self, text: str) -> None:
         """Adds a line of text to the listing, before the next operation."""
@@ -127,13 +120,11 @@ class Emitter:
     def repeated(self, times: int) -> Iterator[None]:
         """Counts the work inside `times` times; for an emitter that only counts."""
         assert self.dry
-        work, read, written = dict(self.work), self.read_bytes, self.write_bytes
+        work = dict(self.work)
         yield
         now = self.work
         for engine in now:
             now[engine] += (times - 1) * (now[engine] - work[engine])
-        self.read_bytes += (times - 1) * (self.read_bytes - read)
-        self.write_bytes += (times - 1) * (self.write_bytes - written)
 
     # Transfers.
 

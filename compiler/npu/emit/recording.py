@@ -21,7 +21,7 @@ from tilewright.compiler.npu.emit.emitter import Emitter
 from tilewright.compiler.npu.emit.geometry import Box
 from tilewright.compiler.npu.emit.plan import Pools
 from tilewright.compiler.npu.emit.scratch import Allocation, Heap, Ring, ScratchpadFull
-from tilewright.compiler.npu.emit.tile_program import ONCE, Level, Place
+from tilewright.compiler.npu.emit.tile_program import Place
 from tilewright.compiler.npu.emit.tiles import ActTile
 from tilewright.compiler.npu.views import View
 from tilewright.isa.config import NpuConfig
@@ -92,16 +92,14 @@ class Recording:
 
     Attributes:
         script: the allocations in order: the name of a method of `_Replay` and its arguments.
-        skippable: (first number, end, bytes read) of loads of constants, by the number of the allocation they fill.
-        operations, read_bytes, write_bytes: totals of the tile program.
+        skippable: (first number, end) of loads of constants, by the number of the allocation they fill.
+        operations: number of operations of the tile program.
     """
 
     tape: InitVar[np.ndarray]
     script: list[tuple[str, tuple[Any, ...]]]
-    skippable: dict[int, list[tuple[int, int, int]]]
+    skippable: dict[int, list[tuple[int, int]]]
     operations: int
-    read_bytes: int
-    write_bytes: int
 
     def __post_init__(self, tape: np.ndarray) -> None:
         in_memory = tape >= 1 << _MEMORY
@@ -141,16 +139,13 @@ class Recording:
         tape = self._template.copy()
         rows = np.array(replay.starts, np.int64)[self._numbers]
         tape[self._where] += (rows << self._wider) >> self._narrower
-        operations, read = self.operations, self.read_bytes
         left_out = [load for number in replay.present for load in self.skippable.get(number, ())]
         if left_out:
             keep = np.ones(len(tape), bool)
-            for first, end, nbytes in left_out:
+            for first, end in left_out:
                 keep[first:end] = False
-                read -= nbytes
-            operations -= len(left_out)
             tape = tape[keep]
-        context.emitter.append(tape, operations, read, self.write_bytes)
+        context.emitter.append(tape, self.operations - len(left_out))
 
 
 class _Replay:
@@ -301,28 +296,17 @@ class _LoadTracker(Emitter):
     """An emitter that records the positions of loads in the tape.
 
     Attributes:
-        loads: (first number, end, first row, bytes) of each load.
+        loads: (first number, end, first row) of each load.
     """
 
     def __init__(self, config: NpuConfig) -> None:
         super().__init__(config, 0)
-        self.loads: list[tuple[int, int, int, int]] = []
+        self.loads: list[tuple[int, int, int]] = []
 
-    def load(
-        self,
-        place: Place,
-        target: Memory,
-        row: int,
-        count: int,
-        *,
-        y: Level = ONCE,
-        z: Level = ONCE,
-        pad: tuple[int, int, int, int] = (0, 0, 0, 0),
-        fill: int = 0,
-    ) -> None:
-        first, before = len(self._tape), self.read_bytes
-        super().load(place, target, row, count, y=y, z=z, pad=pad, fill=fill)
-        self.loads.append((first, len(self._tape), row, self.read_bytes - before))
+    def load(self, place: Place, target: Memory, row: int, *count: Any, **levels: Any) -> None:
+        first = len(self._tape)
+        super().load(place, target, row, *count, **levels)
+        self.loads.append((first, len(self._tape), row))
 
 
 @dataclass
@@ -385,11 +369,8 @@ class Recorder(Context):
         """Returns the tile program written so far as a recording."""
         emitter = self.emitter
         assert isinstance(emitter, _LoadTracker)
-        skippable: dict[int, list[tuple[int, int, int]]] = {}
-        for first, end, row, nbytes in emitter.loads:
+        skippable: dict[int, list[tuple[int, int]]] = {}
+        for first, end, row in emitter.loads:
             if _allocation_number(row) in self.script.keyed:
-                skippable.setdefault(_allocation_number(row), []).append((first, end, nbytes))
-        return Recording(
-            emitter.tape, self.script.steps, skippable, emitter.position, emitter.read_bytes,
-            emitter.write_bytes,
-        )  # fmt: skip
+                skippable.setdefault(_allocation_number(row), []).append((first, end))
+        return Recording(emitter.tape, self.script.steps, skippable, emitter.position)

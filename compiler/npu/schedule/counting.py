@@ -25,14 +25,11 @@ class _Counted(NamedTuple):
         layer: the layer, kept so that its `id` stays unique.
         uses: uses of constants in order, for each of `Context.rings`; without a key where no other part uses them.
         work: work by engine.
-        read_bytes, write_bytes: bytes of memory.
     """
 
     layer: Layer
     uses: list[list[Use]]
     work: dict[Engine, int]
-    read_bytes: int
-    write_bytes: int
 
     def begins_in(self, context: Context) -> bool:
         """Returns True if the scratchpads hold the same of its constants as when it was counted."""
@@ -53,8 +50,6 @@ class _Counted(NamedTuple):
         work = context.emitter.work
         for engine, more in self.work.items():
             work[engine] += more
-        context.emitter.read_bytes += self.read_bytes
-        context.emitter.write_bytes += self.write_bytes
 
 
 def count_part(context: Context, layer: Layer, plan: TilePlan[Any], part: OutputPart | None, place: Hashable) -> None:
@@ -76,13 +71,13 @@ def count_part(context: Context, layer: Layer, plan: TilePlan[Any], part: Output
         found.repeat(context)
         return
     emitter = context.emitter
-    work, read, written = dict(emitter.work), emitter.read_bytes, emitter.write_bytes
+    work = dict(emitter.work)
     with context.noted() as uses:
         layer.emit(context, plan, part)
     if alike:
         uses = [*([use._replace(key=None) for use in own if use.rows] for own in uses[:-1]), uses[-1]]
     more = {engine: now - work[engine] for engine, now in emitter.work.items()}
-    known.append(_Counted(layer, uses, more, emitter.read_bytes - read, emitter.write_bytes - written))
+    known.append(_Counted(layer, uses, more))
 
 
 def _alike(layer: Layer) -> bool:
