@@ -167,6 +167,7 @@ class CycleDevice(Interruptible):
         self.config, self.timing, self.functional = config, timing or DEFAULT_MEMORY, functional
         self.memory = HostMemory()
         self.scratchpads = Scratchpads(config)
+        self._machine: native.Machine | None = None
         self.trace: Trace | None = None
         self.traces: list[Trace] = []
         library()
@@ -199,7 +200,9 @@ class CycleDevice(Interruptible):
         return clock.counters
 
     def _functional(self, regions: Sequence[Region], program: tuple[int, int, int], steps: int) -> None:
-        native.run(self.config, self.scratchpads, self.memory.data, regions, program, steps, stop=self.stop)
+        if self._machine is None or self._machine.scratchpads is not self.scratchpads:
+            self._machine = native.Machine(self.config, self.scratchpads)
+        self._machine.run(self.memory.data, regions, program, steps, self.stop)
 
     def _error(self, clock: Clock, regions: Sequence[Region], program: tuple[int, int, int]) -> DeviceError:
         """The error of the clock; with the functional simulator's message where that one stops at the same place."""

@@ -8,13 +8,15 @@ from typing import Any
 
 from tilewright.common.native import BuildError
 from tilewright.isa.config import NpuConfig
-from tilewright.isa.device import Counters, DeviceError, HostMemory, Launch
+from tilewright.isa.device import Counters, DeviceError, HostMemory, Launch, Region
 from tilewright.isa.encoding import Op
 from tilewright.simulator import native, reference
 from tilewright.simulator.interruption import Interruptible
 from tilewright.simulator.state import RunCounts, Scratchpads, check_call
 
 PATHS = ("fast", "reference")
+#: Launches known to fit: about as many as programs have turns on the NPU.
+_CHECKED = 16
 #: Steps an engine may make in a run without `timeout`: minutes of work, so that no program hangs the host.
 STEP_LIMIT = 10**11
 
@@ -43,9 +45,11 @@ class FunctionalDevice(Interruptible):
         self.config, self.path = config, path
         self.memory = HostMemory()
         self.scratchpads = Scratchpads(config)
+        self._machine: native.Machine | None = None
+        self._checked: list[tuple[tuple[Region, ...], tuple[int, int, int], int, int]] = []
         if path == "fast":
             try:
-                native.library(config)
+                self._machine = native.Machine(config, self.scratchpads)
             except BuildError as error:
                 warnings.warn(f"{error}; using the slow reference path", RuntimeWarning, stacklevel=2)
                 self.path = "reference"
@@ -61,20 +65,13 @@ class FunctionalDevice(Interruptible):
         Returns:
             instructions fetched (END included), macs, bytes_read and bytes_written in whole bus beats; no cycles.
         """
-        check_call(self.config, launch)
-        if not 0 <= launch.program_region < len(launch.regions):
-            raise ValueError(
-                f"program_region must be below the {len(launch.regions)} regions given, not {launch.program_region}"
-            )
+        self._check(launch)
         limit = launch.timeout or STEP_LIMIT
         self.stop.value = 0
         counts: RunCounts
-        if self.path == "fast" and trace is None:
-            data = self.memory.data
+        if self._machine is not None and self.path == "fast" and trace is None:
             try:
-                counts = native.run(
-                    self.config, self.scratchpads, data, launch.regions, launch.program, limit, stop=self.stop
-                )
+                counts = self._machine.run(self.memory.data, launch.regions, launch.program, limit, self.stop)
             except DeviceError as error:
                 raise self.interrupted(error) from None
         else:
@@ -87,3 +84,15 @@ class FunctionalDevice(Interruptible):
             bytes_written=counts.bytes_written,
             instructions=counts.instructions,
         )
+
+    def _check(self, launch: Launch) -> None:
+        """Raises `DeviceError` or ValueError for a launch that does not fit. One that repeats another does."""
+        key = tuple(launch.regions), launch.program, launch.watchdog, launch.timeout
+        if key in self._checked:
+            return
+        check_call(self.config, launch)
+        if not 0 <= launch.program_region < len(launch.regions):
+            raise ValueError(
+                f"program_region must be below the {len(launch.regions)} regions given, not {launch.program_region}"
+            )
+        self._checked = [*self._checked[-_CHECKED:], key]

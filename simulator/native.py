@@ -7,6 +7,7 @@ import functools
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,10 +17,19 @@ from tilewright.isa.device import Region
 from tilewright.isa.error_codes import ErrorCode
 from tilewright.isa.instructions import Engine
 from tilewright.simulator.state import MEMORIES, Blocked, Explainer, ExternalMemory, Fault, RunCounts, Scratchpads
-from tilewright.simulator.structs import FunctionalRun, check_size, functional_config, pointer, prepare
+from tilewright.simulator.structs import (
+    FunctionalConfig,
+    FunctionalRun,
+    check_size,
+    functional_config,
+    limits,
+    point,
+    pointer,
+)
 
 _SOURCES = Path(__file__).resolve().parent / "native"
 _INCLUDE = Path(__file__).resolve().parent.parent / "isa" / "include"
+_ENGINES = tuple(Engine)
 #: No contraction: a fused multiply-add would round once where the machine rounds twice.
 _FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fopenmp-simd")
 
@@ -49,6 +59,8 @@ def _load(path: str) -> ctypes.CDLL:
     library = ctypes.CDLL(path)
     library.tw_run_program.argtypes = [ctypes.POINTER(FunctionalRun)]
     library.tw_run_program.restype = None
+    library.tw_operand_bytes.argtypes = [ctypes.POINTER(FunctionalConfig)]
+    library.tw_operand_bytes.restype = ctypes.c_uint64
     if not check_size(library, "tw_run_size", FunctionalRun):
         raise BuildError(f"{path} and simulator/structs.py disagree: run python -m tilewright.simulator.generate")
     return library
@@ -71,6 +83,66 @@ def _library(
     return _load(str(build(block_in, block_out, extra_flags)))
 
 
+class Machine:
+    """The fast path on one set of scratchpads. What does not change from run to run is made once.
+
+    Args:
+        config: the NPU.
+        scratchpads: changed in place by every run.
+        extra_flags: see `build`.
+
+    Raises:
+        BuildError: the library cannot be built.
+    """
+
+    def __init__(self, config: NpuConfig, scratchpads: Scratchpads, extra_flags: Sequence[str] = ()) -> None:
+        loaded = library(config, extra_flags)
+        self.scratchpads = scratchpads
+        self._run = loaded.tw_run_program
+        self._call = call = FunctionalRun(config=functional_config(config), limits=limits(config))
+        self._address = ctypes.byref(call)
+        self._where: tuple[Any, ...] = ()
+        self._operands = _aligned(loaded.tw_operand_bytes(ctypes.byref(call.config)))
+        call.act, call.wgt = pointer(scratchpads.act, ctypes.c_int8), pointer(scratchpads.wgt, ctypes.c_int8)
+        call.prm, call.lut = pointer(scratchpads.prm, ctypes.c_uint32), pointer(scratchpads.lut, ctypes.c_uint8)
+        call.acc = pointer(scratchpads.acc, ctypes.c_int32)
+        call.maxima, call.norms = pointer(scratchpads.maxima, ctypes.c_int8), pointer(scratchpads.norms, ctypes.c_int32)
+        call.operands = pointer(self._operands, ctypes.c_uint8)
+
+    def run(
+        self,
+        data: np.ndarray,
+        regions: Sequence[Region],
+        program: tuple[int, int, int],
+        step_limit: int,
+        stop: ctypes.c_uint8 | None = None,
+    ) -> RunCounts:
+        """Runs the program (region, offset, length) on the scratchpads and memory `data`.
+
+        Args:
+            stop: another thread sets it to end the run with TIMEOUT.
+
+        Raises:
+            DeviceError: as the reference path does.
+        """
+        call = self._call
+        if self._where != (id(data), stop, tuple(regions)):
+            point(call, data, regions, stop)
+            self._data = data  # so that no other array gets its id
+            self._where = id(data), stop, tuple(regions)
+        call.program_region, call.program_offset, call.program_length = program
+        call.step_limit = step_limit
+        call.instructions = call.macs = call.bytes_read = call.bytes_written = 0
+        ctypes.memset(call.steps, 0, ctypes.sizeof(call.steps))
+        ctypes.memset(call.semaphores, 0, ctypes.sizeof(call.semaphores))
+        self._run(self._address)
+        if call.code != ErrorCode.NONE:
+            raise _error(call, self.scratchpads, ExternalMemory(data, regions), program)
+        return RunCounts(
+            call.instructions, call.macs, call.bytes_read, call.bytes_written, dict(zip(_ENGINES, call.steps))
+        )
+
+
 def run(
     config: NpuConfig,
     scratchpads: Scratchpads,
@@ -79,28 +151,15 @@ def run(
     program: tuple[int, int, int],
     step_limit: int,
     extra_flags: Sequence[str] = (),
-    stop: ctypes.c_uint8 | None = None,
 ) -> RunCounts:
-    """Runs the program (region, offset, length) on `scratchpads` and memory `data`, both changed in place.
+    """Runs a program once; see `Machine`."""
+    return Machine(config, scratchpads, extra_flags).run(data, regions, program, step_limit)
 
-    Args:
-        stop: another thread sets it to end the run with TIMEOUT.
 
-    Raises:
-        DeviceError: as the reference path does.
-        BuildError: the library cannot be built.
-    """
-    call = FunctionalRun(config=functional_config(config), step_limit=step_limit)
-    prepare(call, config, data, regions, program, stop)
-    call.act, call.wgt = pointer(scratchpads.act, ctypes.c_int8), pointer(scratchpads.wgt, ctypes.c_int8)
-    call.prm, call.lut = pointer(scratchpads.prm, ctypes.c_uint32), pointer(scratchpads.lut, ctypes.c_uint8)
-    call.acc = pointer(scratchpads.acc, ctypes.c_int32)
-    call.maxima, call.norms = pointer(scratchpads.maxima, ctypes.c_int8), pointer(scratchpads.norms, ctypes.c_int32)
-    library(config, extra_flags).tw_run_program(ctypes.byref(call))
-    if call.code != ErrorCode.NONE:
-        raise _error(call, scratchpads, ExternalMemory(data, regions), program)
-    steps = {engine: call.steps[engine] for engine in Engine}
-    return RunCounts(call.instructions, call.macs, call.bytes_read, call.bytes_written, steps)
+def _aligned(nbytes: int) -> np.ndarray:
+    """Room for operands, uint8, at a multiple of a cache line."""
+    raw = np.empty(nbytes + 64, np.uint8)
+    return raw[-raw.ctypes.data % 64 :][:nbytes]
 
 
 def _error(

@@ -109,6 +109,7 @@ class FunctionalRun(Struct):
 
     c_name = "tw_run"
     c_comments = {
+        "operands": "tw_operand_bytes of room at a multiple of 64, which a run may leave anything in",
         "steps": "by engine",
         "heads": "by engine, the instruction at the head of a blocked queue; -1 = none, or one of another engine",
         "fetch_blocked_on": "the engine whose queue is full, -1 = none",
@@ -124,6 +125,7 @@ class FunctionalRun(Struct):
         ("acc", POINTER(c_int32)),
         ("maxima", POINTER(c_int8)),
         ("norms", POINTER(c_int32)),
+        ("operands", POINTER(c_uint8)),
         ("memory", POINTER(c_uint8)),
         ("memory_bytes", c_uint64),
         ("regions", MemoryRegion * REGIONS),
@@ -223,13 +225,23 @@ def prepare(
         program: region, offset in it in bytes, instructions.
         stop: ends the run once another thread sets it.
     """
-    if stop is not None:
-        call.stop = ctypes.pointer(stop)
-    call.limits = Limits(**_attributes(config, LIMITS))
-    call.memory, call.memory_bytes = pointer(data, c_uint8), data.size
-    for i, r in enumerate(regions):
-        call.regions[i] = MemoryRegion(r.base, r.size, r.read | r.write << 1)
+    call.limits = limits(config)
+    point(call, data, regions, stop)
     call.program_region, call.program_offset, call.program_length = program
+
+
+def limits(config: NpuConfig) -> Limits:
+    return Limits(**_attributes(config, LIMITS))
+
+
+def point(
+    call: FunctionalRun | CycleRun, data: np.ndarray, regions: Sequence[Region], stop: c_uint8 | None = None
+) -> None:
+    """Fills in external memory, its regions (those not given are closed) and the flag to stop."""
+    call.stop = ctypes.pointer(stop) if stop is not None else POINTER(c_uint8)()
+    call.memory, call.memory_bytes = pointer(data, c_uint8), data.size
+    given = [(r.base, r.size, r.read | r.write << 1) for r in regions]
+    call.regions[:] = [MemoryRegion(*r) for r in given] + [MemoryRegion()] * (REGIONS - len(given))
 
 
 def pointer(array: np.ndarray, kind: Any) -> Any:

@@ -20,7 +20,7 @@ int Machine::gemm_group(const int64_t *act, const PackedTile *wgt, const int64_t
     const act_t *base[P];
 #pragma GCC unroll 64
     for (int p = 0; p < P; p++) {
-        base[p] = shadow_.get() + act[p];
+        base[p] = operands_.act + act[p];
 #pragma GCC unroll 64
         for (int c = 0; c < CHAINS * V; c++) sum[p][c / V][c % V] = L::zero();
     }
@@ -74,10 +74,12 @@ inline void Machine::gemm(tw_word w) {
     r_.macs += steps * BI * BO;
     const int64_t base[3] = {tw_gemm_act(w), tw_gemm_wgt(w), tw_gemm_acc(w)};
     const uint64_t inner = iterations(gemm_, 0, reduce);
-    if (inner > 1 << 20 || !in_range(gemm_, 0, levels, 0, base[0], c_.act_rows) ||
+    const Reach rows = reach_of(gemm_, 0, levels, 0, base[0]);
+    if (inner > 1 << 20 || !rows.within(c_.act_rows) ||
         !in_range(gemm_, 0, levels, 1, base[1], c_.wgt_tiles) ||
         !in_range(gemm_, reduce, levels, 2, base[2], c_.acc_rows))
         return gemm_steps(w);
+    prepare_rows(rows.low, rows.high);
 
     inner_.clear();
     Walker<2> within(gemm_, 0, reduce, {0, 0});
@@ -89,7 +91,7 @@ inline void Machine::gemm(tw_word w) {
     int n = 0;
     auto flush = [&](int64_t tile) {
         heed();
-        const PackedTile *wgt = packed_.get() + tile;
+        const PackedTile *wgt = operands_.wgt + tile;
         int p = 0;
         while (p < n) {
             const int left = n - p, done = p;

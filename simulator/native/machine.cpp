@@ -40,11 +40,7 @@ constexpr int ENGINES = TW_ENGINE_STORE + 1;
 
 }  // namespace
 
-Machine::Machine(tw_run &run) : r_(run), c_(run.config) {
-    shadow_.reset(new act_t[size_t(c_.act_rows) * BI]);
-    packed_.reset(new PackedTile[c_.wgt_tiles]);
-    packed_valid_.assign(c_.wgt_tiles, 0);
-    written(TW_MEMORY_ACT, 0, c_.act_rows);
+Machine::Machine(tw_run &run) : r_(run), c_(run.config), operands_(run.operands, run.config) {
     codes_.configure(c_.weight_codes, c_.bus_bytes);
 }
 
@@ -175,6 +171,8 @@ void Machine::run_instruction(tw_word w) {
 extern "C" {
 
 uint64_t tw_run_size() { return sizeof(tw_run); }
+
+uint64_t tw_operand_bytes(const tw_config *config) { return tw::Operands::bytes(*config); }
 
 void tw_run_program(tw_run *run) {
     run->code = TW_ERROR_CODE_NONE;

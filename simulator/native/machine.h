@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <vector>
 
 #include "tilewright_isa.h"
@@ -66,14 +65,21 @@ class Walker {
     int first_, last_;
 };
 
-// Whether base + all index*stride of levels first..last-1 lies in 0..rows-1 before any wrap-around.
-inline bool in_range(const Level *levels, int first, int last, int k, int64_t base, int64_t rows) {
-    int64_t low = base, high = base;
+// The least and the greatest of base + all index*stride of levels first..last-1, before any wrap-around.
+struct Reach {
+    int64_t low, high;
+    bool within(int64_t rows) const { return low >= 0 && high < rows; }
+};
+inline Reach reach_of(const Level *levels, int first, int last, int k, int64_t base) {
+    Reach found = {base, base};
     for (int l = first; l < last; l++) {
         int64_t reach = (levels[l].count - 1) * levels[l].stride[k];
-        (reach < 0 ? low : high) += reach;
+        (reach < 0 ? found.low : found.high) += reach;
     }
-    return low >= 0 && high < rows;
+    return found;
+}
+inline bool in_range(const Level *levels, int first, int last, int k, int64_t base, int64_t rows) {
+    return reach_of(levels, first, last, k, base).within(rows);
 }
 
 // Iterations of levels first..last-1, saturating.
@@ -99,7 +105,29 @@ struct PostConstants {
     uint32_t table = 0;
 };
 
-// One run: the caller's memories, copies of ACT and WGT in the form the products want, configuration registers.
+// Rows of ACT whose operands are made together.
+constexpr int64_t FRESH_ROWS = 64;
+
+// Copies of ACT and WGT in the form the products want, in memory of the caller that outlives a run: a system gives and
+// takes pages of this size slowly. Nothing in it is believed at the begin of a run.
+struct Operands {
+    act_t *act;            // by row; those of the blocks in `act_fresh` are up to date, every writer keeps them so
+    PackedTile *wgt;       // by tile; those in `wgt_fresh` are up to date
+    uint8_t *wgt_fresh, *act_fresh;
+
+    static size_t tiles_at(const tw_config &c) { return (size_t(c.act_rows) * BI * sizeof(act_t) + 63) / 64 * 64; }
+    static size_t flags_at(const tw_config &c) { return tiles_at(c) + c.wgt_tiles * sizeof(PackedTile); }
+    static size_t blocks(const tw_config &c) { return (c.act_rows + FRESH_ROWS - 1) / FRESH_ROWS; }
+    static size_t bytes(const tw_config &c) { return flags_at(c) + c.wgt_tiles + blocks(c); }
+
+    Operands(uint8_t *memory, const tw_config &c)
+        : act(reinterpret_cast<act_t *>(memory)), wgt(reinterpret_cast<PackedTile *>(memory + tiles_at(c))),
+          wgt_fresh(memory + flags_at(c)), act_fresh(wgt_fresh + c.wgt_tiles) {
+        std::memset(wgt_fresh, 0, c.wgt_tiles + blocks(c));
+    }
+};
+
+// One run: the caller's memories, operands, configuration registers.
 class Machine {
   public:
     explicit Machine(tw_run &run);
@@ -108,9 +136,7 @@ class Machine {
   private:
     tw_run &r_;
     const tw_config &c_;
-    std::unique_ptr<act_t[]> shadow_;       // ACT as operands, kept up to date by every writer
-    std::unique_ptr<PackedTile[]> packed_;  // WGT as operands, made when first used
-    std::vector<uint8_t> packed_valid_;
+    Operands operands_;
 
     Level load_box_[2], store_box_[2], gemm_[TW_MAX_LOOPS], vector_[TW_MAX_LOOPS];  // store: strides row, memory
     Padding pad_;
@@ -130,6 +156,8 @@ class Machine {
     void depthwise(tw_word w);
     void depthwise_steps(tw_word w);
     void vector(tw_word w);
+    template <bool CHECKED>
+    void vector_steps(tw_word w);
     void row(tw_word w);
     void vector_wide(tw_word w);
 
@@ -158,9 +186,18 @@ class Machine {
     }
 
     void prepare_tile(int64_t tile) {
-        if (packed_valid_[tile]) return;
-        pack(packed_[tile], r_.wgt + tile * BI * BO);
-        packed_valid_[tile] = 1;
+        if (operands_.wgt_fresh[tile]) return;
+        pack(operands_.wgt[tile], r_.wgt + tile * BI * BO);
+        operands_.wgt_fresh[tile] = 1;
+    }
+    // Makes the operands of rows first..last of ACT that nobody has written in this run.
+    void prepare_rows(int64_t first, int64_t last) {
+        for (int64_t block = first / FRESH_ROWS; block <= last / FRESH_ROWS; block++) {
+            if (operands_.act_fresh[block]) continue;
+            const int64_t row = block * FRESH_ROWS;
+            written(TW_MEMORY_ACT, row, std::min<int64_t>(FRESH_ROWS, c_.act_rows - row));
+            operands_.act_fresh[block] = 1;
+        }
     }
 
     struct Inner {

@@ -69,7 +69,7 @@ inline void Machine::row(tw_word w) {
             const int64_t dst = checked(ACT, outer.address[2], c_.act_rows);
             for (int i = 0; i < BI; i++) {
                 r_.act[dst * BI + i] = int8_t(v[i]);
-                shadow_[dst * BI + i] = operand(int8_t(v[i]));
+                operands_.act[dst * BI + i] = operand(int8_t(v[i]));
             }
             continue;
         }

@@ -40,6 +40,7 @@ typedef struct {
     int32_t *acc;
     int8_t *maxima;
     int32_t *norms;
+    uint8_t *operands; /* tw_operand_bytes of room at a multiple of 64, which a run may leave anything in */
     uint8_t *memory;
     uint64_t memory_bytes;
     tw_region regions[8];

@@ -36,11 +36,11 @@ inline uint8_t *Machine::row_bytes(uint32_t target, uint64_t &bytes, int64_t &ro
 inline void Machine::written(uint32_t target, int64_t row, int64_t count) {
     if (target == TW_MEMORY_ACT) {
         const int8_t *from = r_.act + row * BI;
-        act_t *to = shadow_.get() + row * BI;
+        act_t *to = operands_.act + row * BI;
         const int64_t n = count * BI;
         TW_LANES for (int64_t i = 0; i < n; i++) to[i] = operand(from[i]);
     }
-    if (target == TW_MEMORY_WGT) std::fill_n(packed_valid_.begin() + row, count, 0);
+    if (target == TW_MEMORY_WGT) std::memset(operands_.wgt_fresh + row, 0, size_t(count));
 }
 
 inline void Machine::load(tw_word w) {

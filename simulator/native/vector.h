@@ -28,87 +28,138 @@ struct PrmRow {
 
 constexpr float ROUND_TO_EVEN = 12582912.0f;  // 1.5 * 2**23: adding and subtracting it rounds |x| < 2**22 to integers
 
+// The lanes of a step in pieces that fit the registers there are.
+constexpr int PIECE = BI < 16 ? BI : 16;
+typedef float Floats __attribute__((vector_size(PIECE * 4)));
+typedef int32_t Ints __attribute__((vector_size(PIECE * 4)));
+typedef uint32_t Words __attribute__((vector_size(PIECE * 4)));
+typedef int8_t Bytes __attribute__((vector_size(PIECE)));
+typedef act_t ActLanes __attribute__((vector_size(PIECE * sizeof(act_t))));
+
+template <class T>
+inline T piece_at(const void *p) {
+    T x;
+    std::memcpy(&x, p, sizeof x);
+    return x;
+}
+inline Ints ints_at(const int8_t *p) { return __builtin_convertvector(piece_at<Bytes>(p), Ints); }
+inline Ints clamped(Ints x, int32_t lo, int32_t hi) {
+    x = x < lo ? Ints{} + lo : x;
+    return x > hi ? Ints{} + hi : x;
+}
+
+template <int MODE>
+inline Ints requantize(Ints value, const PrmRow &prm, int at, const PostConstants &k) {
+    const Ints biased = Ints(Words(value) + piece_at<Words>(prm.bias + at));
+    Floats x = __builtin_convertvector(biased, Floats) * piece_at<Floats>(prm.scale + at);
+    Ints y;
+    if (MODE == TW_ROUNDING_EVEN_ZERO_POINT_INSIDE) x = x + float(k.zp);
+    x = x < -1024.0f ? Floats{} - 1024.0f : x;  // far beyond every clamp, and small enough to convert
+    x = x > 1024.0f ? Floats{} + 1024.0f : x;
+    if (MODE == TW_ROUNDING_HALF_AWAY) {
+        const Ints whole = __builtin_convertvector(x, Ints);
+        const Floats rest = x - __builtin_convertvector(whole, Floats);
+        y = whole - (rest >= 0.5f) + (rest <= -0.5f) + k.zp;  // a comparison that holds is -1
+    } else {
+        y = __builtin_convertvector((x + ROUND_TO_EVEN) - ROUND_TO_EVEN, Ints);
+        if (MODE == TW_ROUNDING_EVEN) y += k.zp;
+    }
+    return clamped(y, k.lo, k.hi);
+}
+
 template <int MODE>
 inline void requantize(int32_t *value, const PrmRow &prm, const PostConstants &k) {
-    const float zp = float(k.zp);
-    TW_LANES for (int i = 0; i < BI; i++) {
-        float x = float(int32_t(uint32_t(value[i]) + prm.bias[i])) * prm.scale[i];
-        int32_t y;
-        if (MODE == TW_ROUNDING_EVEN_ZERO_POINT_INSIDE) x = x + zp;
-        x = x < -1024.0f ? -1024.0f : x;  // far beyond every clamp, and small enough to convert
-        x = x > 1024.0f ? 1024.0f : x;
-        if (MODE == TW_ROUNDING_HALF_AWAY) {
-            float whole = float(int32_t(x));
-            float rest = x - whole;
-            y = int32_t(whole) + (rest >= 0.5f) - (rest <= -0.5f) + k.zp;
-        } else {
-            y = int32_t((x + ROUND_TO_EVEN) - ROUND_TO_EVEN);
-            if (MODE == TW_ROUNDING_EVEN) y += k.zp;
-        }
-        y = y < k.lo ? k.lo : y;
-        value[i] = y > k.hi ? k.hi : y;
+    for (int at = 0; at < BI; at += PIECE) {
+        const Ints y = requantize<MODE>(piece_at<Ints>(value + at), prm, at, k);
+        std::memcpy(value + at, &y, sizeof y);
     }
 }
 
-inline void Machine::vector(tw_word w) {
+// CHECKED: addresses may leave their memories or wrap around.
+template <bool CHECKED>
+inline void Machine::vector_steps(tw_word w) {
     const int levels = int(c_.vector_loops);
     const uint32_t source = tw_vector_source(w), rounding = tw_vector_rounding(w);
     const bool reduces = source == TW_SOURCE_SUM || source == TW_SOURCE_MAX;
     const int reduce = reduces ? int(tw_vector_reduce(w)) : 0;
     const bool requantizes = source == TW_SOURCE_ACC || source == TW_SOURCE_MUL || source == TW_SOURCE_SUM;
     const bool add = tw_vector_add(w), lut = tw_vector_lut(w), needs_b = source == TW_SOURCE_MUL || add;
-    spend(TW_ENGINE_VECTOR, iterations(vector_, 0, levels));
+    auto row_of = [&](MemoryId memory, int64_t address, int64_t rows) {
+        return CHECKED ? checked(memory, address, rows) : address;
+    };
 
     const uint8_t *table = r_.lut + post_.table * 256;
     const uint32_t ma = uint32_t(add_.ma), mb = uint32_t(add_.mb), c = uint32_t(add_.c), shift = add_.shift;
-    const PostConstants k = post_;  // a local: int8 stores may alias members
+    const PostConstants k = post_;  // locals: int8 stores may alias members
+    const int64_t act_rows = c_.act_rows, acc_vectors = int64_t(c_.acc_rows) * BO / BI, prm_rows = c_.prm_rows;
+    int8_t *const act = r_.act;
+    act_t *const operands = operands_.act;
+    const int32_t *const sums = r_.acc;
     PrmRow prm;
-    int32_t v[BI];
     Walker<4> outer(vector_, reduce, levels, {tw_vector_a(w), tw_vector_b(w), tw_vector_dst(w), tw_vector_prm(w)});
     do {
         heed();
+        Ints v[BI / PIECE];
         if (source == TW_SOURCE_ACC) {
-            int64_t row = checked(ACC, outer.address[0], int64_t(c_.acc_rows) * BO / BI);
-            std::memcpy(v, r_.acc + row * BI, sizeof v);
+            const int64_t row = row_of(ACC, outer.address[0], acc_vectors);
+            std::memcpy(v, sums + row * BI, sizeof v);
         } else {
             Walker<1> inner(vector_, 0, reduce, {outer.address[0]});
-            const int8_t *a = r_.act + checked(ACT, inner.address[0], c_.act_rows) * BI;
-            TW_LANES for (int i = 0; i < BI; i++) v[i] = a[i];
+            const int8_t *a = act + row_of(ACT, inner.address[0], act_rows) * BI;
+            for (int i = 0; i < BI / PIECE; i++) v[i] = ints_at(a + i * PIECE);
             while (inner.next()) {
                 heed();
-                a = r_.act + checked(ACT, inner.address[0], c_.act_rows) * BI;
-                if (source == TW_SOURCE_SUM)
-                    TW_LANES for (int i = 0; i < BI; i++) v[i] = int32_t(uint32_t(v[i]) + uint32_t(int32_t(a[i])));
-                else
-                    TW_LANES for (int i = 0; i < BI; i++) v[i] = v[i] < a[i] ? a[i] : v[i];
+                a = act + row_of(ACT, inner.address[0], act_rows) * BI;
+                for (int i = 0; i < BI / PIECE; i++) {
+                    const Ints x = ints_at(a + i * PIECE);
+                    if (source == TW_SOURCE_SUM) v[i] = Ints(Words(v[i]) + Words(x));
+                    else v[i] = v[i] < x ? x : v[i];
+                }
             }
         }
-        const int8_t *b = needs_b ? r_.act + checked(ACT, outer.address[1], c_.act_rows) * BI : nullptr;
-        if (source == TW_SOURCE_MUL)
-            TW_LANES for (int i = 0; i < BI; i++) v[i] = (v[i] - k.za) * (b[i] - k.zb);
+        const int8_t *b = needs_b ? act + row_of(ACT, outer.address[1], act_rows) * BI : nullptr;
         if (requantizes) {
-            int64_t row = checked(PRM, outer.address[3], c_.prm_rows);
+            const int64_t row = row_of(PRM, outer.address[3], prm_rows);
             if (row != prm.row) prm.load(r_.prm + row * BI * 2, row);
-            if (rounding == TW_ROUNDING_EVEN) requantize<TW_ROUNDING_EVEN>(v, prm, k);
-            else if (rounding == TW_ROUNDING_HALF_AWAY) requantize<TW_ROUNDING_HALF_AWAY>(v, prm, k);
-            else requantize<TW_ROUNDING_EVEN_ZERO_POINT_INSIDE>(v, prm, k);
         }
-        if (add)
-            TW_LANES for (int i = 0; i < BI; i++) {
-                int32_t y = int32_t(uint32_t(v[i]) * ma + uint32_t(int32_t(b[i])) * mb + c) >> shift;
-                y = y < k.add_lo ? k.add_lo : y;
-                v[i] = y > k.add_hi ? k.add_hi : y;
+        const int64_t dst = row_of(ACT, outer.address[2], act_rows);
+        for (int i = 0; i < BI / PIECE; i++) {
+            const int at = i * PIECE;
+            if (source == TW_SOURCE_MUL) v[i] = (v[i] - k.za) * (ints_at(b + at) - k.zb);
+            if (requantizes) {
+                if (rounding == TW_ROUNDING_EVEN) v[i] = requantize<TW_ROUNDING_EVEN>(v[i], prm, at, k);
+                else if (rounding == TW_ROUNDING_HALF_AWAY) v[i] = requantize<TW_ROUNDING_HALF_AWAY>(v[i], prm, at, k);
+                else v[i] = requantize<TW_ROUNDING_EVEN_ZERO_POINT_INSIDE>(v[i], prm, at, k);
             }
-        if (lut)
-            for (int i = 0; i < BI; i++) v[i] = int8_t(table[v[i] & 255]);
-        int64_t dst = checked(ACT, outer.address[2], c_.act_rows);
-        int8_t *out = r_.act + dst * BI;
-        act_t *shadow = shadow_.get() + dst * BI;
-        TW_LANES for (int i = 0; i < BI; i++) {
-            out[i] = int8_t(v[i]);
-            shadow[i] = operand(int8_t(v[i]));
+            if (add) {
+                const Ints y = Ints(Words(v[i]) * ma + Words(ints_at(b + at)) * mb + c) >> int32_t(shift);
+                v[i] = clamped(y, k.add_lo, k.add_hi);
+            }
+            Bytes out = __builtin_convertvector(v[i], Bytes);
+            if (lut)
+                for (int lane = 0; lane < PIECE; lane++) out[lane] = int8_t(table[uint8_t(out[lane])]);
+            std::memcpy(act + dst * BI + at, &out, sizeof out);
+            const ActLanes moved = __builtin_convertvector(out, ActLanes) + act_t(OFFSET);
+            std::memcpy(operands + dst * BI + at, &moved, sizeof moved);
         }
     } while (outer.next());
+}
+
+inline void Machine::vector(tw_word w) {
+    const int levels = int(c_.vector_loops);
+    const uint32_t source = tw_vector_source(w);
+    const bool add = tw_vector_add(w), from_acc = source == TW_SOURCE_ACC;
+    const bool scales = from_acc || source == TW_SOURCE_MUL || source == TW_SOURCE_SUM;
+    spend(TW_ENGINE_VECTOR, iterations(vector_, 0, levels));
+    const int reduce = source == TW_SOURCE_SUM || source == TW_SOURCE_MAX ? int(tw_vector_reduce(w)) : 0;
+    const int64_t sums = int64_t(c_.acc_rows) * BO / BI;
+    const bool within =
+        in_range(vector_, 0, levels, 0, tw_vector_a(w), from_acc ? sums : int64_t(c_.act_rows)) &&
+        (!(add || source == TW_SOURCE_MUL) || in_range(vector_, reduce, levels, 1, tw_vector_b(w), c_.act_rows)) &&
+        in_range(vector_, reduce, levels, 2, tw_vector_dst(w), c_.act_rows) &&
+        (!scales || in_range(vector_, reduce, levels, 3, tw_vector_prm(w), c_.prm_rows));
+    if (within) vector_steps<false>(w);
+    else vector_steps<true>(w);
 }
 
 // 48 bits of a sum, wrapped.
@@ -132,7 +183,7 @@ inline void Machine::vector_wide(tw_word w) {
         const uint32_t *prm = r_.prm + checked(PRM, outer.address[3], c_.prm_rows) * BI * 2;
         const int64_t dst = checked(ACT, outer.address[2], c_.act_rows);
         int8_t *out = r_.act + dst * BI;
-        act_t *shadow = shadow_.get() + dst * BI;
+        act_t *shadow = operands_.act + dst * BI;
         for (int i = 0; i < BI; i++) {
             const uint32_t scale = prm[2 * i + 1];
             const uint64_t rest = uint64_t(int64_t(int32_t(scale) >> 22)) << 32;  // of the bias

@@ -32,6 +32,7 @@ from tilewright.isa.program import (
     Program,
     TensorInfo,
 )
+from tilewright.runtime.binding import Binding, ExpectedInputs, bound
 from tilewright.runtime.forcing import Forcing
 from tilewright.runtime.inputs import check_inputs
 from tilewright.runtime.layout import nbytes_of, put_tensor, to_tensor
@@ -176,7 +177,9 @@ class Executor:
             for s in cpu_steps
         }
         self.regions = self._regions()
-        self._entries: dict[str | None, Program] = {}
+        self._entries: dict[str | None, tuple[Program, ExpectedInputs]] = {}
+        self._binding: Binding | None = None
+        self._bound_at = 0
         self._ended = False
         if states:
             self.set_states(states)
@@ -202,11 +205,25 @@ class Executor:
         regions[ARENA_REGION] = Region(self.bases["arena"], program.arena_bytes, read=True, write=True)
         return regions
 
-    def _entry(self, name: str | None) -> Program:
-        """The program of an entry point, made on first use."""
+    def _entry(self, name: str | None) -> tuple[Program, ExpectedInputs]:
+        """The program of an entry point, and its inputs; made on first use."""
         if name not in self._entries:
-            self._entries[name] = self.program.entry(name)
+            program = self.program.entry(name)
+            self._entries[name] = program, ExpectedInputs(program)
         return self._entries[name]
+
+    def _bind(self) -> Binding:
+        """Addresses of buffers, looked up again where the device's memory has moved: it grows as a whole."""
+        arena = self.device.view(self.bases["arena"], 1)
+        place = arena.ctypes.data if arena is not None else 0
+        if self._binding is None or place != self._bound_at:
+            steps = [step for step in self.program.steps if isinstance(step, CpuStep)]
+            infos = [info for p in (self.program, *self.program.entries) for info in (*p.inputs, *p.outputs)]
+            self._binding = Binding(
+                steps, infos, lambda name: self._memory(self.buffers[name]), self._kernels, self.workspace
+            )
+            self._bound_at = place
+        return self._binding
 
     # Memory.
 
@@ -291,14 +308,18 @@ class Executor:
         Raises:
             InputError: inputs that do not fit. DeviceError: the machine stopped; names layer and instruction.
         """
-        program = self._entry(entry)
-        arrays = check_inputs(program, inputs)
+        program, expected = self._entry(entry)
+        arrays = inputs if isinstance(inputs, dict) and expected.fit(inputs) else check_inputs(program, inputs)
+        binding = self._bind()
         forcing = Forcing(self, force) if force else None
         if forcing:
             forcing.prepare()
         self._begin_run()
         for info in program.inputs:
-            if info.buffer:
+            view = binding.view(info)
+            if view is not None:
+                view[...] = arrays[info.name]
+            elif info.buffer:
                 self.put(info, arrays[info.name])
         if forcing:
             forcing.after_step(-1)
@@ -308,12 +329,15 @@ class Executor:
             start = time.perf_counter()
             if isinstance(step, NpuStep):
                 counters.append(self._run_npu(step, watchdog=watchdog, timeout=timeout, **options))
+            elif (call := binding.call(step)) is not None:
+                call()
             else:
                 self._run_cpu(step)
             seconds.append(time.perf_counter() - start)
             if forcing:
                 forcing.after_step(index)
-        outputs = {info.name: self.get(info) for info in program.outputs}
+        views = ((info, binding.view(info)) for info in program.outputs)
+        outputs = {info.name: self.get(info) if view is None else view.copy() for info, view in views}
         self._ended = True
         result = RunResult(outputs, add_counters(counters), seconds)
         if forcing:
@@ -356,7 +380,7 @@ class Executor:
             raise UsageError(f"the memory of {self.device.name} is behind a link: kernels cannot be measured there")
         addresses = [memory.ctypes.data for memory in memories if memory is not None]
         workspace = self.workspace.ctypes.data if step.workspace else None
-        return lambda: kernel(addresses, workspace)
+        return bound(kernel, addresses, workspace)
 
     def _run_cpu(self, step: CpuStep) -> None:
         kernel = self._kernels[step.section, step.symbol]
@@ -378,6 +402,8 @@ class Executor:
 
 def add_counters(parts: Sequence[Counters]) -> Counters:
     """Adds counters of several runs; cycles are None if any part has none."""
+    if len(parts) == 1:
+        return parts[0]
     total = Counters(cycles=0 if parts else None)
     for c in parts:
         total.cycles = None if total.cycles is None or c.cycles is None else total.cycles + c.cycles

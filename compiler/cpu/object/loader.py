@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable, Sequence
 
 import llvmlite.binding as llvm
@@ -27,8 +28,12 @@ class LoadedSegment:
         self._entry = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)(address)
 
     def __call__(self, buffers: Sequence[int], workspace: int | None = None) -> None:
+        self.bound(buffers, workspace)()
+
+    def bound(self, buffers: Sequence[int], workspace: int | None = None) -> Callable[[], None]:
+        """A call with these addresses: making their table takes longer than a small kernel."""
         table = (ctypes.c_void_p * max(len(buffers), 1))(*buffers)
-        self._entry(table, ctypes.c_void_p(workspace or 0))
+        return functools.partial(self._entry, table, ctypes.c_void_p(workspace or 0))
 
 
 class ThreadedSegment:
@@ -45,8 +50,12 @@ class ThreadedSegment:
         self._address, self._threads = address, threads
 
     def __call__(self, buffers: Sequence[int], workspace: int | None = None) -> None:
+        self.bound(buffers, workspace)()
+
+    def bound(self, buffers: Sequence[int], workspace: int | None = None) -> Callable[[], None]:
+        """See `LoadedSegment.bound`."""
         table = (ctypes.c_void_p * max(len(buffers), 1))(*buffers)
-        pool_of(self._threads).run(self._address, table, workspace or 0)
+        return lambda: pool_of(self._threads).run(self._address, table, workspace or 0)
 
 
 def load(object_code: bytes, symbol: str, threads: int = 1) -> Callable[..., None]:

@@ -63,13 +63,13 @@ def test_another_thread_ends_a_run(work: str, make: type[Interruptible]) -> None
 def test_words_for_an_error_take_no_longer_than_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock leaps over the steps of a GEMM; the functional simulator would make every one of them for a message."""
     limits: list[int] = []
-    original = native.run
+    original = native.Machine.run
 
-    def watched(config: Any, pads: Any, data: Any, regions: Any, program: Any, limit: int, **options: Any) -> Any:
+    def watched(machine: Any, data: Any, regions: Any, program: Any, limit: int, stop: Any) -> Any:
         limits.append(limit)
-        return original(config, pads, data, regions, program, limit, **options)
+        return original(machine, data, regions, program, limit, stop)
 
-    monkeypatch.setattr(native, "run", watched)
+    monkeypatch.setattr(native.Machine, "run", watched)
     long = "GEMM_LOOP level=0 count=65535\nGEMM_LOOP level=1 count=65000\nGEMM reduce=1\nLOAD_SYNC wait0=1"
     with pytest.raises(DeviceError, match="TIMEOUT: FETCH at instruction 5 in cycle 4294967296"):
         run(CycleDevice(TINY), long, timeout=(1 << 32) - 1)
