@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.compiler.errors import CompileError
+from tilewright.compiler.graph.macs import macs_of
 from tilewright.compiler.graph.ops import QUANTIZED_OPS, QuantizedOp
 from tilewright.compiler.graph.tensor import Quant, Tensor
 
@@ -219,16 +220,7 @@ class Graph:
         if node.quantized is not None:
             return node.quantized.macs(operands, result)
         shapes = [() if t is None else t.shape for t in operands]
-        match node.op:
-            case "Conv" | "ConvInteger":
-                return result.size * int(np.prod(shapes[1][1:]))
-            case "ConvTranspose":
-                return int(np.prod(shapes[0])) * int(np.prod(shapes[1][1:]))
-            case "MatMul" | "MatMulInteger":
-                return result.size * shapes[0][-1]
-            case "Gemm":
-                return result.size * shapes[0][0 if node.attrs.get("transA") else 1]
-        return 0
+        return macs_of(node.op, node.attrs, shapes, result.size)
 
     def operands(self, node: Node) -> list[Tensor | None]:
         """The tensors a node reads, None for missing optional ones."""

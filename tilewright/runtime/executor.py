@@ -218,7 +218,8 @@ class Executor:
         place = arena.ctypes.data if arena is not None else 0
         if self._binding is None or place != self._bound_at:
             steps = [step for step in self.program.steps if isinstance(step, CpuStep)]
-            infos = [info for p in (self.program, *self.program.entries) for info in (*p.inputs, *p.outputs)]
+            infos = [*self.program.inputs, *self.program.outputs]
+            infos += [info for entry in self.program.entries for info in (*entry.inputs, *entry.outputs)]
             self._binding = Binding(
                 steps, infos, lambda name: self._memory(self.buffers[name]), self._kernels, self.workspace
             )

@@ -12,27 +12,7 @@ from tilewright.compiler.cpu.ops.matmul import matmul_value
 from tilewright.compiler.cpu.ops.rules import op
 from tilewright.compiler.cpu.stages.context import Context
 from tilewright.compiler.cpu.stages.value import Value
-
-
-def parse(equation: str, ranks: list[int]) -> tuple[list[list[str]], list[str]]:
-    """Labels of every operand and of the result; an ellipsis becomes labels '.0', '.1', ... aligned at the right."""
-    left, arrow, right = equation.replace(" ", "").partition("->")
-    terms = left.split(",")
-    widths = [r - len(t.replace("...", "")) if "..." in t else 0 for t, r in zip(terms, ranks)]
-    most = max(widths, default=0)
-
-    def labels(term: str, width: int) -> list[str]:
-        head, dots, tail = term.partition("...")
-        middle = [f".{k}" for k in range(most - width, most)] if dots else []
-        return [*head, *middle, *tail]
-
-    operands = [labels(t, w) for t, w in zip(terms, widths)]
-    if arrow:
-        return operands, labels(right, most)
-    every = [l for o in operands for l in o]
-    return operands, [f".{k}" for k in range(most)] + sorted(
-        l for l in set(every) if every.count(l) == 1 and l[0] != "."
-    )
+from tilewright.compiler.graph.macs import einsum_labels
 
 
 def _fits(operands: list[list[str]], result: list[str], values: list[Value]) -> bool:
@@ -45,7 +25,7 @@ def _fits(operands: list[list[str]], result: list[str], values: list[Value]) -> 
 def einsum(ctx: Context) -> None:
     values, shape = [ctx.stored(v) for v in ctx.inputs()], ctx.out_shape()
     equation = ctx.attr("equation")
-    operands, result = parse(equation, [v.rank for v in values])
+    operands, result = einsum_labels(equation, [v.rank for v in values])
     if not _fits(operands, result, values):
         raise ctx.unsupported(
             f"equation {equation!r}", "a label for every dimension, and those of the operands in the result"

@@ -23,6 +23,7 @@ from tilewright.compiler.importer.tflite.schema import FileModel, FileTensor
 from tilewright.compiler.importer.tflite.schema import read as read_file
 from tilewright.errors import TilewrightError, UsageError
 from tilewright.isa.program import Program
+from tilewright.measure.off_npu import causes
 from tilewright.quantize.finite import Finite
 from tilewright.quantize.metric import Comparison, Outputs, Run, compare, read_labels
 from tilewright.quantize.model_inputs import Input
@@ -202,7 +203,7 @@ def _verify(raw: bytes, sample: Sample) -> Verified:
     except TilewrightError as error:
         raise UsageError(f"the quantised model does not run in LiteRT and Tilewright: {error}") from error
     assert isinstance(program, Program)
-    return Verified(report, program.npu_macs, program.macs)
+    return Verified(report, program.npu_macs, program.macs, causes=tuple(causes(program)))
 
 
 def _integers(model: FileModel, sample: Sample) -> Sample:

@@ -24,10 +24,13 @@ import onnx
 from tilewright.checking.report import CheckReport
 from tilewright.common import temporary
 from tilewright.errors import UsageError
+from tilewright.measure.off_npu import Cause, as_json, table
 from tilewright.quantize.recipe import Progress, Sample
 
 MODEL, SAMPLE, RESULT = "model.onnx", "sample.pickle", "result.pickle"
 """File names in the folder that both processes use."""
+
+_CAUSES = 5  # printed
 
 
 @dataclass(frozen=True)
@@ -38,23 +41,29 @@ class Verified:
         report: our compiler's outputs beside those of onnxruntime.
         npu_macs, macs: multiply-accumulates on the NPU, and all; 0 where the model is compiled while it runs.
         turns: how often the NPU is started in a run; 0 as before.
+        causes: what keeps MACs off the NPU.
     """
 
     report: CheckReport
     npu_macs: int
     macs: int
     turns: int = 0
+    causes: tuple[Cause, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the findings for JSON."""
-        return {"npu_macs": self.npu_macs, "macs": self.macs, "turns": self.turns, "check": self.report.to_dict()}
+        return {
+            "npu_macs": self.npu_macs, "macs": self.macs, "turns": self.turns, "off_npu": as_json(self.causes),
+            "check": self.report.to_dict(),
+        }  # fmt: skip
 
     def __str__(self) -> str:
         text = f"loads and runs in both: {self.report.summary()}"
         if not self.macs:
             return text
         turns = f" in {self.turns} turn{'' if self.turns == 1 else 's'}" if self.turns else ""
-        return f"{text}; {self.npu_macs / self.macs:.1%} of the MACs on the NPU{turns}"
+        off = "".join(f"\n  {share} not: {count} x {cause}" for cause, count, share in table(self.causes[:_CAUSES]))
+        return f"{text}; {self.npu_macs / self.macs:.1%} of the MACs on the NPU{turns}{off}"
 
 
 def verify(model: onnx.ModelProto, sample: Sample, progress: Progress | None = None) -> Verified:

@@ -17,6 +17,7 @@ from tilewright.api.compilation import compile
 from tilewright.checking.model import check
 from tilewright.errors import TilewrightError, UsageError
 from tilewright.isa.program import NpuStep, Program
+from tilewright.measure.off_npu import causes
 from tilewright.quantize.memory import separate_blocks, trim_heap
 from tilewright.quantize.observe import run, session
 from tilewright.quantize.recipe import Progress, Sample
@@ -42,7 +43,8 @@ def verify_here(model: onnx.ModelProto, sample: Sample, progress: Progress | Non
         raise UsageError(f"the quantised model does not run in Tilewright: {error}") from error
     if not isinstance(program, Program):
         return Verified(found, 0, 0)
-    return Verified(found, program.npu_macs, program.macs, sum(isinstance(step, NpuStep) for step in program.steps))
+    turns = sum(isinstance(step, NpuStep) for step in program.steps)
+    return Verified(found, program.npu_macs, program.macs, turns, tuple(causes(program)))
 
 
 def main(folder: Path) -> None:

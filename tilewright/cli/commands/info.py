@@ -7,10 +7,12 @@ from dataclasses import asdict
 from typing import Any
 
 import click
+from rich.markup import escape
 from rich.table import Table
 
 from tilewright.cli import arguments, programs, terminal
 from tilewright.isa.program import CpuStep, Program, TensorInfo
+from tilewright.measure import off_npu
 
 
 @click.command(
@@ -51,6 +53,7 @@ def describe(program: Program) -> dict[str, Any]:
             for s in program.steps
         ],
         "kernel_bytes": sum(len(program.sections[s]) for s in _objects(program)),
+        "off_npu": off_npu.as_json(off_npu.causes(program)),
         "content": program.content_hash(),
         "compiler": program.compiler,
         "notes": program.notes,
@@ -103,5 +106,14 @@ def show(program: Program) -> None:
     )
     ops = Counter(op.split()[0] for op in found["cpu_ops"] if op)
     console.print(f"on the CPU: {', '.join(f'{n} {op}' for op, n in ops.most_common()) or 'nothing'}", markup=False)
+    causes = off_npu.causes(program)
+    if causes:
+        left = Table(title="MACs that are not on the NPU", title_justify="left")
+        left.add_column("cause", overflow="fold")
+        left.add_column("layers", justify="right", no_wrap=True)
+        left.add_column("share of MACs", justify="right", no_wrap=True)
+        for row in off_npu.table(causes):
+            left.add_row(*map(escape, row))
+        console.print(left)
     for note in program.notes:
         console.print(f"note: {note}", markup=False)
