@@ -20,8 +20,9 @@ from tilewright.errors import UsageError
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Program
 from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
+from tilewright.runtime.counters import add_counters
 from tilewright.runtime.devices import Device, Runner
-from tilewright.runtime.executor import RunResult, add_counters
+from tilewright.runtime.executor import RunResult
 
 
 class DynamicModel(Shown):

@@ -1,4 +1,4 @@
-"""What keeps multiply-accumulates of a program off the NPU, counted by cause."""
+"""Causes that keep multiply-accumulates of a program off the NPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Binding`: what a program's runs need at addresses that stay, looked up once."""
+"""`Binding`: addresses that the runs of a program need, looked up once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Binding:
 
     Args:
         steps: the CPU steps.
-        infos: inputs and outputs.
+        infos: inputs, outputs and states.
         memory_of: from the name of a buffer to its bytes, None where they are behind a link.
         kernels: the loaded kernels by section and symbol.
         workspace: of the kernels, uint8.

@@ -9,7 +9,7 @@ from tilewright.isa.device import Counters, Device, DeviceError, HostMemory, Reg
 from tilewright.isa.fields import INSTRUCTION_BYTES
 from tilewright.isa.program import ARENA_REGION, CONSTANT_REGION, PROGRAM_REGION, NpuStep, Program
 from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
-from tilewright.runtime.executor import add_counters
+from tilewright.runtime.counters import add_counters
 from tilewright.simulator.cycle import CycleDevice, simulate
 
 

@@ -16,7 +16,8 @@ from tilewright.isa.config import NpuConfig
 from tilewright.isa.device import Counters
 from tilewright.isa.program import Program
 from tilewright.runtime.backends import find
-from tilewright.runtime.executor import Executor, RunResult, check_config, initial_states
+from tilewright.runtime.checks import check_config
+from tilewright.runtime.executor import Executor, RunResult, initial_states
 from tilewright.runtime.forcing import kept_tensors
 from tilewright.runtime.inputs import misfit
 

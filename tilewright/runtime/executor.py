@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +17,9 @@ import numpy as np
 
 from tilewright.common.allocator import MemoryFull
 from tilewright.common.shown import Shown, listed
-from tilewright.errors import ConfigMismatchError, UsageError
+from tilewright.errors import UsageError
 from tilewright.isa.assembler import disassemble_one
-from tilewright.isa.device import Counters, Device, DeviceError, EngineCounters, Region
+from tilewright.isa.device import Counters, Device, DeviceError, Region
 from tilewright.isa.encoding import DecodeError, decode
 from tilewright.isa.fields import INSTRUCTION_BYTES
 from tilewright.isa.program import (
@@ -33,6 +33,8 @@ from tilewright.isa.program import (
     TensorInfo,
 )
 from tilewright.runtime.binding import Binding, ExpectedInputs, bound
+from tilewright.runtime.checks import check_config, check_host
+from tilewright.runtime.counters import add_counters
 from tilewright.runtime.forcing import Forcing
 from tilewright.runtime.inputs import check_inputs
 from tilewright.runtime.layout import nbytes_of, put_tensor, to_tensor
@@ -63,39 +65,6 @@ def initial_states(program: Program) -> dict[str, np.ndarray]:
         data = program.sections[program.buffer(state.begin.buffer).data]
         found[state.name] = to_tensor(np.frombuffer(data, np.uint8), state.begin)
     return found
-
-
-def check_config(program: Program, device: Device) -> None:
-    """Raises `ConfigMismatchError` naming the fields that differ."""
-    if program.config.fingerprint == device.config.fingerprint:
-        return
-    ours, theirs = program.config.to_dict(), device.config.to_dict()
-    fields = [f"{k} {ours[k]} / {theirs[k]}" for k in ours if k != "name" and ours[k] != theirs[k]]
-    raise ConfigMismatchError(
-        f"{program.name} was compiled for configuration {program.config.name!r}, device {device.name!r} is "
-        f"{device.config.name!r} (program / device: {', '.join(fields)}); compile it for {device.config.name!r}"
-    )
-
-
-def check_host(program: Program) -> None:
-    """Raises `ConfigMismatchError` if the CPU kernels are for another kind of machine or use what this one lacks."""
-    theirs = program.host.triple
-    if not theirs or not any(isinstance(s, CpuStep) for s in program.steps):
-        return
-    from tilewright.compiler.cpu.target import Target  # as in `load_kernel`
-
-    ours = Target.host().triple
-    if theirs.partition("-")[0] != ours.partition("-")[0]:
-        raise ConfigMismatchError(
-            f"{program.name} was compiled for host {theirs}, this machine is {ours}: its CPU kernels cannot run here; "
-            "compile it without --host, or run it as C on that host (tilewright export-c)"
-        )
-    missing = Target.missing(program.host.features)
-    if missing:
-        raise ConfigMismatchError(
-            f"{program.name}: its CPU kernels use {', '.join(missing)}, which this processor ({Target.host().cpu}) "
-            "lacks; compile the model again on this machine"
-        )
 
 
 @dataclass(repr=False)
@@ -178,6 +147,7 @@ class Executor:
         }
         self.regions = self._regions()
         self._entries: dict[str | None, tuple[Program, ExpectedInputs]] = {}
+        self._moving = [s for s in program.states if not self._same_place(s.begin, s.end)]
         self._binding: Binding | None = None
         self._bound_at = 0
         self._ended = False
@@ -219,6 +189,7 @@ class Executor:
         if self._binding is None or place != self._bound_at:
             steps = [step for step in self.program.steps if isinstance(step, CpuStep)]
             infos = [*self.program.inputs, *self.program.outputs]
+            infos += [info for state in self.program.states for info in (state.begin, state.end)]
             infos += [info for entry in self.program.entries for info in (*entry.inputs, *entry.outputs)]
             self._binding = Binding(
                 steps, infos, lambda name: self._memory(self.buffers[name]), self._kernels, self.workspace
@@ -272,13 +243,25 @@ class Executor:
             self.put(state.begin, values[state.name])
         self._ended = False
 
-    def _begin_run(self) -> None:
+    def _begin_run(self, binding: Binding) -> None:
         """Copies the states of the last run to the inputs of this one; those changed in place are there."""
-        states = self.program.states if self._ended else []
-        moved = [(s.begin, self.get(s.end)) for s in states if not self._same_place(s.begin, s.end)]
-        for info, value in moved:
-            self.put(info, value)
+        moved = [(s.begin, self._value(s.end, binding)) for s in self._moving] if self._ended else []
+        for info, value in moved:  # only now: where one state ends another may begin
+            self._place(info, value, binding)
         self._ended = False
+
+    def _value(self, info: TensorInfo, binding: Binding) -> np.ndarray:
+        """The value of a tensor, by its view where there is one."""
+        view = binding.view(info)
+        return self.get(info) if view is None else view.copy()
+
+    def _place(self, info: TensorInfo, value: np.ndarray, binding: Binding) -> None:
+        """Overwrites a tensor, by its view where there is one."""
+        view = binding.view(info)
+        if view is None:
+            self.put(info, value)
+        else:
+            view[...] = value
 
     def _same_place(self, a: TensorInfo, b: TensorInfo) -> bool:
         first, second = self.buffers[a.buffer], self.buffers[b.buffer]
@@ -315,13 +298,10 @@ class Executor:
         forcing = Forcing(self, force) if force else None
         if forcing:
             forcing.prepare()
-        self._begin_run()
+        self._begin_run(binding)
         for info in program.inputs:
-            view = binding.view(info)
-            if view is not None:
-                view[...] = arrays[info.name]
-            elif info.buffer:
-                self.put(info, arrays[info.name])
+            if info.buffer:
+                self._place(info, arrays[info.name], binding)
         if forcing:
             forcing.after_step(-1)
         counters: list[Counters] = []
@@ -337,8 +317,7 @@ class Executor:
             seconds.append(time.perf_counter() - start)
             if forcing:
                 forcing.after_step(index)
-        views = ((info, binding.view(info)) for info in program.outputs)
-        outputs = {info.name: self.get(info) if view is None else view.copy() for info, view in views}
+        outputs = {info.name: self._value(info, binding) for info in program.outputs}
         self._ended = True
         result = RunResult(outputs, add_counters(counters), seconds)
         if forcing:
@@ -399,22 +378,3 @@ class Executor:
         for name, old in before.items():
             if not np.array_equal(old, copies[name]):
                 self.device.write(self.bases["arena"] + named[name].offset, copies[name])
-
-
-def add_counters(parts: Sequence[Counters]) -> Counters:
-    """Adds counters of several runs; cycles are None if any part has none."""
-    if len(parts) == 1:
-        return parts[0]
-    total = Counters(cycles=0 if parts else None)
-    for c in parts:
-        total.cycles = None if total.cycles is None or c.cycles is None else total.cycles + c.cycles
-        total.macs += c.macs
-        total.bytes_read += c.bytes_read
-        total.bytes_written += c.bytes_written
-        total.instructions += c.instructions
-        for name, e in c.engines.items():
-            sums = total.engines.setdefault(name, EngineCounters())
-            sums.busy += e.busy
-            sums.wait_semaphore += e.wait_semaphore
-            sums.wait_memory += e.wait_memory
-    return total

@@ -19,7 +19,7 @@ END
 
 
 def test_scratchpads_changed_between_runs() -> None:
-    """What is written into ACT and WGT from outside is what the next run multiplies."""
+    """The next run multiplies what is written into ACT and WGT from outside."""
     devices = FunctionalDevice(CONFIG), FunctionalDevice(CONFIG, "reference")
     random = np.random.default_rng(0)
     for _ in range(3):

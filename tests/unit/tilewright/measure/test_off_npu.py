@@ -1,4 +1,4 @@
-"""What keeps products off the NPU, and that nothing does where their shapes have other ranks than planes."""
+"""Causes that keep products off the NPU; there is none where shapes have other ranks than planes."""
 
 from __future__ import annotations
 

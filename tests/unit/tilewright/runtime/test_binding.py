@@ -1,4 +1,4 @@
-"""What is looked up once for all runs of a program stays true: memory that moves, inputs that need a check."""
+"""Addresses looked up once for all runs of a program: memory that moves, inputs that need a check."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from tilewright.isa.device import Counters, DeviceError, EngineCounters
 from tilewright.isa.encoding import op, to_bytes
 from tilewright.isa.error_codes import ErrorCode
 from tilewright.isa.program import NpuStep
-from tilewright.runtime.executor import add_counters
+from tilewright.runtime.counters import add_counters
 
 
 def expected(x: np.ndarray) -> np.ndarray:
