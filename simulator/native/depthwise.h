@@ -7,6 +7,7 @@ namespace tw {
 
 // Slots with weights, as operands: a group is what was pushed `age` pushes before the newest, and before that.
 struct WindowTile {
+    static constexpr int W = lanes_of(D);
     struct Group {
         int age;
         wgt_t weights[D][GROUP];
@@ -17,24 +18,35 @@ struct WindowTile {
     // `weights` is a tile as WGT has it; its segments are `delay` pushes apart.
     void prepare(const int8_t *weights, int segment, int delay) {
         count = 0;
-        std::fill_n(correction, D, 0);
         if (!delay) segment = BI;
         for (int first = 0; first < BI; first += segment) {
             const int end = std::min(first + segment, BI);
             for (int slot = first; slot < end; slot += GROUP) {
                 Group &group = groups[count];
                 group.age = slot + delay * (first / segment);
-                bool any = false;
-                for (int o = 0; o < D; o++)
-                    for (int k = 0; k < GROUP; k++) {
-                        const int8_t weight = slot + k < end ? weights[o * BI + slot + k] : int8_t(0);
-                        group.weights[o][k] = weight;
-                        any |= weight != 0;
-                        correction[o] -= OFFSET * weight;
+                int any = 0;
+                if (sizeof(wgt_t) == 1 && slot + GROUP <= end)
+                    for (int o = 0; o < D; o++) {
+                        std::memcpy(group.weights[o], weights + o * BI + slot, GROUP);
+                        any |= group_at(group.weights[o]);
                     }
-                count += any;
+                else
+                    for (int o = 0; o < D; o++)
+                        for (int k = 0; k < GROUP; k++) {
+                            const int8_t weight = slot + k < end ? weights[o * BI + slot + k] : int8_t(0);
+                            group.weights[o][k] = weight;
+                            any |= weight;
+                        }
+                count += any != 0;
             }
         }
+        for (int o = 0; o < D; o += W) {
+            Lanes<W> sum = Lanes<W>::zero();
+            for (int g = 0; g < count; g++)
+                sum = sum.dot(Lanes<W>::broadcast(ZERO_OPERANDS), Lanes<W>::load(groups[g].weights[o]));
+            sum.store(correction + o);
+        }
+        for (int o = 0; o < D; o++) correction[o] = -correction[o];
     }
 };
 
@@ -52,13 +64,16 @@ class Window {
   public:
     // `oldest`: pushes before the newest that are looked at.
     explicit Window(int oldest) {
+        for (L &group : newest_) group = L::broadcast(ZERO_OPERANDS);
         for (int age = 0; age <= oldest; age++) std::fill_n(ring_[(head_ - unsigned(age)) & (RING - 1)], D, ZERO_OPERANDS);
     }
 
     void push(const int8_t *lanes) {
-        const int32_t *last = ring_[head_ & (RING - 1)];
         int32_t *next = ring_[++head_ & (RING - 1)];
-        for (int o = 0; o < D; o += W) L::load(last + o).shifted_in(L::operands(lanes + o)).store(next + o);
+        for (int o = 0; o < D; o += W) {
+            newest_[o / W] = newest_[o / W].shifted_in(L::operands(lanes + o));
+            newest_[o / W].store(next + o);
+        }
     }
 
     void emit(const WindowTile &tile, int32_t *row, bool accumulate) const {
@@ -76,6 +91,7 @@ class Window {
     static constexpr int W = lanes_of(D);
     using L = Lanes<W>;
     alignas(64) int32_t ring_[RING][D];
+    L newest_[D / W];  // a copy of the newest entry, which the next push needs sooner than memory gives it back
     unsigned head_ = 0;
 };
 

@@ -156,8 +156,10 @@ class Machine {
     void depthwise(tw_word w);
     void depthwise_steps(tw_word w);
     void vector(tw_word w);
-    template <bool CHECKED>
+    template <bool CHECKED, int SOURCE, int ROUNDING, int ADD, int LUT>
     void vector_steps(tw_word w);
+    template <int ROUNDING>
+    void vector_sums(tw_word w);
     void row(tw_word w);
     void vector_wide(tw_word w);
 

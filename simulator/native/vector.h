@@ -75,15 +75,18 @@ inline void requantize(int32_t *value, const PrmRow &prm, const PostConstants &k
     }
 }
 
-// CHECKED: addresses may leave their memories or wrap around.
-template <bool CHECKED>
-inline void Machine::vector_steps(tw_word w) {
+// CHECKED: addresses may leave their memories or wrap around. SOURCE, ROUNDING, ADD, LUT: those of the instruction, of a
+// kind that is frequent enough for code of its own; -1 where only the instruction knows.
+template <bool CHECKED, int SOURCE, int ROUNDING, int ADD, int LUT>
+void Machine::vector_steps(tw_word w) {
     const int levels = int(c_.vector_loops);
-    const uint32_t source = tw_vector_source(w), rounding = tw_vector_rounding(w);
+    const uint32_t source = SOURCE < 0 ? tw_vector_source(w) : uint32_t(SOURCE);
+    const uint32_t rounding = ROUNDING < 0 ? tw_vector_rounding(w) : uint32_t(ROUNDING);
     const bool reduces = source == TW_SOURCE_SUM || source == TW_SOURCE_MAX;
     const int reduce = reduces ? int(tw_vector_reduce(w)) : 0;
     const bool requantizes = source == TW_SOURCE_ACC || source == TW_SOURCE_MUL || source == TW_SOURCE_SUM;
-    const bool add = tw_vector_add(w), lut = tw_vector_lut(w), needs_b = source == TW_SOURCE_MUL || add;
+    const bool add = ADD < 0 ? tw_vector_add(w) : ADD, lut = LUT < 0 ? tw_vector_lut(w) : LUT;
+    const bool needs_b = source == TW_SOURCE_MUL || add;
     auto row_of = [&](MemoryId memory, int64_t address, int64_t rows) {
         return CHECKED ? checked(memory, address, rows) : address;
     };
@@ -158,8 +161,22 @@ inline void Machine::vector(tw_word w) {
         (!(add || source == TW_SOURCE_MUL) || in_range(vector_, reduce, levels, 1, tw_vector_b(w), c_.act_rows)) &&
         in_range(vector_, reduce, levels, 2, tw_vector_dst(w), c_.act_rows) &&
         (!scales || in_range(vector_, reduce, levels, 3, tw_vector_prm(w), c_.prm_rows));
-    if (within) vector_steps<false>(w);
-    else vector_steps<true>(w);
+    if (!within) return vector_steps<true, -1, -1, -1, -1>(w);
+    if (!from_acc) return vector_steps<false, -1, -1, -1, -1>(w);
+    switch (tw_vector_rounding(w)) {
+    case TW_ROUNDING_EVEN: return vector_sums<TW_ROUNDING_EVEN>(w);
+    case TW_ROUNDING_HALF_AWAY: return vector_sums<TW_ROUNDING_HALF_AWAY>(w);
+    default: return vector_sums<TW_ROUNDING_EVEN_ZERO_POINT_INSIDE>(w);
+    }
+}
+
+// Steps that requantise sums of GEMM.
+template <int ROUNDING>
+void Machine::vector_sums(tw_word w) {
+    const bool add = tw_vector_add(w), lut = tw_vector_lut(w);
+    if (add) vector_steps<false, TW_SOURCE_ACC, ROUNDING, 1, -1>(w);
+    else if (lut) vector_steps<false, TW_SOURCE_ACC, ROUNDING, 0, 1>(w);
+    else vector_steps<false, TW_SOURCE_ACC, ROUNDING, 0, 0>(w);
 }
 
 // 48 bits of a sum, wrapped.
