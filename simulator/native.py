@@ -29,7 +29,6 @@ from tilewright.simulator.structs import (
 
 _SOURCES = Path(__file__).resolve().parent / "native"
 _INCLUDE = Path(__file__).resolve().parent.parent / "isa" / "include"
-_ENGINES = tuple(Engine)
 #: No contraction: a fused multiply-add would round once where the machine rounds twice.
 _FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fopenmp-simd")
 
@@ -132,15 +131,10 @@ class Machine:
             self._where = id(data), stop, tuple(regions)
         call.program_region, call.program_offset, call.program_length = program
         call.step_limit = step_limit
-        call.instructions = call.macs = call.bytes_read = call.bytes_written = 0
-        ctypes.memset(call.steps, 0, ctypes.sizeof(call.steps))
-        ctypes.memset(call.semaphores, 0, ctypes.sizeof(call.semaphores))
         self._run(self._address)
         if call.code != ErrorCode.NONE:
             raise _error(call, self.scratchpads, ExternalMemory(data, regions), program)
-        return RunCounts(
-            call.instructions, call.macs, call.bytes_read, call.bytes_written, dict(zip(_ENGINES, call.steps))
-        )
+        return RunCounts(call.instructions, call.macs, call.bytes_read, call.bytes_written)
 
 
 def run(

@@ -203,13 +203,12 @@ class Explainer:
 
 @dataclass
 class RunCounts:
-    """Counts of a run in both paths; `engine_steps` bounds the cycles of a run from below."""
+    """Counts of a run in both paths."""
 
     instructions: int = 0
     macs: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
-    engine_steps: dict[Engine, int] = field(default_factory=lambda: dict.fromkeys(Engine, 0))
 
 
 def read_program_checked(memory: ExternalMemory, region: int, offset: int, length: int) -> None:

@@ -176,6 +176,9 @@ uint64_t tw_operand_bytes(const tw_config *config) { return tw::Operands::bytes(
 
 void tw_run_program(tw_run *run) {
     run->code = TW_ERROR_CODE_NONE;
+    run->instructions = run->macs = run->bytes_read = run->bytes_written = 0;
+    std::fill(std::begin(run->steps), std::end(run->steps), 0);
+    std::fill(std::begin(run->semaphores), std::end(run->semaphores), 0);
     run->fetch_blocked_on = -1;
     try {
         tw::Machine(*run).execute();

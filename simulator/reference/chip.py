@@ -22,6 +22,7 @@ class Chip:
         memory: external memory through its regions.
         timeout: steps any engine may make, 0 = no limit.
         counts: counts of the run.
+        steps: those of every engine.
     """
 
     config: NpuConfig
@@ -29,11 +30,12 @@ class Chip:
     memory: ExternalMemory
     timeout: int = 0
     counts: RunCounts = field(default_factory=RunCounts)
+    steps: dict[Engine, int] = field(default_factory=lambda: dict.fromkeys(Engine, 0))
 
     def spend(self, engine: Engine, steps: int) -> None:
         """Counts steps (a lower bound of cycles) before they are made."""
-        self.counts.engine_steps[engine] += steps
-        if self.timeout and self.counts.engine_steps[engine] > self.timeout:
+        self.steps[engine] += steps
+        if self.timeout and self.steps[engine] > self.timeout:
             raise Fault(ErrorCode.TIMEOUT)
 
     def row(self, memory: str, address: int, rows: int) -> int:
