@@ -67,6 +67,42 @@ int Machine::gemm_group(const int64_t *act, const PackedTile *wgt, const int64_t
     return P;
 }
 
+#if defined(__AVX512VNNI__) && !defined(TW_NO_VNNI) && TW_BLOCK_IN == 16 && TW_BLOCK_OUT == 16
+constexpr bool UNPACKED = true;
+
+// ACC row `acc` from ACT elements `act` and the tiles from `tile` on as WGT has them: four outputs in a vector, all inputs
+// of each side by side. Packing a tile takes longer than a single product with it.
+inline void Machine::gemm_unpacked(int64_t act, int64_t tile, int64_t acc, bool accumulate) {
+    const __m512i offsets = _mm512_set1_epi32(ZERO_OPERANDS);
+    __m512i sum[4], moved[4];
+    for (int q = 0; q < 4; q++) sum[q] = moved[q] = _mm512_setzero_si512();
+    for (const Inner &step : inner_) {
+        const __m512i x = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(operands_.act + act + step.act)));
+        const int8_t *weights = r_.wgt + (tile + step.wgt) * BI * BO;
+#pragma GCC unroll 4
+        for (int q = 0; q < 4; q++) {
+            const __m512i w = _mm512_loadu_si512(weights + 64 * q);
+            sum[q] = _mm512_dpbusd_epi32(sum[q], x, w);
+            moved[q] = _mm512_dpbusd_epi32(moved[q], offsets, w);
+        }
+    }
+    for (int q = 0; q < 4; q++) sum[q] = _mm512_sub_epi32(sum[q], moved[q]);
+    auto halves = [](__m512i a, __m512i b) {
+        return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    };
+    const __m512i low = halves(sum[0], sum[1]), high = halves(sum[2], sum[3]);
+    // Part j of 128 bits has the outputs j, 4 + j, 8 + j, 12 + j.
+    __m512i row = _mm512_add_epi32(_mm512_unpacklo_epi64(low, high), _mm512_unpackhi_epi64(low, high));
+    row = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), row);
+    int32_t *to = r_.acc + acc * BO;
+    if (accumulate) row = _mm512_add_epi32(row, _mm512_loadu_si512(to));
+    _mm512_storeu_si512(to, row);
+}
+#else
+constexpr bool UNPACKED = false;
+inline void Machine::gemm_unpacked(int64_t, int64_t, int64_t, bool) {}
+#endif
+
 inline void Machine::gemm(tw_word w) {
     const int levels = int(c_.gemm_loops), reduce = int(tw_gemm_reduce(w));
     const uint64_t steps = iterations(gemm_, 0, levels);
@@ -89,8 +125,19 @@ inline void Machine::gemm(tw_word w) {
     const bool accumulate = tw_gemm_accumulate(w);
     int64_t act[POSITIONS], acc[POSITIONS];
     int n = 0;
+    bool prepared = false;
     auto flush = [&](int64_t tile) {
         heed();
+        if (!n) return;
+        if (!prepared && UNPACKED && n == 1 && operands_.wgt_fresh[tile + inner_[0].wgt] == UNUSED) {
+            operands_.wgt_fresh[tile + inner_[0].wgt] = USED;
+            gemm_unpacked(act[0], tile, acc[0], accumulate);
+            n = 0;
+            return;
+        }
+        if (!prepared)
+            for (const Inner &step : inner_) prepare_tile(tile + step.wgt);
+        prepared = true;
         const PackedTile *wgt = operands_.wgt + tile;
         int p = 0;
         while (p < n) {
@@ -110,7 +157,7 @@ inline void Machine::gemm(tw_word w) {
             flush(tile);
             if (outer.address[1] != tile) {
                 tile = outer.address[1];
-                for (const Inner &step : inner_) prepare_tile(tile + step.wgt);
+                prepared = false;
             }
         }
         act[n] = outer.address[0] * BI;

@@ -108,11 +108,14 @@ struct PostConstants {
 // Rows of ACT whose operands are made together.
 constexpr int64_t FRESH_ROWS = 64;
 
+// Tiles of WGT: not multiplied since they were written, multiplied once as they are, packed.
+enum Freshness : uint8_t { UNUSED, USED, PACKED };
+
 // Copies of ACT and WGT in the form the products want, in memory of the caller that outlives a run: a system gives and
 // takes pages of this size slowly. Nothing in it is believed at the begin of a run.
 struct Operands {
     act_t *act;            // by row; those of the blocks in `act_fresh` are up to date, every writer keeps them so
-    PackedTile *wgt;       // by tile; those in `wgt_fresh` are up to date
+    PackedTile *wgt;       // by tile; those that `wgt_fresh` calls PACKED are up to date
     uint8_t *wgt_fresh, *act_fresh;
 
     static size_t tiles_at(const tw_config &c) { return (size_t(c.act_rows) * BI * sizeof(act_t) + 63) / 64 * 64; }
@@ -151,6 +154,7 @@ class Machine {
     void store(tw_word w);
     void gemm(tw_word w);
     void gemm_steps(tw_word w);
+    void gemm_unpacked(int64_t act, int64_t tile, int64_t acc, bool accumulate);
     template <int P>
     int gemm_group(const int64_t *act, const PackedTile *wgt, const int64_t *acc, bool accumulate);
     void depthwise(tw_word w);
@@ -188,9 +192,9 @@ class Machine {
     }
 
     void prepare_tile(int64_t tile) {
-        if (operands_.wgt_fresh[tile]) return;
+        if (operands_.wgt_fresh[tile] == PACKED) return;
         pack(operands_.wgt[tile], r_.wgt + tile * BI * BO);
-        operands_.wgt_fresh[tile] = 1;
+        operands_.wgt_fresh[tile] = PACKED;
     }
     // Makes the operands of rows first..last of ACT that nobody has written in this run.
     void prepare_rows(int64_t first, int64_t last) {

@@ -31,8 +31,35 @@ def test_scratchpads_changed_between_runs() -> None:
         assert_same(devices[0].scratchpads, devices[1].scratchpads, "products")
 
 
-def _run(device: FunctionalDevice) -> None:
-    operations = assemble(PRODUCTS)
+SINGLE = """
+GEMM_LOOP level=0 count=7 act_stride=1 wgt_stride=3 acc_stride=0
+GEMM reduce=1 act=1 wgt=2 acc=0
+GEMM reduce=1 act=9 wgt=2 acc=1
+GEMM reduce=1 act=17 wgt=2 acc=0 accumulate=1
+GEMM reduce=1 act=17 wgt=4 acc=2 accumulate=1
+END
+"""
+
+
+def test_single_rows_with_the_same_tiles() -> None:
+    """The first product with a tile takes it as it lies in WGT, later ones a packed copy."""
+    devices = FunctionalDevice(CONFIG), FunctionalDevice(CONFIG, "reference")
+    random = np.random.default_rng(1)
+    for ends in (False, True):
+        act, wgt = (
+            random.integers(-128, 128, a.shape) for a in (devices[0].scratchpads.act, devices[0].scratchpads.wgt)
+        )
+        if ends:
+            act, wgt = np.where(act < 0, -128, 127), np.where(wgt < 0, -128, 127)
+        for device in devices:
+            device.scratchpads.act[...], device.scratchpads.wgt[...] = act, wgt
+            _run(device, SINGLE)
+        assert_same(devices[0].scratchpads, devices[1].scratchpads, "single rows")
+        assert devices[0].scratchpads.acc[:48].any()
+
+
+def _run(device: FunctionalDevice, text: str = PRODUCTS) -> None:
+    operations = assemble(text)
     image = to_bytes(operations)
     place = device.allocate(len(image))
     device.write(place, image)
