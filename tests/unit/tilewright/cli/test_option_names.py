@@ -59,7 +59,7 @@ SHOWN_BY = {
     "tilewright/additions/quantize/model_inputs.py": ("quantize",),
     "tilewright/additions/quantize/prepare.py": ("quantize",),
     "tilewright/additions/quantize/samples.py": ("quantize",),
-    "tilewright/runtime/executor.py": ("compile",),  # which made the program
+    "tilewright/runtime/checks.py": ("compile",),  # which made the program
     "tilewright/sweep/networks.py": ("sweep",),
     "tilewright/sweep/options.py": ("sweep",),
     "tilewright/sweep/runner.py": ("sweep",),
