@@ -84,9 +84,7 @@ def emit(
         emitter.listing = []
     context = Context(config, emitter, memory.constants, memory.device_offsets, plans=schedules.plans)
     context.coder = _coder(config, steps, schedules, memory, options) if config.weight_codes else None
-    layers = [step.tasks for step in steps if isinstance(step, LayerStep)]
-    on_cpu = {name for step in steps if isinstance(step, NodeStep) for node in step.tasks for name in node.inputs}
-    bounds = lower_bounds(config, layers, on_cpu, {name: t.nbytes for name, t in graph.tensors.items()})
+    bounds = layer_bounds(graph, config, steps)
     ran: list[NpuStep | CpuStep] = []
     rows: list[Layer] = []
     for number, step in enumerate(steps):
@@ -96,7 +94,7 @@ def emit(
             schedule = schedules.of[number]
             schedule.use_tiles(context, step.tasks)
             made = emit_step(context, schedule.units, schedule.stays)
-            rows += [_with_bound(row, bounds[id(layer)]) for row, layer in zip(made, step.tasks, strict=True)]
+            rows += [with_bound(row, bounds[id(layer)]) for row, layer in zip(made, step.tasks, strict=True)]
             ran.append(NpuStep(first, emitter.length - first))
         else:
             ran.append(_cpu_step(number, step, segments[number]))
@@ -129,7 +127,15 @@ def _coder(
     return coder
 
 
-def _with_bound(row: Layer, bound: LowerBound) -> Layer:
+def layer_bounds(graph: Graph, config: NpuConfig, steps: list[Step]) -> dict[int, LowerBound]:
+    """Returns the lower bound of every layer of the NPU, by `id` of the layer."""
+    layers = [step.tasks for step in steps if isinstance(step, LayerStep)]
+    on_cpu = {name for step in steps if isinstance(step, NodeStep) for node in step.tasks for name in node.inputs}
+    return lower_bounds(config, layers, on_cpu, {name: t.nbytes for name, t in graph.tensors.items()})
+
+
+def with_bound(row: Layer, bound: LowerBound) -> Layer:
+    """Returns the row of a report with a layer's lower bound."""
     return replace(
         row, minimum_bytes=bound.reads + bound.writes, minimum_writes=bound.writes, minimum_steps=bound.steps,
         after_all=bound.after_all,

@@ -3,6 +3,7 @@
     point         a configuration with its memory
     network       a model by the digest of its content
     result        one network on one point: cycles, bytes; or the error
+    rung          cycles of one network on one point at a rung below full effort; see `ladder`
     synthesis     cells of one configuration by one tool
     verification  cycles of the RTL beside those of the simulator
     sweep         a space that was swept;  sweep_point: its points, in order, with their state
@@ -46,6 +47,10 @@ create table if not exists result (key text primary key, point text not null ref
     constant_bytes integer, arena_bytes integer, compile_seconds real, events text, seconds real, cpu_seconds real,
     finished text not null);
 create index if not exists result_point on result (point);
+create table if not exists rung (key text primary key, point text not null references point,
+    network text not null references network, rung text not null, sources text not null, effort integer not null,
+    state text not null, error text, cycles integer, dram_bytes integer, seconds real, cpu_seconds real,
+    finished text not null);
 create table if not exists synthesis (key text primary key, fingerprint text not null, tool text not null,
     family text not null, sources text not null, state text not null, error text, lut integer, ff integer, dsp integer,
     bram integer, fmax_mhz real, seconds real, cpu_seconds real, finished text not null);
@@ -59,7 +64,7 @@ create table if not exists sweep_point (sweep text not null references sweep, nu
     primary key (sweep, number));
 """
 _DIGEST = re.compile("[0-9a-f]{16}")
-_TABLES = {"cycles": "result", "synthesis": "synthesis", "verify": "verification"}
+_TABLES = {"cycles": "result", "rung": "rung", "synthesis": "synthesis", "verify": "verification"}
 
 
 def key_of(*parts: object) -> str:
@@ -133,7 +138,7 @@ class Database:
     # Results.
 
     def find(self, kind: str, key: str) -> dict[str, Any] | None:
-        """The result of a task ("cycles", "synthesis" or "verify"), None if it was never computed."""
+        """The result of a task ("cycles", "rung", "synthesis" or "verify"), None if it was never computed."""
         rows = self.query(f"select * from {_TABLES[kind]} where key = ?", key)
         return rows[0] if rows else None
 
@@ -196,7 +201,8 @@ class Database:
         reason: str | None = None,
         metrics: dict[str, float] | None = None,
     ) -> None:
-        """Commits the state of a sweep's point: planned, done, failed, invalid (no such machine) or infeasible."""
+        """Commits the state of a sweep's point: planned, done, failed, pruned, invalid (no such machine) or
+        infeasible."""
         row = {"sweep": sweep, "number": number, "point": point, "assignment": json.dumps(assignment), "state": state,
                "reason": reason, "metrics": json.dumps(metrics) if metrics is not None else None}  # fmt: skip
         self._insert("sweep_point", row)

@@ -7,7 +7,7 @@ import logging
 import queue
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +33,13 @@ class SchedulerLost(UsageError):
 
 @dataclass(frozen=True)
 class Task:
-    """A task of a sweep: `kind` and `key` of its result in the database, and the argument of `evaluate`."""
+    """A task of a sweep: `kind` and `key` of its result in the database, the argument of `evaluate`, and what else the
+    result's `row` has."""
 
     kind: str
     key: str
     job: dict[str, Any]
+    row: dict[str, Any] = field(default_factory=dict)
 
 
 class Dispatcher:

@@ -44,7 +44,8 @@ class Expression:
             self._parsed = self._evaluator.parse(self.text)
         except (SyntaxError, ValueError, MemoryError, RecursionError, simpleeval.InvalidExpression) as error:
             raise SpaceError(f"{where}: {self.text!r} is no expression: {error}") from None
-        self.names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - set(FUNCTIONS)
+        self._tree = tree
+        self.names = _names(tree)
         unknown = sorted(self.names - set(known))
         if unknown:
             raise SpaceError(
@@ -92,6 +93,15 @@ class Expression:
             found = math.inf
         raise SpaceError(f"{self.where}: {self.text!r} gives {found}, which nothing can be compared with")
 
+    def grows(self, results: Collection[str]) -> bool:
+        """Returns True if the value can only grow, or stay, when these names grow: so it is least at their least
+        values. No value of a name is negative."""
+        return _grows(self._tree.body, set(results), positive=False)
+
+    def bounded_by(self, results: Collection[str]) -> bool:
+        """Returns True for a constraint that, broken at the least values of these names, is broken at all others."""
+        return self._sides is not None and self._sides[0].grows(results) and not self._sides[1].names & set(results)
+
     def violation(self, values: Mapping[str, float]) -> float:
         """Returns the violation as a constraint: 0 where it holds, else by how much it fails, relative to the limit
         where there is one."""
@@ -101,3 +111,31 @@ class Expression:
             return 1.0
         small, large = (side.value(values) for side in self._sides)
         return max((small - large) / max(abs(large), 1.0), 1e-9)
+
+
+def _names(tree: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - set(FUNCTIONS)
+
+
+def _grows(node: ast.expr, results: set[str], positive: bool) -> bool:
+    """Returns True if a value does not fall when `results` grow, and is not negative where it must be `positive`."""
+    if not positive and not _names(node) & results:
+        return True
+    match node:
+        case ast.Constant(value=int() | float() as value):
+            return value >= 0
+        case ast.Name():
+            return True
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _grows(left, results, positive) and _grows(right, results, positive)
+        case ast.BinOp(left=left, op=ast.Sub(), right=right):
+            return not positive and _grows(left, results, positive) and not _names(right) & results
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            return _grows(left, results, True) and _grows(right, results, True)
+        case ast.BinOp(left=left, op=ast.Div() | ast.FloorDiv() | ast.Pow(), right=right):
+            return _grows(left, results, True) and _grows(right, results, True) and not _names(right) & results
+        case ast.Call(func=ast.Name(id="min" | "max" | "ceil" | "floor"), args=args):
+            return all(_grows(arg, results, positive) for arg in args)
+        case ast.Call(func=ast.Name(id="sqrt" | "log2" as function), args=[arg]):
+            return (function == "sqrt" or not positive) and _grows(arg, results, True)
+    return False

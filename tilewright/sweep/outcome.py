@@ -14,6 +14,8 @@ from tilewright.sweep.space import NETWORK_TIME, Space, network_key
 
 #: Points of each network that `Outcome.to_dict` has.
 FASTEST = 3
+#: States of points when a sweep has ended.
+STATES = ("done", "pruned", "infeasible", "invalid", "failed")
 
 
 @dataclass(repr=False)
@@ -30,6 +32,7 @@ class Outcome(Shown):
         clock_model: that gave the clock, None where something else did.
         space: what was swept.
         folder: of the database.
+        unpruned: why nothing was pruned, "" if points may have been.
     """
 
     sweep: str
@@ -42,6 +45,7 @@ class Outcome(Shown):
     clock_model: FmaxModel | None = None
     space: Space | None = None
     folder: Path | None = None
+    unpruned: str = ""
 
     @property
     def database(self) -> Path | None:
@@ -50,8 +54,7 @@ class Outcome(Shown):
 
     def facts(self) -> dict[str, Any]:
         """Returns facts, for `repr` and notebooks."""
-        states = ("done", "infeasible", "invalid", "failed")
-        counts = {state: self.count(state) for state in states if self.count(state)}
+        counts = {state: self.count(state) for state in STATES if self.count(state)}
         return counts | {"front": len(self.front), "computed": self.computed, "database": str(self.database)}
 
     def table(self) -> list[list[str]]:
@@ -106,9 +109,18 @@ def timed(point: dict[str, Any], network: str) -> dict[str, Any]:
 
 @dataclass
 class Progress:
-    """The progress of a sweep: points done of those planned, and the best value of the first objective so far."""
+    """The progress of a sweep.
+
+    Attributes:
+        done, pruned, left: points with results, points left out because they lose, and points to be looked at.
+        computed: results computed now, those of rungs below full effort included.
+        best: value of the first objective so far.
+        hypervolume: share of the box of all values seen that the front so far wins; None where it is not computed.
+    """
 
     done: int
-    planned: int
+    pruned: int
+    left: int
     computed: int
     best: float | None
+    hypervolume: float | None

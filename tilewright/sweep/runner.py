@@ -3,43 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tilewright.common import native
 from tilewright.common.options import collect, keywords
-from tilewright.fpga import area, fmax
-from tilewright.fpga.bare import designs, resources
+from tilewright.fpga.bare import designs
 from tilewright.isa.config import ConfigError
-from tilewright.runtime.energy import meter
-from tilewright.sweep.boards import CAPACITY
 from tilewright.sweep.database import Database, key_of
 from tilewright.sweep.dispatch import Dispatcher, Task
 from tilewright.sweep.expressions import SpaceError
+from tilewright.sweep.ladder import FULL, Candidate, Ladder, why_not
+from tilewright.sweep.metrics import Metrics
 from tilewright.sweep.networks import Network
 from tilewright.sweep.options import SweepOptions
 from tilewright.sweep.outcome import Outcome, Progress
+from tilewright.sweep.rungs import RUNGS
 from tilewright.sweep.search import Assignment, Evaluation, pareto_front, planned, search
-from tilewright.sweep.space import (
-    AREA,
-    CONFIG_FIELDS,
-    DERIVED,
-    ENERGIES,
-    MEMORY_FIELDS,
-    NETWORK_TIME,
-    PER_NETWORK,
-    TIMES,
-    Point,
-    Space,
-    network_key,
-)
+from tilewright.sweep.space import Point, Space, network_key
 from tilewright.sweep.worker import sources_digest
 
 
@@ -60,52 +44,45 @@ class Sweep:
         self.progress = chosen.progress
         self._make = dispatcher
         self._dispatcher: Dispatcher | None = None
-        self.known = _names_before_results(space, self.tool)
+        self.metrics = Metrics(space, networks, self.tool)
+        self.unpruned = why_not(space, self.tool, self.metrics.known)
+        self.ladder = Ladder(space, self.metrics)
         self.sources = sources_digest()
-        resources.family_named(space.family)
         self.area_sources = designs.sources_digest()
-        self.area_model = area.load(space.family) if self.tool == "model" else None
-        self.clock_model = fmax.load(space.family) if space.clock_model and self.tool != "nextpnr" else None
-        self.energy_model = meter().load()
-        self.number = self.done = self.computed = self.reused = 0
+        self.number = self.done = self.pruned = self.impossible = self.computed = self.reused = 0
         self.best: float | None = None
-        self.states: dict[str, Evaluation] = {}  # of points by id
         database.keep_networks(networks)
         digests = {network.name: network.digest for network in networks}
-        model = key_of(self.area_model.coefficients) if self.area_model is not None else self.area_sources
-        if self.clock_model is not None:
-            model = key_of(model, self.clock_model.coefficients, self.clock_model.routed)
-        model = key_of(model, self.energy_model.coefficients)
-        self.id = database.begin_sweep(space.text, digests, self.effort, self.tool, f"{self.sources} {model}")
+        version = f"{self.sources} {self.metrics.version}{'' if self.unpruned else ' pruned'}"
+        self.id = database.begin_sweep(space.text, digests, self.effort, self.tool, version)
 
     # Tasks of a point.
 
-    def tasks(self, point: Point) -> list[Task]:
-        """Tasks of a point: cycles of each network, the largest first, then synthesis."""
+    def tasks(self, point: Point, rung: str = FULL) -> list[Task]:
+        """Tasks of a point on a rung: one for each network, the largest first, then synthesis at full effort."""
         config, timing = point.config.to_dict(), asdict(point.timing)
         found = []
-        job: dict[str, Any]
         for network in sorted(self.networks, key=lambda n: -len(n.content)):
-            key = key_of("cycles", point.id, network.digest, self.sources, self.effort)
-            job = {"kind": "cycles", "config": config, "timing": timing, "network": network.digest,
-                   "sources": self.sources, "effort": self.effort}  # fmt: skip
-            found.append(Task("cycles", key, job))
-        if self.tool in ("yosys", "nextpnr"):
+            row = {"point": point.id, "network": network.digest, "sources": self.sources, "effort": self.effort}
+            job = {"config": config, "timing": timing, "network": network.digest, "sources": self.sources,
+                   "effort": self.effort}  # fmt: skip
+            parts = (point.id, network.digest, self.sources, self.effort)
+            if rung == FULL:
+                found.append(Task("cycles", key_of("cycles", *parts), job | {"kind": "cycles"}, row))
+            else:
+                kind = {"kind": "rung", "rung": rung}
+                found.append(Task("rung", key_of(rung, *parts), job | kind, row | {"rung": rung}))
+        if rung == FULL and self.tool in ("yosys", "nextpnr"):
             fingerprint = point.config.fingerprint
             key = key_of("synthesis", fingerprint, self.tool, self.space.family, self.area_sources)
+            row = {"fingerprint": fingerprint, "tool": self.tool, "family": self.space.family,
+                   "sources": self.area_sources}  # fmt: skip
             job = {"kind": "synthesis", "config": config, "tool": self.tool, "family": self.space.family}
-            found.append(Task("synthesis", key, job))
+            found.append(Task("synthesis", key, job, row))
         return found
 
-    def _keep(self, task: Task, result: dict[str, Any], point: Point) -> None:
-        row: dict[str, Any]
-        if task.kind == "synthesis":
-            row = {"fingerprint": point.config.fingerprint, "tool": self.tool, "family": self.space.family,
-                   "sources": self.area_sources}  # fmt: skip
-        else:
-            row = {"point": point.id, "network": task.job["network"], "sources": self.sources}
-            row["effort"] = self.effort
-        self.database.keep(task.kind, task.key, row | result)
+    def _keep(self, task: Task, result: dict[str, Any]) -> None:
+        self.database.keep(task.kind, task.key, task.row | result)
 
     def _found(self, task: Task) -> dict[str, Any] | None:
         found = self.database.find(task.kind, task.key)
@@ -114,54 +91,73 @@ class Sweep:
     # Evaluation of points.
 
     def evaluate(self, assignments: list[Assignment]) -> list[Evaluation]:
-        """Looks at points: finds or computes their results and commits their state."""
-        points: list[Point | None] = []
+        """Looks at points: finds or computes their results, rung by rung, and commits their state."""
         evaluated: dict[int, Evaluation] = {}
+        places: dict[str, list[int]] = {}
+        left: list[Candidate] = []
         first = self.number
         self.number += len(assignments)
         for index, assignment in enumerate(assignments):
             point, early = self._before(first + index, assignment)
-            points.append(point)
-            if early is not None:
-                evaluated[index] = early
-        wanted: dict[str, list[int]] = {}
-        for index, point in enumerate(points):
-            if point is not None and index not in evaluated:
-                wanted.setdefault(point.id, []).append(index)
-        missing: dict[str, set[str]] = {}
-        owners: dict[str, list[Point]] = {}
+            if point is None or early is not None:
+                evaluated[index] = early or Evaluation(counts=False)
+                continue
+            places.setdefault(point.id, []).append(index)
+            if len(places[point.id]) == 1:
+                left.append(Candidate(first + index, point, RUNGS[-1] if self.unpruned else ""))
+
+        def settle(one: Candidate, state: str, outcome: Evaluation, reason: str | None = None) -> None:
+            for index in places[one.point.id]:
+                self.done += state != "pruned"
+                self.pruned += state == "pruned"
+                evaluated[index] = outcome
+                self.database.keep_sweep_point(
+                    self.id, first + index, assignments[index], state, point=one.point.id, reason=reason,
+                    metrics=one.metrics or None,
+                )  # fmt: skip
+
+        while left:
+            learned = []
+            for one, rung in self._compute([(one, one.next) for one in self.ladder.climbing(left)]):
+                if rung != FULL:
+                    self._lift(one, rung, settle)
+                elif self._finish(one, settle):
+                    learned.append(one)
+            for one in learned:
+                self.ladder.learn(one)
+            for one in left:
+                winner = self.ladder.winner(one) if one.row and places[one.point.id][0] not in evaluated else None
+                if winner is not None:
+                    reason = f"{one.rung}: in nothing better than point {winner.number}"
+                    settle(one, "pruned", Evaluation(True, one.row), reason)
+            left = [one for one in left if places[one.point.id][0] not in evaluated]
+            self._report()
+        return [evaluated[index] for index in range(len(assignments))]
+
+    def _compute(self, climbing: list[tuple[Candidate, str]]) -> Iterator[tuple[Candidate, str]]:
+        """Yields candidates and rungs as soon as the database has all results of them."""
+        missing: dict[int, set[str]] = {}
+        owners: dict[str, list[tuple[Candidate, str]]] = {}
         new: list[Task] = []
-        for indices in wanted.values():
-            point = points[indices[0]]
-            assert point is not None
-            missing[point.id] = set()
-            for task in self.tasks(point):
+        for one, rung in climbing:
+            missing[one.number] = set()
+            for task in self.tasks(one.point, rung):
                 if self._found(task) is not None:
                     self.reused += 1
                     continue
-                missing[point.id].add(task.key)
+                missing[one.number].add(task.key)
                 if task.key not in owners:
                     new.append(task)
-                owners.setdefault(task.key, []).append(point)
-
-        def finish(point: Point) -> None:
-            for index in wanted[point.id]:
-                evaluated[index] = self._after(first + index, assignments[index], point)
-
-        for indices in wanted.values():
-            point = points[indices[0]]
-            assert point is not None
-            if not missing[point.id]:
-                finish(point)
+                owners.setdefault(task.key, []).append((one, rung))
+        yield from ((one, rung) for one, rung in climbing if not missing[one.number])
         for task, result in self._dispatch(new):
             self.computed += 1
-            self._keep(task, result, owners[task.key][0])
-            for point in owners[task.key]:
-                missing[point.id].discard(task.key)
-                if not missing[point.id]:
-                    finish(point)
+            self._keep(task, result)
+            for one, rung in owners[task.key]:
+                missing[one.number].discard(task.key)
+                if not missing[one.number]:
+                    yield one, rung
             self._report()
-        return [evaluated[index] for index in range(len(assignments))]
 
     def _dispatch(self, tasks: list[Task]) -> Iterator[tuple[Task, dict[str, Any]]]:
         if not tasks:
@@ -177,123 +173,78 @@ class Sweep:
             self._dispatcher = None
 
     def _report(self) -> None:
-        self.progress(Progress(self.done, planned(self.space), self.computed, self.best))
+        left = max(0, planned(self.space) - self.done - self.pruned - self.impossible)
+        self.progress(Progress(self.done, self.pruned, left, self.computed, self.best, self.ladder.hypervolume()))
 
     def _before(self, number: int, assignment: Assignment) -> tuple[Point | None, Evaluation | None]:
         """The point of an assignment, with its evaluation if that is known without results."""
         keep = self.database.keep_sweep_point
+        grid = self.space.method == "grid"  # where an impossible point is not replaced by another
         try:
             point = self.space.point(assignment)
         except ConfigError as error:
             keep(self.id, number, assignment, "invalid", reason=str(error))
+            self.impossible += grid
             return None, Evaluation(counts=False)
         self.database.keep_point(point)
-        early = [constraint for constraint in self.space.constraints if constraint.names <= self.known]
-        values = self._static_values(point) if any(c.names & {*AREA} for c in early) else self.space.values(point)
+        early = [constraint for constraint in self.space.constraints if constraint.names <= self.metrics.known]
+        values = self.metrics.before_results(point) if early else {}
         for constraint in early:
             if constraint.violation(values):
                 reason = f"constraint {constraint.text!r}"
                 keep(self.id, number, assignment, "infeasible", point=point.id, reason=reason)
+                self.impossible += grid
                 return point, Evaluation(counts=False)
         keep(self.id, number, assignment, "planned", point=point.id)
         return point, None
 
-    def _after(self, number: int, assignment: Assignment, point: Point) -> Evaluation:
-        """Commits and returns the evaluation of a point whose results are all there."""
-        self.done += 1
-        keep = self.database.keep_sweep_point
-        results = {task.key: self.database.find(task.kind, task.key) for task in self.tasks(point)}
-        failed = [r for r in results.values() if r is None or r["state"] == "failed"]
-        if failed:
-            names = {network.digest: network.name for network in self.networks}
-            reasons = [f"{names.get(r.get('network', ''), self.tool)}: {r['error']}" for r in failed if r is not None]
-            keep(self.id, number, assignment, "failed", point=point.id, reason="; ".join(reasons))
-            return Evaluation(counts=True)
-        found = [r for r in results.values() if r is not None]
-        metrics: dict[str, float] = {}
+    def _results(self, one: Candidate, rung: str) -> tuple[list[dict[str, Any]], str]:
+        """Results of a candidate on a rung, and what failed there."""
+        found = [self.database.find(task.kind, task.key) for task in self.tasks(one.point, rung)]
+        rows = [row for row in found if row is not None]
+        names = {network.digest: network.name for network in self.networks}
+        failed = [row for row in rows if row["state"] == "failed"]
+        return rows, "; ".join(f"{names.get(row.get('network', ''), self.tool)}: {row['error']}" for row in failed)
+
+    def _lift(self, one: Candidate, rung: str, settle: Callable[..., None]) -> None:
+        """Puts a candidate on a rung, or straight below full effort, which says what is wrong with it."""
+        rows, error = self._results(one, rung)
         try:
-            metrics = self.metrics(point, found)
-            values = self.space.values(point) | metrics
+            if error:
+                raise SpaceError(error)
+            by_network = {row["network"]: row for row in rows}
+            broken = self.ladder.lift(one, rung, {n.name: by_network[n.digest] for n in self.networks})
+        except SpaceError:
+            one.rung, one.row, one.metrics = RUNGS[-1], (), {}
+            return
+        if broken is not None:
+            violations = (broken.violation(self.metrics.before_results(one.point) | one.metrics),)
+            one.metrics = {}
+            settle(
+                one, "infeasible", Evaluation(True, one.row, violations), f"constraint {broken.text!r} by the {rung}"
+            )
+
+    def _finish(self, one: Candidate, settle: Callable[..., None]) -> bool:
+        """Commits the state of a candidate whose results are all there. Returns True if others can lose to it."""
+        rows, error = self._results(one, FULL)
+        one.metrics = {}
+        try:
+            if error:
+                raise SpaceError(error)
+            one.metrics = self.metrics.of_results(one.point, rows)
+            values = self.space.values(one.point) | one.metrics
             violations = tuple(constraint.violation(values) for constraint in self.space.constraints)
-            objectives = tuple(objective.number(values) for objective in self.space.objectives)
-        except SpaceError as error:
-            keep(self.id, number, assignment, "failed", point=point.id, reason=str(error), metrics=metrics)
-            return Evaluation(counts=True)
+            one.row = tuple(objective.number(values) for objective in self.space.objectives)
+        except SpaceError as failure:
+            settle(one, "failed", Evaluation(counts=True), str(failure))
+            return False
+        one.metrics |= {f"objective{n}": value for n, value in enumerate(one.row)}
         broken = [c.text for c, v in zip(self.space.constraints, violations) if v]
-        state, reason = ("infeasible", f"constraint {broken[0]!r}") if broken else ("done", None)
-        metrics |= {f"objective{n}": value for n, value in enumerate(objectives)}
-        keep(self.id, number, assignment, state, point=point.id, reason=reason, metrics=metrics)
-        if not broken and (self.best is None or objectives[0] < self.best):
-            self.best = objectives[0]
-        return Evaluation(counts=True, objectives=objectives, violations=violations)
-
-    def _static_values(self, point: Point) -> dict[str, float]:
-        values = self.space.values(point)
-        if self.area_model is not None:
-            area = self.area_model.estimate(point.config)
-            values |= {name: getattr(area, name) for name in AREA}
-        return values
-
-    def _clock_mhz(self, point: Point, values: dict[str, float]) -> float | None:
-        """The clock of a point with these values. Raises `SpaceError` where an expression gives none."""
-        if self.clock_model is not None:
-            return self.clock_model.mhz(point.config)
-        if self.space.clock is None:
-            return values.get("fmax_mhz")
-        clock = float(self.space.clock.value(values))
-        if not 0 < clock < math.inf:
-            raise SpaceError(f"{self.space.clock.where}: {self.space.clock.text!r} gives {clock:g} MHz")
-        return clock
-
-    def metrics(self, point: Point, results: list[dict[str, Any]]) -> dict[str, float]:
-        """Sizes, area and the networks' results of a point, weighted; see docs/sweeps.md for each.
-
-        Args:
-            results: rows of the database: one per network, and of the synthesis.
-        """
-        values: dict[str, float] = {"scratchpad_bytes": point.config.scratchpad_bytes}
-        static = self._static_values(point)
-        values |= {name: static[name] for name in AREA if name in static}
-        for row in results:
-            if "lut" in row:
-                values |= {name: row[name] for name in (*AREA, "fmax_mhz") if row[name] is not None}
-        by_network = {row["network"]: row | self.energy(point, row) for row in results if "network" in row}
-        weights = self.space.weights
-        rows = [(weights[network.name], by_network[network.digest]) for network in self.networks]
-        total = sum(weight for weight, _ in rows) or 1.0
-        cycles = sum(weight * row["cycles"] for weight, row in rows)
-        logs = sum(weight * math.log(max(1, row["cycles"])) for weight, row in rows)
-        macs = sum(weight * row["macs"] for weight, row in rows)
-        values |= {
-            "cycles": cycles,
-            "geomean_cycles": math.exp(logs / total),
-            "utilization": sum(weight * row["bound_cycles"] for weight, row in rows) / cycles if cycles else 0.0,
-            "dram_bytes": sum(w * (row["dram_read_bytes"] + row["dram_written_bytes"]) for w, row in rows),
-            "npu_mac_fraction": sum(weight * row["npu_macs"] for weight, row in rows) / macs if macs else 0.0,
-            **{name: sum(weight * row[name] for weight, row in rows) for name in ENERGIES},
-        }
-        if (clock := self._clock_mhz(point, self.space.values(point) | values)) is not None:
-            values |= {"clock_mhz": clock, "microseconds": cycles / clock}
-            values["geomean_microseconds"] = values["geomean_cycles"] / clock
-        for network in self.networks:
-            row = by_network[network.digest]
-            row = row | {"dram_bytes": row["dram_read_bytes"] + row["dram_written_bytes"]}
-            values |= {f"{name}_{network_key(network.name)}": row[name] for name in PER_NETWORK}
-            if clock is not None:
-                values[f"{NETWORK_TIME}_{network_key(network.name)}"] = row["cycles"] / clock
-        return values
-
-    def energy(self, point: Point, row: dict[str, Any]) -> dict[str, float]:
-        """µJ of a network, from the events its result has. Raises `SpaceError` for a damaged result."""
-        try:
-            counts = np.array(json.loads(row["events"]), float)
-        except (TypeError, ValueError):
-            counts = np.zeros(0)
-        events = len(meter().EVENTS)
-        if counts.shape != (events,) or not np.isfinite(counts).all():
-            raise SpaceError(f"result {row['key']!r}: events are {row['events']!r}, not {events} numbers")
-        found = self.energy_model.energy(point.config, counts)
-        return dict(zip(ENERGIES, (found.total / 1e6, found.chip / 1e6)))
+        outcome = Evaluation(counts=True, objectives=one.row, violations=violations)
+        settle(one, *(("infeasible", outcome, f"constraint {broken[0]!r}") if broken else ("done", outcome)))
+        if not broken and (self.best is None or one.row[0] < self.best):
+            self.best = one.row[0]
+        return not broken
 
     # Verification.
 
@@ -303,33 +254,18 @@ class Sweep:
             p for p in self.database.sweep_points(self.id) if p["state"] in ("done", "infeasible") and p["metrics"]
         ]
         chosen = random.Random(self.space.seed).sample(candidates, min(count, len(candidates)))
-        tasks: dict[str, tuple[Task, Point]] = {}
+        tasks: dict[str, Task] = {}
         for row in chosen:
             point = self.space.point(row["assignment"])
             smallest = min(self.networks, key=lambda n: row["metrics"][f"cycles_{network_key(n.name)}"])
             task = next(t for t in self.tasks(point) if t.job.get("network") == smallest.digest)
             key = key_of("verify", task.key, self.area_sources)
-            tasks[key] = Task("verify", key, task.job | {"kind": "verify"}), point
-        new = [task for key, (task, _) in tasks.items() if self._found(task) is None]
+            tasks[key] = Task("verify", key, task.job | {"kind": "verify"}, task.row)
+        new = [task for task in tasks.values() if self._found(task) is None]
         for task, result in self._dispatch(new):
-            self._keep(task, result, tasks[task.key][1])
+            self._keep(task, result)
         found = [self.database.find("verify", key) for key in tasks]
         return [row for row in found if row is not None]
-
-
-def _names_before_results(space: Space, tool: str) -> set[str]:
-    """Names whose values are known before anything is computed. Raises `SpaceError` for names that never will be."""
-    known = {*CONFIG_FIELDS, *MEMORY_FIELDS, *DERIVED, *CAPACITY}
-    if tool == "model":
-        known |= set(AREA)
-    clocked = space.clock is not None or space.clock_model
-    times = {*TIMES, *(f"{NETWORK_TIME}_{network_key(name)}" for name in space.weights)}
-    for expression in (*space.constraints, *space.objectives):
-        unknown = expression.names & ({"fmax_mhz"} if clocked else {"fmax_mhz", *times})
-        if unknown and tool != "nextpnr":
-            needed = "--synth nextpnr" if clocked else "--clock MHZ, clock_mhz in the space or --synth nextpnr"
-            raise SpaceError(f"{expression.where}: {sorted(unknown)[0]} needs {needed}")
-    return known
 
 
 @keywords(SweepOptions)
@@ -365,6 +301,6 @@ def run(space: Space, networks: list[Network], folder: str | Path, **options: An
         rows = [tuple(p["metrics"][f"objective{n}"] for n in range(len(space.objectives))) for p in done]
         front = sorted((done[n] for n in pareto_front(rows)), key=lambda p: p["metrics"]["objective0"])
         return Outcome(
-            sweep.id, points, front, sweep.computed, sweep.reused, verifications, sweep.area_model, sweep.clock_model,
-            space, folder,
+            sweep.id, points, front, sweep.computed, sweep.reused, verifications, sweep.metrics.area_model,
+            sweep.metrics.clock_model, space, folder, sweep.unpruned,
         )  # fmt: skip

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from tilewright.sweep.space import Space
 
 Assignment = dict[str, int]
+#: The objectives of a point.
+Row = tuple[float, ...]
 #: Candidates that turn out impossible (contradicting fields, constraints) per point of the budget, before giving up.
 _TRIES_PER_POINT = 50
 _STALE_GENERATIONS = 10
@@ -25,12 +27,12 @@ class Evaluation:
 
     Attributes:
         counts: it was evaluated, so it takes a point of the budget.
-        objectives: None if it has none (impossible, or failed).
+        objectives: None if it has none (impossible, or failed); the least they can be for a point that was pruned.
         violations: of the constraints, 0 where they hold.
     """
 
     counts: bool
-    objectives: tuple[float, ...] | None = None
+    objectives: Row | None = None
     violations: tuple[float, ...] = ()
 
 
@@ -112,10 +114,10 @@ def _pareto(space: Space, evaluate: Evaluate) -> None:
             study.tell(trial, list(evaluated.objectives))
 
 
-def pareto_front(rows: list[tuple[float, ...]]) -> list[int]:
+def pareto_front(rows: list[Row]) -> list[int]:
     """Indices of the rows that no other row dominates: none is at most as large everywhere and smaller somewhere."""
-
-    def dominated(row: tuple[float, ...]) -> bool:
-        return any(other != row and all(a <= b for a, b in zip(other, row)) for other in rows)
-
-    return [n for n, row in enumerate(rows) if not dominated(row)]
+    front: dict[Row, None] = {}
+    for row in sorted(set(rows)):  # what dominates a row is sorted before it
+        if not any(all(a <= b for a, b in zip(other, row)) for other in front):
+            front[row] = None
+    return [n for n, row in enumerate(rows) if row in front]

@@ -19,6 +19,7 @@ read_latency = [32, 64, 128]
 method = "grid"                      # or "random", "pareto"
 budget = 200                         # points, for random and pareto
 seed = 0
+prune = true                         # leave out points that lose to others before they are compiled
 
 [objective]
 minimise = ["microseconds", "lut"]
@@ -112,6 +113,7 @@ class Space:
         objectives: to be made small.
         weights: per network.
         method, budget, seed: of the search.
+        prune: points that lose to others in everything are not compiled; see `ladder`.
         text: canonical JSON, which identifies the space.
     """
 
@@ -130,6 +132,7 @@ class Space:
     method: str
     budget: int
     seed: int
+    prune: bool
     text: str = field(repr=False)
 
     @property
@@ -224,7 +227,7 @@ def parse_space(table: Any, networks: Iterable[str] | None = None) -> Space:
             other = sorted(expression.names & derived_names)[0]
             raise SpaceError(f"{name} = {expression.text!r} uses {other!r}, which is given by an expression itself")
     search = _of_type(table.get("search", {}), dict, "[search]")
-    _known(search, ("method", "budget", "seed"), "[search]")
+    _known(search, ("method", "budget", "seed", "prune"), "[search]")
     method = search.get("method", "grid")
     if method not in METHODS:
         raise SpaceError(f"[search] method must be one of {', '.join(METHODS)}, not {method!r}")
@@ -267,6 +270,7 @@ def parse_space(table: Any, networks: Iterable[str] | None = None) -> Space:
         method=method,
         budget=_whole(search.get("budget", 100), 1, 1_000_000, "[search] budget"),
         seed=_whole(search.get("seed", 0), 0, 2**32 - 1, "[search] seed"),
+        prune=_of_type(search.get("prune", True), bool, "[search] prune"),
         text=json.dumps(settled, sort_keys=True),
     )
     if not space.objectives:
@@ -297,7 +301,7 @@ def _known(table: dict[str, Any], accepted: Iterable[str], where: str) -> None:
 
 def _of_type(value: Any, kind: type, where: str) -> Any:
     if not isinstance(value, kind):
-        wanted = {"dict": "a table", "str": "a string"}[kind.__name__]
+        wanted = {"dict": "a table", "str": "a string", "bool": "true or false"}[kind.__name__]
         raise SpaceError(f"{where} must be {wanted}, not {value!r}")
     return value
 

@@ -1,4 +1,4 @@
-"""Runs one task of a sweep: compile and clock a network, count cells, or compare with the RTL.
+"""Runs one task of a sweep: compile and clock a network, bound its cycles, count cells, or compare with the RTL.
 
 Tasks and results are plain dictionaries, so that any Dask worker with this version of Tilewright can take them. An
 exception becomes a result with state "failed" and its text; only the death of the process is left to Dask.
@@ -32,6 +32,7 @@ from tilewright.runtime.cost import measure, run_npu_steps
 from tilewright.runtime.energy import meter
 from tilewright.simulator.bound import bound_cycles
 from tilewright.simulator.cycle import CycleDevice
+from tilewright.sweep import rungs
 
 _models: dict[str, bytes] = {}
 _compiling = threading.Lock()  # workers may have several threads; the compiler has one
@@ -94,6 +95,14 @@ def _cycles(task: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _rung(task: dict[str, Any]) -> dict[str, Any]:
+    """Cycles and bytes of a network on one configuration at a rung of the ladder."""
+    config, timing = NpuConfig.from_dict(task["config"]), MemoryTiming(**task["timing"])
+    with _compiling:
+        graph = _own_graph(task)
+        return rungs.evaluate(graph, config, CompileOptions(effort=task["effort"], memory=timing), task["rung"])
+
+
 def _verify(task: dict[str, Any]) -> dict[str, Any]:
     """Runs a network on the RTL and on the cycle-level simulator."""
     config, timing = NpuConfig.from_dict(task["config"]), MemoryTiming(**task["timing"])
@@ -113,16 +122,21 @@ def _synthesise(task: dict[str, Any]) -> dict[str, Any]:
     return {name: getattr(found, name) for name in ("lut", "ff", "dsp", "bram", "fmax_mhz")}
 
 
-_KINDS = {"cycles": _cycles, "verify": _verify, "synthesis": _synthesise}
+_KINDS = {"cycles": _cycles, "rung": _rung, "verify": _verify, "synthesis": _synthesise}
 
 
 def _compile(task: dict[str, Any], config: NpuConfig, timing: MemoryTiming) -> Program:
-    if task["sources"] != sources_digest():
-        raise UsageError("the worker runs other sources of Tilewright than the command; start it from the same version")
     with _compiling:
-        graph = copy.deepcopy(_graph(task["network"]))
+        graph = _own_graph(task)
         options = CompileOptions(effort=task["effort"], memory=timing)
         return compile_graph(graph, config, options, measure=functools.partial(measure, timing=timing))
+
+
+def _own_graph(task: dict[str, Any]) -> Graph:
+    """A copy of a task's network. Raises `UsageError` if the command runs other sources."""
+    if task["sources"] != sources_digest():
+        raise UsageError("the worker runs other sources of Tilewright than the command; start it from the same version")
+    return copy.deepcopy(_graph(task["network"]))
 
 
 @functools.lru_cache(maxsize=16)

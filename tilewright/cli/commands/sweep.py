@@ -21,6 +21,8 @@ from tilewright.runtime.energy import meter
 _SHOWN = 15
 _AXIS_COLUMNS = 3
 _WIDTH = 100
+#: Between two lines of progress where standard error is no terminal.
+_EVERY_SECONDS = 60.0
 
 
 @click.command(
@@ -110,18 +112,27 @@ def _split(text: str) -> list[str]:
 
 
 class _Shown(terminal.Working):
-    """The progress of a sweep: points done and planned, rate and the best so far."""
+    """The progress of a sweep: points done, pruned and left, the front so far and the time left."""
 
     def __init__(self, objective: str) -> None:
-        super().__init__("sweeping")
+        super().__init__("sweeping", every_seconds=_EVERY_SECONDS)
         self.objective = objective
 
     def show(self, progress: Any) -> None:
-        """Takes a `sweep.runner.Progress`."""
-        rate = f", {60 * progress.done / self.seconds:.1f}/min" if progress.done else ""
-        best = f", best {self.objective} {terminal.human(progress.best)}" if progress.best is not None else ""
-        text = f"{progress.done} of {progress.planned} points{rate}{best}"
-        self.update(text, progress.done, progress.planned)
+        """Takes a `sweep.outcome.Progress`."""
+        settled = progress.done + progress.pruned
+        text = f"{progress.done} points done, {progress.pruned} pruned, {progress.left} left"
+        if progress.best is not None:
+            text += f", best {self.objective} {terminal.human(progress.best)}"
+        if progress.hypervolume is not None:
+            text += f", hypervolume {progress.hypervolume:.3f}"
+        if settled and progress.left:
+            text += f", about {_lasting(self.seconds * progress.left / settled)} left"
+        self.update(text, settled, settled + progress.left)
+
+
+def _lasting(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 def _area_note(model: Any, family: str) -> str:
@@ -165,6 +176,8 @@ def _print_fastest(outcome: Any, space: Any, console: Console) -> None:
 
 
 def _print(outcome: Any, space: Any, output: Path) -> None:
+    from tilewright.sweep.outcome import STATES
+
     console = terminal.table_console()
     front = outcome.front[:_SHOWN]
     varied = [axis.field for axis in space.axes if len({point["assignment"][axis.field] for point in front}) > 1]
@@ -190,9 +203,11 @@ def _print(outcome: Any, space: Any, output: Path) -> None:
     if len(outcome.front) > _SHOWN:
         click.echo(f"{len(outcome.front) - _SHOWN} more are in the database")
     _print_fastest(outcome, space, console)
-    states = [f"{outcome.count(s)} {s}" for s in ("done", "infeasible", "invalid", "failed") if outcome.count(s)]
+    states = [f"{outcome.count(s)} {s}" for s in STATES if outcome.count(s)]
     click.echo(f"{len(outcome.points)} points: {', '.join(states)}; {outcome.computed} results computed, "
                f"{outcome.reused} found; {output / 'sweep.sqlite'}")  # fmt: skip
+    if outcome.unpruned and space.prune:
+        click.echo(f"note: nothing is pruned: {outcome.unpruned}", err=True)
     if outcome.area_model is not None:
         click.echo(_area_note(outcome.area_model, space.family))
     if outcome.clock_model is not None:
@@ -200,8 +215,11 @@ def _print(outcome: Any, space: Any, output: Path) -> None:
     for line in registry.service("energy tables").staleness(meter().load()):
         click.echo(line)
     if not outcome.front:
-        for reason, count in Counter(p["reason"] for p in outcome.points if p["state"] == "infeasible").most_common(3):
-            click.echo(f"no point is left: {count} break {reason}")
+        verbs = {"infeasible": "break", "invalid": "are no machine:"}
+        for (state, reason), count in Counter(
+            (p["state"], p["reason"]) for p in outcome.points if p["state"] in verbs
+        ).most_common(3):
+            click.echo(f"no point is left: {count} {verbs[state]} {reason}")
     for point in [p for p in outcome.points if p["state"] == "failed"][:3]:
         click.echo(f"failed: {point['assignment']}: {point['reason']}")
     for v in outcome.verifications:

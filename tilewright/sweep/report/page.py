@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.resources import files
@@ -62,6 +63,7 @@ def render(
         other=other,
         changed=_changed(data, chosen, other),
         failed=[p for p in data.rest if p["state"] == "failed"],
+        pruned=_pruned_table(data),
     )
 
 
@@ -112,6 +114,20 @@ def _points_table(data: SweepData) -> dict[str, Any]:
             cells.append((f"{value:.0%}" if key == "utilization" else _number(value), value))
         rows.append({"number": p["number"], "cells": cells, "front": p["number"] in data.front, "reason": p["reason"]})
     return {"heads": [*data.varied, *(_HEADINGS.get(key, key) for key in shown)], "rows": rows}
+
+
+def _pruned_table(data: SweepData) -> dict[str, Any]:
+    """The points that were left out before full effort: their axes, what they have at least, and why."""
+    pruned = [p for p in data.rest if p["state"] == "pruned"]
+    axes = [axis.field for axis in data.space.axes if len(axis.values) > 1]
+    rows = [
+        [str(p["number"]), *(str(p["assignment"].get(name, "")) for name in axes),
+         _number((p["metrics"] or {}).get("cycles", 0)), p["reason"]]
+        for p in pruned
+    ]  # fmt: skip
+    rungs = Counter(str(p["reason"]).partition(":")[0] for p in pruned)
+    text = ", ".join(f"{count} by the {rung}" for rung, count in rungs.items())
+    return {"heads": ["point", *axes, "cycles at least"], "rows": rows, "text": text}
 
 
 def network_table(data: SweepData, name: str, digest: str) -> dict[str, Any]:

@@ -37,6 +37,8 @@ block_in = [4, 8, 16]
 block_out = [8, 16]
 [memory]
 read_latency = [16, 64]
+[search]
+prune = false
 [objective]
 minimise = ["cycles", "lut"]
 """
@@ -56,8 +58,12 @@ class Here:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A swept folder: 12 points on the digits network, some of them too slow."""
-    path = tmp_path_factory.mktemp("report")
-    (path / "space.toml").write_text(SPACE)
+    return swept(tmp_path_factory.mktemp("report"), SPACE)
+
+
+def swept(path: Path, space_text: str) -> Path:
+    """Sweeps a space over the digits network into a folder."""
+    (path / "space.toml").write_text(space_text)
     network = Network("digits", MODEL.read_bytes())
     evaluation.Models({network.digest: network.content}).setup(None)
     with Database(path) as database:
@@ -163,6 +169,19 @@ def test_page_and_plots(folder: Path, page: Path) -> None:
         assert (page.parent / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert (page.parent / f"{name}.svg").read_text().startswith("<?xml")
         assert f'id="{name}"' in text
+
+
+def test_pruned_points_are_on_the_page(tmp_path: Path) -> None:
+    """What was left out before full effort is listed, with the rung and the point it loses to."""
+    space = SPACE.replace("[16, 64]", "[16, 600]").replace("prune = false", "prune = true")
+    swept(tmp_path, space)
+    pruned = [p for p in data_of(tmp_path).rest if p["state"] == "pruned"]
+    text = Path(json.loads(invoke("report", tmp_path, "--json", "-").stdout)["page"]).read_text()
+    rows = text.split('<section id="pruned">')[1].split("</section>")[0]
+    assert pruned and f"{len(pruned)} points lose to others before full effort" in rows
+    for point in pruned:
+        assert f'<td class="text">{point["reason"]}</td>' in rows
+        assert re.match(r"(bound|estimate|schedule): in nothing better than point \d+$", point["reason"])
 
 
 def test_networks_by_time(folder: Path, page: Path) -> None:

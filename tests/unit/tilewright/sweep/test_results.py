@@ -34,6 +34,7 @@ TABLE: dict[str, Any] = {
     "base": "tiny",
     "axes": {"queue_depth": [4, 32], "act_rows": [4096, 4098]},
     "memory": {"read_latency": [20]},
+    "search": {"prune": False},
     "objective": {"weights": {"segmentation": 3.0}},
 }
 #: Small ones: each point of a sweep compiles them.
@@ -107,7 +108,8 @@ def test_points_results_and_reuse(networks: list[Network], tmp_path: Path) -> No
 def test_failures_are_kept_and_retried_on_demand(networks: list[Network], tmp_path: Path) -> None:
     bad = Network("bad", b"no model")
     worker.Models({bad.digest: bad.content}).setup(None)
-    space = parse_space({"base": "tiny", "axes": {"queue_depth": [4, 8]}}, ["autoencoder", "bad"])
+    table = {"base": "tiny", "axes": {"queue_depth": [4, 8]}, "search": {"prune": False}}
+    space = parse_space(table, ["autoencoder", "bad"])
     both = [next(n for n in networks if n.name == "autoencoder"), bad]
     here, points, _ = sweep(space, both, tmp_path)
     assert [p["state"] for p in points] == ["failed", "failed"]
@@ -121,8 +123,12 @@ def test_constraints_before_and_after_results(networks: list[Network], tmp_path:
     table = {"base": "tiny", "axes": {"act_rows": [2048, 4096]}, "constraints": ["act_rows > 2048", "cycles < 10"]}
     here, points, _ = sweep(parse_space(table, ["autoencoder"]), [networks[1]], tmp_path)
     assert [p["state"] for p in points] == ["infeasible", "infeasible"]
+    assert [p["reason"] for p in points] == ["constraint 'act_rows > 2048'", "constraint 'cycles < 10' by the bound"]
+    assert [task.kind for task in here.tasks] == ["rung"]
+    everything = parse_space(table | {"search": {"prune": False}}, ["autoencoder"])
+    here, points, _ = sweep(everything, [networks[1]], tmp_path)
     assert [p["reason"] for p in points] == ["constraint 'act_rows > 2048'", "constraint 'cycles < 10'"]
-    assert len(here.tasks) == 1
+    assert [task.kind for task in here.tasks] == ["cycles"]
 
 
 def test_other_sources_are_refused(networks: list[Network]) -> None:
@@ -144,7 +150,8 @@ def test_clock_needs_place_and_route(networks: list[Network], tmp_path: Path) ->
 def test_times_at_a_given_clock(networks: list[Network], tmp_path: Path) -> None:
     """More lanes can take fewer cycles and more time; where the expression gives no clock, the point fails."""
     table = {"base": "tiny", "axes": {"vector_passes": [1, 2, 4]}, "clock_mhz": "40 * vector_passes - 40",
-             "constraints": ["clock_mhz <= 100"], "objective": {"minimise": ["microseconds"]}}  # fmt: skip
+             "constraints": ["clock_mhz <= 100"], "search": {"prune": False},
+             "objective": {"minimise": ["microseconds"]}}  # fmt: skip
     _, points, _ = sweep(parse_space(table, ["autoencoder"]), [networks[1]], tmp_path)
     assert [p["state"] for p in points] == ["failed", "done", "infeasible"]
     assert points[0]["reason"] == "clock_mhz: '40 * vector_passes - 40' gives 0 MHz"
@@ -159,7 +166,7 @@ def test_times_by_the_model_of_the_clock(networks: list[Network], tmp_path: Path
     table = {"base": "tiny", "axes": {"vector_passes": [1, 4]}, "constraints": ["microseconds_autoencoder > 0"]}
     space = parse_space(table, ["autoencoder"])
     _, points, run = sweep(space, [networks[1]], tmp_path)
-    assert run.clock_model is not None
+    assert run.metrics.clock_model is not None
     clocks = []
     for point in points:
         metrics = point["metrics"]
@@ -244,7 +251,7 @@ def test_damaged_events_are_one_line(tmp_path: Path, events: str | None) -> None
         run = Sweep(space, networks, database, Here)  # type: ignore[arg-type]
         point = space.point(space.assignment(0))
         with pytest.raises(SpaceError, match=rf"result 'k': events are .*, not {len(EVENTS)} numbers"):
-            run.energy(point, {"key": "k", "events": events})
+            run.metrics.energy(point, {"key": "k", "events": events})
 
 
 @pytest.mark.slow

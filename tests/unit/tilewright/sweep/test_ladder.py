@@ -1,0 +1,196 @@
+"""Pruning by rungs: the front of a full enumeration for fewer compilations, the same whoever computes it when."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilewright.cli.commands.sweep import _Shown
+from tilewright.sweep import Database, resolve, search, worker
+from tilewright.sweep.database import FILE
+from tilewright.sweep.dispatch import Task
+from tilewright.sweep.expressions import Expression
+from tilewright.sweep.ladder import hypervolume, why_not
+from tilewright.sweep.networks import Network
+from tilewright.sweep.options import SweepOptions
+from tilewright.sweep.outcome import Outcome, Progress
+from tilewright.sweep.runner import Sweep
+from tilewright.sweep.search import pareto_front
+from tilewright.sweep.space import Space, parse_space
+
+TABLE: dict[str, Any] = {
+    "base": "small",
+    "axes": {"block_in": [4, 8, 16], "block_out": [4, 8], "vector_passes": [1, 2]},
+    "memory": {"read_latency": [20], "read_interval": [1, 4]},
+    "clock_mhz": 50,
+    "objective": {"minimise": ["geomean_microseconds", "lut"]},
+}
+#: Small ones of the zoo: a convolutional one, one that waits for its weights, one with depthwise layers.
+NETWORKS = {
+    "segmentation": "segmentation:size=16,width=4,depth=1",
+    "autoencoder": "autoencoder:features=64,hidden=32",
+    "depthwise": "ds_cnn",
+}
+
+
+class Workers:
+    """Does the tasks in this process, in an order of its own, and stops after so many."""
+
+    def __init__(self, seed: int = 0, most: int = 1_000_000) -> None:
+        self.rng, self.left = random.Random(seed), most
+        self.kinds: list[str] = []
+
+    def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, dict[str, Any]]]:
+        waiting = list(tasks)
+        self.rng.shuffle(waiting)
+        for task in waiting:
+            if not self.left:
+                raise KeyboardInterrupt
+            self.left -= 1
+            self.kinds.append(task.kind)
+            yield task, worker.evaluate(task.job)
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def networks() -> list[Network]:
+    found = [Network(name, network.content) for name, network in zip(NETWORKS, resolve([*NETWORKS.values()]))]
+    worker.Models({n.digest: n.content for n in found}).setup(None)
+    return found
+
+
+def sweep(
+    table: dict[str, Any], networks: list[Network], folder: Path, workers: Workers, **options: Any
+) -> tuple[Space, list[dict[str, Any]]]:
+    space = parse_space(table, [n.name for n in networks])
+    with Database(folder) as database:
+        run = Sweep(space, networks, database, lambda: workers, SweepOptions(**options))  # type: ignore[arg-type, return-value]
+        search.search(space, run.evaluate)
+        points = database.sweep_points(run.id)
+    return space, [{name: value for name, value in point.items() if name != "sweep"} for point in points]
+
+
+def front(points: list[dict[str, Any]]) -> dict[int, tuple[float, ...]]:
+    done = [p for p in points if p["state"] == "done"]
+    rows = [(p["metrics"]["objective0"], p["metrics"]["objective1"]) for p in done]
+    return {done[n]["number"]: rows[n] for n in pareto_front(rows)}
+
+
+@pytest.mark.slow
+def test_the_front_is_that_of_all_points_at_full_effort(networks: list[Network], tmp_path: Path) -> None:
+    """Front, fastest points and all values of both sweeps agree; every pruned point truly loses to the one named."""
+    everything = Workers()
+    space, truth = sweep(TABLE | {"search": {"prune": False}}, networks, tmp_path / "all", everything)
+    workers = Workers(seed=1)
+    _, points = sweep(TABLE, networks, tmp_path / "pruned", workers)
+    assert front(points) == front(truth) and len(front(truth)) > 2
+    outcomes = [Outcome("", found, [], 0, 0, [], space=space) for found in (points, truth)]
+    for network in NETWORKS:
+        assert outcomes[0].fastest(network, 3) == outcomes[1].fastest(network, 3)
+
+    exact = {p["number"]: p["metrics"] for p in truth}
+    pruned = [p for p in points if p["state"] == "pruned"]
+    assert len(pruned) > 5 and workers.kinds.count("cycles") == 3 * (len(points) - len(pruned))
+    assert {p["reason"].partition(":")[0] for p in pruned} >= {"bound", "estimate"}
+    for point in points:
+        own = exact[point["number"]]
+        if point["state"] == "pruned":
+            better = exact[int(point["reason"].rpartition(" ")[2])]
+            assert all(better[f"objective{n}"] <= own[f"objective{n}"] for n in (0, 1))
+            assert point["metrics"]["cycles"] <= own["cycles"] and point["metrics"]["dram_bytes"] <= own["dram_bytes"]
+        else:
+            assert point["metrics"] == own
+    # All of the search's own choices are the same too when results come in another order, or in two runs.
+    stopped = Workers(seed=2, most=40)
+    with pytest.raises(KeyboardInterrupt):
+        sweep(TABLE, networks, tmp_path / "again", stopped)
+    rest = Workers(seed=3)
+    assert sweep(TABLE, networks, tmp_path / "again", rest)[1] == points
+    assert len(stopped.kinds) + len(rest.kinds) == len(workers.kinds)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["random", "pareto"])
+def test_other_searches_prune_the_same_points_in_any_order(
+    networks: list[Network], tmp_path: Path, method: str
+) -> None:
+    table = TABLE | {"search": {"method": method, "budget": 16, "seed": 3}}
+    first = sweep(table, networks[:1], tmp_path / "a", Workers(seed=1))[1]
+    assert sweep(table, networks[:1], tmp_path / "b", Workers(seed=2))[1] == first
+    assert {"done", "pruned"} <= {p["state"] for p in first}
+
+
+@pytest.mark.medium
+def test_a_database_without_rungs_is_resumed(networks: list[Network], tmp_path: Path) -> None:
+    """A file of the format before there were rungs: its results count, and its sweeps stay what they were."""
+    table = {"base": "tiny", "axes": {"queue_depth": [4, 8]}, "objective": {"minimise": ["cycles", "lut"]}}
+    _, before = sweep(table | {"search": {"prune": False}}, networks[1:2], tmp_path, Workers())
+    with sqlite3.connect(tmp_path / FILE) as database:
+        database.execute("drop table rung")
+    workers = Workers()
+    _, points = sweep(table, networks[1:2], tmp_path, workers)
+    assert "cycles" not in workers.kinds and "rung" in workers.kinds
+    assert front(points) == front(before)
+    assert sweep(table | {"search": {"prune": False}}, networks[1:2], tmp_path, Workers(most=0))[1] == before
+
+
+def test_what_cannot_be_pruned() -> None:
+    def reason(tool: str = "model", **changes: Any) -> str:
+        table = TABLE | {"objective": {"minimise": ["cycles", "lut"]}} | changes
+        return why_not(parse_space(table, ["net"]), tool, {"lut", "ff", "block_in"})
+
+    assert reason() == ""
+    assert reason(search={"prune": False}) == "the space says so"
+    assert reason("yosys") == "the area is counted by yosys"
+    assert "nothing is known of microjoules" in reason(objective={"minimise": ["cycles", "microjoules"]})
+    assert "'lut / cycles' may fall where cycles grow" in reason(objective={"minimise": ["lut / cycles"]})
+
+
+@pytest.mark.parametrize(
+    ("text", "grows"),
+    [
+        ("cycles", True),
+        ("cycles * lut / (1 + ff)", True),
+        ("max(cycles, lut) - ff", True),
+        ("sqrt(cycles) + log2(1 + cycles)", True),
+        ("3 - lut", True),
+        ("0 - cycles", False),
+        ("(lut - ff) * cycles", False),
+        ("lut / cycles", False),
+        ("abs(cycles - lut)", False),
+        ("round(cycles % 8)", False),
+    ],
+)
+def test_expressions_that_grow(text: str, grows: bool) -> None:
+    assert Expression(text, {"cycles", "lut", "ff"}, "c").grows({"cycles"}) == grows
+
+
+@pytest.mark.parametrize(("text", "bounded"), [("cycles <= 2 * lut", True), ("lut >= cycles", True),
+                                               ("cycles >= 5", False), ("cycles == 5", False)])  # fmt: skip
+def test_constraints_that_stay_broken(text: str, bounded: bool) -> None:
+    assert Expression(text, {"cycles", "lut"}, "c").bounded_by({"cycles"}) == bounded
+
+
+def test_hypervolume() -> None:
+    assert hypervolume([(0, 0)], (0, 0), (4, 2)) == 1
+    assert hypervolume([(1, 1), (2, 0)], (0, 0), (4, 2)) == pytest.approx((1 * 1 + 2 * 2) / 8)
+    assert hypervolume([(1, 1), (2, 1.5)], (0, 0), (4, 2)) == pytest.approx(3 / 8)
+    assert hypervolume([(1, 5, 1)], (0, 5, 0), (2, 5, 2)) == pytest.approx(1 / 4)
+    assert hypervolume([(0, 1, 1), (1, 0, 0)], (0, 0, 0), (2, 2, 2)) == pytest.approx((1 + 4) / 8)
+    assert hypervolume([], (0,), (1,)) == 0
+
+
+def test_piped_progress_is_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where standard error is no terminal, the state of the sweep comes as a line of its own every so often."""
+    monkeypatch.setattr("tilewright.cli.commands.sweep._EVERY_SECONDS", 0.05)
+    with _Shown("cycles") as shown:
+        shown.show(Progress(done=3, pruned=2, left=5, computed=12, best=1234567.0, hypervolume=0.25))
+        while not (said := capsys.readouterr().err):
+            pass
+    assert "3 points done, 2 pruned, 5 left, best cycles 1.23 M, hypervolume 0.250, about 0 s left, 50%" in said

@@ -1,0 +1,173 @@
+"""`Ladder`: which points of a sweep are worth the next rung, and which are left out because they lose.
+
+A point climbs from rung to rung (`rungs`): each says what the networks take at least, so the objectives have values
+that the point cannot beat. Only points climb that no other one beats with these values. At full effort their values
+are exact; whoever is no better than such a point in anything even with its own least values is pruned. So the front is
+that of all points at full effort, as is the list of each network's fastest, for a part of the compilations.
+
+Nothing depends on the order in which results arrive.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.sweep.expressions import Expression
+from tilewright.sweep.metrics import Metrics
+from tilewright.sweep.outcome import FASTEST
+from tilewright.sweep.rungs import RUNGS
+from tilewright.sweep.search import Row, pareto_front
+from tilewright.sweep.space import NETWORK_TIME, TIMES, Point, Space, network_key
+
+FULL = "full effort"
+#: Objectives of which a hypervolume is computed, at most: it takes the front's length to this power.
+_MOST_AXES = 3
+
+
+@dataclass
+class Candidate:
+    """A point on the ladder.
+
+    Attributes:
+        number: its first place in the sweep.
+        point: configuration and memory.
+        rung: the one it is on, "" before the first.
+        floors: the least `cycles` and `dram_bytes`, by name of the network.
+        metrics: what is known of it; on a rung below full effort, no more than at full effort.
+        row: its objectives, of these metrics.
+        times: of each network, of these metrics.
+    """
+
+    number: int
+    point: Point
+    rung: str = ""
+    floors: dict[str, dict[str, Any]] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    row: Row = ()
+    times: list[float] = field(default_factory=list)
+
+    @property
+    def next(self) -> str:
+        """The rung above."""
+        rungs = ["", *RUNGS, FULL]
+        return rungs[rungs.index(self.rung) + 1]
+
+
+class Ladder:
+    """The points that were seen at full effort and kept all constraints, and what they say about others.
+
+    Attributes:
+        constraints: those that are broken for good if they are broken on any rung.
+    """
+
+    def __init__(self, space: Space, metrics: Metrics) -> None:
+        self.space, self.metrics = space, metrics
+        floored = _floored(space)
+        self.constraints = [
+            c for c in space.constraints if c.names <= metrics.known | floored and c.bounded_by(floored)
+        ]
+        self.known: list[Candidate] = []  # of the front, and the fastest of each network
+        self.low: Row = ()
+        self.high: Row = ()
+
+    def lift(self, candidate: Candidate, rung: str, found: dict[str, dict[str, Any]]) -> Expression | None:
+        """Puts a candidate on a rung with the results there, by name of the network. Returns a constraint that it
+        breaks for good. Raises `SpaceError` where expressions have no value."""
+        candidate.rung = rung
+        before = candidate.floors
+        candidate.floors = {
+            name: {key: max(row[key], before.get(name, row)[key]) for key in ("cycles", "dram_bytes")}
+            for name, row in found.items()
+        }
+        values = self.metrics.before_results(candidate.point)
+        candidate.metrics = self.metrics.speeds(candidate.point, values, candidate.floors)
+        values |= candidate.metrics
+        candidate.row = tuple(objective.number(values) for objective in self.space.objectives)
+        candidate.times = self.metrics.times(candidate.metrics)
+        self._widen(candidate.row)
+        return next((c for c in self.constraints if c.violation(values)), None)
+
+    def learn(self, candidate: Candidate) -> None:
+        """Takes in a candidate whose `metrics` and `row` are those of full effort."""
+        candidate.rung, candidate.times = FULL, self.metrics.times(candidate.metrics)
+        self.known = self._leading([*self.known, candidate])
+        self._widen(candidate.row)
+
+    def climbing(self, left: list[Candidate]) -> list[Candidate]:
+        """Returns the candidates that take the next rung: those that cannot be told to lose by what is known."""
+        starting = [c for c in left if not c.row]
+        return starting or [c for c in self._leading([*self.known, *left]) if c.rung != FULL]
+
+    def winner(self, candidate: Candidate) -> Candidate | None:
+        """Returns the first of the known points that a candidate cannot beat in any objective, None if there is none,
+        or if the candidate may be among the fastest of a network."""
+        better = [k for k in self.known if k.row != candidate.row and all(a <= b for a, b in zip(k.row, candidate.row))]
+        for n, time in enumerate(candidate.times):
+            if sum((k.times[n], k.number) < (time, candidate.number) for k in self.known) < FASTEST:
+                return None
+        return min(better, key=lambda k: k.number, default=None)
+
+    def _leading(self, candidates: list[Candidate]) -> list[Candidate]:
+        """Returns the front of all candidates, and the fastest of each network, in order of their numbers."""
+        chosen = {candidates[n].number: candidates[n] for n in pareto_front([c.row for c in candidates])}
+        for n in range(len(self.metrics.networks)):
+            for one in heapq.nsmallest(FASTEST, candidates, key=lambda c: (c.times[n], c.number)):
+                chosen[one.number] = one
+        return [chosen[number] for number in sorted(chosen)]
+
+    def _widen(self, row: Row) -> None:
+        self.low = tuple(map(min, self.low, row)) or row
+        self.high = tuple(map(max, self.high, row)) or row
+
+    def hypervolume(self) -> float | None:
+        """Returns the share of the box of all values seen so far that known points win; None for many objectives."""
+        if not self.known or len(self.space.objectives) > _MOST_AXES:
+            return None
+        return hypervolume({c.row for c in self.known}, self.low, self.high)
+
+
+def why_not(space: Space, tool: str, known: set[str]) -> str:
+    """Returns why no point of a space can be pruned, "" if some may be.
+
+    Args:
+        tool: that counts the area.
+        known: names whose values are known before anything is computed.
+    """
+    if not space.prune:
+        return "the space says so"
+    if tool != "model":
+        return f"the area is counted by {tool}"
+    floored = _floored(space)
+    for objective in space.objectives:
+        if unknown := sorted(objective.names - known - floored):
+            return f"nothing is known of {unknown[0]} before a point is compiled"
+        if not objective.grows(floored):
+            return f"{objective.where}: {objective.text!r} may fall where cycles grow"
+    return ""
+
+
+def _floored(space: Space) -> set[str]:
+    """Names of results whose least values the rungs know; the clock is exact there."""
+    keys = ("cycles", "dram_bytes", NETWORK_TIME)
+    each = {f"{key}_{network_key(name)}" for key in keys for name in space.weights}
+    return {"cycles", "geomean_cycles", "dram_bytes", *TIMES, *each}
+
+
+def hypervolume(rows: Iterable[Row], low: Row, high: Row) -> float:
+    """Returns the share, 0..1, of the box from `low` to `high` whose points are no better than some row."""
+    wide = [n for n, (a, b) in enumerate(zip(low, high)) if a < b]  # the same everywhere counts for nothing
+    scaled = [tuple((row[n] - low[n]) / (high[n] - low[n]) for n in wide) for row in rows]
+    return _volume([row for row in scaled if max(row, default=0.0) <= 1])
+
+
+def _volume(rows: list[Row]) -> float:
+    """Returns the part of the unit cube that lies behind rows, slice by slice along the first axis."""
+    if not rows or not rows[0]:
+        return float(bool(rows))
+    rows = sorted(rows)
+    ends = [*(row[0] for row in rows[1:]), 1.0]
+    slices = [(end - row[0], n) for n, (row, end) in enumerate(zip(rows, ends)) if end > row[0]]
+    return sum(width * _volume([row[1:] for row in rows[: n + 1]]) for width, n in slices)
