@@ -39,6 +39,7 @@ class Candidate:
         metrics: what is known of it; on a rung below full effort, no more than at full effort.
         row: its objectives, of these metrics.
         times: of each network, of these metrics.
+        settled: its state is final.
     """
 
     number: int
@@ -48,6 +49,7 @@ class Candidate:
     metrics: dict[str, float] = field(default_factory=dict)
     row: Row = ()
     times: list[float] = field(default_factory=list)
+    settled: bool = False
 
     @property
     def next(self) -> str:

@@ -56,7 +56,7 @@ class Metrics:
         self.version = key_of(model, self.energy_model.coefficients)
 
     def before_results(self, point: Point) -> dict[str, float]:
-        """Returns what is known of a point without results: fields, sizes, and the area by the model."""
+        """Returns the values of a point without results: fields, sizes, and the area by the model."""
         values = self.space.values(point)
         if self.area_model is not None:
             counted = self.area_model.estimate(point.config)

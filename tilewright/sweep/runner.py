@@ -107,6 +107,7 @@ class Sweep:
                 left.append(Candidate(first + index, point, RUNGS[-1] if self.unpruned else ""))
 
         def settle(one: Candidate, state: str, outcome: Evaluation, reason: str | None = None) -> None:
+            one.settled = True
             for index in places[one.point.id]:
                 self.done += state != "pruned"
                 self.pruned += state == "pruned"
@@ -126,11 +127,10 @@ class Sweep:
             for one in learned:
                 self.ladder.learn(one)
             for one in left:
-                winner = self.ladder.winner(one) if one.row and places[one.point.id][0] not in evaluated else None
-                if winner is not None:
+                if one.row and not one.settled and (winner := self.ladder.winner(one)) is not None:
                     reason = f"{one.rung}: in nothing better than point {winner.number}"
                     settle(one, "pruned", Evaluation(True, one.row), reason)
-            left = [one for one in left if places[one.point.id][0] not in evaluated]
+            left = [one for one in left if not one.settled]
             self._report()
         return [evaluated[index] for index in range(len(assignments))]
 

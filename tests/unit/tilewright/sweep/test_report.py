@@ -172,7 +172,7 @@ def test_page_and_plots(folder: Path, page: Path) -> None:
 
 
 def test_pruned_points_are_on_the_page(tmp_path: Path) -> None:
-    """What was left out before full effort is listed, with the rung and the point it loses to."""
+    """Points that were left out before full effort are listed, with the rung and the point they lose to."""
     space = SPACE.replace("[16, 64]", "[16, 600]").replace("prune = false", "prune = true")
     swept(tmp_path, space)
     pruned = [p for p in data_of(tmp_path).rest if p["state"] == "pruned"]
