@@ -173,7 +173,8 @@ def test_page_and_plots(folder: Path, page: Path) -> None:
 
 def test_pruned_points_are_on_the_page(tmp_path: Path) -> None:
     """Points that were left out before full effort are listed, with the rung and the point they lose to."""
-    space = SPACE.replace("[16, 64]", "[16, 600]").replace("prune = false", "prune = true")
+    space = SPACE.replace("prune = false", "prune = true").replace('constraints = ["cycles <= 20000"]', "")
+    space = space.replace("read_latency = [16, 64]", "read_interval = [1, 32]")
     swept(tmp_path, space)
     pruned = [p for p in data_of(tmp_path).rest if p["state"] == "pruned"]
     text = Path(json.loads(invoke("report", tmp_path, "--json", "-").stdout)["page"]).read_text()
