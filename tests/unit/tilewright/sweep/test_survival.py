@@ -23,6 +23,8 @@ models = ["autoencoder:features=64,hidden=32"]
 queue_depth = [2, 4, 8, 16]
 [memory]
 read_latency = [16, 32, 64, 128, 256, 512]
+[search]
+prune = false
 """
 RESULTS = 4 * 6
 
