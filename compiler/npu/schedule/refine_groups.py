@@ -111,7 +111,7 @@ def refine_groups(problem: StepProblem, start: Costed, progress: Callable[[float
         progress: called with the fraction done.
     """
     schedule, cost = start
-    if len(problem.layers) < 2 or cost == math.inf:
+    if cost == math.inf:
         return start
     groups = _Groups(problem, schedule, progress)
     if problem.busy_cycles(schedule)[0] > BUSY * cost:

@@ -5,7 +5,7 @@ import pytest
 
 from tilewright.compiler.npu.coding.coder import WeightCoder
 from tilewright.compiler.npu.coding.stream import encode_stream
-from tilewright.compiler.npu.coding.table import CodeTable, make_table
+from tilewright.compiler.npu.coding.table import CodeTable, _assign_leftover_slots, make_table
 from tilewright.isa.codes import SLOTS, CodeMode, Decoder, TableBuilder
 from tilewright.isa.config import NpuConfig, preset
 
@@ -137,3 +137,17 @@ def test_a_load_of_more_beats_than_the_field_counts_stays_plain() -> None:
         coder.end_step()
         coder.plan()
         assert coder.tables == tables
+
+
+def test_groups_beside_equal_ones_get_no_slots_of_those_left() -> None:
+    """Equal neighbours share a word, on whichever side they are."""
+    counts = np.zeros(256)
+    counts[:4] = 1, 1000, 1, 1
+    for equal in (0, 1):
+        groups = [[symbol, 0, 5 if symbol // 2 == equal else 200 + symbol] for symbol in range(4)]
+        before = [list(group) for group in groups]
+        left = SLOTS - sum(group[2] for group in groups)
+        assert left > 0
+        _assign_leftover_slots(counts, groups)
+        assert [group for group in groups if group[2] == 5] == [group for group in before if group[2] == 5]
+        assert sum(group[2] for group in groups) == SLOTS
