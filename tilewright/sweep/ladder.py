@@ -3,7 +3,8 @@
 A point climbs from rung to rung (`rungs`): each says what the networks take at least, so the objectives have values
 that the point cannot beat. Only points climb that no other one beats with these values. At full effort their values
 are exact; whoever is no better than such a point in anything even with its own least values is pruned. So the front is
-that of all points at full effort, as is the list of each network's fastest, for a part of the compilations.
+that of all points at full effort, as is the list of each network's fastest, for a part of the compilations. That is
+proven for the bound; the other rungs leave a margin to what the search was seen to save.
 
 Nothing depends on the order in which results arrive.
 """
@@ -23,6 +24,8 @@ from tilewright.sweep.search import Row, pareto_front
 from tilewright.sweep.space import NETWORK_TIME, TIMES, Point, Space, network_key
 
 FULL = "full effort"
+#: A result that is the same on all rungs.
+_EXACT = "clock_mhz"
 #: Objectives of which a hypervolume is computed, at most: it takes the front's length to this power.
 _MOST_AXES = 3
 
@@ -68,9 +71,8 @@ class Ladder:
     def __init__(self, space: Space, metrics: Metrics) -> None:
         self.space, self.metrics = space, metrics
         floored = _floored(space)
-        self.constraints = [
-            c for c in space.constraints if c.names <= metrics.known | floored and c.bounded_by(floored)
-        ]
+        early = metrics.known | floored | {_EXACT}
+        self.constraints = [c for c in space.constraints if c.names <= early and c.bounded_by(floored)]
         self.known: list[Candidate] = []  # of the front, and the fastest of each network
         self.low: Row = ()
         self.high: Row = ()
@@ -144,7 +146,7 @@ def why_not(space: Space, tool: str, known: set[str]) -> str:
         return f"the area is counted by {tool}"
     floored = _floored(space)
     for objective in space.objectives:
-        if unknown := sorted(objective.names - known - floored):
+        if unknown := sorted(objective.names - known - floored - {_EXACT}):
             return f"nothing is known of {unknown[0]} before a point is compiled"
         if not objective.grows(floored):
             return f"{objective.where}: {objective.text!r} may fall where cycles grow"
@@ -152,10 +154,10 @@ def why_not(space: Space, tool: str, known: set[str]) -> str:
 
 
 def _floored(space: Space) -> set[str]:
-    """Names of results whose least values the rungs know; the clock is exact there."""
+    """Names of results whose least values the rungs know."""
     keys = ("cycles", "dram_bytes", NETWORK_TIME)
     each = {f"{key}_{network_key(name)}" for key in keys for name in space.weights}
-    return {"cycles", "geomean_cycles", "dram_bytes", *TIMES, *each}
+    return {"cycles", "geomean_cycles", "dram_bytes", *TIMES, *each} - {_EXACT}
 
 
 def hypervolume(rows: Iterable[Row], low: Row, high: Row) -> float:

@@ -62,7 +62,7 @@ SHOWN_BY = {
     "tilewright/runtime/checks.py": ("compile",),  # which made the program
     "tilewright/sweep/networks.py": ("sweep",),
     "tilewright/sweep/options.py": ("sweep",),
-    "tilewright/sweep/runner.py": ("sweep",),
+    "tilewright/sweep/metrics.py": ("sweep",),
     "tilewright/additions/remote/backend.py": ("run",),
     "tilewright/additions/remote/command.py": ("serve",),
     "tilewright/additions/standalone/command.py": ("fpga ask", "fpga image", "fpga build"),

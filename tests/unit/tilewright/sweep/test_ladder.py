@@ -150,6 +150,7 @@ def test_what_cannot_be_pruned() -> None:
         return why_not(parse_space(table, ["net"]), tool, {"lut", "ff", "block_in"})
 
     assert reason() == ""
+    assert reason(objective={"minimise": ["cycles / clock_mhz", "lut"]}) == ""
     assert reason(search={"prune": False}) == "the space says so"
     assert reason("yosys") == "the area is counted by yosys"
     assert "nothing is known of microjoules" in reason(objective={"minimise": ["cycles", "microjoules"]})
