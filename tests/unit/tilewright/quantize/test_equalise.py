@@ -11,7 +11,8 @@ from tests.common.onnx_models import model_of
 from tests.unit.tilewright.quantize import networks
 from tilewright.quantize import ranges
 from tilewright.quantize.accuracy import Accuracy, tune
-from tilewright.quantize.equalise import equalise, sets
+from tilewright.quantize.common_factors import sets
+from tilewright.quantize.equalise import equalise
 from tilewright.quantize.judging import Judge
 from tilewright.quantize.layers import Network
 from tilewright.quantize.observe import Observer, run, session
