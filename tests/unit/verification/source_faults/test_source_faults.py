@@ -169,7 +169,7 @@ def test_faults_of_the_simulators_are_found() -> None:
     """A counter, and words of instructions; what does not compile, or to the same, is no fault."""
     folder = CPP[0].parent
     line = lambda name, part: next(f for f in cpp_faults.faults_of(folder / name) if part in f.code)
-    faults = [line("gemm.h", "BI * BO"), line("cycle_fetch.h", "parts - 1 ? 0")]
+    faults = [line("gemm.h", "r_.macs += steps"), line("cycle_fetch.h", "parts - 1 ? 0")]
     first = (folder / "cycle.h").read_text().splitlines()[0]
     none = [cpp_faults.Fault(folder / "cycle.h", 1, first, 0, "//", new) for new in ("no", "///")]
     none.append(line("gemm.h", "Walker<3> outer"))
