@@ -338,7 +338,7 @@ def growth() -> int:
 
 @pytest.mark.long
 def test_a_thousand_interpreters_leave_no_memory() -> None:
-    """They run in a process of their own, whose heap no other test has filled."""
+    """Measured in a process of its own, whose heap no other test has filled."""
     script = f"from {__name__} import growth; print('grown by', growth())"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
