@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import random
 import sqlite3
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.unit.tilewright.sweep.here import Here, loaded
 from tilewright.cli.commands.sweep import _Shown
-from tilewright.sweep import Database, resolve, search, worker
+from tilewright.sweep import Database, search
 from tilewright.sweep.database import FILE
-from tilewright.sweep.dispatch import Task
 from tilewright.sweep.expressions import Expression
 from tilewright.sweep.ladder import hypervolume, why_not
 from tilewright.sweep.networks import Network
@@ -38,35 +36,13 @@ NETWORKS = {
 }
 
 
-class Workers:
-    """Does the tasks in this process, in an order of its own, and stops after so many."""
-
-    def __init__(self, seed: int = 0, most: int = 1_000_000) -> None:
-        self.rng, self.left = random.Random(seed), most
-        self.kinds: list[str] = []
-
-    def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, dict[str, Any]]]:
-        waiting = list(tasks)
-        self.rng.shuffle(waiting)
-        for task in waiting:
-            if not self.left:
-                raise KeyboardInterrupt
-            self.left -= 1
-            self.kinds.append(task.kind)
-            yield task, worker.evaluate(task.job)
-
-    def close(self) -> None: ...
-
-
 @pytest.fixture(scope="module")
 def networks() -> list[Network]:
-    found = [Network(name, network.content) for name, network in zip(NETWORKS, resolve([*NETWORKS.values()]))]
-    worker.Models({n.digest: n.content for n in found}).setup(None)
-    return found
+    return loaded(NETWORKS)
 
 
 def sweep(
-    table: dict[str, Any], networks: list[Network], folder: Path, workers: Workers, **options: Any
+    table: dict[str, Any], networks: list[Network], folder: Path, workers: Here, **options: Any
 ) -> tuple[Space, list[dict[str, Any]]]:
     space = parse_space(table, [n.name for n in networks])
     with Database(folder) as database:
@@ -85,9 +61,9 @@ def front(points: list[dict[str, Any]]) -> dict[int, tuple[float, ...]]:
 @pytest.mark.slow
 def test_the_front_is_that_of_all_points_at_full_effort(networks: list[Network], tmp_path: Path) -> None:
     """Front, fastest points and all values of both sweeps agree; every pruned point truly loses to the one named."""
-    everything = Workers()
+    everything = Here(seed=0)
     space, truth = sweep(TABLE | {"search": {"prune": False}}, networks, tmp_path / "all", everything)
-    workers = Workers(seed=1)
+    workers = Here(seed=1)
     _, points = sweep(TABLE, networks, tmp_path / "pruned", workers)
     assert front(points) == front(truth) and len(front(truth)) > 2
     outcomes = [Outcome("", found, [], 0, 0, [], space=space) for found in (points, truth)]
@@ -110,9 +86,9 @@ def test_the_front_is_that_of_all_points_at_full_effort(networks: list[Network],
 
 @pytest.mark.slow
 def test_a_sweep_that_was_stopped_goes_on_to_the_same_end(networks: list[Network], tmp_path: Path) -> None:
-    whole = Workers(seed=1)
+    whole = Here(seed=1)
     _, points = sweep(TABLE, networks[1:2], tmp_path / "whole", whole)
-    stopped, rest = Workers(seed=2, most=25), Workers(seed=3)
+    stopped, rest = Here(seed=2, most=25), Here(seed=3)
     with pytest.raises(KeyboardInterrupt):
         sweep(TABLE, networks[1:2], tmp_path / "again", stopped)
     assert sweep(TABLE, networks[1:2], tmp_path / "again", rest)[1] == points
@@ -125,8 +101,8 @@ def test_other_searches_prune_the_same_points_in_any_order(
     networks: list[Network], tmp_path: Path, method: str
 ) -> None:
     table = TABLE | {"search": {"method": method, "budget": 16, "seed": 3}}
-    first = sweep(table, networks[1:2], tmp_path / "a", Workers(seed=1))[1]
-    assert sweep(table, networks[1:2], tmp_path / "b", Workers(seed=2))[1] == first
+    first = sweep(table, networks[1:2], tmp_path / "a", Here(seed=1))[1]
+    assert sweep(table, networks[1:2], tmp_path / "b", Here(seed=2))[1] == first
     assert {"done", "pruned"} <= {p["state"] for p in first}
 
 
@@ -134,14 +110,14 @@ def test_other_searches_prune_the_same_points_in_any_order(
 def test_a_database_without_rungs_is_resumed(networks: list[Network], tmp_path: Path) -> None:
     """A file of the format before there were rungs: its results count, and its sweeps stay what they were."""
     table = {"base": "tiny", "axes": {"queue_depth": [4, 8]}, "objective": {"minimise": ["cycles", "lut"]}}
-    _, before = sweep(table | {"search": {"prune": False}}, networks[1:2], tmp_path, Workers())
+    _, before = sweep(table | {"search": {"prune": False}}, networks[1:2], tmp_path, Here(seed=0))
     with sqlite3.connect(tmp_path / FILE) as database:
         database.execute("drop table rung")
-    workers = Workers()
+    workers = Here(seed=0)
     _, points = sweep(table, networks[1:2], tmp_path, workers)
     assert "cycles" not in workers.kinds and "rung" in workers.kinds
     assert front(points) == front(before)
-    assert sweep(table | {"search": {"prune": False}}, networks[1:2], tmp_path, Workers(most=0))[1] == before
+    assert sweep(table | {"search": {"prune": False}}, networks[1:2], tmp_path, Here(seed=0, most=0))[1] == before
 
 
 def test_what_cannot_be_pruned() -> None:

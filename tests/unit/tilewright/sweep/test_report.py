@@ -17,6 +17,7 @@ from PIL import Image
 
 from tests.common import needs
 from tests.common.paths import ROOT
+from tests.unit.tilewright.sweep.here import Here
 from tilewright.cli import cli
 from tilewright.sweep import Database, load_space
 from tilewright.sweep import worker as evaluation
@@ -42,17 +43,6 @@ prune = false
 [objective]
 minimise = ["cycles", "lut"]
 """
-
-
-class Here:
-    """Computes the tasks of a sweep in this process."""
-
-    def run(self, tasks: list[Any]) -> Iterator[tuple[Any, dict[str, Any]]]:
-        for task in tasks:
-            yield task, evaluation.evaluate(task.job)
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.fixture(scope="module")

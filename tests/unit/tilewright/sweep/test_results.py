@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from click.testing import CliRunner
 
 import tilewright as tw
 from tests.common.paths import ROOT
+from tests.unit.tilewright.sweep.here import Here, loaded
 from tilewright.api.compilation import compile_program
 from tilewright.cli import cli
 from tilewright.energy.events import EVENTS
@@ -22,7 +22,6 @@ from tilewright.fpga.zynq.boards import ZYNQ_BOARDS
 from tilewright.isa.config import PRESETS
 from tilewright.measure.explain import explain
 from tilewright.sweep import Database, resolve, run, search, worker
-from tilewright.sweep.dispatch import Task
 from tilewright.sweep.expressions import SpaceError
 from tilewright.sweep.networks import Network
 from tilewright.sweep.options import SweepOptions
@@ -44,25 +43,9 @@ NETWORKS = {
 }
 
 
-class Here:
-    """Does the tasks in this process; counts them."""
-
-    def __init__(self) -> None:
-        self.tasks: list[Task] = []
-
-    def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, dict[str, Any]]]:
-        for task in tasks:
-            self.tasks.append(task)
-            yield task, worker.evaluate(task.job)
-
-    def close(self) -> None: ...
-
-
 @pytest.fixture(scope="module")
 def networks() -> list[Network]:
-    found = [Network(name, network.content) for name, network in zip(NETWORKS, resolve([*NETWORKS.values()]))]
-    worker.Models({n.digest: n.content for n in found}).setup(None)
-    return found
+    return loaded(NETWORKS)
 
 
 def sweep(
