@@ -145,11 +145,8 @@ def _key(context: Context, layers: Sequence[Layer], first: int, stays: list[Stay
     These have layers of equal shape that find ACT in the same state.
     """
     shapes, numbers = together(context.plans.shapes, layers)
-    alive = [
-        (numbers.get(stay.view.buffer), stay.border, stay.fill, stay.rows, stay.start, stay.view.n * stay.view.cb)
-        for stay in stays
-        if stay.first < first + len(layers) and stay.last >= first
-    ]
+    end = first + len(layers)
+    alive = [stay.place_key(numbers) for stay in stays if stay.first < end and stay.last >= first]
     return shapes, tuple(alive)
 
 

@@ -205,10 +205,7 @@ class StepProblem:
         for stay in schedule.stays:
             if stay.first < end and stay.last >= start:
                 life = max(-1, stay.first - start), min(len(layers), stay.last - start)
-                planes = stay.view.n * stay.view.cb
-                stays.append(
-                    (numbers.get(stay.view.buffer), *life, stay.border, bool(stay.fill), stay.rows, stay.start, planes)
-                )
+                stays.append((*life, *stay.place_key(numbers)))
         return shapes, tuple((len(unit.layers), unit.step) for unit in units), tiles, tuple(stays)
 
     def _measure(self, units: list[LayerGroup], schedule: Schedule, start: int) -> Measured:

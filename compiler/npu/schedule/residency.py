@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.geometry import Border
@@ -34,6 +35,14 @@ class Stay:
     first: int
     last: int
     start: int = 0
+
+    def place_key(self, numbers: Mapping[str, int]) -> tuple[Any, ...]:
+        """Returns a key that is equal for tensors that lie in ACT alike, where buffers have these numbers.
+
+        Of the padding's value only counts whether it is 0.
+        """
+        planes = self.view.n * self.view.cb
+        return numbers.get(self.view.buffer), self.border, bool(self.fill), self.rows, self.start, planes
 
     def settle(self, context: Context) -> None:
         """Reserves its rows of ACT.
