@@ -6,9 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_RECURRENT = ("LSTM", "GRU", "RNN")
+_WHOLE = ("LSTM", "GRU", "RNN")
 _BEHIND_PRODUCT = ("IntegerLSTM", "DynamicQuantizedLSTM")
 _GATES_OF_LSTM = 4
+#: Ops whose every step reads the state that the one before made.
+RECURRENT = (*_WHOLE, *_BEHIND_PRODUCT)
 
 
 def macs_of(op: str, attrs: Mapping[str, Any], shapes: Sequence[tuple[int, ...]], size: int) -> int:
@@ -30,7 +32,7 @@ def macs_of(op: str, attrs: Mapping[str, Any], shapes: Sequence[tuple[int, ...]]
             return size * shapes[0][0 if attrs.get("transA") else 1]
         case "Einsum" if len(shapes) > 1:
             return _of_einsum(str(attrs["equation"]), shapes)
-    if op in _RECURRENT:  # every step multiplies its inputs by W and its state by R, both with all gates
+    if op in _WHOLE:  # every step multiplies its inputs by W and its state by R, both with all gates
         return shapes[0][0] * shapes[0][1] * (math.prod(shapes[1]) + math.prod(shapes[2]))
     if op in _BEHIND_PRODUCT:
         steps, batch, hidden = attrs["shape"]
