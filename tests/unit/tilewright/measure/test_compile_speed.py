@@ -44,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_every_network_of_the_folder(folder: Path) -> None:
+def test_every_network_of_the_folder(folder: Path, empty_cache: Path) -> None:
     before = sorted((cache_folder() / "programs").glob("*"))
     done = CliRunner().invoke(cli, ["bench", "--compile", "--runs", "1", "--config", "small", "--json", "-"])
     assert done.exit_code == 0, done.output
