@@ -69,9 +69,9 @@ class Emitter:
     def work(self) -> dict[Engine, int]:
         """The work of this step by engine, in steps or bus cycles; if work is only counted, since `forget_work`."""
         if not self.dry:
-            return assembler.count_work(self.machine, self.tape)
+            return assembler.count_work(self.machine, array("q", self.tape.tobytes()))
         if self._tape:
-            for engine, work in assembler.count_work(self.machine, _as_array(self._tape)).items():
+            for engine, work in assembler.count_work(self.machine, array("q", self._tape)).items():
                 self._work[engine] += work
             self._tape.clear()
         return self._work

@@ -178,6 +178,7 @@ class TilePlans(dict[Hashable, TilePlan[Any]]):
         self.measured: dict[Hashable, Any] = {}
         self.counted: dict[Hashable, Any] = {}
         self._searched: dict[Hashable, list[tuple[int, TilePlan[Any]]]] = {}
+        self._full: dict[Hashable, int] = {}
 
     def keep(self, what: Hashable, budget: int, plan: TilePlan[Any]) -> None:
         """Adds the plan of a layer for a budget of ACT rows.
@@ -189,6 +190,14 @@ class TilePlans(dict[Hashable, TilePlan[Any]]):
         """
         self[what, budget] = plan
         self._searched.setdefault(what, []).append((budget, plan))
+
+    def keep_full(self, what: Hashable, budget: int) -> None:
+        """Notes that no plan of a layer (`what`) fits a budget of ACT rows."""
+        self._full[what] = max(budget, self._full.get(what, -1))
+
+    def full(self, what: Hashable, budget: int) -> bool:
+        """Returns True if no plan of a layer (`what`) fits a budget of ACT rows, as far as that was noted."""
+        return budget <= self._full.get(what, -1)
 
     def for_larger_budget(self, what: Hashable, budget: int) -> TilePlan[Any] | None:
         """Returns a plan found for a larger budget of ACT rows that takes no more than `budget`; None if there is none.

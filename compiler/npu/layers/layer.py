@@ -228,8 +228,9 @@ class Layer(ABC):
             if wanted is not None:
                 plan = plan_of(self.plans(context, budget, span, every=True), wanted)
             if plan is None:
-                last = deque(self.plans(context, budget, span), maxlen=1)
+                last = deque(() if context.plans.full(what, budget) else self.plans(context, budget, span), maxlen=1)
                 if not last:
+                    context.plans.keep_full(what, budget)
                     raise ScratchpadFull(f"{self.name}: no tile fits")
                 plan = last.pop()
             context.plans.keep(what, budget, plan)

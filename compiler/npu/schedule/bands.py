@@ -267,17 +267,17 @@ def _plane(rows: int, banks: int) -> int:
 
 
 def _sample_bands(context: Context, group: LayerGroup, bands: list[BandRows], totals: list[LayerWork]) -> None:
-    """Counts the work of all bands by emitting at most four: the third stands for the bands up to the last."""
+    """Counts the work of all bands by emitting at most three: the second stands for the bands up to the last."""
     work = context.emitter.work
     images = group.layers[-1].output.n
     start = dict(work)
     for index, band in enumerate(bands):
-        if 3 <= index < len(bands) - 1:
+        if 2 <= index < len(bands) - 1:
             continue
         before = dict(work)
         _emit_band(context, group, 0, band, totals)
-        if index == 2:
-            more = max(0, len(bands) - 4)
+        if index == 1:
+            more = max(0, len(bands) - 3)
             for engine in work:
                 work[engine] += more * (work[engine] - before[engine])
             for total in totals:
