@@ -12,6 +12,7 @@ import pickle
 import signal
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Hashable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -19,32 +20,16 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.common.quiet import line_of
-from tilewright.compiler.errors import CompileError
-from tilewright.compiler.npu.schedule.decisions import Decisions, decisions_of, schedule_of
+from tilewright.compiler.npu.schedule.decisions import Decisions
+from tilewright.compiler.npu.schedule.descent import Question, cost_of
 from tilewright.compiler.npu.schedule.problem import StepProblem
-from tilewright.compiler.npu.schedule.search import Policy, make_schedule
+from tilewright.compiler.npu.schedule.windows import Window
 from tilewright.tuning.objective import IN_CYCLES, IN_MICROJOULES, Figures
-
-#: Layers first..end-1 of a step.
-Span = tuple[int, int]
 
 
 def fits(step: StepProblem, decisions: Decisions) -> bool:
     """Returns True if the step can be emitted so; nothing is measured."""
     return math.isfinite(cost_of(step.measured_by(lambda *image: 0), decisions))
-
-
-def cost_of(step: StepProblem, decisions: Decisions, span: Span | None = None) -> float:
-    """Returns the cost of the step, or of the units that make up `span` alone; infinite if the decisions do not fit."""
-    try:
-        schedule = schedule_of(step, decisions)
-    except CompileError:
-        return math.inf
-    units = None
-    if span is not None:
-        starts = decisions.starts()
-        units = starts.index(span[0]), starts.index(span[1])
-    return step.cost(schedule, units)
 
 
 def figures_of(step: StepProblem, decisions: Decisions) -> Figures:
@@ -90,25 +75,26 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _cost(decisions: Decisions, span: Span | None) -> float:
+def _cost(decisions: Decisions, window: Window | None) -> float:
     assert _step is not None
-    return cost_of(_step, decisions, span)
-
-
-def _default(policy: Policy) -> Decisions:
-    assert _step is not None
-    return decisions_of(make_schedule(_step, policy))
+    return cost_of(_step, decisions, window)
 
 
 class Evaluator:
-    """Measures schedules of a step; equal questions are asked once.
+    """Measures schedules of a step until the time is over; equal questions are asked once.
 
     Args:
-        jobs: processes; with 1 everything happens in this one.
+        step: the step.
+        jobs: number of processes; with 1 everything happens in this one.
+        end: when the time is over, as `time.monotonic` has it.
+
+    Attributes:
+        count: number of measurements.
     """
 
-    def __init__(self, step: StepProblem, jobs: int) -> None:
-        self.step, self.jobs = step, jobs
+    def __init__(self, step: StepProblem, jobs: int, end: float = math.inf) -> None:
+        self.step, self.jobs, self.end = step, jobs, end
+        self._began = time.monotonic()
         self.count = 0
         self._known: dict[Hashable, float] = {}
         self._pool: ProcessPoolExecutor | None = None
@@ -124,10 +110,20 @@ class Evaluator:
                 process.kill()
             self._pool.shutdown(cancel_futures=True)
 
-    def costs(self, questions: Sequence[tuple[Decisions, Span | None]]) -> list[float]:
-        """Returns `cost_of` of each (decisions, span)."""
+    @property
+    def used(self) -> float:
+        """The fraction of the time that is used."""
+        return min(1.0, (time.monotonic() - self._began) / max(1e-9, self.end - self._began))
+
+    @property
+    def over(self) -> bool:
+        """True when the time is over."""
+        return time.monotonic() >= self.end
+
+    def costs(self, questions: Sequence[Question]) -> list[float]:
+        """Returns the costs of schedules, or of windows of them; infinite where a schedule does not fit."""
         keys = [_key(*question) for question in questions]
-        new = [i for i, key in enumerate(keys) if key not in self._known and key not in keys[:i]]
+        new = [*{key: i for i, key in enumerate(keys) if key not in self._known}.values()]
         self.count += len(new)
         asked = [questions[i] for i in new]
         if self._pool is not None and len(asked) > 1:
@@ -137,18 +133,15 @@ class Evaluator:
         self._known |= dict(zip([keys[i] for i in new], found))
         return [self._known[key] for key in keys]
 
-    def defaults(self, options: Sequence[Policy]) -> list[Decisions]:
-        """Decisions of the compiler under some policies."""
-        if self._pool is not None and len(options) > 1:
-            return list(self._pool.map(_default, options))
-        return [decisions_of(make_schedule(self.step, policy)) for policy in options]
+    def cost(self, decisions: Decisions) -> float:
+        """Returns the cost of the step by a schedule, infinite if it does not fit."""
+        return self.costs([(decisions, None)])[0]
 
 
-def _key(decisions: Decisions, span: Span | None) -> Hashable:
-    """The cache key of a measurement: the decisions within the span, and all that stays in ACT (it may be alive)."""
-    if span is None:
+def _key(decisions: Decisions, window: Window | None) -> Hashable:
+    """Returns what a measurement depends on: decisions in the window, and all that stays in ACT, as it may be alive."""
+    if window is None:
         return decisions
-    first, end = span
-    inside = tuple(u for u, at in zip(decisions.units, decisions.starts()) if first <= at < end)
-    tiles = tuple(t for t in decisions.tiles if first <= t[0] < end)
-    return span, inside, tiles, decisions.stays
+    units = tuple(u for u, at in zip(decisions.units, decisions.starts()) if window.first <= at < window.end)
+    tiles = tuple(t for t in decisions.tiles if window.first <= t[0] < window.end)
+    return window, units, tiles, decisions.stays

@@ -161,8 +161,8 @@ class TilePlans(dict[Hashable, TilePlan[Any]]):
         shapes: shapes of layers by `id`, see `tilewright.compiler.npu.schedule.shape`.
         recorded, recorded_numbers: recorded tile programs, see `tilewright.compiler.npu.emit.recording`, and the
             numbers in all of them.
-        measured: measured costs of units of layers, by the cost function and the layers' shapes, see
-            `tilewright.compiler.npu.schedule.problem`.
+        measured, simulated: measured costs of units of layers, by the cost function and the layers' shapes, see
+            `tilewright.compiler.npu.schedule.problem`, and the instructions of all that were measured.
         counted: work of layers that are only counted, see `tilewright.compiler.npu.schedule.counting`.
     """
 
@@ -176,6 +176,7 @@ class TilePlans(dict[Hashable, TilePlan[Any]]):
         self.recorded: dict[Hashable, Any] = {}
         self.recorded_numbers = 0
         self.measured: dict[Hashable, Any] = {}
+        self.simulated = 0
         self.counted: dict[Hashable, Any] = {}
         self._searched: dict[Hashable, list[tuple[int, TilePlan[Any]]]] = {}
         self._full: dict[Hashable, int] = {}

@@ -1,21 +1,19 @@
 """Decisions: a schedule as plain numbers, without the layers it was decided for.
 
-A schedule that a long search has found is saved in this form, sent to others, and applied again to the same layers.
+A search changes them one by one. A schedule that a long search has found is saved in this form, sent to others, and
+applied again to the same layers.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
+import itertools
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from tilewright.compiler.errors import CompileError
-from tilewright.compiler.npu.layers.layer import readers
-from tilewright.compiler.npu.schedule.bands import LayerGroup, group_of
-from tilewright.compiler.npu.schedule.channels import channel_group
 from tilewright.compiler.npu.schedule.problem import Schedule, StepProblem
-from tilewright.compiler.npu.schedule.residency import Stay, resident_candidates
 from tilewright.compiler.npu.schedule.shape import shape_of
 from tilewright.isa.timing import DEFAULT_MEMORY
 
@@ -59,10 +57,36 @@ class Decisions:
 
     def starts(self) -> list[int]:
         """Returns the number of each unit's first layer, and of the layer after the last."""
-        found = [0]
-        for count, _ in self.units:
-            found.append(found[-1] + count)
-        return found
+        return [*itertools.accumulate((count for count, _ in self.units), initial=0)]
+
+    def tiled(self, layer: int, tile: tuple[int, ...] | None) -> Decisions:
+        """Returns the decisions with another tiling of a layer, None for the one that the estimate prefers."""
+        tiles = {number: kept for number, kept in self.tiles if number != layer}
+        if tile is not None:
+            tiles[layer] = tile
+        return replace(self, tiles=tuple(sorted(tiles.items())))
+
+    def regrouped(self, first: int, units: Sequence[tuple[int, int]]) -> Decisions | None:
+        """Returns the decisions with other units from layer `first` on; None where other units begin or end.
+
+        Layers of new groups have no tilings of their own, and tensors between them do not stay in ACT besides.
+        """
+        starts, end = self.starts(), first + sum(count for count, _ in units)
+        if first not in starts or end not in starts:
+            return None
+        at, behind = starts.index(first), starts.index(end)
+        old = {*zip(starts[at:behind], self.units[at:behind])}
+        fused: set[int] = set()
+        between: set[int] = set()
+        for start, unit in zip(itertools.accumulate((count for count, _ in units), initial=first), units):
+            if unit[0] > 1 and (start, unit) not in old:
+                fused |= {*range(start, start + unit[0])}
+            between |= {*range(start, start + unit[0] - 1)}
+        return Decisions(
+            tuple(stay for stay in self.stays if stay[0] not in between),
+            (*self.units[:at], *units, *self.units[behind:]),
+            tuple(tile for tile in self.tiles if tile[0] not in fused),
+        )
 
 
 def decisions_of(schedule: Schedule) -> Decisions:
@@ -78,34 +102,26 @@ def schedule_of(problem: StepProblem, decisions: Decisions) -> Schedule:
     Raises:
         CompileError: the decisions are for other layers or another machine.
     """
-    config, layers, outside = problem.config, problem.layers, problem.outside
-    able = {stay.first: stay for stay in resident_candidates(layers, outside)}
-    stays: list[Stay] = []
+    layers = len(problem.layers)
+    stays = []
     for first, start in decisions.stays:
-        if first not in able or not 0 <= start <= config.act_rows - able[first].rows:
+        stay = problem.able.get(first)
+        if stay is None or not 0 <= start <= problem.config.act_rows - stay.rows:
             raise CompileError(f"layer {first} cannot leave its output in ACT from row {start}")
-        stays.append(replace(able[first], start=start))
-    held = {stay.view.buffer for stay in stays}
-    read_by = readers(layers)
-    units: list[LayerGroup] = []
-    at = 0
+        stays.append(replace(stay, start=start))
+    held = {first for first, _ in decisions.stays}
+    units, at = [], 0
     for count, step in decisions.units:
-        part = layers[at : at + count]
-        if count < 1 or len(part) < count:
-            raise CompileError(f"the decisions are for other layers than these {len(layers)}")
-        if count == 1:
-            units.append(LayerGroup((part[0],)))
-        else:
-            make = group_of if step else functools.partial(channel_group, config)
-            group = make(layers, at, count, read_by, outside)
-            fits = group is not None and (step == 0 or (step > 0 and step in group.steps([step])))
-            if group is None or not fits or any(p.output.buffer in held for p in part[:-1]):
-                how = f"{step} rows at a time" if step else "by channels"
-                raise CompileError(f"layers {at}..{at + count - 1} cannot run {how}")
-            units.append(replace(group, step=step))
+        if count < 1 or at + count > layers:
+            raise CompileError(f"the decisions are for other layers than these {layers}")
+        unit = problem.unit(at, count, step)
+        if unit is None or not held.isdisjoint(range(at, at + count - 1)):
+            how = f"{step} rows at a time" if step else "by channels"
+            raise CompileError(f"layers {at}..{at + count - 1} cannot run {how}")
+        units.append(unit)
         at += count
-    if at != len(layers) or any(not 0 <= layer < at for layer, _ in decisions.tiles):
-        raise CompileError(f"the decisions are for other layers than these {len(layers)}")
+    if at != layers or any(not 0 <= layer < at for layer, _ in decisions.tiles):
+        raise CompileError(f"the decisions are for other layers than these {layers}")
     return Schedule(stays, units, dict(decisions.tiles))
 
 

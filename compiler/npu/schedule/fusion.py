@@ -16,10 +16,11 @@ from tilewright.compiler.npu.emit.context import ConstantPool, Context
 from tilewright.compiler.npu.emit.emitter import Emitter
 from tilewright.compiler.npu.emit.plan import BandedWork
 from tilewright.compiler.npu.emit.scratch import ScratchpadFull
-from tilewright.compiler.npu.layers.layer import Layer, readers
+from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.schedule import channels
-from tilewright.compiler.npu.schedule.bands import LayerGroup, emit_group, group_of
+from tilewright.compiler.npu.schedule.bands import LayerGroup, emit_group
 from tilewright.compiler.npu.schedule.parts import emit_part
+from tilewright.compiler.npu.schedule.problem import StepProblem
 from tilewright.compiler.npu.schedule.residency import Stay, outside_groups
 from tilewright.compiler.npu.schedule.shape import together
 from tilewright.isa.instructions import Engine
@@ -50,12 +51,15 @@ class Candidate(NamedTuple):
     key: Hashable
     estimate: float
 
+    @property
+    def unit(self) -> tuple[int, int]:
+        """The number of layers, and the rows of the last output per band."""
+        return len(self.group.layers), self.group.step
+
 
 def candidates(
-    context: Context,
-    layers: list[Layer],
+    problem: StepProblem,
     stays: list[Stay],
-    outside: set[str],
     estimate: Callable[[BandedWork], float],
     longest: int,
     chunks: bool = False,
@@ -63,15 +67,13 @@ def candidates(
     """Returns all candidates, by the number of their last layer.
 
     Args:
-        context: the emission.
-        layers: the layers of the step.
+        problem: the step.
         stays: tensors that stay in ACT.
-        outside: buffers that are read outside the step.
         estimate: returns the estimated cycles of a group.
         longest: largest number of layers in a group.
         chunks: True to include groups by channels of which only a measurement can tell whether they pay.
     """
-    read_by = readers(layers)
+    context, layers = problem.dry_context(), problem.layers
     held = {s.view.buffer for s in stays}
     found = []
     for end in range(1, len(layers) + 1):
@@ -81,7 +83,7 @@ def candidates(
         for first in range(end - 2, max(-1, end - 1 - longest), -1):
             if layers[first].output.buffer in held:
                 break
-            group = group_of(layers, first, end - first, read_by, outside)
+            group = problem.group(first, end - first, by_channel=False)
             if group is None:
                 continue
             key, steps = _work_of_group(context, group, first, stays)
@@ -89,7 +91,7 @@ def candidates(
                 banded = replace(group, step=work.step)
                 options.append(Candidate(first, banded, (key, work.step), estimate(work)))
         for first in range(end - 2, max(-1, end - 1 - channels.LONGEST), -1):
-            group = channels.channel_group(context.config, layers, first, end - first, read_by, outside)
+            group = problem.group(first, end - first, by_channel=True)
             if group is not None and (chunks or channels.hides_weights(context.config, group)):
                 key, cycles = _cost(context, group, first, stays)
                 options.append(Candidate(first, group, (key, 0), cycles))
@@ -113,10 +115,8 @@ def cheapest(
 
 
 def choose_groups(
-    context: Context,
-    layers: list[Layer],
+    problem: StepProblem,
     stays: list[Stay],
-    outside: set[str],
     drain: float = 0.25,
     longest: int = 8,
     chunks: bool = False,
@@ -126,16 +126,13 @@ def choose_groups(
     The cycles are infinite if a layer does not fit, and None if `longest` leaves no choice.
 
     Args:
-        context: the emission.
-        layers, stays, outside: as for `candidates`.
+        problem, stays: as for `candidates`.
         drain: share of a tile's drain through VECTOR that the next layer of a band is charged for.
         longest, chunks: as for `candidates`.
     """
     if longest <= 1:
-        return [LayerGroup((layer,)) for layer in layers], None
-    path, cost = cheapest(
-        candidates(context, layers, stays, outside, lambda work: _estimate(work, drain), longest, chunks)
-    )
+        return [LayerGroup((layer,)) for layer in problem.layers], None
+    path, cost = cheapest(candidates(problem, stays, lambda work: _estimate(work, drain), longest, chunks))
     return [candidate.group for candidate in path], cost
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import warnings
@@ -16,10 +17,11 @@ from tilewright.compiler.npu.emit.context import ConstantPool, Context
 from tilewright.compiler.npu.emit.emitter import Emitter
 from tilewright.compiler.npu.emit.plan import TilePlans
 from tilewright.compiler.npu.emit.scratch import ScratchpadFull
-from tilewright.compiler.npu.layers.layer import Layer
-from tilewright.compiler.npu.schedule.bands import LayerGroup
+from tilewright.compiler.npu.layers.layer import Layer, readers
+from tilewright.compiler.npu.schedule.bands import LayerGroup, group_of
+from tilewright.compiler.npu.schedule.channels import channel_group
 from tilewright.compiler.npu.schedule.emission import emit_step
-from tilewright.compiler.npu.schedule.residency import Stay, outside_groups
+from tilewright.compiler.npu.schedule.residency import Stay, outside_groups, resident_candidates
 from tilewright.compiler.npu.schedule.shape import together
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.device import DeviceError
@@ -30,9 +32,6 @@ from tilewright.isa.timing import MemoryTiming
 
 #: Bytes for buffers without a view, and for reads behind a view: rows of operands are padded to tiles.
 _BEYOND = 1 << 20
-#: Cost after a change over cost before, at most, for it to be taken: the constants lie elsewhere in the end, whose
-#: bursts then end elsewhere.
-GAIN = 0.997
 #: (configuration, instruction image, arena bytes) -> exact cycles, or whatever else is to be small. A program that the
 #: machine stops is a `DeviceError`.
 Measure = Callable[[NpuConfig, bytes, int], float]
@@ -69,18 +68,6 @@ class Schedule:
         context.tiles |= {id(layers[number]): tile for number, tile in self.tiles.items()}
 
 
-class Costed(NamedTuple):
-    """A schedule and its measured cost.
-
-    Attributes:
-        schedule: the schedule.
-        cost: its cost, infinite if the step does not fit.
-    """
-
-    schedule: Schedule
-    cost: float
-
-
 class Measured(NamedTuple):
     """The measurement of a program.
 
@@ -98,20 +85,23 @@ _NOTHING = Measured(math.inf, 0)
 
 
 class Budget:
-    """The instructions that a search may measure: it ends when they are used up.
+    """The instructions that a search may measure. Measurements that are known by then take nothing from it.
 
-    Attributes:
-        left: instructions that may still be measured, negative if the last program had more.
+    Args:
+        plans: counts the instructions that are measured.
+        instructions: number of instructions.
+        progress: called with the fraction that is used.
     """
 
-    def __init__(self, instructions: int, progress: Callable[[float], None]) -> None:
-        self.instructions, self.progress = instructions, progress
-        self.left = instructions
+    def __init__(self, plans: TilePlans, instructions: int, progress: Callable[[float], None]) -> None:
+        self.plans, self.instructions, self.progress = plans, instructions, progress
+        self._end = plans.simulated + instructions
 
-    def spend(self, instructions: int) -> None:
-        """Takes instructions from the budget, and reports the fraction that is used."""
-        self.left -= instructions
-        self.progress(1 - max(0, self.left) / self.instructions)
+    def left(self) -> int:
+        """Reports the fraction that is used; returns the rest, negative if the last program had more."""
+        left = self._end - self.plans.simulated
+        self.progress(1 - max(0, left) / max(1, self.instructions))
+        return left
 
 
 @dataclass
@@ -124,7 +114,6 @@ class StepProblem:
         outside: buffers that are read outside the step.
         measure: cost function of schedules; None where they are not measured.
         plans: tilings and costs found so far, for the memory that schedules are made for.
-        budget: the budget that measurements take their instructions from, None without a limit.
     """
 
     config: NpuConfig
@@ -132,12 +121,49 @@ class StepProblem:
     outside: set[str]
     measure: Measure | None = None
     plans: TilePlans = field(default_factory=TilePlans)
-    budget: Budget | None = None
 
     @property
     def memory(self) -> MemoryTiming:
         """Timing of the memory that schedules are made for."""
         return self.plans.memory
+
+    @functools.cached_property
+    def readers(self) -> dict[str, list[int]]:
+        """The numbers of the layers that read each buffer."""
+        return readers(self.layers)
+
+    @functools.cached_property
+    def able(self) -> dict[int, Stay]:
+        """The tensors that could stay in ACT, without a place, by the number of the layer that makes them."""
+        return {stay.first: stay for stay in resident_candidates(self.layers, self.outside)}
+
+    @functools.cached_property
+    def _groups(self) -> dict[tuple[int, int, bool], LayerGroup | None]:
+        return {}
+
+    def group(self, at: int, count: int, by_channel: bool) -> LayerGroup | None:
+        """Returns layers at..at+count-1 as a group without a number of rows per band, None if they cannot be one."""
+        key = at, count, by_channel
+        if key not in self._groups:
+            if by_channel:
+                found = channel_group(self.config, self.layers, at, count, self.readers, self.outside)
+            else:
+                found = group_of(self.layers, at, count, self.readers, self.outside)
+            self._groups[key] = found
+        return self._groups[key]
+
+    def unit(self, at: int, count: int, step: int) -> LayerGroup | None:
+        """Returns layers at..at+count-1 as a unit of a schedule, None if they cannot be one.
+
+        Args:
+            step: rows of the last output per band; 0 for a single layer and for a group by channels.
+        """
+        if count == 1 or step < 0:
+            return LayerGroup((self.layers[at],)) if count == 1 else None
+        group = self.group(at, count, by_channel=not step)
+        if group is None or (step and step not in group.steps([step])):
+            return None
+        return replace(group, step=step)
 
     def fresh(self) -> StepProblem:
         """Returns the same problem without tilings and costs found so far."""
@@ -146,15 +172,6 @@ class StepProblem:
     def measured_by(self, measure: Measure | None) -> StepProblem:
         """Returns the same problem with another cost function; both find their tilings together."""
         return replace(self, measure=measure)
-
-    def budgeted(self, instructions: int, progress: Callable[[float], None]) -> tuple[StepProblem, Budget]:
-        """Returns the same problem with a budget of instructions, and the budget.
-
-        Args:
-            progress: called with the fraction of the budget that is used.
-        """
-        budget = Budget(instructions, progress)
-        return replace(self, budget=budget), budget
 
     def dry_context(self) -> Context:
         """Returns a context that only counts the work of engines."""
@@ -188,8 +205,7 @@ class StepProblem:
         found = self.plans.measured.get(key)
         if found is None:
             found = self.plans.measured[key] = self._measure(units, schedule, start)
-        if self.budget is not None:
-            self.budget.spend(found.instructions)
+            self.plans.simulated += found.instructions
         return found
 
     def _key(self, units: list[LayerGroup], schedule: Schedule, start: int) -> Hashable:

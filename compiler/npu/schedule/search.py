@@ -1,37 +1,40 @@
-"""Schedule search over whole NPU steps, by exact cycles.
+"""The search for the schedule of an NPU step, by exact cycles.
 
-A policy sets the share of ACT for residents, the charge of a fused group for hand-overs, and the largest group;
-residency and fusion follow from it by estimates. With effort 2 and 3 several policies are emitted and their cycles
-measured by a cost function of the caller (the cycle-level simulator), in parallel.
+It begins with the schedules that follow from policies by estimates, and goes on from the best of them by moves: those
+that promise most, and with more effort all others.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-import os
-import pickle
-import sys
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from tilewright.common.errors import TilewrightError
-from tilewright.common.processes import Command, Outcome, processors, run_all
-from tilewright.compiler.npu.emit.scratch import ScratchpadFull
 from tilewright.compiler.npu.layers.layer import Layer
-from tilewright.compiler.npu.schedule.comparison import compared
+from tilewright.compiler.npu.schedule.decisions import decisions_of, schedule_of
+from tilewright.compiler.npu.schedule.descent import Budgeted, Descent, Found, cost_of
 from tilewright.compiler.npu.schedule.emission import emit_step
 from tilewright.compiler.npu.schedule.fusion import choose_groups
-from tilewright.compiler.npu.schedule.problem import Costed, Schedule, StepProblem
+from tilewright.compiler.npu.schedule.moves import Move
+from tilewright.compiler.npu.schedule.problem import Budget, Measure, Schedule, StepProblem
+from tilewright.compiler.npu.schedule.promising import group_moves, keep_moves, tile_moves
 from tilewright.compiler.npu.schedule.residency import choose_residents
 from tilewright.isa.config import NpuConfig
+from tilewright.isa.device import DeviceError
 
-#: Up to this many policies are measured in-process; more go to workers.
-_MOST_IN_PROCESS = 3
 #: Cost that a policy with groups by channels may have over that of others at first: there are fewer tiles to choose
 #: from later.
 _CHANNELS_MARGIN = 0.99
+#: Instructions that may be measured for tiles, for tensors in ACT, for groups, and by effort for all other moves.
+INSTRUCTIONS = (400_000, 80_000, 80_000)
+MORE = (0, 0, 400_000, 4_000_000)
+#: Tilings of a layer that are measured, by effort: the least, and the most where a step has so few instructions that
+#: this many measure them in all layers.
+TILES = ((0, 0), (3, 12), (8, 12), (16, 16))
+#: Largest cost of a step whose tiles are measured, by effort: for longer steps it takes too long.
+LONGEST = (0, 600_000, 20_000_000, 200_000_000)
 
 
 @dataclass(frozen=True)
@@ -53,16 +56,7 @@ class Policy:
 
 def policies(effort: int) -> list[Policy]:
     """Returns the policies an effort tries; the first is the default."""
-    if effort <= 0:
-        return [Policy(longest=1)]
-    found = [Policy(), Policy(chunks=True)]
-    if effort >= 2:
-        found += [Policy(share, drain) for share in (0.35, 0.6, 0.8) for drain in (0.0, 0.25, 1.0)]
-        found.append(Policy(longest=1))
-    if effort >= 3:
-        grid = itertools.product((0.2, 0.45, 0.7, 0.9), (0.0, 0.12, 0.5), (3, 5, 8))
-        found += [Policy(*values) for values in grid]
-    return list(dict.fromkeys(found))
+    return [Policy(), Policy(chunks=True)] if effort > 0 else [Policy(longest=1)]
 
 
 def misfits(config: NpuConfig, layers: list[Layer]) -> dict[str, str]:
@@ -82,9 +76,7 @@ def make_schedule(problem: StepProblem, policy: Policy) -> Schedule:
     """
     for tried in (policy, replace(policy, share=policy.share / 2), Policy(policy.share / 2, longest=1)):
         stays = choose_residents(problem.config, problem.layers, problem.outside, tried.share)
-        units, cost = choose_groups(
-            problem.dry_context(), problem.layers, stays, problem.outside, tried.drain, tried.longest, tried.chunks
-        )
+        units, cost = choose_groups(problem, stays, tried.drain, tried.longest, tried.chunks)
         if cost == math.inf:
             continue
         if cost is None:  # nobody has looked at the layers yet
@@ -96,68 +88,74 @@ def make_schedule(problem: StepProblem, policy: Policy) -> Schedule:
     return Schedule.plain(problem.layers)
 
 
-def measure_policy(problem: StepProblem, policy: Policy) -> float:
-    """Returns the cost of a step under a policy, infinite if it does not fit."""
-    alone = problem.fresh()
-    try:
-        schedule = make_schedule(alone, policy)
-    except (ScratchpadFull, TilewrightError):
-        return math.inf
-    return alone.cost(schedule)
-
-
-def search(
-    problem: StepProblem, effort: int, progress: Callable[[float], None] = lambda done: None
-) -> tuple[Schedule, float | None]:
-    """Returns the best schedule of a step that `effort` finds, and its cost if it was measured here, else None.
-
-    Without a cost function the default policy is used.
+def search(problem: StepProblem, effort: int, progress: Callable[[float], None] = lambda done: None) -> Schedule:
+    """Returns the best schedule of a step that `effort` finds; without a cost function that of the default policy.
 
     Args:
         problem: the step.
         effort: search effort, 0 to 3.
         progress: called with the fraction done.
+
+    Raises:
+        RuntimeError: no schedule makes a program that the machine runs.
     """
     options = policies(effort)
     if len(options) == 1 or problem.measure is None:
-        return make_schedule(problem, options[0]), None
-    if len(options) <= _MOST_IN_PROCESS:
-        found = [make_schedule(problem, policy) for policy in options]
-        if all(schedule == found[0] for schedule in found[1:]):
-            return found[0], None
-        first = Costed(found[0], problem.cost(found[0]))
-        measured = [first, *(compared(problem, first, schedule) for schedule in found[1:])]
-        margins = [_CHANNELS_MARGIN if policy.chunks else 1 for policy in options]
-        return min(zip(measured, margins, strict=True), key=lambda one: one[0].cost / one[1])[0]
-    workers = min(processors(), len(options))
-    shares = [options[i::workers] for i in range(workers)]
-    costs = _in_processes(problem, shares, lambda count: progress(count / len(shares)))
-    best = min(options, key=lambda policy: costs[policy])
-    return make_schedule(problem, best), costs[best]
+        return make_schedule(problem, options[0])
+    best = _searched(problem, effort, progress)
+    if best.cost < math.inf:
+        return schedule_of(problem, best.decisions)
+    plain = Schedule.plain(problem.layers)
+    problem.measured_by(_internal_fault_on_stop(problem.measure)).cost(plain)
+    return plain
 
 
-def _in_processes(problem: StepProblem, shares: list[list[Policy]], done: Callable[[int], None]) -> dict[Policy, float]:
-    """Returns the costs of policies, measured in a process for each share (in this one if none can be started).
+def _searched(problem: StepProblem, effort: int, progress: Callable[[float], None]) -> Found:
+    """Returns the best schedule that is found, with its exact cost."""
+    start = _start(problem, effort)
+    tiles = TILES[effort] if start.cost <= LONGEST[effort] else (0, 0)
 
-    Args:
-        problem: the step.
-        shares: policies of each process.
-        done: called with the number of processes that have ended.
-    """
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    arguments = [sys.executable, "-m", "tilewright.compiler.npu.schedule.worker"]
-    jobs = [Command(arguments, pickle.dumps((problem.fresh(), share)), environment) for share in shares]
-    costs: dict[Policy, float] = {}
-    try:
-        outcomes: list[Outcome | None] = [*run_all(jobs, len(jobs), done)]
-    except OSError:
-        outcomes = [None] * len(shares)
-    for share, outcome in zip(shares, outcomes):
-        if outcome is not None and outcome.status == 0:
-            found, said = pickle.loads(outcome.output)
-            costs |= found
-            for text in said:
-                warnings.warn(text, RuntimeWarning, stacklevel=2)
-        else:
-            costs |= {policy: measure_policy(problem, policy) for policy in share}
-    return costs
+    def budget(part: int) -> Budget:
+        instructions = (*INSTRUCTIONS, MORE[effort])[part]
+        return Budget(problem.plans, instructions, lambda done: progress((part + done) / (len(INSTRUCTIONS) + 1)))
+
+    sources: list[Callable[[Descent, Budget], Iterator[Move]]] = [
+        lambda search, budget: tile_moves(search, *tiles),
+        lambda search, budget: keep_moves(search),
+        group_moves,
+    ]
+    search = Descent(problem, start, Budgeted(problem, budget(0)))
+    for part, source in enumerate(sources):
+        search.evaluator = Budgeted(problem, left := budget(part))
+        search.run(source(search, left))
+        search.settle()
+    # Units that differ were compared so far, whose costs beside others may be a little different.
+    exact = Found(search.best.decisions, cost_of(problem, search.best.decisions))
+    best = min(start, exact, key=attrgetter("cost"))
+    if effort < 2 or best.cost == math.inf:
+        return best
+    search = Descent(problem, best, Budgeted(problem, budget(len(sources))), gain=1)
+    search.descend()
+    return search.best
+
+
+def _start(problem: StepProblem, effort: int) -> Found:
+    """Returns the best schedule that follows from a policy."""
+    found: list[Found] = []
+    for policy in policies(effort):
+        decisions = decisions_of(make_schedule(problem, policy))
+        if all(decisions != other.decisions for other in found):
+            found.append(Found(decisions, cost_of(problem, decisions)))
+    return min(zip(found, (1, _CHANNELS_MARGIN)), key=lambda one: one[0].cost / one[1])[0]
+
+
+def _internal_fault_on_stop(measure: Measure) -> Measure:
+    """Returns a cost function with which a program that the machine stops is an internal fault."""
+
+    def measured(config: NpuConfig, image: bytes, arena_bytes: int) -> float:
+        try:
+            return measure(config, image, arena_bytes)
+        except DeviceError as error:
+            raise RuntimeError(f"no schedule makes a program that runs: {error}") from error
+
+    return measured

@@ -6,7 +6,6 @@ import pytest
 
 from tests.unit.compiler.npu.net import Net
 from tilewright.compiler.errors import CompileError
-from tilewright.compiler.npu.schedule import search
 from tilewright.compiler.npu.schedule.problem import Schedule, StepProblem
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.stages.order import LayerStep, Step, order_steps
@@ -78,20 +77,13 @@ class Stops:
 
 
 @pytest.mark.parametrize("effort", [1, 2])
-def test_schedules_whose_programs_are_stopped_are_left_out(effort: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("stopped", [1, 2])
+def test_schedules_whose_programs_are_stopped_are_left_out(effort: int, stopped: int) -> None:
     """Said once for each; the compile goes on with others, the plain one if need be."""
-    monkeypatch.setattr(search, "_MOST_IN_PROCESS", 99)  # here, not in processes
-    for stopped in range(1, effort + 1):  # the search of effort 1 asks of two programs, and the plain one may be left
-        steps = two_layers()
-        with pytest.warns(RuntimeWarning, match="left out, please report it: SEMAPHORE_OVERFLOW: GEMM at"):
-            schedules = schedule_steps(TINY, steps, CompileOptions(effort=effort), measure=Stops(stopped))
-        verify_schedule(schedules.of[1], layers_of(steps), set())
-
-
-@pytest.mark.medium
-def test_processes_of_the_search_say_what_they_leave_out() -> None:
+    steps = two_layers()
     with pytest.warns(RuntimeWarning, match="left out, please report it: SEMAPHORE_OVERFLOW: GEMM at"):
-        schedule_steps(TINY, two_layers(), CompileOptions(effort=2), measure=Stops(1))
+        schedules = schedule_steps(TINY, steps, CompileOptions(effort=effort), measure=Stops(stopped))
+    verify_schedule(schedules.of[1], layers_of(steps), set())
 
 
 def test_no_schedule_makes_a_program_that_runs() -> None:

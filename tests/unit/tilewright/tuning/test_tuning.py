@@ -18,7 +18,8 @@ from tilewright.api.build import ModelSource, builder
 from tilewright.cli import cli
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.npu.schedule.decisions import Decisions, decisions_of, schedule_of, signature
-from tilewright.compiler.npu.schedule.neighbours import Neighbourhood
+from tilewright.compiler.npu.schedule.descent import cost_of
+from tilewright.compiler.npu.schedule.moves import Neighbourhood
 from tilewright.compiler.npu.schedule.problem import StepProblem
 from tilewright.compiler.npu.schedule.search import Policy, make_schedule
 from tilewright.errors import UsageError
@@ -30,7 +31,7 @@ from tilewright.tuning.apply import Advisor, build_tuned
 from tilewright.tuning.log import Finding, TuningLog, compiler_digest, default_path
 from tilewright.tuning.objective import Figures, Objective, four_digits, program_figures
 from tilewright.tuning.search import tune_step
-from tilewright.tuning.trials import cost_of, figures_of, fits
+from tilewright.tuning.trials import figures_of, fits
 from tilewright.tuning.tune import tune
 
 pytestmark = pytest.mark.slow
@@ -86,9 +87,10 @@ def test_random_moves_keep_the_values(step: StepProblem) -> None:
     decisions, kinds, chance = decisions_of(make_schedule(step, Policy())), set(), random.Random(1)
     for number in range(30):
         move = chance.choice(list(near.moves(decisions)))
-        if not fits(step, move.decisions):
+        after = near.after(decisions, move)
+        if after is None or not fits(step, after):
             continue
-        decisions = move.decisions
+        decisions = after
         kinds.add(move.kind)
         if number % 3 == 0:
             advisor = Advisor({name: decisions}.get)

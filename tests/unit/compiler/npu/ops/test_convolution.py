@@ -7,7 +7,7 @@ import pytest
 
 from tests.reference import quantized_ops
 from tests.unit.compiler.npu.net import Net
-from tests.unit.compiler.npu.schedule.test_refine_tiles import step_of
+from tests.unit.compiler.npu.schedule.steps import step_of
 from tilewright.compiler.npu.emit.geometry import Border
 from tilewright.compiler.pipeline import compile_graph
 from tilewright.isa.config import preset

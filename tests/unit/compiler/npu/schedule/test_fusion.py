@@ -7,9 +7,7 @@ import pytest
 
 from tests.unit.compiler.npu.layers.running import planes
 from tests.unit.compiler.npu.net import Net
-from tests.unit.compiler.npu.schedule.test_refine_tiles import step_of
-from tilewright.compiler.npu.emit.context import ConstantPool, Context
-from tilewright.compiler.npu.emit.emitter import Emitter
+from tests.unit.compiler.npu.schedule.steps import step_of
 from tilewright.compiler.npu.layers.conv import ConvLayer
 from tilewright.compiler.npu.layers.conv_tiling import Phase
 from tilewright.compiler.npu.layers.layer import Post
@@ -32,19 +30,19 @@ def conv(output: str, pad: int = 1, seed: int = 0) -> ConvLayer:
 
 
 def test_layers_of_one_shape_are_looked_at_once() -> None:
-    context = Context(TINY, Emitter(TINY, 0, dry=True), ConstantPool(), dict.fromkeys("xabc", 0))
     same, other = [conv("a"), conv("b", seed=1)], conv("c", pad=0)
     assert same[0].plan_key == same[1].plan_key != other.plan_key
-    units, cost = choose_groups(context, [*same, other], [], set("abc"))
+    problem = StepProblem(TINY, [*same, other], set("abc"))
+    units, cost = choose_groups(problem, [])
     assert [len(unit.layers) for unit in units] == [1, 1, 1]
-    assert len(context.plans.alone) == 2 and len(context.plans) == 2
-    twice, once = context.plans.alone.values()
+    assert len(problem.plans.alone) == 2 and len(problem.plans) == 2
+    twice, once = problem.plans.alone.values()
     assert cost == 2 * twice + once and twice > once
 
 
 def test_no_choice_no_cost() -> None:
-    context = Context(TINY, Emitter(TINY, 0, dry=True), ConstantPool(), {"x": 0, "a": 0})
-    assert choose_groups(context, [conv("a")], [], {"a"}, longest=1)[1] is None and not context.plans.alone
+    problem = StepProblem(TINY, [conv("a")], {"a"})
+    assert choose_groups(problem, [], longest=1)[1] is None and not problem.plans.alone
 
 
 SHORT = PRESETS["small"].with_(name="short of rows", act_rows=1024)
@@ -61,7 +59,7 @@ def four() -> StepProblem:
 
 def every(step: StepProblem) -> list[list[Candidate]]:
     """Returns all candidates of a step, by their last layer."""
-    return candidates(step.dry_context(), step.layers, [], step.outside, closer_estimate, 8)
+    return candidates(step, [], closer_estimate, 8)
 
 
 @pytest.mark.medium

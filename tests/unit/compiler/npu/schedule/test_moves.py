@@ -9,10 +9,10 @@ from random import Random
 import pytest
 
 from tests.unit.compiler.npu.net import Net
-from tests.unit.compiler.npu.schedule.test_refine_tiles import step_of
-from tilewright.compiler.npu.schedule.decisions import Decisions, decisions_of
+from tests.unit.compiler.npu.schedule.steps import step_of
+from tilewright.compiler.npu.schedule.decisions import Decisions, decisions_of, schedule_of
 from tilewright.compiler.npu.schedule.emission import emit_step
-from tilewright.compiler.npu.schedule.neighbours import Move, Neighbourhood
+from tilewright.compiler.npu.schedule.moves import Move, Neighbourhood
 from tilewright.compiler.npu.schedule.problem import Schedule, StepProblem
 from tilewright.compiler.npu.schedule.search import Policy, make_schedule
 from tilewright.isa.config import preset
@@ -40,7 +40,13 @@ def walk(near: Neighbourhood, start: Decisions, count: int) -> Iterator[tuple[De
         moves = list(near.moves(start))
         yield start, moves
         kind = random.choice(sorted({move.kind for move in moves}))
-        start = random.choice([move for move in moves if move.kind == kind]).decisions
+        start = after(near, start, random.choice([move for move in moves if move.kind == kind]))
+
+
+def after(near: Neighbourhood, before: Decisions, move: Move) -> Decisions:
+    found = near.after(before, move)
+    assert found is not None
+    return found
 
 
 def units(of: Decisions) -> dict[int, tuple[int, int]]:
@@ -52,25 +58,33 @@ def units(of: Decisions) -> dict[int, tuple[int, int]]:
 def test_moves_change_what_they_say(step: StepProblem) -> None:
     near, kinds = Neighbourhood(step), set()
     for before, moves in walk(near, decisions_of(Schedule.plain(step.layers)), 60):
-        others = [move.decisions for move in moves if move.kind != "tile"]
-        assert len({before, *others}) == len(others) + 1
+        afters = [after(near, before, move) for move in moves if move.kind != "tile"]
+        assert len({before, *afters}) == len(afters) + 1
         usual = {
-            at: near.tiles(before, at, near.schedule(before).units[n]) for n, at in enumerate(before.starts()[:-1])
+            at: near.tiles(before, at, schedule_of(step, before).units[n]) for n, at in enumerate(before.starts()[:-1])
         }
         for move in moves:
-            after = move.decisions
+            found = after(near, before, move)
             kinds.add(move.kind)
-            assert decisions_of(near.schedule(after)) == after, move  # can run, and nothing of it is left out
-            changed = {n for a, b in ((before, after), (after, before)) for n, _ in set(a.tiles) - set(b.tiles)}
-            changed |= {n for n, unit in units(after).items() if units(before)[n] != unit}
-            if move.kind in ("keep", "release"):  # else what passes between the layers of a group
-                for first, _ in set(before.stays) ^ set(after.stays):
-                    changed |= set(range(first, near.able[first].last + 1))
-            assert (min(changed), max(changed) + 1) == move.span and move.layer in range(*move.span), move
-            if move.kind == "tile":
-                cycles = [cycles for tile, cycles in usual[move.layer] if (move.layer, tile) in after.tiles]
-                least = usual[move.layer][0][1]
-                assert move.estimate in [found / least for found in cycles or [least]]
+            assert decisions_of(schedule_of(step, found)) == found, move  # can run, and nothing of it is left out
+            concerned = {*range(move.layer, move.layer + move.count)}
+            changed = {n for a, b in ((before, found), (found, before)) for n, _ in set(a.tiles) - set(b.tiles)}
+            changed |= {n for n, unit in units(found).items() if units(before)[n] != unit}
+            assert changed <= concerned, move
+            stays = dict(before.stays).keys() ^ dict(found.stays).keys()
+            match move.kind:
+                case "keep":
+                    assert move.layer in dict(found.stays) and move.layer not in dict(before.stays)
+                    assert dict(before.stays).keys() >= stays - {move.layer}  # others may have to leave
+                case "release":
+                    assert stays == {move.layer} and dict(before.stays)[move.layer] >= 0
+                case "tile":
+                    cycles = [cycles for tile, cycles in usual[move.layer] if (move.layer, tile) in found.tiles]
+                    lowest = usual[move.layer][0][1]
+                    assert changed == {move.layer}
+                    assert move.estimate in [cost / lowest for cost in cycles or [lowest]]
+                case _:
+                    assert stays <= concerned and units(found) != units(before)
     assert kinds == KINDS
 
 
@@ -85,9 +99,26 @@ def test_moves_can_be_taken_back(step: StepProblem, kind: str, back: str) -> Non
 
     for before, moves in walk(near, decisions_of(Schedule.plain(step.layers)), 12):
         for move in (m for m in moves if m.kind == kind):
-            assert what(before) in [what(m.decisions) for m in near.moves(move.decisions) if m.kind == back], move
+            there = after(near, before, move)
+            if kind == "keep" and len(there.stays) <= len(before.stays):
+                continue  # another tensor had to leave
+            assert what(before) in [what(after(near, there, m)) for m in near.moves(there) if m.kind == back], move
             taken += 1
     assert taken > 3
+
+
+@pytest.mark.medium
+def test_moves_from_elsewhere(step: StepProblem) -> None:
+    """A move to groups is none where other units begin or end, nor is one that keeps what passes within a group."""
+    near = Neighbourhood(step)
+    plain = decisions_of(Schedule.plain(step.layers))
+    join = next(move for move in near.moves(plain) if move.kind == "join" and move.layer == 1)
+    other = next(move for move in near.moves(plain) if move.kind == "join" and move.layer == 0)
+    joined = after(near, plain, other)
+    assert near.after(joined, join) is None
+    first = other.layer
+    assert first in step.able
+    assert near.after(joined, Move("keep", first, 2)) is None and near.after(plain, Move("keep", first, 2)) is not None
 
 
 @pytest.mark.medium
@@ -112,10 +143,10 @@ def test_tiles_of_a_group_by_channels_are_those_it_runs_with(step: StepProblem) 
     near = Neighbourhood(step)
     for count in (2, 3):
         decisions = Decisions((), ((count, 0), *((1, 0),) * (len(step.layers) - count)))
-        moves = [m.decisions.tiles for m in near.moves(decisions) if m.kind == "tile" and m.layer == 0]
+        moves = [after(near, decisions, m).tiles for m in near.moves(decisions) if m.kind == "tile" and m.layer == 0]
         assert len(moves) > 3
         for ((number, tile),) in moves:
-            schedule = near.schedule(replace(decisions, tiles=((number, tile),)))
+            schedule = schedule_of(step, replace(decisions, tiles=((number, tile),)))
             context = step.fresh().dry_context()
             schedule.use_tiles(context, step.layers)
             emit_step(context, schedule.units, schedule.stays)

@@ -1,4 +1,4 @@
-"""Orders moves by a linear model of their gain, learned while the search runs."""
+"""The ranker: orders moves by a linear model of their gain, which it learns while the search runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from tilewright.compiler.npu.layers.layer import Layer
-from tilewright.compiler.npu.schedule.neighbours import Move
+from tilewright.compiler.npu.schedule.moves import Move
 
 _KINDS = ("tile", "step", "join", "cut", "shift", "keep", "release")
 _DATAPATHS = ("array", "window", "vector")
@@ -16,10 +16,10 @@ _RIDGE = 1.0
 
 
 class Ranker:
-    """Ridge regression of a move's relative gain on its kind, its layer's kind and the compiler's estimate.
+    """Fits a move's relative gain to its kind, its layer's kind and the compiler's estimate, by ridge regression.
 
     Args:
-        layers: of the step.
+        layers: the layers of the step.
     """
 
     def __init__(self, layers: list[Layer]) -> None:
@@ -30,6 +30,7 @@ class Ranker:
         self._weights: np.ndarray | None = None
 
     def _features(self, move: Move, cost: float) -> np.ndarray:
+        """Returns what the gain is fitted to, float64 [features]."""
         found = np.zeros(self._gains.size)
         layer = self.layers[move.layer]
         kind = _DATAPATHS.index(layer.datapath)
@@ -38,17 +39,18 @@ class Ranker:
         return found
 
     def gain(self, move: Move, cost: float) -> float:
-        """Expected cost saved.
+        """Returns the cost that a move is expected to save.
 
         Args:
-            cost: of the layers around the move now.
+            move: the move.
+            cost: cost of the layers around it now.
         """
         if self._weights is None:
             self._weights = np.linalg.solve(self._moments, self._gains)
         return float(self._features(move, cost) @ self._weights) * cost
 
     def learn(self, move: Move, cost: float, gained: float) -> None:
-        """Learns the measured gain of a move; a move that did not fit counts as a loss of a tenth."""
+        """Learns the measured gain of a move; one that did not fit, a gain of minus infinity, as a loss of a tenth."""
         relative = -0.1 if math.isinf(gained) else max(-0.5, min(0.5, gained / max(cost, 1e-9)))
         features = self._features(move, cost)
         self._moments += np.outer(features, features)
