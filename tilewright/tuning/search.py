@@ -81,7 +81,7 @@ def _tune(
     chance: random.Random,
     progress: Callable[[Tuned], None],
 ) -> Tuned:
-    """Returns what is found until the evaluator is over."""
+    """Returns the best schedule that is found until the evaluator is over."""
     default = decisions_of(search(step, 1))
     cost = evaluator.cost(default)
     found = Tuned(default, cost, default, cost)

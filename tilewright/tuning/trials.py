@@ -139,7 +139,7 @@ class Evaluator:
 
 
 def _key(decisions: Decisions, window: Window | None) -> Hashable:
-    """Returns what a measurement depends on: decisions in the window, and all that stays in ACT, as it may be alive."""
+    """Returns a key of a measurement: decisions in the window, and all tensors in ACT, which may be alive there."""
     if window is None:
         return decisions
     units = tuple(u for u, at in zip(decisions.units, decisions.starts()) if window.first <= at < window.end)

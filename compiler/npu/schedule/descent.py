@@ -156,7 +156,8 @@ class Descent:
                     ranker.learn(trial.move, trial.before, trial.before - trial.after)
                 apart = not any(w.first < c.end and c.first < w.end for w in trial.windows for c in changed)
                 after = self.near.after(self.now, trial.move) if apart else None
-                if after is not None and trial.after < self.gain * trial.before:
+                gain = self.gain if trial.move.kind == "tile" else 1  # small ones are mostly chance there
+                if after is not None and trial.after < gain * trial.before:
                     self.now = after
                     self.taken.append(trial.move)
                     changed += trial.windows

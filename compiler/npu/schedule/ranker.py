@@ -30,7 +30,7 @@ class Ranker:
         self._weights: np.ndarray | None = None
 
     def _features(self, move: Move, cost: float) -> np.ndarray:
-        """Returns what the gain is fitted to, float64 [features]."""
+        """Returns the numbers to which the gain is fitted, float64 [features]."""
         found = np.zeros(self._gains.size)
         layer = self.layers[move.layer]
         kind = _DATAPATHS.index(layer.datapath)

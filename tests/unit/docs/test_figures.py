@@ -18,7 +18,7 @@ from tilewright import zoo
 from tilewright.cli import cli
 from tilewright.compiler.cpu.ops import RULES
 from tilewright.compiler.npu.rewrites import REWRITES
-from tilewright.compiler.npu.schedule.search import policies
+from tilewright.compiler.npu.schedule import search
 from tilewright.compiler.passes import FRONTEND
 from tilewright.fpga import area, fmax
 from tilewright.fpga.boards import BOARDS
@@ -198,8 +198,9 @@ def test_passes() -> None:
     assert [name for name in table("docs/compiler.md") if name in names] == names
     text = (ROOT / "docs/compiler.md").read_text(encoding="utf-8")
     assert f"{len(FRONTEND)} passes" in text
-    two, three = (len(policies(effort)) for effort in (2, 3))
-    assert len(policies(1)) == 2 and f"emits two policies, `2` and `3` {two} and {three}, measure" in text
+    two, three = (f"{instructions:,}" for instructions in search.MORE[2:])
+    assert f"{two} and {three} instructions" in text
+    assert {f"{search.INSTRUCTIONS[part]:,} instructions measured" in text for part in (1, 2)} == {True}
 
 
 def test_rules_of_cpu_kernels() -> None:

@@ -127,7 +127,7 @@ def test_what_pays_stays(planes: StepProblem) -> None:
 @pytest.mark.medium
 @pytest.mark.parametrize("source", [tiles, keeps, group_moves])
 def test_nothing_gets_worse(planes: StepProblem, source: Source) -> None:
-    """Where nothing gains, or nothing may be measured, the schedule stays."""
+    """A schedule stays where no move gains, or none may be measured."""
     plain = Schedule.plain(planes.layers)
     assert refined(planes.measured_by(lambda *image: 1000.0), plain, source) is plain
     assert refined(planes, plain, source, instructions=0) is plain
