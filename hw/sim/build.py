@@ -137,11 +137,19 @@ def build(config: NpuConfig, *, trace: bool = False, progress: Progress | None =
     Raises:
         BuildError: no Verilator, no compiler, or one of them failed.
     """
+    return build_library(_design(config), trace=trace, progress=progress)
+
+
+def is_built(config: NpuConfig) -> bool:
+    """Returns True if the library of a configuration, without waveforms, is there. Raises `BuildError` as `build`."""
+    return _Recipe(_design(config), False, False, _verilator(), find_compiler()).found() is not None
+
+
+def _design(config: NpuConfig) -> Design:
     title = f"the RTL simulation of {config.name!r}"
-    design = Design(
+    return Design(
         f"npu-{config.fingerprint}", title, TOP, _HERE / "harness.cpp", lambda: convert(config), rtl_sources()
     )
-    return build_library(design, trace=trace, progress=progress)
 
 
 def build_library(
@@ -154,16 +162,7 @@ def build_library(
     """
     recipe = _Recipe(design, trace, coverage, _verilator(), find_compiler())
     folder = _folder()
-    note = folder / f"verilog-{design.stem}-{_source_hash(tuple(design.sources))[:24]}"
-
-    def known() -> Path | None:
-        """Returns the library for the Verilog that the sources are known to give, None if there is none."""
-        if not note.is_file():
-            return None
-        library = folder / recipe.library(note.read_text(encoding="utf-8", errors="replace"))
-        return library if is_sealed(library) else None
-
-    if found := known():
+    if found := recipe.found():
         return found
     report = progress or _Lines()
     try:
@@ -173,10 +172,10 @@ def build_library(
             temporary.Folder(dir=folder, prefix="build-") as scratch,
         ):
             fcntl.flock(lock, fcntl.LOCK_EX)  # parallel tests build a design once; the others wait for it
-            if found := known():
+            if found := recipe.found():
                 return found
             report(f"building {design.title}", 0.0)
-            made = _Build(recipe, Path(scratch), report).library(note, folder)
+            made = _Build(recipe, Path(scratch), report).library(recipe.note, folder)
             report(f"building {design.title}", 1.0)
             return made
     except OSError as error:
@@ -192,6 +191,18 @@ class _Recipe:
     coverage: bool
     verilator: Path
     compiler: str
+
+    @property
+    def note(self) -> Path:
+        """The file with the digest of the Verilog that the sources give."""
+        return _folder() / f"verilog-{self.design.stem}-{_source_hash(tuple(self.design.sources))[:24]}"
+
+    def found(self) -> Path | None:
+        """Returns the library for the Verilog that the sources are known to give, None if there is none."""
+        if not self.note.is_file():
+            return None
+        library = _folder() / self.library(self.note.read_text(encoding="utf-8", errors="replace"))
+        return library if is_sealed(library) else None
 
     @property
     def flags(self) -> list[str]:

@@ -20,7 +20,7 @@ from tilewright.sweep.expressions import Expression
 from tilewright.sweep.metrics import Metrics
 from tilewright.sweep.outcome import FASTEST
 from tilewright.sweep.rungs import RUNGS
-from tilewright.sweep.search import Row, pareto_front
+from tilewright.sweep.search import Evaluation, Row, pareto_front
 from tilewright.sweep.space import NETWORK_TIME, TIMES, Point, Space, network_key
 
 FULL = "full effort"
@@ -66,16 +66,20 @@ class Ladder:
 
     Attributes:
         constraints: those that are broken for good if they are broken on any rung.
+        sketched: for each objective, whether rungs below full effort give it a value.
     """
 
     def __init__(self, space: Space, metrics: Metrics) -> None:
         self.space, self.metrics = space, metrics
         floored = _floored(space)
         early = metrics.known | floored | {_EXACT}
+        self.sketched = [objective.names <= early for objective in space.objectives]
         self.constraints = [c for c in space.constraints if c.names <= early and c.bounded_by(floored)]
         self.known: list[Candidate] = []  # of the front, and the fastest of each network
         self.low: Row = ()
         self.high: Row = ()
+        self._asked: tuple[frozenset[Row], Row, Row] | None = None
+        self._volume = 0.0
 
     def lift(self, candidate: Candidate, rung: str, found: dict[str, dict[str, Any]]) -> Expression | None:
         """Puts a candidate on a rung with the results there, by name of the network. Returns a constraint that it
@@ -93,6 +97,15 @@ class Ladder:
         candidate.times = self.metrics.times(candidate.metrics)
         self._widen(candidate.row)
         return next((c for c in self.constraints if c.violation(values)), None)
+
+    def sketch(self, point: Point, found: dict[str, dict[str, Any]]) -> Evaluation:
+        """Returns what a search is told of a point by results on a rung, by name of the network. Raises `SpaceError`
+        where expressions have no value."""
+        values = self.metrics.before_results(point)
+        values |= self.metrics.speeds(point, values, found)
+        known = zip(self.space.objectives, self.sketched)
+        row = tuple(objective.number(values) if sketched else 0.0 for objective, sketched in known)
+        return Evaluation(True, row, tuple(c.violation(values) for c in self.constraints))
 
     def learn(self, candidate: Candidate) -> None:
         """Takes in a candidate whose `metrics` and `row` are those of full effort."""
@@ -130,7 +143,10 @@ class Ladder:
         """Returns the share of the box of all values seen so far that known points win; None for many objectives."""
         if not self.known or len(self.space.objectives) > _MOST_AXES:
             return None
-        return hypervolume({c.row for c in self.known}, self.low, self.high)
+        asked = frozenset(c.row for c in self.known), self.low, self.high
+        if asked != self._asked:
+            self._asked, self._volume = asked, hypervolume(*asked)
+        return self._volume
 
 
 def why_not(space: Space, tool: str, known: set[str]) -> str:

@@ -11,16 +11,16 @@ import numpy as np
 from tilewright.fpga import area, fmax
 from tilewright.fpga.bare import designs, resources
 from tilewright.runtime.energy import meter
+from tilewright.sweep.axes import CONFIG_FIELDS, MEMORY_FIELDS
 from tilewright.sweep.boards import CAPACITY
 from tilewright.sweep.database import key_of
 from tilewright.sweep.expressions import SpaceError
 from tilewright.sweep.networks import Network
 from tilewright.sweep.space import (
     AREA,
-    CONFIG_FIELDS,
     DERIVED,
     ENERGIES,
-    MEMORY_FIELDS,
+    MODEL_CLOCK,
     NETWORK_TIME,
     PER_NETWORK,
     TIMES,
@@ -48,11 +48,15 @@ class Metrics:
         self.known = _names_before_results(space, tool)
         resources.family_named(space.family)
         self.area_model = area.load(space.family) if tool == "model" else None
+        uses = set().union(*(expression.names for expression in (*space.constraints, *space.objectives)))
+        self._limit = fmax.load(space.family) if MODEL_CLOCK in uses else None
         self.clock_model = fmax.load(space.family) if space.clock_model and tool != "nextpnr" else None
         self.energy_model = meter().load()
         model = key_of(self.area_model.coefficients) if self.area_model is not None else designs.sources_digest()
         if self.clock_model is not None:
             model = key_of(model, self.clock_model.coefficients, self.clock_model.routed)
+        if self._limit is not None:
+            model = key_of(model, self._limit.coefficients, self._limit.routed)
         self.version = key_of(model, self.energy_model.coefficients)
 
     def before_results(self, point: Point) -> dict[str, float]:
@@ -61,6 +65,8 @@ class Metrics:
         if self.area_model is not None:
             counted = self.area_model.estimate(point.config)
             values |= {name: getattr(counted, name) for name in AREA}
+        if self._limit is not None:
+            values[MODEL_CLOCK] = self._limit.mhz(point.config)
         return values
 
     def of_results(self, point: Point, results: list[dict[str, Any]]) -> dict[str, float]:
@@ -71,7 +77,7 @@ class Metrics:
         """
         values: dict[str, float] = {"scratchpad_bytes": point.config.scratchpad_bytes}
         static = self.before_results(point)
-        values |= {name: static[name] for name in AREA if name in static}
+        values |= {name: static[name] for name in (*AREA, MODEL_CLOCK) if name in static}
         for row in results:
             if "lut" in row:
                 values |= {name: row[name] for name in (*AREA, "fmax_mhz") if row[name] is not None}
@@ -148,7 +154,8 @@ class Metrics:
 
 def _names_before_results(space: Space, tool: str) -> set[str]:
     """Names whose values are known before anything is computed. Raises `SpaceError` for names that never will be."""
-    known = {*CONFIG_FIELDS, *MEMORY_FIELDS, *DERIVED, *CAPACITY}
+    known = {*CONFIG_FIELDS, *MEMORY_FIELDS, *DERIVED, *CAPACITY, *(axis.field for axis in space.axes)}
+    known |= {"small_weights", MODEL_CLOCK}
     if tool == "model":
         known |= set(AREA)
     clocked = space.clock is not None or space.clock_model

@@ -116,6 +116,7 @@ class Progress:
         computed: results computed now, those of rungs below full effort included.
         best: value of the first objective so far.
         hypervolume: share of the box of all values seen that the front so far wins; None where it is not computed.
+        stage: what is done before the first point is chosen or after the last one has its results, "" in between.
     """
 
     done: int
@@ -124,3 +125,4 @@ class Progress:
     computed: int
     best: float | None
     hypervolume: float | None
+    stage: str = ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import random
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -22,8 +21,9 @@ from tilewright.sweep.networks import Network
 from tilewright.sweep.options import SweepOptions
 from tilewright.sweep.outcome import Outcome, Progress
 from tilewright.sweep.rungs import RUNGS
-from tilewright.sweep.search import Assignment, Evaluation, pareto_front, planned, search
-from tilewright.sweep.space import Point, Space, network_key
+from tilewright.sweep.search import Assignment, Evaluation, Sketch, pareto_front, planned, search
+from tilewright.sweep.space import Point, Space
+from tilewright.sweep.verification import verify
 from tilewright.sweep.worker import sources_digest
 
 
@@ -49,8 +49,10 @@ class Sweep:
         self.ladder = Ladder(space, self.metrics)
         self.sources = sources_digest()
         self.area_sources = designs.sources_digest()
-        self.number = self.done = self.pruned = self.impossible = self.computed = self.reused = 0
+        self.number = self.done = self.pruned = self.impossible = self.sketched = self.computed = self.reused = 0
         self.best: float | None = None
+        self.planned, self.jobs = planned(space), chosen.jobs or native.jobs()
+        self.stage = ""  # what is looked at before the first point is chosen
         database.keep_networks(networks)
         digests = {network.name: network.digest for network in networks}
         version = f"{self.sources} {self.metrics.version}{'' if self.unpruned else ' pruned'}"
@@ -65,7 +67,7 @@ class Sweep:
         for network in sorted(self.networks, key=lambda n: -len(n.content)):
             row = {"point": point.id, "network": network.digest, "sources": self.sources, "effort": self.effort}
             job = {"config": config, "timing": timing, "network": network.digest, "sources": self.sources,
-                   "effort": self.effort}  # fmt: skip
+                   "effort": self.effort, "small_weights": point.small_weights}  # fmt: skip
             parts = (point.id, network.digest, self.sources, self.effort)
             if rung == FULL:
                 found.append(Task("cycles", key_of("cycles", *parts), job | {"kind": "cycles"}, row))
@@ -81,10 +83,12 @@ class Sweep:
             found.append(Task("synthesis", key, job, row))
         return found
 
-    def _keep(self, task: Task, result: dict[str, Any]) -> None:
+    def keep(self, task: Task, result: dict[str, Any]) -> None:
+        """Commits the result of a task."""
         self.database.keep(task.kind, task.key, task.row | result)
 
-    def _found(self, task: Task) -> dict[str, Any] | None:
+    def found(self, task: Task) -> dict[str, Any] | None:
+        """Returns the result of a task that need not be done again, None if there is none."""
         found = self.database.find(task.kind, task.key)
         return None if found is not None and found["state"] == "failed" and self.retry_failed else found
 
@@ -93,7 +97,7 @@ class Sweep:
     def evaluate(self, assignments: list[Assignment]) -> list[Evaluation]:
         """Looks at points: finds or computes their results, rung by rung, and commits their state."""
         evaluated: dict[int, Evaluation] = {}
-        places: dict[str, list[int]] = {}
+        places: dict[tuple[str, int | None], list[int]] = {}
         left: list[Candidate] = []
         first = self.number
         self.number += len(assignments)
@@ -102,13 +106,13 @@ class Sweep:
             if point is None or early is not None:
                 evaluated[index] = early or Evaluation(counts=False)
                 continue
-            places.setdefault(point.id, []).append(index)
-            if len(places[point.id]) == 1:
+            places.setdefault(point.key, []).append(index)
+            if len(places[point.key]) == 1:
                 left.append(Candidate(first + index, point, RUNGS[-1] if self.unpruned else ""))
 
         def settle(one: Candidate, state: str, outcome: Evaluation, reason: str | None = None) -> None:
             one.settled = True
-            for index in places[one.point.id]:
+            for index in places[one.point.key]:
                 self.done += state != "pruned"
                 self.pruned += state == "pruned"
                 evaluated[index] = outcome
@@ -131,7 +135,7 @@ class Sweep:
                     reason = f"{one.rung}: in nothing better than point {winner.number}"
                     settle(one, "pruned", Evaluation(True, one.row), reason)
             left = [one for one in left if not one.settled]
-            self._report()
+            self.report()
         return [evaluated[index] for index in range(len(assignments))]
 
     def _compute(self, climbing: list[tuple[Candidate, str]]) -> Iterator[tuple[Candidate, str]]:
@@ -142,7 +146,7 @@ class Sweep:
         for one, rung in climbing:
             missing[one.number] = set()
             for task in self.tasks(one.point, rung):
-                if self._found(task) is not None:
+                if self.found(task) is not None:
                     self.reused += 1
                     continue
                 missing[one.number].add(task.key)
@@ -150,16 +154,17 @@ class Sweep:
                     new.append(task)
                 owners.setdefault(task.key, []).append((one, rung))
         yield from ((one, rung) for one, rung in climbing if not missing[one.number])
-        for task, result in self._dispatch(new):
+        for task, result in self.dispatch(new):
             self.computed += 1
-            self._keep(task, result)
+            self.keep(task, result)
             for one, rung in owners[task.key]:
                 missing[one.number].discard(task.key)
                 if not missing[one.number]:
                     yield one, rung
-            self._report()
+            self.report()
 
-    def _dispatch(self, tasks: list[Task]) -> Iterator[tuple[Task, dict[str, Any]]]:
+    def dispatch(self, tasks: list[Task]) -> Iterator[tuple[Task, dict[str, Any]]]:
+        """Yields tasks with their results as they come; the cluster is started for the first one."""
         if not tasks:
             return
         if self._dispatcher is None:
@@ -172,31 +177,67 @@ class Sweep:
             self._dispatcher.close()
             self._dispatcher = None
 
-    def _report(self) -> None:
-        left = max(0, planned(self.space) - self.done - self.pruned - self.impossible)
-        self.progress(Progress(self.done, self.pruned, left, self.computed, self.best, self.ladder.hypervolume()))
+    def report(self) -> None:
+        """Tells how far the sweep is."""
+        left = max(0, self.planned - self.done - self.pruned - self.impossible)
+        found = self.done, self.pruned, left, self.computed, self.best, self.ladder.hypervolume()
+        self.progress(Progress(*found, self.stage))
 
     def _before(self, number: int, assignment: Assignment) -> tuple[Point | None, Evaluation | None]:
         """The point of an assignment, with its evaluation if that is known without results."""
         keep = self.database.keep_sweep_point
-        grid = self.space.method == "grid"  # where an impossible point is not replaced by another
+        point, reason = self._possible(assignment)
+        if point is not None:
+            self.database.keep_point(point)
+        if not reason:
+            assert point is not None
+            keep(self.id, number, assignment, "planned", point=point.id)
+            return point, None
+        state, found = ("invalid", None) if point is None else ("infeasible", point.id)
+        keep(self.id, number, assignment, state, point=found, reason=reason)
+        self.impossible += self.space.method == "grid"  # where an impossible point is not replaced by another
+        return point, Evaluation(counts=False)
+
+    def _possible(self, assignment: Assignment) -> tuple[Point | None, str]:
+        """The point of an assignment, None if there is no such machine, and why it need not be looked at, "" if so."""
         try:
             point = self.space.point(assignment)
         except ConfigError as error:
-            keep(self.id, number, assignment, "invalid", reason=str(error))
-            self.impossible += grid
-            return None, Evaluation(counts=False)
-        self.database.keep_point(point)
+            return None, str(error)
         early = [constraint for constraint in self.space.constraints if constraint.names <= self.metrics.known]
         values = self.metrics.before_results(point) if early else {}
-        for constraint in early:
-            if constraint.violation(values):
-                reason = f"constraint {constraint.text!r}"
-                keep(self.id, number, assignment, "infeasible", point=point.id, reason=reason)
-                self.impossible += grid
-                return point, Evaluation(counts=False)
-        keep(self.id, number, assignment, "planned", point=point.id)
-        return point, None
+        broken = next((constraint for constraint in early if constraint.violation(values)), None)
+        return point, "" if broken is None else f"constraint {broken.text!r}"
+
+    @property
+    def sketching(self) -> Sketch | None:
+        """`sketch`, None where it says nothing or is not wanted."""
+        return self.sketch if self.space.prune and any(self.ladder.sketched) else None
+
+    def sketch(self, assignments: list[Assignment], rung: str) -> list[Evaluation]:
+        """Says what points come to by a rung, without making them points of the sweep."""
+        found: dict[int, Evaluation] = {}
+        looked: list[tuple[Candidate, str]] = []
+        for index, assignment in enumerate(assignments):
+            point, reason = self._possible(assignment)
+            if point is None or reason:
+                found[index] = Evaluation(counts=False)
+            else:
+                self.database.keep_point(point)
+                looked.append((Candidate(index, point), rung))
+        for one, _ in self._compute(looked):
+            self.sketched += 1
+            self.stage = f"choosing the first points by the {rung}: {self.sketched:,} looked at"
+            rows, error = self._results(one, rung)
+            by_digest = {row["network"]: row for row in rows}
+            try:
+                if error:
+                    raise SpaceError(error)
+                found[one.number] = self.ladder.sketch(one.point, {n.name: by_digest[n.digest] for n in self.networks})
+            except SpaceError:
+                found[one.number] = Evaluation(counts=True)
+        self.stage = ""
+        return [found[index] for index in range(len(assignments))]
 
     def _results(self, one: Candidate, rung: str) -> tuple[list[dict[str, Any]], str]:
         """Results of a candidate on a rung, and what failed there."""
@@ -246,27 +287,6 @@ class Sweep:
             self.best = one.row[0]
         return not broken
 
-    # Verification.
-
-    def verify(self, count: int) -> list[dict[str, Any]]:
-        """Cycles of up to `count` points, chosen at random, on the RTL: the network of the fewest cycles each."""
-        candidates = [
-            p for p in self.database.sweep_points(self.id) if p["state"] in ("done", "infeasible") and p["metrics"]
-        ]
-        chosen = random.Random(self.space.seed).sample(candidates, min(count, len(candidates)))
-        tasks: dict[str, Task] = {}
-        for row in chosen:
-            point = self.space.point(row["assignment"])
-            smallest = min(self.networks, key=lambda n: row["metrics"][f"cycles_{network_key(n.name)}"])
-            task = next(t for t in self.tasks(point) if t.job.get("network") == smallest.digest)
-            key = key_of("verify", task.key, self.area_sources)
-            tasks[key] = Task("verify", key, task.job | {"kind": "verify"}, task.row)
-        new = [task for task in tasks.values() if self._found(task) is None]
-        for task, result in self._dispatch(new):
-            self._keep(task, result)
-        found = [self.database.find("verify", key) for key in tasks]
-        return [row for row in found if row is not None]
-
 
 @keywords(SweepOptions)
 def run(space: Space, networks: list[Network], folder: str | Path, **options: Any) -> Outcome:
@@ -286,15 +306,14 @@ def run(space: Space, networks: list[Network], folder: str | Path, **options: An
     models = {network.digest: network.content for network in networks}
     with contextlib.ExitStack() as stack:
         database = stack.enter_context(Database(folder))
-        jobs = chosen.jobs or native.jobs()
 
         def dispatcher() -> Dispatcher:
-            return Dispatcher(models, jobs, chosen.scheduler, folder / "workers.log")
+            return Dispatcher(models, sweep.jobs, chosen.scheduler, folder / "workers.log")
 
         sweep = Sweep(space, networks, database, dispatcher, chosen)
         stack.callback(sweep.close)
-        search(space, sweep.evaluate)
-        verifications = sweep.verify(chosen.verify) if chosen.verify else []
+        search(space, sweep.evaluate, sweep.sketching)
+        verifications = verify(sweep, chosen.verify) if chosen.verify else []
         database.end_sweep(sweep.id)
         points = database.sweep_points(sweep.id)
         done = [p for p in points if p["state"] == "done"]

@@ -1,17 +1,27 @@
-"""Chooses points of the space: the whole grid, a random sample, or Optuna's NSGA-II searching the Pareto front.
+"""Chooses points of the space: the whole grid, a random sample, or one of Optuna's samplers searching the Pareto front.
 
-A search proposes generations of assignments and receives the evaluation of each. Its choices depend on the space, the
-seed and the results only, not on the order they arrive in, so the same sweep makes the same choices again: one that was
-killed runs through what is in the database and goes on behind it.
+A search proposes generations of assignments and receives the evaluation of each. Samplers begin with the best by what
+the ladder's lower rungs say of many more points than are evaluated, far from each other.
+
+Choices depend on the space, the seed and the results only, not on the order they arrive in, so the same sweep makes the
+same choices again: one that was killed runs through what is in the database and goes on behind it.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
+from tilewright.common.installation import install_packages
+from tilewright.sweep.expressions import SpaceError
 from tilewright.sweep.space import Space
+
+if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
 
 Assignment = dict[str, int]
 #: The objectives of a point.
@@ -19,6 +29,10 @@ Row = tuple[float, ...]
 #: Candidates that turn out impossible (contradicting fields, constraints) per point of the budget, before giving up.
 _TRIES_PER_POINT = 50
 _STALE_GENERATIONS = 10
+#: Points that a sampler's first generation is chosen from, per point of the budget.
+_SKETCHES_PER_POINT = 10
+#: Trials that samplers without generations are asked for before the first is told: the same for any number of workers.
+_BATCH = 8
 
 
 @dataclass(frozen=True)
@@ -38,64 +52,102 @@ class Evaluation:
 
 #: Looks at assignments and says what they came to, in the same order.
 Evaluate = Callable[[list[Assignment]], list[Evaluation]]
+#: The same by a rung of the ladder: the least that the objectives can be, 0 for those that it does not know.
+Sketch = Callable[[list[Assignment], str], list[Evaluation]]
 
 
-def search(space: Space, evaluate: Evaluate) -> None:
-    """Runs the space's search to its end."""
-    {"grid": _grid, "random": _random, "pareto": _pareto}[space.method](space, evaluate)
+def search(space: Space, evaluate: Evaluate, sketch: Sketch | None = None) -> None:
+    """Runs the space's search to its end; `sketch` is for samplers, None to begin with random points."""
+    if space.method == "pareto":
+        _pareto(space, evaluate, sketch)
+    else:
+        {"grid": _grid, "random": _random}[space.method](space, evaluate)
 
 
 def planned(space: Space) -> int:
     """Points the search will look at, at most."""
-    return space.size if space.method == "grid" else min(space.budget, space.size)
+    return len(space.grid) if space.method == "grid" else min(space.budget, space.size)
 
 
 def _grid(space: Space, evaluate: Evaluate) -> None:
-    evaluate([space.assignment(n) for n in range(space.size)])
+    evaluate(space.grid)
 
 
 def _random(space: Space, evaluate: Evaluate) -> None:
-    numbers = _distinct(space)
+    assignments = _distinct(space)
     left, tries = planned(space), _TRIES_PER_POINT * space.budget
     while left > 0 and tries > 0:
-        batch = [space.assignment(n) for n, _ in zip(numbers, range(min(left, tries)))]
+        batch = [assignment for assignment, _ in zip(assignments, range(min(left, tries)))]
         if not batch:
             return
         tries -= len(batch)
         left -= sum(evaluated.counts for evaluated in evaluate(batch))
 
 
-def _distinct(space: Space) -> Iterator[int]:
-    """Numbers of the grid in random order, each once."""
+def _distinct(space: Space) -> Iterator[Assignment]:
+    """Assignments of the grid in random order, each once."""
     rng = random.Random(space.seed)
-    seen: set[int] = set()
-    while len(seen) < space.size:
+    numbers: set[int] = set()
+    seen: set[tuple[int, ...]] = set()
+    while len(numbers) < space.size:
         number = rng.randrange(space.size)
-        if number not in seen:
-            seen.add(number)
-            yield number
+        if number not in numbers:
+            numbers.add(number)
+            assignment = space.assignment(number)
+            if tuple(assignment.values()) not in seen:
+                seen.add(tuple(assignment.values()))
+                yield assignment
 
 
-def _pareto(space: Space, evaluate: Evaluate) -> None:
+def _pareto(space: Space, evaluate: Evaluate, sketch: Sketch | None) -> None:
+    population = max(4, min(24, space.budget // 5))
+    first = _sketched(space, sketch, population) if sketch is not None else []
+    _sample(space, evaluate, planned(space), population, first)
+
+
+def _sketched(space: Space, sketch: Sketch, count: int) -> list[Assignment]:
+    """Returns up to `count` assignments that are good by the estimate, of those that are good by the bound."""
+    known: list[tuple[Assignment, Row]] = []
+
+    def look(assignments: list[Assignment]) -> list[Evaluation]:
+        found = sketch(assignments, "bound")
+        known.extend((a, e.objectives) for a, e in zip(assignments, found) if e.objectives and not any(e.violations))
+        return found
+
+    most = _SKETCHES_PER_POINT * space.budget
+    if space.size <= most:
+        look(space.grid)
+    else:
+        _sample(space, look, most, 4 * count, [])
+    chosen = [known[n][0] for n in best([row for _, row in known], 4 * count)]
+    known = []
+    for assignment, found in zip(chosen, sketch(chosen, "estimate")):
+        if found.objectives and not any(found.violations):
+            known.append((assignment, found.objectives))
+    return [known[n][0] for n in best([row for _, row in known], count)]
+
+
+def _sample(space: Space, evaluate: Evaluate, budget: int, population: int, first: list[Assignment]) -> None:
+    """Lets the space's sampler choose `budget` points, after `first`."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    population = max(4, min(24, space.budget // 5))
-    study = optuna.create_study(
-        directions=["minimize"] * len(space.objectives),
-        sampler=optuna.samplers.NSGAIISampler(population_size=population, seed=space.seed),
-    )
+    with warnings.catch_warnings():
+        sampler = _sampler(space, population)
+    batch = population if space.sampler.startswith("nsga") else min(population, _BATCH)
     # Positions on the axes: neighbours in an axis' order are neighbours for the search.
     places: dict[str, optuna.distributions.BaseDistribution] = {
         axis.field: optuna.distributions.IntDistribution(0, len(axis.values) - 1) for axis in space.axes
     }
-    values = {axis.field: axis.values for axis in space.axes}
+    study = optuna.create_study(directions=["minimize"] * len(space.objectives), sampler=sampler)
+    for assignment in first:
+        study.enqueue_trial(space.places(assignment))
     known: dict[tuple[int, ...], Evaluation] = {}
-    left, tries, stale = planned(space), _TRIES_PER_POINT * space.budget, 0
+    left, tries, stale = budget, _TRIES_PER_POINT * budget, 0
     while left > 0 and tries > 0 and stale < _STALE_GENERATIONS:
-        trials = [study.ask(places) for _ in range(population)]
+        trials = [study.ask(places) for _ in range(batch)]
         tries -= len(trials)
-        chosen = [{name: values[name][at] for name, at in trial.params.items()} for trial in trials]
+        chosen = [space.assigned(trial.params) for trial in trials]
         new: dict[tuple[int, ...], Assignment] = {}
         for assignment in chosen:
             identity = tuple(assignment.values())
@@ -112,6 +164,52 @@ def _pareto(space: Space, evaluate: Evaluate) -> None:
             for number, violation in enumerate(evaluated.violations):
                 trial.set_constraint(f"constraint{number}", violation)
             study.tell(trial, list(evaluated.objectives))
+
+
+def _sampler(space: Space, population: int) -> BaseSampler:
+    """Returns the space's sampler. Raises `SpaceError` where it needs a package that is not there."""
+    import optuna
+
+    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+    match space.sampler:
+        case "nsga2":
+            return optuna.samplers.NSGAIISampler(population_size=population, seed=space.seed)
+        case "nsga3":
+            return optuna.samplers.NSGAIIISampler(population_size=population, seed=space.seed)
+        case "tpe":
+            return optuna.samplers.TPESampler(n_startup_trials=population, multivariate=True, seed=space.seed)
+    if find_spec("torch") is None:  # which Optuna looks for at the first trial only
+        raise SpaceError(f'[search] sampler = "gp" needs the package torch: {install_packages("torch")}')
+    return optuna.samplers.GPSampler(n_startup_trials=population, seed=space.seed)
+
+
+def best(rows: Sequence[Row], count: int) -> list[int]:
+    """Indices of up to `count` rows: front after front, and of the first that is too long those far from each other."""
+    left, taken = list(range(len(rows))), list[int]()
+    while left and len(taken) < count:
+        front = [left[n] for n in pareto_front([rows[n] for n in left])]
+        left = sorted(set(left) - set(front))
+        taken += front if len(front) <= count - len(taken) else _spread(rows, front, count - len(taken))
+    return taken
+
+
+def _spread(rows: Sequence[Row], front: list[int], count: int) -> list[int]:
+    """Indices out of a front: the least of each objective, then always the one that is farthest from all before."""
+    columns = list(zip(*(rows[n] for n in front)))
+    scales = [(max(column) - min(column)) or 1.0 for column in columns]
+    distance = dict.fromkeys(front, float("inf"))
+    starts = [min(front, key=lambda n: (rows[n][at], rows[n])) for at in range(len(columns))]
+    taken: list[int] = []
+    while len(taken) < count:
+        one = starts.pop(0) if starts else max(distance, key=lambda n: (distance[n], -n))
+        if one not in distance:
+            continue
+        taken.append(one)
+        del distance[one]
+        for n in distance:
+            gap = sum(abs(a - b) / scale for a, b, scale in zip(rows[n], rows[one], scales))
+            distance[n] = min(distance[n], gap)
+    return taken
 
 
 def pareto_front(rows: list[Row]) -> list[int]:

@@ -6,17 +6,19 @@ family = "ecp5"                      # FPGA the area is counted for
 clock_mhz = "model"                  # the calibrated model, a number, or an expression over fields and area
 constraints = ["scratchpad_bytes <= 300_000", "lut <= 40_000", "cycles <= 2_000_000"]
 
-[axes]                               # fields of NpuConfig
+[axes]                               # fields of NpuConfig, small_weights of the compiler, clock_mhz
 block_in = [8, 16, 32]               # a list,
 act_rows = { min = 1024, max = 16384, log2 = true }     # a range by doubling,
 acc_rows = { min = 512, max = 2048, step = 512 }        # or by steps,
 block_out = "block_in"               # or an expression over the other fields
+row_unit = { choices = [0, 1], when = "vector_passes == 1", else = 0 }  # only where axes before it allow
 
 [memory]                             # fields of MemoryTiming
 read_latency = [32, 64, 128]
 
 [search]
 method = "grid"                      # or "random", "pareto"
+sampler = "nsga2"                    # of pareto; or "nsga3", "tpe", "gp"
 budget = 200                         # points, for random and pareto
 seed = 0
 prune = true                         # leave out points that lose to others before they are compiled
@@ -30,11 +32,12 @@ weights = { resnet8 = 2.0 }          # of networks; 1 by default
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,16 +46,19 @@ from tilewright.common.text import suggest
 from tilewright.fpga import fmax
 from tilewright.isa.config import ConfigError, NpuConfig
 from tilewright.isa.timing import MemoryTiming
+from tilewright.sweep.axes import CONFIG_FIELDS, MEMORY_FIELDS, Axis, parse_axes, refuse_unknown, whole
 from tilewright.sweep.boards import CAPACITY, capacity_of, choose_board, family_of
 from tilewright.sweep.expressions import Expression, SpaceError
 
 METHODS = ("grid", "random", "pareto")
+#: Optuna's, of the method "pareto".
+SAMPLERS = ("nsga2", "nsga3", "tpe", "gp")
 #: What counts the area.
 TOOLS = ("model", "yosys", "nextpnr")
-CONFIG_FIELDS = tuple(f.name for f in fields(NpuConfig) if f.name != "name")
-MEMORY_FIELDS = tuple(f.name for f in fields(MemoryTiming))
 DERIVED = ("macs_per_cycle", "scratchpad_bytes", "bus_bytes", "tile_bytes")
 AREA = ("lut", "ff", "dsp", "bram")
+#: The clock by the calibrated model of the family.
+MODEL_CLOCK = "model_mhz"
 #: Known where there is a clock: one that is given, that of place and route, or that of the model.
 TIMES = ("clock_mhz", "microseconds", "geomean_microseconds")
 #: The same of one network, with _NETWORK behind it.
@@ -67,35 +73,40 @@ PER_NETWORK = ("cycles", "dram_bytes", "utilization", *ENERGIES)
 _TABLES = (
     "base", "models", "family", "clock_mhz", "constraints", "axes", "memory", "search", "objective", "board", "boards",
 )  # fmt: skip
-_MAX_AXIS = 10_000
 MAX_GRID = 100_000
-
-
-@dataclass(frozen=True)
-class Axis:
-    """A field and the values it takes, in order."""
-
-    field: str
-    values: tuple[int, ...]
+_UNCHOSEN = {"small_weights": 0}
 
 
 @dataclass(frozen=True)
 class Point:
-    """One configuration with its memory."""
+    """One configuration with its memory.
+
+    Attributes:
+        small_weights: of the compiler; see `CompileOptions`.
+        clock_mhz: where it is an axis, None elsewhere.
+    """
 
     config: NpuConfig
     timing: MemoryTiming
+    small_weights: bool = False
+    clock_mhz: int | None = None
 
     @property
     def id(self) -> str:
-        """16 hex digits; equal for points that behave equally."""
-        text = json.dumps([self.config.fingerprint, asdict(self.timing)], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        """16 hex digits; equal for points that behave equally, at whatever clock."""
+        parts = [self.config.fingerprint, asdict(self.timing), *([True] if self.small_weights else [])]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def key(self) -> tuple[str, int | None]:
+        """Equal for points of equal metrics."""
+        return self.id, self.clock_mhz
 
     def values(self) -> dict[str, float]:
         """Fields and derived sizes by name."""
         found: dict[str, float] = {name: getattr(self.config, name) for name in (*CONFIG_FIELDS, *DERIVED)}
-        return found | asdict(self.timing)
+        found |= asdict(self.timing) | {"small_weights": self.small_weights}
+        return found | ({} if self.clock_mhz is None else {"clock_mhz": self.clock_mhz})
 
 
 @dataclass(frozen=True)
@@ -104,7 +115,7 @@ class Space:
 
     Attributes:
         base, timing: what the axes change.
-        axes: independent ones, of configuration and memory.
+        axes: independent ones, of configuration and memory, and `CHOICES`.
         derived: fields given by expressions.
         board: the board it is for, None for none.
         clock: MHz that times are given for; None for those of place and route, or of the model.
@@ -112,7 +123,7 @@ class Space:
         constraints: all must hold.
         objectives: to be made small.
         weights: per network.
-        method, budget, seed: of the search.
+        method, sampler, budget, seed: of the search.
         prune: points that lose to others in everything are not compiled; see `ladder`.
         text: canonical JSON, which identifies the space.
     """
@@ -130,6 +141,7 @@ class Space:
     models: tuple[str, ...]
     family: str
     method: str
+    sampler: str
     budget: int
     seed: int
     prune: bool
@@ -137,8 +149,19 @@ class Space:
 
     @property
     def size(self) -> int:
-        """Points of the full grid."""
+        """Points of the full grid, those counted again and again that differ only where a condition does not hold."""
         return math.prod(len(axis.values) for axis in self.axes)
+
+    @functools.cached_property
+    def grid(self) -> list[dict[str, int]]:
+        """All assignments, each once."""
+        if not self._conditional:
+            return [self.assignment(n) for n in range(self.size)]
+        return [dict(one) for one in dict.fromkeys(tuple(self.assignment(n).items()) for n in range(self.size))]
+
+    @property
+    def _conditional(self) -> bool:
+        return any(axis.when is not None for axis in self.axes)
 
     def values(self, point: Point) -> dict[str, float]:
         """Names whose values need no results: fields and sizes of a point, and what the board has."""
@@ -146,15 +169,35 @@ class Space:
 
     def assignment(self, number: int) -> dict[str, int]:
         """Axis values of a point of the grid; the last axis varies fastest."""
-        found = {}
+        places = []
         for axis in reversed(self.axes):
             number, at = divmod(number, len(axis.values))
-            found[axis.field] = axis.values[at]
-        return {axis.field: found[axis.field] for axis in self.axes}
+            places.append(at)
+        return self.assigned(dict(zip((axis.field for axis in self.axes), reversed(places))))
+
+    def assigned(self, places: dict[str, int]) -> dict[str, int]:
+        """Axis values by position on each axis. Raises `SpaceError` where a condition has no value."""
+        found = {axis.field: axis.values[places[axis.field]] for axis in self.axes}
+        if not self._conditional:
+            return found
+        fixed = self._base_values
+        for axis in self.axes:
+            if axis.when is not None and not axis.when.value(fixed | found):
+                found[axis.field] = fixed[axis.field] if axis.otherwise is None else axis.otherwise
+        return found
+
+    def places(self, assignment: dict[str, int]) -> dict[str, int]:
+        """Positions on the axes that `assigned` makes this assignment of."""
+        found = {axis.field: (axis.values, assignment[axis.field]) for axis in self.axes}
+        return {name: values.index(value) if value in values else 0 for name, (values, value) in found.items()}
+
+    @functools.cached_property
+    def _base_values(self) -> dict[str, Any]:
+        return {k: v for k, v in self.base.to_dict().items() if k != "name"} | asdict(self.timing) | _UNCHOSEN
 
     def point(self, assignment: dict[str, int]) -> Point:
         """Raises `ConfigError` where the fields contradict each other."""
-        values: dict[str, Any] = self.base.to_dict() | asdict(self.timing) | assignment
+        values: dict[str, Any] = self.base.to_dict() | asdict(self.timing) | _UNCHOSEN | assignment
         for name, expression in self.derived:
             numbers = {k: v for k, v in values.items() if k != "name"}
             found = expression.value(numbers)
@@ -165,7 +208,8 @@ class Space:
             raise ConfigError(str(error)) from None
         label = "-".join(str(v) for v in assignment.values()) or self.base.name
         config = self.base.with_(**{name: values[name] for name in CONFIG_FIELDS})
-        return Point(replace(config, name=label), timing)
+        clock = assignment.get("clock_mhz")
+        return Point(replace(config, name=label), timing, bool(values["small_weights"]), clock)
 
 
 def load_space(
@@ -202,59 +246,53 @@ def parse_space(table: Any, networks: Iterable[str] | None = None) -> Space:
     """Reads a space from parsed TOML; raises as `load_space`."""
     if not isinstance(table, dict):
         raise SpaceError(f"a space must be a table, not {table!r}")
-    _known(table, _TABLES, "the space")
+    refuse_unknown(table, _TABLES, "the space")
     table = choose_board(table, None)
     try:
         base = NpuConfig.load(_of_type(table.get("base", "base"), str, "base"))
     except ConfigError as error:
         raise SpaceError(f"base: {error}") from None
     axes_table = _of_type(table.get("axes", {}), dict, "[axes]")
-    memory_table = _of_type(table.get("memory", {}), dict, "[memory]")
-    _known(axes_table, CONFIG_FIELDS, "[axes]")
-    _known(memory_table, MEMORY_FIELDS, "[memory]")
-    axes, derived = [], []
-    for name, value, where in (
-        *((n, v, f"[axes] {n}") for n, v in axes_table.items()),
-        *((n, v, f"[memory] {n}") for n, v in memory_table.items()),
-    ):
-        if isinstance(value, str):
-            derived.append((name, Expression(value, (*CONFIG_FIELDS, *MEMORY_FIELDS), where)))
-        else:
-            axes.append(Axis(name, _axis_values(value, where)))
-    derived_names = {name for name, _ in derived}
-    for name, expression in derived:
-        if expression.names & derived_names:
-            other = sorted(expression.names & derived_names)[0]
-            raise SpaceError(f"{name} = {expression.text!r} uses {other!r}, which is given by an expression itself")
+    axes, derived = parse_axes(axes_table, _of_type(table.get("memory", {}), dict, "[memory]"))
+    on_axis = "clock_mhz" in axes_table
+    if on_axis and "clock_mhz" in table:
+        raise SpaceError("[axes] clock_mhz: the space, its board or --clock gives a clock already")
     search = _of_type(table.get("search", {}), dict, "[search]")
-    _known(search, ("method", "budget", "seed", "prune"), "[search]")
-    method = search.get("method", "grid")
-    if method not in METHODS:
-        raise SpaceError(f"[search] method must be one of {', '.join(METHODS)}, not {method!r}")
+    refuse_unknown(search, ("method", "sampler", "budget", "seed", "prune"), "[search]")
+    method, sampler = search.get("method", "grid"), search.get("sampler", SAMPLERS[0])
+    for key, value, accepted in (("method", method, METHODS), ("sampler", sampler, SAMPLERS)):
+        if value not in accepted:
+            raise SpaceError(f"[search] {key} must be one of {', '.join(accepted)}, not {value!r}")
+    if "sampler" in search and method != "pareto":
+        raise SpaceError(f'[search] sampler is for method = "pareto", not {method!r}')
     objective = _of_type(table.get("objective", {}), dict, "[objective]")
-    _known(objective, ("minimise", "weights"), "[objective]")
+    refuse_unknown(objective, ("minimise", "weights"), "[objective]")
     models = tuple(_strings(table.get("models", []), "models"))
     swept = tuple(networks) if networks is not None else models
     weights = _weights(_of_type(objective.get("weights", {}), dict, "[objective] weights"), swept)
     board = table.get("board")
-    static = (*CONFIG_FIELDS, *MEMORY_FIELDS, *DERIVED, *AREA, *(CAPACITY if board is not None else ()))
-    names = (*static, *RESULTS, *(f"{key}_{network_key(n)}" for key in (*PER_NETWORK, NETWORK_TIME) for n in swept))
+    static = (*CONFIG_FIELDS, *MEMORY_FIELDS, *DERIVED, *AREA, "small_weights")
     family = _of_type(table.get("family", "ecp5"), str, "family")
+    static = (*static, *(CAPACITY if board is not None else ()))
+    static = (*static, *((MODEL_CLOCK,) if family in fmax.calibrated() else ()))
+    names = (*static, *RESULTS, *(f"{key}_{network_key(n)}" for key in (*PER_NETWORK, NETWORK_TIME) for n in swept))
     clocked = family if board is None else family_of(board)
-    given = table.get("clock_mhz", MODEL if clocked in fmax.calibrated() else None)
+    given = "clock_mhz" if on_axis else table.get("clock_mhz", MODEL if clocked in fmax.calibrated() else None)
     if given == MODEL and clocked not in fmax.calibrated():
         have = ", ".join(fmax.calibrated()) or "none"
         raise SpaceError(f"clock_mhz: no model of the clock of {clocked!r}, only of {have}; give an expression")
     minimise = ["cycles" if given is None else "microseconds", "lut"]
     # What a default was then is kept, for who reads it later.
-    settled = table | {"objective": {"minimise": minimise} | objective} | ({"clock_mhz": given} if given else {})
+    settled = table | {"objective": {"minimise": minimise} | objective}
+    if given and not on_axis:
+        settled["clock_mhz"] = given
     space = Space(
         base=base,
         timing=MemoryTiming(),
         axes=tuple(axes),
         derived=tuple(derived),
         board=board,
-        clock=_clock(given, static) if given not in (None, MODEL) else None,
+        clock=_clock(given, (*static, "clock_mhz") if on_axis else static) if given not in (None, MODEL) else None,
         clock_model=given == MODEL,
         constraints=tuple(
             Expression(text, names, f"constraints[{n}]")
@@ -268,8 +306,9 @@ def parse_space(table: Any, networks: Iterable[str] | None = None) -> Space:
         models=models,
         family=family,
         method=method,
-        budget=_whole(search.get("budget", 100), 1, 1_000_000, "[search] budget"),
-        seed=_whole(search.get("seed", 0), 0, 2**32 - 1, "[search] seed"),
+        sampler=sampler,
+        budget=whole(search.get("budget", 100), 1, 1_000_000, "[search] budget"),
+        seed=whole(search.get("seed", 0), 0, 2**32 - 1, "[search] seed"),
         prune=_of_type(search.get("prune", True), bool, "[search] prune"),
         text=json.dumps(settled, sort_keys=True),
     )
@@ -291,14 +330,6 @@ def network_key(name: str) -> str:
     return "".join(c if c.isalnum() else "_" for c in name)
 
 
-def _known(table: dict[str, Any], accepted: Iterable[str], where: str) -> None:
-    unknown = sorted(set(table) - set(accepted))
-    if unknown:
-        raise SpaceError(
-            f"unknown key {unknown[0]!r} in {where}{suggest(unknown[0], accepted)}; known: {', '.join(accepted)}"
-        )
-
-
 def _of_type(value: Any, kind: type, where: str) -> Any:
     if not isinstance(value, kind):
         wanted = {"dict": "a table", "str": "a string", "bool": "true or false"}[kind.__name__]
@@ -310,38 +341,6 @@ def _strings(value: Any, where: str) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(x, str) for x in value):
         raise SpaceError(f"{where} must be a list of strings, not {value!r}")
     return value
-
-
-def _whole(value: Any, low: int, high: int, where: str) -> int:
-    if type(value) is not int or not low <= value <= high:
-        raise SpaceError(f"{where} must be {low}..{high}, not {value!r}")
-    return value
-
-
-def _axis_values(value: Any, where: str) -> tuple[int, ...]:
-    if isinstance(value, dict) and set(value) == {"choices"}:
-        value = value["choices"]
-    if isinstance(value, dict):
-        if not {"min", "max"} <= set(value) <= {"min", "max", "step", "log2"} or {"step", "log2"} <= set(value):
-            raise SpaceError(f"{where} must be a list, {{min, max, step}}, {{min, max, log2}} or {{choices}}")
-        low, high = (_whole(value[k], 1, 2**31, f"{where} {k}") for k in ("min", "max"))
-        if high < low:
-            raise SpaceError(f"{where} max must be at least min ({low}), not {high}")
-        if "log2" in value:
-            if value["log2"] is not True:
-                raise SpaceError(f"{where} log2 must be true, not {value['log2']!r}")
-            return tuple(low << n for n in range(32) if low << n <= high)
-        step = _whole(value.get("step", 1), 1, 2**31, f"{where} step")
-        if (high - low) // step >= _MAX_AXIS:
-            raise SpaceError(f"{where} has more than {_MAX_AXIS} values")
-        return tuple(range(low, high + 1, step))
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = [value]
-    if not isinstance(value, list) or not value or any(type(x) is not int for x in value):
-        raise SpaceError(f"{where} must be a list of integers, a range or an expression, not {value!r}")
-    if len(set(value)) < len(value):
-        raise SpaceError(f"{where} has a value twice: {value!r}")
-    return tuple(value)
 
 
 def _weights(table: dict[str, Any], networks: tuple[str, ...]) -> dict[str, float]:

@@ -24,6 +24,7 @@ from tilewright.compiler.passes import FRONTEND, run_passes
 from tilewright.compiler.pipeline import compile_graph
 from tilewright.errors import UsageError
 from tilewright.fpga.bare.resources import synthesise
+from tilewright.hw.sim.build import build
 from tilewright.hw.sim.device import RtlDevice
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Program
@@ -100,7 +101,7 @@ def _rung(task: dict[str, Any]) -> dict[str, Any]:
     config, timing = NpuConfig.from_dict(task["config"]), MemoryTiming(**task["timing"])
     with _compiling:
         graph = _own_graph(task)
-        return rungs.evaluate(graph, config, CompileOptions(effort=task["effort"], memory=timing), task["rung"])
+        return rungs.evaluate(graph, config, _options(task, timing), task["rung"])
 
 
 def _verify(task: dict[str, Any]) -> dict[str, Any]:
@@ -116,20 +117,29 @@ def _verify(task: dict[str, Any]) -> dict[str, Any]:
     return {"simulated_cycles": simulated, "rtl_cycles": rtl}
 
 
+def _model(task: dict[str, Any]) -> dict[str, Any]:
+    """Builds the Verilated RTL of a configuration, for runs to come."""
+    build(NpuConfig.from_dict(task["config"]))
+    return {}
+
+
 def _synthesise(task: dict[str, Any]) -> dict[str, Any]:
     config = NpuConfig.from_dict(task["config"])
     found = synthesise(config, task["family"], task["tool"])
     return {name: getattr(found, name) for name in ("lut", "ff", "dsp", "bram", "fmax_mhz")}
 
 
-_KINDS = {"cycles": _cycles, "rung": _rung, "verify": _verify, "synthesis": _synthesise}
+_KINDS = {"cycles": _cycles, "rung": _rung, "verify": _verify, "model": _model, "synthesis": _synthesise}
 
 
 def _compile(task: dict[str, Any], config: NpuConfig, timing: MemoryTiming) -> Program:
     with _compiling:
         graph = _own_graph(task)
-        options = CompileOptions(effort=task["effort"], memory=timing)
-        return compile_graph(graph, config, options, measure=functools.partial(measure, timing=timing))
+        return compile_graph(graph, config, _options(task, timing), measure=functools.partial(measure, timing=timing))
+
+
+def _options(task: dict[str, Any], timing: MemoryTiming) -> CompileOptions:
+    return CompileOptions(effort=task["effort"], memory=timing, small_weights=task.get("small_weights", False))
 
 
 def _own_graph(task: dict[str, Any]) -> Graph:

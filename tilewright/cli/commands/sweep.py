@@ -115,13 +115,16 @@ class _Shown(terminal.Working):
     """The progress of a sweep: points done, pruned and left, the front so far and the time left."""
 
     def __init__(self, objective: str) -> None:
-        super().__init__("sweeping", every_seconds=_EVERY_SECONDS)
+        super().__init__("sweeping", log=True, every_seconds=_EVERY_SECONDS)
         self.objective = objective
 
     def show(self, progress: Any) -> None:
         """Takes a `sweep.outcome.Progress`."""
+        if progress.stage:
+            self.update(progress.stage)
+            return
         settled = progress.done + progress.pruned
-        text = f"{progress.done} points done, {progress.pruned} pruned, {progress.left} left"
+        text = f"sweeping: {progress.done} points done, {progress.pruned} pruned, {progress.left} left"
         if progress.best is not None:
             text += f", best {self.objective} {terminal.human(progress.best)}"
         if progress.hypervolume is not None:

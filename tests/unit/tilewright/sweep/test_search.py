@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tilewright.sweep.search import Assignment, Evaluation, pareto_front, search
+from tilewright.sweep.expressions import SpaceError
+from tilewright.sweep.search import Assignment, Evaluation, best, pareto_front, search
 from tilewright.sweep.space import parse_space
 
 TABLE: dict[str, Any] = {
@@ -77,6 +78,67 @@ def test_pareto_finds_more_of_the_front_than_chance() -> None:
     assert len({tuple(a.values()) for a, _ in guided}) == len(guided) <= 200
     assert distance(guided) < distance(run("random", 200, fails=True))
     assert [a for a, _ in guided] == [a for a, _ in run("pareto", 200, fails=True)]
+
+
+def converging(sampler: str, seed: int = 0, sketched: bool = True) -> list[Assignment]:
+    """What a sampler chooses whose sketches are right about the rows and wrong about the depth."""
+    table = {"method": "pareto", "sampler": sampler, "budget": 40, "seed": seed}
+    space = parse_space(TABLE | {"search": table})
+    seen: list[Assignment] = []
+    rungs: list[str] = []
+
+    def evaluate(assignments: list[Assignment]) -> list[Evaluation]:
+        seen.extend(assignments)
+        return [Evaluation(True, (abs(a["queue_depth"] - 30), 1.0 + abs(a["act_rows"] - 2048))) for a in assignments]
+
+    def sketch(assignments: list[Assignment], rung: str) -> list[Evaluation]:
+        rungs.append(rung)
+        return [Evaluation(True, (0.0, float(abs(a["act_rows"] - 2048)))) for a in assignments]
+
+    search(space, evaluate, sketch if sketched else None)
+    assert not sketched or (rungs[0], rungs[-1]) == ("bound", "estimate")
+    return seen
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("sampler", ["nsga2", "nsga3", "tpe"])
+def test_samplers_begin_with_the_best_of_the_sketches(sampler: str) -> None:
+    """The first generation is near the rows that the sketches like, later ones too; the same seed chooses the same."""
+
+    def miss(seen: list[Assignment]) -> float:
+        return sum(abs(a["act_rows"] - 2048) for a in seen) / len(seen)
+
+    seen, blind = converging(sampler), converging(sampler, sketched=False)
+    assert len(seen) == len({tuple(a.values()) for a in seen}) == 40
+    assert miss(seen[:8]) < miss(blind[:8]) / 4 and miss(seen) < miss(blind)
+    assert converging(sampler) == seen != converging(sampler, seed=1)
+
+
+def test_a_sampler_without_its_package_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.sweep.search.find_spec", lambda name: None)
+    with pytest.raises(SpaceError, match=r'sampler = "gp" needs the package torch: .*install torch'):
+        converging("gp")
+
+
+def test_points_under_a_condition_are_looked_at_once() -> None:
+    axes = {"vector_passes": [1, 2, 4], "row_unit": {"choices": [0, 1], "when": "vector_passes == 1", "else": 0}}
+    for method in ("grid", "random", "pareto"):
+        space = parse_space({"axes": axes, "search": {"method": method, "budget": 50}})
+        seen: list[Assignment] = []
+
+        def evaluate(assignments: list[Assignment], seen: list[Assignment] = seen) -> list[Evaluation]:
+            seen.extend(assignments)
+            return [Evaluation(True, (1.0, 1.0))] * len(assignments)
+
+        search(space, evaluate)
+        assert sorted(tuple(a.values()) for a in seen) == [(1, 0), (1, 1), (2, 0), (4, 0)]
+
+
+def test_the_best_are_of_the_first_fronts_and_far_apart() -> None:
+    rows = [(0.0, 10.0), (1.0, 9.0), (5.0, 5.0), (9.0, 1.0), (10.0, 0.0), (11.0, 11.0), (10.5, 3.0)]
+    assert sorted(best(rows, 3)) == [0, 2, 4]
+    assert sorted(best(rows, 6)) == [0, 1, 2, 3, 4, 6]
+    assert sorted(best(rows, 99)) == list(range(7)) and best([], 3) == []
 
 
 def test_front() -> None:

@@ -52,6 +52,43 @@ def test_points_that_behave_equally_have_one_id() -> None:
     assert space.point(space.assignment(0)).config.fingerprint == PRESETS["base"].fingerprint
 
 
+def test_an_axis_under_a_condition() -> None:
+    """Where the condition does not hold the field has one value, so there is one point; it may be about such fields."""
+    table: dict[str, Any] = {
+        "base": "base",
+        "axes": {
+            "vector_passes": [1, 2],
+            "row_unit": {"choices": [0, 1], "when": "vector_passes == 1", "else": 0},
+            "queue_depth": {"min": 4, "max": 8, "log2": True, "when": "row_unit == 1"},
+        },
+    }
+    space = parse_space(table)
+    depth = PRESETS["base"].queue_depth
+    expected = [(1, 0, depth), (1, 1, 4), (1, 1, 8), (2, 0, depth)]
+    assert [tuple(a.values()) for a in space.grid] == expected and space.size == 8
+    assert len({space.point(a).id for a in space.grid}) == 4
+    for assignment in space.grid:
+        assert space.assigned(space.places(assignment)) == assignment
+
+
+def test_the_clock_and_an_option_of_the_compiler_as_axes() -> None:
+    axes = {"small_weights": [0, 1], "clock_mhz": {"min": 50, "max": 100, "step": 50}}
+    table: dict[str, Any] = {
+        "base": "tiny", "axes": axes, "memory": {"read_latency": "round(clock_mhz / 5)"},
+        "constraints": ["clock_mhz <= model_mhz"],
+    }  # fmt: skip
+    space = parse_space(table)
+    points = [space.point(a) for a in space.grid]
+    assert [(p.small_weights, p.clock_mhz, p.timing.read_latency) for p in points] == [
+        (False, 50, 10), (False, 100, 20), (True, 50, 10), (True, 100, 20)
+    ]  # fmt: skip
+    assert len({p.id for p in points}) == 4
+    assert parse_space(json.loads(space.text)).text == space.text
+    # Without a memory that depends on it, the clock changes no cycles: results are shared, metrics are not.
+    points = [p for p in map(parse_space(table | {"memory": {}}).point, space.grid) if not p.small_weights]
+    assert len({p.id for p in points}) == 1 and len({p.key for p in points}) == 2
+
+
 def test_fields_that_contradict_each_other() -> None:
     space = parse_space({"axes": {"act_rows": [1024, 1026]}})
     with pytest.raises(ConfigError, match="act_rows must be a multiple of act_banks"):
@@ -76,6 +113,14 @@ def test_fields_that_contradict_each_other() -> None:
         ({"constraints": ["luts < 3"]}, "unknown name 'luts'"),
         ({"constraints": ["__import__('os')"]}, "unknown name '__import__'"),
         ({"search": {"method": "genetic"}}, r"\[search\] method must be one of grid, random, pareto, not 'genetic'"),
+        ({"search": {"method": "pareto", "sampler": "cma"}}, "sampler must be one of nsga2, nsga3, tpe, gp, not 'cma'"),
+        ({"search": {"sampler": "tpe"}}, "sampler is for method = \"pareto\", not 'grid'"),
+        ({"axes": {"act_rows": {"choices": [64], "else": 64}}}, r"\[axes\] act_rows: else needs when"),
+        ({"axes": {"act_rows": {"choices": [64], "when": "acc_rows > 9"}, "acc_rows": [8]}}, "unknown name 'acc_rows'"),
+        ({"axes": {"small_weights": [2]}}, r"\[axes\] small_weights must be 0..1, not 2"),
+        ({"axes": {"clock_mhz": "act_rows"}}, "clock_mhz must be a list of integers, a range or an expression"),
+        ({"axes": {"clock_mhz": [50]}, "clock_mhz": 60}, "clock_mhz: the space, its board or --clock gives a clock"),
+        ({"family": "gowin", "constraints": ["model_mhz > 9"]}, "unknown name 'model_mhz'"),
         ({"search": {"budget": 0}}, r"\[search\] budget must be 1..1000000, not 0"),
         ({"models": ["vww"], "objective": {"weights": {"resnet8": 1}}}, "no network 'resnet8' is swept; there are vww"),
         ({"models": ["vww"], "objective": {"weights": {"vww": -1}}}, "vww must be a number from 0 on, not -1"),

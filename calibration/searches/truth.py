@@ -1,0 +1,136 @@
+"""`Truth`: the results of all points of a space on every rung, and the sweeps that take theirs from it."""
+
+from __future__ import annotations
+
+import csv
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tilewright.common.documents import read_document
+from tilewright.energy.events import EVENTS
+from tilewright.sweep import Database
+from tilewright.sweep.dispatch import Task
+from tilewright.sweep.ladder import FULL, hypervolume
+from tilewright.sweep.metrics import Metrics
+from tilewright.sweep.networks import Network
+from tilewright.sweep.options import SweepOptions
+from tilewright.sweep.rungs import RUNGS
+from tilewright.sweep.runner import Sweep
+from tilewright.sweep.search import Row, search
+from tilewright.sweep.space import Space, parse_space
+
+SPACE = Path(__file__).with_name("space.toml")
+DATA = Path(__file__).with_name("truth.csv")
+#: Columns after the number of the point in the grid and the network's place: cycles by rung, bytes at least, and what
+#: full effort gave.
+COLUMNS = (*RUNGS, "least_bytes", "cycles", "dram_read_bytes", "dram_written_bytes", "npu_macs", "macs")
+
+
+@dataclass
+class Searched:
+    """A search of the space.
+
+    Attributes:
+        batches: after every batch of points at full effort: how many there were so far, and the share of the truth's
+            hypervolume that they reach.
+        points: of the sweep, with states.
+    """
+
+    batches: list[tuple[int, float]]
+    points: list[dict[str, Any]]
+
+    def reaching(self, share: float) -> int | None:
+        """Points at full effort until the share was reached, None if it never was."""
+        return next((count for count, reached in self.batches if reached >= share), None)
+
+    @property
+    def compiled(self) -> int:
+        """Points at full effort."""
+        return self.batches[-1][0] if self.batches else 0
+
+
+class Truth:
+    """The truth about a space.
+
+    Args:
+        changes: of the space's table, such as other objectives; axes and networks must stay.
+
+    Attributes:
+        table: of the space.
+        rows: the objectives of each point that keeps the constraints, by its id.
+    """
+
+    def __init__(self, **changes: Any) -> None:
+        self.table: dict[str, Any] = read_document(SPACE, toml=True) | changes
+        space = self.space()
+        self.networks = [Network(name, name.encode()) for name in space.models]
+        self._results: dict[tuple[str, str], dict[str, int]] = {}
+        with DATA.open(newline="", encoding="utf-8") as file:
+            for number, network, *values in csv.reader(file):
+                point = space.point(space.assignment(int(number)))
+                key = point.id, self.networks[int(network)].digest
+                self._results[key] = dict(zip(COLUMNS, map(int, values), strict=True))
+        points = {point.id: point for point in map(space.point, space.grid)}
+        metrics = Metrics(space, self.networks, "model")
+        self.rows: dict[str, Row] = {}
+        for point in points.values():
+            found = [self.result(point.id, n.digest, FULL) | {"network": n.digest} for n in self.networks]
+            numbers = space.values(point) | metrics.of_results(point, found)
+            if not any(constraint.violation(numbers) for constraint in space.constraints):
+                self.rows[point.id] = tuple(objective.number(numbers) for objective in space.objectives)
+        columns = list(zip(*self.rows.values()))
+        self._low, self._high = tuple(map(min, columns)), tuple(map(max, columns))
+        self._whole = hypervolume(set(self.rows.values()), self._low, self._high)
+
+    def space(self, **search: Any) -> Space:
+        """The space with another table `[search]`."""
+        return parse_space(self.table | {"search": search})
+
+    def result(self, point: str, network: str, rung: str) -> dict[str, Any]:
+        """What a worker returns for a network on a point."""
+        row = self._results[point, network]
+        if rung != FULL:
+            return {"cycles": row[rung], "dram_bytes": row["least_bytes"]}
+        return row | {"bound_cycles": row["bound"], "events": str([0] * len(EVENTS))}
+
+    def share(self, points: Iterable[str]) -> float:
+        """The share of the truth's hypervolume that points reach, by id."""
+        return hypervolume({self.rows[one] for one in points if one in self.rows}, self._low, self._high) / self._whole
+
+    def searched(self, **table: Any) -> Searched:
+        """Runs the sweep of the space with a table `[search]`, results from the truth."""
+        replay = _Replay(self)
+        space = self.space(**table)
+        with tempfile.TemporaryDirectory() as folder, Database(folder) as database:
+            sweep = Sweep(space, self.networks, database, lambda: replay, SweepOptions())  # type: ignore[arg-type, return-value]
+            search(space, sweep.evaluate, sweep.sketching)
+            points = database.sweep_points(sweep.id)
+        return Searched([(len(seen), self.share(seen)) for seen in replay.batches], points)
+
+
+@dataclass
+class _Replay:
+    """Does tasks by looking up the truth; `batches` are the points at full effort after each batch of tasks."""
+
+    truth: Truth
+    batches: list[set[str]] = field(default_factory=list)
+
+    def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, dict[str, Any]]]:
+        done: set[str] = set(self.batches[-1]) if self.batches else set()
+        before = len(done)
+        for task in tasks:
+            point, network = task.row["point"], task.row["network"]
+            rung = task.row.get("rung", FULL)
+            if rung == FULL:
+                done.add(point)
+            found = self.truth.result(point, network, rung)
+            if rung == FULL:
+                found = {name: value for name, value in found.items() if name not in (*RUNGS, "least_bytes")}
+            yield task, {"state": "done", **found}
+        if len(done) > before:
+            self.batches.append(done)
+
+    def close(self) -> None: ...
