@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import queue
 import time
@@ -12,17 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import dask
-from distributed import Client, Future
+from distributed import Client, Future, wait
 
 from tilewright.errors import UsageError
 from tilewright.sweep.cluster import LocalCluster
-from tilewright.sweep.worker import Models, evaluate
+from tilewright.sweep.worker import REFUSED, Models, evaluate
 
 #: Tasks in flight per thread of the cluster: enough that none waits for the command, few enough to lose.
 _PER_THREAD = 3
 _RECONNECTS = 5
 _CONNECT_SECONDS = 10
 _POLL_SECONDS = 0.25
+#: That workers of others have for the task that all of them do.
+_AGREE_SECONDS = 120
 #: Loggers whose complaints about lost connections become one line here.
 _NOISY = ("distributed", "tornado", "asyncio")
 
@@ -58,6 +61,7 @@ class Dispatcher:
     def __init__(self, models: dict[str, bytes], jobs: int, scheduler: str | None, log: Path) -> None:
         self._models, self._jobs, self._scheduler, self._log = Models(models), jobs, scheduler, log
         self.cluster: LocalCluster | None = None
+        self._agreed = False
         self._client: Client | None = None
         for name in [n for n in logging.root.manager.loggerDict if n.partition(".")[0] in _NOISY]:
             logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -72,8 +76,12 @@ class Dispatcher:
 
         Raises:
             SchedulerLost: after several attempts to reach it again; what was yielded until then stands.
+            UsageError: a worker runs other sources, or workers disagree; that stands, too.
         """
         waiting = iter(tasks)
+        if self._scheduler is not None and not self._agreed and (first := next(waiting, None)) is not None:
+            self._check_agreement(first)
+            waiting = itertools.chain([first], waiting)
         flying: dict[str, Task] = {}
         repeat: list[Task] = []
         losses = 0
@@ -102,6 +110,8 @@ class Dispatcher:
                     continue
                 result = _result_of(future)
                 if result is not None:
+                    if result["state"] == REFUSED:
+                        raise UsageError(f"a worker of {self._scheduler or 'this sweep'} {result['error']}")
                     losses = 0
                     del flying[task.key]
                     self._futures.pop(task.key, None)
@@ -122,6 +132,31 @@ class Dispatcher:
             round_ += 1
             self._disconnect()
             self._connect()
+
+    def _check_agreement(self, task: Task) -> None:
+        """Lets every worker do a task. Raises `UsageError` where their results differ: one of them cannot be trusted.
+        A worker that does not answer is left to the tasks that follow."""
+        assert self._client is not None
+        self._agreed = True
+        addresses = list(self._client.scheduler_info(n_workers=-1)["workers"])
+        futures = {
+            one: self._client.submit(evaluate, task.job, key=f"agree-{task.key}-{one}", workers=[one], pure=False)
+            for one in addresses
+        }
+        with self._client.as_current(), contextlib.suppress(TimeoutError):
+            wait([*futures.values()], timeout=_AGREE_SECONDS)
+        results = {one: future.result() for one, future in futures.items() if future.status == "finished"}
+        told = {one: {k: v for k, v in result.items() if "seconds" not in k} for one, result in results.items()}
+        for one, result in told.items():
+            if result["state"] == REFUSED:
+                raise UsageError(f"the worker at {one} {result['error']}")
+            first = next(iter(told))
+            if result != told[first]:
+                unlike = next(name for name in result if result[name] != told[first].get(name))
+                raise UsageError(
+                    f"workers disagree about a task: at {first} {unlike} is {told[first].get(unlike)!r}, "
+                    f"at {one} {result[unlike]!r}"
+                )
 
     # The connection.
 

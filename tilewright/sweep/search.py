@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.common.installation import install_packages
 from tilewright.sweep.expressions import SpaceError
-from tilewright.sweep.space import Space
+from tilewright.sweep.space import SAMPLERS, Space
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
@@ -102,7 +102,7 @@ def _distinct(space: Space) -> Iterator[Assignment]:
 def _pareto(space: Space, evaluate: Evaluate, sketch: Sketch | None) -> None:
     population = max(4, min(24, space.budget // 5))
     first = _sketched(space, sketch, population) if sketch is not None else []
-    _sample(space, evaluate, planned(space), population, first)
+    _sample(space, evaluate, planned(space), population, first, space.sampler)
 
 
 def _sketched(space: Space, sketch: Sketch, count: int) -> list[Assignment]:
@@ -118,7 +118,7 @@ def _sketched(space: Space, sketch: Sketch, count: int) -> list[Assignment]:
     if space.size <= most:
         look(space.grid)
     else:
-        _sample(space, look, most, 4 * count, [])
+        _sample(space, look, most, 4 * count, [], SAMPLERS[0])  # the cheapest of samplers for so many points
     chosen = [known[n][0] for n in best([row for _, row in known], 4 * count)]
     known = []
     for assignment, found in zip(chosen, sketch(chosen, "estimate")):
@@ -127,14 +127,14 @@ def _sketched(space: Space, sketch: Sketch, count: int) -> list[Assignment]:
     return [known[n][0] for n in best([row for _, row in known], count)]
 
 
-def _sample(space: Space, evaluate: Evaluate, budget: int, population: int, first: list[Assignment]) -> None:
-    """Lets the space's sampler choose `budget` points, after `first`."""
+def _sample(space: Space, evaluate: Evaluate, budget: int, population: int, first: list[Assignment], name: str) -> None:
+    """Lets the sampler of a name choose `budget` points, after `first`."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with warnings.catch_warnings():
-        sampler = _sampler(space, population)
-    batch = population if space.sampler.startswith("nsga") else min(population, _BATCH)
+        sampler = _sampler(name, population, space.seed)
+    batch = population if name.startswith("nsga") else min(population, _BATCH)
     # Positions on the axes: neighbours in an axis' order are neighbours for the search.
     places: dict[str, optuna.distributions.BaseDistribution] = {
         axis.field: optuna.distributions.IntDistribution(0, len(axis.values) - 1) for axis in space.axes
@@ -166,21 +166,21 @@ def _sample(space: Space, evaluate: Evaluate, budget: int, population: int, firs
             study.tell(trial, list(evaluated.objectives))
 
 
-def _sampler(space: Space, population: int) -> BaseSampler:
-    """Returns the space's sampler. Raises `SpaceError` where it needs a package that is not there."""
+def _sampler(name: str, population: int, seed: int) -> BaseSampler:
+    """Returns a sampler of Optuna. Raises `SpaceError` where it needs a package that is not there."""
     import optuna
 
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-    match space.sampler:
+    match name:
         case "nsga2":
-            return optuna.samplers.NSGAIISampler(population_size=population, seed=space.seed)
+            return optuna.samplers.NSGAIISampler(population_size=population, seed=seed)
         case "nsga3":
-            return optuna.samplers.NSGAIIISampler(population_size=population, seed=space.seed)
+            return optuna.samplers.NSGAIIISampler(population_size=population, seed=seed)
         case "tpe":
-            return optuna.samplers.TPESampler(n_startup_trials=population, multivariate=True, seed=space.seed)
+            return optuna.samplers.TPESampler(n_startup_trials=population, multivariate=True, seed=seed)
     if find_spec("torch") is None:  # which Optuna looks for at the first trial only
         raise SpaceError(f'[search] sampler = "gp" needs the package torch: {install_packages("torch")}')
-    return optuna.samplers.GPSampler(n_startup_trials=population, seed=space.seed)
+    return optuna.samplers.GPSampler(n_startup_trials=population, seed=seed)
 
 
 def best(rows: Sequence[Row], count: int) -> list[int]:

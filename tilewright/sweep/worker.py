@@ -39,6 +39,14 @@ _models: dict[str, bytes] = {}
 _compiling = threading.Lock()  # workers may have several threads; the compiler has one
 
 
+#: State of the result of a task that no worker of this version did: it is none.
+REFUSED = "refused"
+
+
+class OtherSources(UsageError):
+    """The worker cannot do what the command means."""
+
+
 class Models(WorkerPlugin):
     """A Dask plugin that brings the models to every worker once, also to those that start later."""
 
@@ -59,10 +67,12 @@ def sources_digest() -> str:
 
 
 def evaluate(task: dict[str, Any]) -> dict[str, Any]:
-    """The result of a task, with "state" "done" or "failed" and then "error"."""
+    """The result of a task, with "state" "done", or "failed" or "refused" and then "error"."""
     started, cpu = time.perf_counter(), time.process_time()
     try:
         found = {"state": "done", "error": None, **_KINDS[task["kind"]](task)}
+    except OtherSources as error:
+        found = {"state": REFUSED, "error": str(error)}
     except MemoryError:
         found = {"state": "failed", "error": "out of memory"}
     except Exception as error:
@@ -143,9 +153,9 @@ def _options(task: dict[str, Any], timing: MemoryTiming) -> CompileOptions:
 
 
 def _own_graph(task: dict[str, Any]) -> Graph:
-    """A copy of a task's network. Raises `UsageError` if the command runs other sources."""
+    """A copy of a task's network. Raises `OtherSources` if the command runs other sources."""
     if task["sources"] != sources_digest():
-        raise UsageError("the worker runs other sources of Tilewright than the command; start it from the same version")
+        raise OtherSources("runs other sources of Tilewright than the command; start it from the same version")
     return copy.deepcopy(_graph(task["network"]))
 
 

@@ -120,7 +120,7 @@ def test_other_sources_are_refused(networks: list[Network]) -> None:
     job = {"kind": "cycles", "config": point.config.to_dict(), "timing": {}, "network": networks[1].digest,
            "effort": 1, "sources": "0" * 16}  # fmt: skip
     result = worker.evaluate(job)
-    assert result["state"] == "failed" and "runs other sources of Tilewright" in result["error"]
+    assert result["state"] == worker.REFUSED and "runs other sources of Tilewright" in result["error"]
 
 
 def test_clock_needs_place_and_route(networks: list[Network], tmp_path: Path) -> None:
