@@ -50,8 +50,8 @@ def summary(runs: list[Searched]) -> dict[str, Any]:
         "reached": len(reached),
         "until": statistics.median(reached) if reached else None,
         "most": max(reached, default=None),
-        "compiled": statistics.median(run.compiled for run in runs),
-        "share": min(run.batches[-1][1] for run in runs),
+        "compiled": statistics.median(len(run.shares) for run in runs),
+        "share": min(run.shares[-1] for run in runs),
     }
 
 

@@ -13,13 +13,14 @@ from tilewright.common.documents import read_document
 from tilewright.energy.events import EVENTS
 from tilewright.sweep import Database
 from tilewright.sweep.dispatch import Task
-from tilewright.sweep.ladder import FULL, hypervolume
+from tilewright.sweep.fronts import Row, hypervolume
+from tilewright.sweep.ladder import FULL
 from tilewright.sweep.metrics import Metrics
 from tilewright.sweep.networks import Network
 from tilewright.sweep.options import SweepOptions
 from tilewright.sweep.rungs import RUNGS
 from tilewright.sweep.runner import Sweep
-from tilewright.sweep.search import Row, search
+from tilewright.sweep.search import search
 from tilewright.sweep.space import Space, parse_space
 
 SPACE = Path(__file__).with_name("space.toml")
@@ -34,22 +35,16 @@ class Searched:
     """A search of the space.
 
     Attributes:
-        batches: after every batch of points at full effort: how many there were so far, and the share of the truth's
-            hypervolume that they reach.
+        shares: of the truth's hypervolume, after every point at full effort.
         points: of the sweep, with states.
     """
 
-    batches: list[tuple[int, float]]
+    shares: list[float]
     points: list[dict[str, Any]]
 
     def reaching(self, share: float) -> int | None:
         """Points at full effort until the share was reached, None if it never was."""
-        return next((count for count, reached in self.batches if reached >= share), None)
-
-    @property
-    def compiled(self) -> int:
-        """Points at full effort."""
-        return self.batches[-1][0] if self.batches else 0
+        return next((count for count, reached in enumerate(self.shares, 1) if reached >= share), None)
 
 
 class Truth:
@@ -94,7 +89,9 @@ class Truth:
         row = self._results[point, network]
         if rung != FULL:
             return {"cycles": row[rung], "dram_bytes": row["least_bytes"]}
-        return row | {"bound_cycles": row["bound"], "events": str([0] * len(EVENTS))}
+        found = {name: value for name, value in row.items() if name not in (*RUNGS, "least_bytes")}
+        utilization = row["bound"] / row["cycles"]
+        return found | {"bound_cycles": row["bound"], "utilization": utilization, "events": str([0] * len(EVENTS))}
 
     def share(self, points: Iterable[str]) -> float:
         """The share of the truth's hypervolume that points reach, by id."""
@@ -108,29 +105,23 @@ class Truth:
             sweep = Sweep(space, self.networks, database, lambda: replay, SweepOptions())  # type: ignore[arg-type, return-value]
             search(space, sweep.evaluate, sweep.sketching)
             points = database.sweep_points(sweep.id)
-        return Searched([(len(seen), self.share(seen)) for seen in replay.batches], points)
+        order = list(replay.compiled)
+        return Searched([self.share(order[: n + 1]) for n in range(len(order))], points)
 
 
 @dataclass
 class _Replay:
-    """Does tasks by looking up the truth; `batches` are the points at full effort after each batch of tasks."""
+    """Does tasks by looking up the truth; `compiled` are the points at full effort, in order."""
 
     truth: Truth
-    batches: list[set[str]] = field(default_factory=list)
+    compiled: dict[str, None] = field(default_factory=dict)
 
     def run(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, dict[str, Any]]]:
-        done: set[str] = set(self.batches[-1]) if self.batches else set()
-        before = len(done)
         for task in tasks:
             point, network = task.row["point"], task.row["network"]
             rung = task.row.get("rung", FULL)
             if rung == FULL:
-                done.add(point)
-            found = self.truth.result(point, network, rung)
-            if rung == FULL:
-                found = {name: value for name, value in found.items() if name not in (*RUNGS, "least_bytes")}
-            yield task, {"state": "done", **found}
-        if len(done) > before:
-            self.batches.append(done)
+                self.compiled[point] = None
+            yield task, {"state": "done", **self.truth.result(point, network, rung)}
 
     def close(self) -> None: ...

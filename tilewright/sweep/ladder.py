@@ -12,22 +12,20 @@ Nothing depends on the order in which results arrive.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.sweep.expressions import Expression
+from tilewright.sweep.fronts import MOST_AXES, Row, hypervolume, pareto_front
 from tilewright.sweep.metrics import Metrics
 from tilewright.sweep.outcome import FASTEST
 from tilewright.sweep.rungs import RUNGS
-from tilewright.sweep.search import Evaluation, Row, pareto_front
+from tilewright.sweep.search import Evaluation
 from tilewright.sweep.space import NETWORK_TIME, TIMES, Point, Space, network_key
 
 FULL = "full effort"
 #: A result that is the same on all rungs.
 _EXACT = "clock_mhz"
-#: Objectives of which a hypervolume is computed, at most: it takes the front's length to this power.
-_MOST_AXES = 3
 
 
 @dataclass
@@ -60,6 +58,14 @@ class Candidate:
         rungs = ["", *RUNGS, FULL]
         return rungs[rungs.index(self.rung) + 1]
 
+    def learn(self, found: dict[str, dict[str, Any]]) -> None:
+        """Takes in results of a rung, by name of the network."""
+        before = self.floors
+        self.floors = {
+            name: {key: max(row[key], before.get(name, row)[key]) for key in ("cycles", "dram_bytes")}
+            for name, row in found.items()
+        }
+
 
 class Ladder:
     """The points that were seen at full effort and kept all constraints, and what they say about others.
@@ -85,11 +91,7 @@ class Ladder:
         """Puts a candidate on a rung with the results there, by name of the network. Returns a constraint that it
         breaks for good. Raises `SpaceError` where expressions have no value."""
         candidate.rung = rung
-        before = candidate.floors
-        candidate.floors = {
-            name: {key: max(row[key], before.get(name, row)[key]) for key in ("cycles", "dram_bytes")}
-            for name, row in found.items()
-        }
+        candidate.learn(found)
         values = self.metrics.before_results(candidate.point)
         candidate.metrics = self.metrics.speeds(candidate.point, values, candidate.floors)
         values |= candidate.metrics
@@ -98,11 +100,12 @@ class Ladder:
         self._widen(candidate.row)
         return next((c for c in self.constraints if c.violation(values)), None)
 
-    def sketch(self, point: Point, found: dict[str, dict[str, Any]]) -> Evaluation:
-        """Returns what a search is told of a point by results on a rung, by name of the network. Raises `SpaceError`
-        where expressions have no value."""
-        values = self.metrics.before_results(point)
-        values |= self.metrics.speeds(point, values, found)
+    def sketch(self, candidate: Candidate, found: dict[str, dict[str, Any]]) -> Evaluation:
+        """Returns what a search is told of a candidate by results on a rung, by name of the network. Raises
+        `SpaceError` where expressions have no value."""
+        candidate.learn(found)
+        values = self.metrics.before_results(candidate.point)
+        values |= self.metrics.speeds(candidate.point, values, candidate.floors)
         known = zip(self.space.objectives, self.sketched)
         row = tuple(objective.number(values) if sketched else 0.0 for objective, sketched in known)
         return Evaluation(True, row, tuple(c.violation(values) for c in self.constraints))
@@ -141,7 +144,7 @@ class Ladder:
 
     def hypervolume(self) -> float | None:
         """Returns the share of the box of all values seen so far that known points win; None for many objectives."""
-        if not self.known or len(self.space.objectives) > _MOST_AXES:
+        if not self.known or len(self.space.objectives) > MOST_AXES:
             return None
         asked = frozenset(c.row for c in self.known), self.low, self.high
         if asked != self._asked:
@@ -174,20 +177,3 @@ def _floored(space: Space) -> set[str]:
     keys = ("cycles", "dram_bytes", NETWORK_TIME)
     each = {f"{key}_{network_key(name)}" for key in keys for name in space.weights}
     return {"cycles", "geomean_cycles", "dram_bytes", *TIMES, *each} - {_EXACT}
-
-
-def hypervolume(rows: Iterable[Row], low: Row, high: Row) -> float:
-    """Returns the share, 0..1, of the box from `low` to `high` whose points are no better than some row."""
-    wide = [n for n, (a, b) in enumerate(zip(low, high)) if a < b]  # the same everywhere counts for nothing
-    scaled = [tuple((row[n] - low[n]) / (high[n] - low[n]) for n in wide) for row in rows]
-    return _volume([row for row in scaled if max(row, default=0.0) <= 1])
-
-
-def _volume(rows: list[Row]) -> float:
-    """Returns the part of the unit cube that lies behind rows, slice by slice along the first axis."""
-    if not rows or not rows[0]:
-        return float(bool(rows))
-    rows = sorted(rows)
-    ends = [*(row[0] for row in rows[1:]), 1.0]
-    slices = [(end - row[0], n) for n, (row, end) in enumerate(zip(rows, ends)) if end > row[0]]
-    return sum(width * _volume([row[1:] for row in rows[: n + 1]]) for width, n in slices)

@@ -15,13 +15,14 @@ from tilewright.isa.config import ConfigError
 from tilewright.sweep.database import Database, key_of
 from tilewright.sweep.dispatch import Dispatcher, Task
 from tilewright.sweep.expressions import SpaceError
+from tilewright.sweep.fronts import pareto_front
 from tilewright.sweep.ladder import FULL, Candidate, Ladder, why_not
 from tilewright.sweep.metrics import Metrics
 from tilewright.sweep.networks import Network
 from tilewright.sweep.options import SweepOptions
 from tilewright.sweep.outcome import Outcome, Progress
 from tilewright.sweep.rungs import RUNGS
-from tilewright.sweep.search import Assignment, Evaluation, Sketch, pareto_front, planned, search
+from tilewright.sweep.search import Assignment, Evaluation, Sketch, planned, search
 from tilewright.sweep.space import Point, Space
 from tilewright.sweep.verification import verify
 from tilewright.sweep.worker import sources_digest
@@ -228,12 +229,9 @@ class Sweep:
         for one, _ in self._compute(looked):
             self.sketched += 1
             self.stage = f"choosing the first points by the {rung}: {self.sketched:,} looked at"
-            rows, error = self._results(one, rung)
-            by_digest = {row["network"]: row for row in rows}
             try:
-                if error:
-                    raise SpaceError(error)
-                found[one.number] = self.ladder.sketch(one.point, {n.name: by_digest[n.digest] for n in self.networks})
+                for step in dict.fromkeys((RUNGS[0], rung)):  # no rung says less than the bound
+                    found[one.number] = self._sketched(one, step)
             except SpaceError:
                 found[one.number] = Evaluation(counts=True)
         self.stage = ""
@@ -246,6 +244,14 @@ class Sweep:
         names = {network.digest: network.name for network in self.networks}
         failed = [row for row in rows if row["state"] == "failed"]
         return rows, "; ".join(f"{names.get(row.get('network', ''), self.tool)}: {row['error']}" for row in failed)
+
+    def _sketched(self, one: Candidate, rung: str) -> Evaluation:
+        """What a candidate comes to by a rung and those it was on. Raises `SpaceError` where something failed."""
+        rows, error = self._results(one, rung)
+        if error:
+            raise SpaceError(error)
+        by_digest = {row["network"]: row for row in rows}
+        return self.ladder.sketch(one, {n.name: by_digest[n.digest] for n in self.networks})
 
     def _lift(self, one: Candidate, rung: str, settle: Callable[..., None]) -> None:
         """Puts a candidate on a rung, or straight below full effort, which says what is wrong with it."""

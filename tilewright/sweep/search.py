@@ -11,21 +11,20 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from tilewright.common.installation import install_packages
 from tilewright.sweep.expressions import SpaceError
+from tilewright.sweep.fronts import Row, best
 from tilewright.sweep.space import SAMPLERS, Space
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
 Assignment = dict[str, int]
-#: The objectives of a point.
-Row = tuple[float, ...]
 #: Candidates that turn out impossible (contradicting fields, constraints) per point of the budget, before giving up.
 _TRIES_PER_POINT = 50
 _STALE_GENERATIONS = 10
@@ -101,12 +100,12 @@ def _distinct(space: Space) -> Iterator[Assignment]:
 
 def _pareto(space: Space, evaluate: Evaluate, sketch: Sketch | None) -> None:
     population = max(4, min(24, space.budget // 5))
-    first = _sketched(space, sketch, population) if sketch is not None else []
+    first = _sketched(space, sketch, 4 * population)[: space.budget // 2] if sketch is not None else []
     _sample(space, evaluate, planned(space), population, first, space.sampler)
 
 
 def _sketched(space: Space, sketch: Sketch, count: int) -> list[Assignment]:
-    """Returns up to `count` assignments that are good by the estimate, of those that are good by the bound."""
+    """Returns up to `count` assignments that are good by a first schedule, of those that are good by the bound."""
     known: list[tuple[Assignment, Row]] = []
 
     def look(assignments: list[Assignment]) -> list[Evaluation]:
@@ -118,10 +117,10 @@ def _sketched(space: Space, sketch: Sketch, count: int) -> list[Assignment]:
     if space.size <= most:
         look(space.grid)
     else:
-        _sample(space, look, most, 4 * count, [], SAMPLERS[0])  # the cheapest of samplers for so many points
-    chosen = [known[n][0] for n in best([row for _, row in known], 4 * count)]
+        _sample(space, look, most, count, [], SAMPLERS[0])  # the cheapest of samplers for so many points
+    chosen = [known[n][0] for n in best([row for _, row in known], count)]
     known = []
-    for assignment, found in zip(chosen, sketch(chosen, "estimate")):
+    for assignment, found in zip(chosen, sketch(chosen, "schedule")):
         if found.objectives and not any(found.violations):
             known.append((assignment, found.objectives))
     return [known[n][0] for n in best([row for _, row in known], count)]
@@ -181,41 +180,3 @@ def _sampler(name: str, population: int, seed: int) -> BaseSampler:
     if find_spec("torch") is None:  # which Optuna looks for at the first trial only
         raise SpaceError(f'[search] sampler = "gp" needs the package torch: {install_packages("torch")}')
     return optuna.samplers.GPSampler(n_startup_trials=population, seed=seed)
-
-
-def best(rows: Sequence[Row], count: int) -> list[int]:
-    """Indices of up to `count` rows: front after front, and of the first that is too long those far from each other."""
-    left, taken = list(range(len(rows))), list[int]()
-    while left and len(taken) < count:
-        front = [left[n] for n in pareto_front([rows[n] for n in left])]
-        left = sorted(set(left) - set(front))
-        taken += front if len(front) <= count - len(taken) else _spread(rows, front, count - len(taken))
-    return taken
-
-
-def _spread(rows: Sequence[Row], front: list[int], count: int) -> list[int]:
-    """Indices out of a front: the least of each objective, then always the one that is farthest from all before."""
-    columns = list(zip(*(rows[n] for n in front)))
-    scales = [(max(column) - min(column)) or 1.0 for column in columns]
-    distance = dict.fromkeys(front, float("inf"))
-    starts = [min(front, key=lambda n: (rows[n][at], rows[n])) for at in range(len(columns))]
-    taken: list[int] = []
-    while len(taken) < count:
-        one = starts.pop(0) if starts else max(distance, key=lambda n: (distance[n], -n))
-        if one not in distance:
-            continue
-        taken.append(one)
-        del distance[one]
-        for n in distance:
-            gap = sum(abs(a - b) / scale for a, b, scale in zip(rows[n], rows[one], scales))
-            distance[n] = min(distance[n], gap)
-    return taken
-
-
-def pareto_front(rows: list[Row]) -> list[int]:
-    """Indices of the rows that no other row dominates: none is at most as large everywhere and smaller somewhere."""
-    front: dict[Row, None] = {}
-    for row in sorted(set(rows)):  # what dominates a row is sorted before it
-        if not any(all(a <= b for a, b in zip(other, row)) for other in front):
-            front[row] = None
-    return [n for n, row in enumerate(rows) if row in front]

@@ -13,12 +13,12 @@ from tilewright.cli.commands.sweep import _Shown
 from tilewright.sweep import Database, search
 from tilewright.sweep.database import FILE
 from tilewright.sweep.expressions import Expression
-from tilewright.sweep.ladder import hypervolume, why_not
+from tilewright.sweep.fronts import hypervolume, pareto_front
+from tilewright.sweep.ladder import why_not
 from tilewright.sweep.networks import Network
 from tilewright.sweep.options import SweepOptions
 from tilewright.sweep.outcome import Outcome, Progress
 from tilewright.sweep.runner import Sweep
-from tilewright.sweep.search import pareto_front
 from tilewright.sweep.space import Space, parse_space
 
 TABLE: dict[str, Any] = {
