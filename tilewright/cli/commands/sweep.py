@@ -124,7 +124,8 @@ class _Shown(terminal.Working):
             self.update(progress.stage)
             return
         settled = progress.done + progress.pruned
-        text = f"sweeping: {progress.computed:,} results, {progress.done} points done, {progress.pruned} pruned, {progress.left} left"
+        text = f"sweeping: {progress.computed:,} results, {progress.done} points done, "
+        text += f"{progress.pruned} pruned, {progress.left} left"
         if progress.best is not None:
             text += f", best {self.objective} {terminal.human(progress.best)}"
         if progress.hypervolume is not None:

@@ -14,7 +14,7 @@ from tilewright.compiler.options import MAX_EFFORT
 from tilewright.errors import UsageError
 from tilewright.sweep.database import Database
 from tilewright.sweep.expressions import SpaceError
-from tilewright.sweep.search import pareto_front
+from tilewright.sweep.fronts import pareto_front
 from tilewright.sweep.space import TOOLS, Point, Space, parse_space
 
 

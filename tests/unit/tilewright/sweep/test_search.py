@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
+from tests.common import needs
 from tilewright.sweep.expressions import SpaceError
 from tilewright.sweep.fronts import best, pareto_front
 from tilewright.sweep.search import Assignment, Evaluation, search
-from tilewright.sweep.space import parse_space
+from tilewright.sweep.space import SAMPLERS, parse_space
 
 TABLE: dict[str, Any] = {
     "axes": {"act_rows": {"min": 64, "max": 4096, "step": 64}, "queue_depth": {"min": 2, "max": 60}},
@@ -102,9 +104,11 @@ def converging(sampler: str, seed: int = 0, sketched: bool = True) -> list[Assig
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("sampler", ["nsga2", "nsga3", "tpe"])
+@pytest.mark.parametrize("sampler", SAMPLERS)
 def test_samplers_begin_with_the_best_of_the_sketches(sampler: str) -> None:
     """The first generation is near the rows that the sketches like, later ones too; the same seed chooses the same."""
+    if sampler == "gp" and find_spec("torch") is None:
+        needs.skip(needs.GAUSSIAN, "PyTorch is not installed")
 
     def miss(seen: list[Assignment]) -> float:
         return sum(abs(a["act_rows"] - 2048) for a in seen) / len(seen)
