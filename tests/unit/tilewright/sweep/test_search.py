@@ -141,7 +141,12 @@ def test_points_under_a_condition_are_looked_at_once() -> None:
 
 def test_the_best_are_of_the_first_fronts_and_far_apart() -> None:
     rows = [(0.0, 10.0), (1.0, 9.0), (5.0, 5.0), (9.0, 1.0), (10.0, 0.0), (11.0, 11.0), (10.5, 3.0)]
-    assert sorted(best(rows, 3)) == [0, 2, 4]
+    assert best(rows, 1) == [2] and sorted(best(rows, 3)) == [
+        1,
+        2,
+        3,
+    ]  # (5, 5) wins the most, then its neighbours add 8, the ends 5
+    assert best([(*row, 0.0, 0.0) for row in rows], 3) == [0, 4, 2]  # with many objectives by distance
     assert sorted(best(rows, 6)) == [0, 1, 2, 3, 4, 6]
     assert sorted(best(rows, 99)) == list(range(7)) and best([], 3) == []
 
