@@ -145,7 +145,7 @@ def test_the_best_are_of_the_first_fronts_and_far_apart() -> None:
         1,
         2,
         3,
-    ]  # (5, 5) wins the most, then its neighbours add 8, the ends 5
+    ]
     assert best([(*row, 0.0, 0.0) for row in rows], 3) == [0, 4, 2]  # with many objectives by distance
     assert sorted(best(rows, 6)) == [0, 1, 2, 3, 4, 6]
     assert sorted(best(rows, 99)) == list(range(7)) and best([], 3) == []
