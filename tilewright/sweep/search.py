@@ -99,6 +99,8 @@ def _distinct(space: Space) -> Iterator[Assignment]:
 
 
 def _pareto(space: Space, evaluate: Evaluate, sketch: Sketch | None) -> None:
+    if space.sampler == "gp" and find_spec("torch") is None:  # which Optuna looks for at the first trial only
+        raise SpaceError(f'[search] sampler = "gp" needs the package torch: {install_packages("torch")}')
     population = max(4, min(24, space.budget // 5))
     first = _sketched(space, sketch, 4 * population)[: space.budget // 2] if sketch is not None else []
     _sample(space, evaluate, planned(space), population, first, space.sampler)
@@ -166,7 +168,7 @@ def _sample(space: Space, evaluate: Evaluate, budget: int, population: int, firs
 
 
 def _sampler(name: str, population: int, seed: int) -> BaseSampler:
-    """Returns a sampler of Optuna. Raises `SpaceError` where it needs a package that is not there."""
+    """Returns a sampler of Optuna."""
     import optuna
 
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -177,6 +179,5 @@ def _sampler(name: str, population: int, seed: int) -> BaseSampler:
             return optuna.samplers.NSGAIIISampler(population_size=population, seed=seed)
         case "tpe":
             return optuna.samplers.TPESampler(n_startup_trials=population, multivariate=True, seed=seed)
-    if find_spec("torch") is None:  # which Optuna looks for at the first trial only
-        raise SpaceError(f'[search] sampler = "gp" needs the package torch: {install_packages("torch")}')
-    return optuna.samplers.GPSampler(n_startup_trials=population, seed=seed)
+        case _:
+            return optuna.samplers.GPSampler(n_startup_trials=population, seed=seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tilewright.errors import UsageError
 from tilewright.measure.clock import show
 from tilewright.runtime.energy import meter
 
+_NUMBER = re.compile(r"\d+")
 _SHOWN = 15
 _AXIS_COLUMNS = 3
 _WIDTH = 100
@@ -220,9 +222,10 @@ def _print(outcome: Any, space: Any, output: Path) -> None:
         click.echo(line)
     if not outcome.front:
         verbs = {"infeasible": "break", "invalid": "are no machine:"}
-        for (state, reason), count in Counter(
-            (p["state"], p["reason"]) for p in outcome.points if p["state"] in verbs
-        ).most_common(3):
+        reasons = [(p["state"], p["reason"]) for p in outcome.points if p["state"] in verbs]
+        alike = Counter((state, _NUMBER.sub("", reason)) for state, reason in reasons)  # but for their values
+        for (state, kind), count in alike.most_common(3):
+            reason = next(reason for own, reason in reasons if (own, _NUMBER.sub("", reason)) == (state, kind))
             click.echo(f"no point is left: {count} {verbs[state]} {reason}")
     for point in [p for p in outcome.points if p["state"] == "failed"][:3]:
         click.echo(f"failed: {point['assignment']}: {point['reason']}")
