@@ -7,4 +7,5 @@ part of a checkout only, and imports the product; the product imports nothing of
     fmax/           clocks of calibration machines by nextpnr, and the fit of `tilewright.fpga.fmax`
     energy/         toggles of synthesised gates, and the fit of `tilewright.energy`
     benchmarks/     cycles of networks beside targets, costs of machine options, CPU time of the tests
+    searches/       searches of sweeps beside a space whose points were all compiled
 """

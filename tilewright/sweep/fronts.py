@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Sequence
 
 #: The objectives of a point, all to be made small.
@@ -54,12 +55,22 @@ def best(rows: Sequence[Row], count: int) -> list[int]:
 def _by_volume(rows: list[Row], count: int) -> list[int]:
     low = tuple(map(min, zip(*rows)))
     high = tuple(b + _BEHIND * (b - a) for a, b in zip(low, map(max, zip(*rows))))
-    left, taken = list(range(len(rows))), list[int]()
-    while left and len(taken) < count:
-        chosen = [rows[n] for n in taken]
-        one = max(left, key=lambda n: (hypervolume([*chosen, rows[n]], low, high), -n))
-        left.remove(one)
-        taken.append(one)
+    taken: list[int] = []
+
+    def added(n: int) -> float:
+        """What a row wins and none of those taken does."""
+        others = list({tuple(map(max, rows[n], rows[m])) for m in taken})
+        return hypervolume([rows[n]], low, high) - hypervolume((others[m] for m in pareto_front(others)), low, high)
+
+    # Rows with what they add, at most: what a row adds only falls while others are taken, so that few are asked again.
+    waiting = [(-1.0, n) for n in range(len(rows))]
+    while waiting and len(taken) < count:
+        _, n = heapq.heappop(waiting)
+        entry = -added(n), n
+        if waiting and entry > waiting[0]:
+            heapq.heappush(waiting, entry)
+        else:
+            taken.append(n)
     return taken
 
 

@@ -165,6 +165,26 @@ def test_times_by_the_model_of_the_clock(networks: list[Network], tmp_path: Path
     assert outcome.fastest("autoencoder", 5)[0] == best[0] and len(outcome.fastest("autoencoder", 5)) == 2
 
 
+@pytest.mark.medium
+def test_a_clock_and_coded_weights_as_axes(networks: list[Network], tmp_path: Path) -> None:
+    """The clock changes times alone, so results are shared; coded weights are those of the compiler's option."""
+    axes = {"weight_codes": [8], "small_weights": [0, 1], "clock_mhz": [50, 80, 10_000]}
+    table = {"base": "tiny", "axes": axes, "constraints": ["clock_mhz <= model_mhz"], "search": {"prune": False},
+             "objective": {"minimise": ["microseconds", "dram_bytes"]}}  # fmt: skip
+    space = parse_space(table, ["autoencoder"])
+    here, points, _ = sweep(space, [networks[1]], tmp_path)
+    assert [p["state"] for p in points] == ["done", "done", "infeasible"] * 2 and len(here.tasks) == 2
+    for small in (False, True):
+        slow, fast = (p["metrics"] for p in points[3 * small : 3 * small + 2])
+        assert slow["cycles"] == fast["cycles"]
+        assert (slow["microseconds"], fast["microseconds"]) == (slow["cycles"] / 50, fast["cycles"] / 80)
+        machine = space.point(points[3 * small]["assignment"]).config
+        goal = "energy" if small else "cycles"  # which decides at this effort how weights are coded, and nothing else
+        program = compile_program(networks[1].content, machine, objective=goal, cache=False, tuning="off")
+        assert slow["cycles"] == explain(program).counters.cycles
+    assert points[3]["metrics"]["dram_bytes"] < points[0]["metrics"]["dram_bytes"]
+
+
 @pytest.mark.slow
 def test_a_board_in_the_command(tmp_path: Path) -> None:
     """The fastest machine of a board, from a shortened space: tables and JSON say the same."""
