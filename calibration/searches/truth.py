@@ -55,7 +55,7 @@ class Truth:
 
     Attributes:
         table: of the space.
-        rows: the objectives of each point that keeps the constraints, by its id.
+        rows: the objectives of each point that keeps the constraints, which are about its fields, by its id.
     """
 
     def __init__(self, **changes: Any) -> None:
@@ -68,14 +68,14 @@ class Truth:
                 point = space.point(space.assignment(int(number)))
                 key = point.id, self.networks[int(network)].digest
                 self._results[key] = dict(zip(COLUMNS, map(int, values), strict=True))
-        points = {point.id: point for point in map(space.point, space.grid)}
         metrics = Metrics(space, self.networks, "model")
         self.rows: dict[str, Row] = {}
-        for point in points.values():
+        for point in map(space.point, space.grid):
+            if (point.id, self.networks[0].digest) not in self._results:  # a constraint on its fields is broken
+                continue
             found = [self.result(point.id, n.digest, FULL) | {"network": n.digest} for n in self.networks]
             numbers = space.values(point) | metrics.of_results(point, found)
-            if not any(constraint.violation(numbers) for constraint in space.constraints):
-                self.rows[point.id] = tuple(objective.number(numbers) for objective in space.objectives)
+            self.rows[point.id] = tuple(objective.number(numbers) for objective in space.objectives)
         columns = list(zip(*self.rows.values()))
         self._low, self._high = tuple(map(min, columns)), tuple(map(max, columns))
         self._whole = hypervolume(set(self.rows.values()), self._low, self._high)

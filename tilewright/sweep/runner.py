@@ -187,7 +187,7 @@ class Sweep:
     def _before(self, number: int, assignment: Assignment) -> tuple[Point | None, Evaluation | None]:
         """The point of an assignment, with its evaluation if that is known without results."""
         keep = self.database.keep_sweep_point
-        point, reason = self._possible(assignment)
+        point, reason = self.possible(assignment)
         if point is not None:
             self.database.keep_point(point)
         if not reason:
@@ -199,7 +199,7 @@ class Sweep:
         self.impossible += self.space.method == "grid"  # where an impossible point is not replaced by another
         return point, Evaluation(counts=False)
 
-    def _possible(self, assignment: Assignment) -> tuple[Point | None, str]:
+    def possible(self, assignment: Assignment) -> tuple[Point | None, str]:
         """The point of an assignment, None if there is no such machine, and why it need not be looked at, "" if so."""
         try:
             point = self.space.point(assignment)
@@ -220,7 +220,7 @@ class Sweep:
         found: dict[int, Evaluation] = {}
         looked: list[tuple[Candidate, str]] = []
         for index, assignment in enumerate(assignments):
-            point, reason = self._possible(assignment)
+            point, reason = self.possible(assignment)
             if point is None or reason:
                 found[index] = Evaluation(counts=False)
             else:
