@@ -91,7 +91,7 @@ class Point:
     small_weights: bool = False
     clock_mhz: int | None = None
 
-    @property
+    @functools.cached_property
     def id(self) -> str:
         """16 hex digits; equal for points that behave equally, at whatever clock."""
         parts = [self.config.fingerprint, asdict(self.timing), *([True] if self.small_weights else [])]
