@@ -30,7 +30,8 @@ _TRIES_PER_POINT = 50
 _STALE_GENERATIONS = 10
 #: Points that a sampler's first generation is chosen from, per point of the budget.
 _SKETCHES_PER_POINT = 10
-#: Trials that samplers without generations are asked for before the first is told: the same for any number of workers.
+#: Trials that samplers without generations are asked for before the first is told, as is what they begin with: few, so
+#: that more of the later ones are pruned; the same for any number of workers.
 _BATCH = 8
 
 
@@ -144,9 +145,10 @@ def _sample(space: Space, evaluate: Evaluate, budget: int, population: int, firs
     for assignment in first:
         study.enqueue_trial(space.places(assignment))
     known: dict[tuple[int, ...], Evaluation] = {}
-    left, tries, stale = budget, _TRIES_PER_POINT * budget, 0
+    left, tries, stale, asked = budget, _TRIES_PER_POINT * budget, 0, 0
     while left > 0 and tries > 0 and stale < _STALE_GENERATIONS:
-        trials = [study.ask(places) for _ in range(batch)]
+        trials = [study.ask(places) for _ in range(min(batch, _BATCH) if asked < len(first) else batch)]
+        asked += len(trials)
         tries -= len(trials)
         chosen = [space.assigned(trial.params) for trial in trials]
         new: dict[tuple[int, ...], Assignment] = {}
