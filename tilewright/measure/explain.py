@@ -35,6 +35,7 @@ class Explanation(Shown):
         traces: when every instruction ran, per NPU step.
         clock: that turns cycles into time; None where none is known.
         energies: of each row.
+        row_events: of each row, as `events`: float64 [rows, events].
         energy_model: that gave them.
         events: of the whole run, as the meter of energy counts them; None has them counted.
     """
@@ -48,6 +49,17 @@ class Explanation(Shown):
     energies: list[Energy] = field(default_factory=list)
     energy_model: EnergyModel = field(default_factory=lambda: meter().load())
     events: np.ndarray | None = None
+    row_events: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+
+    @property
+    def name(self) -> str:
+        """Name of the program."""
+        return self.program.name
+
+    @property
+    def config(self) -> NpuConfig:
+        """Configuration of the machine."""
+        return self.program.config
 
     @property
     def tuned(self) -> bool:
@@ -174,15 +186,12 @@ def describe(energy: Energy, model: EnergyModel, config: NpuConfig) -> dict[str,
     return energy.to_dict() | found | {"stale": stale, "extrapolated": model.beyond(config)}
 
 
-def row_energies(
-    config: NpuConfig, rows: list[LayerLosses], model: EnergyModel, per_instruction: np.ndarray
-) -> list[Energy]:
-    """Energy of each row: of its cycles, and of the events of its instructions, float64 [instructions, events]."""
-    found = []
-    for row in rows:
-        counts = per_instruction[row.layer.first : row.layer.first + row.layer.count].sum(axis=0)
-        counts[meter().EVENTS.index("cycle")] = row.cycles
-        found.append(model.energy(config, counts))
+def events_of_rows(rows: list[LayerLosses], per_instruction: np.ndarray) -> np.ndarray:
+    """Returns the events of each row, float64 [rows, events], from those of the instructions and its cycles."""
+    found = np.zeros((len(rows), per_instruction.shape[1]))
+    for number, row in enumerate(rows):
+        found[number] = per_instruction[row.layer.first : row.layer.first + row.layer.count].sum(axis=0)
+        found[number, meter().EVENTS.index("cycle")] = row.cycles
     return found
 
 
@@ -225,7 +234,8 @@ def explain(program: Program, timing: MemoryTiming | None = None, clock: Clock |
     model, per_instruction = meter().load(), meter().per_instruction(ops, config, program.constants)
     events = per_instruction.sum(axis=0)
     events[meter().EVENTS.index("cycle")] = counters.cycles or 0
+    of_rows = events_of_rows(rows, per_instruction)
     return Explanation(
         program, timing, counters, rows, list(device.traces), clock_of(config, clock),
-        row_energies(config, rows, model, per_instruction), model, events,
+        [model.energy(config, counts) for counts in of_rows], model, events, of_rows,
     )  # fmt: skip

@@ -6,12 +6,13 @@ import io
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from tilewright.common.text import mathtext_escaped
 from tilewright.errors import UsageError
+from tilewright.isa.config import NpuConfig
 from tilewright.measure.explain import Explanation
 from tilewright.measure.labels import short_name
 from tilewright.simulator.attribution import LOSSES, LayerLosses
@@ -28,13 +29,36 @@ _SIZE, _FONT = (6, 6), 10
 _KINDS = {"fused": "#7b4fa3", "depthwise": "#d1741f", "other": "#2b6cb0"}
 
 
+class LayerRun(Protocol):
+    """A run of a program seen layer by layer, as `Explanation` is."""
+
+    @property
+    def name(self) -> str:
+        """Name of the program."""
+
+    @property
+    def config(self) -> NpuConfig: ...
+
+    @property
+    def rows(self) -> list[LayerLosses]: ...
+
+    @property
+    def cycles(self) -> int: ...
+
+    @property
+    def bound(self) -> int: ...
+
+    def active_cycles(self, row: LayerLosses) -> int:
+        """Cycles in which an engine works for a layer."""
+
+
 def check_suffix(path: Path) -> None:
     """Raises `UsageError` for a kind of file that cannot be written."""
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(f"--plot writes {', '.join(SUFFIXES)}, not {path.suffix or 'a file without suffix'!r}")
 
 
-def points(found: Explanation, rows: Sequence[LayerLosses]) -> tuple[np.ndarray, np.ndarray]:
+def points(found: LayerRun, rows: Sequence[LayerLosses]) -> tuple[np.ndarray, np.ndarray]:
     """MAC per byte and MAC per cycle of layers, as `figure` shows them: float64 [rows] each."""
     macs = np.array([row.layer.macs for row in rows], float)
     moved = np.array([max(1, row.layer.read_bytes, row.layer.write_bytes) for row in rows], float)
@@ -42,7 +66,7 @@ def points(found: Explanation, rows: Sequence[LayerLosses]) -> tuple[np.ndarray,
     return macs / moved, macs / cycles
 
 
-def figure(found: Explanation) -> Figure:
+def figure(found: LayerRun) -> Figure:
     """MAC per cycle over MAC per byte moved, a point per layer with MACs, its area the layer's share of the cycles.
 
     Cycles are those in which an engine works for the layer, bytes those of the busier of the two channels of the bus:
@@ -52,7 +76,7 @@ def figure(found: Explanation) -> Figure:
 
     from tilewright.measure.axes import scale
 
-    config = found.program.config
+    config = found.config
     peak, bus = config.macs_per_cycle, config.bus_bytes
     rows = [row for row in found.rows if row.layer.macs and row.cycles]
     x, y = points(found, rows)
@@ -90,7 +114,7 @@ def figure(found: Explanation) -> Figure:
         for mark in marks.legend_handles:
             mark.set_sizes([40])
     utilization = found.bound / max(1, found.cycles)
-    title = f"{found.program.name} on {config.name}: {found.cycles:,} cycles, utilisation {utilization:.0%}"
+    title = f"{found.name} on {config.name}: {found.cycles:,} cycles, utilisation {utilization:.0%}"
     axes.set_title(mathtext_escaped(title), fontsize=11, loc="left")
     shown.draw_without_rendering()  # lays it out, so that places are known
     places: list[list[float]] = (axes.transData.transform(np.column_stack([x, y])[worst]) * 72 / shown.dpi).tolist()

@@ -1,7 +1,7 @@
 """Design-space sweeps: which configurations there are, what each costs and how fast each runs each network.
 
 `sweep` does all of it, and calling the package calls `sweep`. `load_space` reads a space, `run` sweeps it into a
-database that a killed sweep resumes from, `Database` reads it.
+database that a killed sweep resumes from, `Database` reads it, and `load` gives its points as a table.
 """
 
 from tilewright.api.callable_module import make_callable
@@ -11,6 +11,7 @@ from tilewright.sweep.networks import DEFAULT_NETWORKS, Network, network_name, r
 from tilewright.sweep.outcome import Outcome
 from tilewright.sweep.runner import run
 from tilewright.sweep.space import Point, Space, load_space
+from tilewright.sweep.table import Table, load
 from tilewright.sweep.whole import read, sweep
 
 __all__ = [
@@ -21,6 +22,8 @@ __all__ = [
     "Point",
     "Space",
     "SpaceError",
+    "Table",
+    "load",
     "load_space",
     "network_name",
     "read",

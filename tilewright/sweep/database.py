@@ -3,6 +3,7 @@
     point         a configuration with its memory
     network       a model by the digest of its content
     result        one network on one point: cycles, bytes; or the error
+    inside        a result layer by layer; see `inside`
     rung          cycles of one network on one point at a rung below full effort; see `ladder`
     synthesis     cells of one configuration by one tool
     verification  cycles of the RTL beside those of the simulator
@@ -47,6 +48,7 @@ create table if not exists result (key text primary key, point text not null ref
     constant_bytes integer, arena_bytes integer, compile_seconds real, events text, seconds real, cpu_seconds real,
     finished text not null);
 create index if not exists result_point on result (point);
+create table if not exists inside (key text primary key references result, record blob not null);
 create table if not exists rung (key text primary key, point text not null references point,
     network text not null references network, rung text not null, sources text not null, effort integer not null,
     state text not null, error text, cycles integer, dram_bytes integer, seconds real, cpu_seconds real,
@@ -101,6 +103,13 @@ class Database:
         except _DAMAGE as error:
             raise UsageError(f"cannot use {self.path}: {error}") from None
 
+    @classmethod
+    def existing(cls, folder: str | Path) -> Database:
+        """The database that a sweep left in a folder. Raises `UsageError` where there is none."""
+        if not (Path(folder) / FILE).is_file():
+            raise UsageError(f"{folder} has no {FILE}; `tilewright sweep -o {folder}` makes one")
+        return cls(folder)
+
     def _refuse_foreign(self) -> None:
         """Raises `UsageError` for views and triggers: a view in place of a table can compute for ever."""
         kinds = {row[0] for row in self._db.execute("select type from sqlite_master")}
@@ -143,8 +152,23 @@ class Database:
         return rows[0] if rows else None
 
     def keep(self, kind: str, key: str, values: dict[str, Any]) -> None:
-        """Commits a result; one that was there is replaced."""
+        """Commits a result; one that was there is replaced. What `inside` among the values has is kept apart."""
+        values = dict(values)
+        if (record := values.pop("inside", None)) is not None:
+            self.keep_inside(key, record)
         self._insert(_TABLES[kind], {"key": key, "finished": _now(), **values})
+
+    def keep_inside(self, key: str, record: bytes) -> None:
+        """Commits a result seen layer by layer."""
+        self._insert("inside", {"key": key, "record": record})
+
+    def insides(self, sweep: str) -> dict[str, object]:
+        """What `keep_inside` kept for the points of a sweep, by key of the result."""
+        query = (
+            "select inside.key, record from inside join result using (key) "
+            "where point in (select point from sweep_point where sweep = ?)"
+        )
+        return {row["key"]: row["record"] for row in self.query(query, sweep)}
 
     def keep_point(self, point: Point) -> None:
         """Commits a point if it is new."""
@@ -219,6 +243,8 @@ class Database:
             where = f"sweep_point {row['number']}"
             for name in ("state", "assignment"):
                 self.checked(row, name, str, where)
+            if not isinstance(row["reason"], str | None):
+                raise self.damaged(f"{where}: reason is {row['reason']!r}")
             row["assignment"] = self.table(row["assignment"], int, f"{where}: assignment")
             metrics = row["metrics"]
             row["metrics"] = self.table(metrics, (int, float), f"{where}: metrics") if metrics else None

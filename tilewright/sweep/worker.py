@@ -29,11 +29,11 @@ from tilewright.hw.sim.device import RtlDevice
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.program import Program
 from tilewright.isa.timing import MemoryTiming
+from tilewright.measure.explain import explain
 from tilewright.runtime.cost import measure, run_npu_steps
-from tilewright.runtime.energy import meter
 from tilewright.simulator.bound import bound_cycles
 from tilewright.simulator.cycle import CycleDevice
-from tilewright.sweep import rungs
+from tilewright.sweep import inside, rungs
 
 _models: dict[str, bytes] = {}
 _compiling = threading.Lock()  # workers may have several threads; the compiler has one
@@ -86,9 +86,10 @@ def _cycles(task: dict[str, Any]) -> dict[str, Any]:
     config, timing = NpuConfig.from_dict(task["config"]), MemoryTiming(**task["timing"])
     program = _compile(task, config, timing)
     compiled = program.compile_seconds
-    counters = run_npu_steps(program, CycleDevice(config, timing, functional=False))
+    found = explain(program, timing)
+    counters, events = found.counters, found.events
     bound = bound_cycles(program.layers, config, timing)
-    assert counters.cycles is not None
+    assert counters.cycles is not None and events is not None
     return {
         "cycles": counters.cycles,
         "bound_cycles": bound,
@@ -102,7 +103,8 @@ def _cycles(task: dict[str, Any]) -> dict[str, Any]:
         "constant_bytes": len(program.constants),
         "arena_bytes": program.arena_bytes,
         "compile_seconds": round(compiled, 3),
-        "events": json.dumps(meter().of_program(program, counters.cycles).tolist()),
+        "events": json.dumps(events.tolist()),
+        "inside": inside.record(found),
     }
 
 

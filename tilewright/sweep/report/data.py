@@ -107,11 +107,11 @@ class SweepData:
         return [points[n]["number"] for n in chosen]
 
 
-def load(database: Database, sweep: str | None = None) -> SweepData:
-    """The last sweep of a database, or the one whose id begins with `sweep`.
+def choose(database: Database, sweep: str | None = None) -> dict[str, Any]:
+    """The row of the last sweep of a database, or of the one whose id begins with `sweep`.
 
     Raises:
-        UsageError: there is none, or none of its points has results.
+        UsageError: there is none.
     """
     rows = database.query("select * from sweep order by started, rowid")
     if not rows:
@@ -121,8 +121,17 @@ def load(database: Database, sweep: str | None = None) -> SweepData:
         if not rows:
             known = ", ".join(r["id"] for r in database.query("select id from sweep"))
             raise UsageError(f"no sweep {sweep!r} in {database.path}; there is {known}")
-    row = rows[-1]
-    networks, space = _swept(database, row)
+    return rows[-1]
+
+
+def load(database: Database, sweep: str | None = None) -> SweepData:
+    """The last sweep of a database, or the one whose id begins with `sweep`.
+
+    Raises:
+        UsageError: there is none, or none of its points has results.
+    """
+    row = choose(database, sweep)
+    networks, space = swept(database, row)
     points = database.sweep_points(row["id"])
     measured = [p for p in points if p["metrics"] and p["state"] in ("done", "infeasible")]
     _check(database, space, measured)
@@ -140,11 +149,7 @@ def load(database: Database, sweep: str | None = None) -> SweepData:
                 raise database.damaged(f"result {result['key']!r}: {name} is {value!r}")
     results = {(r["point"], r["network"]): r for r in found}
     data = SweepData(row, space, networks, measured, [p for p in points if p["number"] not in numbers], results, [])
-    done = data.feasible
-    objectives = range(len(space.objectives))
-    order = pareto_front([tuple(p["metrics"][f"objective{n}"] for n in objectives) for p in done])
-    front = sorted((done[n] for n in order), key=lambda p: p["metrics"]["objective0"])
-    data.front = [p["number"] for p in front]
+    data.front = front_of(space, data.feasible)
     return data
 
 
@@ -154,7 +159,15 @@ _SHOWN = ("cycles", "utilization", "dram_read_bytes", "dram_written_bytes", "npu
 _TEXTS = ("key", "point", "network", "sources", "state", "error", "finished", "events")
 
 
-def _swept(database: Database, row: dict[str, Any]) -> tuple[dict[str, str], Space]:
+def front_of(space: Space, done: list[dict[str, Any]]) -> list[int]:
+    """Numbers of the points that no other one beats in every objective, by the first."""
+    objectives = range(len(space.objectives))
+    order = pareto_front([tuple(p["metrics"][f"objective{n}"] for n in objectives) for p in done])
+    front = sorted((done[n] for n in order), key=lambda p: p["metrics"]["objective0"])
+    return [p["number"] for p in front]
+
+
+def swept(database: Database, row: dict[str, Any]) -> tuple[dict[str, str], Space]:
     """Networks and space of a sweep. Raises `UsageError` for a damaged row."""
     where = f"sweep {row['id']!r}"
     for name in ("id", "space", "networks", "tool", "started"):

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
 from tilewright.measure.clock import Clock, show
-from tilewright.measure.compare import Comparison, differences
-from tilewright.measure.explain import Explanation
 from tilewright.measure.labels import short_name
+from tilewright.runtime.energy import meter
 from tilewright.simulator.attribution import LOSSES
+from tilewright.sweep.inside import Inside
+from tilewright.sweep.report.advice import Advice, axis_table
 from tilewright.sweep.report.data import SweepData
-from tilewright.sweep.report.inside import Inside
+from tilewright.sweep.report.explore import json_text, page_data
+from tilewright.sweep.report.inside import Insides
 from tilewright.sweep.report.plots import Plot
+from tilewright.sweep.report.text import number
 
 _COLUMNS = (
     "milliseconds", "clock_mhz", "cycles", "utilization", "microjoules", "dram_bytes", "scratchpad_bytes", "lut", "ff",
@@ -34,34 +36,42 @@ def render(
     data: SweepData,
     fronts: Sequence[Plot],
     effects: Sequence[Plot],
-    insides: Sequence[Inside],
+    insides: Insides,
+    plots: Sequence[tuple[Inside, Sequence[Plot]]],
     missing: Sequence[str],
-    chosen: int,
-    other: int | None,
+    advice: Advice,
+    chosen: Sequence[int],
 ) -> str:
-    """The whole page; it needs nothing but itself."""
+    """The whole page; it needs nothing but itself.
+
+    Args:
+        insides: of all points that are known from the inside.
+        plots: of each network on the first of the `chosen` points.
+        missing: networks whose models are gone.
+        chosen: numbers of the points that are compared first.
+    """
     here = files(__package__)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string((here / "page.html").read_text(encoding="utf-8"))
     return template.render(
         style=(here / "style.css").read_text(encoding="utf-8"),
-        script=(here / "script.js").read_text(encoding="utf-8"),
+        script="".join((here / name).read_text(encoding="utf-8") for name in ("script.js", "explore.js")),
+        explored=json_text(page_data(data, insides, chosen)),
         sweep=data.row,
         facts=sweep_facts(data),
-        front=data.front,
+        advice=advice.sentences,
         points=_points_table(data),
         networks=[network_table(data, name, digest) for name, digest in data.networks.items()],
         fronts=fronts,
         title=page_title(data),
         constant=[
-            f"{q.label} {_number(data.points[0]['metrics'][q.key])}" for q in data.quantities if q not in data.changing
+            f"{q.label} {number(data.points[0]['metrics'][q.key])}" for q in data.quantities if q not in data.changing
         ],
         effects=effects,
-        insides=[_inside_table(inside) for inside in insides],
+        axis_table=axis_table(data),
+        insides=[_inside_table(inside, drawn) for inside, drawn in plots],
         missing=missing,
-        chosen=chosen,
-        other=other,
-        changed=_changed(data, chosen, other),
+        chosen=chosen[0],
         failed=[p for p in data.rest if p["state"] == "failed"],
         pruned=_pruned_table(data),
     )
@@ -99,10 +109,6 @@ def _clock(data: SweepData) -> str:
     return "calibrated model" if data.space.clock_model else "none: cycles"
 
 
-def _number(value: Any) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 or float(value).is_integer() else f"{value:.3g}"
-
-
 def _points_table(data: SweepData) -> dict[str, Any]:
     shown = [key for key in _COLUMNS if any(key in p["metrics"] for p in data.points)]
     rows = []
@@ -111,7 +117,7 @@ def _points_table(data: SweepData) -> dict[str, Any]:
         cells = [(str(p["assignment"][name]), p["assignment"][name]) for name in data.varied]
         for key in shown:
             value = metrics.get(key, 0)
-            cells.append((f"{value:.0%}" if key == "utilization" else _number(value), value))
+            cells.append((f"{value:.0%}" if key == "utilization" else number(value), value))
         rows.append({"number": p["number"], "cells": cells, "front": p["number"] in data.front, "reason": p["reason"]})
     return {"heads": [*data.varied, *(_HEADINGS.get(key, key) for key in shown)], "rows": rows}
 
@@ -122,7 +128,7 @@ def _pruned_table(data: SweepData) -> dict[str, Any]:
     axes = [axis.field for axis in data.space.axes if len(axis.values) > 1]
     rows = [
         [str(p["number"]), *(str(p["assignment"].get(name, "")) for name in axes),
-         _number((p["metrics"] or {}).get("cycles", 0)), p["reason"]]
+         number((p["metrics"] or {}).get("cycles", 0)), p["reason"]]
         for p in pruned
     ]  # fmt: skip
     rungs = Counter(str(p["reason"]).partition(":")[0] for p in pruned)
@@ -144,7 +150,7 @@ def network_table(data: SweepData, name: str, digest: str) -> dict[str, Any]:
     best = []
     for _, times, p, result in rows[:_BEST]:
         spent = [
-            f"{times['clock_mhz']:.1f}", show(times["milliseconds"]), _number(times["inferences_per_second"] or 0)
+            f"{times['clock_mhz']:.1f}", show(times["milliseconds"]), number(times["inferences_per_second"] or 0)
         ] if times else []  # fmt: skip
         best.append([
             str(p["number"]), *(str(p["assignment"][axis]) for axis in data.varied), *spent, f"{result['cycles']:,}",
@@ -165,20 +171,19 @@ def network_table(data: SweepData, name: str, digest: str) -> dict[str, Any]:
     return {"name": name, "heads": heads, "rows": best, "count": len(rows), "spread": spread, "unit": unit}
 
 
-def _inside_table(inside: Inside) -> dict[str, Any]:
-    found = inside.explanation
-    energy = found.energy
+def _inside_table(found: Inside, plots: Sequence[Plot]) -> dict[str, Any]:
+    model = meter().load()
+    energy = model.energy(found.config, found.events.sum(axis=0))
     return {
-        "network": inside.network,
-        "plots": inside.plots,
+        "network": found.name,
+        "plots": plots,
         "cycles": found.cycles,
         "utilization": found.bound / found.cycles if found.cycles else 0.0,
         "layers": _layers(found),
         "energy": energy.to_dict(),
         "causes": ", ".join(f"{cause} {pj / energy.total:.0%}" for cause, pj in energy.causes().items() if pj),
-        "energy_model": found.energy_model.sentence(),
+        "energy_model": model.sentence(),
         "losses": [(key, LOSSES[key], n, n / max(1, found.cycles)) for key, n in found.losses.items() if n],
-        "diff": _diff(inside.comparison) if inside.comparison is not None else None,
     }
 
 
@@ -189,9 +194,9 @@ def page_title(data: SweepData) -> str:
     return f"Sweep of {shown[0] or 'one point'} over {shown[1]}"
 
 
-def _layers(found: Explanation) -> list[list[str]]:
+def _layers(found: Inside) -> list[list[str]]:
     rows = []
-    for row, energy in zip(found.rows, found.energies, strict=True):
+    for row, energy in zip(found.rows, found.energies(meter().load()), strict=True):
         worst = sorted(((n, key) for key, n in row.losses.items() if n > 0), reverse=True)[:2]
         rows.append([
             short_name(row.layer.name, 44), f"{row.layer.macs:,}", f"{row.bound:,}", f"{row.cycles:,}",
@@ -199,31 +204,3 @@ def _layers(found: Explanation) -> list[list[str]]:
             ", ".join(f"{key} {n:,}" for n, key in worst),
         ])  # fmt: skip
     return rows
-
-
-def _diff(found: Comparison) -> dict[str, Any]:
-    rows = []
-    for pair in found.pairs:
-        a, b = pair.cycles
-        largest = sorted(pair.changes.items(), key=lambda change: -abs(change[1]))[:2]
-        made = ", ".join(f"{key} {n:+,}" for key, n in largest if n)
-        rows.append([short_name(pair.name, 44), f"{a:,}", f"{b:,}", f"{b / a:.2f}" if a and b else "", made])
-    totals = [found.a.cycles, found.b.cycles, found.ratio]
-    moved = [side.counters.bytes_read + side.counters.bytes_written for side in (found.a, found.b)]
-    return {"rows": rows, "totals": totals, "bytes": moved}
-
-
-def _changed(data: SweepData, chosen: int, other: int | None) -> list[tuple[str, str, str]]:
-    """Fields and results of the two points that differ."""
-    if other is None:
-        return []
-    a, b = data.machine(other), data.machine(chosen)
-    found = [(k, str(x), str(y)) for k, (x, y) in differences(a.config, b.config).items()]
-    before, after = asdict(a.timing), asdict(b.timing)
-    found += [(k, str(before[k]), str(after[k])) for k in before if before[k] != after[k]]
-    left, right = data.point(other)["metrics"], data.point(chosen)["metrics"]
-    for key in _COLUMNS:
-        if key in left and key in right:
-            form = (lambda v: f"{v:.1%}") if key == "utilization" else _number
-            found.append((_HEADINGS.get(key, key), form(left[key]), form(right[key])))
-    return found

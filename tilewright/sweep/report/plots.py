@@ -17,10 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tilewright.common.text import mathtext_escaped
-from tilewright.isa.instructions import Engine
 from tilewright.measure.axes import Prefixed, number_text, scale
-from tilewright.measure.explain import Explanation
-from tilewright.measure.intervals import merged
+from tilewright.sweep.inside import Inside
 from tilewright.sweep.report.data import Quantity, SweepData, effect
 
 _STYLE: Any = {
@@ -31,8 +29,8 @@ _STYLE: Any = {
 _FRONT, _OTHER, _REFUSED, _CHOSEN = "#1f5fa8", "#8fa8c4", "#d9d9d9", "#c4451c"
 _ENGINES = {"LOAD": "#2a7f62", "GEMM": "#1f5fa8", "VECTOR": "#7b4fa3", "STORE": "#c4801c"}
 _LAYERS = ("#6b7a8f", "#a8b4c4")
-#: Intervals of an engine closer than this share of the width are drawn as one.
-_MERGE = 1 / 1500
+#: Inches beside the axes of a figure: left, right, bottom, top.
+_MARGINS = 0.8, 0.15, 0.5, 0.3
 
 
 @dataclass(frozen=True)
@@ -97,14 +95,17 @@ class Plot:
 @contextlib.contextmanager
 def _figure(width: float, height: float) -> Iterator[Figure]:
     with matplotlib.rc_context(_STYLE):
-        made = Figure(figsize=(width, height), dpi=72, layout="constrained")
+        made = Figure(figsize=(width, height), dpi=72)
+        # Fixed margins, in inches: a layout engine would draw each figure once more to find them.
+        left, right, bottom, top = _MARGINS
+        sides = {"left": left / width, "right": 1 - right / width, "bottom": bottom / height, "top": 1 - top / height}
+        made.subplots_adjust(**sides)
         yield made
-        made.draw_without_rendering()
-        made.set_layout_engine("none")  # laid out: each file drawn would do it again
 
 
 def _spot(axes: Axes, x: float, y: float, text: str, radius: float = 8.0) -> Spot:
-    """A spot at a data point, in pixels; call it after the figure was laid out."""
+    """A spot at a data point, in pixels; call it when everything is drawn into the axes."""
+    axes.get_xlim(), axes.get_ylim()  # brings limits, and so the transformation, up to date
     px, py = axes.transData.transform((x, y))
     figure = axes.get_figure()
     assert figure is not None
@@ -163,6 +164,7 @@ def sensitivity_plot(data: SweepData, quantity: Quantity) -> Plot | None:
     rows = -(-len(axes_varied) // columns)
     effects = {name: effect(data, name, quantity.key) for name in axes_varied}
     with _figure(6.2, 1.9 * rows + 0.3) as figure:
+        figure.subplots_adjust(wspace=0.08, hspace=0.45)
         grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
         for place, (name, found) in zip(grid.flat, effects.items()):
             where = np.arange(len(found.values))
@@ -187,18 +189,10 @@ def sensitivity_plot(data: SweepData, quantity: Quantity) -> Plot | None:
     return Plot(f"sensitivity_{quantity.key}", quantity.label.split(",")[0], about, figure, spots)
 
 
-def timeline_plot(found: Explanation, name: str) -> Plot:
-    """A timeline of the engines and of the layers they work on, in cycles."""
+def timeline_plot(found: Inside, name: str) -> Plot:
+    """A timeline of the engines, by the share of each slot in which they work, and of the layers, in cycles."""
     total = max(1, found.cycles)
-    tracks: dict[str, list[tuple[float, float]]] = {track: [] for track in _ENGINES}
-    ops = found.program.ops()
-    offset = 0
-    for trace in found.traces:
-        for index, (_, _, started, ended) in enumerate(trace.times.tolist()):
-            engine = ops[trace.first + index].instruction.engine
-            if engine != Engine.FETCH and started and ended:
-                tracks[engine.name].append((offset + started, offset + ended))
-        offset += trace.cycles
+    edges = np.linspace(0, total, found.busy.shape[1] + 1)
     with _figure(9.0, 2.6) as figure:
         axes = figure.subplots()
         start, rows = 0, []
@@ -206,11 +200,12 @@ def timeline_plot(found: Explanation, name: str) -> Plot:
             rows.append((start, row))
             axes.broken_barh([(start, row.cycles)], (4.15, 0.7), color=_LAYERS[number % 2], linewidth=0)
             start += row.cycles
-        for level, (track, colour) in enumerate(_ENGINES.items()):
-            bars = merged(tracks[track], total * _MERGE)
-            axes.broken_barh([(a, b - a) for a, b in bars], (3.15 - level, 0.7), color=colour, linewidth=0)
+        for level, (engine, colour) in enumerate(_ENGINES.items()):
+            low = 3.15 - level
+            shares = found.busy[list(_ENGINES).index(engine)] / 255
+            axes.stairs(low + 0.7 * shares, edges, baseline=low, fill=True, color=colour, linewidth=0)
         axes.set_yticks([4.5, 3.5, 2.5, 1.5, 0.5], ["layers", *_ENGINES])
-        axes.set(xlabel="cycles", xlim=(0, total))
+        axes.set(xlabel="cycles", xlim=(0, total), ylim=(0, 5))
         axes.grid(False)
         axes.xaxis.set_major_formatter(Prefixed())
     spots = []
@@ -218,5 +213,8 @@ def timeline_plot(found: Explanation, name: str) -> Plot:
         text = f"{row.layer.name}\n{row.layer.op}\n{row.cycles:,} cycles, bound {row.bound:,}"
         if row.cycles:
             spots.append(_spot(axes, at + row.cycles / 2, 4.5, text))
-    about = "A layer's bar reaches from the end of the one before to its own end; engines of neighbours overlap."
+    about = (
+        "A layer's bar reaches from the end of the one before to its own end. An engine's height is the share of the "
+        "time in which it works."
+    )
     return Plot(f"timeline_{name}", "Timeline", about, figure, spots)

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tilewright.errors import UsageError
 from tilewright.measure.compare import differences
 from tilewright.store.files import write_files
-from tilewright.sweep.database import FILE, Database
+from tilewright.sweep.database import Database
+from tilewright.sweep.report.advice import advise
 from tilewright.sweep.report.data import SweepData, load
-from tilewright.sweep.report.inside import look_inside
+from tilewright.sweep.report.inside import look_inside, plots_of
 from tilewright.sweep.report.page import render
 from tilewright.sweep.report.plots import front_plot, sensitivity_plot
 
@@ -43,61 +43,48 @@ def write_report(
     Raises:
         UsageError: no database there, or no such sweep or point.
     """
-    folder = Path(folder)
-    if not (folder / FILE).is_file():
-        raise UsageError(f"{folder} has no {FILE}; `tilewright sweep -o {folder}` makes one")
-    with Database(folder) as database:
+    with Database.existing(folder) as database:
         data = load(database, sweep)
-        chosen, other = _chosen(data, point, against)
-        marked = [chosen] if other is None else [chosen, other]
-        progress("drawing", 0.0)
-        quantities = data.changing
-        fronts = [
-            front_plot(data, x, y, marked) for number, x in enumerate(quantities[:-1]) for y in quantities[number + 1 :]
-        ]
-        effects = [plot for q in quantities if (plot := sensitivity_plot(data, q)) is not None]
-        insides, missing = [], []
-        for number, (name, digest) in enumerate(data.networks.items()):
-            progress(f"looking into {name}", 0.2 + 0.7 * number / len(data.networks))
-            content = database.network_content(digest)
-            if content is None:
-                missing.append(name)
-            else:
-                insides.append(look_inside(data, name, content, chosen, other))
-    progress("writing", 0.9)
-    plots = [*fronts, *effects, *(plot for inside in insides for plot in inside.plots)]
-    page = render(data, fronts, effects, insides, missing, chosen, other)
+        progress("reading layers", 0.1)
+        ends = _chosen(data, point, against)
+        insides, missing = look_inside(database, data, ends, progress)
+    advice = advise(data, insides)
+    progress("drawing", 0.4)
+    quantities = data.changing
+    fronts = [front_plot(data, quantities[0], other, ends) for other in quantities[1:]]
+    effects = [plot for q in quantities if (plot := sensitivity_plot(data, q)) is not None]
+    drawn = [(found, plots_of(found)) for name in data.networks if (found := insides.get((ends[0], name))) is not None]
+    progress("writing", 0.7)
+    page = render(data, fronts, effects, insides, drawn, missing, advice, ends)
     files: dict[str, str | bytes] = {PAGE: page}
-    for plot in plots:
+    for plot in [*fronts, *effects, *(plot for _, plots in drawn for plot in plots)]:
         files |= {f"{plot.name}.svg": plot.svg, f"{plot.name}.png": plot.png()}
     write_files(output, files)
+    chosen, other = ends[0], ends[1] if len(ends) > 1 else None
+    beside = {name: found.cycles for (number, name), found in insides.items() if number == other}
     return {
         "sweep": data.row["id"],
         "page": str(Path(output) / PAGE),
         "plots": sorted(name for name in files if name != PAGE),
         "points": len(data.points),
         "front": data.front,
+        "recommended": advice.point,
+        "recommendation": advice.sentences,
         "point": chosen,
         "against": other,
-        "config_differences": differences(
-            data.machine(other if other is not None else chosen).config, data.machine(chosen).config
-        ),
+        "config_differences": differences(data.machine(ends[-1]).config, data.machine(chosen).config),
         "networks": {
-            i.network: {
-                "cycles": i.explanation.cycles,
-                "against_cycles": i.comparison.a.cycles if i.comparison is not None else None,
-            }
-            for i in insides
+            found.name: {"cycles": found.cycles, "against_cycles": beside.get(found.name)} for found, _ in drawn
         },
     }
 
 
-def _chosen(data: SweepData, point: int | None, against: int | None) -> tuple[int, int | None]:
-    """Numbers of both points; the front's two ends unless others are asked for."""
+def _chosen(data: SweepData, point: int | None, against: int | None) -> list[int]:
+    """Numbers of the point looked into and of that beside it; the front's two ends unless others are asked for."""
     last = f"objective{len(data.space.objectives) - 1}"
     ends = data.front or [data.points[0]["number"]]
     first = ends[0] if point is None else data.point(point)["number"]
-    if against is not None:
-        return first, data.point(against)["number"]
-    cheap = min(ends, key=lambda n: data.point(n)["metrics"][last])
-    return first, cheap if cheap != first else None
+    second = (
+        min(ends, key=lambda n: data.point(n)["metrics"][last]) if against is None else data.point(against)["number"]
+    )
+    return [first] if against is None and second == first else [first, second]

@@ -12,8 +12,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from tilewright.runtime.energy import meter
+from tilewright.sweep import inside
+from tilewright.sweep import load as load_table
 from tilewright.sweep.database import FILE, Database
+from tilewright.sweep.report.advice import advise
 from tilewright.sweep.report.data import load
+from tilewright.sweep.report.inside import look_inside
 from tilewright.sweep.report.page import render
 from tilewright.sweep.space import load_space
 from verification.fuzz.files import mutations as m
@@ -43,6 +50,10 @@ def _database(folder: Path) -> Path:
             row = {"point": point.id, "network": "0" * 16, "sources": "s", "effort": 1, "state": "done",
                    "cycles": 1000 // (number + 1), "utilization": 0.5, "dram_read_bytes": 2048,
                    "dram_written_bytes": 2048, "npu_mac_fraction": 1.0}  # fmt: skip
+            rows = [([f"conv_{layer}"], "QConv") for layer in range(2)]
+            numbers = np.arange(2 * len(inside.NUMBERS)).reshape(2, -1)
+            busy = np.full((len(inside.ENGINES), inside.SLOTS), 7, np.uint8)
+            row["inside"] = inside.pack(rows, numbers, np.ones((2, len(meter().EVENTS))), busy)
             database.keep("cycles", f"key{number}", row)
         database.end_sweep(sweep)
     with sqlite3.connect(made / FILE) as connection:
@@ -111,6 +122,9 @@ def read_database(data: bytes, rng: random.Random, folder: Path) -> None:
         for x in found.quantities:
             found.front_over(x.key, found.latency.key)
         first = (found.front or [found.points[0]["number"]])[0]
+        insides, _ = look_inside(database, found, [], lambda _, __: None)
         for p in found.points:
             found.machine(p["number"])
-        render(found, [], [], [], list(found.networks), first, found.points[-1]["number"])
+        ends = [first, found.points[-1]["number"]]
+        render(found, [], [], insides, [], list(found.networks), advise(found, insides), ends)
+        load_table(folder).to_csv()

@@ -1,0 +1,155 @@
+"""Words about a sweep: which point to take, what limits it, what the next step would bring, what each axis does."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.simulator.attribution import LOSSES
+from tilewright.sweep.report.data import Quantity, SweepData, effect
+from tilewright.sweep.report.inside import Insides
+from tilewright.sweep.report.text import number
+
+#: Points no worse than the best by this factor in the first objective count as equally good.
+NEAR = 1.05
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A recommendation in words.
+
+    Attributes:
+        point: number of the recommended point, None where no point keeps all constraints.
+        sentences: why, what limits it, and what one step further would bring.
+    """
+
+    point: int | None
+    sentences: list[str]
+
+
+def advise(data: SweepData, insides: Insides) -> Advice:
+    """Recommends the least point by the last objective among those within 5 % of the best by the first one."""
+    if not data.front:
+        return Advice(None, ["No point keeps all constraints.", *_constraints(data)])
+    objectives = [objective.text for objective in data.space.objectives]
+    first, last = "objective0", f"objective{len(objectives) - 1}"
+    best = data.point(data.front[0])
+    near = [p for p in data.feasible if p["metrics"][first] <= best["metrics"][first] * NEAR]
+    taken = min(near, key=lambda p: (p["metrics"][last], p["metrics"][first], p["number"]))
+    said = [f"Best by {objectives[0]}: {_values(data, best)}."]
+    if taken is best:
+        others = (
+            f"no point within 5 % of it has less {objectives[-1]}" if len(objectives) > 1 else "it is the only goal"
+        )
+        said.append(f"Recommended: point {best['number']}, {machine(data, best)}; {others}.")
+    else:
+        more = taken["metrics"][first] / best["metrics"][first] - 1
+        said.append(
+            f"Recommended: {_values(data, taken)}. It has the least {objectives[-1]} within 5 % of the best: "
+            f"{more:.1%} more {objectives[0]}, {_less(taken, best, last)} less {objectives[-1]}."
+        )
+    balanced = _balanced(data)
+    if balanced is not None and balanced["number"] not in (taken["number"], best["number"]):
+        said.append(f"The product of {' and '.join(objectives)} is least at {_values(data, balanced)}.")
+    return Advice(taken["number"], [*said, *_limits(data, insides, taken), *_step(data, taken), *_constraints(data)])
+
+
+def machine(data: SweepData, point: dict[str, Any]) -> str:
+    """A point in words: the size of its array where the sweep varies it, and the other axes."""
+    varied = dict.fromkeys(data.varied)
+    words = []
+    if {"block_in", "block_out"} & set(varied):
+        config = data.machine(point["number"]).config
+        words.append(f"{config.block_in} x {config.block_out}")
+    words += [f"{name} {point['assignment'][name]}" for name in varied if name not in ("block_in", "block_out")]
+    return ", ".join(words) or "the only machine"
+
+
+def _values(data: SweepData, point: dict[str, Any]) -> str:
+    values = [f"{o.text} {number(point['metrics'][f'objective{n}'])}" for n, o in enumerate(data.space.objectives)]
+    return f"point {point['number']} ({machine(data, point)}) with {', '.join(values)}"
+
+
+def _less(point: dict[str, Any], other: dict[str, Any], key: str) -> str:
+    base = other["metrics"][key]
+    return f"{1 - point['metrics'][key] / base:.1%}" if base else "0%"
+
+
+def _balanced(data: SweepData) -> dict[str, Any] | None:
+    """The point of the front with the least product of all objectives, None for a single or a negative one."""
+    keys = [f"objective{n}" for n in range(len(data.space.objectives))]
+    rows = [(math.prod(data.point(n)["metrics"][key] for key in keys), n) for n in data.front]
+    if len(keys) < 2 or any(data.point(n)["metrics"][key] <= 0 for n in data.front for key in keys):
+        return None
+    return data.point(min(rows)[1])
+
+
+def _limits(data: SweepData, insides: Insides, point: dict[str, Any]) -> list[str]:
+    """Says what the cycles of a point go to, over all networks by their weights."""
+    found = [(data.space.weights[name], insides.get((point["number"], name))) for name in data.networks]
+    known = [(weight, inside) for weight, inside in found if inside is not None and inside.cycles]
+    if not known or len(known) < len(found):
+        return []
+    cycles = sum(weight * inside.cycles for weight, inside in known)
+    steps = sum(weight * row.compute for weight, inside in known for row in inside.rows) / cycles
+    moved = sum(weight * inside.bound for weight, inside in known) / cycles - steps
+    losses = {key: sum(weight * inside.losses[key] for weight, inside in known) / cycles for key in LOSSES}
+    worst = [key for key in sorted(losses, key=lambda key: -losses[key])[:2] if losses[key] >= 0.005]
+    text = (
+        f"What limits it: of its cycles {steps:.0%} are steps of the array, {moved:.0%} transfers that none can avoid"
+    )
+    if worst:
+        text += "; most is lost to " + " and ".join(f"{key} ({losses[key]:.0%}: {LOSSES[key]})" for key in worst)
+    return [text + "."]
+
+
+def _step(data: SweepData, point: dict[str, Any]) -> list[str]:
+    """Says which single axis would improve the first objective most, and for what."""
+    objectives = [objective.text for objective in data.space.objectives]
+    here, last = point["assignment"], f"objective{len(objectives) - 1}"
+    steps = []
+    for p in data.feasible:
+        changed = [name for name in here if p["assignment"][name] != here[name]]
+        if len(changed) == 1 and p["metrics"]["objective0"] < point["metrics"]["objective0"]:
+            steps.append((p["metrics"]["objective0"], p["metrics"][last], p["number"], changed[0]))
+    if not steps:
+        return ["No change of a single axis is better by the first objective, as far as points were computed."]
+    value, cost, chosen, axis = min(steps)
+    text = f"One step further: {axis} {here[axis]} to {data.point(chosen)['assignment'][axis]} (point {chosen}) "
+    text += f"has {1 - value / point['metrics']['objective0']:.1%} less {objectives[0]}"
+    if len(objectives) > 1 and point["metrics"][last]:
+        text += f" for {cost / point['metrics'][last] - 1:+.1%} {objectives[-1]}"
+    return [text + "."]
+
+
+def _constraints(data: SweepData) -> list[str]:
+    """Says which constraints were broken, and by how many points."""
+    rows = [p for p in [*data.points, *data.rest] if p["state"] == "infeasible" and p["reason"]]
+    broken = Counter(str(p["reason"]).partition(" by the ")[0].removeprefix("constraint ") for p in rows)
+    total = len(data.points) + len(data.rest)
+    return [f"Of {total} points {count} break {text}." for text, count in broken.most_common()]
+
+
+def axis_table(data: SweepData) -> dict[str, Any]:
+    """What each axis does from its first value to its last, all else equal: the strongest on the time first."""
+    quantities: list[Quantity] = data.changing
+    rows = []
+    for axis in data.varied:
+        found = {q.key: effect(data, axis, q.key) for q in quantities}
+        cells = []
+        for each in found.values():
+            low, middle, high = each.low[-1], each.middle[-1], each.high[-1]
+            cells.append(f"{middle:.2f} ({low:.2f} to {high:.2f})" if math.isfinite(middle) else "")
+        strength = [_spread(found[q.key].middle) for q in quantities]
+        values = next(iter(found.values())).values if found else []
+        rows.append((strength, [axis, f"{values[0]} to {values[-1]}" if values else "", *cells]))
+    rows.sort(key=lambda row: [-s for s in row[0]])
+    return {"heads": ["axis", "values", *(q.label.split(",")[0] for q in quantities)], "rows": [row for _, row in rows]}
+
+
+def _spread(middle: list[float]) -> float:
+    """The logarithm of the largest over the smallest mean effect; 0 where none is known."""
+    finite = [value for value in middle if math.isfinite(value) and value > 0]
+    return math.log(max(finite) / min(finite)) if finite else 0.0
