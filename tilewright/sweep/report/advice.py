@@ -52,7 +52,7 @@ def advise(data: SweepData, insides: Insides) -> Advice:
         )
     balanced = _balanced(data)
     if balanced is not None and balanced["number"] not in (taken["number"], best["number"]):
-        said.append(f"The product of {' and '.join(objectives)} is least at {_values(data, balanced)}.")
+        said.append(f"The product of {objectives[0]} and {objectives[-1]} is least at {_values(data, balanced)}.")
     return Advice(taken["number"], [*said, *_limits(data, insides, taken), *_step(data, taken), *_constraints(data)])
 
 
@@ -78,12 +78,12 @@ def _less(point: dict[str, Any], other: dict[str, Any], key: str) -> str:
 
 
 def _balanced(data: SweepData) -> dict[str, Any] | None:
-    """The point of the front with the least product of all objectives, None for a single or a negative one."""
-    keys = [f"objective{n}" for n in range(len(data.space.objectives))]
-    rows = [(math.prod(data.point(n)["metrics"][key] for key in keys), n) for n in data.front]
-    if len(keys) < 2 or any(data.point(n)["metrics"][key] <= 0 for n in data.front for key in keys):
+    """The point of the front with the least product of the first and the last objective; None for a single one."""
+    keys = ("objective0", f"objective{len(data.space.objectives) - 1}")
+    front = [data.point(n) for n in data.front]
+    if keys[0] == keys[1] or any(p["metrics"][key] <= 0 for p in front for key in keys):
         return None
-    return data.point(min(rows)[1])
+    return min(front, key=lambda p: p["metrics"][keys[0]] * p["metrics"][keys[1]])
 
 
 def _limits(data: SweepData, insides: Insides, point: dict[str, Any]) -> list[str]:
@@ -101,7 +101,9 @@ def _limits(data: SweepData, insides: Insides, point: dict[str, Any]) -> list[st
         f"What limits it: of its cycles {steps:.0%} are steps of the array, {moved:.0%} transfers that none can avoid"
     )
     if worst:
-        text += "; most is lost to " + " and ".join(f"{key} ({losses[key]:.0%}: {LOSSES[key]})" for key in worst)
+        text += "; most is lost to " + " and ".join(
+            f"{key} ({losses[key]:.0%}: {LOSSES[key].partition(' (')[0]})" for key in worst
+        )
     return [text + "."]
 
 
@@ -115,7 +117,7 @@ def _step(data: SweepData, point: dict[str, Any]) -> list[str]:
         if len(changed) == 1 and p["metrics"]["objective0"] < point["metrics"]["objective0"]:
             steps.append((p["metrics"]["objective0"], p["metrics"][last], p["number"], changed[0]))
     if not steps:
-        return ["No change of a single axis is better by the first objective, as far as points were computed."]
+        return _held(data, here)
     value, cost, chosen, axis = min(steps)
     text = f"One step further: {axis} {here[axis]} to {data.point(chosen)['assignment'][axis]} (point {chosen}) "
     text += f"has {1 - value / point['metrics']['objective0']:.1%} less {objectives[0]}"
@@ -124,10 +126,25 @@ def _step(data: SweepData, point: dict[str, Any]) -> list[str]:
     return [text + "."]
 
 
+def _held(data: SweepData, here: dict[str, int]) -> list[str]:
+    """Says which steps along a single axis break a constraint."""
+    broken: dict[str, list[str]] = {}
+    for p in [*data.points, *data.rest]:
+        changed = [name for name in here if p["assignment"].get(name) != here[name]]
+        if p["state"] == "infeasible" and len(changed) == 1:
+            axis = changed[0]
+            broken.setdefault(_constraint(p), []).append(f"{axis} {here[axis]} to {p['assignment'][axis]}")
+    return [f"It is held by {text}, which is broken by {', '.join(steps)}." for text, steps in broken.items()]
+
+
+def _constraint(point: dict[str, Any]) -> str:
+    """The constraint that an infeasible point breaks, as the reason of its state names it."""
+    return str(point["reason"]).partition(" by the ")[0].removeprefix("constraint ")
+
+
 def _constraints(data: SweepData) -> list[str]:
     """Says which constraints were broken, and by how many points."""
-    rows = [p for p in [*data.points, *data.rest] if p["state"] == "infeasible" and p["reason"]]
-    broken = Counter(str(p["reason"]).partition(" by the ")[0].removeprefix("constraint ") for p in rows)
+    broken = Counter(_constraint(p) for p in [*data.points, *data.rest] if p["state"] == "infeasible")
     total = len(data.points) + len(data.rest)
     return [f"Of {total} points {count} break {text}." for text, count in broken.most_common()]
 

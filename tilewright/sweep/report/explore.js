@@ -220,7 +220,7 @@ function draw() {
   sideBySide();
 }
 function start() {
-  const defaults = {x: sweep.quantities.find(q => q.key === "lut")?.key ?? columns.at(-1).key, y: sweep.latency, colour: ""};
+  const defaults = {x: sweep.plotted[0], y: sweep.plotted[1], colour: ""};
   make(at("colour"), "option", {value: ""}, "front");
   for (const id of ["x", "y", "colour"]) {
     for (const c of columns) make(at(id), "option", {value: c.key}, c.label);

@@ -45,6 +45,7 @@ def page_data(data: SweepData, insides: Insides, chosen: Sequence[int]) -> dict[
             for key in keys
         ],
         "latency": data.latency.key,
+        "plotted": [_plotted(data, keys, n) for n in (len(objectives) - 1, 0)],
         "points": [
             {"number": p["number"], "state": p["state"], "reason": p["reason"], "front": p["number"] in data.front,
              "axes": [p["assignment"][axis] for axis in data.varied], "values": [p["metrics"][key] for key in keys]}
@@ -71,6 +72,13 @@ def _keys(data: SweepData) -> list[str]:
     differing = {key for key in shared if len({p["metrics"][key] for p in data.points}) > 1} | {data.latency.key}
     shown = differing - plain - set(_HIDDEN)
     return [key for key in order if key in shown and not key.startswith(_HIDDEN_STARTS)]
+
+
+def _plotted(data: SweepData, keys: Sequence[str], objective: int) -> str:
+    """The metric that stands for an objective in the plot."""
+    text = data.space.objectives[objective].text
+    key = "milliseconds" if text == "microseconds" else text
+    return next((k for k in (key, f"objective{objective}") if k in keys), data.latency.key)
 
 
 def _with_layers(data: SweepData, chosen: Sequence[int]) -> set[int]:

@@ -1,14 +1,33 @@
-"""Sweeps in this process: what computes their tasks, and the networks they are for."""
+"""Sweeps in this process: what computes their tasks, the networks they are for, and a small one for reports."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from tilewright.sweep import resolve, worker
+from tests.common.paths import ROOT
+from tilewright.sweep import Database, load_space, resolve, worker
 from tilewright.sweep.dispatch import Task
 from tilewright.sweep.networks import Network
+from tilewright.sweep.runner import Sweep
+from tilewright.sweep.search import search
+
+MODEL = ROOT / "examples" / "digits" / "digits_int8.onnx"
+#: Twelve points on the digits network, some of them too slow.
+SPACE = """
+constraints = ["cycles <= 20000"]
+[axes]
+block_in = [4, 8, 16]
+block_out = [8, 16]
+[memory]
+read_latency = [16, 64]
+[search]
+prune = false
+[objective]
+minimise = ["cycles", "lut"]
+"""
 
 
 class Here:
@@ -47,3 +66,16 @@ def loaded(sources: Mapping[str, str]) -> list[Network]:
     found = [Network(name, network.content) for name, network in zip(sources, resolve([*sources.values()]))]
     worker.Models({n.digest: n.content for n in found}).setup(None)
     return found
+
+
+def swept(path: Path, space_text: str) -> Path:
+    """Sweeps a space over the digits network into a folder."""
+    (path / "space.toml").write_text(space_text)
+    network = Network("digits", MODEL.read_bytes())
+    worker.Models({network.digest: network.content}).setup(None)
+    with Database(path) as database:
+        space = load_space(path / "space.toml", ["digits"])
+        sweep = Sweep(space, [network], database, Here)  # type: ignore[arg-type]
+        search(space, sweep.evaluate)
+        database.end_sweep(sweep.id)
+    return path
