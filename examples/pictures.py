@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
@@ -18,7 +19,6 @@ import tilewright as tw
 from tilewright import zoo
 from tilewright.isa.instructions import Engine
 from tilewright.measure.explain import Explanation, explain
-from tilewright.measure.intervals import merged
 
 TIMELINE = "timeline.svg"
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "images"
@@ -107,6 +107,17 @@ def _bars(found: Explanation) -> dict[tuple[Engine, int], list[tuple[int, int]]]
                 bars[engine, layer].append((offset + started, offset + ended))
         offset += trace.cycles
     return bars
+
+
+def merged(intervals: Sequence[tuple[float, float]], gap: float) -> list[tuple[float, float]]:
+    """Sorts intervals, and merges those that touch or are at most `gap` apart: a plot cannot show them apart."""
+    found: list[tuple[float, float]] = []
+    for start, end in sorted(intervals):
+        if found and start - found[-1][1] <= gap:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((start, end))
+    return found
 
 
 if __name__ == "__main__":

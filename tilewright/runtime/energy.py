@@ -76,6 +76,9 @@ class EnergyModel(Protocol):
     def changed(self) -> list[str] | None:
         """Names of machines whose design has changed since the calibration; None where nobody has looked."""
 
+    def totals(self, config: NpuConfig, counts: np.ndarray) -> np.ndarray:
+        """Returns pJ of runs, external memory included: float64 [runs], of events as float64 [runs, events]."""
+
     def beyond(self, config: NpuConfig) -> list[str]:
         """Sizes of a configuration that are outside those of `machines`."""
 

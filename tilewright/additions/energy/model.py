@@ -216,6 +216,14 @@ class EnergyModel:
         beats = counts[EVENTS.index("beat read")] + counts[EVENTS.index("beat written")]
         return Energy(logic, memories, float(beats) * config.bus_bytes * self.dram_pj_per_byte)
 
+    def totals(self, config: NpuConfig, counts: np.ndarray) -> np.ndarray:
+        """Returns pJ of runs, external memory included, float64 [runs], with these events, float64 [runs, EVENTS]."""
+        costs: np.ndarray = sum(self.costs(config).values(), np.zeros(len(EVENTS)))
+        for event in ("beat read", "beat written"):
+            costs[EVENTS.index(event)] += config.bus_bytes * self.dram_pj_per_byte
+        pj: np.ndarray = counts @ costs
+        return pj
+
     def sentence(self) -> str:
         """Technology, sources and error, for people."""
         return (

@@ -89,9 +89,9 @@ def _with_layers(data: SweepData, chosen: Sequence[int]) -> set[int]:
 
 def _layers(found: Inside, place: dict[str, int]) -> list[list[Any]]:
     """Rows of a network on a point: members, cycles, bound, nJ, and pairs of cause and lost cycles."""
-    energies = found.energies(meter().load())
+    energies = meter().load().totals(found.config, found.events)
     rows = []
-    for row, energy in zip(found.rows, energies, strict=True):
+    for row, energy in zip(found.rows, energies.tolist(), strict=True):
         lost = [part for n, key in enumerate(LOSSES) if row.losses[key] for part in (n, row.losses[key])]
-        rows.append([[place[m.name] for m in row.members], row.cycles, row.bound, round(energy.total / 1e3), lost])
+        rows.append([[place[m.name] for m in row.members], row.cycles, row.bound, round(energy / 1e3), lost])
     return rows

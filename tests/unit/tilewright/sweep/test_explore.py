@@ -140,6 +140,7 @@ def test_the_data_of_the_page(folder: Path, page: Path) -> None:
     for number, rows in network["points"].items():
         kept = insides[int(number), "digits"]
         assert [row[1:3] for row in rows] == [[r.cycles, r.bound] for r in kept.rows]
+        assert [row[3] for row in rows] == [round(e.total / 1e3) for e in kept.energies(meter().load())]
         assert [[network["members"][m] for m in row[0]] for row in rows] == [
             [m.name for m in r.members] for r in kept.rows
         ]
