@@ -22,8 +22,11 @@ def main(config: str | None, family: str) -> None:
         model = area.load(family)
         shown: dict[str, Any] = {"largest error on held-back points": {k: f"{v:.1%}" for k, v in model.error.items()}}
         if config is not None:
-            found = model.estimate(NpuConfig.load(config))
+            machine = NpuConfig.load(config)
+            found = model.estimate(machine)
             shown |= {count: getattr(found, count) for count in COUNTS}
+            if sizes := model.beyond(machine):
+                shown["extrapolated, the calibration has no"] = ", ".join(sizes)
     for name, value in shown.items():
         click.echo(f"{name}: {value}")
 

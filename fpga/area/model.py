@@ -6,6 +6,7 @@ repeated parts of the RTL: lanes, products, bank ports, semaphores, levels of th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,6 +92,24 @@ def terms(config: NpuConfig, family: str) -> dict[str, dict[str, float]]:
     }
 
 
+#: Sizes that the terms grow with; memories, which are counted from their shapes, have no limits.
+_SIZES = (
+    "block_in", "block_out", "macs_per_cycle", "vector_lanes", "axi_data_bits", "axi_address_bits", "semaphores",
+    "gemm_loops", "vector_loops",
+)  # fmt: skip
+
+
+def outside(config: NpuConfig, designs: Iterable[tuple[NpuConfig, str]], names: Iterable[str]) -> list[str]:
+    """The sizes of a configuration that are smaller or larger than those of all calibrated machines."""
+    machines = [machine for machine, _ in designs]
+    found = []
+    for name in names:
+        known = [getattr(machine, name) for machine in machines]
+        if known and not min(known) <= getattr(config, name) <= max(known):
+            found.append(f"{name} {getattr(config, name)}")
+    return found
+
+
 @dataclass(frozen=True)
 class AreaModel:
     """Coefficients of one family.
@@ -110,6 +129,10 @@ class AreaModel:
     def changed(self) -> list[str] | None:
         """Names of calibration machines whose design has changed since: see `designs.changed`."""
         return designs.changed(self.designs)
+
+    def beyond(self, config: NpuConfig) -> list[str]:
+        """The sizes of a configuration outside the range of the calibrated machines, as "name value"."""
+        return outside(config, self.designs, _SIZES)
 
     def estimate(self, config: NpuConfig) -> Resources:
         """Estimates the resource counts of a configuration."""

@@ -20,6 +20,8 @@ def main(config: str | None, family: str) -> None:
         if config is not None:
             found = NpuConfig.load(config)
             click.echo(f"after placement: {model.placed_mhz(found):.1f} MHz\nafter routing: {model.mhz(found):.1f} MHz")
+            if sizes := model.beyond(found):
+                click.echo(f"extrapolated, the calibration has no: {', '.join(sizes)}")
 
 
 if __name__ == "__main__":

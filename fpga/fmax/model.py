@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.fpga.area.model import AreaModel
+from tilewright.fpga.area.model import AreaModel, outside
 from tilewright.fpga.bare import designs
 from tilewright.isa.config import NpuConfig
 
@@ -53,6 +53,10 @@ class FmaxModel:
     def changed(self) -> list[str] | None:
         """Names of calibration machines whose design has changed since: see `designs.changed`."""
         return designs.changed(self.designs)
+
+    def beyond(self, config: NpuConfig) -> list[str]:
+        """The sizes of a configuration outside the range of the placed machines, as "name value"."""
+        return outside(config, self.designs, ("macs_per_cycle", "vector_lanes", "axi_data_bits"))
 
     def placed_mhz(self, config: NpuConfig) -> float:
         """The clock in MHz by nextpnr's estimate after placement."""

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.fpga import area, fmax
 from tilewright.simulator.attribution import LOSSES
 from tilewright.sweep.report.data import Quantity, SweepData, effect
 from tilewright.sweep.report.inside import Insides
@@ -53,7 +54,8 @@ def advise(data: SweepData, insides: Insides) -> Advice:
     balanced = _balanced(data)
     if balanced is not None and balanced["number"] not in (taken["number"], best["number"]):
         said.append(f"The product of {objectives[0]} and {objectives[-1]} is least at {_values(data, balanced)}.")
-    return Advice(taken["number"], [*said, *_limits(data, insides, taken), *_step(data, taken), *_constraints(data)])
+    said += [*_limits(data, insides, taken), *_step(data, taken), *_extrapolated(data, taken), *_constraints(data)]
+    return Advice(taken["number"], said)
 
 
 def machine(data: SweepData, point: dict[str, Any]) -> str:
@@ -124,6 +126,25 @@ def _step(data: SweepData, point: dict[str, Any]) -> list[str]:
     if len(objectives) > 1 and point["metrics"][last]:
         text += f" for {cost / point['metrics'][last] - 1:+.1%} {objectives[-1]}"
     return [text + "."]
+
+
+def beyond(data: SweepData, point: dict[str, Any]) -> dict[str, list[str]]:
+    """The sizes of a point that the models of area and clock were not calibrated on, by "area" and "clock"."""
+    config, space, tool = data.machine(point["number"]).config, data.space, data.row["tool"]
+    found = {}
+    if tool == "model":
+        found["area"] = area.load(space.family).beyond(config)
+    if tool != "nextpnr" and space.clock is None and space.clock_model:
+        found["clock"] = fmax.load(space.family).beyond(config)
+    return found
+
+
+def _extrapolated(data: SweepData, point: dict[str, Any]) -> list[str]:
+    return [
+        f"Its {name} is extrapolated: the model was not calibrated on {', '.join(sizes)}."
+        for name, sizes in beyond(data, point).items()
+        if sizes
+    ]
 
 
 def _held(data: SweepData, here: dict[str, int]) -> list[str]:

@@ -14,7 +14,7 @@ from tilewright.measure.labels import short_name
 from tilewright.runtime.energy import meter
 from tilewright.simulator.attribution import LOSSES
 from tilewright.sweep.inside import Inside
-from tilewright.sweep.report.advice import Advice, axis_table
+from tilewright.sweep.report.advice import Advice, axis_table, beyond
 from tilewright.sweep.report.data import SweepData
 from tilewright.sweep.report.explore import json_text, page_data
 from tilewright.sweep.report.inside import Insides
@@ -93,12 +93,18 @@ def sweep_facts(data: SweepData) -> list[tuple[str, str]]:
         ("constraints", "; ".join(c.text for c in space.constraints) or "none"),
         ("made small", ", ".join(o.text for o in space.objectives)),
         *([("board", space.board)] if space.board is not None else []),
-        ("area", f"{area}, {space.family}"),
-        ("clock", _clock(data)),
+        ("area", f"{area}, {space.family}{_beyond(data, 'area')}"),
+        ("clock", _clock(data) + _beyond(data, "clock")),
         ("schedule search", f"effort {data.row['effort']}"),
         ("swept", f"{data.row['started']} to {data.row['finished'] or '(not finished)'}"),
         ("sweep", str(data.row["id"])),
     ]
+
+
+def _beyond(data: SweepData, model: str) -> str:
+    """How many points a model was not calibrated for."""
+    count = sum(bool(beyond(data, p).get(model)) for p in data.points)
+    return f"; {count} of {len(data.points)} points beyond its calibration" if count else ""
 
 
 def _clock(data: SweepData) -> str:

@@ -49,9 +49,19 @@ def test_command_line() -> None:
     done = CliRunner().invoke(main, ["tiny"])
     assert done.exit_code == 0, done.output
     assert f"lut: {area.estimate(PRESETS['tiny']).lut}" in done.output.splitlines()
+    assert "extrapolated" not in done.output and "extrapolated" in CliRunner().invoke(main, ["large"]).output
     for arguments, said in ((["tiny", "--family", "xc7"], "no area model for 'xc7'"), (["nowhere"], "nowhere")):
         done = CliRunner().invoke(main, arguments)
         assert done.exit_code == 1 and said in done.output and done.output.count("\n") == 1
+
+
+def test_what_is_extrapolated() -> None:
+    """Sizes outside of those of the calibrated machines, and no others; memories are counted from their shapes."""
+    found = area.load("ecp5")
+    assert all(found.beyond(machine) == [] for machine, _ in found.designs)
+    largest = max(machine.block_out for machine, _ in found.designs)
+    wide = PRESETS["base"].with_(block_out=2 * largest, wgt_tiles=16384)
+    assert found.beyond(wide) == [f"block_out {2 * largest}", f"macs_per_cycle {2 * largest * 16}"]
 
 
 @pytest.mark.slow

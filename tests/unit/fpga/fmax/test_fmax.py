@@ -33,3 +33,6 @@ def test_command_line() -> None:
     assert done.exit_code == 0, done.output
     assert "largest error on held-back points: " in done.output
     assert f"after routing: {fmax.load('ecp5').mhz(PRESETS['tiny']):.1f} MHz" in done.output
+    assert "extrapolated" not in done.output
+    products = PRESETS["large"].macs_per_cycle
+    assert f"the calibration has no: macs_per_cycle {products}" in CliRunner().invoke(main, ["large"]).output

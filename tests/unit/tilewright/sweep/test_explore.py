@@ -15,15 +15,17 @@ from selenium.webdriver.support.ui import Select
 
 from tests.unit.tilewright.sweep.here import MODEL, SPACE, swept
 from tilewright.api.compilation import compile_program
+from tilewright.fpga import fmax
 from tilewright.measure.compare import compare
 from tilewright.measure.explain import Explanation, explain
 from tilewright.runtime.energy import meter
 from tilewright.sweep import Database, inside
 from tilewright.sweep.database import FILE
 from tilewright.sweep.report import write_report
-from tilewright.sweep.report.advice import advise, axis_table, machine
+from tilewright.sweep.report.advice import advise, axis_table, beyond, machine
 from tilewright.sweep.report.data import SweepData, load
 from tilewright.sweep.report.inside import Insides, look_inside
+from tilewright.sweep.report.page import sweep_facts
 
 pytestmark = pytest.mark.slow
 
@@ -181,6 +183,25 @@ def test_no_point_keeps_the_constraints(folder: Path) -> None:
     found = advise(data, insides)
     assert found.point is None
     assert found.sentences == ["No point keeps all constraints.", "Of 12 points 12 break 'lut <= 1'."]
+
+
+def test_points_beyond_the_calibration(folder: Path) -> None:
+    data, insides = read(folder)
+    taken = advise(data, insides).point
+    assert taken is not None
+    config, machines = data.machine(taken).config, [machine for machine, _ in fmax.load("ecp5").designs]
+    most = {name: max(getattr(m, name) for m in machines) for name in ("macs_per_cycle", "vector_lanes")}
+    sizes = [f"{name} {getattr(config, name)}" for name in most if getattr(config, name) > most[name]]
+    assert sizes and beyond(data, data.point(taken)) == {"area": [], "clock": sizes}
+    said = f"Its clock is extrapolated: the model was not calibrated on {', '.join(sizes)}."
+    assert said in advise(data, insides).sentences
+    others = [data.machine(p["number"]).config for p in data.points]
+    count = sum(any(getattr(c, name) > size for name, size in most.items()) for c in others)
+    facts = dict(sweep_facts(data))
+    assert facts["clock"] == f"calibrated model; {count} of 12 points beyond its calibration"
+    assert facts["area"] == "calibrated area model, ecp5"
+    data.row["tool"] = "nextpnr"
+    assert beyond(data, data.point(taken)) == {}
 
 
 def test_axes_by_their_effect(folder: Path) -> None:
