@@ -9,7 +9,7 @@ from typing import Any
 
 from tilewright.fpga import area, fmax
 from tilewright.simulator.attribution import LOSSES
-from tilewright.sweep.report.data import Quantity, SweepData, effect
+from tilewright.sweep.report.data import Quantity, SweepData, effect, fitted
 from tilewright.sweep.report.inside import Insides
 from tilewright.sweep.report.text import number
 
@@ -171,16 +171,21 @@ def _constraints(data: SweepData) -> list[str]:
 
 
 def axis_table(data: SweepData) -> dict[str, Any]:
-    """What each axis does from its first value to its last, all else equal: the strongest on the time first."""
+    """What each axis does from its first value to its last, all else equal: the strongest on the time first. Where no
+    points differ in the axis only, by a fit over all of them, marked as such."""
     quantities: list[Quantity] = data.changing
+    fits = {q.key: fitted(data, q.key) for q in quantities}
     rows = []
     for axis in data.varied:
         found = {q.key: effect(data, axis, q.key) for q in quantities}
         cells = []
-        for each in found.values():
+        strength = []
+        for key, each in found.items():
             low, middle, high = each.low[-1], each.middle[-1], each.high[-1]
-            cells.append(f"{middle:.2f} ({low:.2f} to {high:.2f})" if math.isfinite(middle) else "")
-        strength = [_spread(found[q.key].middle) for q in quantities]
+            exact, fit = math.isfinite(middle), fits[key].get(axis)
+            text = f"{middle:.2f} ({low:.2f} to {high:.2f})" if exact else f"{fit:.2f} by a fit" if fit else "no pairs"
+            cells.append(text)
+            strength.append(_spread(each.middle) if exact or not fit else abs(math.log(fit)))
         values = next(iter(found.values())).values if found else []
         rows.append((strength, [axis, f"{values[0]} to {values[-1]}" if values else "", *cells]))
     rows.sort(key=lambda row: [-s for s in row[0]])

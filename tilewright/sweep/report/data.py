@@ -205,6 +205,19 @@ def _check(database: Database, space: Space, points: list[dict[str, Any]]) -> No
             raise database.damaged(f"{where}: {error}") from None
 
 
+def fitted(data: SweepData, key: str) -> dict[str, float]:
+    """What each varied axis does to a quantity from its first value to its last, by the power law that fits all points
+    best: for sweeps in which too few points differ in one axis only. Axes with values below 1 are left out."""
+    axes = [axis for axis in data.varied if min(p["assignment"][axis] for p in data.points) >= 1]
+    logs = np.log([[p["assignment"][axis] for axis in axes] for p in data.points]).reshape(len(data.points), len(axes))
+    quantity = np.log([max(p["metrics"][key], 1e-12) for p in data.points])
+    spread = logs - logs.mean(axis=0)
+    slopes = np.linalg.lstsq(spread, quantity - quantity.mean(), rcond=None)[0]
+    if len(data.points) <= len(axes) or np.linalg.matrix_rank(spread) < len(axes):
+        return {}
+    return dict(zip(axes, np.exp(slopes * np.ptp(logs, axis=0)).tolist()))
+
+
 @dataclass(frozen=True)
 class Effect:
     """The effect of an axis on a quantity, all else equal.

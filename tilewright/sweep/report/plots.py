@@ -171,8 +171,8 @@ def sensitivity_plot(data: SweepData, quantity: Quantity) -> Plot | None:
             place.fill_between(where, found.low, found.high, color=_OTHER, alpha=0.45, linewidth=0)
             place.plot(where, found.middle, color=_FRONT, marker="o", markersize=4)
             place.axhline(1.0, color="black", linewidth=0.6)
-            place.set_xticks(where, [mathtext_escaped(number_text(v)) for v in found.values], fontsize=9)
-            place.set_title(mathtext_escaped(name), fontsize=10)
+            place.set_xticks(where, [mathtext_escaped(number_text(v)) for v in found.values])
+            place.set_title(mathtext_escaped(name), fontsize=10.5)
         for place in list(grid.flat)[len(axes_varied) :]:
             place.set_visible(False)
     spots = []

@@ -23,7 +23,7 @@ from tilewright.sweep import Database, inside
 from tilewright.sweep.database import FILE
 from tilewright.sweep.report import write_report
 from tilewright.sweep.report.advice import advise, axis_table, beyond, machine
-from tilewright.sweep.report.data import SweepData, load
+from tilewright.sweep.report.data import SweepData, fitted, load
 from tilewright.sweep.report.inside import Insides, look_inside
 from tilewright.sweep.report.page import sweep_facts
 
@@ -212,6 +212,22 @@ def test_axes_by_their_effect(folder: Path) -> None:
     assert table["rows"][0][0] == "block_in" and table["rows"][-1][0] == "read_latency"
     lut = table["rows"][-1][table["heads"].index("LUT")]
     assert lut == "1.00 (1.00 to 1.00)"
+
+
+def test_axes_of_points_without_neighbours(folder: Path) -> None:
+    """Where no two points differ in one axis only, a power law that all points follow is found again."""
+    data, _ = read(folder)
+    chosen = [p for n, p in enumerate(data.points) if n in (0, 3, 4, 7, 9, 10)]
+    for p in chosen:
+        a = p["assignment"]
+        p["metrics"]["lut"] = 100 * a["block_in"] ** 0.5 * a["block_out"] * a["read_latency"] ** -0.25
+    data.points = chosen
+    assert fitted(data, "lut") == pytest.approx({"block_in": 2.0, "block_out": 2.0, "read_latency": 4**-0.25})
+    table = axis_table(data)
+    lut = {row[0]: row[table["heads"].index("LUT")] for row in table["rows"]}
+    assert lut["block_in"] == "2.00 by a fit" and len(lut) == 3
+    data.points = chosen[:2]
+    assert fitted(data, "lut") == {}
 
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 900), (400, 844)])
