@@ -9,13 +9,14 @@ UNUSED = "nothing runs on the NPU: "
 SIXTEEN_BITS = "16-bit activations: "
 OPEN_BATCH = "open batch: "
 TUNED = "tuned: "
+CONSTANT_CHANNELS = "constant channels: "
 
 _OF_NODE = " runs on the CPU: "
 
 
 def general(notes: Iterable[str]) -> list[str]:
     """Returns the notes of a program that are about all of it."""
-    return [note for note in notes if note.startswith((UNUSED, SIXTEEN_BITS, OPEN_BATCH, TUNED))]
+    return [note for note in notes if note.startswith((UNUSED, SIXTEEN_BITS, OPEN_BATCH, TUNED, CONSTANT_CHANNELS))]
 
 
 def is_tuned(notes: Iterable[str]) -> bool:

@@ -69,7 +69,7 @@ def partition(
         out: where `options.print_after` prints the graph after rewrites to.
     """
     if not options.cpu_only:
-        run_rewrites(graph, config, options.print_after, out)
+        run_rewrites(graph, config, options.print_after, out, options.keep_all)
     tensors = frozenset(graph.tensors)
     excluded: dict[str, str] = {}
     while True:

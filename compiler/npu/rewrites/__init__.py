@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.npu.rewrites.broadcast_channels import broadcast_channels
 from tilewright.compiler.npu.rewrites.correct_adds import correct_adds
+from tilewright.compiler.npu.rewrites.drop_channels import drop_channels
 from tilewright.compiler.npu.rewrites.lower_copies import lower_copies
 from tilewright.compiler.npu.rewrites.lower_extrema import lower_extrema
 from tilewright.compiler.npu.rewrites.lower_means import lower_means
@@ -43,6 +44,7 @@ class Rewrite:
 
 
 REWRITES: tuple[Rewrite, ...] = (
+    Rewrite("drop_channels", drop_channels, "channels that are constant or not read out of layers, into biases"),
     Rewrite("correct_adds", correct_adds, "Adds without exact constants to nearest ones and a correction by tables"),
     Rewrite("lower_means", lower_means, "means and sums over any axes to convolutions with weights of 1"),
     Rewrite("broadcast_channels", broadcast_channels, "one channel of an elementwise op to all by weights of 1"),
@@ -56,7 +58,11 @@ REWRITES: tuple[Rewrite, ...] = (
 
 
 def run_rewrites(
-    graph: Graph, config: NpuConfig, print_after: Collection[str] = (), out: Callable[[str], object] = print
+    graph: Graph,
+    config: NpuConfig,
+    print_after: Collection[str] = (),
+    out: Callable[[str], object] = print,
+    keep_all: bool = False,
 ) -> None:
     """Runs all rewrites on `graph` in place, pruning and verifying it after each.
 
@@ -65,11 +71,13 @@ def run_rewrites(
         config: the machine.
         print_after: names of rewrites after which `str(graph)` goes to `out`; "all" means every one.
         out: receives the printed graphs.
+        keep_all: True to leave out what gives tensors of the model another shape.
 
     Raises:
         CompileError: a rewrite broke the graph; always a compiler bug.
     """
-    run_passes(graph, [rewrite.bound(config) for rewrite in REWRITES], print_after, out)
+    chosen = [rewrite for rewrite in REWRITES if not (keep_all and rewrite.run is drop_channels)]
+    run_passes(graph, [rewrite.bound(config) for rewrite in chosen], print_after, out)
 
 
 __all__ = ["REWRITES", "Rewrite", "run_rewrites"]
