@@ -98,17 +98,17 @@ class PrunedNetwork:
         outputs = channels * int(rng.choice((1, 1, 2))) if depthwise else int(rng.choice((4, 6, 8, 12, 20)))
         shape = (outputs, 1 if depthwise else channels, kernel, kernel)
         weights = rng.integers(-127, 128, shape) // (2 if saturates() else 1)
-        weights[rng.random(shape) < rng.choice((0.0, 0.5, 0.95))] = 0
-        weights[rng.random(outputs) < rng.choice((0.0, 0.3, 0.7, 1.0), p=(0.2, 0.4, 0.35, 0.05))] = 0
+        weights[rng.random(shape) < rng.choice((0.0, 0.0, 0.3, 0.8))] = 0
+        weights[rng.random(outputs) < rng.choice((0.0, 0.3, 0.7, 1.0), p=(0.45, 0.43, 0.1, 0.02))] = 0
         if not depthwise:
-            weights[:, rng.random(channels) < rng.choice((0.0, 0.3, 0.7))] = 0
+            weights[:, rng.random(channels) < rng.choice((0.0, 0.0, 0.3, 0.7))] = 0
         scales = np.full(outputs, 2.0 ** -rng.integers(6, 10), np.float32)
         if rng.integers(2):
             scales = np.exp(rng.uniform(-6, -4, outputs)).astype(np.float32)
-        scales[rng.random(outputs) < 0.2] *= np.float32(2.0**-15)  # a step of the result is more than all sums
+        scales[rng.random(outputs) < rng.choice((0.0, 0.0, 0.2))] *= np.float32(2.0**-15)  # a step of the result is more than all sums
         scale, zero = self.quants[rng.integers(4)]
         factor = np.float64(v.scale) * scales / scale
-        steps = rng.choice((0.0, 0.5, -0.5, 1.5, -2.5, 20.0, -300.0, 300.0, rng.normal() * 50), outputs)
+        steps = rng.choice((0.0, 0.0, 0.5, -0.5, 1.5, -2.5, 20.0, -30.0, rng.normal() * 50, 1000.0), outputs)
         bias = np.clip(np.rint(steps / factor), -(1 << 28), 1 << 28).astype(np.int32)
         spatial = tuple(-(-n // stride) if same else (n - kernel) // stride + 1 for n in (rows, columns))
         layer = Layer("depthwise" if depthwise else "conv", [x], Value((outputs, *spatial), scale, zero))

@@ -18,7 +18,7 @@ from tilewright.compiler.graph.ops.elementwise import Elementwise, QAdd, QLut, Q
 from tilewright.compiler.graph.ops.interpolate import QInterpolate
 from tilewright.compiler.graph.ops.pooling import QAveragePool, QGlobalAveragePool, QMaxPool
 from tilewright.compiler.graph.ops.product import QMatMul
-from tilewright.compiler.graph.ops.quantized_op import Windowed
+from tilewright.compiler.graph.ops.quantized_op import Weighted, Windowed
 from tilewright.compiler.graph.ops.take import QTake
 from tilewright.compiler.graph.quantization import limits, ordinary
 from tilewright.compiler.graph.tensor import Tensor
@@ -29,33 +29,17 @@ from tilewright.isa import numerics
 Range = tuple[np.ndarray, np.ndarray]
 #: Most places of a window over all positions along an axis, of a pool that is looked at.
 _MOST_PLACES = 1 << 20
+#: Outputs of a product that mostly read all of its inputs.
+_FIRST = 16
 _INT32 = np.iinfo(np.int32)
-_TINY = float(np.finfo(np.float32).tiny)
-
-
-@dataclass(frozen=True)
-class Sums:
-    """What is known of the int32 sums of a product or a depthwise convolution, bias included.
-
-    Attributes:
-        low, high: int64 [outputs], of the sums.
-        read: bool [outputs, inputs], False where all weights are zero; [outputs, 1] of a depthwise convolution.
-        weights: int64 [outputs, inputs], the sums of the weights over the window, less the zero point.
-    """
-
-    low: np.ndarray
-    high: np.ndarray
-    read: np.ndarray
-    weights: np.ndarray
 
 
 @dataclass
 class ChannelRanges:
-    """Ranges of the tensors that `Channels` knows, by name, and of the sums they are made of, by name of the result."""
+    """Ranges of the tensors that `Channels` knows, by name."""
 
     channels: Channels
     of: dict[str, Range] = field(default_factory=dict)
-    sums: dict[str, Sums] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for node in self.graph.nodes:
@@ -89,8 +73,9 @@ class ChannelRanges:
         """The range of the result of a node in `Channels`."""
         op, result = node.quantized, self.graph.tensor(node.outputs[0])
         anything: Range = tuple(np.full(count, v) for v in limits(result.dtype))  # type: ignore[assignment]
-        if not all(_is_ordinary(t) for t in (*self.graph.operands(node), result)):
-            return anything
+        operands = self.graph.operands(node)[: 1 if isinstance(op, Weighted) else None]
+        if not all(t is None or t.quant is None or ordinary(t.quant) for t in (*operands, result)):
+            return anything  # a negative scale, or one that rules of floats may take beyond float32
         if isinstance(op, QConv | QConvTranspose | QMatMul):
             return self._product(node, op, anything)
         linked = self.channels.linked(node)
@@ -113,83 +98,137 @@ class ChannelRanges:
         return _placed(ranges, linked, count) if whole or moved else anything
 
     def _product(self, node: Node, op: QConv | QConvTranspose | QMatMul, anything: Range) -> Range:
-        """The range of a product or a depthwise convolution; keeps what is known of its sums."""
-        graph, name = self.graph, node.outputs[0]
-        x, w, y = (graph.tensor(n) for n in (node.inputs[0], node.inputs[1], name))
-        assert w.data is not None and w.quant is not None and x.quant is not None and y.quant is not None
+        """The range of a product or a depthwise convolution.
+
+        If the zero point is in the range of every operand, each product widens the range of its sum. Where those of
+        some inputs reach both ends of the result's type or clamp, so do all: most channels need no look at all weights.
+        """
+        w, y, scale = self.weights(node), self.graph.tensor(node.outputs[0]), self._scales(node)
+        within, (low, high) = op.limits(y.dtype), self._centred(node)
+        found = np.full(len(w), within[0]), np.full(len(w), within[1])
+        rows = np.arange(len(w))
+        widened = within[0] < within[1] and (low <= 0).all() and (high >= 0).all()
+        for weights in (1 << 7, 1 << 9, 1 << 11) if widened else ():
+            part = weights // w.shape[2]
+            if 0 < part < w.shape[1] and rows.size:
+                ends = self._ends(node, rows, w[rows, :part], low[:part], high[:part])
+                least, most = _requantised(ends, scale[rows], y, within)
+                rows = rows[(least > within[0]) | (most < within[1])]
+        if not rows.size:
+            return found
+        ends = self._ends(node, rows, w[rows], low, high)
+        known = (ends[0] >= _INT32.min) & (ends[1] <= _INT32.max) & _is_normal(scale[rows])
+        least, most = _requantised(ends, scale[rows], y, within)
+        found[0][rows], found[1][rows] = np.where(known, least, anything[0][0]), np.where(known, most, anything[1][0])
+        return found
+
+    def weights(self, node: Node) -> np.ndarray:
+        """The weights of a product or a depthwise convolution less their zero points, [outputs, inputs, taps]."""
+        w = self.graph.tensor(node.inputs[1])
+        assert w.data is not None and w.quant is not None
         product = self.channels.of_product(node)
-        axis = 1 if product is None else product.axis
-        outputs, inputs = (0, 1) if product is None else (product.outputs, product.inputs)
-        positive, negative = _weight_sums(w.data, w.quant.zero_point, outputs, inputs)
-        low, high = (r - float(x.quant.zero_point) for r in self.operand(x.name, axis))
+        data = w.data if product is None or product.outputs == 0 else w.data.swapaxes(0, 1)
+        data = data.reshape(*data.shape[:2], -1)
+        zero = w.quant.zero_point.reshape(-1, 1, 1).astype(np.int16)
+        return data.astype(np.int16) - zero if zero.any() else data
+
+    def read(self, node: Node, rows: np.ndarray) -> np.ndarray:
+        """bool [inputs]: the inputs of a product by which some of these outputs multiplies another weight than zero."""
+        w, numbers = self.weights(node), np.flatnonzero(rows)
+        found = w[numbers[:_FIRST]].any((0, 2))
+        return np.asarray(found if found.all() else w[numbers].any((0, 2)))
+
+    def least_sums(self, node: Node) -> np.ndarray:
+        """int64 [outputs]: the least sum of every output of a product, bias included."""
+        w = self.weights(node)
+        return np.asarray(self._ends(node, np.arange(len(w)), w, *self._centred(node))[0], np.int64)
+
+    def bias(self, node: Node) -> np.ndarray:
+        """int64 [outputs]: the bias of a product."""
+        given = self.graph.const(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
+        return np.zeros(self.channels.count(node.outputs[0]), np.int64) if given is None else given.astype(np.int64)
+
+    def _centred(self, node: Node) -> Range:
+        """The range of a product's operand for each input less the zero point, float64."""
+        x, op, product = self.graph.tensor(node.inputs[0]), node.quantized, self.channels.of_product(node)
+        assert x.quant is not None
+        ends = self.operand(x.name, 1 if product is None else product.axis)
+        low, high = (end - float(x.quant.zero_point) for end in ends)
         if isinstance(op, QConvTranspose) or (isinstance(op, QConv) and max(op.pads) > 0):
-            low, high = np.minimum(low, 0), np.maximum(high, 0)  # a tap may be outside of the input
-        if product is None:
-            copies = len(positive) // len(low)
-            ends = [np.repeat(end, copies)[:, None] for end in (low, high)]
-            least, most = (
-                (positive * ends[0] + negative * ends[1])[:, 0],
-                (positive * ends[1] + negative * ends[0])[:, 0],
-            )
+            return np.minimum(low, 0), np.maximum(high, 0)  # a tap may be outside of the input
+        return low, high
+
+    def _ends(self, node: Node, rows: np.ndarray, w: np.ndarray, low: np.ndarray, high: np.ndarray) -> Range:
+        """The least and greatest sums of some outputs, bias included, float64.
+
+        Args:
+            w: the weights of these outputs, [rows, inputs, taps].
+            low, high: the range of each input.
+        """
+        bias, inputs = self.bias(node)[rows], w.shape[1]
+        if self.channels.of_product(node) is None:
+            low, high = (np.repeat(end, self.channels.count(node.outputs[0]) // len(end))[rows] for end in (low, high))
         else:
-            least, most = positive @ low + negative @ high, positive @ high + negative @ low
-        bias = graph.const(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
-        least, most = (np.asarray(s, np.int64) + (0 if bias is None else bias.astype(np.int64)) for s in (least, most))
-        self.sums[name] = Sums(least, most, (positive > 0) | (negative < 0), (positive + negative).astype(np.int64))
-        scale = numerics.product_scale(x.quant.scale, w.quant.scale, y.quant.scale)
-        scale = np.broadcast_to(scale.reshape(-1), least.shape)
-        known = (least >= _INT32.min) & (most <= _INT32.max) & np.isfinite(scale)
-        known &= (scale == 0) | (np.abs(scale) >= _TINY)
-        within = op.limits(y.dtype)
-        ends = [_requantised(np.where(known, s, 0), np.where(known, scale, 0), y, within) for s in (least, most)]
-        return np.where(known, np.minimum(*ends), anything[0]), np.where(known, np.maximum(*ends), anything[1])
+            low, high = _one_if_equal((low, high))
+        if len(low) == 1 or inputs == 1:
+            positive, negative = (_added(f(w, 0).reshape(len(w), -1)) for f in (np.maximum, np.minimum))
+            return positive * low + negative * high + bias, positive * high + negative * low + bias
+        parts = (f(w, 0).reshape(-1, w.shape[2]) for f in (np.maximum, np.minimum))
+        positive, negative = (_added(part).reshape(len(w), -1) for part in parts)
+        return positive @ low + negative @ high + bias, positive @ high + negative @ low + bias
+
+    def _scales(self, node: Node) -> np.ndarray:
+        """The factors of the sums, float32 [outputs]."""
+        x, w, y = (self.graph.tensor(name).quant for name in (*node.inputs[:2], node.outputs[0]))
+        assert x is not None and w is not None and y is not None
+        scale = np.asarray(numerics.product_scale(x.scale, w.scale, y.scale))
+        return np.broadcast_to(scale.reshape(-1), self.channels.count(node.outputs[0]))
 
     def _corners(self, node: Node, op: QAdd | QMul, linked: list[Link], count: int) -> Range:
         """The range of an op that is monotone in each of its two operands: that of its values at the four corners."""
         operands = [self.graph.tensor(name) for name in node.inputs]
         axes = {link.index: link.axis for link in linked}
-        ranges = []
-        for index, t in enumerate(operands):
-            low, high = self.operand(t.name, axes.get(index, len(t.shape)))
-            ranges.append([np.broadcast_to(v, count).astype(t.dtype) for v in (low, high)])
-        result = self.graph.tensor(node.outputs[0])
-        found = np.array([op.value([a, b], operands, result) for a in ranges[0] for b in ranges[1]], np.int64)
-        return found.min(0), found.max(0)
+        ends = [_one_if_equal(self.operand(t.name, axes.get(i, len(t.shape)))) for i, t in enumerate(operands)]
+        pairs = zip(*((a, b) for a in ends[0] for b in ends[1]), strict=True)
+        arrays = [np.stack(side).astype(t.dtype) for side, t in zip(pairs, operands, strict=True)]
+        found = op.value(arrays, operands, self.graph.tensor(node.outputs[0])).astype(np.int64)
+        return np.broadcast_to(found.min(0), count), np.broadcast_to(found.max(0), count)
 
 
-def _is_ordinary(t: Tensor | None) -> bool:
-    """False for an activation with a negative scale or one that rules of floats may take beyond float32."""
-    return t is None or t.quant is None or not t.quant.per_tensor or ordinary(t.quant)
+def _one_if_equal(ends: Range) -> Range:
+    """The range of one channel for all, if all have that range."""
+    return (ends[0][:1], ends[1][:1]) if all(end.size and (end == end[0]).all() for end in ends) else ends
 
 
-def _weight_sums(w: np.ndarray, zero_point: np.ndarray, outputs: int, inputs: int) -> tuple[np.ndarray, np.ndarray]:
-    """The sums of the positive and of the negative weights over a window, float64 [outputs, inputs]."""
-    z = np.asarray(zero_point, np.int16)
-    if z.any():
-        w = w.astype(np.int16) - (z.reshape([-1 if a == outputs else 1 for a in range(w.ndim)]) if z.ndim else z)
-    taps = w.reshape(*w.shape[:2], -1)
-    ones = np.ones(taps.shape[2], np.float32 if taps.shape[2] < 1 << 15 else np.float64)  # for exact sums
-    parts = (np.maximum(taps, 0), np.minimum(taps, 0))
-    found = [np.asarray(part.astype(ones.dtype) @ ones, np.float64) for part in parts]
-    return (found[0], found[1]) if outputs < inputs else (found[0].T, found[1].T)
+def _added(weights: np.ndarray) -> np.ndarray:
+    """float64 [rows]: the sums of rows of weights below 2^9."""
+    ones = np.ones(weights.shape[1], np.float32 if weights.shape[1] < 1 << 15 else np.float64)  # for exact sums
+    return np.asarray(weights.astype(ones.dtype) @ ones, np.float64)
 
 
-def _requantised(sums: np.ndarray, scale: np.ndarray, y: Tensor, within: tuple[int, int]) -> np.ndarray:
-    """`clamp(RNE(f32(f32(sum) * scale)) + zy)`, int64."""
+def _is_normal(scale: np.ndarray) -> np.ndarray:
+    """True for scales that are zero or normal numbers, by which CPU and NPU multiply alike."""
+    size = np.abs(scale)
+    return np.asarray((size == 0) | ((size >= np.finfo(np.float32).tiny) & np.isfinite(size)))
+
+
+def _requantised(sums: Range, scale: np.ndarray, y: Tensor, within: tuple[int, int]) -> Range:
+    """The range of `clamp(RNE(f32(f32(sum) * scale)) + zy)`, which falls with the sum where the scale is negative."""
     assert y.quant is not None
-    with np.errstate(over="ignore"):
-        steps = np.rint(sums.astype(np.float32) * scale.astype(np.float32)).astype(np.float64)
-    return np.asarray(np.clip(steps + int(y.quant.zero_point), *within).astype(np.int64))
+    with np.errstate(over="ignore", invalid="ignore"):
+        ends = [np.rint(s.astype(np.float32) * scale).astype(np.float64) + int(y.quant.zero_point) for s in sums]
+    low, high = (np.clip(np.nan_to_num(end), *within).astype(np.int64) for end in ends)
+    return np.minimum(low, high), np.maximum(low, high)
 
 
 def _by_table(table: bytes, ends: Range, x: Tensor, y: Tensor) -> Range:
     """The range of a table's results: the least and greatest of its entries for all values of each range."""
     values = np.arange(limits(x.dtype)[0], limits(x.dtype)[1] + 1)
     results = np.frombuffer(table, np.uint8)[values.astype(x.dtype).view(np.uint8)].view(y.dtype).astype(np.int64)
-    pairs, which = np.unique(np.stack(ends), axis=1, return_inverse=True)
+    pairs, which = np.unique(np.stack(_one_if_equal(ends)), axis=1, return_inverse=True)
     parts = [results[low - values[0] : high - values[0] + 1] for low, high in pairs.T]
     low, high = (np.array([f(part) for part in parts], np.int64)[which.reshape(-1)] for f in (np.min, np.max))
-    return low, high
+    return np.broadcast_to(low, len(ends[0])), np.broadcast_to(high, len(ends[0]))
 
 
 def _mean(op: QAveragePool | QGlobalAveragePool, ends: Range, x: Tensor, y: Tensor) -> Range:
@@ -249,4 +288,4 @@ def _placed(ranges: list[Range], linked: list[Link], count: int) -> Range:
     return low, high
 
 
-__all__ = ["ChannelRanges", "Range", "Sums"]
+__all__ = ["ChannelRanges", "Range"]

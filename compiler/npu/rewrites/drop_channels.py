@@ -79,32 +79,37 @@ class _Needs:
 
     def _anything_to_drop(self) -> bool:
         ranges = self.ranges
-        unread = any(not sums.read.any(0).all() for name, sums in ranges.sums.items() if name in self.channels.products)
-        return unread or any(ranges.constant(name).any() for name in ranges.of)
+        products = (node for node in self.graph.nodes if self.channels.of_product(node) is not None)
+        return any(ranges.constant(name).any() for name in ranges.of) or not all(
+            ranges.read(node, np.ones(self.channels.count(node.outputs[0]), bool)).all() for node in products
+        )
 
     def _amount(self) -> int:
         return sum(int(kept.sum()) for kept in self.kept.values())
 
     def _folded(self, node: Node) -> np.ndarray:
         """bool [inputs]: the channels whose share in a product is the same in every sum, and can be part of a bias."""
-        x, sums = self.graph.tensor(node.inputs[0]), self.ranges.sums[node.outputs[0]]
-        assert x.quant is not None
-        values, zero, op = self.ranges.of[x.name][0], int(x.quant.zero_point), node.quantized
+        x, op = self.graph.tensor(node.inputs[0]), node.quantized
         constant = self.ranges.constant(x.name)
         if isinstance(op, QConvTranspose) or (isinstance(op, QConv) and max(op.pads) > 0):
-            constant = constant & (values == zero)
-        most = np.abs(sums.weights) @ np.abs(np.where(constant, values - zero, 0)) + np.abs(self.bias(node))
+            assert x.quant is not None
+            constant = constant & (self.ranges.of[x.name][0] == int(x.quant.zero_point))
+        most = np.abs(self.ranges.bias(node)) + np.abs(self._shares(node, constant)).sum(1)
         return np.asarray(constant & (most.max(initial=0) <= _MOST_ADDED))
 
-    def bias(self, node: Node, folded: np.ndarray | None = None) -> np.ndarray:
-        """int64 [outputs]: the bias of a product, with the shares of channels."""
-        x, sums = self.graph.tensor(node.inputs[0]), self.ranges.sums[node.outputs[0]]
-        given = self.graph.const(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
-        bias = np.zeros(len(sums.low), np.int64) if given is None else given.astype(np.int64)
-        if folded is not None and folded.any():
-            assert x.quant is not None
-            bias = bias + sums.weights[:, folded] @ (self.ranges.of[x.name][0][folded] - int(x.quant.zero_point))
-        return bias
+    def _shares(self, node: Node, folded: np.ndarray) -> np.ndarray:
+        """int64 [outputs, folded inputs]: the shares of constant channels in the sums of a product."""
+        x = self.graph.tensor(node.inputs[0])
+        assert x.quant is not None
+        values = self.ranges.of[x.name][0][folded] - int(x.quant.zero_point)
+        return np.asarray(self.ranges.weights(node)[:, folded].sum(2, dtype=np.int64) * values)
+
+    def bias(self, node: Node, columns: np.ndarray) -> np.ndarray:
+        """int64 [outputs]: the bias of a product with the shares of the inputs that are not in `columns`."""
+        bias = self.ranges.bias(node)
+        if columns.all():
+            return bias
+        return np.asarray(bias + self._shares(node, self.folded[node.outputs[0]] & ~columns).sum(1))
 
     def _read_by(self, node: Node) -> None:
         """Adds the channels that a node reads for what is needed of its result."""
@@ -112,8 +117,9 @@ class _Needs:
         if x in self.kept and name in self.channels.products and x not in self.whole:
             if name not in self.folded:
                 self.folded[name] = self._folded(node)
-            rows = self.kept[name] & ~self.ranges.constant(name)
-            self.kept[x] |= self.ranges.sums[name].read[rows].any(0) & ~self.folded[name]
+            missing = ~(self.kept[x] | self.folded[name])
+            if missing.any():
+                self.kept[x] |= missing & self.ranges.read(node, self.kept[name] & ~self.ranges.constant(name))
         self._linked(node)
 
     def _linked(self, node: Node) -> None:
@@ -202,8 +208,7 @@ class _Dropping:
         if kept.all() and columns.all():
             return node
         constant = needs.ranges.constant(name)
-        shares = needs.bias(node, None if columns.all() else needs.folded[name] & ~columns)
-        bias = np.where(constant, needs.ranges.sums[name].low, shares)[kept]
+        bias = np.where(constant, needs.ranges.least_sums(node), needs.bias(node, columns))[kept]
         assert w.data is not None and w.quant is not None
         weights = w.data.copy() if product.outputs == 0 else w.data.swapaxes(0, 1).copy()
         zeros = np.broadcast_to(w.quant.zero_point, len(weights)).reshape(-1, *[1] * (weights.ndim - 1))
