@@ -23,6 +23,10 @@ class Value:
     scale: float
     zero: int
 
+    @property
+    def quant(self) -> tuple[float, int]:
+        return self.scale, self.zero
+
 
 @dataclass
 class Layer:
@@ -62,16 +66,17 @@ class PrunedNetwork:
         kind = str(self.rng.choice(kinds))
         v, others = self.values[x], []
         if kind in ("add", "concat"):
-            alike = [i for i, o in enumerate(self.values) if i != x and i and o.shape == v.shape]
-            others = [i for i in alike if kind == "add" or o_quant(self.values[i]) == o_quant(v)]
-            if not others or not x:
-                kind = "conv"
+            alike = [i for i, o in enumerate(self.values) if i != x and o.shape == v.shape]
+            others = [i for i in alike if kind == "add" or self.values[i].quant == v.quant]
+            if not others:
+                self._product(x, False, alike=True)
+                others = [len(self.values) - 1]
         if kind in ("max", "average", "mean") and (v.shape[1] < 3 or not x):
             kind = "conv"
         if kind in ("conv", "depthwise"):
             self._product(x, kind == "depthwise")
             return
-        (channels, rows, columns), quant = v.shape, o_quant(v)
+        (channels, rows, columns), quant = v.shape, v.quant
         layer = Layer(kind, [x], v)
         if kind in ("add", "concat"):
             layer.operands.append(int(self.rng.choice(others)))
@@ -89,13 +94,15 @@ class PrunedNetwork:
             layer.made = Value((channels, rows - 2, columns - 2), *quant)
         self._add(layer)
 
-    def _product(self, x: int, depthwise: bool) -> None:
+    def _product(self, x: int, depthwise: bool, alike: bool = False) -> None:
+        """Adds a convolution; with `alike` its result has the shape and quantisation of its operand."""
         rng, v = self.rng, self.values[x]
         channels, rows, columns = v.shape
         kernel = int(rng.choice((1, 3))) if not depthwise or rows < 3 else 3
-        same = bool(rows < kernel or rng.integers(2))
-        stride = int(rng.choice((1, 1, 2)))
+        same = bool(alike or rows < kernel or rng.integers(2))
+        stride = 1 if alike else int(rng.choice((1, 1, 2)))
         outputs = channels * int(rng.choice((1, 1, 2))) if depthwise else int(rng.choice((4, 6, 8, 12, 20)))
+        outputs = channels if alike else outputs
         shape = (outputs, 1 if depthwise else channels, kernel, kernel)
         weights = rng.integers(-127, 128, shape) // (2 if saturates() else 1)
         weights[rng.random(shape) < rng.choice((0.0, 0.0, 0.3, 0.8))] = 0
@@ -105,8 +112,10 @@ class PrunedNetwork:
         scales = np.full(outputs, 2.0 ** -rng.integers(6, 10), np.float32)
         if rng.integers(2):
             scales = np.exp(rng.uniform(-6, -4, outputs)).astype(np.float32)
-        scales[rng.random(outputs) < rng.choice((0.0, 0.0, 0.2))] *= np.float32(2.0**-15)  # a step of the result is more than all sums
-        scale, zero = self.quants[rng.integers(4)]
+        scales[rng.random(outputs) < rng.choice((0.0, 0.0, 0.2))] *= np.float32(
+            2.0**-15
+        )  # a step of the result is more than all sums
+        scale, zero = v.quant if alike else self.quants[rng.integers(4)]
         factor = np.float64(v.scale) * scales / scale
         steps = rng.choice((0.0, 0.0, 0.5, -0.5, 1.5, -2.5, 20.0, -30.0, rng.normal() * 50, 1000.0), outputs)
         bias = np.clip(np.rint(steps / factor), -(1 << 28), 1 << 28).astype(np.int32)
@@ -128,6 +137,12 @@ class PrunedNetwork:
         total = [max((-(-n // layer.stride) - 1) * layer.stride + layer.kernel - n, 0) for n in (rows, columns)]
         return [t // 2 for t in total] + [t - t // 2 for t in total]
 
+    def floats(self, x: Array) -> Array:
+        """The float inputs of the ONNX model whose integers these are."""
+        first = self.values[0]
+        zero = first.zero + (128 if x.dtype == np.uint8 else 0)
+        return np.asarray((x.astype(np.int64) - zero) * np.float32(first.scale), np.float32)
+
     def onnx(self, dtype: type = np.int8) -> onnx.ModelProto:
         """The network in QDQ form; the zero points of uint8 are 128 more."""
         m = Model(dtype)
@@ -135,7 +150,7 @@ class PrunedNetwork:
         names = [m.input((1, *self.values[0].shape), self.values[0].scale, self.values[0].zero + more)]
         for layer in self.layers:
             y = self._onnx_layer(m, layer, [names[i] for i in layer.operands])
-            if layer.relu:
+            if layer.relu and layer.made.zero == -128:  # others onnxruntime leaves in floats
                 y = m.op("Relu", y)
             names.append(m.requantized(y, layer.made.scale, layer.made.zero + more))
         for result in self.results:
@@ -203,10 +218,6 @@ class PrunedNetwork:
                     pool = window | {"FilterWidth": 3, "FilterHeight": 3}
                     ops.append(tfl.Op(name, xs, [y], ("Pool2DOptions", pool | act), 2))
         return tfl.Model(tensors, ops, ["v0"], [f"v{i}" for i in self.results]).build()
-
-
-def o_quant(v: Value) -> tuple[float, int]:
-    return v.scale, v.zero
 
 
 def _tensor(name: str, v: Value) -> tfl.T:
