@@ -205,7 +205,7 @@ def test_scales_that_are_no_normal_numbers(scale: float, constant: bool) -> None
 def test_a_bias_near_the_end_of_int32_takes_no_shares() -> None:
     net = Net()
     x = net.pruned(bias=640)
-    net.reader(x, bias=np.full(5, 2**30))
+    net.reader(x, bias=np.full(5, 2**30 + 2**23), scale=2.0**-24)  # 64.5 steps and as much as the input adds
     assert widths(checked(net.graph)[0]) == [CHANNELS, 5]
 
 
