@@ -92,6 +92,24 @@ class State:
     initial: np.ndarray
 
 
+@dataclass(frozen=True)
+class DroppedChannels:
+    """Channels of products that need not be computed, for the program's notes.
+
+    Attributes:
+        constant: number of channels that are constant for every input.
+        unread: number of others that were dropped.
+        channels: number of all.
+        macs_before, macs: multiply-accumulates of the graph with and without what was dropped.
+    """
+
+    constant: int
+    unread: int
+    channels: int
+    macs_before: int
+    macs: int
+
+
 class Graph:
     """A model under compilation: nodes in topological order over named tensors.
 
@@ -111,6 +129,7 @@ class Graph:
         self.limits: dict[str, tuple[int, int]] = {}  # lowest and highest an integer tensor may be, as imported
         self.metadata: dict[str, str] = {}  # of the model, for users of the program
         self.notes: list[str] = []  # of the importer, for the program's
+        self.dropped: DroppedChannels | None = None  # channels that are not computed
         self.floats: dict[str, str] = {}  # why an op between quantised tensors has no integers, by node of the model
         self._serial = 0
         self._invented: set[str] = set()
@@ -254,4 +273,4 @@ class Graph:
         return "\n".join(lines)
 
 
-__all__ = ["QUANTIZED_OPS", "Graph", "Node", "Quant", "State", "Tensor"]
+__all__ = ["QUANTIZED_OPS", "DroppedChannels", "Graph", "Node", "Quant", "State", "Tensor"]

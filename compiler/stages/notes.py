@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from tilewright.compiler.graph.ops.wide import QConv16, Wide
 from tilewright.compiler.graph.quantization import AS_LITERT, is_activation
 from tilewright.compiler.graph.states import SCATTERS
-from tilewright.compiler.stages.note_forms import SIXTEEN_BITS, UNUSED, notes_of
+from tilewright.compiler.stages.note_forms import CONSTANT_CHANNELS, SIXTEEN_BITS, UNUSED, notes_of
 
 if TYPE_CHECKING:
-    from tilewright.compiler.graph.graph import Graph, Node
+    from tilewright.compiler.graph.graph import DroppedChannels, Graph, Node
     from tilewright.isa.config import NpuConfig
     from tilewright.isa.program import Layer
 
@@ -36,12 +36,16 @@ _QUANTISE = "`tilewright quantize` makes an 8-bit model of a float one, from sam
 
 
 def notes_on(graph: Graph, layers: list[Layer], config: NpuConfig, cpu_only: bool) -> list[str]:
-    """The notes about a program of this graph: 16-bit activations, and why the NPU has nothing to do."""
+    """The notes about a program of this graph: channels that are not computed, 16-bit activations, and
+    why the NPU has nothing to do.
+    """
     wide = [
         name for node in graph.nodes if node.op == "QuantizeLinear"
         for name in node.outputs if graph.tensor(name).dtype.name in ("int16", "uint16")
     ]  # fmt: skip
     found = []
+    if graph.dropped is not None:
+        found.append(f"{CONSTANT_CHANNELS}{_dropped(graph.dropped)}")
     sixteen = [node for node in graph.nodes if isinstance(node.quantized, Wide)]
     if sixteen:
         found.append(f"{SIXTEEN_BITS}{_sixteen(sixteen, layers, config)}")
@@ -60,6 +64,16 @@ def notes_on(graph: Graph, layers: list[Layer], config: NpuConfig, cpu_only: boo
     if any(layer.where != "cpu" for layer in layers) or not any(layer.macs for layer in layers):
         return found
     return [*found, UNUSED + _why_unused(graph, config, bool(wide or sixteen), cpu_only)]
+
+
+def _dropped(channels: DroppedChannels) -> str:
+    """Returns a note on channels that are not computed."""
+    unread = f" and {channels.unread:,} not read" if channels.unread else ""
+    share = 1 - channels.macs / max(channels.macs_before, 1)
+    return (
+        f"{channels.constant:,} of {channels.channels:,} channels are constant{unread}: "
+        f"{100 * share:.0f} % of the MACs dropped"
+    )
 
 
 def _sixteen(nodes: list[Node], layers: list[Layer], config: NpuConfig) -> str:

@@ -19,13 +19,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tilewright.compiler.graph.graph import Graph, Node, Quant
+from tilewright.compiler.graph.graph import DroppedChannels, Graph, Node, Quant
 from tilewright.compiler.graph.ops.concat import QConcat
 from tilewright.compiler.graph.ops.convolution import QConv, QConvTranspose
 from tilewright.compiler.graph.ops.quantized_op import Weighted
 from tilewright.compiler.npu.rewrites.channel_links import Channels
 from tilewright.compiler.npu.rewrites.channel_ranges import ChannelRanges
-from tilewright.compiler.stages.note_forms import CONSTANT_CHANNELS
 from tilewright.isa.config import NpuConfig
 
 #: Largest magnitude of a bias with the shares of dropped channels.
@@ -167,15 +166,17 @@ class _Dropping:
         graph, ranges = self.graph, self.needs.ranges
         before = sum(graph.macs(node) for node in graph.nodes)
         made = [node.outputs[0] for node in graph.nodes if isinstance(node.quantized, Weighted)]
-        constant = [ranges.constant(name) for name in made if name in ranges.of]
+        constant = {name: ranges.constant(name) for name in made if name in ranges.of}
         for node in graph.nodes:
             self.nodes.append(self._narrowed(node))
         graph.nodes = self.nodes
         graph.prune()
-        share = 1 - sum(graph.macs(node) for node in graph.nodes) / max(before, 1)
-        graph.notes.append(
-            f"{CONSTANT_CHANNELS}{sum(int(c.sum()) for c in constant):,} of {sum(c.size for c in constant):,} channels "
-            f"are constant: {share:.0%} of the MACs dropped"
+        graph.dropped = DroppedChannels(
+            constant=sum(int(c.sum()) for c in constant.values()),
+            unread=sum(int((~c & ~self.needs.kept[name]).sum()) for name, c in constant.items()),
+            channels=sum(c.size for c in constant.values()),
+            macs_before=before,
+            macs=sum(graph.macs(node) for node in graph.nodes),
         )
 
     def _narrowed(self, node: Node) -> Node:

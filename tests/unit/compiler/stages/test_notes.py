@@ -8,7 +8,10 @@ from onnx import TensorProto, helper, numpy_helper
 import tilewright as tw
 from tests.common.onnx_models import graph_of
 from tests.reference.quantized_models import Model
+from tilewright.compiler.graph.graph import DroppedChannels, Graph
 from tilewright.compiler.stages.note_forms import SIXTEEN_BITS, UNUSED, general
+from tilewright.compiler.stages.notes import notes_on
+from tilewright.isa.config import PRESETS
 from tilewright.isa.program import CpuStep
 
 
@@ -142,3 +145,12 @@ def test_biases_that_integers_cannot_hold_say_so(op: str, activation: str, bias:
     said = [note for note in program.notes if " runs on the CPU: " in note]
     assert [f"onnxruntime adds its bias in floats, and {reason}" in note for note in said] == [True] * bool(reason)
     assert bool(program.npu_macs) == (not reason)
+
+
+@pytest.mark.parametrize(("unread", "said"), [(0, ""), (12, " and 12 not read")])
+def test_channels_that_are_not_computed(unread: int, said: str) -> None:
+    graph = Graph()
+    graph.dropped = DroppedChannels(976, unread, 1752, 7_490_000, 2_921_000)
+    notes = notes_on(graph, [], PRESETS["base"], cpu_only=False)
+    assert notes == [f"constant channels: 976 of 1,752 channels are constant{said}: 61 % of the MACs dropped"]
+    assert general(notes) == notes

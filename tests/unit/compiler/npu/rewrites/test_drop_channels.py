@@ -12,7 +12,7 @@ from tests.network.layer_cases.case import Case, lut, move
 from tests.reference import quantized_ops
 from tests.reference.pruned_networks import PrunedNetwork, extremes
 from tilewright.api.build import ModelSource
-from tilewright.compiler.graph.graph import Graph, Quant
+from tilewright.compiler.graph.graph import DroppedChannels, Graph, Quant
 from tilewright.compiler.graph.ops.elementwise import AddConstants
 from tilewright.compiler.npu.rewrites.channel_links import Channels
 from tilewright.compiler.npu.rewrites.channel_ranges import ChannelRanges
@@ -115,7 +115,8 @@ def test_constants_are_in_the_bias_of_the_reader(dtype: Any, bias: int) -> None:
     info = np.iinfo(dtype)
     assert np.unique(before["QConv.0"][:, :DEAD]) == np.clip(3 + bias // 64, info.min, info.max)
     constant = 17 if abs(bias) > 8192 else DEAD  # the others saturate, too
-    assert graph.notes == [f"constant channels: {constant} of 17 channels are constant: 67% of the MACs dropped"]
+    products = SIZE * SIZE * np.array([3 * CHANNELS + 5 * CHANNELS, (3 + 5) * (CHANNELS - DEAD)])
+    assert graph.dropped == DroppedChannels(constant, 0, CHANNELS + 5, *products)
 
 
 @pytest.mark.parametrize(("bias", "value"), [(31, 3), (32, 3), (33, 4), (96, 5), (-32, 3), (-33, 2), (-96, 1)])
@@ -182,10 +183,12 @@ def test_inputs_that_nobody_reads() -> None:
     net.graph.outputs.append(net.conv(x, w, pad=1))
     graph, _ = checked(net.graph)
     assert widths(graph) == [BLOCK, 5]
+    assert graph.dropped is not None
+    assert (graph.dropped.constant, graph.dropped.unread) == (0, 8)
 
 
 def test_sums_that_may_wrap_are_no_proof() -> None:
-    """With the bias near the end of int32 a sum of one sign is not one of the result."""
+    """The bias is near the end of int32: a sum beyond it is a negative one."""
     net = Net()
     w = np.zeros((CHANNELS, 3, 1, 1), int)
     w[:, 0] = 1
@@ -216,7 +219,7 @@ def test_results_and_other_readers_keep_their_shape() -> None:
     net.graph.outputs.append(x)
     graph, _ = checked(net.graph)
     assert widths(graph) == [CHANNELS, 5]
-    assert not graph.notes
+    assert graph.dropped is None
 
 
 def test_channels_go_by_blocks() -> None:
