@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -81,6 +82,22 @@ class Channels:
             axis, links = self._linked(node)
             if links:
                 self.axes[name], self.links[name] = axis, links
+
+    @cached_property
+    def linked_group(self) -> dict[str, str]:
+        """A tensor by which those are known that a tensor in `axes` is linked to, through any number of links."""
+        group = {name: name for name in self.axes}
+
+        def first(name: str) -> str:
+            while group[name] != name:
+                name = group[name]
+            return name
+
+        for node in self.graph.nodes:
+            for link in self.linked(node):
+                if node.inputs[link.index] in group:
+                    group[first(node.outputs[0])] = first(node.inputs[link.index])
+        return {name: first(name) for name in group}
 
     def count(self, name: str) -> int:
         """The number of channels of a tensor in `axes`."""

@@ -249,7 +249,8 @@ def _mean(op: QAveragePool | QGlobalAveragePool, ends: Range, x: Tensor, y: Tens
         if not np.isfinite(means).all():
             return anything
         found.append(np.clip(means, *within)[:, which.reshape(-1)])
-    return found[0].min(0), found[1].max(0)
+    both = np.concatenate(found)
+    return both.min(0), both.max(0)
 
 
 def _mean_of(op: QAveragePool | QGlobalAveragePool, value: int, n: int, x: Tensor, y: Tensor) -> float:

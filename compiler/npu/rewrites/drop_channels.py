@@ -132,22 +132,24 @@ class _Needs:
                 made[link.places] = True
 
     def _filled(self) -> bool:
-        """Fills the blocks of a tensor's channels up; returns True if any has become needed by that, which may fill
-        others.
+        """Fills blocks of channels up; returns True if any has become needed by that.
+
+        Of tensors whose channels are linked one is filled at a time, since each would choose channels of its own.
         """
         block = min(self.config.block_in, self.config.block_out)
         blocks = dict.fromkeys(self.kept, block)
         for node in self.graph.nodes:
             if isinstance(node.quantized, QConcat):  # parts that begin within a block are moved lane by lane
                 blocks |= {name: self.config.block_in for name in node.inputs if name in blocks}
+        filled = set()
         for name, kept in self.kept.items():
             missing = min(-(-max(int(kept.sum()), 1) // blocks[name]) * blocks[name], len(kept)) - int(kept.sum())
-            if missing > 0:
+            if missing > 0 and self.channels.linked_group[name] not in filled:
                 dropped = np.flatnonzero(~kept)
                 constant = self.ranges.constant(name)[dropped]  # the others read what may not be needed otherwise
                 kept[dropped[np.argsort(~constant, kind="stable")][:missing]] = True
-                return True
-        return False
+                filled.add(self.channels.linked_group[name])
+        return bool(filled)
 
 
 @dataclass
@@ -249,6 +251,6 @@ class _Dropping:
 
 def _picked(quant: Quant, kept: np.ndarray) -> Quant:
     """The quantisation of the kept channels."""
-    if quant.scale.size != len(kept):
+    if quant.per_tensor or quant.scale.size != len(kept):
         return quant
     return Quant(quant.scale[kept], quant.zero_point[kept], quant.axis)

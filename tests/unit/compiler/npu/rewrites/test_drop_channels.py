@@ -175,6 +175,12 @@ def test_weights_with_zero_points(wtype: Any) -> None:
     assert widths(checked(net.graph)[0]) == [CHANNELS - DEAD, 5]
 
 
+def test_one_output() -> None:
+    net = Net()
+    net.reader(net.pruned(), outputs=1)
+    assert widths(checked(net.graph)[0]) == [CHANNELS - DEAD, 1]
+
+
 def test_inputs_that_nobody_reads() -> None:
     net = Net()
     x = net.conv(net.x, net.rng.integers(-60, 60, (CHANNELS, 3, 1, 1)))
