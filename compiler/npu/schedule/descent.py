@@ -20,10 +20,6 @@ from tilewright.compiler.npu.schedule.windows import Window, windows
 #: Cost after a change over cost before, at most, for it to be taken: the constants lie elsewhere in the end, whose
 #: bursts then end elsewhere.
 GAIN = 0.997
-#: Largest share of layers in windows; with more, the whole step is measured.
-_MOST = 0.7
-#: Largest number of layers of a step that is measured as a whole: the overlap at units' ends matters there.
-_FEW = 24
 
 #: Decisions, and the window that is measured, None for the whole step.
 Question = tuple[Decisions, Window | None]
@@ -130,7 +126,7 @@ class Descent:
             report()
             if not self.taken:
                 return
-            if self.settle(whole=True):
+            if self.settle(alone=True):
                 moves = self._ranked(ranker)
                 report()
 
@@ -175,29 +171,19 @@ class Descent:
             trials.append(Trial(move, found, before, after_cost))
         return trials
 
-    def settle(self, whole: bool = False) -> bool:
-        """Takes what was found since the last time if the step costs less with it; returns whether it was taken.
+    def settle(self, alone: bool = False) -> bool:
+        """Takes the moves since the last time if the whole step costs less with them; returns whether it does.
 
         Args:
-            whole: True to measure all of a long step, too, and to fall back to the first of the moves alone.
+            alone: True to try the first of several moves alone where they do not gain together.
         """
         moves, self.taken = self.taken, []
         after: Decisions | None = self.now
-        for some in (moves, moves[:1]) if whole and len(moves) > 1 else [moves] * bool(moves):
-            if after is not None and (cost := self._cost(after, whole)) < self.gain * self.best.cost:
+        for some in (moves, moves[:1]) if alone and len(moves) > 1 else [moves] * bool(moves):
+            if after is not None and (cost := self.evaluator.costs([(after, None)])[0]) < self.gain * self.best.cost:
                 self.best, self.now = Found(after, cost), after
                 self.kinds += [move.kind for move in some]
                 return True
             after = self.near.after(self.best.decisions, moves[0])
         self.now = self.best.decisions
         return False
-
-    def _cost(self, after: Decisions, whole: bool) -> float:
-        """Returns the cost of the step by a schedule, of a long step from that of the best schedule."""
-        found = windows(self.problem, self.best.decisions, after)
-        layers = len(self.problem.layers)
-        few = layers <= _FEW or sum(end - first for first, end in found) > _MOST * layers
-        if whole or few or self.best.cost == math.inf:
-            return self.evaluator.costs([(after, None)])[0]
-        costs = self.evaluator.costs([(each, w) for w in found for each in (self.best.decisions, after)])
-        return self.best.cost - sum(costs[::2]) + sum(costs[1::2])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from operator import attrgetter
 
 from tilewright.common.errors import TilewrightError
 from tilewright.compiler.npu.layers.layer import Layer
@@ -129,12 +128,9 @@ def _searched(problem: StepProblem, effort: int, progress: Callable[[float], Non
         search.evaluator = Budgeted(problem, left := budget(part))
         search.run(source(search, left))
         search.settle()
-    # Units that differ were compared so far, whose costs beside others may be a little different.
-    exact = Found(search.best.decisions, cost_of(problem, search.best.decisions))
-    best = min(start, exact, key=attrgetter("cost"))
-    if effort < 2 or best.cost == math.inf:
-        return best
-    search = Descent(problem, best, Budgeted(problem, budget(len(sources))), gain=1)
+    if effort < 2 or search.best.cost == math.inf:
+        return search.best
+    search = Descent(problem, search.best, Budgeted(problem, budget(len(sources))), gain=1)
     search.descend()
     return search.best
 
