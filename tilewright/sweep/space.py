@@ -256,7 +256,7 @@ def parse_space(table: Any, networks: Iterable[str] | None = None) -> Space:
     axes, derived = parse_axes(axes_table, _of_type(table.get("memory", {}), dict, "[memory]"))
     on_axis = "clock_mhz" in axes_table
     if on_axis and "clock_mhz" in table:
-        raise SpaceError("[axes] clock_mhz: the space, its board or --clock gives a clock already")
+        raise SpaceError("[axes] clock_mhz: the space, its board or the command gives a clock already")
     search = _of_type(table.get("search", {}), dict, "[search]")
     refuse_unknown(search, ("method", "sampler", "budget", "seed", "prune"), "[search]")
     method, sampler = search.get("method", "grid"), search.get("sampler", SAMPLERS[0])

@@ -119,7 +119,10 @@ def test_fields_that_contradict_each_other() -> None:
         ({"axes": {"act_rows": {"choices": [64], "when": "acc_rows > 9"}, "acc_rows": [8]}}, "unknown name 'acc_rows'"),
         ({"axes": {"small_weights": [2]}}, r"\[axes\] small_weights must be 0..1, not 2"),
         ({"axes": {"clock_mhz": "act_rows"}}, "clock_mhz must be a list of integers, a range or an expression"),
-        ({"axes": {"clock_mhz": [50]}, "clock_mhz": 60}, "clock_mhz: the space, its board or --clock gives a clock"),
+        (
+            {"axes": {"clock_mhz": [50]}, "clock_mhz": 60},
+            "clock_mhz: the space, its board or the command gives a clock",
+        ),
         ({"family": "gowin", "constraints": ["model_mhz > 9"]}, "unknown name 'model_mhz'"),
         ({"search": {"budget": 0}}, r"\[search\] budget must be 1..1000000, not 0"),
         ({"models": ["vww"], "objective": {"weights": {"resnet8": 1}}}, "no network 'resnet8' is swept; there are vww"),
