@@ -7,9 +7,9 @@ from tilewright.compiler.graph.ops.concat import QConcat
 from tilewright.compiler.npu.blocks.blocked import Blocked
 from tilewright.compiler.npu.blocks.layouts import Layouts
 from tilewright.compiler.npu.blocks.wiring import Wiring
-from tilewright.compiler.npu.place.place import usual_layout
+from tilewright.compiler.npu.place.place import broadcasts, usual_layout
 from tilewright.compiler.npu.place.tails import Chain, WorkOrder
-from tilewright.compiler.npu.views import broadcast_ok, dense_view, planes_of
+from tilewright.compiler.npu.views import dense_view, planes_of
 from tilewright.isa.program import ARENA_REGION, Layout
 
 
@@ -46,8 +46,6 @@ def _layout_of_operands(wiring: Wiring, layouts: Layouts, node: Node) -> Layout:
     out = wiring.shape(node.outputs[0])
     for name in node.inputs:
         found = layouts.find(name)
-        if found is not None and wiring.shape(name) == out:
-            operands = [wiring.tensor(n) for n in node.inputs]
-            if all(broadcast_ok(t.shape, out, found.layout, t.is_const) for t in operands):
-                return found.layout
+        if found is not None and wiring.shape(name) == out and broadcasts(wiring, node, found.layout):
+            return found.layout
     return usual_layout(wiring, node)

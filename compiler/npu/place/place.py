@@ -130,15 +130,25 @@ def _reason_of_operands(wiring: Wiring, node: Node) -> str | None:
 def usual_layout(wiring: Wiring, node: Node) -> Layout:
     """Returns the layout that an elementwise node will most likely work in, before those of its operands are known.
 
-    It is that of a neighbour with a layout of its own, else by rank.
+    It is that of a neighbour with a layout of its own, else by rank; channels are last where an operand of a sum or
+    product, such as the mask of attention, can be broadcast there only.
     """
+    out = wiring.shape(node.outputs[0])
     for name in (*node.inputs, *node.outputs):
         producer = wiring.producers.get(name)
         for neighbour in ([producer] if producer is not None else []) + wiring.readers(name):
             op, rank = npu_op_of(neighbour), len(wiring.shape(name))
             if op is not None and op.layout_of(rank) is Layout.CHANNELS_FIRST:
                 return Layout.CHANNELS_FIRST if rank in (3, 4) else Layout.CHANNELS_LAST
-    return Layout.CHANNELS_FIRST if len(wiring.shape(node.outputs[0])) == 4 else Layout.CHANNELS_LAST
+    if len(out) != 4 or (is_elementwise(node) and not broadcasts(wiring, node, Layout.CHANNELS_FIRST)):
+        return Layout.CHANNELS_LAST
+    return Layout.CHANNELS_FIRST
+
+
+def broadcasts(wiring: Wiring, node: Node, layout: Layout) -> bool:
+    """Returns True if all operands of an elementwise node can be broadcast to its result in a layout."""
+    out, operands = wiring.shape(node.outputs[0]), [wiring.tensor(name) for name in node.inputs]
+    return all(broadcast_ok(t.shape, out, layout, t.is_const) for t in operands)
 
 
 def _move_single_rows(wiring: Wiring, config: NpuConfig, placement: Placement) -> None:

@@ -2,7 +2,8 @@
 
     1. all layers in 8 bits, weights rounded to the nearest: with the extremes of each tensor as ranges, which is what
        onnxruntime's plain quantiser gives, and with those of the least error (`ranges`); of the model as it is, and
-       with channels equalised (`equalise`) and split (`splitting`)
+       with channels equalised (`equalise`) and split (`splitting`), sums before norms in floats where they are too
+       loud for 8 bits (`norms`)
     2. the best of these with weights and biases fitted to what each product reads (`correction`)
     3. while an output misses its goal: with the layers in floats that make most noise for the time they take
        (`precision`), fitted anew
@@ -18,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilewright.quantize import classes, correction, precision, ranges, times
+from tilewright.quantize import classes, correction, norms, precision, ranges, times
 from tilewright.quantize.decision import Candidate, Decision
 from tilewright.quantize.equalise import equalise
 from tilewright.quantize.judging import FLIPS, Judge, Measured
@@ -115,17 +116,28 @@ class _Search:
 
     def _in_8_bits(self) -> Measured:
         """The best with weights rounded to the nearest."""
-        model, methods = self.recipe.model, [self.wanted.ranges] if self.wanted.ranges else ["minmax", "mse"]
-        models = {"": model}
+        best = self._with_ranges("", self.recipe)
+        recipe = self.recipe
+        if self.goal is not None and not best.reaches(self.goal):
+            loud = norms.in_floats(best.recipe, self.samples, self.goal)
+            recipe = replace(recipe, precision={**recipe.precision, **loud})
         if self.wanted.equalise:
-            other = equalise(model, self.samples, self.recipe.per_channel, self.progress)
-            other = split(other, self.samples, self.recipe.precision, self.progress)
-            models |= {"equalised, ": other} if other is not model else {}
+            given, progress, precise = recipe.model, self.progress, recipe.precision
+            other = equalise(given, self.samples, recipe.per_channel, progress, precise)
+            recipe = replace(recipe, model=split(other, self.samples, precise, progress))
+        if recipe.model is not self.recipe.model:
+            best = self._with_ranges("equalised, ", recipe).better(best)
+        elif recipe.precision != self.recipe.precision:
+            best = self._with_ranges("", recipe).better(best)
+        return best
+
+    def _with_ranges(self, name: str, recipe: Recipe) -> Measured:
+        """The best of the ways to find ranges."""
         best: Measured | None = None
-        for equalised, one in models.items():
-            for method, found in ranges.find_all(one, self.samples, methods, self.progress).items():
-                measured = self._measure(f"{equalised}{method}", replace(self.recipe, model=one, ranges=found))
-                best = measured if best is None else measured.better(best)
+        methods = [self.wanted.ranges] if self.wanted.ranges else ["minmax", "mse"]
+        for method, found in ranges.find_all(recipe.model, self.samples, methods, self.progress).items():
+            measured = self._measure(f"{name}{method}", replace(recipe, ranges=found))
+            best = measured if best is None else measured.better(best)
         assert best is not None
         return best
 

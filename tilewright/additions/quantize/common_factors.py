@@ -6,6 +6,7 @@ tensors of a set; whatever else reads or writes one keeps all of the set as it i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,7 +14,7 @@ import onnx
 
 from tilewright.quantize.groups import Groups
 from tilewright.quantize.layers import PRODUCTS, Kind, Network, attributes_of
-from tilewright.quantize.recipe import Recipe
+from tilewright.quantize.recipe import Precision, Recipe
 from tilewright.quantize.writing import quantised_layers
 
 _THROUGH = {"Relu", "LeakyRelu", "Identity", "Dropout"}
@@ -81,12 +82,14 @@ class Set:
     Attributes:
         channels: how many factors.
         tensors: each with the axis of its channels.
+        sums: sums in floats that read a tensor, which take its factors back.
     """
 
     channels: int
     tensors: dict[str, int] = field(default_factory=dict)
     writers: list[Writer] = field(default_factory=list)
     readers: list[Reader] = field(default_factory=list)
+    sums: dict[str, list[onnx.NodeProto]] = field(default_factory=dict)
     fixed: bool = False
 
 
@@ -96,15 +99,21 @@ def sets(network: Network) -> list[Set]:
 
 
 class Finder:
-    """Walks over the nodes of a network and joins tensors that have to have the same factors."""
+    """Walks over the nodes of a network and joins tensors that have to have the same factors.
 
-    def __init__(self, network: Network) -> None:
+    Args:
+        precision: of layers; 8 bits where there is none.
+    """
+
+    def __init__(self, network: Network, precision: Mapping[str, Precision] | None = None) -> None:
         self.network = network
+        self.precision = dict(precision or {})
         self.groups = Groups()
         self.axis: dict[str, int] = {}
         self.fixed: set[str] = {*network.inputs}
         self.writers: list[tuple[str, Writer]] = []
         self.readers: list[tuple[str, Reader]] = []
+        self.sums: list[tuple[str, onnx.NodeProto]] = []
         for node in network.nodes:
             if not self._writes_or_reads(node) and not self._passes(node):
                 self.fixed.update([*node.input, *node.output])
@@ -125,12 +134,15 @@ class Finder:
         for name, reader in self.readers:
             if self.groups.find(name) in by_root:
                 by_root[self.groups.find(name)].readers.append(reader)
+        for name, node in self.sums:
+            if self.groups.find(name) in by_root:
+                by_root[self.groups.find(name)].sums.setdefault(name, []).append(node)
         return [one for one in by_root.values() if not one.fixed and one.writers and one.readers]
 
     def ends(self) -> list[End]:
         """Finds the tensors that products write for floats only, with a Relu behind them perhaps. Scores of the output
         are none of them: a class that the samples do not have would saturate."""
-        quantised = quantised_layers(self.network, Recipe(self.network.model))
+        quantised = quantised_layers(self.network, Recipe(self.network.model, precision=self.precision))
         found = []
         for name, writer in self.writers:
             layer = self.network.layer_of.get(name)
@@ -248,6 +260,10 @@ class Finder:
         y, shapes = node.output[0], [self.network.shape(name) for name in (*node.input, node.output[0])]
         if a in self.network.constants or b in self.network.constants or any(s is None for s in shapes):
             return False
+        if node.op_type == "Add" and shapes[0] == shapes[1] and self._in_floats(node):
+            self.fixed.add(y)
+            self.sums += [(a, node), (b, node)]
+            return True
         if node.op_type == "Add":
             axis = self.axis.get(a)
             same = axis is not None and shapes[0] == shapes[1] and self.axis.get(b) == axis
@@ -258,6 +274,11 @@ class Finder:
             return False
         self.fixed.add(small)
         return self._join(large, y, axis)
+
+    def _in_floats(self, node: onnx.NodeProto) -> bool:
+        """Whether a node's layer is kept in floats."""
+        layer = self.network.layer_of.get(node.output[0])
+        return layer is not None and self.precision.get(layer.name) is Precision.FLOAT
 
     def _join(self, x: str, y: str, axis: int) -> bool:
         if self.network.shape(y) is None:

@@ -31,6 +31,7 @@ class Candidate:
         kept, products: products not in 8 bits, and all of them.
         share: share of the multiply-accumulates that are not in 8 bits.
         cycles: estimated time; see `times`.
+        norms: norms between products that are not in 8 bits.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Candidate:
     products: int
     share: float
     cycles: float
+    norms: int = 0
 
     @classmethod
     def of(cls, name: str, measured: Measured, outputs: int) -> Candidate:
@@ -48,22 +50,32 @@ class Candidate:
         network = Network(recipe.model)
         chosen = quantised_layers(network, recipe)
         products = [layer for layer in network.layers if layer.kind is Kind.PRODUCT]
-        kept = [layer for layer in products if chosen.get(layer.name) is not Precision.INT8]
+        wide = lambda layers: [x for x in layers if chosen.get(x.name) is not Precision.INT8]
+        kept, usual = wide(products), quantised_layers(network, recipe.with_precision({}))
+        norms = wide(x for x in network.layers if x.kind is Kind.NORM and x.name in usual)
         share = sum(times.macs(network, layer) for layer in kept) / max(times.all_macs(network), 1.0)
         worst = float(measured.decibels[:outputs].min(initial=200.0))
-        return cls(name, measured, worst, len(kept), len(products), share, times.all_cycles(network, chosen))
+        cycles = times.all_cycles(network, chosen)
+        return cls(name, measured, worst, len(kept), len(products), share, cycles, len(norms))
+
+    @property
+    def in_floats(self) -> tuple[int, int]:
+        """Products and norms not in 8 bits."""
+        return self.kept, self.norms
 
     def __str__(self) -> str:
         what = f"{self.decibels:.1f} dB, about {_count(self.cycles)} cycles"
+        norms = f"{self.norms} norm{'' if self.norms == 1 else 's'}"
         if not self.kept:
-            return f"int8 everywhere: {what}"
-        return f"{self.kept} of {self.products} products not in int8 ({self.share:.1%} of the MACs): {what}"
+            return f"int8 everywhere{f' but in {norms}' if self.norms else ''}: {what}"
+        norms = f" and {norms}" if self.norms else ""
+        return f"{self.kept} of {self.products} products{norms} not in int8 ({self.share:.1%} of the MACs): {what}"
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the candidate for JSON."""
         return {
             "name": self.name, "sqnr": self.decibels, "flips": float(self.measured.flips.max(initial=0.0)),
-            "kept_products": self.kept, "products": self.products, "kept_macs": self.share,
+            "kept_products": self.kept, "products": self.products, "kept_norms": self.norms, "kept_macs": self.share,
             "estimated_cycles": self.cycles,
         }  # fmt: skip
 
@@ -84,8 +96,8 @@ class Decision:
     @property
     def fastest(self) -> Candidate:
         """The best candidate of those that keep least in floats."""
-        least = min(x.kept for x in self.candidates)
-        return max((x for x in self.candidates if x.kept == least), key=lambda x: x.measured.decibels.mean())
+        least = min(x.in_floats for x in self.candidates)
+        return max((x for x in self.candidates if x.in_floats == least), key=lambda x: x.measured.decibels.mean())
 
     @property
     def chosen(self) -> Candidate:
@@ -95,7 +107,7 @@ class Decision:
             return first
         price = PRICE if self.pays else 1e-3  # of two that reach the goal, the faster one
         value = lambda x: x.measured.level(goal) - price * math.log2(x.cycles / first.cycles)
-        return max([first, *(x for x in self.candidates if x.kept > first.kept)], key=value)
+        return max([first, *(x for x in self.candidates if x.in_floats > first.in_floats)], key=value)
 
     @property
     def front(self) -> list[Candidate]:

@@ -10,14 +10,15 @@ is only the balance of
     noise of W2 S           the square of each row's step times sum_c E[x_c^2] / s_c^2
 
 Where only floats read what a product writes, a sum before a normalisation, say, channels with ranges far above the
-usual get such ranges at once: W1 and b1 are divided, and the floats multiplied.
+usual get such ranges at once: W1 and b1 are divided, and the floats multiplied. Sums in floats beside products that
+read the same tensor multiply, too.
 
 The tensors between the products form sets with common factors (`common_factors`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import onnx
@@ -26,7 +27,7 @@ from onnx import helper, numpy_helper
 from tilewright.quantize.common_factors import Finder, Set, Writer
 from tilewright.quantize.layers import Network
 from tilewright.quantize.observe import observe, without_constants
-from tilewright.quantize.recipe import Progress, Samples
+from tilewright.quantize.recipe import Precision, Progress, Samples
 
 SAMPLES = 8
 """Maximum of samples whose ranges are looked at."""
@@ -47,13 +48,15 @@ _WORTH = 0.9
 
 
 def equalise(
-    model: onnx.ModelProto, samples: Samples, per_channel: bool = True, progress: Progress | None = None
-) -> onnx.ModelProto:
+    model: onnx.ModelProto, samples: Samples, per_channel: bool = True, progress: Progress | None = None,
+    precision: Mapping[str, Precision] | None = None,
+) -> onnx.ModelProto:  # fmt: skip
     """The model with other weights and the same function, up to float rounding; the given one is left unchanged.
 
     Args:
         model: as `prepare.prepare` leaves it.
         per_channel: weights are to have a scale per output channel; with one scale for all, nothing is changed.
+        precision: of layers; 8 bits where there is none.
 
     Raises:
         UsageError: onnxruntime cannot run the model on a sample.
@@ -61,7 +64,7 @@ def equalise(
     if not per_channel:
         return model
     network = Network(model)
-    finder = Finder(network)
+    finder = Finder(network, precision)
     found, ends = finder.found(), finder.ends()
     axes = {name: axis for one in found for name, axis in one.tensors.items()} | {e.tensor: e.axis for e in ends}
     if not axes:
@@ -78,6 +81,13 @@ def equalise(
             wide = [-1 if i == axis else 1 for i in range(value.ndim)]
             changed[name] = (value / factors.reshape(wide)).astype(np.float32)
 
+    multiplied: dict[str, np.ndarray] = {}
+    scaled: set[str] = set()  # names of nodes that read a tensor before it is multiplied
+
+    def multiply(name: str, axis: int, factors: np.ndarray) -> None:
+        rank = len(network.shape(name) or [])
+        multiplied[name] = factors.reshape([-1] + [1] * (rank - 1 - axis)).astype(np.float32)
+
     for one in found:
         factors = _factors(one, [spread[n] for n in one.tensors], network)
         if factors is None:
@@ -86,17 +96,18 @@ def equalise(
             divide(writer, factors)
         for reader in one.readers:
             changed[reader.weights] = reader.scaled(now(reader.weights), factors).astype(np.float32)
-    multiplied: dict[str, np.ndarray] = {}
+        for name, sums in one.sums.items():
+            multiply(name, one.tensors[name], factors)
+            scaled.update(node.name for node in network.readers[name] if node not in sums)
     for end in ends:
         factors = _own_ranges(spread[end.tensor].bound)
         if factors is not None:
             divide(end.writer, factors)
-            rank = len(network.shape(end.tensor) or [])
-            multiplied[end.tensor] = factors.reshape([-1] + [1] * (rank - 1 - end.axis)).astype(np.float32)
+            multiply(end.tensor, end.axis, factors)
     if not changed:
         return model
     result = without_constants(model)
-    _multiply(result, multiplied)
+    _multiply(result, multiplied, scaled)
     for x in model.graph.initializer:
         result.graph.initializer.append(numpy_helper.from_array(changed[x.name], x.name) if x.name in changed else x)
     return result
@@ -112,11 +123,15 @@ def _own_ranges(bound: np.ndarray | None) -> np.ndarray | None:
     return share if np.mean(np.square(share)) < _WORTH_FLOATS else None
 
 
-def _multiply(model: onnx.ModelProto, factors: Mapping[str, np.ndarray]) -> None:
-    """Multiplies tensors, in place: NAME is NAME_equalised times its factors then."""
+def _multiply(model: onnx.ModelProto, factors: Mapping[str, np.ndarray], before: Collection[str]) -> None:
+    """Multiplies tensors, in place: NAME is NAME_equalised times its factors then, and that is what nodes named in
+    `before` read."""
     infos = {x.name: x for x in [*model.graph.value_info, *model.graph.output]}
     nodes = []
     for node in model.graph.node:
+        for at, name in enumerate(node.input):
+            if name in factors and node.name in before:
+                node.input[at] = f"{name}_equalised"
         nodes.append(node)
         for at, name in enumerate(node.output):
             if name in factors:

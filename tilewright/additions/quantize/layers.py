@@ -5,6 +5,7 @@
     pair          Add, Mul of two tensors, and a Relu or Clip behind it
     join          Concat, and ops that put rows into a tensor, such as a cache (ScatterElements, ...)
     pool          AveragePool, GlobalAveragePool, ReduceMean over the image, Softmax
+    norm          LayerNormalization of the last axis
     move          MaxPool, Reshape, Transpose, ...: the result has the quantisation of the input
 
 Everything else stays in floats.
@@ -30,6 +31,7 @@ class Kind(enum.Enum):
     PAIR = "pair"
     JOIN = "join"
     POOL = "pool"
+    NORM = "norm"
     MOVE = "move"
 
 
@@ -39,6 +41,7 @@ JOINS = {"Concat"}
 SCATTERS = {"ScatterElements": (0, 2), "ScatterND": (0, 2), "TensorScatter": (0, 1)}
 """Positions of the values among the inputs of scattering ops; the other inputs are indices."""
 POOLS = {"AveragePool", "GlobalAveragePool", "ReduceMean", "Softmax"}
+NORMS = {"LayerNormalization", "RMSNormalization"}
 MOVES = {
     "MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather", "Expand", "Tile",
     "DepthToSpace", "SpaceToDepth", "Split", "Identity", "ReduceMax", "ReduceMin",
@@ -246,6 +249,8 @@ class Network:
             return self._scatter(node)
         if op in POOLS:
             return Layer(Kind.POOL, [node], [node.input[0]], [node.output[0]]) if self._pools(node) else None
+        if op in NORMS:
+            return Layer(Kind.NORM, [node], [node.input[0]], [node.output[0]]) if self._norms_rows(node) else None
         if op in MOVES or self._moves(node):
             if node.input[0] in self.constants or len([o for o in node.output if o]) != len(node.output):
                 return None
@@ -323,6 +328,12 @@ class Network:
             return False
         kept = [i for i in range(len(shape)) if i not in [int(a) % len(shape) for a in axes]]
         return len(kept) == 2 and kept[0] == 0
+
+    def _norms_rows(self, node: onnx.NodeProto) -> bool:
+        """Whether a norm has one result, of rows along the last axis, and constant scale and bias."""
+        shape, axis = self.shape(node.input[0]), attributes_of(node).get("axis", -1)
+        last = axis == -1 or (shape is not None and axis == len(shape) - 1)
+        return last and len(node.output) == 1 and all(name in self.constants for name in node.input[1:] if name)
 
     def _moves(self, node: onnx.NodeProto) -> bool:
         attributes = attributes_of(node)

@@ -21,7 +21,8 @@ def opset_of(model: onnx.ModelProto) -> int:
 
 
 def upgrade(model: onnx.ModelProto, least: int = LEAST) -> onnx.ModelProto:
-    """The model with an operator set of at least `least`; itself if it has one.
+    """The model with an operator set of at least `least`; itself if it has one. A model with norms in parts gets one
+    that has LayerNormalization, which onnxruntime then makes of the parts, if it can be converted.
 
     Where no operator of the model has changed, the version alone is raised; else onnx's version converter does it.
 
@@ -29,10 +30,11 @@ def upgrade(model: onnx.ModelProto, least: int = LEAST) -> onnx.ModelProto:
         UsageError: onnx cannot convert it.
     """
     version = opset_of(model)
-    if version >= least:
+    wanted = max(least, TARGETS[0]) if _has_norms_in_parts(model) else least
+    if version >= wanted:
         return model
     reason = ""
-    targets = [t for t in TARGETS if t >= least] or [least]
+    targets = [t for t in TARGETS if t >= max(least, version + 1)] or [least]
     for target in targets:
         if not _changed(model, version, target):
             return with_opset(model, target)
@@ -41,10 +43,16 @@ def upgrade(model: onnx.ModelProto, least: int = LEAST) -> onnx.ModelProto:
             return _converted(model, target)
         except Exception as error:  # the converter raises RuntimeError and ValueError of many kinds
             reason = reason or _reason(error)
+    if version >= least:
+        return model
     raise UsageError(
         f"the model has opset {version}, of {least} or later is needed, and onnx cannot convert it: {reason}; export "
         f"it again with opset_version={TARGETS[0]}"
     )
+
+
+def _has_norms_in_parts(model: onnx.ModelProto) -> bool:
+    return {"ReduceMean", "Sqrt"} <= {node.op_type for node in model.graph.node}
 
 
 def with_opset(model: onnx.ModelProto, version: int) -> onnx.ModelProto:

@@ -60,6 +60,15 @@ def test_operands_must_follow_channels() -> None:
     assert "does not follow channels" in placed(net.done(z)).reasons[z]
 
 
+@pytest.mark.parametrize("shape, follows", [((1, 1, 1, 8), True), ((1, 1, 4, 8), True), ((1, 1, 4, 1), False)])
+def test_the_mask_of_attention_follows_the_last_axis(shape: tuple[int, ...], follows: bool) -> None:
+    """It is added to scores [1, heads, queries, keys], whose keys are channels for the Softmax behind."""
+    net = Net()
+    scores = net.product(net.input((1, 2, 4, 16), np.int8), 8)
+    z = net.finish("QAdd", [scores, net.input(shape, np.int8)], (1, 2, 4, 8), np.int8, out_min=-128, out_max=127)
+    assert placed(net.done(net.product(z, 4))).npu.issuperset({z}) == follows
+
+
 @pytest.mark.parametrize("rows", [1, 2])
 def test_single_row_times_an_activation_goes_to_the_cpu(rows: int) -> None:
     """The CPU would pack every byte of the second operand for a single product."""

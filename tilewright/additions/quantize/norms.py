@@ -1,0 +1,82 @@
+"""Norms of transformers: which of them leave the NPU, with the sums before them.
+
+The NPU adds and normalises in 8 bits, so that a whole transformer is one turn. But in some networks a few channels of
+the sums are a hundred times louder than the others, for which one scale then leaves no steps. The sums and norms beside
+such a tensor compute in floats, one more turn for each of them; what products write for them is equalised
+(`equalise`), and everything else stays in 8 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tilewright.quantize.layers import Kind, Layer, Network
+from tilewright.quantize.recipe import Precision, Recipe, Samples
+from tilewright.quantize.switches import Switchboard, noise
+from tilewright.quantize.writing import quantised_layers
+
+_LOUD = 0.25
+"""Noise of a loud tensor alone, as a fraction of what the outputs may have."""
+
+
+def in_floats(recipe: Recipe, samples: Samples, goal: float) -> dict[str, Precision]:
+    """The sums and norms to compute in floats.
+
+    Args:
+        goal: SQNR that the outputs should have, in dB.
+
+    Raises:
+        UsageError: onnxruntime cannot run the model on a sample.
+    """
+    network = Network(recipe.model)
+    beside = _tensors(network, recipe)
+    if not beside:
+        return {}
+    board, sample = Switchboard(recipe), samples[0]
+    real = [board.run(sample, frozenset())]
+    measure = lambda names: noise(real, [board.run(sample, frozenset(names))])
+    loud = loudest(list(beside), measure, _LOUD * 10 ** (-goal / 10))
+    return {layer.name: Precision.FLOAT for name in loud for layer in beside[name]}
+
+
+def loudest(names: Sequence[str], measure: Callable[[Sequence[str]], np.ndarray], limit: float) -> list[str]:
+    """The tensors whose noise alone is above a limit in any output.
+
+    Args:
+        measure: the noise that some tensors make together, as a fraction of the outputs' energy. [outputs].
+    """
+    if not names or (measure(names) <= limit).all():
+        return []
+    if len(names) == 1:
+        return list(names)
+    half = len(names) // 2
+    return loudest(names[:half], measure, limit) + loudest(names[half:], measure, limit)
+
+
+def _tensors(network: Network, recipe: Recipe) -> dict[str, list[Layer]]:
+    """Tensors between products and norms that would have no steps if the layers listed were in floats: the sums and
+    norms that write and read them."""
+    chosen = quantised_layers(network, recipe)
+    if not any(layer.kind is Kind.NORM and layer.name in chosen for layer in network.layers):
+        return {}
+    sums = {x.name for x in network.layers if x.name in chosen and (x.kind is Kind.NORM or _is_sum(x))}
+    found: dict[str, list[Layer]] = {}
+    for layer in network.layers:
+        if layer.name not in sums:
+            continue
+        for name in layer.inputs:
+            users = [network.layer_of.get(o) for node in network.readers[name] for o in node.output]
+            maker = network.layer_of.get(name)
+            known = maker is not None and (maker.name in sums or maker.kind in (Kind.PRODUCT, Kind.MOVE))
+            if maker is None or not known or maker.kind is Kind.NORM or network.exposed(name):
+                continue
+            if all(user is not None and user.name in sums for user in users):
+                beside = [maker, *(x for x in users if x is not None)] if maker.name in sums else [layer]
+                found[name] = [x for x in beside if x.name not in recipe.precision]
+    return found
+
+
+def _is_sum(layer: Layer) -> bool:
+    return layer.kind is Kind.PAIR and layer.op == "Add" and len(layer.inputs) == 2
