@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import string
 from pathlib import Path
 
@@ -178,3 +179,61 @@ def file_bytes(number: int, count: int) -> np.ndarray:
     start, end = content[:half], content[-half:]
     padded = [*start, *[256] * (half - len(start)), *[256] * (half - len(end)), *end]
     return np.array(padded, np.int32)
+
+
+def tokens(number: int, count: int, vocabulary: tuple[str, ...]) -> np.ndarray:
+    """Sentences of the documentation as BERT's numbers of word pieces, between its marks 101 and 102, as int64[count].
+
+    Args:
+        vocabulary: the pieces; those inside a word begin with ##.
+    """
+    known, sentences, found = _numbered(vocabulary), _sentences(), [101]
+    generator = random(number, "tokens")
+    while len(found) < count:
+        for word in sentences[generator.integers(len(sentences))]:
+            start = 0
+            while start < len(word):
+                pieces = ("##" * (start > 0) + word[start:end] for end in range(len(word), start, -1))
+                piece = next((x for x in pieces if x in known), None)
+                found.append(100 if piece is None else known[piece])
+                start = len(word) if piece is None else start + len(piece.removeprefix("##"))
+    return np.array([*found[: count - 1], 102], np.int64)
+
+
+@functools.cache
+def _numbered(vocabulary: tuple[str, ...]) -> dict[str, int]:
+    return {piece: number for number, piece in enumerate(vocabulary)}
+
+
+@functools.cache
+def _sentences() -> list[list[str]]:
+    """Words and signs of the longer sentences of the documentation."""
+    texts = (path.read_text(encoding="utf-8").lower() for path in sorted(ROOT.glob("docs/*.md")))
+    split = (re.findall(r"[a-z]+|[0-9]+|[.,;:()]", line) for text in texts for line in re.split(r"\n|\. ", text))
+    return [words for words in split if 8 <= len(words) <= 40]
+
+
+def brainwaves(number: int, samples: int, rate: int) -> np.ndarray:
+    """Sound as of an electroencephalogram: noise with less energy at high frequencies, and bursts of 11 to 15 Hz.
+
+    Returns:
+        float32[samples] of mean 0 and deviation 1.
+    """
+    generator, t = random(number, "brainwaves"), np.arange(samples) / rate
+    spectrum = np.fft.rfft(generator.standard_normal(samples)) / np.maximum(np.fft.rfftfreq(samples, 1 / rate), 0.5)
+    wave = np.fft.irfft(spectrum, samples)
+    wave /= wave.std()
+    for _ in range(max(1, samples // (6 * rate))):
+        burst = np.exp(-(((t - generator.uniform(0, t[-1])) / generator.uniform(0.2, 0.5)) ** 2))
+        wave += generator.uniform(0.5, 1.5) * burst * np.sin(2 * np.pi * generator.uniform(11, 15) * t)
+    return ((wave - wave.mean()) / wave.std()).astype(np.float32)
+
+
+def bands(signal: np.ndarray, count: int, rate: int, highest: float) -> np.ndarray:
+    """Magnitudes of a signal in bands of equal width up to a frequency, each of mean 0 and deviation 1, as
+    float32[count, samples]."""
+    spectrum, at = np.fft.fft(signal), np.fft.fftfreq(signal.size, 1 / rate)
+    edges = np.linspace(0.5, highest, count + 1)
+    inside = (at[None] >= edges[:-1, None]) & (at[None] < edges[1:, None])
+    found = np.abs(np.fft.ifft(2 * spectrum * inside, axis=1))
+    return ((found - found.mean(axis=1, keepdims=True)) / found.std(axis=1, keepdims=True)).astype(np.float32)

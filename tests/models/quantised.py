@@ -35,7 +35,9 @@ def quantised(network: Network, path: Path) -> dict[str, Any]:
         npu_fraction: of the result's multiply-accumulates; None if they are not known before it runs.
         texts, same_texts: how many samples say a text, and in how many it is that of the float network.
         unsure_texts: in how many more it differs only where the float network is not sure; see `sure`.
+        turns: how often the NPU is started in a run.
         equal, differs: how the result compares in onnxruntime and Tilewright.
+        plain_sqnr, plain_cpu_seconds: of onnxruntime's plain quantiser; None where it fails, or has no such models.
         Or `failure`.
     """
     result, found = path.with_name(f"int8-{path.name}"), path.with_name("quantize.json")
@@ -62,13 +64,25 @@ def quantised(network: Network, path: Path) -> dict[str, Any]:
         "all_memory": used.together,
         "float_memory": alone,
         "npu_fraction": said["npu_macs"] / said["macs"] if said["macs"] else None,
+        "turns": said["turns"],
         "equal": said["check"]["equal"],
         "differs": "equal" if said["check"]["equal"] else f"{said['check']['mismatches']} elements differ",
     }
+    measured |= _plain(network, path, samples)
     try:
         return measured | _judged(network, path, result)
     except tw.TilewrightError as error:
         return {"failure": f"the result does not run: {error}"}
+
+
+def _plain(network: Network, path: Path, samples: Path) -> dict[str, Any]:
+    """What the plain quantiser makes of the same samples."""
+    result = path.with_name(f"plain-{path.name}")
+    if not network.tflite:
+        used = usage.use_of([sys.executable, "-m", "tests.models.plain", str(path), str(samples), str(result)])
+        if not used.code:
+            return {"plain_sqnr": _judged(network, path, result)["sqnr"], "plain_cpu_seconds": used.cpu_seconds}
+    return {"plain_sqnr": None, "plain_cpu_seconds": None}
 
 
 def _judged(network: Network, path: Path, result: Path) -> dict[str, Any]:

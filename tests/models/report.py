@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tests.models.measure import Row
 from tests.models.networks import NETWORKS
@@ -70,24 +71,30 @@ def _memory(found: Mapping[str, int]) -> str:
 def quantised_table(rows: Mapping[str, Row]) -> str:
     """Markdown: one row a float network that was quantised, in the order of `NETWORKS`."""
     lines = [
-        "| network | samples: calibration, held back | SQNR, dB | texts as in float | MACs on the NPU | onnxruntime "
-        "and Tilewright | seconds | CPU seconds | memory; check; together |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| network | samples: calibration, held back | SQNR, dB; plain | texts as in float | MACs on the NPU | turns "
+        "| onnxruntime and Tilewright | seconds | CPU seconds; plain | memory; check; together |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for network in NETWORKS:
         found = rows[network.name].quantised if network.name in rows else None
         if not found:
             continue
         if "failure" in found:
-            lines.append(f"| {network.name} | {found['failure']} | | | | | | | |")
+            lines.append(f"| {network.name} | {found['failure']} | | | | | | | | |")
             continue
         samples = f"{found['calibration']}, {found['held_back']}"
         lines.append(
-            f"| {network.name} | {samples} | {found['sqnr']:.1f} | {''.join(_texts(rows[network.name]))} "
-            f"| {_share(rows[network.name])} | {found['differs']} | {found['seconds']:.0f} "
-            f"| {found['cpu_seconds']:.0f} | {_memory(found)} |"
+            f"| {network.name} | {samples} | {found['sqnr']:.1f}; {_of_plain(found, 'plain_sqnr', '.1f')} "
+            f"| {''.join(_texts(rows[network.name]))} | {_share(rows[network.name])} | {found.get('turns', '')} "
+            f"| {found['differs']} | {found['seconds']:.0f} "
+            f"| {found['cpu_seconds']:.0f}; {_of_plain(found, 'plain_cpu_seconds', '.0f')} | {_memory(found)} |"
         )
     return "\n".join(lines)
+
+
+def _of_plain(found: Mapping[str, Any], name: str, form: str) -> str:
+    """A figure of the plain quantiser, "none" where it fails."""
+    return "none" if found.get(name) is None else format(found[name], form)
 
 
 def table(rows: Mapping[str, Row]) -> str:

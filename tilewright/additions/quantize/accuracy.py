@@ -24,6 +24,7 @@ from tilewright.quantize.decision import Candidate, Decision
 from tilewright.quantize.equalise import equalise
 from tilewright.quantize.judging import FLIPS, Judge, Measured
 from tilewright.quantize.layers import Network
+from tilewright.quantize.metric import Task
 from tilewright.quantize.recipe import Progress, Recipe, Samples
 from tilewright.quantize.splitting import split
 
@@ -72,18 +73,24 @@ class Accuracy:
         return self.target == TARGET if self.pays is None else self.pays
 
 
-def tune(recipe: Recipe, samples: Samples, wanted: Accuracy, progress: Progress | None = None) -> Decision:
+def tune(
+    recipe: Recipe, samples: Samples, wanted: Accuracy, progress: Progress | None = None, task: Task | None = None
+) -> Decision:
     """Recipes with ranges, weights, biases and precisions, and which of them to take. The given one is left unchanged.
 
+    Args:
+        task: the user's metric, which counts beside the SQNR.
+
     Raises:
-        UsageError: a pattern that no node has, or onnxruntime cannot run the model on a sample.
+        UsageError: a pattern that no node has, or onnxruntime cannot run the model on a sample; the metric fails.
     """
     network = Network(recipe.model)
     asked = precision.by_patterns(network, wanted.keep_float, wanted.int16)
     outputs = len(recipe.model.graph.output)
     with classes.extra_outputs(recipe.model):
         plain = replace(recipe, precision={**recipe.precision, **asked})
-        found = _Search(plain, samples, wanted, sum(map(network.is_float, network.outputs)), progress).run()
+        judge = Judge(recipe.model, samples, task, outputs)
+        found = _Search(plain, samples, wanted, sum(map(network.is_float, network.outputs)), judge, progress).run()
     for one in found.candidates:
         if one.measured.recipe.model is not recipe.model:
             classes.drop_outputs(one.measured.recipe.model, outputs)
@@ -98,11 +105,11 @@ class _Search:
     """
 
     def __init__(
-        self, recipe: Recipe, samples: Samples, wanted: Accuracy, outputs: int, progress: Progress | None
+        self, recipe: Recipe, samples: Samples, wanted: Accuracy, outputs: int, judge: Judge, progress: Progress | None
     ) -> None:
         self.recipe, self.samples, self.wanted, self.progress = recipe, samples, wanted, progress
         self.outputs = outputs
-        self.judge = Judge(recipe.model, samples)
+        self.judge = judge
         self.goal = None if wanted.target is None else wanted.target + MARGIN
         self.candidates: list[Candidate] = []
 
@@ -162,7 +169,7 @@ class _Search:
         fitted, chosen = best is not plain, dict(best.recipe.precision)
         noise = 10 ** (-goal / 10)
         for caution in _CAUTION:
-            aim = np.where(best.flips > FLIPS, np.minimum(noise, best.noise * _EASIER), noise)
+            aim = np.where((best.flips > FLIPS) | (best.lost > 1), np.minimum(noise, best.noise * _EASIER), noise)
             kept = found.keep(best.noise, aim * caution, most)
             if not kept:
                 return

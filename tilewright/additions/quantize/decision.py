@@ -76,7 +76,7 @@ class Candidate:
         return {
             "name": self.name, "sqnr": self.decibels, "flips": float(self.measured.flips.max(initial=0.0)),
             "kept_products": self.kept, "products": self.products, "kept_norms": self.norms, "kept_macs": self.share,
-            "estimated_cycles": self.cycles,
+            "estimated_cycles": self.cycles, "metric_loss": self.measured.lost,
         }  # fmt: skip
 
 
@@ -97,7 +97,7 @@ class Decision:
     def fastest(self) -> Candidate:
         """The best candidate of those that keep least in floats."""
         least = min(x.in_floats for x in self.candidates)
-        return max((x for x in self.candidates if x.in_floats == least), key=lambda x: x.measured.decibels.mean())
+        return max((x for x in self.candidates if x.in_floats == least), key=lambda x: x.measured.mean)
 
     @property
     def chosen(self) -> Candidate:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import onnx
@@ -12,8 +11,9 @@ from tilewright.quantize import classes, correction, times
 from tilewright.quantize.layers import Network
 from tilewright.quantize.masks import Masks
 from tilewright.quantize.memory import trim_heap
+from tilewright.quantize.metric import Task
 from tilewright.quantize.observe import run, session
-from tilewright.quantize.recipe import Recipe, Sample, Samples
+from tilewright.quantize.recipe import Recipe, Samples
 from tilewright.quantize.samples import Subset
 from tilewright.quantize.sqnr import Noise
 from tilewright.quantize.stepping import Values
@@ -37,11 +37,13 @@ class Measured:
     Attributes:
         noise: energy of the error of each float output, as a fraction of the output's.
         flips: share of the positions with a clear class that have another one, per float output.
+        lost: change of the user's metric, as a multiple of what it may be; see `metric.Task`.
     """
 
     recipe: Recipe
     noise: np.ndarray
     flips: np.ndarray
+    lost: float = 0.0
 
     @property
     def decibels(self) -> np.ndarray:
@@ -50,17 +52,26 @@ class Measured:
 
     def level(self, goal: float) -> float:
         """SQNR of the worst output in dB. What it has above the goal does not count, and where ten times as many
-        classes flip as may, it has 10 dB less."""
+        classes flip as may, or the metric loses ten times as much, it has 10 dB less."""
         lost = 10 * np.log10(np.maximum(self.flips / FLIPS, 1.0))
-        return float(np.min(np.minimum(self.decibels, goal) - lost, initial=goal))
+        return float(np.min(np.minimum(self.decibels, goal) - lost, initial=goal)) - self._penalty
 
     def reaches(self, goal: float) -> bool:
         """Whether each output has an SQNR of the goal, in dB, and classes are kept."""
-        return bool((self.decibels >= goal).all() and (self.flips <= FLIPS).all())
+        return bool((self.decibels >= goal).all() and (self.flips <= FLIPS).all()) and self.lost <= 1
+
+    @property
+    def mean(self) -> float:
+        """Mean SQNR of the outputs in dB, less what the metric loses."""
+        return float(self.decibels.mean()) - self._penalty if self.noise.size else -np.inf
 
     def better(self, other: Measured) -> Measured:
-        """Returns the recipe with the better outputs, by the mean of their SQNR in dB."""
-        return self if self.noise.size and self.decibels.mean() > other.decibels.mean() else other
+        """Returns the recipe with the better outputs."""
+        return self if self.mean > other.mean else other
+
+    @property
+    def _penalty(self) -> float:
+        return float(10 * np.log10(max(self.lost, 1.0)))
 
 
 class Judge:
@@ -68,24 +79,34 @@ class Judge:
 
     Args:
         model: the float model.
+        task: the metric on these samples, None without one.
+        outputs: of the user's model, which the metric gets; they come first.
     """
 
-    def __init__(self, model: onnx.ModelProto, samples: Samples) -> None:
+    def __init__(
+        self, model: onnx.ModelProto, samples: Samples, task: Task | None = None, outputs: int | None = None
+    ) -> None:
         network = Network(model)
         seen = correction.fit_samples(len(samples))
         chosen = [i for i in range(len(samples)) if i not in seen]
         if len(chosen) < correction.UNSEEN:
             chosen = list(range(len(samples)))
         count = min(len(chosen), int(np.clip(_WORK / max(times.all_macs(network), 1.0), *CHECKS)))
-        self._samples = Subset(samples, [chosen[i * len(chosen) // count] for i in range(count)])
+        indices = [chosen[i * len(chosen) // count] for i in range(count)]
+        self._samples = Subset(samples, indices)
+        self._task, self._task_names = None if task is None else task.at(indices), network.outputs[:outputs]
+        self._task_real: list[Outputs] = []
         self._names = [name for name in network.outputs if network.is_float(name)]
         self._classes = classes.outputs(network)
         self._masks = Masks(network)
         self._real = Values()
         running = session(model)
         for number, sample in enumerate(self._samples):
-            for name, value in self._outputs(running, sample).items():
-                self._real.put(number, name, value)
+            found = run(running, sample)
+            for name in self._names:
+                self._real.put(number, name, found[name])
+            if self._task is not None:
+                self._task_real.append({name: found[name] for name in self._task_names})
 
     def noise(self, recipe: Recipe) -> np.ndarray:
         """Energy of the error of each float output, as a fraction of the output's."""
@@ -100,8 +121,11 @@ class Judge:
         running = session(write(recipe), integers=False)
         total = [Noise() for _ in self._names]
         clear = np.zeros((len(self._names), 2), np.int64)
+        said: list[Outputs] = []
         for number, sample in enumerate(self._samples):
-            found = self._outputs(running, sample)
+            found = run(running, sample)
+            if self._task is not None:
+                said.append({name: found[name] for name in self._task_names})
             real = {name: self._real.get(number, name) for name in self._names}
             for one, name in zip(total, self._names):
                 one.add(real[name], found[name], self._masks.seen(name, real[name]))
@@ -110,8 +134,5 @@ class Judge:
         del running
         trim_heap()
         flips = clear[:, 1] / np.maximum(clear[:, 0], 1)
-        return Measured(recipe, np.array([10 ** (-one.decibels / 10) for one in total]), flips)
-
-    def _outputs(self, running: Any, sample: Sample) -> Outputs:
-        found = run(running, sample)
-        return {name: found[name] for name in self._names}
+        lost = 0.0 if self._task is None else self._task.lost(said, self._task_real)
+        return Measured(recipe, np.array([10 ** (-one.decibels / 10) for one in total]), flips, lost)

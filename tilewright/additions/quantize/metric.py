@@ -20,6 +20,9 @@ from tilewright.store.files import open_arrays
 
 #: Bytes of labels at most: a file of a kilobyte can hold a gigabyte of zeros.
 _LABELS_BYTES = 1 << 28
+ALLOWED = 0.01
+"""Change of a metric, as a fraction of its figure, that is no loss."""
+
 Outputs = dict[str, Any]
 Run = Callable[[Sample], Outputs]
 Metric = Callable[[Sequence[Outputs], Any], float]
@@ -124,6 +127,58 @@ def _check_labels(path: Path, shape: tuple[int, ...], total: int) -> None:
         raise UsageError(f"{path} has {shape[0] if shape else 'a single value for'} labels; there are {total} samples")
 
 
+@dataclass
+class Task:
+    """A metric that candidates of a quantisation are judged by, on some samples.
+
+    Attributes:
+        name: of the metric.
+        labels: one for each sample; None takes the float model's outputs.
+    """
+
+    name: str
+    labels: np.ndarray | None = None
+    _scale: float | None = None
+
+    def at(self, indices: Sequence[int]) -> Task:
+        """Returns the task on some of the samples."""
+        return Task(self.name, None if self.labels is None else self.labels[list(indices)])
+
+    def lost(self, found: Sequence[Outputs], real: Sequence[Outputs]) -> float:
+        """How far the figure is from the float model's, as a multiple of what it may be: `ALLOWED` of the larger one of
+        the float model's figure and the first candidate's. It does not matter whether large figures are good.
+
+        Raises:
+            UsageError: the metric fails.
+        """
+        truth = real if self.labels is None else self.labels
+        wanted, got = (_figure(self.name, outputs, truth) for outputs in (real, found))
+        if self._scale is None:
+            self._scale = max(abs(wanted), abs(got))
+        return abs(got - wanted) / (ALLOWED * self._scale) if self._scale else 0.0
+
+
+def task_of(name: str | None, labels: np.ndarray | None, samples: Samples) -> Task | None:
+    """The task to judge by where the user gives one: labels, or a metric of their own."""
+    if name is None or (name == "top1" and labels is None):
+        return None
+    return Task(name, _labels_of(samples, labels))
+
+
+def _labels_of(samples: Samples, labels: np.ndarray | None) -> np.ndarray | None:
+    """Labels of the samples, given those of all from which they were chosen perhaps."""
+    return labels[samples.indices] if labels is not None and isinstance(samples, Subset) else labels
+
+
+def _figure(name: str, outputs: Sequence[Outputs], truth: Any) -> float:
+    try:
+        return float(metric_of(name)(outputs, truth))
+    except UsageError:
+        raise
+    except Exception as error:  # of the user's own function
+        raise UsageError(f"--metric {name} failed: {type(error).__name__}: {error}") from error
+
+
 def compare(
     name: str,
     before: Run,
@@ -140,9 +195,7 @@ def compare(
     Raises:
         UsageError: no such metric, or it fails.
     """
-    metric = metric_of(name)
-    if labels is not None and isinstance(samples, Subset):
-        labels = labels[samples.indices]
+    labels = _labels_of(samples, labels)
     found: list[list[Outputs]] = []
     for at, model in enumerate((before, after)):
         outputs = []
@@ -151,11 +204,5 @@ def compare(
             if progress is not None:
                 progress("comparing", (at + len(outputs) / len(samples)) / 2)
         found.append(outputs)
-    truth = found[0] if labels is None else labels
-    try:
-        first, second = (float(metric(outputs, truth)) for outputs in found)
-    except UsageError:
-        raise
-    except Exception as error:  # of the user's own function
-        raise UsageError(f"--metric {name} failed: {type(error).__name__}: {error}") from error
+    first, second = (_figure(name, outputs, found[0] if labels is None else labels) for outputs in found)
     return Comparison(name, first, second, len(samples), labels is not None)

@@ -19,7 +19,7 @@ from tilewright.quantize.decision import Decision
 from tilewright.quantize.finite import require_finite, require_single
 from tilewright.quantize.layers import Network, require_products
 from tilewright.quantize.memory import trim_heap
-from tilewright.quantize.metric import Comparison, compare, read_labels
+from tilewright.quantize.metric import Comparison, compare, read_labels, task_of
 from tilewright.quantize.model_inputs import inputs_of
 from tilewright.quantize.observe import runner
 from tilewright.quantize.options import QuantizeOptions
@@ -162,7 +162,7 @@ def quantize_onnx(model: str | Path | onnx.ModelProto, data: Data, **options: An
     if o.form == "qoperator":  # onnxruntime's quantiser rounds the weights there
         wanted = replace(wanted, fit=False)
     del given, prepared  # memory: large models stand here several times
-    decision = tune(recipe, calibration, wanted, o.progress)
+    decision = tune(recipe, calibration, wanted, o.progress, task_of(o.metric, known, calibration))
     recipe = decision.chosen.measured.recipe
 
     written = write(recipe) if o.form == "qdq" else write_qoperator(recipe)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
@@ -10,10 +12,12 @@ from tests.unit.tilewright.quantize import networks
 from tilewright.quantize import times
 from tilewright.quantize.accuracy import Accuracy, tune
 from tilewright.quantize.decision import Candidate, Decision
-from tilewright.quantize.judging import Measured
+from tilewright.quantize.judging import Judge, Measured
 from tilewright.quantize.layers import Kind, Network
+from tilewright.quantize.metric import task_of
 from tilewright.quantize.plots import pareto_picture
 from tilewright.quantize.recipe import Precision, Recipe
+from tilewright.quantize.samples import Subset
 from tilewright.quantize.writing import quantised_layers
 
 
@@ -88,3 +92,46 @@ def test_a_layer_in_floats_takes_a_turn_more() -> None:
     assert without("conv2", swish) == pytest.approx(both + times.TURN)
     assert without("conv2", swish, "conv4") == pytest.approx(both + more["conv4"] + 2 * times.TURN)
     assert times.all_cycles(network, dict.fromkeys(every, Precision.INT16)) == without(*every)
+
+
+def test_a_metric_is_judged_by_its_change() -> None:
+    """It may be good when it is large or when it is small; labels are those of the samples that are judged."""
+    outputs = [{"y": np.eye(4)[i % 4]} for i in range(8)]
+    wrong = [{"y": np.eye(4)[(i + (i == 0)) % 4]} for i in range(8)]
+    task = task_of("top1", np.arange(16) % 4, Subset(range(16), range(4, 12)))
+    assert task is not None and task.lost(wrong, outputs) == pytest.approx(12.5) and task.lost(outputs, outputs) == 0
+    assert task.at([0, 1]).lost(wrong[:2], outputs[:2]) == pytest.approx(50)
+    own = task_of(f"{__name__}:error", None, range(8))
+    assert own is not None and own.lost(wrong, outputs) == pytest.approx(100)  # the first one gives the scale
+    assert own.lost(outputs, outputs) == 0
+    assert task_of("top1", None, range(8)) is None and task_of(None, None, range(8)) is None
+
+
+def error(outputs: list[dict[str, np.ndarray]], labels: list[dict[str, np.ndarray]]) -> float:
+    """A metric that is 0 at its best."""
+    return max(float(np.abs(a["y"] - b["y"]).max()) for a, b in zip(outputs, labels))
+
+
+def near(outputs: list[dict[str, np.ndarray]], labels: list[dict[str, np.ndarray]]) -> float:
+    """Share of samples whose results are all within 0.3 % of the largest."""
+    values = [(next(iter(a.values())), next(iter(b.values()))) for a, b in zip(outputs, labels)]
+    return float(np.mean([np.abs(a - b).max() < 0.003 * np.abs(b).max() for a, b in values]))
+
+
+def test_the_metric_counts_beside_the_decibels() -> None:
+    """A candidate with enough dB is not enough for a metric that wants more."""
+    quiet, task = candidate("int8", 25.0), candidate("floats", 24.0, kept=3, cycles=1.1e6)
+    lossy = replace(quiet, measured=replace(quiet.measured, lost=20.0))
+    assert Decision([quiet, task], 21.5).chosen is quiet and Decision([lossy, task], 21.5).chosen is task
+    assert not lossy.measured.reaches(21.5) and lossy.to_dict()["metric_loss"] == 20.0
+
+
+@pytest.mark.medium
+def test_a_metric_of_ones_own_decides() -> None:
+    """The chosen network satisfies it better than what is chosen without it."""
+    model, samples = networks.deep(), networks.samples(24)
+    task = task_of(f"{__name__}:near", None, samples)
+    without = tune(Recipe(model), samples, Accuracy(pays=False)).chosen.measured
+    with_it = tune(Recipe(model), samples, Accuracy(pays=False), task=task).chosen.measured
+    judge = Judge(model, samples, task_of(f"{__name__}:near", None, samples))
+    assert judge.measure(with_it.recipe).lost < judge.measure(without.recipe).lost
