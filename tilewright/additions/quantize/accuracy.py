@@ -25,7 +25,7 @@ from tilewright.quantize.equalise import equalise
 from tilewright.quantize.judging import FLIPS, Judge, Measured
 from tilewright.quantize.layers import Network
 from tilewright.quantize.metric import Task
-from tilewright.quantize.recipe import Progress, Recipe, Samples
+from tilewright.quantize.recipe import Precision, Progress, Recipe, Samples
 from tilewright.quantize.splitting import split
 
 TARGET = 20.0
@@ -118,7 +118,7 @@ class _Search:
         if self.wanted.fit:
             best = plain.better(self._fitted(plain.recipe))
         if self.goal is not None and best.noise.size and not best.reaches(self.goal):
-            self._keep_floats(plain, best, self.goal)
+            self._keep_floats(plain.recipe, best, best is not plain, self.goal)
         return Decision(self.candidates, self.goal, self.wanted.must_pay)
 
     def _in_8_bits(self) -> Measured:
@@ -156,17 +156,32 @@ class _Search:
         self.candidates.append(Candidate.of(name, measured, self.outputs))
         return measured
 
-    def _keep_floats(self, plain: Measured, best: Measured, goal: float) -> None:
+    def _keep_floats(self, plain: Recipe, best: Measured, fitted: bool, goal: float) -> None:
         """Measures candidates with layers in floats, until one reaches the goal. Weights fitted behind a layer count on
-        its noise, so each choice is fitted anew behind the first layer that it changes.
+        its noise, so each choice is fitted anew behind the first layer that it changes. Norms cost no products, so they
+        come first.
 
         Args:
             plain: the best without fitted weights.
             best: the best of all.
+            fitted: whether weights are fitted.
         """
-        found = precision.sources(plain.recipe, self.samples, self.progress)
-        most = times.all_macs(Network(plain.recipe.model)) * (MOST_FLOATS if self.wanted.must_pay else 1.0)
-        fitted, chosen = best is not plain, dict(best.recipe.precision)
+
+        def measured(precision: dict[str, Precision], name: str) -> Measured:
+            recipe = plain.with_precision(precision)
+            return self._fitted(recipe, best.recipe, name) if fitted else self._measure(name, recipe)
+
+        chosen = dict(best.recipe.precision)
+        quiet = norms.all_in_floats(plain)
+        if quiet:
+            other = measured({**chosen, **quiet}, "norms in floats")
+            if other.reaches(goal):
+                return
+            if other.mean > best.mean:
+                best, chosen = other, {**chosen, **quiet}
+                plain = plain.with_precision(chosen)
+        found = precision.sources(plain, self.samples, self.progress)
+        most = times.all_macs(Network(plain.model)) * (MOST_FLOATS if self.wanted.must_pay else 1.0)
         noise = 10 ** (-goal / 10)
         for caution in _CAUTION:
             aim = np.where((best.flips > FLIPS) | (best.lost > 1), np.minimum(noise, best.noise * _EASIER), noise)
@@ -174,8 +189,6 @@ class _Search:
             if not kept:
                 return
             chosen |= kept
-            recipe = plain.recipe.with_precision(chosen)
-            name = f"{len(chosen)} layers in floats"
-            best = self._fitted(recipe, best.recipe, name) if fitted else self._measure(name, recipe)
+            best = measured(chosen, f"{len(chosen)} layers in floats")
             if best.reaches(goal):
                 return

@@ -145,8 +145,8 @@ class Task:
         return Task(self.name, None if self.labels is None else self.labels[list(indices)])
 
     def lost(self, found: Sequence[Outputs], real: Sequence[Outputs]) -> float:
-        """How far the figure is from the float model's, as a multiple of what it may be: `ALLOWED` of the larger one of
-        the float model's figure and the first candidate's. It does not matter whether large figures are good.
+        """Returns the distance of the figure from the float model's, as a multiple of what it may be: `ALLOWED` of
+        the larger one of the float model's figure and the first candidate's. Large figures may be good or bad.
 
         Raises:
             UsageError: the metric fails.

@@ -41,6 +41,12 @@ def in_floats(recipe: Recipe, samples: Samples, goal: float) -> dict[str, Precis
     return {layer.name: Precision.FLOAT for name in loud for layer in beside[name]}
 
 
+def all_in_floats(recipe: Recipe) -> dict[str, Precision]:
+    """Every norm, and every sum beside one, in floats: where nothing else reaches the goal."""
+    beside = _tensors(Network(recipe.model), recipe).values()
+    return {layer.name: Precision.FLOAT for layers in beside for layer in layers}
+
+
 def loudest(names: Sequence[str], measure: Callable[[Sequence[str]], np.ndarray], limit: float) -> list[str]:
     """The tensors whose noise alone is above a limit in any output.
 

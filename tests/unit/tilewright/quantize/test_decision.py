@@ -95,7 +95,7 @@ def test_a_layer_in_floats_takes_a_turn_more() -> None:
 
 
 def test_a_metric_is_judged_by_its_change() -> None:
-    """It may be good when it is large or when it is small; labels are those of the samples that are judged."""
+    """Large figures may be good or bad; labels are those of the samples that are judged."""
     outputs = [{"y": np.eye(4)[i % 4]} for i in range(8)]
     wrong = [{"y": np.eye(4)[(i + (i == 0)) % 4]} for i in range(8)]
     task = task_of("top1", np.arange(16) % 4, Subset(range(16), range(4, 12)))

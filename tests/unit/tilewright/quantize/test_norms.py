@@ -86,7 +86,7 @@ def test_loudest_are_found_by_halves() -> None:
 
 
 def test_a_sum_in_floats_takes_the_factors_back() -> None:
-    """What a norm writes for a product and for a sum in floats is equalised for the product; the function stays."""
+    """A tensor that a product and a sum in floats read is equalised for the product; the function stays."""
     model = _transformer()
     gains = np.where(np.arange(_CHANNELS) < 1, 40.0, 1.0).astype(np.float32)
     model.graph.initializer.append(onnx.numpy_helper.from_array(gains, "loud"))
@@ -121,7 +121,7 @@ def test_turns_of_a_transformer(loud: float, norms_in_floats: int, turns: int) -
 
 
 def test_a_norm_in_parts_is_one_layer() -> None:
-    """As PyTorch exports it to opset 14."""
+    """PyTorch exports it so to opset 14."""
     held = {f"w{i}": np.eye(8, dtype=np.float32) for i in (0, 1)} | {
         "two": np.array(2, np.float32), "e": np.array(1e-5, np.float32), "g": np.ones(8, np.float32),
         "h": np.zeros(8, np.float32),

@@ -62,7 +62,7 @@ def test_operands_must_follow_channels() -> None:
 
 @pytest.mark.parametrize("shape, follows", [((1, 1, 1, 8), True), ((1, 1, 4, 8), True), ((1, 1, 4, 1), False)])
 def test_the_mask_of_attention_follows_the_last_axis(shape: tuple[int, ...], follows: bool) -> None:
-    """It is added to scores [1, heads, queries, keys], whose keys are channels for the Softmax behind."""
+    """Scores are [1, heads, queries, keys]; keys are channels for the Softmax behind."""
     net = Net()
     scores = net.product(net.input((1, 2, 4, 16), np.int8), 8)
     z = net.finish("QAdd", [scores, net.input(shape, np.int8)], (1, 2, 4, 8), np.int8, out_min=-128, out_max=127)
