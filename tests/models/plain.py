@@ -35,7 +35,8 @@ def main(path: Path, samples: Path, result: Path) -> None:
         kind = next(x for x in model.graph.input if x.name == name).type.tensor_type
         kind.shape.CopyFrom(onnx.TensorShapeProto(dim=[{"dim_value": size} for size in value.shape]))
     prepared = result.with_suffix(".prepared.onnx")
-    quant_pre_process(model, prepared, skip_symbolic_shape=True)
+    onnx.save(model, prepared)
+    quant_pre_process(prepared, prepared, skip_symbolic_shape=True)
     quantize_static(
         prepared, result, _Samples(samples), quant_format=QuantFormat.QDQ, per_channel=True,
         activation_type=QuantType.QInt8, weight_type=QuantType.QInt8,

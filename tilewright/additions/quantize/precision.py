@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,9 +83,13 @@ def by_patterns(network: Network, keep_float: Sequence[str], int16: Sequence[str
     return found
 
 
-def groups(network: Network) -> list[Group]:
-    """Groups all layers but those that only move elements."""
-    taken: set[str] = set()
+def groups(network: Network, decided: Collection[str] = ()) -> list[Group]:
+    """Groups all layers but those that only move elements.
+
+    Args:
+        decided: layers that are left out.
+    """
+    taken: set[str] = set(decided)
     found: list[Group] = []
     for layer in network.layers:
         if layer.kind is not Kind.PRODUCT:
@@ -111,6 +115,7 @@ def groups(network: Network) -> list[Group]:
                 pending += [network.layer_of[result] for result in results if result in network.layer_of]
         if len(island) > 1 or any(network.exposed(name) for name in layer.outputs):
             found.append(Group.of(network, island))
+    found = [group for group in found if not set(decided).intersection(group.layers)]
     return [*found, *_pairs(network, found)]
 
 
@@ -225,7 +230,7 @@ def sources(recipe: Recipe, samples: Samples, progress: Progress | None = None) 
         UsageError: onnxruntime cannot run the model on a sample.
     """
     network, board = Network(recipe.model), Switchboard(recipe)
-    left = [g for g in groups(network) if not any(name in recipe.precision for name in g.layers)]
+    left = groups(network, recipe.precision)
     every = quantised_names(network, recipe, recipe.precision)
     brought = []
     for group in left:
