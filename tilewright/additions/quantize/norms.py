@@ -42,9 +42,10 @@ def in_floats(recipe: Recipe, samples: Samples, goal: float) -> dict[str, Precis
 
 
 def all_in_floats(recipe: Recipe) -> dict[str, Precision]:
-    """Every norm, and every sum beside one, in floats: where nothing else reaches the goal."""
-    beside = _tensors(Network(recipe.model), recipe).values()
-    return {layer.name: Precision.FLOAT for layers in beside for layer in layers}
+    """Every norm in floats, where nothing else reaches the goal. What only norms read follows them by itself."""
+    network = Network(recipe.model)
+    chosen = quantised_layers(network, recipe)
+    return {x.name: Precision.FLOAT for x in network.layers if x.kind is Kind.NORM and x.name in chosen}
 
 
 def loudest(names: Sequence[str], measure: Callable[[Sequence[str]], np.ndarray], limit: float) -> list[str]:

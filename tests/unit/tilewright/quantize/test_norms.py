@@ -18,7 +18,7 @@ from tilewright.quantize.observe import run, session
 from tilewright.quantize.prepare import prepare
 from tilewright.quantize.recipe import Precision, Recipe
 from tilewright.quantize.verifying import verify_here
-from tilewright.quantize.writing import write
+from tilewright.quantize.writing import quantised_layers, write
 
 _CHANNELS = 16
 
@@ -70,6 +70,15 @@ def test_what_the_user_chose_stays() -> None:
     recipe = _recipe(_transformer(300.0))
     chosen = recipe.with_precision({"s0": Precision.INT16})
     assert "s0" not in norms.in_floats(chosen, _samples(4), 21.5)
+
+
+def test_without_norms_the_sums_follow() -> None:
+    """All norms in floats leave nothing but the products and what stands between two of them."""
+    recipe = _recipe(_transformer())
+    without = recipe.with_precision(norms.all_in_floats(recipe))
+    chosen = quantised_layers(Network(recipe.model), without)
+    assert norms.all_in_floats(recipe) == dict.fromkeys(("n0", "n1"), Precision.FLOAT)
+    assert set(chosen) == {"x0", "v0", "p0", "v1", "p1", "y"} and norms.all_in_floats(without) == {}
 
 
 def test_loudest_are_found_by_halves() -> None:
