@@ -29,7 +29,8 @@ class QuantizeOptions:
         images: how images become inputs, for folders of them.
         held_back: samples to measure on, not used to calibrate; see `samples.split`.
         check: run the result in the reference runtime and in our compiler; an error if either refuses it.
-        metric: "top1" or "module:function": compare it before and after, on the samples held back.
+        metric: "top1" or "module:function": compare it before and after, on the samples held back. One of your own, or
+            with labels, also counts in the choice.
         labels: file with one label for each sample, for the metric.
         progress: called with what is being done and the fraction done.
 
