@@ -24,6 +24,8 @@ MAX_OPERANDS = 20_000
 MAX_WINDOW = 1 << 22
 #: Most positions of a MaxPool with indices, whose kernel has each position written out.
 MAX_INDEXED = 1 << 10
+#: Rows or columns of a kernel that the NPU walks; longer ones are left to the CPU.
+MAX_KERNEL = 63
 #: A stride, dilation or padding.
 MAX_STEP = 1 << 24
 #: Elements of a constant the compiler makes, such as the result of a Range.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from tilewright.compiler.graph.ops.quantized_op import Windowed
+from tilewright.compiler.limits import MAX_KERNEL
 from tilewright.compiler.npu.ops.npu_op import TypedNode
-
-_MAX_KERNEL = 63
 
 
 def rows_columns(values: tuple[int, ...], absent: int = 1) -> tuple[int, int]:
@@ -23,8 +22,8 @@ def window_unsupported(node: TypedNode[Windowed]) -> str | None:
     op, rank = node.op, len(node.op.kernel)
     if rank not in (1, 2):
         return f"{rank} spatial axes; the NPU has 1 or 2"
-    if max(op.kernel) > _MAX_KERNEL:
-        return f"kernel {list(op.kernel)} is larger than {_MAX_KERNEL}"
+    if max(op.kernel) > MAX_KERNEL:
+        return f"kernel {list(op.kernel)} is larger than {MAX_KERNEL}"
     if max(op.strides) > 64 or max(op.dilations) > 64:
         return "stride or dilation above 64"
     if min(op.pads) < 0 or max(op.pads) > 255:

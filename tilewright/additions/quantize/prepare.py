@@ -24,6 +24,7 @@ from tilewright.compiler.onnx.onnx_graphs import sort_model
 from tilewright.errors import UsageError
 from tilewright.quantize.branches import inline_branches
 from tilewright.quantize.fold import fold
+from tilewright.quantize.long_kernels import shorten
 from tilewright.quantize.memory import trim_heap
 from tilewright.quantize.observe import copied, first_line, light, run, session
 from tilewright.quantize.opset import opset_of, upgrade
@@ -108,6 +109,8 @@ def prepare(model: onnx.ModelProto, shapes: Shapes | None = None, values: Values
     constants_to_initializers(made)
     made = infer_shapes(optimise(made))
     name_nodes(made)
+    if shorten(made):
+        made = infer_shapes(made)
     fold(made)
     own_constants(made)
     return infer_shapes(copied(made))
