@@ -36,9 +36,10 @@ def _shorter(model: onnx.ModelProto, network: Network, node: onnx.NodeProto) -> 
         return None
     attributes = attributes_of(node)
     given = {"group": 1, "dilations": [1], "pads": [0, 0], "auto_pad": b"NOTSET"}
-    (stride,) = attributes.get("strides", [1])  # type: ignore[misc, attr-defined]
+    strides = attributes.get("strides")
+    stride = int(strides[0]) if isinstance(strides, list) else 1
     outputs, channels, taps = weights.shape
-    part = math.gcd(taps, int(stride))
+    part = math.gcd(taps, stride)
     plain = all(attributes.get(name, value) == value for name, value in given.items())
     if taps <= MAX_KERNEL or part == 1 or taps // part > MAX_KERNEL or not plain or shape[2] < taps:
         return None
