@@ -27,7 +27,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(STAMP) ## compile and run trained digits and ResNet-18 on the simulated NPU
-	$(BIN)/python examples/demo.py
+	$(BIN)/tilewright demo
 
 quick: $(STAMP) ## the short unit tests: no Verilator, no whole networks
 	$(PYTEST) -m "not medium and not slow and not cosim and not network and not long" tests/unit

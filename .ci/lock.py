@@ -21,13 +21,12 @@ def main() -> None:
     build = ROOT / "build" / "build-system.in"  # builds the editable install, but is no dependency of the package
     build.parent.mkdir(exist_ok=True)
     build.write_text("\n".join(PROJECT["build-system"]["requires"]))
-    release = ROOT / "build" / "release.in"
-    release.write_text("\n".join(PROJECT["project"]["optional-dependencies"]["release"]))
     lock(
         "constraints.txt", "what `make venv` installs", "pyproject.toml", build, "--extra", "test", "--generate-hashes"
     )
-    lock(".ci/release.txt", "what `make release` and `make lock` need", release, "--generate-hashes")
-    torch = ("pyproject.toml", "--extra", "test-torch", "-c", "constraints.txt")
+    needed = ("pyproject.toml", build, "--extra", "release", "-c", "constraints.txt", "--generate-hashes")
+    lock(".ci/release.txt", "what `make release` and `make lock` need", *needed)
+    torch = ("pyproject.toml", "--extra", "test-torch", "--extra", "test", "-c", "constraints.txt")
     lock(".ci/torch.txt", "what `make test-torch` installs", *torch)
 
 

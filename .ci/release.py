@@ -1,7 +1,9 @@
 """Builds the release of HEAD into a folder, the same bytes whenever and wherever it is built: `make release`.
 
-Beside the wheel and the source archive it writes a CycloneDX list of all components with their hashes (`*.cdx.json`)
-and SHA256SUMS. Only what is committed goes in. The release is built twice, and a difference is an error.
+There are two wheels: one for manylinux x86-64, with the native libraries (`.ci/prebuilt.py`), and one without, which
+builds them on first use. Beside them and the source archive it writes a CycloneDX list of all components with their
+hashes (`*.cdx.json`) and SHA256SUMS. Only what is committed goes in. The release is built twice, and a difference is
+an error.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+#: The oldest Linux that the native libraries run on, as wheels name it.
+PLATFORM = "manylinux_2_17_x86_64"
 
 
 def main() -> None:
@@ -48,12 +52,18 @@ def build() -> dict[str, bytes]:
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
             tar.extraction_filter = getattr(tarfile, "data_filter", None)  # older Pythons have none
             tar.extractall(source)
+        run = [sys.executable, "-m", "build", "--no-isolation", "--outdir", made]
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        environment["SOURCE_DATE_EPOCH"] = epoch
+        subprocess.run([*run, source], env=environment, check=True, capture_output=True)
         subprocess.run(
-            [sys.executable, "-m", "build", "--no-isolation", "--outdir", made, source],
-            env=os.environ | {"SOURCE_DATE_EPOCH": epoch},
-            check=True,
-            capture_output=True,
-        )
+            [sys.executable, source / ".ci" / "prebuilt.py", source],
+            env=environment, check=True, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        subprocess.run(
+            [*run, "--wheel", f"--config-setting=--build-option=--plat-name={PLATFORM}", source],
+            env=environment, check=True, capture_output=True,
+        )  # fmt: skip
         files = {path.name: path.read_bytes() for path in made.iterdir()}
         (archive_name,) = (name for name in files if name.endswith(".tar.gz"))
         files[archive_name] = normalised(files[archive_name], int(epoch))

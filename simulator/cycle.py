@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.common.native import BuildError, shared_library
+from tilewright.common.native import BuildError, Library, shared_library
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.device import Counters, DeviceError, EngineCounters, HostMemory, Launch, Region
 from tilewright.isa.error_codes import ErrorCode
@@ -32,7 +32,12 @@ _STEPS_PER_CYCLE, _STEPS_AT_LEAST = 16, 1 << 24
 
 def _build() -> Path:
     """Builds the shared library if it is not there; one serves every configuration. Raises `BuildError`."""
-    return shared_library(
+    return shared_library(source())
+
+
+def source() -> Library:
+    """The library of this simulator."""
+    return Library(
         _SOURCES / "cycle.cpp",
         [*_FLAGS, f"-I{_INCLUDE}"],
         [*_SOURCES.glob("cycle*"), _SOURCES / "structs.h", *_INCLUDE.glob("*.h")],

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.common.native import BuildError, shared_library
+from tilewright.common.native import BuildError, Library, shared_library
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.device import Region
 from tilewright.isa.error_codes import ErrorCode
@@ -43,7 +43,12 @@ def build(block_in: int, block_out: int, extra_flags: Sequence[str] = ()) -> Pat
     Raises:
         BuildError: no compiler, or it failed.
     """
-    return shared_library(
+    return shared_library(source(block_in, block_out, extra_flags))
+
+
+def source(block_in: int, block_out: int, extra_flags: Sequence[str] = ()) -> Library:
+    """The library that `build` builds, with the same arguments."""
+    return Library(
         _SOURCES / "machine.cpp",
         [*_FLAGS, f"-DTW_BLOCK_IN={block_in}", f"-DTW_BLOCK_OUT={block_out}", f"-I{_INCLUDE}", *extra_flags],
         [*_SOURCES.glob("*.h"), *_SOURCES.glob("*.cpp"), *_INCLUDE.glob("*.h")],

@@ -101,20 +101,23 @@ if not TYPE_CHECKING:  # a type checker knows all names from above, and that the
             return _package(name)
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+        found = globals()[name] = getattr(_imported(_HOMES[name]), name)
         return found
 
 
 def _package(name: str) -> Any:
-    """A package. Raises ModuleNotFoundError, with the command that brings it, where it needs one that is missing."""
-    try:
-        return import_module(f"{__name__}.{name}")
-    except ModuleNotFoundError as error:
-        if name != "sweep":
-            raise
-        from tilewright.common.installation import install_extra
+    """A package of this one; see `_imported`."""
+    return _imported(f"{__name__}.{name}")
 
-        raise ModuleNotFoundError(f"{error.name} is missing: {install_extra(name)}", name=error.name) from None
+
+def _imported(module: str) -> Any:
+    """A module. Raises ModuleNotFoundError, with the command that brings it, where it needs one that is missing."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        from tilewright.common.installation import told
+
+        raise (told(error) or error) from None
 
 
 def __dir__() -> list[str]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from calibration.energy.netlist import Netlist
 from tilewright import isa
-from tilewright.common.native import shared_library
+from tilewright.common.native import Library, shared_library
 from tilewright.hw.sim import device
 from tilewright.hw.sim.device import NO_LIMIT, RtlDevice, load_library
 from tilewright.isa.config import NpuConfig
@@ -78,9 +78,8 @@ class GateDevice(RtlDevice):
         self.events = []
         sources = [*_NATIVE.glob("*.h"), _HARNESS, *_INCLUDE.glob("*.h")]
         flags = ["-O3", "-march=native", "-Wall", f"-DTW_BUS_BYTES={config.bus_bytes}", f"-I{_NATIVE}", f"-I{_INCLUDE}"]
-        path = shared_library(
-            _HARNESS, flags, sources, group="simulator", name=f"gates{config.bus_bytes}", title="the gate simulator"
-        )
+        name = f"gates{config.bus_bytes}"
+        path = shared_library(Library(_HARNESS, flags, sources, "simulator", name, "the gate simulator"))
         self._library = load_library(path)
         ports = self._library.tw_gates_ports
         ports.restype = ctypes.c_char_p

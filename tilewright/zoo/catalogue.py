@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import onnx
 
 from tilewright import registry
+from tilewright.common.installation import require
 from tilewright.common.text import suggest
 from tilewright.zoo.cache import cached
 from tilewright.zoo.dense_prediction import autoencoder, segmentation
@@ -135,7 +136,7 @@ def build_quantized(
     Args:
         network: more parameters of the network, such as its own `activation`.
     """
-    import onnxruntime
+    onnxruntime = require("onnxruntime")
 
     model = build(name, cache=cache, **params, **(network or {}))
     options = {

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 
 from tilewright.common import temporary
+from tilewright.common.installation import require
 from tilewright.common.quiet import quiet
 
 Calibration = int | np.ndarray | Iterable[Mapping[str, np.ndarray]]
@@ -57,7 +58,7 @@ def quantize(
     `activation` is "int8" or "uint8". Batch norms are folded first. Nothing is left on disk.
     """
     # onnxruntime is slow to import and only the zoo needs it.
-    from onnxruntime import quantization
+    quantization = require("onnxruntime.quantization")
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     forms = {"qdq": quantization.QuantFormat.QDQ, "qoperator": quantization.QuantFormat.QOperator}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tilewright.common.native import Owner, shared_library
+from tilewright.common.native import Library, Owner, shared_library
 from tilewright.fpga.errors import FpgaError
 from tilewright.fpga.flows.netlist import Module, read_module
 from tilewright.fpga.flows.synthesis import NAME, NETLIST
@@ -36,8 +36,7 @@ RX, TX = "uart_0__rx__io", "uart_0__tx__io"
 @functools.cache
 def _library() -> ctypes.CDLL:
     flags = ("-O3", "-march=native", f"-I{_PINS}")
-    title = "the simulator of netlists"
-    path = shared_library(_SOURCES[0], flags, _SOURCES, group="rtl", name="netlist", title=title)
+    path = shared_library(Library(_SOURCES[0], flags, _SOURCES, "rtl", "netlist", "the simulator of netlists"))
     library = ctypes.CDLL(str(path))
     handle, size, number, u64 = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_uint64
     tables, counts = ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_int32)

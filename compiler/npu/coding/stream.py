@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tilewright.common.native import shared_library
+from tilewright.common.native import Library, shared_library
 from tilewright.compiler.npu.coding.table import CodeTable
 from tilewright.isa.codes import PART_BITS, QUEUE_BEATS, RESERVE, SLOT_BITS, START_ROUNDS, WORD_BITS, words_per_cycle
 from tilewright.isa.config import NpuConfig
@@ -38,12 +38,14 @@ def _library() -> ctypes.CDLL:
     Raises:
         BuildError: there is no C++ compiler.
     """
-    path = shared_library(
-        _SOURCE, ["-O3", "-Wall"], [_SOURCE], group="compiler", name="coding", title="the weight coder"
-    )
-    library = ctypes.CDLL(str(path))
+    library = ctypes.CDLL(str(shared_library(source())))
     library.tw_encode_stream.restype = ctypes.c_int64
     return library
+
+
+def source() -> Library:
+    """The library of the encoder."""
+    return Library(_SOURCE, ["-O3", "-Wall"], [_SOURCE], group="compiler", name="coding", title="the weight coder")
 
 
 def encode_stream(config: NpuConfig, loads: Sequence[CodeTable | np.ndarray]) -> Stream:

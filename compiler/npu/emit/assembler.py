@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tilewright.common.native import BuildError, shared_library
+from tilewright.common.native import BuildError, Library, shared_library
 from tilewright.compiler.npu.emit.structs import Assembler, Assembly
 from tilewright.isa.instructions import Engine
 
@@ -32,11 +32,7 @@ def library() -> ctypes.CDLL:
     Raises:
         BuildError: there is no C++ compiler, or the library does not match `structs.py`.
     """
-    path = shared_library(
-        _SOURCES / "assembler.cpp", ["-O2", "-Wall", f"-I{_INCLUDE}"],
-        [*_SOURCES.glob("*.h"), *_SOURCES.glob("*.cpp"), *_INCLUDE.glob("*.h")], group="compiler", name="assembler",
-        title="the assembler of the compiler",
-    )  # fmt: skip
+    path = shared_library(source())
     loaded = ctypes.CDLL(str(path))
     loaded.tw_assembly_size.restype = ctypes.c_uint64
     if loaded.tw_assembly_size() != ctypes.sizeof(Assembly):
@@ -45,6 +41,18 @@ def library() -> ctypes.CDLL:
         function.argtypes = [ctypes.POINTER(Assembly)]
         function.restype = ctypes.c_bool
     return loaded
+
+
+def source() -> Library:
+    """The library of the assembler."""
+    return Library(
+        _SOURCES / "assembler.cpp",
+        ["-O2", "-Wall", f"-I{_INCLUDE}"],
+        [*_SOURCES.glob("*.h"), *_SOURCES.glob("*.cpp"), *_INCLUDE.glob("*.h")],
+        group="compiler",
+        name="assembler",
+        title="the assembler of the compiler",
+    )
 
 
 def assemble(machine: Assembler, tape: np.ndarray) -> tuple[bytes, list[int]]:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tilewright.common import native
-from tilewright.common.native import BuildError, Owner, build_ahead, builds_told, shared_library
+from tilewright.common.native import BuildError, Library, Owner, build_ahead, builds_told, shared_library
 from tilewright.common.store import is_sealed, seal
 
 
 def library(source: Path) -> Path:
-    return shared_library(source, ["-O0"], [source], group="test", name="answer", title="the answer")
+    return shared_library(Library(source, ["-O0"], [source], "test", "answer", "the answer"))
 
 
 @pytest.mark.medium

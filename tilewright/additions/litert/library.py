@@ -7,7 +7,7 @@ import ctypes
 import functools
 from pathlib import Path
 
-from tilewright.common.native import BuildError, shared_library
+from tilewright.common.native import BuildError, Library, shared_library
 from tilewright.litert.bridge import Bridge, bridge
 
 _SOURCES = Path(__file__).resolve().parent / "native"
@@ -29,7 +29,12 @@ def litert_delegate() -> str:
 
 def build() -> Path:
     """The library, built if it is not there. Raises `BuildError`."""
-    return shared_library(
+    return shared_library(source())
+
+
+def source() -> Library:
+    """The delegate's library."""
+    return Library(
         _SOURCES / "delegate.cpp",
         ["-O2", "-fvisibility=hidden"],
         [*_SOURCES.glob("*.h"), *_SOURCES.glob("*.cpp")],

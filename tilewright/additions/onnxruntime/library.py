@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from tilewright.common.installation import import_root
-from tilewright.common.native import shared_library
+from tilewright.common.native import Library, shared_library, with_texts
 from tilewright.common.version import tilewright_version
 from tilewright.onnxruntime.wire import LINE
 
@@ -27,17 +27,19 @@ def onnxruntime_library() -> str:
     """
     release = tilewright_version().partition(" ")[2] or "0.0.0"  # onnxruntime wants numbers
     texts = {"TW_PYTHON": sys.executable, "TW_ROOT": str(import_root()), "TW_VERSION": release}
-    return str(
-        shared_library(
-            _SOURCES / "provider.cpp",
-            ["-O2", "-fvisibility=hidden", "-pthread", f"-DTW_LINE={LINE}",
-             *(f"-D{name}={json.dumps(text)}" for name, text in texts.items())],
-            [*_SOURCES.glob("*.h"), *_SOURCES.glob("*.cpp")],
-            group="onnxruntime",
-            name="provider",
-            title="the execution provider",
-        )
-    )  # fmt: skip
+    return str(with_texts(shared_library(source()), "onnxruntime", texts))
+
+
+def source() -> Library:
+    """The provider's library, without the texts of this Python."""
+    return Library(
+        _SOURCES / "provider.cpp",
+        ["-O2", "-fvisibility=hidden", "-pthread", f"-DTW_LINE={LINE}"],
+        [*_SOURCES.glob("*.h"), *_SOURCES.glob("*.cpp")],
+        group="onnxruntime",
+        name="provider",
+        title="the execution provider",
+    )
 
 
 @functools.cache

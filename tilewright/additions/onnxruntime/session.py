@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewright.common.installation import MissingPackageError, require
 from tilewright.errors import UsageError
 from tilewright.onnxruntime.library import onnxruntime_library, reports
 
@@ -88,7 +89,9 @@ def onnxruntime_report() -> str:
 
 def _onnxruntime() -> Any:
     try:
-        import onnxruntime as ort
+        ort = require("onnxruntime")
+    except MissingPackageError:
+        raise
     except ImportError as error:
         raise UsageError(f"onnxruntime cannot be imported: {error}") from None
     if not hasattr(ort, "register_execution_provider_library"):

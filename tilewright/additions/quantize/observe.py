@@ -16,6 +16,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.common import temporary
+from tilewright.common.installation import require
 from tilewright.compiler.onnx.onnx_graphs import reads_of
 from tilewright.errors import UsageError
 from tilewright.quantize.memory import trim_heap
@@ -47,7 +48,7 @@ def session(
     Raises:
         UsageError: onnxruntime cannot load the model.
     """
-    import onnxruntime
+    onnxruntime = require("onnxruntime")
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _ERROR_ONLY

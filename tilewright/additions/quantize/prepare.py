@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError, EncodeError
 from onnx import helper, numpy_helper
 
 from tilewright.common import temporary
+from tilewright.common.installation import require
 from tilewright.common.quiet import quiet
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.importer.onnx import import_onnx
@@ -216,7 +217,9 @@ def optimise(model: onnx.ModelProto) -> onnx.ModelProto:
 
     Raises:
         UsageError: onnxruntime cannot load the model.
+        MissingPackageError: onnxruntime is not installed.
     """
+    require("onnxruntime")
     with temporary.Folder(prefix="tilewright-quantize-") as folder:
         given, made = Path(folder) / "given.onnx", Path(folder) / "made.onnx"
         try:

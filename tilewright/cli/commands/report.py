@@ -7,8 +7,6 @@ from pathlib import Path
 import click
 
 from tilewright.cli import arguments, terminal
-from tilewright.common.installation import install_extra
-from tilewright.errors import UsageError
 
 
 @click.command(
@@ -46,12 +44,9 @@ def command(
 
     The page is one file that needs no network; each plot is written as PNG and SVG besides.
     """
-    try:  # here, because `report --help` works without the extra
-        from tilewright.sweep import load
-        from tilewright.sweep.report import write_report
-        from tilewright.sweep.table import check_suffix
-    except ModuleNotFoundError as error:
-        raise UsageError(f"{error.name} is missing: {install_extra('sweep')}") from None
+    from tilewright.sweep import load  # here, because `report --help` works without the extra
+    from tilewright.sweep.report import write_report
+    from tilewright.sweep.table import check_suffix
 
     for path in exports:
         check_suffix(path)

@@ -14,7 +14,6 @@ from rich.table import Table
 from tilewright import registry
 from tilewright.cli import arguments, terminal
 from tilewright.cli.group import MISMATCH
-from tilewright.common.installation import install_extra
 from tilewright.errors import UsageError
 from tilewright.measure.clock import show
 from tilewright.runtime.energy import meter
@@ -75,10 +74,8 @@ def command(
     SPACE is a TOML file: axes, constraints, search and objectives; see docs/sweeps.md. Every result is in
     DIR/sweep.sqlite as soon as it is known.
     """
-    try:  # here, because `sweep --help` works without the extra
-        from tilewright.sweep import read, run
-    except ModuleNotFoundError as error:
-        raise UsageError(f"{error.name} is missing: {install_extra('sweep')}") from None
+    from tilewright.sweep import read, run  # here, because `sweep --help` works without the extra
+
     terminal.prepare_json(json_path)
     if output.exists() and not output.is_dir():
         raise UsageError(f"{output} is not a folder")

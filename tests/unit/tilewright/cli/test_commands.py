@@ -16,7 +16,7 @@ from tests.common import needs
 from tests.common.waiting import HANG, wait_until
 from tilewright.cli import COMMANDS, cli, terminal
 from tilewright.cli.group import Cli
-from tilewright.common.native import shared_library
+from tilewright.common.native import Library, shared_library
 from tilewright.isa.assembler import assemble
 from tilewright.isa.config import PRESETS
 from tilewright.isa.encoding import to_bytes
@@ -376,7 +376,7 @@ def test_native_code_that_is_built_is_named(monkeypatch, capsys, tmp_path):
     source.write_text("int answer;\n")
     for shown in ("  0:00 building the answer, once\n", "  0:00 compiling\n"):
         with terminal.Working("compiling", every_seconds=0.01):
-            shared_library(source, ["-O0"], [source], group="test", name="answer", title="the answer")
+            shared_library(Library(source, ["-O0"], [source], "test", "answer", "the answer"))
             capsys.readouterr()
             wait_until(lambda shown=shown: capsys.readouterr().err.startswith(shown))
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "runtime.h"
+#include "texts.h"
 
 namespace tw {
 
@@ -61,7 +62,7 @@ class Contexts {
         attributes.add("embed_mode", options_.embed);
         attributes.add("ep_cache_context", content);
         attributes.add("source", PROVIDER);
-        attributes.add("ep_sdk_version", TW_VERSION);
+        attributes.add("ep_sdk_version", own_version());
         attributes.add("partition_name", name);
         std::vector<std::string> inputs = names(r_.list(r_.api.Node_GetNumInputs, r_.api.Node_GetInputs, fused));
         std::vector<std::string> outputs = names(r_.list(r_.api.Node_GetNumOutputs, r_.api.Node_GetOutputs, fused));

@@ -36,7 +36,7 @@ constexpr uint32_t API_VERSION = 23;
 // The version of providers' own spans in a session's profile; known to the provider where onnxruntime has it.
 constexpr uint32_t PROFILING_VERSION = 25;
 
-using Table = const void *const *;
+using Table = void *const *;
 
 struct OrtApiBase {
     Table (*GetApi)(uint32_t version);

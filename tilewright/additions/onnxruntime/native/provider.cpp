@@ -60,7 +60,7 @@ class Provider : public OrtEp {
                 return it->r_.guarded([&] { *made = new Profiler(it->r_, it->spans_); });
             };
         }
-        OrtEp::GetCompiledModelCompatibilityInfo = [](OrtEp *, const OrtGraph *) { return TW_VERSION; };
+        OrtEp::GetCompiledModelCompatibilityInfo = [](OrtEp *, const OrtGraph *) { return own_version(); };
     }
 
   private:
@@ -140,7 +140,7 @@ class Factory : public OrtEpFactory {
         GetName = [](const OrtEpFactory *) { return PROVIDER; };
         GetVendor = [](const OrtEpFactory *) { return "Tilewright"; };
         GetVendorId = [](const OrtEpFactory *) { return uint32_t(0); };
-        GetVersion = [](const OrtEpFactory *) { return TW_VERSION; };
+        GetVersion = [](const OrtEpFactory *) { return own_version(); };
         OrtEpFactory::GetSupportedDevices = [](OrtEpFactory *self, const OrtHardwareDevice *const *devices, size_t count,
                                                OrtEpDevice **found, size_t most, size_t *number) {
             auto *it = static_cast<Factory *>(self);
@@ -154,7 +154,7 @@ class Factory : public OrtEpFactory {
         OrtEpFactory::ReleaseEp = [](OrtEpFactory *, OrtEp *provider) { delete static_cast<Provider *>(provider); };
         OrtEpFactory::ValidateCompiledModelCompatibilityInfo = [](OrtEpFactory *, const OrtHardwareDevice *const *, size_t,
                                                                   const char *info, int *found) -> OrtStatus * {
-            *found = std::string(info) == TW_VERSION ? OPTIMAL : UNSUPPORTED;
+            *found = std::string(info) == own_version() ? OPTIMAL : UNSUPPORTED;
             return nullptr;
         };
         // Tensors stay in memory of the CPU.

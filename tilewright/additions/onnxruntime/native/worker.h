@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 
 #include "channel.h"
+#include "texts.h"
 
 extern char **environ;
 
@@ -30,7 +31,7 @@ class Worker {
         int error = spawn(ends[1]);
         ::close(ends[1]);
         if (error)
-            throw Failure{std::string("cannot start its compiler process ") + TW_PYTHON + ": " + std::strerror(error) +
+            throw Failure{std::string("cannot start its compiler process ") + python_path() + ": " + std::strerror(error) +
                           "; tilewright.onnxruntime_library() makes a library for another Python"};
         exchange([](Channel &line) {
             line.send(HELLO, {});
@@ -98,11 +99,11 @@ class Worker {
     int spawn(int end) {
         static const char code[] =
             "import sys; sys.path.insert(0, sys.argv[1]); from tilewright.onnxruntime.worker import main; main()";
-        const char *arguments[] = {TW_PYTHON, "-P", "-c", code, TW_ROOT, nullptr};
+        const char *arguments[] = {python_path(), "-P", "-c", code, import_root(), nullptr};
         posix_spawn_file_actions_t actions;
         posix_spawn_file_actions_init(&actions);
         posix_spawn_file_actions_adddup2(&actions, end, TW_LINE);
-        int error = ::posix_spawn(&process_, TW_PYTHON, &actions, nullptr, const_cast<char **>(arguments), environ);
+        int error = ::posix_spawn(&process_, python_path(), &actions, nullptr, const_cast<char **>(arguments), environ);
         posix_spawn_file_actions_destroy(&actions);
         return error;
     }
