@@ -13,8 +13,8 @@ import onnx
 from tilewright import zoo
 from tilewright.api.compilation import compile_program
 from tilewright.checking.onnxruntime_reference import Reference
-from tilewright.devices import Device
 from tilewright.isa.program import Program
+from tilewright.runtime.devices import Device
 
 #: Trained by examples/digits/train.py.
 DIGITS = Path(zoo.__file__).parent / "digits"
