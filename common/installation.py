@@ -68,14 +68,18 @@ def require(module: str) -> Any:
         raise (told(error) or error) from None
 
 
-def told(error: ModuleNotFoundError) -> MissingPackageError | None:
-    """The error that says how to install what was not found, if an extra brings it; else None."""
+def told(error: ModuleNotFoundError, extra: str = "") -> MissingPackageError | None:
+    """The error that says how to install what was not found, if an extra brings it; else None.
+
+    Args:
+        extra: the extra that brings this package and others that would be missed next.
+    """
     package = (error.name or "").partition(".")[0]
-    if isinstance(error, MissingPackageError):
+    if isinstance(error, MissingPackageError) and not extra:
         return error
     if package not in EXTRA_OF:
         return None
-    text = f"{package.replace('_', '-')} is not installed: {install_extra(EXTRA_OF[package])}"
+    text = f"{package.replace('_', '-')} is not installed: {install_extra(extra or EXTRA_OF[package])}"
     return MissingPackageError(text, name=package)
 
 

@@ -117,7 +117,8 @@ def _imported(module: str) -> Any:
     except ModuleNotFoundError as error:
         from tilewright.common.installation import told
 
-        raise (told(error) or error) from None
+        extra = "sweep" if module == f"{__name__}.sweep" else ""
+        raise (told(error, extra) or error) from None
 
 
 def __dir__() -> list[str]:

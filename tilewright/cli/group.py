@@ -163,12 +163,16 @@ class Cli(Group):
         except Exception as error:
             if debug:
                 traceback.print_exc()
-            if isinstance(error, ModuleNotFoundError) and (missing := told(error)):
+            if isinstance(error, ModuleNotFoundError) and (missing := told(error, _EXTRAS.get(given[0], ""))):
                 return fail(str(missing), MISTAKE)
             where = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{os.path.basename(where.filename)}:{where.lineno}"
             hint = "" if debug else " (set TILEWRIGHT_DEBUG=1 for the traceback)"
             return fail(f"internal fault: {type(error).__name__} at {place}: {error}{hint}", FAULT)
+
+
+#: The extra of a command that needs several packages which compiling and simulating do not.
+_EXTRAS = {"fpga": "fpga", "sweep": "sweep", "report": "sweep"}
 
 
 def json_on_stdout(arguments: Sequence[str]) -> bool:

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from tilewright import registry
+from tilewright.common.installation import told
 from tilewright.common.text import suggest
 from tilewright.errors import UsageError
 from tilewright.isa import device as isa_device
@@ -20,8 +21,14 @@ def _imported(module: str, name: str) -> Any:
 
     Imported when a device of the kind is opened: grpc, the serial port and Amaranth take 0.1 to 0.2 s each and are not
     installed everywhere.
+
+    Raises:
+        MissingPackageError: with the command that brings it.
     """
-    return getattr(import_module(module), name)
+    try:
+        return getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        raise (told(error) or error) from None
 
 
 def _simulator(module: str, name: str) -> Callable[..., isa_device.Device]:
@@ -65,7 +72,8 @@ def find(name: str) -> tuple[Backend, str]:
 def _why_not(name: str, stem: str, found: Backend | None, addressed: bool) -> str:
     """The error text for a device name that has no backend here."""
     if found is not None and not found.available:
-        return f"device {name!r} needs the Python module {found.module.partition('.')[0]}, which is not installed"
+        package = found.module.partition(".")[0]
+        return f"device {name!r}: {told(ModuleNotFoundError(name=package)) or f'{package} is not installed'}"
     if found is not None and found.scheme:
         variable = f"TILEWRIGHT_{stem.upper()}"
         return f"device {name!r} says no address: give {stem}://ADDRESS (ADDRESS is {found.address}), or set {variable}"

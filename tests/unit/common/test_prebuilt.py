@@ -1,0 +1,97 @@
+"""Libraries that come with a wheel: taken where they fit the sources, the C library and the processor."""
+
+import ctypes
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.common import needs
+from tests.common.paths import ROOT
+from tilewright.common import prebuilt
+from tilewright.common.native import BuildError, Library, shared_library
+from tilewright.simulator import native
+
+LEVEL_3 = frozenset(["avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "sse"])
+LEVEL_4 = LEVEL_3 | frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512_vnni"])
+
+
+def test_levels() -> None:
+    assert prebuilt.levels("x86_64", "glibc 2.36", LEVEL_4) == ["x86-64-v4", "x86-64-v3", "x86-64"]
+    assert prebuilt.levels("x86_64", "glibc 2.17", LEVEL_4 - {"avx512_vnni"}) == ["x86-64-v3", "x86-64"]
+    assert prebuilt.levels("x86_64", "glibc 2.36.1", frozenset()) == ["x86-64"]
+    for machine, libc in (("x86_64", "glibc 2.16"), ("x86_64", ""), ("aarch64", "glibc 2.36"), ("x86_64", "musl 1.2")):
+        assert prebuilt.levels(machine, libc, LEVEL_4) == []
+
+
+def test_this_processor_is_read() -> None:
+    if "x86" not in os.uname().machine:
+        needs.skip(needs.X86)
+    assert "sse2" in prebuilt._flags()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder for libraries, with two levels that this machine is said to run, and no compiler."""
+    monkeypatch.setattr(prebuilt, "_folders", lambda: [tmp_path / "best", tmp_path / "any"])
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    for level in ("best", "any"):
+        (tmp_path / level).mkdir()
+    return tmp_path
+
+
+def test_the_best_that_fits_the_sources_is_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = folder / "answer.cpp"
+    source.write_text("int answer;\n")
+
+    def library(*flags: str) -> Library:
+        return Library(source, ["-O2", *flags], [source], "test", "answer", "the answer")
+
+    name = library().portable_file()
+    assert name == library("-I/anywhere", "-march=native").portable_file(), "the same on every machine"
+    assert name != library("-DSIZE=4").portable_file()
+    with pytest.raises(BuildError, match="no C\\+\\+ compiler"):
+        shared_library(library())
+    (folder / "any" / name).touch()
+    assert shared_library(library()) == folder / "any" / name
+    (folder / "best" / name).touch()
+    assert shared_library(library()) == folder / "best" / name
+    source.write_text("int other;\n")
+    with pytest.raises(BuildError, match="no C\\+\\+ compiler"):
+        shared_library(library())
+    source.write_text("int answer;\n")
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(BuildError, match="no-such-compiler"):  # who names one wants it
+        shared_library(library())
+
+
+def test_names_do_not_depend_on_the_folder_of_the_checkout() -> None:
+    """What a release builds in a copy of the sources is found where the wheel is unpacked."""
+    library = native.source(8, 16)
+    moved = Library(library.main, [f.replace(str(ROOT), "/elsewhere") for f in library.flags], library.sources,
+                    library.group, library.name, library.title)  # fmt: skip
+    assert library.portable_file() == moved.portable_file() and moved.flags != library.flags
+    assert native.source(16, 8).portable_file() != library.portable_file()
+
+
+@pytest.mark.long
+def test_the_script_of_a_release(tmp_path: Path) -> None:
+    """It builds a library that loads here, and needs no newer C library than the wheel's name says."""
+    spec = importlib.util.spec_from_file_location("prebuilt_script", ROOT / ".ci" / "prebuilt.py")
+    assert spec is not None and spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    chosen = [(level, library) for level, library in script.tasks() if library.name in ("coding", "functional-4x4")]
+    assert [level for level, _ in chosen] == ["x86-64", "x86-64-v3", "x86-64-v4"]
+    for level, library in chosen[:2]:
+        path = script.build(tmp_path, level, library)
+        assert path == tmp_path / "common" / "prebuilt" / level / library.portable_file()
+        assert b"GLIBC_2." in path.read_bytes()
+        newer = [f"GLIBC_2.{n}".encode() for n in range(prebuilt.GLIBC[1] + 1, 60)]
+        assert not any(version + b"\0" in path.read_bytes() for version in newer)
+        if level in prebuilt.levels(os.uname().machine, os.confstr("CS_GNU_LIBC_VERSION") or "", prebuilt._flags()):
+            assert ctypes.CDLL(str(path))
+    assert {p.parts[-2] for p in tmp_path.rglob("*.so")} <= set(prebuilt.LEVELS)
