@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from tilewright.common.native import Library
 
 _TARGET = "x86_64-linux-gnu.2.17"
-#: By level: what clang is told. By `-mcpu` Zig would build its C++ library anew for each.
-_FLAGS = {
+_LEVEL_2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16", "sahf")
+_LEVEL_3 = (*_LEVEL_2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
+#: By level: the features that clang may use. With `-mcpu` Zig would build its C++ library anew for each level.
+_FEATURES = {
     "x86-64": (),
-    "x86-64-v3": ("-target-cpu", "x86-64-v3"),
-    "x86-64-v4": ("-target-cpu", "x86-64-v4", "-target-feature", "+avx512vnni"),
+    "x86-64-v3": _LEVEL_3,
+    "x86-64-v4": (*_LEVEL_3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512vnni"),
 }
 _SIZES = (4, 8, 16, 32, 64)
 
@@ -66,7 +68,7 @@ def build(root: Path, level: str, library: Library) -> Path:
     path = root / "common" / "prebuilt" / level / library.portable_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     arguments = [argument for argument in library.command() if argument != "-march=native"]
-    arguments += [word for flag in _FLAGS[level] for word in ("-Xclang", flag)]
+    arguments += [w for name in _FEATURES[level] for w in ("-Xclang", "-target-feature", "-Xclang", f"+{name}")]
     done = subprocess.run(
         [sys.executable, "-m", "ziglang", "c++", "-target", _TARGET, "-s", "-Wno-psabi", f"-ffile-prefix-map={root}=.",
          *arguments, "-o", str(path)],

@@ -67,7 +67,7 @@ int Machine::gemm_group(const int64_t *act, const PackedTile *wgt, const int64_t
     return P;
 }
 
-#if defined(__AVX512VNNI__) && !defined(TW_NO_VNNI) && TW_BLOCK_IN == 16 && TW_BLOCK_OUT == 16
+#if defined(TW_VNNI) && TW_BLOCK_IN == 16 && TW_BLOCK_OUT == 16
 constexpr bool UNPACKED = true;
 
 // ACC row `acc` from ACT elements `act` and the tiles from `tile` on as WGT has them: four outputs in a vector, all inputs

@@ -20,6 +20,7 @@ constexpr int BI = TW_BLOCK_IN, BO = TW_BLOCK_OUT;
 // shifted_in(x): the oldest operand of the group leaves, x enters lowest; store; +; dot(a, w): this + a . w.
 
 #if defined(__AVX512VNNI__) && defined(__AVX512VL__) && defined(__AVX512BW__) && !defined(TW_NO_VNNI)
+#define TW_VNNI 1
 using act_t = uint8_t;
 using wgt_t = int8_t;
 constexpr int GROUP = 4, MAX_LANES = 16, ACCUMULATORS = 16, WEIGHT_VECTORS = 8;
@@ -157,7 +158,7 @@ inline void pack(PackedTile &tile, const int8_t *source) {
     constexpr int G = BI / GROUP, W = lanes_of(BO);
     for (int o = 0; o < BO; o += 4) {
         int g = 0;
-#if defined(__AVX512VNNI__) && !defined(TW_NO_VNNI)
+#if defined(TW_VNNI)
         for (; g + 4 <= G; g += 4) {  // transposes 4 x 4 groups
             __m128i r[4];
             for (int k = 0; k < 4; k++) r[k] = _mm_loadu_si128((const __m128i *)(source + (o + k) * BI + g * GROUP));

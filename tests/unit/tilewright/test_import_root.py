@@ -56,6 +56,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if name.split("/")[0] in (*PARTS, "tilewright", "pyproject.toml", "README.md", "LICENSE"):
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, source / name, follow_symlinks=False)
+    prebuilt = source / "common" / "prebuilt" / "x86-64"  # as .ci/prebuilt.py has it
+    prebuilt.mkdir(parents=True)
+    (prebuilt / "library.so").touch()
     build = "from setuptools import build_meta; build_meta.build_wheel('dist')"
     done = subprocess.run([sys.executable, "-c", build], cwd=source, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -69,6 +72,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_one_top_level_package(site: Path) -> None:
     assert [path.name for path in sorted(site.iterdir()) if not path.name.endswith(".dist-info")] == ["tilewright"]
     assert all((site / "tilewright" / part).is_dir() for part in (*PARTS, *ADDITIONS))
+
+
+@pytest.mark.medium
+def test_data_files(site: Path) -> None:
+    """Native libraries that were built ahead, and the network of `tilewright demo`."""
+    assert (site / "tilewright" / "common" / "prebuilt" / "x86-64" / "library.so").is_file()
+    digits = site / "tilewright" / "zoo" / "digits"
+    assert {path.name for path in digits.iterdir()} == {"digits_float.onnx", "digits_int8.onnx", "digits_test.npz"}
 
 
 @pytest.mark.slow
