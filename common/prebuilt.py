@@ -26,7 +26,7 @@ LEVELS = {
 
 def find(file: str) -> Path | None:
     """The library of this name, made of the sources that are here, that is the best for this processor; else None."""
-    return next((path for folder in _folders() if (path := folder / file).is_file()), None)
+    return next((path for folder in folders() if (path := folder / file).is_file()), None)
 
 
 def levels(machine: str, libc: str, flags: frozenset[str]) -> list[str]:
@@ -44,7 +44,7 @@ def levels(machine: str, libc: str, flags: frozenset[str]) -> list[str]:
 
 
 @functools.cache
-def _folders() -> list[Path]:
+def folders() -> list[Path]:
     """The folders of this machine that are there."""
     if not FOLDER.is_dir() or sys.platform != "linux":
         return []
@@ -56,7 +56,7 @@ def _folders() -> list[Path]:
 
 
 def _flags() -> frozenset[str]:
-    """What the first processor of /proc/cpuinfo can do."""
+    """The flags of the first processor in /proc/cpuinfo."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as processors:
             for line in processors:

