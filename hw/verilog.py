@@ -16,6 +16,7 @@ from pathlib import Path
 from amaranth.back import rtlil, verilog
 from amaranth.lib.wiring import Component, Out
 
+from tilewright.hw import packaging
 from tilewright.hw.connections import design
 from tilewright.hw.interfaces import flat_ports
 from tilewright.hw.npu import Npu
@@ -24,6 +25,8 @@ from tilewright.isa.instructions import Memory
 from tilewright.isa.registers import REGISTERS
 
 TOP = "npu"
+#: Registers and instructions in C, as the C driver uses them.
+C_HEADER = Path(__file__).resolve().parent.parent / "isa" / "include" / "tilewright_isa.h"
 LINT_FILE = "lint.vlt"
 
 
@@ -220,6 +223,12 @@ def readme(config: NpuConfig, text: str | None = None) -> str:
         f"tilewright run MODEL --config {config.name if config in PRESETS.values() else 'FILE'} --backend rtl",
         "```",
         "",
+        "## In other projects",
+        "",
+        f"`{packaging.CORE_FILE}` is a core of FuseSoC with targets `lint` and `synth`, `{packaging.LIST_FILE}` what",
+        f"`verilator -f` reads. `{packaging.REGISTERS_FILE}` has the registers as SystemRDL, from which `peakrdl`",
+        f"makes IP-XACT or HTML; `{C_HEADER.name}` is the header of the C driver.",
+        "",
         "## Lint",
         "",
         "```",
@@ -251,12 +260,20 @@ def file_name(config: NpuConfig) -> str:
 
 def files(config: NpuConfig) -> dict[str, str]:
     """Returns the text of every file by name, the Verilog first."""
-    text = convert(config)
-    return {file_name(config): text, "README.md": readme(config, text), LINT_FILE: lint_rules()}
+    text, source = convert(config), file_name(config)
+    return {
+        source: text,
+        "README.md": readme(config, text),
+        LINT_FILE: lint_rules(),
+        packaging.CORE_FILE: packaging.core(config, TOP, source, LINT_FILE),
+        packaging.LIST_FILE: packaging.file_list(source, LINT_FILE),
+        packaging.REGISTERS_FILE: packaging.system_rdl(),
+        C_HEADER.name: C_HEADER.read_text(encoding="utf-8"),
+    }
 
 
 def write_verilog(config: NpuConfig, directory: str | Path) -> Path:
-    """Writes `npu_<config>.v`, `README.md` and `lint.vlt` into `directory` (made if missing). Returns the Verilog."""
+    """Writes the files of `files` into `directory` (made if missing). Returns the Verilog."""
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     made = files(config)

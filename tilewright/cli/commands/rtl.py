@@ -26,8 +26,9 @@ from tilewright.store.files import write_files
 def command(output: Path, config: str | None, json_path: str | None) -> None:
     """Write the NPU as Verilog: one file, its README and its lint rules.
 
-    The README lists ports, registers, memories and modules, and says how to simulate. The same configuration (`base`
-    unless another is given) gives the same bytes every time.
+    A FuseSoC core, the registers as SystemRDL and the C header lie beside it. The README lists ports, registers,
+    memories and modules, and says how to simulate. The same configuration (`base` unless another is given) gives the
+    same bytes every time.
     """
     chosen = NpuConfig.load(config or "base")
     if output.exists() and not output.is_dir():
