@@ -17,6 +17,7 @@ from typing import Any
 from tilewright.common import store
 from tilewright.common.rtl_sources import RTL_FOLDERS
 from tilewright.fpga.bare.kept import cache_file, read_json, tool_version, write_json
+from tilewright.fpga.errors import FpgaError
 from tilewright.isa.config import NpuConfig
 
 TOP = "npu"
@@ -55,7 +56,10 @@ def digest(config: NpuConfig) -> str:
 
 def known_digest(config: NpuConfig) -> str | None:
     """Digest of a configuration's design if it was elaborated before with these sources, else None."""
-    found = read_json(_kept(config))
+    try:
+        found = read_json(_kept(config))
+    except FpgaError:  # without Amaranth none was
+        return None
     return found["digest"] if found else None
 
 

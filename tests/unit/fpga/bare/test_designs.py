@@ -15,6 +15,7 @@ import pytest
 from tests.common.paths import ROOT
 from tilewright.fpga import area, fmax
 from tilewright.fpga.bare import designs
+from tilewright.fpga.errors import FpgaError
 from tilewright.isa.config import PRESETS
 
 NANO, TINY = PRESETS["nano"], PRESETS["tiny"]
@@ -121,3 +122,14 @@ def test_designs_decide_not_sources(edit: Callable[[Path], None], fresh: bool, t
     file, sources, digest = done.stdout.split()
     assert Path(file).is_relative_to(tmp_path) and sources != designs.sources_digest()
     assert (digest == designs.digest(NANO)) is fresh
+
+
+def test_without_amaranth_no_design_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Energy and area are estimated all the same, with models whose designs nobody can compare."""
+
+    def missing(package: str) -> str:
+        raise FpgaError(f"{package} is not installed")
+
+    monkeypatch.setattr(designs, "tool_version", missing)
+    assert designs.known_digest(TINY) is None
+    assert designs.changed([(TINY, "0" * 64)]) is None
