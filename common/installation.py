@@ -43,6 +43,8 @@ EXTRA_OF = {
     "onnxruntime": "check",
     "onnxscript": "torch",
     "optuna": "sweep",
+    "pandas": "tables",
+    "pyarrow": "tables",
     "pythondata_cpu_vexriscv": "standalone",
     "scipy": "sweep",
     "simpleeval": "sweep",
