@@ -183,7 +183,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(tw, "import_module", missing)
     monkeypatch.delattr(tw, "sweep", raising=False)
-    with pytest.raises(ModuleNotFoundError, match=r"dask is missing: .*pip install .*sweep"):
+    with pytest.raises(ModuleNotFoundError, match=r"dask is not installed: .*pip install .*sweep"):
         tw.sweep("space.toml", "out")
 
 
