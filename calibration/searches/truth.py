@@ -85,7 +85,7 @@ class Truth:
         return parse_space(self.table | {"search": search})
 
     def result(self, point: str, network: str, rung: str) -> dict[str, Any]:
-        """What a worker returns for a network on a point."""
+        """Returns the result of a worker for a network on a point."""
         row = self._results[point, network]
         if rung != FULL:
             return {"cycles": row[rung], "dram_bytes": row["least_bytes"]}

@@ -9,10 +9,9 @@ from tilewright.sweep.database import Database
 from tilewright.sweep.expressions import SpaceError
 from tilewright.sweep.networks import DEFAULT_NETWORKS, Network, network_name, resolve
 from tilewright.sweep.outcome import Outcome
-from tilewright.sweep.runner import run
 from tilewright.sweep.space import Point, Space, load_space
 from tilewright.sweep.table import Table, load
-from tilewright.sweep.whole import read, sweep
+from tilewright.sweep.whole import read, run, sweep
 
 __all__ = [
     "DEFAULT_NETWORKS",

@@ -163,7 +163,7 @@ class Database:
         self._insert("inside", {"key": key, "record": record})
 
     def insides(self, sweep: str) -> dict[str, object]:
-        """What `keep_inside` kept for the points of a sweep, by key of the result."""
+        """Returns the records of `keep_inside` for the points of a sweep, by key of the result."""
         query = (
             "select inside.key, record from inside join result using (key) "
             "where point in (select point from sweep_point where sweep = ?)"

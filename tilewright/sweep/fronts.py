@@ -58,7 +58,7 @@ def _by_volume(rows: list[Row], count: int) -> list[int]:
     taken: list[int] = []
 
     def added(n: int) -> float:
-        """What a row wins and none of those taken does."""
+        """Returns the volume that a row adds to those taken."""
         others = list({tuple(map(max, rows[n], rows[m])) for m in taken})
         return hypervolume([rows[n]], low, high) - hypervolume((others[m] for m in pareto_front(others)), low, high)
 

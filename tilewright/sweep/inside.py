@@ -76,7 +76,7 @@ class Inside:
 
 
 def record(found: Explanation) -> bytes:
-    """Returns what a database keeps of a run, compressed; `read` reads it."""
+    """Returns the compressed record of a run for the database; `read` reads it."""
     numbers = [
         [*(getattr(row.layer, key) for key in _LAYER), *(getattr(row, key) for key in _ROW),
          found.active_cycles(row), *(row.losses[key] for key in LOSSES)]

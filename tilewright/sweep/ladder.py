@@ -101,7 +101,7 @@ class Ladder:
         return next((c for c in self.constraints if c.violation(values)), None)
 
     def sketch(self, candidate: Candidate, found: dict[str, dict[str, Any]]) -> Evaluation:
-        """Returns what a search is told of a candidate by results on a rung, by name of the network. Raises
+        """Returns a candidate's values for a search, from results on a rung by name of the network. Raises
         `SpaceError` where expressions have no value."""
         candidate.learn(found)
         values = self.metrics.before_results(candidate.point)

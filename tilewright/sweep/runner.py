@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from tilewright.common import native
-from tilewright.common.options import collect, keywords
 from tilewright.fpga.bare import designs
 from tilewright.isa.config import ConfigError
 from tilewright.sweep.database import Database, key_of
 from tilewright.sweep.dispatch import Dispatcher, Task
 from tilewright.sweep.expressions import SpaceError
-from tilewright.sweep.fronts import pareto_front
 from tilewright.sweep.ladder import FULL, Candidate, Ladder, why_not
 from tilewright.sweep.metrics import Metrics
 from tilewright.sweep.networks import Network
 from tilewright.sweep.options import SweepOptions
-from tilewright.sweep.outcome import Outcome, Progress
+from tilewright.sweep.outcome import Progress
 from tilewright.sweep.rungs import RUNGS
-from tilewright.sweep.search import Assignment, Evaluation, Sketch, planned, search
+from tilewright.sweep.search import Assignment, Evaluation, Sketch, planned
 from tilewright.sweep.space import Point, Space
-from tilewright.sweep.verification import verify
 from tilewright.sweep.worker import sources_digest
 
 
@@ -246,7 +241,7 @@ class Sweep:
         return rows, "; ".join(f"{names.get(row.get('network', ''), self.tool)}: {row['error']}" for row in failed)
 
     def _sketched(self, one: Candidate, rung: str) -> Evaluation:
-        """What a candidate comes to by a rung and those it was on. Raises `SpaceError` where something failed."""
+        """Returns the values of a candidate by this rung and earlier ones. Raises `SpaceError` where something failed."""
         rows, error = self._results(one, rung)
         if error:
             raise SpaceError(error)
@@ -292,40 +287,3 @@ class Sweep:
         if not broken and (self.best is None or one.row[0] < self.best):
             self.best = one.row[0]
         return not broken
-
-
-@keywords(SweepOptions)
-def run(space: Space, networks: list[Network], folder: str | Path, **options: Any) -> Outcome:
-    """Sweeps a space; what the folder's database has already is not computed again.
-
-    Args:
-        space: made for these networks.
-        networks: each is compiled for every point.
-        folder: of the database, made if missing.
-        options: fields of `SweepOptions`.
-
-    Raises:
-        UsageError: a mistake in the arguments, or the scheduler is gone for good; the database is valid.
-    """
-    chosen = collect(SweepOptions, options, "run")
-    folder = Path(folder)
-    models = {network.digest: network.content for network in networks}
-    with contextlib.ExitStack() as stack:
-        database = stack.enter_context(Database(folder))
-
-        def dispatcher() -> Dispatcher:
-            return Dispatcher(models, sweep.jobs, chosen.scheduler, folder / "workers.log")
-
-        sweep = Sweep(space, networks, database, dispatcher, chosen)
-        stack.callback(sweep.close)
-        search(space, sweep.evaluate, sweep.sketching)
-        verifications = verify(sweep, chosen.verify) if chosen.verify else []
-        database.end_sweep(sweep.id)
-        points = database.sweep_points(sweep.id)
-        done = [p for p in points if p["state"] == "done"]
-        rows = [tuple(p["metrics"][f"objective{n}"] for n in range(len(space.objectives))) for p in done]
-        front = sorted((done[n] for n in pareto_front(rows)), key=lambda p: p["metrics"]["objective0"])
-        return Outcome(
-            sweep.id, points, front, sweep.computed, sweep.reused, verifications, sweep.metrics.area_model,
-            sweep.metrics.clock_model, space, folder, sweep.unpruned,
-        )  # fmt: skip

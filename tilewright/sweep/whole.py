@@ -1,17 +1,23 @@
-"""`sweep`: a whole sweep by one call, from the file of a space and the names of networks."""
+"""Whole sweeps: `run` of a space and networks, and `sweep` from the file of a space and the names of networks."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tilewright.common.options import collect, keywords
+from tilewright.sweep.database import Database
+from tilewright.sweep.dispatch import Dispatcher
+from tilewright.sweep.fronts import pareto_front
 from tilewright.sweep.networks import DEFAULT_NETWORKS, Network, network_name, resolve
 from tilewright.sweep.options import SweepOptions
 from tilewright.sweep.outcome import Outcome
-from tilewright.sweep.runner import run
+from tilewright.sweep.runner import Sweep
+from tilewright.sweep.search import search
 from tilewright.sweep.space import Space, load_space
+from tilewright.sweep.verification import verify
 
 
 def read(
@@ -61,3 +67,40 @@ def sweep(
     collect(SweepOptions, options, "sweep")  # refuses what is unknown before networks are read
     loaded, found = read(space, networks, shapes=shapes, clock_mhz=clock_mhz, board=board)
     return run(loaded, found, output, **options)
+
+
+@keywords(SweepOptions)
+def run(space: Space, networks: list[Network], folder: str | Path, **options: Any) -> Outcome:
+    """Sweeps a space; what the folder's database has already is not computed again.
+
+    Args:
+        space: made for these networks.
+        networks: each is compiled for every point.
+        folder: of the database, made if missing.
+        options: fields of `SweepOptions`.
+
+    Raises:
+        UsageError: a mistake in the arguments, or the scheduler is gone for good; the database is valid.
+    """
+    chosen = collect(SweepOptions, options, "run")
+    folder = Path(folder)
+    models = {network.digest: network.content for network in networks}
+    with contextlib.ExitStack() as stack:
+        database = stack.enter_context(Database(folder))
+
+        def dispatcher() -> Dispatcher:
+            return Dispatcher(models, work.jobs, chosen.scheduler, folder / "workers.log")
+
+        work = Sweep(space, networks, database, dispatcher, chosen)
+        stack.callback(work.close)
+        search(space, work.evaluate, work.sketching)
+        verifications = verify(work, chosen.verify) if chosen.verify else []
+        database.end_sweep(work.id)
+        points = database.sweep_points(work.id)
+        done = [p for p in points if p["state"] == "done"]
+        rows = [tuple(p["metrics"][f"objective{n}"] for n in range(len(space.objectives))) for p in done]
+        front = sorted((done[n] for n in pareto_front(rows)), key=lambda p: p["metrics"]["objective0"])
+        return Outcome(
+            work.id, points, front, work.computed, work.reused, verifications, work.metrics.area_model,
+            work.metrics.clock_model, space, folder, work.unpruned,
+        )  # fmt: skip

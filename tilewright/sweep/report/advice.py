@@ -171,7 +171,7 @@ def _constraints(data: SweepData) -> list[str]:
 
 
 def axis_table(data: SweepData) -> dict[str, Any]:
-    """What each axis does from its first value to its last, all else equal: the strongest on the time first. Where no
+    """Returns the effect of each axis from its first value to its last, all else equal, the strongest first. Where no
     points differ in the axis only, by a fit over all of them, marked as such."""
     quantities: list[Quantity] = data.changing
     fits = {q.key: fitted(data, q.key) for q in quantities}

@@ -206,8 +206,9 @@ def _check(database: Database, space: Space, points: list[dict[str, Any]]) -> No
 
 
 def fitted(data: SweepData, key: str) -> dict[str, float]:
-    """What each varied axis does to a quantity from its first value to its last, by the power law that fits all points
-    best: for sweeps in which too few points differ in one axis only. Axes with values below 1 are left out."""
+    """Returns the effect of each varied axis on a quantity from its first value to its last, by the power law that
+    fits all points best: for sweeps in which too few points differ in one axis only. Axes with values below 1 are left
+    out."""
     axes = [axis for axis in data.varied if min(p["assignment"][axis] for p in data.points) >= 1]
     logs = np.log([[p["assignment"][axis] for axis in axes] for p in data.points]).reshape(len(data.points), len(axes))
     quantity = np.log([max(p["metrics"][key], 1e-12) for p in data.points])

@@ -25,7 +25,7 @@ _HIDDEN_STARTS = ("chip_microjoules_", "microjoules_", "utilization_")
 
 
 def page_data(data: SweepData, insides: Insides, chosen: Sequence[int]) -> dict[str, Any]:
-    """Returns what the script needs, for JSON: see `script.js`."""
+    """Returns the data of the page's script, `script.js`, for JSON."""
     keys = _keys(data)
     objectives = {f"objective{n}": o.text for n, o in enumerate(data.space.objectives)}
     kept = _with_layers(data, chosen)

@@ -102,7 +102,7 @@ def sweep_facts(data: SweepData) -> list[tuple[str, str]]:
 
 
 def _beyond(data: SweepData, model: str) -> str:
-    """How many points a model was not calibrated for."""
+    """Returns a sentence that counts the points for which a model was not calibrated."""
     count = sum(bool(beyond(data, p).get(model)) for p in data.points)
     return f"; {count} of {len(data.points)} points beyond its calibration" if count else ""
 

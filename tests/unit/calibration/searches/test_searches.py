@@ -30,7 +30,7 @@ def test_the_grid_finds_the_front_of_the_truth(truth: Truth) -> None:
 
 
 def test_the_search_reaches_the_truth_with_a_fifth_of_the_compilations(truth: Truth) -> None:
-    """At most a twentieth of all points, and a fifth of what NSGA-II compiles that knows nothing of the rungs."""
+    """A search compiles a twentieth of all points at most, and a fifth of those of NSGA-II without the rungs."""
     guided = [truth.searched(method="pareto", budget=60, seed=seed).reaching(SHARE) for seed in range(2)]
     alone = [truth.searched(method="pareto", budget=120, prune=False, seed=seed).reaching(SHARE) for seed in range(3)]
     most = max(count or len(truth.rows) for count in guided)

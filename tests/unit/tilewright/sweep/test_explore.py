@@ -79,7 +79,7 @@ def test_what_the_sweep_keeps_is_what_explain_says(folder: Path) -> None:
 
 
 def test_shares_of_the_engines(folder: Path) -> None:
-    """Beside a count cycle by cycle of the instructions that are underway."""
+    """Shares equal a count cycle by cycle of the instructions that are underway."""
     data, _ = read(folder)
     found = explained(data, 7)
     ops = found.program.ops()
@@ -109,7 +109,7 @@ def test_damaged_records(folder: Path) -> None:
 
 
 def test_a_result_of_an_older_version(folder: Path, tmp_path: Path) -> None:
-    """Without its layers, the two points that are looked into are compiled once and kept."""
+    """Two points without their layers are compiled once when they are looked into, and kept."""
     _, insides = read(folder)
     copy = tmp_path / FILE
     copy.write_bytes((folder / FILE).read_bytes())
@@ -160,7 +160,7 @@ def test_names_cannot_end_the_script(tmp_path: Path, folder: Path) -> None:
 
 
 def test_the_recommendation(folder: Path) -> None:
-    """By the definition: the least area within 5 % of the fewest cycles."""
+    """A point is recommended by its definition: the least area within 5 % of the fewest cycles."""
     data, insides = read(folder)
     done = {p["number"]: p["metrics"] for p in data.feasible}
     fewest = min(m["cycles"] for m in done.values())
@@ -215,7 +215,7 @@ def test_axes_by_their_effect(folder: Path) -> None:
 
 
 def test_axes_of_points_without_neighbours(folder: Path) -> None:
-    """Where no two points differ in one axis only, a power law that all points follow is found again."""
+    """A power law that all points follow is found again where no two points differ in one axis only."""
     data, _ = read(folder)
     chosen = [p for n, p in enumerate(data.points) if n in (0, 3, 4, 7, 9, 10)]
     for p in chosen:

@@ -84,7 +84,7 @@ def test_pareto_finds_more_of_the_front_than_chance() -> None:
 
 
 def converging(sampler: str, seed: int = 0, sketched: bool = True) -> list[Assignment]:
-    """What a sampler chooses whose sketches are right about the rows and wrong about the depth."""
+    """Returns the choices of a sampler whose sketches are right about the rows and wrong about the depth."""
     table = {"method": "pareto", "sampler": sampler, "budget": 40, "seed": seed}
     space = parse_space(TABLE | {"search": table})
     seen: list[Assignment] = []

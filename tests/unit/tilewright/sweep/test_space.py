@@ -53,7 +53,7 @@ def test_points_that_behave_equally_have_one_id() -> None:
 
 
 def test_an_axis_under_a_condition() -> None:
-    """Where the condition does not hold the field has one value, so there is one point; it may be about such fields."""
+    """A field whose condition does not hold has one value, so there is one point; it may be about such fields."""
     table: dict[str, Any] = {
         "base": "base",
         "axes": {
