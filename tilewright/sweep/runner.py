@@ -241,7 +241,7 @@ class Sweep:
         return rows, "; ".join(f"{names.get(row.get('network', ''), self.tool)}: {row['error']}" for row in failed)
 
     def _sketched(self, one: Candidate, rung: str) -> Evaluation:
-        """Returns the values of a candidate by this rung and earlier ones. Raises `SpaceError` where something failed."""
+        """Returns a candidate's values by this rung and earlier ones. Raises `SpaceError` where something failed."""
         rows, error = self._results(one, rung)
         if error:
             raise SpaceError(error)
