@@ -11,7 +11,7 @@ from tests.reference import quantized_ops
 from tilewright import zoo
 from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
 from tilewright.compiler.graph.ops.product import QMatMul
-from tilewright.compiler.npu.schedule.search import policies
+from tilewright.compiler.npu.schedule.search import MORE, policies
 from tilewright.compiler.options import CompileOptions
 from tilewright.compiler.pipeline import compile_graph
 from tilewright.isa.config import PRESETS
@@ -104,9 +104,9 @@ def test_fusion_saves_cycles_and_traffic(network: str, parameters: dict[str, obj
             assert np.array_equal(result.outputs[name], value)
 
 
-def test_policies_grow_with_effort() -> None:
-    assert [len(policies(e)) for e in range(4)] == sorted(len(policies(e)) for e in range(4))
-    assert 1 == len(policies(0)) < len(policies(1)) < len(policies(2)) < len(policies(3))
+def test_the_search_grows_with_effort() -> None:
+    assert 1 == len(policies(0)) < len(policies(1)) and list(MORE) == sorted(MORE)
+    assert MORE[1] == 0 < MORE[2] < MORE[3]
 
 
 def test_second_compile_is_found(empty_cache, monkeypatch) -> None:

@@ -330,7 +330,15 @@ class TestRtl:
         monkeypatch.setattr("tilewright.hw.verilog.convert", verilog_of)
         out = tmp_path / "rtl"
         found = json.loads(run("rtl", "--config", "tiny", "-o", out, "--json", "-").stdout)
-        assert sorted(p.name for p in out.iterdir()) == ["README.md", "lint.vlt", "npu_tiny.v"]
+        assert sorted(p.name for p in out.iterdir()) == [
+            "README.md",
+            "lint.vlt",
+            "npu.core",
+            "npu.f",
+            "npu.rdl",
+            "npu_tiny.v",
+            "tilewright_isa.h",
+        ]
         text = (out / "npu_tiny.v").read_text()
         assert found["top"] == "npu" and "module npu(" in text and found["lines"] == text.count("\n")
         assert {"name": "axi_wdata", "direction": "output", "bits": 32} in found["ports"]

@@ -79,7 +79,7 @@ def test_bytes(rows: int) -> None:
     x = np.random.default_rng(rows).integers(-128, 128, (CHANNELS, SIZE, SIZE)).astype(np.int8)
     for effort in (0, 1):
         layers = network()
-        schedule, _ = search(StepProblem(config, layers, {"y"}), effort)
+        schedule = search(StepProblem(config, layers, {"y"}), effort)
         assert np.array_equal(run(config, layers, schedule, x), expected(x))
 
 

@@ -32,34 +32,19 @@ def plain(step: StepProblem) -> Decisions:
     return decisions_of(Schedule.plain(step.layers))
 
 
-def settled(step: StepProblem, start: Decisions, move: Move) -> tuple[float, list[int]]:
-    """Returns the cost of the step after a move, and the bytes of the programs measured for it."""
-    bytes_measured: list[int] = []
-    usual = step.measure
-    assert usual is not None
-
-    def measure(config: NpuConfig, image: bytes, arena_bytes: int) -> float:
-        bytes_measured.append(len(image))
-        return usual(config, image, arena_bytes)
-
-    counted = step.measured_by(measure)
-    budget = Budget(counted.plans, 10**9, lambda done: None)
-    descent = Descent(counted, Found(start, cost_of(step, start)), Budgeted(counted, budget), gain=2.0)
-    descent.run([move])
-    assert descent.settle()
-    return descent.best.cost, bytes_measured
+def by_windows(step: StepProblem, before: Decisions, after: Decisions) -> float:
+    """Returns the cost of a step from that before, by measuring the windows in which it differs."""
+    found = windows(step, before, after)
+    return cost_of(step, before) + sum(cost_of(step, after, w) - cost_of(step, before, w) for w in found)
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize("layer", [0, 13, 27])
 def test_other_tiles_of_a_layer(step: StepProblem, plain: Decisions, layer: int) -> None:
     tile, _ = Neighbourhood(step).tiles(plain, layer)[-1]
-    cost, measured = settled(step, plain, Move("tile", layer, tile=tile))
-    assert cost != cost_of(step, plain)
-    assert cost == pytest.approx(cost_of(step, plain.tiled(layer, tile)), rel=0.01)
-    alone: list[int] = []
-    step.measured_by(lambda config, image, arena: alone.append(len(image)) or 1.0).cost(Schedule.plain(step.layers))
-    assert len(measured) == 2 and max(measured) < alone[0] / 3
+    after = plain.tiled(layer, tile)
+    assert by_windows(step, plain, after) == pytest.approx(cost_of(step, after), rel=0.01)
+    assert by_windows(step, plain, after) != cost_of(step, plain)
 
 
 @pytest.mark.medium
@@ -69,8 +54,28 @@ def test_units_that_begin_elsewhere(step: StepProblem, plain: Decisions) -> None
     after = plain.regrouped(joined.layer, joined.units)
     assert after is not None and after.units[6][0] == 2
     assert windows(step, plain, after) == windows(step, after, plain) == [Window(5, 9)]
-    cost, _ = settled(step, plain, joined)
-    assert cost == pytest.approx(cost_of(step, after), rel=0.01)
+    assert by_windows(step, plain, after) == pytest.approx(cost_of(step, after), rel=0.01)
+
+
+@pytest.mark.medium
+def test_a_move_is_measured_in_its_windows_alone(step: StepProblem, plain: Decisions) -> None:
+    measured: list[int] = []
+    usual = step.measure
+    assert usual is not None
+
+    def measure(config: NpuConfig, image: bytes, arena_bytes: int) -> float:
+        measured.append(len(image))
+        return usual(config, image, arena_bytes)
+
+    counted = step.measured_by(measure)
+    start = Found(plain, cost_of(counted, plain))
+    descent = Descent(counted, start, Budgeted(counted, Budget(counted.plans, 10**9, lambda done: None)), gain=2.0)
+    tile, _ = descent.near.tiles(plain, 13)[-1]
+    descent.run([Move("tile", 13, tile=tile)])
+    whole, *parts = measured
+    assert len(parts) == 2 and max(parts) < whole / 3
+    assert descent.settle() and descent.best == Found(plain.tiled(13, tile), cost_of(counted, plain.tiled(13, tile)))
+    assert descent.kinds == ["tile"]
 
 
 def test_windows_that_touch_are_one(step: StepProblem, plain: Decisions) -> None:
