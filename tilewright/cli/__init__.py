@@ -32,7 +32,7 @@ _CORE = {
     "bench": "Measure compile time and simulation speed on ResNet-18, next to onnxruntime on one thread.",
     "mlperf-tiny": "Measure the four MLPerf Tiny networks and compare their outputs with LiteRT.",
     "sweep": "Sweep the configurations of SPACE over some networks.",
-    "report": "Make a page of the sweep in DIR: a recommendation, points to explore and compare, effects of axes, tables.",
+    "report": "Make a page of the sweep in DIR: a recommendation, points to compare, effects of axes, tables.",
     "completion": "Print what makes SHELL complete commands, options and names of `tilewright`.",
 }
 

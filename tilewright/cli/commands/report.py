@@ -40,7 +40,7 @@ def command(
     exports: tuple[Path, ...],
     json_path: str | None,
 ) -> None:
-    """Make a page of the sweep in DIR: a recommendation, points to explore and compare, effects of axes, tables.
+    """Make a page of the sweep in DIR: a recommendation, points to compare, effects of axes, tables.
 
     The page is one file that needs no network; each plot is written as PNG and SVG besides.
     """
