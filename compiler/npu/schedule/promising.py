@@ -46,7 +46,7 @@ def tile_moves(search: Descent, least: int, most: int) -> Iterator[Move]:
     """
     problem, now = search.problem, search.now
     schedule = schedule_of(problem, now)
-    length = problem.measured(schedule).instructions
+    length = problem.measured(schedule).instructions if most else 0
     if not length:  # the machine stops the whole
         return
     count = min(most, max(least, _INSTRUCTIONS // (_WINDOW * length)))

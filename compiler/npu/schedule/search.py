@@ -27,7 +27,7 @@ from tilewright.isa.device import DeviceError
 #: from later.
 _CHANNELS_MARGIN = 0.99
 #: Instructions that may be measured for tiles, for tensors in ACT, for groups, and by effort for all other moves.
-INSTRUCTIONS = (400_000, 80_000, 80_000)
+INSTRUCTIONS = (400_000, 60_000, 80_000)
 MORE = (0, 0, 400_000, 4_000_000)
 #: Tilings of a layer that are measured, by effort: the least, and the most where a step has so few instructions that
 #: this many measure them in all layers.

@@ -1,4 +1,8 @@
-"""Windows: the layers in which two schedules of a step differ, and a unit on either side, whose costs differ too."""
+"""Windows: the layers in which two schedules of a step differ, and those beside them whose costs differ too.
+
+Beside other groups and tiles these are a unit on either side. Beside the layers of a tensor's life in ACT there are
+none: those before and behind find ACT as it was.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +25,8 @@ def windows(problem: StepProblem, one: Decisions, other: Decisions) -> list[Wind
     """Returns the windows in which two schedules differ, in order; none of them touch."""
     bounds = sorted({*one.starts()} & {*other.starts()})
     found: list[Window] = []
-    for first, end in sorted(_differences(problem, one, other)):
-        before, behind = bisect_right(bounds, first) - 2, bisect_left(bounds, end) + 1
+    for first, end, beside in sorted(_differences(problem, one, other)):
+        before, behind = bisect_right(bounds, first) - 1 - beside, bisect_left(bounds, end) + beside
         window = Window(bounds[max(0, before)], bounds[min(behind, len(bounds) - 1)])
         if found and window.first <= found[-1].end:
             window = Window(found[-1].first, max(found.pop().end, window.end))
@@ -30,11 +34,11 @@ def windows(problem: StepProblem, one: Decisions, other: Decisions) -> list[Wind
     return found
 
 
-def _differences(problem: StepProblem, one: Decisions, other: Decisions) -> Iterator[tuple[int, int]]:
-    """Yields layers (first, end) whose units, tilings or tensors in ACT are different."""
+def _differences(problem: StepProblem, one: Decisions, other: Decisions) -> Iterator[tuple[int, int, int]]:
+    """Yields layers (first, end) whose units, tilings or tensors in ACT are different, and the units beside them."""
     for at, (count, _) in {*zip(one.starts(), one.units)} ^ {*zip(other.starts(), other.units)}:
-        yield at, at + count
+        yield at, at + count, 1
     for layer, _ in {*one.tiles} ^ {*other.tiles}:
-        yield layer, layer + 1
+        yield layer, layer + 1, 1
     for first, _ in {*one.stays} ^ {*other.stays}:
-        yield first, problem.able[first].last + 1
+        yield first, problem.able[first].last + 1, 0

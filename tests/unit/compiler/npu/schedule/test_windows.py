@@ -90,5 +90,5 @@ def test_windows_that_touch_are_one(step: StepProblem, plain: Decisions) -> None
 def test_tensors_in_act_differ_in_all_layers_of_their_life(step: StepProblem, plain: Decisions) -> None:
     held = replace(plain, stays=((4, 0),))
     assert step.able[4].last == 5
-    assert windows(step, plain, held) == [Window(3, 7)]
-    assert windows(step, held, replace(plain, stays=((4, 8),))) == [Window(3, 7)]
+    assert windows(step, plain, held) == [Window(4, 6)]
+    assert windows(step, held, replace(plain, stays=((4, 8),))) == [Window(4, 6)]
