@@ -111,10 +111,11 @@ def _starts(
     starts = [Found(each, evaluator.cost(each)) for each in (found.default, known) if each is not None]
     yield from sorted(starts, key=lambda start: start.cost)
     near, failed = Neighbourhood(step), 0
-    while failed < _FAILURES:
+    while failed < _FAILURES and not evaluator.over:
         start, cost = found.best, found.cost
         for _ in range(_KICKS):
-            after = near.after(start, chance.choice([*near.moves(start)]))
+            moves = [*near.moves(start)]
+            after = near.after(start, chance.choice(moves)) if moves else None
             whole = math.inf if after is None else evaluator.cost(after)
             if after is not None and whole < math.inf:
                 start, cost = after, whole

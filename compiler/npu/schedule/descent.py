@@ -1,6 +1,6 @@
 """The descent: from a schedule to better ones, by moves that are measured and taken where they gain.
 
-A move is measured in the window of layers that it changes. What was taken is settled by the cost of the whole step.
+A move is measured in the window of layers that it changes. The cost of the whole step then settles what was taken.
 """
 
 from __future__ import annotations

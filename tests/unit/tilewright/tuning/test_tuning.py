@@ -14,6 +14,8 @@ from click.testing import CliRunner, Result
 
 import tilewright as tw
 from tests.common.paths import ROOT
+from tests.unit.compiler.npu.net import Net
+from tests.unit.compiler.npu.schedule.steps import step_of
 from tilewright.api.build import ModelSource, builder
 from tilewright.cli import cli
 from tilewright.compiler.errors import CompileError
@@ -23,7 +25,7 @@ from tilewright.compiler.npu.schedule.moves import Neighbourhood
 from tilewright.compiler.npu.schedule.problem import StepProblem
 from tilewright.compiler.npu.schedule.search import Policy, make_schedule
 from tilewright.errors import UsageError
-from tilewright.isa.config import NpuConfig
+from tilewright.isa.config import NpuConfig, preset
 from tilewright.isa.timing import MemoryTiming
 from tilewright.measure.explain import explain
 from tilewright.runtime.cost import program_cycles
@@ -107,6 +109,14 @@ def test_a_search_reports_exact_cycles(step: StepProblem) -> None:
     tuned = tune_step(step, 3.0, seed=2)
     assert tuned.cost < tuned.default_cost
     assert cost_of(step, tuned.best) == tuned.cost
+
+
+def test_a_step_without_a_choice_ends_at_once() -> None:
+    """A layer of one element has one tiling, and no other layer to run with."""
+    net = Net()
+    net.graph.outputs.append(net.conv(net.plane(4, 1), 4))
+    tuned = tune_step(step_of(net, preset("tiny")), 60.0)
+    assert tuned.best == tuned.default and tuned.cost == tuned.default_cost and not tuned.interrupted
 
 
 def test_later_compiles_use_the_log(log: Path) -> None:
