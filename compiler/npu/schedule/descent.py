@@ -111,6 +111,13 @@ class Descent:
         self.best, self.now = start, start.decisions
         self.taken: list[Move] = []
         self.kinds: list[str] = []
+        self._busy: dict[Decisions, tuple[int, int]] = {}
+
+    def busy_cycles(self) -> tuple[int, int]:
+        """Returns `StepProblem.busy_cycles` of the schedule at hand."""
+        if self.now not in self._busy:
+            self._busy[self.now] = self.problem.busy_cycles(schedule_of(self.problem, self.now))
+        return self._busy[self.now]
 
     def descend(self, batch: int = 1, report: Callable[[], None] = lambda: None) -> None:
         """Measures all moves in the order of the gain that a ranker expects, as long as one gains.

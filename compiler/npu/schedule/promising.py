@@ -64,8 +64,8 @@ def tile_moves(search: Descent, least: int, most: int) -> Iterator[Move]:
 
 def keep_moves(search: Descent) -> Iterator[Move]:
     """Yields moves that keep tensors in ACT which go through memory, where the bus has much to do."""
-    problem, now = search.problem, search.now
-    computing, moving = problem.busy_cycles(schedule_of(problem, now))
+    problem = search.problem
+    computing, moving = search.busy_cycles()
     if len(problem.layers) < 2 or moving < BUS * computing:
         return
     for stay in sorted(problem.able.values(), key=lambda stay: (stay.last - stay.first >= SHORT, -stay.view.nbytes)):
@@ -84,7 +84,7 @@ def group_moves(search: Descent, budget: Budget) -> Iterator[Move]:
         budget: instructions that may be measured.
     """
     problem, now, cost = search.problem, search.now, search.best.cost
-    if problem.busy_cycles(schedule_of(problem, now))[0] > BUSY * cost:
+    if search.busy_cycles()[0] > BUSY * cost:
         return
     groups = _Groups(problem, now, budget)
     alone = sum(groups.measure(candidate) for candidate in groups.scheduled if budget.left() > 0)

@@ -123,15 +123,14 @@ def _searched(problem: StepProblem, effort: int, progress: Callable[[float], Non
         lambda search, budget: keep_moves(search),
         group_moves,
     ]
-    search = Descent(problem, start, Budgeted(problem, budget(0)))
-    for part, source in enumerate(sources):
-        search.evaluator = Budgeted(problem, left := budget(part))
+    search = Descent(problem, start, Budgeted(problem, left := budget(0)))
+    for part, source in enumerate(sources, 1):
         search.run(source(search, left))
         search.settle()
-    if effort < 2 or search.best.cost == math.inf:
-        return search.best
-    search = Descent(problem, search.best, Budgeted(problem, budget(len(sources))), gain=1)
-    search.descend()
+        search.evaluator = Budgeted(problem, left := budget(part))
+    if effort > 1 and search.best.cost < math.inf:
+        search.gain = 1
+        search.descend()
     return search.best
 
 
