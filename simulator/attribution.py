@@ -84,6 +84,26 @@ class LayerLosses:
         return self.bound / self.cycles if self.cycles else 0.0
 
 
+class Attributed:
+    """Sums over the layers of a run.
+
+    Attributes:
+        rows: the layers.
+    """
+
+    rows: list[LayerLosses]
+
+    @property
+    def bound(self) -> int:
+        """The fewest cycles of the layers by any schedule."""
+        return sum(row.bound for row in self.rows)
+
+    @property
+    def losses(self) -> dict[str, int]:
+        """Cycles above the bound, by cause."""
+        return {key: sum(row.losses[key] for row in self.rows) for key in LOSSES}
+
+
 def fused_layers(layers: Iterable[Layer]) -> list[list[Layer]]:
     """Groups the NPU layers that were fused: they share the instructions counted with the first one."""
     groups: list[list[Layer]] = []

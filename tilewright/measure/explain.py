@@ -18,13 +18,13 @@ from tilewright.measure.ends import Ends, ends_of
 from tilewright.measure.latency import Latency, latency
 from tilewright.runtime.cost import run_npu_steps
 from tilewright.runtime.energy import Energy, EnergyModel, meter
-from tilewright.simulator.attribution import LOSSES, LayerLosses, attribute
+from tilewright.simulator.attribution import Attributed, LayerLosses, attribute
 from tilewright.simulator.blame import CAUSES
 from tilewright.simulator.cycle import CycleDevice, Trace
 
 
 @dataclass(repr=False)
-class Explanation(Shown):
+class Explanation(Attributed, Shown):
     """A run of a program on the cycle-level simulator, its cycles accounted for layer by layer.
 
     Attributes:
@@ -102,14 +102,6 @@ class Explanation(Shown):
     @property
     def cycles(self) -> int:
         return self.counters.cycles or 0
-
-    @property
-    def bound(self) -> int:
-        return sum(row.bound for row in self.rows)
-
-    @property
-    def losses(self) -> dict[str, int]:
-        return {key: sum(row.losses[key] for row in self.rows) for key in LOSSES}
 
     def active_cycles(self, row: LayerLosses) -> int:
         """Cycles in which an engine works for a layer, be it while other layers are computed: weights are loaded, and

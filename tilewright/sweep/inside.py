@@ -18,7 +18,7 @@ from tilewright.isa.instructions import Engine
 from tilewright.isa.program import Layer
 from tilewright.measure.explain import Explanation
 from tilewright.runtime.energy import Energy, EnergyModel, meter
-from tilewright.simulator.attribution import LOSSES, LayerLosses
+from tilewright.simulator.attribution import LOSSES, Attributed, LayerLosses
 from tilewright.simulator.cycle import Trace
 
 #: Engines whose work is kept, and the slots of equal length that a run is cut into for it.
@@ -34,7 +34,7 @@ _HEAD = 4
 
 
 @dataclass
-class Inside:
+class Inside(Attributed):
     """A run of a network on a machine, seen from the inside.
 
     Attributes:
@@ -56,15 +56,6 @@ class Inside:
     @property
     def cycles(self) -> int:
         return sum(row.cycles for row in self.rows)
-
-    @property
-    def bound(self) -> int:
-        return sum(row.bound for row in self.rows)
-
-    @property
-    def losses(self) -> dict[str, int]:
-        """Cycles above the bound, by cause."""
-        return {key: sum(row.losses[key] for row in self.rows) for key in LOSSES}
 
     def active_cycles(self, row: LayerLosses) -> int:
         """Cycles in which an engine works for a layer."""
