@@ -13,7 +13,6 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +118,8 @@ def packages_of(extra: str, known: Sequence[str] | None = None) -> Iterator[str]
         known: requirements with markers, as a wheel's metadata have them; by default those of Tilewright here.
     """
     if known is None:
+        from importlib.metadata import PackageNotFoundError, requires  # reads e-mail: needed for messages only
+
         try:
             known = requires(_NAME) or []
         except PackageNotFoundError:

@@ -68,9 +68,8 @@ class ModelSource:
                 raise UsageError("values of inputs can be fixed in ONNX models only")
             if self.states:
                 raise UsageError("states are named for ONNX models only: a TFLite model has variables")
-            from tilewright.compiler.importer.tflite import (
-                import_tflite,
-            )  # each importer with the package of its format
+            # each importer is imported with the package of its format
+            from tilewright.compiler.importer.tflite import import_tflite
 
             graph = import_tflite(self.model, shapes)
         else:

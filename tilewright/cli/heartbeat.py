@@ -41,7 +41,11 @@ class Heartbeat:
 
     def progress(self, text: str, done: float) -> None:
         """Sets what is being done, and the fraction that is done."""
-        self.text = f"{text}, {done:.0%}"
+        self.show(text, done, 1.0)
+
+    def show(self, text: str, done: float | None = None, total: float | None = None) -> None:
+        """Sets what is being done, and how much of a total is done."""
+        self.text = f"{text}, {done / total:.0%}" if done is not None and total else text
 
     def write_line(self) -> None:
         """Writes the line now; the next one comes in `every_seconds`."""

@@ -7,27 +7,29 @@ import json
 import math
 import os
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from tilewright.cli.heartbeat import EVERY_SECONDS, Heartbeat
+from tilewright.cli.progress_line import AFTER_SECONDS, ProgressLine
 from tilewright.common.native import builds_told
 from tilewright.errors import UsageError
 from tilewright.store.files import check_writable, write_text
 
-PROGRESS_AFTER_SECONDS = 2.0
+if TYPE_CHECKING:
+    from rich.console import Console
+
 _PIPED_WIDTH = 160  # columns
 
 
 def table_console() -> Console:
     """Console for results, on standard output."""
+    from rich.console import Console  # commands that print no table need not wait for it
+
     console = Console(highlight=False, markup=False, soft_wrap=False)
     return console if console.is_terminal else Console(highlight=False, markup=False, width=_PIPED_WIDTH)
 
@@ -44,40 +46,20 @@ class Working:
     """
 
     def __init__(self, text: str, *, log: bool = False, every_seconds: float = EVERY_SECONDS) -> None:
-        console = Console(stderr=True)
-        self._heart = None if console.is_terminal else Heartbeat(text, every_seconds)
+        self._line = ProgressLine(text) if sys.stderr and sys.stderr.isatty() else Heartbeat(text, every_seconds)
         self._log = log
         self._stage = text
         self._start = time.monotonic()
-        columns = (
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-        )
-        self._progress = Progress(*columns, console=console, transient=True)
-        self._task: TaskID = self._progress.add_task(text, total=None)
-        self._timer = threading.Timer(PROGRESS_AFTER_SECONDS, self._progress.start) if console.is_terminal else None
-        self._builds = builds_told(lambda title: self._show(f"building {title}, once"))
+        self._builds = builds_told(lambda title: self._line.show(f"building {title}, once"))
 
     def __enter__(self) -> Self:
-        if self._timer is not None:
-            self._timer.daemon = True
-            self._timer.start()
-        if self._heart is not None:
-            self._heart.__enter__()
+        self._line.__enter__()
         self._builds.__enter__()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._builds.__exit__(None, None, None)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer.join()
-            self._progress.stop()
-        if self._heart is not None:
-            self._heart.__exit__(*exception)
+        self._line.__exit__(*exception)
 
     @property
     def seconds(self) -> float:
@@ -91,7 +73,7 @@ class Working:
     def estimate(self, text: str, done: float) -> None:
         """Updates text and fraction, with the time that is left at the speed so far."""
         passed = self.seconds
-        if 0.1 < done < 1 and passed > PROGRESS_AFTER_SECONDS:
+        if 0.1 < done < 1 and passed > AFTER_SECONDS:
             text = f"{text}, about {math.ceil(passed * (1 - done) / done)} s left"
         self.fraction(text, done)
 
@@ -99,14 +81,9 @@ class Working:
         """Shows the current text, and the fraction done."""
         stage, before = text.partition(":")[0], self._stage
         self._stage = stage
-        self._show(text, done, total)
-        if self._heart is not None and self._log and stage != before:
-            self._heart.write_line()
-
-    def _show(self, text: str, done: float | None = None, total: float | None = None) -> None:
-        if self._heart is not None:
-            self._heart.text = f"{text}, {done / total:.0%}" if done is not None and total else text
-        self._progress.update(self._task, description=text, completed=done, total=total)
+        self._line.show(text, done, total)
+        if isinstance(self._line, Heartbeat) and self._log and stage != before:
+            self._line.write_line()
 
 
 class Notes:

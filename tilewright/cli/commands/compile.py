@@ -77,12 +77,10 @@ def command(request: programs.Request, output: Path, json_path: str | None) -> N
     program.save(output)
     found = programs.totals(program)
     if terminal.emit_json(json_path, found | {"output": str(output), "notes": program.notes}):
-        console = terminal.table_console()
         for note in [] if request.options.cpu_only else program.notes:  # each would say that the NPU is left out
-            console.print(f"note: {note}", markup=False)
-        console.print(
+            click.echo(f"note: {note}")
+        click.echo(
             f"{output}: {terminal.human(program.macs, 'MAC')}, {programs.on_the_npu(found)} "
             f"({program.config.name}), {len(found['cpu_ops'])} ops on the CPU, {found['instructions']} instructions, "
-            f"{terminal.human(found['constant_bytes'], 'B')} constants; {program.compile_seconds:.2f} s",
-            markup=False,
+            f"{terminal.human(found['constant_bytes'], 'B')} constants; {program.compile_seconds:.2f} s"
         )

@@ -57,6 +57,7 @@ def test_a_kept_program_needs_no_compiler(arguments: list[str]) -> None:
         ("tilewright.quantize.model", ("tflite", "llvmlite", "tilewright.compiler.pipeline")),
         ("tilewright.quantize.verifying", ("tflite", "onnx.reference", "onnxruntime", "amaranth")),
         ("tilewright.api.build", ("tflite", "onnx.reference", "onnxruntime", "amaranth")),
+        ("tilewright.cli.commands.compile", ("rich", "importlib.metadata")),
         ("tilewright.fpga.points", ("amaranth", "tilewright.hw.npu", "tilewright.fpga.flows")),
         ("tilewright.energy", ("amaranth", "tilewright.hw.npu", "tilewright.fpga.flows")),
         ("tilewright.compiler.cpu.target", ("llvmlite", "tilewright.compiler.cpu.segment")),
