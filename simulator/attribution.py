@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct, field
 
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.encoding import Op
@@ -52,8 +53,7 @@ LOSSES = {
 }
 
 
-@dataclass
-class LayerLosses:
+class LayerLosses(Struct):
     """A layer, or several that were fused, and its cycles.
 
     Attributes:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tilewright.common.native import BuildError, Library, shared_library
 from tilewright.isa.config import NpuConfig
@@ -59,8 +59,7 @@ def library() -> ctypes.CDLL:
     return loaded
 
 
-@dataclass
-class Trace:
+class Trace(Struct):
     """Times of the instructions of a run, in cycles from 1, the first cycle after START; 0 = never.
 
     Attributes:
@@ -91,8 +90,7 @@ class Trace:
         return self.times[:, 3]
 
 
-@dataclass
-class Clock:
+class Clock(Struct):
     """Cycles and counters of a run, without its data."""
 
     counters: Counters

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct, field
 
 from tilewright.isa.assembler import disassemble_one
 from tilewright.isa.config import NpuConfig
@@ -67,8 +68,7 @@ class Fault(Exception):
         self.region, self.offset, self.nbytes = region, offset, nbytes
 
 
-@dataclass
-class Blocked:
+class Blocked(Struct):
     """The state of a run that can make no progress.
 
     Attributes:
@@ -201,8 +201,7 @@ class Explainer:
         return DeviceError(text, ErrorCode.WATCHDOG, first, blocked.heads[first])
 
 
-@dataclass
-class RunCounts:
+class RunCounts(Struct):
     """Counts of a run in both paths."""
 
     instructions: int = 0

@@ -9,9 +9,10 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from tilewright.common.store import write_atomically
 from tilewright.isa.encoding import Op
@@ -24,8 +25,7 @@ _LAYERS = 1  # track numbers: layers, then two per engine
 _ENGINES = list(Engine)[1:]
 
 
-@dataclass(frozen=True)
-class LayerCycles:
+class LayerCycles(Struct, frozen=True):
     """Start and end of a layer, in cycles of the whole program (0 = before its first cycle).
 
     Attributes:

@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from tilewright.compiler.cpu import findings
 from tilewright.compiler.cpu.cost import Work, work_of
 from tilewright.compiler.cpu.expr import Buffer
@@ -22,11 +24,10 @@ from tilewright.compiler.cpu.stages.value import ElementFn, Value
 from tilewright.compiler.cpu.target import Target, poisoned
 from tilewright.compiler.errors import UnsupportedError
 from tilewright.compiler.graph.graph import Graph, Node
-from tilewright.compiler.llvm.emit import Job
+from tilewright.compiler.llvm.job import Job
 
 
-@dataclass(frozen=True)
-class KernelCost:
+class KernelCost(Struct, frozen=True):
     """Nodes, work and memory of one kernel.
 
     Attributes:

@@ -8,12 +8,10 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import TYPE_CHECKING
 
 from tilewright.compiler.errors import CompileError
-
-if TYPE_CHECKING:
-    from tilewright.compiler.llvm.emit import Machine
+from tilewright.compiler.llvm.job import Machine
+from tilewright.compiler.llvm.processor import this_processor
 
 
 def _allow_amx() -> bool:
@@ -62,14 +60,9 @@ class Target:
     @cache
     def host() -> Target:
         """The machine this process runs on, with all its features."""
-        import llvmlite.binding as llvm
-
-        from tilewright.compiler.llvm.emit import initialise
-
-        initialise()
-        found = llvm.get_host_cpu_features()
-        on = {name for name, there in found.items() if there}
-        triple = llvm.get_default_triple()
+        found = this_processor()
+        on = {name for name, there in found.features.items() if there}
+        triple = found.triple
         bits, registers, vnni = 128, 16, False
         if triple.startswith("x86_64"):
             if {"avx512f", "avx512bw", "avx512vl", "avx512dq"} <= on:
@@ -80,8 +73,8 @@ class Target:
             registers = 32
         return Target(
             triple=triple,
-            cpu=llvm.get_host_cpu_name(),
-            features=found.flatten(),
+            cpu=found.cpu,
+            features=found.flags,
             vector_bits=bits,
             vector_registers=registers,
             has_fma="fma" in on or triple.startswith("aarch64"),
@@ -107,20 +100,13 @@ class Target:
     @staticmethod
     def missing(needed: Iterable[str]) -> list[str]:
         """The extensions that the processor of this process lacks."""
-        import llvmlite.binding as llvm
-
-        from tilewright.compiler.llvm.emit import initialise
-
-        initialise()
-        found = llvm.get_host_cpu_features()
+        found = this_processor().features
         allowed = Target.host().has_amx
         return sorted(f for f in needed if not found.get(f, False) or (f.startswith("amx-") and not allowed))
 
     @cached_property
     def machine(self) -> Machine:
         """The target as LLVM's machine."""
-        from tilewright.compiler.llvm.emit import Machine
-
         return Machine(triple=self.triple, cpu=self.cpu, features=self.features, abi=self.abi, optimise=self.optimise)
 
     @property

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.cpu.expr import Buffer
 from tilewright.compiler.cpu.findings import Finding, processor
@@ -33,8 +34,7 @@ _SHARE = 0.02  # seconds of measuring per comparison
 _ROUNDS = (5, 60)
 
 
-@dataclass
-class Tunable:
+class Tunable(Struct):
     """A kernel whose schedule is searched.
 
     Attributes:
@@ -53,8 +53,7 @@ class Tunable:
     seconds: float = 0.0
 
 
-@dataclass
-class Tuned:
+class Tuned(Struct):
     """The result of one kernel; times are of one run of it alone."""
 
     label: str
@@ -75,8 +74,7 @@ class Tuned:
         return Finding(processor(target), self.signature, self.changes, self.default_seconds, self.seconds)
 
 
-@dataclass
-class Outcome:
+class Outcome(Struct):
     """The result of a search; `left` kernels were not searched for want of time."""
 
     kernels: list[Tuned]

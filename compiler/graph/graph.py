@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.graph.macs import macs_of
@@ -92,8 +93,7 @@ class State:
     initial: np.ndarray
 
 
-@dataclass(frozen=True)
-class DroppedChannels:
+class DroppedChannels(Struct, frozen=True):
     """Channels of products that need not be computed, for the program's notes.
 
     Attributes:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.graph.graph import Graph, Node
 
 
-@dataclass(frozen=True)
-class Resampling:
+class Resampling(Struct, frozen=True):
     """A Resize with its attributes and constant inputs.
 
     Attributes:

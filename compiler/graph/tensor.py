@@ -7,6 +7,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from msgspec import Struct
 
 EIGHT_BIT = (np.dtype(np.int8), np.dtype(np.uint8))
 """Types of quantised activations."""
@@ -15,8 +16,7 @@ NARROW = tuple(np.dtype(t) for t in (ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.
 """Types that only weights have."""
 
 
-@dataclass(frozen=True)
-class Quant:
+class Quant(Struct, frozen=True):
     """Affine quantisation: real = scale * (q - zero_point).
 
     Attributes:

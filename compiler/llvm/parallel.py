@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 
 from tilewright.common.processes import Command, Outcome, in_background, processors
-from tilewright.compiler.llvm.emit import Job, emit
+from tilewright.compiler.llvm.job import Job
 
 #: Work in seconds that is worth a process of its own, which takes 0.15 s to start, and the most such processes.
 PROCESS_SECONDS = 0.6
@@ -23,11 +23,18 @@ _SHARED = 2048  # numbers that surely fit a pipe
 Start = Callable[[Sequence[Command]], contextlib.AbstractContextManager[Callable[[], list[Outcome]]]]
 
 
+def _emit(job: Job) -> bytes:
+    """Emits a function. LLVM is loaded now: kernels that are all kept do without."""
+    from tilewright.compiler.llvm.emit import emit
+
+    return emit(job)
+
+
 @contextlib.contextmanager
 def emitting(
     jobs: Sequence[Job],
     *,
-    compile_here: Callable[[Job], bytes] = emit,
+    compile_here: Callable[[Job], bytes] = _emit,
     start: Start = in_background,
     cores: int | None = None,
     process_seconds: float = PROCESS_SECONDS,

@@ -7,9 +7,9 @@ the argument.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.npu.layers.layer import Layer
 from tilewright.compiler.npu.views import View
@@ -19,8 +19,7 @@ from tilewright.isa.program import ARENA_REGION
 _TABLE_BYTES = 256
 
 
-@dataclass(frozen=True)
-class LowerBound:
+class LowerBound(Struct, frozen=True):
     """The least work of one layer.
 
     Attributes:
@@ -36,8 +35,7 @@ class LowerBound:
     after_all: bool = False
 
 
-@dataclass(frozen=True)
-class _Demand:
+class _Demand(Struct, frozen=True):
     """Rows and columns of a view that a layer reads: bool [h] and bool [w]."""
 
     view: View

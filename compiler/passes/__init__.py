@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.passes.annotate import annotate
@@ -33,8 +34,7 @@ from tilewright.compiler.passes.quantise.positive_scales import positive_scales
 from tilewright.compiler.passes.quantise.quantize_weights import quantize_weights
 
 
-@dataclass(frozen=True)
-class Pass:
+class Pass(Struct, frozen=True):
     """A pass of the front end.
 
     Attributes:

@@ -6,9 +6,8 @@ all w - z within int8   =>  int8 w - z, zero point 0
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.graph.graph import Graph, Node, Quant
 from tilewright.compiler.graph.quantization import bias_scale
@@ -53,8 +52,7 @@ def add_weights(graph: Graph, dequantize: Node, data: np.ndarray, quant: Quant) 
     return graph.constant(f"{tensor.name}.int8", data, quant)
 
 
-@dataclass(frozen=True)
-class Bias:
+class Bias(Struct, frozen=True):
     """A constant bias of sums of products, whose step is f32(sx * sw) of each output channel.
 
     Attributes:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+
+from msgspec import Struct, field
 
 from tilewright.compiler import cpu
 from tilewright.compiler.errors import CompileError
@@ -24,8 +26,7 @@ from tilewright.isa.fields import INSTRUCTION_BYTES
 from tilewright.isa.program import CpuStep, Layer, NpuStep
 
 
-@dataclass
-class Emission:
+class Emission(Struct):
     """The instructions of a program, and what reports say of them.
 
     Attributes:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+
+from msgspec import Struct, field
 
 from tilewright.compiler.errors import CompileError
 from tilewright.isa.fields import INSTRUCTION_BYTES
@@ -48,8 +50,7 @@ def link(name: str, programs: Mapping[str, Program], constants: bytes) -> Progra
     return linked
 
 
-@dataclass
-class _Shared:
+class _Shared(Struct):
     """Host memory that entry points share: constants once, by their bytes, and states by their names."""
 
     size: int = 0

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
+from msgspec import Struct, field
 
 from tilewright.compiler import cpu
 from tilewright.compiler.errors import CompileError
@@ -20,8 +19,7 @@ from tilewright.compiler.stages.partition import Partition
 from tilewright.compiler.stages.schedule import Schedules
 
 
-@dataclass
-class MemoryMap:
+class MemoryMap(Struct):
     """Places of everything in memory.
 
     Attributes:
@@ -108,8 +106,7 @@ def place_memory(
     return lives.memory
 
 
-@dataclass
-class _Lives:
+class _Lives(Struct):
     """Lifetimes of buffers: positions, in execution order, of first and last use; `end` is after the last."""
 
     graph: Graph

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from tilewright.compiler.errors import CompileError
 
 _ALIGN = 64  # bytes
 
 
-@dataclass(frozen=True)
-class _Life:
+class _Life(Struct, frozen=True):
     """A buffer's size in bytes, and the first and last position in the order of work at which it is needed."""
 
     nbytes: int

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.graph.graph import Graph, Node
@@ -15,8 +16,7 @@ from tilewright.compiler.stages.exactness import QUANTISES, dynamic_tensors, ine
 from tilewright.compiler.stages.partition import Partition
 
 
-@dataclass
-class LayerStep:
+class LayerStep(Struct):
     """Layers that the NPU runs one after the other, without the CPU in between."""
 
     tasks: list[Layer]
@@ -25,8 +25,7 @@ class LayerStep:
         return "\n".join(["NPU", *(f"  {describe(task)}" for task in self.tasks)])
 
 
-@dataclass
-class NodeStep:
+class NodeStep(Struct):
     """Nodes that the CPU runs one after the other, without the NPU in between."""
 
     tasks: list[Node]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.npu.blocks.blocked import BlockedBuffer
@@ -28,8 +30,7 @@ if TYPE_CHECKING:
     from tilewright.compiler.npu.place.placement_cost import PlacementCost
 
 
-@dataclass
-class Partition:
+class Partition(Struct):
     """A graph as tasks in an order that works.
 
     Attributes:

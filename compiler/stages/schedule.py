@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.npu.emit.plan import TilePlans
@@ -14,8 +15,7 @@ from tilewright.compiler.stages.order import LayerStep, Step, reads_elsewhere
 from tilewright.isa.config import NpuConfig
 
 
-@dataclass
-class Schedules:
+class Schedules(Struct):
     """The schedule of every NPU step.
 
     Attributes:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
+from msgspec import Struct, field
 
 from tilewright.isa.config import NpuConfig
 from tilewright.isa.error_codes import ErrorCode
@@ -12,8 +11,7 @@ from tilewright.isa.instructions import Engine
 from tilewright.simulator.state import ExternalMemory, Fault, RunCounts, Scratchpads, bus_beats
 
 
-@dataclass
-class Chip:
+class Chip(Struct):
     """The state a run works on.
 
     Attributes:

@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct, field
 
 from tilewright.compiler.cpu.expr.dtypes import FLOATS, SIZES
 
 _serial = itertools.count()
 
 
-@dataclass(frozen=True)
-class Var:
+class Var(Struct, frozen=True):
     """A loop variable running from 0 to `extent` - 1."""
 
     name: int
@@ -37,8 +36,7 @@ class Var:
         return 0, max(self.extent - 1, 0)
 
 
-@dataclass(frozen=True)
-class Quotient:
+class Quotient(Struct, frozen=True):
     """`index // divisor`."""
 
     index: Index
@@ -49,8 +47,7 @@ class Quotient:
         return lo // self.divisor, hi // self.divisor
 
 
-@dataclass(frozen=True)
-class Remainder:
+class Remainder(Struct, frozen=True):
     """`index % divisor`, from 0 on."""
 
     index: Index
@@ -60,8 +57,7 @@ class Remainder:
         return 0, self.divisor - 1
 
 
-@dataclass(frozen=True)
-class Lookup:
+class Lookup(Struct, frozen=True):
     """`table[index]`, the table a constant of the kernel."""
 
     index: Index
@@ -71,8 +67,7 @@ class Lookup:
         return min(self.table), max(self.table)
 
 
-@dataclass(frozen=True, eq=False)
-class Dynamic:
+class Dynamic(Struct, frozen=True, eq=False):
     """An i64 value computed at run time, guaranteed to lie in [low, high]."""
 
     expr: Expr
@@ -86,8 +81,7 @@ class Dynamic:
 Atom = Var | Quotient | Remainder | Lookup | Dynamic
 
 
-@dataclass(frozen=True)
-class Index:
+class Index(Struct, frozen=True):
     """`const + sum(coefficient * atom)`."""
 
     const: int = 0
@@ -209,8 +203,7 @@ def unravel(offset: Index, shape: Sequence[int]) -> list[Index]:
     return out[::-1]
 
 
-@dataclass(eq=False)
-class Buffer:
+class Buffer(Struct, eq=False):
     """Memory of a tensor. `role`: input, const, output, temp (workspace) or baked (constant inside the object)."""
 
     name: str

@@ -6,10 +6,9 @@ bytes. Computations convert them first, by `convert`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import ml_dtypes
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.cpu.expr.dtypes import FLOATS
 from tilewright.compiler.cpu.expr.form import Buffer, Dynamic, Expr, Index, call, const, load, select
@@ -17,8 +16,7 @@ from tilewright.compiler.cpu.expr.form import Buffer, Dynamic, Expr, Index, call
 INTEGERS = ("i4", "u4", "i2", "u2")
 
 
-@dataclass(frozen=True)
-class SmallFloat:
+class SmallFloat(Struct, frozen=True):
     """A format with `mantissa` fraction bits.
 
     Attributes:

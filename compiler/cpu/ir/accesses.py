@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tilewright.compiler.errors import CompileError
 
@@ -20,8 +21,7 @@ _INTRINSICS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Accesses:
+class Accesses(Struct, frozen=True):
     """Numbers of the parameters that a function reads, and of those that it writes."""
 
     read: frozenset[int]

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 #: Above this many boxes the tables are looked up element by element.
 MAX_BOXES = 48
 
 
-@dataclass
-class Loop:
+class Loop(Struct):
     """One affine loop of a copy: strides in elements of input and output."""
 
     extent: int
@@ -24,8 +23,7 @@ class Loop:
     write: int
 
 
-@dataclass
-class Box:
+class Box(Struct):
     """A part of the output: loops, the last dimension's input offsets, and the lanes that are copied."""
 
     loops: list[Loop]
@@ -183,8 +181,7 @@ def joined(loops: list[Loop]) -> list[Loop]:
     return out
 
 
-@dataclass
-class Run:
+class Run(Struct):
     """Lanes that a nest of loops walks, all filled or all copied."""
 
     loops: list[Loop]

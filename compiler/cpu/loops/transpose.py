@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from tilewright.compiler.cpu.expr import SIZES, Assignment, Buffer, Index, Var
 from tilewright.compiler.cpu.ir.types import llvm_type, vector
@@ -14,8 +14,7 @@ from tilewright.compiler.cpu.loops.streaming import emit_past_caches, streams
 SQUARE = 16  # most elements of a side of a block
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(Struct, frozen=True):
     """The source or the destination of the copy of a block.
 
     Attributes:

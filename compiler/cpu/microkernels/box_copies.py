@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.cpu.expr import Buffer
 from tilewright.compiler.cpu.ir.writer import Number, Operand, pointer_to
@@ -18,8 +18,7 @@ from tilewright.compiler.cpu.microkernels.transpose import BLOCK, Bytes, Rows, t
 MIN_TABLE = 3
 
 
-@dataclass(frozen=True)
-class Move:
+class Move(Struct, frozen=True):
     """Source, destination and transformation of copied bytes."""
 
     source: Buffer

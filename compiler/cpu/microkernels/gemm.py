@@ -11,9 +11,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.cpu.expr import Assignment, Buffer, Expr, Index, Rewriter, Var, can_merge, load
 from tilewright.compiler.cpu.ir.writer import Number, Operand, i64, pointer_to
@@ -30,8 +30,7 @@ PACK_BYTES = 1 << 20  # of packed B at a time: stays in the second-level cache
 DIRECT_COLUMNS = 512  # keeps the tile buffer in the first-level cache
 
 
-@dataclass
-class RowOperand:
+class RowOperand(Struct):
     """Operand A. Packed: per register tile [k][rows]; else strided rows of `row_stride` elements (bytes for int8)."""
 
     buffer: Buffer
@@ -39,15 +38,13 @@ class RowOperand:
     row_stride: int | None = None
 
 
-@dataclass
-class PanelOperand:
+class PanelOperand(Struct):
     """Operand B, constant, packed [panel][k][panel width]."""
 
     buffer: Buffer
 
 
-@dataclass
-class DirectOperand:
+class DirectOperand(Struct):
     """Operand B in place: row k of a stride-1 convolution is the padded input from `table[k]` on.
 
     Columns run over whole input rows of `pitch` elements, so a few sums between the rows' ends are computed in vain;
@@ -64,8 +61,7 @@ class DirectOperand:
 Fill = Callable[[Sequence[Var], Index, Index], list[tuple[list[Var], Expr, Index]]]
 
 
-@dataclass
-class Domain:
+class Domain(Struct):
     """The output's loop variables sorted by role, with the epilogue written in them."""
 
     batch: list[Var]
@@ -76,8 +72,7 @@ class Domain:
     offset: Index
 
 
-@dataclass(eq=False)
-class Gemm:
+class Gemm(Struct, eq=False):
     """A matmul that stores itself together with its epilogue (see `value.Accumulator`).
 
     Attributes:
@@ -155,8 +150,7 @@ class Gemm:
         return tiles + (split_rows(m, self.schedule.rows) if m else [])
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(Struct, frozen=True):
     """A block of columns: rows `r` and columns `c` from the current ones on.
 
     Attributes:
@@ -175,8 +169,7 @@ class Block:
     whole: bool
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(Struct, frozen=True):
     """The kernel of a product with its epilogue.
 
     Attributes:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.cpu.expr import Assignment, Buffer, Expr, Index, Var, const, guard, index_value, load, reduce
 from tilewright.compiler.cpu.ir.writer import Number, Operand, i64, pointer_to
@@ -25,8 +25,7 @@ from tilewright.compiler.cpu.target import Target
 _VECTORS = 8  # sums of a tile of one row: enough to hide the latency of an addition
 
 
-@dataclass(frozen=True)
-class Finished:
+class Finished(Struct, frozen=True):
     """Rows and units whose gates have been computed.
 
     Attributes:

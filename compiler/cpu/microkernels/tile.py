@@ -6,8 +6,9 @@ function `(a, b, c, k, table)`; equal tiles of different layers are the same fun
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from tilewright.compiler.cpu.ir.module import Module
 from tilewright.compiler.cpu.ir.types import vector
@@ -18,8 +19,7 @@ A, B, C, TABLE = (pointer_to(f"%{name}") for name in ("a", "b", "c", "table"))
 K = Operand("%k", "i64")
 
 
-@dataclass(frozen=True)
-class Tile:
+class Tile(Struct, frozen=True):
     """Size of a tile, and the strides of its operands in bytes.
 
     Attributes:

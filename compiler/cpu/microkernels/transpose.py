@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tilewright.compiler.cpu.ir.types import vector
 from tilewright.compiler.cpu.ir.writer import Operand, Writer
@@ -11,8 +12,7 @@ from tilewright.compiler.cpu.ir.writer import Operand, Writer
 BLOCK = 16
 
 
-@dataclass(frozen=True)
-class Bytes:
+class Bytes(Struct, frozen=True):
     """Transformation of the moved bytes.
 
     Attributes:
@@ -24,8 +24,7 @@ class Bytes:
     fill: int
 
 
-@dataclass(frozen=True)
-class Rows:
+class Rows(Struct, frozen=True):
     """The source rows of a block.
 
     Attributes:

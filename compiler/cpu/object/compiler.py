@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from tilewright.compiler.cpu.ir.module import Module
 from tilewright.compiler.cpu.object import cache, elf
-from tilewright.compiler.llvm.emit import Job
+from tilewright.compiler.llvm.job import Job
 from tilewright.compiler.llvm.parallel import emitting
 
 

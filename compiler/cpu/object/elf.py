@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 SYMTAB, STRTAB, RELA, NOBITS, REL, GROUP = 2, 3, 4, 8, 9, 17
 ADDRSIG = 0x6FFF4C03  # SHT_LLVM_ADDRSIG, a hint for linkers by symbol number
@@ -18,8 +19,7 @@ SECTION, FILE = 3, 4
 RESERVED = 0xFF00  # section numbers from here on are not sections
 
 
-@dataclass(frozen=True)
-class _Layout:
+class _Layout(Struct, frozen=True):
     """Record formats of one ELF class. Every record is read as named fields."""
 
     header: str
@@ -41,8 +41,7 @@ _LAYOUTS = {
 }
 
 
-@dataclass
-class _Section:
+class _Section(Struct):
     name: bytes
     type: int
     flags: int
@@ -54,8 +53,7 @@ class _Section:
     entry: int
 
 
-@dataclass
-class ElfObject:
+class ElfObject(Struct):
     layout: _Layout
     header: tuple[int, ...]
     sections: list[_Section]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tilewright.compiler.cpu.expr import Expr, Index, Var, linear, reduce, unravel
 from tilewright.compiler.cpu.ops.elementwise import widen
@@ -61,8 +62,7 @@ def einsum(ctx: Context) -> None:
     ctx.define(shape, values[0].dtype, fn, 20 + math.prod(sizes[l] for l in summed))
 
 
-@dataclass(frozen=True)
-class Contraction:
+class Contraction(Struct, frozen=True):
     """An einsum of two operands that is a matrix product: its labels by role.
 
     Attributes:

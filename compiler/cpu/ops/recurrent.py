@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.cpu.expr import (
     Assignment,
@@ -78,8 +78,7 @@ def activations(ctx: Context) -> list[Activation]:
     return found
 
 
-@dataclass(frozen=True)
-class Phase:
+class Phase(Struct, frozen=True):
     """A product of a step, and its epilogue for each block of units.
 
     Attributes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from tilewright.compiler.cpu.expr import (
     Dynamic,
@@ -38,8 +38,7 @@ def _count(e: Expr) -> Expr:
     return select((e > 0.0) & (e < 1e6), e, 0.0).to("i64")
 
 
-@dataclass(frozen=True)
-class Pooling:
+class Pooling(Struct, frozen=True):
     """Regions folded to one element each.
 
     Attributes:

@@ -12,9 +12,9 @@ import itertools
 import math
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.cpu.expr import FLOATS, Expr, Index, call, clamp, const, index_value, int_range, lookup, select
 from tilewright.compiler.cpu.ops.elementwise import widen
@@ -100,8 +100,7 @@ def resize(ctx: Context) -> None:
     ctx.define(shape, dtype, fn, y.cost + 2)
 
 
-@dataclass(frozen=True)
-class _Neighbours:
+class _Neighbours(Struct, frozen=True):
     """The two inputs along an axis that each output lies between, and their weights.
 
     Attributes:

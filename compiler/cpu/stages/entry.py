@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tilewright.compiler.cpu.expr import Buffer
 from tilewright.compiler.cpu.ir.module import Module
@@ -18,8 +19,7 @@ _BUFFERS, _WORKSPACE, _COUNTER = (pointer_to(f"%{name}") for name in ("buffers",
 POISON = 0x7F  # byte; a large number of every type
 
 
-@dataclass(frozen=True)
-class Poison:
+class Poison(Struct, frozen=True):
     """Bytes of the workspace to fill with poison, so that a wrong reader computes nonsense."""
 
     spans: Sequence[Span]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 ALIGNMENT = 64  # bytes; a cache line and the widest vector
 SLACK = 1024  # bytes behind the arena: vectors may read past the last buffer
 
 
-@dataclass(frozen=True)
-class Lifetime:
+class Lifetime(Struct, frozen=True):
     """A buffer of `nbytes` bytes that must hold its data from step `first` to step `last`, both included."""
 
     nbytes: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tilewright.compiler.cpu.expr import Buffer
 from tilewright.compiler.cpu.ir.module import Module
@@ -15,8 +16,7 @@ from tilewright.compiler.cpu.stages.proof import Span, Uses, prove, uses_of
 from tilewright.compiler.cpu.stages.stage import Call, Emission, LoopStage, RowStage, Stage
 
 
-@dataclass(frozen=True)
-class WorkspaceSize:
+class WorkspaceSize(Struct, frozen=True):
     """Sizes of a segment's workspace in bytes.
 
     Attributes:
@@ -30,8 +30,7 @@ class WorkspaceSize:
     live: int
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """The calls of a segment in order, and where the buffers of its workspace are.
 
     Attributes:

@@ -7,7 +7,8 @@ kernels are found in their text, not taken from the planner, whose lifetimes are
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tilewright.compiler.cpu.expr import Buffer
 from tilewright.compiler.cpu.ir.accesses import accesses
@@ -15,8 +16,7 @@ from tilewright.compiler.cpu.stages.stage import Call
 from tilewright.compiler.errors import CompileError
 
 
-@dataclass(frozen=True)
-class Uses:
+class Uses(Struct, frozen=True):
     """Buffers of the workspace that one kernel reads and writes."""
 
     label: str

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from tilewright.compiler.cpu.expr import (
     SIZES,
@@ -47,8 +48,7 @@ class Statistics(Protocol):
 Recipe = Callable[[Statistics], ElementFn]
 
 
-@dataclass
-class Stored:
+class Stored(Struct):
     """Statistics in memory, for any axes."""
 
     ctx: Context
@@ -74,8 +74,7 @@ class Stored:
         return lambda idx: self.ctx.read(v, [Index(0) if k in self.axes else i for k, i in enumerate(idx)])
 
 
-@dataclass
-class Fused:
+class Fused(Struct):
     """Statistics of one row at a time.
 
     Attributes:
@@ -115,8 +114,7 @@ class Fused:
         return lambda idx: value
 
 
-@dataclass(eq=False)
-class Rows:
+class Rows(Struct, eq=False):
     """A value whose rows are computed one by one, with their epilogue (see `value.Accumulator`)."""
 
     recipe: Recipe

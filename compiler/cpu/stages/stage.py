@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from tilewright.compiler.cpu.expr import Assignment, Buffer, Var
 from tilewright.compiler.cpu.ir.module import Module
@@ -15,16 +16,14 @@ from tilewright.compiler.cpu.loops.function import Function
 from tilewright.compiler.cpu.schedule import LoopSchedule, Schedules
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(Struct, frozen=True):
     """A call of a function of the module, by its name, with the buffers that are its parameters."""
 
     name: str
     buffers: list[Buffer]
 
 
-@dataclass
-class Emission:
+class Emission(Struct):
     """The destination that stages are written to.
 
     Attributes:
@@ -53,8 +52,7 @@ class Stage(Protocol):
         """Writes the function of the stage."""
 
 
-@dataclass(eq=False)
-class LoopStage:
+class LoopStage(Struct, eq=False):
     """A loop stage: assignments over rectangular domains, in order, as one function."""
 
     label: str
@@ -70,8 +68,7 @@ class LoopStage:
         return _scheduled(self, into, write)
 
 
-@dataclass(eq=False)
-class RowStage:
+class RowStage(Struct, eq=False):
     """A row stage: for every point of `outer`, assignments in order; values of one point are in local memory."""
 
     label: str
@@ -84,8 +81,7 @@ class RowStage:
         return _scheduled(self, into, lambda f: emit_rows(f, self.outer, self.parts))
 
 
-@dataclass(eq=False)
-class KernelStage:
+class KernelStage(Struct, eq=False):
     """A kernel that an operator writes itself.
 
     Attributes:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.graph.ops.quantized_op import Unchanged, shape_error
 from tilewright.compiler.graph.tensor import Tensor
 
 
-@dataclass(frozen=True, kw_only=True)
-class Places:
+class Places(Struct, frozen=True, kw_only=True):
     """The two neighbours along an axis that every result lies between.
 
     Attributes:

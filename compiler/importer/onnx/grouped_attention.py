@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.errors import CompileError, UnsupportedError
 from tilewright.compiler.importer.onnx.attention_core import (
@@ -25,8 +24,7 @@ from tilewright.compiler.importer.onnx.rotary import consecutive_positions, rota
 _CPU_LEAVES_OUT = {12: "k_scale", 13: "v_scale", 14: "q_norm_weight", 15: "k_norm_weight"}
 
 
-@dataclass(frozen=True)
-class _Lengths:
+class _Lengths(Struct, frozen=True):
     """The positions of the new keys of each sequence.
 
     Attributes:

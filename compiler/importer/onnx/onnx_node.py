@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from tilewright.compiler.errors import CompileError, UnsupportedError
 
 
-@dataclass
-class OnnxNode:
+class OnnxNode(Struct):
     """A node of the model, with its attributes decoded and nothing normalised.
 
     Attributes:

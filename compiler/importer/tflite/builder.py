@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import tflite
 
 from tilewright.compiler.errors import CompileError, UnsupportedError
 from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
 from tilewright.compiler.graph.ops import QuantizedOp
 from tilewright.compiler.graph.tensor import EIGHT_BIT
+from tilewright.compiler.importer.tflite.package import tflite
 from tilewright.compiler.importer.tflite.schema import FileModel, FileOp, FileTensor
 from tilewright.compiler.importer.tflite.state_table import Variables
 from tilewright.compiler.limits import MAX_SCALE, check_attributes, check_operands, check_positions, check_shape

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import tflite
 
 from tilewright.compiler.graph.ops.product import QMatMul
 from tilewright.compiler.graph.ops.quantized_op import ROUNDS_TWICE
 from tilewright.compiler.importer.tflite.builder import TfliteBuilder
 from tilewright.compiler.importer.tflite.byte_products import ByteProducts
 from tilewright.compiler.importer.tflite.handlers import handles
+from tilewright.compiler.importer.tflite.package import tflite
 from tilewright.compiler.importer.tflite.products import Products
 from tilewright.compiler.importer.tflite.real_products import RealProducts
 from tilewright.compiler.importer.tflite.schema import FileOp

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import tflite
 
 from tilewright.compiler.errors import CompileError
+from tilewright.compiler.importer.tflite.package import tflite
 
 #: Bits of an element, by the number of the type in the schema; the `tflite` package has no name for 2 bits.
 NARROW = {tflite.TensorType.INT4: 4, 19: 2}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct, field
 
 from tilewright.common.text import one_line
 from tilewright.compiler.errors import CompileError
@@ -20,8 +21,7 @@ Shapes = Mapping[int, tuple[int, ...]]
 """Shapes by index of the tensor, in the file's order of axes."""
 
 
-@dataclass
-class Survey:
+class Survey(Struct):
     """The importable part of a model.
 
     Attributes:

@@ -6,15 +6,15 @@ An LSTM of bytes is one kernel, a float LSTM is ONNX's where possible; other for
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
-import tflite
+from msgspec import Struct
 
 from tilewright.compiler.graph.graph import Quant
 from tilewright.compiler.importer.tflite.builder import FILE, TfliteBuilder
 from tilewright.compiler.importer.tflite.fixed_point import Integers, logistic_table, tanh_table
 from tilewright.compiler.importer.tflite.handlers import HANDLERS, PLAIN, handles
+from tilewright.compiler.importer.tflite.package import tflite
 from tilewright.compiler.importer.tflite.schema import FileOp
 from tilewright.isa.numerics import litert_multiplier
 
@@ -25,8 +25,7 @@ _ONNX_GATES = (0, 3, 1, 2)  # ONNX has input, output, forget, cell
 _MAX_STEPS = 4096
 
 
-@dataclass(frozen=True)
-class _Inputs:
+class _Inputs(Struct, frozen=True):
     """The indices of one direction's inputs among the operator's; gates in the order input, forget, cell, output."""
 
     weights: tuple[int, ...]

@@ -13,10 +13,10 @@ from typing import Any
 
 import flatbuffers
 import numpy as np
-import tflite
 
 from tilewright.compiler.errors import CompileError, UnsupportedError
 from tilewright.compiler.graph.graph import Quant
+from tilewright.compiler.importer.tflite.package import tflite
 from tilewright.compiler.importer.tflite.packed import NARROW, coordinates, unpacked
 from tilewright.compiler.limits import check_shape
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.importer.tflite.schema import FileModel, FileOp, FileTensor
 
@@ -12,8 +11,7 @@ Key = tuple[str, str]
 """Container and name of a variable in the file."""
 
 
-@dataclass
-class Variable:
+class Variable(Struct):
     """A variable during import.
 
     Attributes:

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import tflite
-
 from tilewright.compiler.graph.windows import clipped
 from tilewright.compiler.importer.tflite.builder import TfliteBuilder
+from tilewright.compiler.importer.tflite.package import tflite
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.npu.views import View
 from tilewright.isa.program import Layout
@@ -14,8 +15,7 @@ from tilewright.isa.program import Layout
 _INT8 = np.dtype(np.int8)
 
 
-@dataclass(frozen=True)
-class Blocked:
+class Blocked(Struct, frozen=True):
     """A tensor in blocked form: its layout, and the view of its bytes.
 
     Attributes:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+
+from msgspec import Struct, field
 
 from tilewright.compiler.graph.graph import Node
 from tilewright.compiler.graph.moves import permutation
@@ -14,8 +16,7 @@ from tilewright.compiler.npu.views import View
 from tilewright.isa.program import Layout
 
 
-@dataclass
-class Layouts:
+class Layouts(Struct):
     """The layout of every chain, and the tensors that exist in blocked form.
 
     Attributes:

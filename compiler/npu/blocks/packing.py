@@ -7,9 +7,9 @@ use 3 of 16 lanes; packed, 147 values fill ten blocks. The variant with the fewe
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.npu.blocks.tables import OUTSIDE
 from tilewright.compiler.npu.views import View
@@ -17,8 +17,7 @@ from tilewright.isa.config import NpuConfig
 from tilewright.isa.timing import DEFAULT_MEMORY, MemoryTiming
 
 
-@dataclass
-class PackedInput:
+class PackedInput(Struct):
     """A packed input, and the convolution over it that equals the original one.
 
     Attributes:
@@ -34,8 +33,7 @@ class PackedInput:
     repack: Callable[[np.ndarray], np.ndarray]
 
 
-@dataclass(frozen=True)
-class PackingPlan:
+class PackingPlan(Struct, frozen=True):
     """One way to move kernel rows and columns into channels.
 
     Attributes:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tilewright.compiler.graph.graph import Graph, Node, Tensor
 
 
-@dataclass(frozen=True)
-class Wiring:
+class Wiring(Struct, frozen=True):
     """A graph with its producers and consumers, looked up once; `exchange` keeps them up to date.
 
     Attributes:

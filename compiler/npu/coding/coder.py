@@ -7,9 +7,9 @@ are made; in the second pass every load asks for its part of the stream.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from tilewright.compiler.npu.coding.stream import encode_stream
 from tilewright.compiler.npu.coding.table import CodeTable, make_table
@@ -25,8 +25,7 @@ _TABLE_WORDS, _ENTROPY_OVERHEAD = 25, 1.02
 _MAX_BYTES_RATIO, _MAX_TIME_RATIO = 0.99, 0.94
 
 
-@dataclass(frozen=True)
-class CodedLoad:
+class CodedLoad(Struct, frozen=True):
     """The stream of one LOAD_CODED.
 
     Attributes:
@@ -38,8 +37,7 @@ class CodedLoad:
     beats: int
 
 
-@dataclass(frozen=True)
-class CodedWeights:
+class CodedWeights(Struct, frozen=True):
     """The LOAD_CODEDs that replace a load of weights.
 
     Attributes:
@@ -51,8 +49,7 @@ class CodedWeights:
     weights: CodedLoad
 
 
-@dataclass
-class _Step:
+class _Step(Struct):
     """The loads of weights of one NPU step, which has a stream of its own.
 
     Attributes:
@@ -68,8 +65,7 @@ class _Step:
     stream: bytes = b""
 
 
-@dataclass
-class WeightCoder:
+class WeightCoder(Struct):
     """Chooses and counts the coded weights of a program.
 
     Attributes:

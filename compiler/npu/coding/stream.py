@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from tilewright.common.native import Library, shared_library
 from tilewright.compiler.npu.coding.table import CodeTable
@@ -18,8 +18,7 @@ from tilewright.isa.config import NpuConfig
 _SOURCE = Path(__file__).resolve().parent / "stream.cpp"
 
 
-@dataclass(frozen=True)
-class Stream:
+class Stream(Struct, frozen=True):
     """The stream of consecutive LOAD_CODEDs.
 
     Attributes:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from msgspec import Struct
+
 from tilewright.compiler.npu.emit.geometry import Box
 from tilewright.compiler.npu.emit.scratch import Allocation, Heap
 from tilewright.compiler.npu.views import View
@@ -36,8 +38,7 @@ class ActTile(NamedTuple):
 NO_TILE = ActTile(0, 0, 0, 0)
 
 
-@dataclass
-class Resident:
+class Resident(Struct):
     """The place of a tensor that stays in ACT, with a border of padding around each plane.
 
     Vector (n, block, y, x) is row rows.start + ((n*cb + block)*lines + top + y)*columns + left + x.

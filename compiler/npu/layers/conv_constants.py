@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.geometry import Box
@@ -17,8 +17,7 @@ from tilewright.isa.instructions import Memory
 from tilewright.isa.program import ARENA_REGION
 
 
-@dataclass
-class DynamicWeights:
+class DynamicWeights(Struct):
     """Weights made at run time: tiles [OB][KB] and PRM rows for each batch item, in the arena.
 
     Attributes:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.npu.emit.plan import PlanTable
 from tilewright.compiler.npu.layers.rest import Rest
@@ -31,8 +31,7 @@ _ROW_PARTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256, 512)
 _PIECE_PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 
 
-@dataclass
-class Phase:
+class Phase(Struct):
     """One ordinary convolution: the input row of tap ky at output index q is q*stride - pad + ky*dilation.
 
     Attributes:

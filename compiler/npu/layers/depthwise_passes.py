@@ -18,10 +18,10 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.npu.layers.sliding_window import SlidingWindow
 from tilewright.isa.config import NpuConfig
@@ -59,8 +59,7 @@ class TapGroup(NamedTuple):
         return (outputs - 1) * self.emit + self.reach + 1
 
 
-@dataclass(frozen=True)
-class Slots:
+class Slots(Struct, frozen=True):
     """The machine's window.
 
     Attributes:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.geometry import Border
@@ -27,8 +28,7 @@ from tilewright.isa.instructions import Rounding
 _BUDGET_GRAIN = 64
 
 
-@dataclass
-class Add:
+class Add(Struct):
     """An integer Add behind a value.
 
     Attributes:

@@ -6,9 +6,8 @@ further sets that are added to the first. Only tiles that are not all zeros are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from tilewright.isa.config import NpuConfig
 
@@ -16,8 +15,7 @@ from tilewright.isa.config import NpuConfig
 DENSE_SHARE = 0.5
 
 
-@dataclass(frozen=True)
-class Rest:
+class Rest(Struct, frozen=True):
     """Sets of weights of a convolution in which few tiles are not all zeros.
 
     Attributes:

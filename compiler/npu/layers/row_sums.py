@@ -9,9 +9,9 @@ times the zero point.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.tile_program import Loop
@@ -25,8 +25,7 @@ from tilewright.isa.instructions import Source
 _VECTOR_CYCLES = 3
 
 
-@dataclass(frozen=True)
-class RowSums:
+class RowSums(Struct, frozen=True):
     """Sums of rows, which a machine splits into quotient and remainder.
 
     Attributes:

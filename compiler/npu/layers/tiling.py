@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.npu.emit.geometry import Box
 from tilewright.compiler.npu.views import View
@@ -65,8 +65,7 @@ class PlaneTiling(NamedTuple):
         return f"{self.lines}x{self.columns} px, {self.blocks} blocks"
 
 
-@dataclass(frozen=True)
-class OutputPart:
+class OutputPart(Struct, frozen=True):
     """The part of a layer's output to make.
 
     Attributes:

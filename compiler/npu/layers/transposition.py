@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.geometry import Box
@@ -19,8 +20,7 @@ from tilewright.isa.config import NpuConfig
 from tilewright.isa.instructions import Memory
 
 
-@dataclass(frozen=True)
-class Widths:
+class Widths(Struct, frozen=True):
     """Ratio of channel blocks of activations to rows of accumulators on a machine.
 
     Attributes:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.graph.graph import Node
 from tilewright.compiler.graph.ops.concat import QConcat
@@ -89,8 +90,7 @@ def _offset(shape: tuple[int, ...], axis: int, layout: Layout, view: View, at: i
     return at * (view.sn if axis == 0 else view.sh if (axis, rank) == (2, 4) else view.block)
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(Struct, frozen=True):
     """Channels of one operand that lie in one block of the result, or fill several blocks alone.
 
     Attributes:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.graph.graph import Node
 from tilewright.compiler.graph.ops.interpolate import Places, QInterpolate
@@ -25,8 +24,7 @@ _MAX_FACTOR = 8
 _MAX_DENOMINATOR = 256  # twice such weights need up to four int8 sets
 
 
-@dataclass(frozen=True)
-class Upsampling:
+class Upsampling(Struct, frozen=True):
     """Interpolation along one axis as convolutions of the operand, extended by its first and last element.
 
     Result `factor * j + p` is the sum of taps[p][k] times element j + starts[p] + k of the extended operand, for every

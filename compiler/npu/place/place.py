@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.graph.graph import Graph, Node
@@ -23,8 +24,7 @@ if TYPE_CHECKING:  # importing it loads the compiler of CPU kernels
     from tilewright.compiler.npu.place.placement_cost import PlacementCost
 
 
-@dataclass
-class Placement:
+class Placement(Struct):
     """The nodes that run on the NPU.
 
     Attributes:

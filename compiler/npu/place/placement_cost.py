@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tilewright.compiler.cpu.cost import HostModel, Work
 from tilewright.compiler.cpu.segment import prepare_segment
@@ -21,8 +22,7 @@ _CONVERSION = Work(plain=1.0, turns=0.5)
 _PACKING = 3  # conversions that packing a product's second operand is worth: tiles, sums of columns, biases
 
 
-@dataclass(frozen=True)
-class PlacementCost:
+class PlacementCost(Struct, frozen=True):
     """The times that decide where a node runs: those of a host, and of the NPU at its clock.
 
     Attributes:

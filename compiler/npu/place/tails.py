@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from tilewright.compiler.errors import CompileError
 from tilewright.compiler.graph.graph import Node
@@ -20,8 +21,7 @@ from tilewright.compiler.npu.place.place import Placement
 from tilewright.isa.program import Layout
 
 
-@dataclass(frozen=True)
-class Chain:
+class Chain(Struct, frozen=True):
     """Nodes that run on the NPU in one pass.
 
     Attributes:

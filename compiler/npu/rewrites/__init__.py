@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tilewright.compiler.graph.graph import Graph
 from tilewright.compiler.npu.rewrites.broadcast_channels import broadcast_channels
@@ -19,8 +20,7 @@ from tilewright.compiler.passes import Pass, run_passes
 from tilewright.isa.config import NpuConfig
 
 
-@dataclass(frozen=True)
-class Rewrite:
+class Rewrite(Struct, frozen=True):
     """A rewrite of the graph for one machine.
 
     Attributes:

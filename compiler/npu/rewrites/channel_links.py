@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.graph.graph import Graph, Node
 from tilewright.compiler.graph.moves import permutation
@@ -26,8 +27,7 @@ from tilewright.compiler.graph.quantization import is_activation
 _PLANES = (QMaxPool, QAveragePool, QGlobalAveragePool, QInterpolate)
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(Struct, frozen=True):
     """The channels that an operand and the result of a node have in common.
 
     Attributes:
@@ -41,8 +41,7 @@ class Link:
     places: np.ndarray
 
 
-@dataclass(frozen=True)
-class Product:
+class Product(Struct, frozen=True):
     """The axes of a product by constant weights.
 
     Attributes:

@@ -7,9 +7,8 @@ zero point belongs to the range; where a sum may leave int32, or a scale is no o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
+from msgspec import Struct, field
 
 from tilewright.compiler.graph.graph import Graph, Node
 from tilewright.compiler.graph.ops.concat import QConcat
@@ -34,8 +33,7 @@ _FIRST = 16
 _INT32 = np.iinfo(np.int32)
 
 
-@dataclass
-class ChannelRanges:
+class ChannelRanges(Struct):
     """Ranges of the tensors that `Channels` knows, by name."""
 
     channels: Channels

@@ -15,9 +15,10 @@ Tensors of fewer channels are no longer those of the model and get names of thei
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct, field
 
 from tilewright.compiler.graph.graph import DroppedChannels, Graph, Node, Quant
 from tilewright.compiler.graph.ops.concat import QConcat
@@ -40,8 +41,7 @@ def drop_channels(graph: Graph, config: NpuConfig) -> None:
         _Dropping(needs).run()
 
 
-@dataclass
-class _Needs:
+class _Needs(Struct):
     """The channels that have to be computed, bool [channels] by name of the tensor."""
 
     ranges: ChannelRanges
@@ -152,8 +152,7 @@ class _Needs:
         return bool(filled)
 
 
-@dataclass
-class _Dropping:
+class _Dropping(Struct):
     """The rewriting of a graph whose tensors have the channels of `needs.kept` only."""
 
     needs: _Needs

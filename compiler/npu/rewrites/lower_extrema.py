@@ -14,9 +14,8 @@ All tensors have one scale, and every step is exact. A tensor that the CPU makes
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
+from msgspec import Struct, field
 
 from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
 from tilewright.compiler.graph.moves import Mover
@@ -45,8 +44,7 @@ def lower_extrema(graph: Graph, config: NpuConfig) -> None:
         clean_up(graph)  # removes the moves that brought the result back in place
 
 
-@dataclass
-class _Extremum:
+class _Extremum(Struct):
     """A node that finds extrema of 8-bit integers, and the nodes that replace it.
 
     Attributes:

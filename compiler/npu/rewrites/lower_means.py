@@ -15,9 +15,10 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct, field
 
 from tilewright.compiler.graph.graph import Graph, Node, Quant, Tensor
 from tilewright.compiler.graph.moves import Mover
@@ -57,8 +58,7 @@ def lower_means(graph: Graph, config: NpuConfig) -> None:
         clean_up(graph)  # removes the moves that brought the result back in place
 
 
-@dataclass
-class _Mean:
+class _Mean(Struct):
     """A mean of moved elements, and the nodes that replace it.
 
     Attributes:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.graph.graph import Graph, Node
 from tilewright.compiler.graph.moves import Mover, taken_box, whole_box
@@ -46,8 +47,7 @@ def _are_rows(rows: tuple[int, ...], divided: tuple[int, ...]) -> bool:
     return rows == (batch, length, count * depth) or (batch == 1 and rows == (length, count * depth))
 
 
-@dataclass(frozen=True)
-class _Heads:
+class _Heads(Struct, frozen=True):
     """The heads that a product reads.
 
     Attributes:

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from operator import mul
 from typing import Any
+
+from msgspec import Struct, field
 
 from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.plan import TilePlan
@@ -158,8 +160,7 @@ def between_of(
     return Between(view, maker, tuple(roles), left, right, fills.pop() if fills else 0)
 
 
-@dataclass(frozen=True)
-class BandRows:
+class BandRows(Struct, frozen=True):
     """The rows (first, end) of one band.
 
     Attributes:
@@ -197,8 +198,7 @@ def band_ranges(group: LayerGroup) -> list[BandRows]:
     return bands
 
 
-@dataclass
-class LayerWork:
+class LayerWork(Struct):
     """The work of one layer of a group.
 
     Attributes:

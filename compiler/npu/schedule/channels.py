@@ -12,11 +12,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.npu.emit.context import Context
 from tilewright.compiler.npu.emit.plan import PlanTable, TilePlan, plan_of
@@ -92,8 +93,7 @@ def _sum_rows(config: NpuConfig, layer: Layer) -> int:
     return int(s.q[0] * s.q[1] * s.rows(s.y.cb))
 
 
-@dataclass
-class _Passing:
+class _Passing(Struct):
     """A tensor between layers: ACT holds two chunks of it at a time, with padding around each plane.
 
     Attributes:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct
 
 from tilewright.compiler.npu.emit.plan import cheapest_plans
 from tilewright.compiler.npu.emit.tiles import SOMEWHERE
@@ -20,8 +22,7 @@ SPARE = 32
 _TILES = 16  # per layer: those with the fewest estimated cycles
 
 
-@dataclass(frozen=True)
-class Move:
+class Move(Struct, frozen=True):
     """One decision that changes.
 
     Attributes:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.npu.layers.layer import Layer, Post
 
@@ -47,8 +48,10 @@ def shape_of(
                 return number((key, value.item() if isinstance(value, np.floating) else value)) if value else 0.0
         if key in ("tiles", "params") and isinstance(value, str):  # buffers of `DynamicWeights`
             return number(value)
-        if is_dataclass(value):
-            kept = [f.name for f in fields(value) if f.name not in _NAMES]
+        struct = isinstance(value, Struct)
+        if struct or is_dataclass(value):
+            own: Sequence[str] = value.__struct_fields__ if struct else [f.name for f in fields(value)]
+            kept = [name for name in own if name not in _NAMES]
             return [type(value).__name__, *(plain(getattr(value, name), name) for name in kept)]
         if isinstance(value, np.ndarray):
             return [value.shape, value.dtype.str]
@@ -82,8 +85,7 @@ def together(shapes: dict[int, LayerShape], layers: Iterable[Layer]) -> tuple[Ha
     return tuple(found), numbers
 
 
-@dataclass(frozen=True)
-class LayerShape:
+class LayerShape(Struct, frozen=True):
     """The shape of one layer.
 
     Attributes:

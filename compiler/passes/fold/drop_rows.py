@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct, field
 
 from tilewright.compiler.graph.graph import Graph, Node
 from tilewright.compiler.graph.moves import Box, is_box, permutation, places_of, taken_box, whole_box
@@ -34,8 +35,7 @@ def drop_rows(graph: Graph) -> None:
         _Narrowing(graph, needs, kept).run()
 
 
-@dataclass
-class _NeededBoxes:
+class _NeededBoxes(Struct):
     """The least box of every tensor that its readers need; a node computes no more of its result."""
 
     graph: Graph
@@ -152,8 +152,7 @@ def _worth_narrowing(graph: Graph, needs: _NeededBoxes) -> set[str]:
     return {name for name in narrowed if root(name) in found}
 
 
-@dataclass
-class _Narrowing:
+class _Narrowing(Struct):
     """The rewriting: nodes of `kept` make only the needed boxes, from which their readers select the same elements."""
 
     graph: Graph

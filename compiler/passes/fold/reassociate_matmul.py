@@ -9,10 +9,10 @@ changed that neither come from integers (DequantizeLinear) nor become integers (
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.graph.graph import Graph, Node, Tensor
 from tilewright.compiler.passes.fold.fold_constants import fold_constants
@@ -88,8 +88,7 @@ def _fits(graph: Graph, name: str, first: bool) -> bool:
     return t.dtype == np.float32 and (len(t.shape) == 2 or (first and len(t.shape) > 2)) and t.size > 0
 
 
-@dataclass
-class _Chain:
+class _Chain(Struct):
     """A chain of matrix products: its factors by position, with their sizes."""
 
     names: list[str]

@@ -13,15 +13,14 @@ which `fuse_lut` evaluates unchanged.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from tilewright.compiler.graph.graph import Graph, Node
 
 
-@dataclass
-class _Match:
+class _Match(Struct):
     """A graph that is searched backwards from a node, over float tensors with one reader."""
 
     graph: Graph

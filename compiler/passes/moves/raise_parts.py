@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct
 
 from tilewright.compiler.graph.graph import Graph, Node, Tensor
 from tilewright.compiler.graph.moves import Box, Mover, box_of, is_box, permutation, places_of
@@ -62,8 +64,7 @@ def _parts(graph: Graph, reader: Node, packed: Tensor) -> Iterator[tuple[str, Bo
             yield name, box_of(places)
 
 
-@dataclass(frozen=True)
-class _Cut:
+class _Cut(Struct, frozen=True):
     """The position of a part in the tensor.
 
     Attributes:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from tilewright.compiler.errors import CompileError, UnsupportedError
 from tilewright.compiler.importer.onnx.builder import OnnxBuilder
@@ -115,8 +115,7 @@ def _transformed(builder: OnnxBuilder, node: OnnxNode, y: str, transform: str) -
     builder.emit(op, [y], [node.output(0)], attrs)
 
 
-@dataclass
-class Forest:
+class Forest(Struct):
     """Decision trees with all their nodes in one list; leaves lead to themselves and hold (target, weight) pairs."""
 
     feature: list[int] = field(default_factory=list)

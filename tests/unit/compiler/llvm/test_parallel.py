@@ -12,7 +12,8 @@ import pytest
 from tests.common.waiting import wait_until
 from tilewright.common.processes import Command, Outcome, in_background
 from tilewright.compiler.cpu.target import Target
-from tilewright.compiler.llvm.emit import Job, emit
+from tilewright.compiler.llvm.emit import emit
+from tilewright.compiler.llvm.job import Job
 from tilewright.compiler.llvm.parallel import emitting
 
 MACHINE = Target(triple="x86_64-unknown-linux-gnu", optimise=False).machine
